@@ -6,28 +6,28 @@
 
 namespace lockstep::log {
 
-/// How the lines of the log are written; of the whole process, from the start on.
+/// Form of log lines, for the entire process from its start.
 struct ConsoleOptions {
-  Level level = Level::kInfo;  ///< lowest level that reaches stderr
-  bool json = false;           ///< an object a line, in the file too
-  bool is_terminal = false;    ///< shows status()
+  Level level = Level::kInfo;  ///< lowest level that goes to stderr
+  bool json = false;           ///< one JSON object per line, also in the file
+  bool is_terminal = false;    ///< status() is shown
   bool colors = false;         ///< warnings yellow, errors red
-  /// Lines are written by threads of their own, one for stderr and one for each file: who logs
-  /// waits for nobody, and where stderr is not read or a disk hangs, lines are lost (num_lost()).
-  /// An error is waited for, a second at most. For programs that end with end_process().
+  /// Writes lines on separate threads, one for stderr and one per file. So a thread that logs never
+  /// waits. If stderr is not read or a disk hangs, lines are lost (num_lost()). Only an error waits
+  /// until it is written, for at most a second. For programs that end with end_process().
   bool in_background = false;
 };
 
-/// To be called before threads log. Stays as it is when configure() is called.
+/// Sets the form. Call it before threads log. configure() does not change it.
 void configure_console(const ConsoleOptions& options);
 
-/// A line that stands below all others on a terminal until the next one takes its place; "" takes
-/// it away. Cut at the terminal's width. Nothing where ConsoleOptions::is_terminal is false. Any
-/// thread.
+/// Shows a status line below all others on a terminal, until the next one replaces it; "" removes
+/// it. It is cut at the terminal's width. Does nothing if ConsoleOptions::is_terminal is false.
+/// Thread-safe.
 void status(std::string_view text);
 
-/// Writes this text on stderr as it is, after all lines so far. With ConsoleOptions::in_background
-/// it is lost where the queue is full, and its lines are counted.
+/// Writes this text to stderr unchanged, after all lines so far. With ConsoleOptions::in_background
+/// it is lost if the queue is full; its lines then count as lost.
 void print(std::string_view text);
 
 }  // namespace lockstep::log

@@ -1,3 +1,4 @@
+// All arithmetic is in 128-bit integers. Values stay normalized: no trailing zeros after the point.
 #include "base/decimal.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@ constexpr int kMaxDigits = 18;
 
 __extension__ using Wide = __int128;  // 18 digits times 18 digits fit
 
+/// Returns 10^exponent; exponents up to 38 fit.
 Wide wide_power_of_ten(int exponent) {
   Wide power = 1;
   for (int i = 0; i < exponent; ++i) power *= 10;
@@ -21,7 +23,7 @@ Wide wide_power_of_ten(int exponent) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Takes the exponent off the end of the text; nothing if it is malformed.
+/// Removes the exponent from the end of the text and returns it; nullopt if it is malformed.
 std::optional<int> split_exponent(std::string_view* text) {
   const size_t mark = text->find_first_of("eE");
   if (mark == std::string_view::npos) return 0;
@@ -60,6 +62,7 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
     scale += after_point ? 1 : 0;
     if (digits >= wide_power_of_ten(kMaxDigits)) return std::nullopt;
   }
+  // Normalizes, so that equal values have equal digits and scale.
   for (; scale > 0 && digits % 10 == 0; --scale) digits /= 10;
   for (; scale < 0 && digits < wide_power_of_ten(kMaxDigits); ++scale) digits *= 10;
   if (scale < 0 || scale > kMaxDigits || digits >= wide_power_of_ten(kMaxDigits))
@@ -70,6 +73,7 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
 
 int64_t Decimal::ceil_times(int64_t count, const Decimal& period, int64_t factor) const {
   const int scale = std::max(scale_, period.scale_);
+  // In 128 bits; the multiplication by the factor is checked for overflow.
   const Wide sum = Wide{digits_} * wide_power_of_ten(scale - scale_) +
                    Wide{count} * period.digits_ * wide_power_of_ten(scale - period.scale_);
   const Wide unit = wide_power_of_ten(scale);
@@ -105,6 +109,7 @@ std::string Decimal::text() const {
   return (digits_ < 0 ? "-" : "") + digits;
 }
 
+// Compares a * 10^scale_b with b * 10^scale_a, so no division is needed.
 int compare(const Decimal& a, const Decimal& b) {
   const Wide left = Wide{a.digits_} * wide_power_of_ten(b.scale_);
   const Wide right = Wide{b.digits_} * wide_power_of_ten(a.scale_);

@@ -1,3 +1,4 @@
+// The text of all faults ends up in one Error, so that a user sees them together.
 #include "base/diagnostics.h"
 
 #include <utility>

@@ -7,20 +7,21 @@
 
 namespace lockstep {
 
-/// One fault of a run file, a recipe or an override. Lines and columns count from 1; 0 where the
-/// place is unknown.
+/// One fault of a run file, a recipe or an override. Lines and columns count from 1; 0 means
+/// unknown.
 struct Fault {
-  std::string file;  ///< or what else the text came from: "--set run.seed"
+  std::string file;  ///< or another origin of the text: "--set run.seed"
   int64_t line = 0;
   int64_t column = 0;
   std::string message;
-  std::string source_line;  ///< text of that line, empty if unknown
-  /// Of the node in its document, from 0, unique over the file and all overrides; -1: none.
+  std::string source_line;  ///< text of that line; empty if unknown
+  /// Position of the node in its document, from 0, unique over the file and all overrides; -1:
+  /// none.
   int mark_line = -1, mark_column = -1;
 };
 
-/// All faults of one reading, so that a user mends them in one pass. Only the first kMaxKept are
-/// kept, with messages of at most kMaxMessageBytes: a file that needs more is hardly meant for this
+/// All faults of one reading, so that a user can correct them in one pass. Only the first kMaxKept
+/// are kept, with messages of at most kMaxMessageBytes. A file with more is hardly meant for this
 /// program.
 class Diagnostics {
  public:
@@ -30,10 +31,11 @@ class Diagnostics {
   void add(Fault fault);
   const std::vector<Fault>& list() const { return list_; }
   bool empty() const { return list_.empty(); }
-  /// Further reading would find nothing that is shown.
+  /// True if further faults would not be shown.
   bool full() const { return list_.size() == kMaxKept; }
 
-  /// `file:line:col: error: message`, the source line and a caret for each, then the count.
+  /// Returns for each fault `file:line:col: error: message`, the source line and a caret; then the
+  /// count.
   std::string text() const;
   /// Throws Error(kConfig) with text() if there is any fault.
   void throw_if_any(std::string_view area) const;

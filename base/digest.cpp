@@ -1,3 +1,5 @@
+// SHA-256 by OpenSSL, CRC-32C by ISA-L. Joining crcs is arithmetic with polynomials over GF(2), as
+// in zlib's crc32_combine().
 #include "base/digest.h"
 
 #include <array>
@@ -12,14 +14,15 @@
 namespace lockstep {
 namespace {
 
+/// The header has no OpenSSL types, so the context is a void pointer there.
 EVP_MD_CTX* as_context(void* context) { return static_cast<EVP_MD_CTX*>(context); }
 
-/// Polynomials over GF(2) below the degree of CRC-32C's own, the highest bit standing for x^0.
+/// Polynomials over GF(2) of a degree below that of CRC-32C's polynomial. The highest bit is x^0.
 constexpr uint32_t kOne = 0x80000000;
 constexpr uint32_t kPolynomial = 0x82f63b78;
 constexpr uint32_t kMaskDelta = 0xa282ead8;
 
-/// a * x modulo the polynomial.
+/// Returns a * x modulo the polynomial.
 constexpr uint32_t times_x(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
 
 constexpr uint32_t polynomial_product(uint32_t a, uint32_t b) {
@@ -29,7 +32,7 @@ constexpr uint32_t polynomial_product(uint32_t a, uint32_t b) {
   return sum;
 }
 
-/// x^(8 * 2^i): what a byte string of 2^i bytes behind it does to a crc.
+/// Returns x^(8 * 2^i) for each i: the factor by which 2^i following bytes change a crc.
 constexpr std::array<uint32_t, 63> powers_of_bytes() {
   std::array<uint32_t, 63> powers{};
   powers[0] = kOne >> 8;
@@ -62,7 +65,7 @@ std::string Sha256::hex() {
 std::string sha256_hex(std::string_view bytes) { return Sha256().add(bytes).hex(); }
 
 uint32_t crc32c(std::string_view bytes, uint32_t crc) {
-  // ISA-L takes an int length; larger inputs go in pieces.
+  // ISA-L takes the length as an int, so larger inputs are split.
   constexpr size_t kPieceBytes = size_t{1} << 30;
   uint32_t state = ~crc;
   while (!bytes.empty()) {
@@ -76,6 +79,7 @@ uint32_t crc32c(std::string_view bytes, uint32_t crc) {
 
 uint32_t crc32c_joined(uint32_t first, uint32_t second, int64_t second_num_bytes) {
   static constexpr auto kPowers = powers_of_bytes();
+  // Multiplies by x^(8 * length), one power of two of the length at a time.
   for (size_t i = 0; (second_num_bytes >> i) != 0; ++i)
     if (((second_num_bytes >> i) & 1) != 0) first = polynomial_product(kPowers[i], first);
   return first ^ second;
@@ -86,6 +90,7 @@ uint32_t masked_crc32c(uint32_t crc) { return std::rotr(crc, 15) + kMaskDelta; }
 uint32_t unmasked_crc32c(uint32_t masked) { return std::rotl(masked - kMaskDelta, 15); }
 
 int64_t fnv1a64(std::string_view bytes) {
+  // Offset basis and prime of 64-bit FNV-1a.
   uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return static_cast<int64_t>(hash);

@@ -8,35 +8,35 @@
 
 namespace lockstep {
 
-/// Cause of an end, and so who must act before another try helps.
+/// Cause of an exit, which decides who must act before another try helps.
 enum class ExitClass {
-  kDone,       ///< nothing is left to do
-  kStopped,    ///< a stop was asked for: the same command continues from the last commit
+  kDone,       ///< nothing remains to be done
+  kStopped,    ///< a stop was requested: the same command continues from the last commit
   kJob,        ///< this job's input, code or options: another try ends the same way
-  kHost,       ///< this host's disks, folders or files: the job is sound and keeps its place
-  kTransient,  ///< lost or hanging ranks: worth another try without a person
+  kHost,       ///< this host's disks, folders or files: the job is intact and keeps its place
+  kTransient,  ///< lost or hanging ranks: another try may succeed without a person
 };
 
-/// One row of the table of exit codes, of our programs and of what starts them.
+/// Row of the table of exit codes, of our programs and of those that start them.
 struct ExitFact {
   int code = 0;
   ExitClass exit_class = ExitClass::kJob;
-  bool is_usual_after_a_stop = false;  ///< ranks that were told to stop may end with it
+  bool is_usual_after_a_stop = false;  ///< ranks may exit with it after a requested stop
 };
 
-/// Exit code of a process that a signal has ended, as a shell and mpirun report it.
+/// Returns the exit code of a process that a signal ended, as a shell and mpirun report it.
 constexpr int code_of_signal(int signal_number) { return 128 + signal_number; }
 
 constexpr int code_of(ExitCode code) { return static_cast<int>(code); }
 
-/// The only table of what exit codes mean. The supervisor, the queue of jobs, the script for Slurm
-/// and the launcher for Kubernetes follow it, and docs/exit_codes.md shows it.
+/// Table of all exit codes, the only one. The supervisor, the job queue, the script for Slurm and
+/// the launcher for Kubernetes use it, and docs/exit_codes.md shows it.
 inline constexpr std::array kExitFacts{
     ExitFact{code_of(ExitCode::kDone), ExitClass::kDone},
-    ExitFact{1, ExitClass::kTransient, true},  // mpirun: a host is lost, or it was told to end
+    ExitFact{1, ExitClass::kTransient, true},  // mpirun: a host is lost, or mpirun was told to end
     ExitFact{code_of(ExitCode::kUsage), ExitClass::kJob},
     ExitFact{code_of(ExitCode::kBadData), ExitClass::kJob},
-    ExitFact{code_of(ExitCode::kInputMissing), ExitClass::kJob},  // the queue looks at the path
+    ExitFact{code_of(ExitCode::kInputMissing), ExitClass::kJob},  // the queue checks the path
     ExitFact{code_of(ExitCode::kUnavailable), ExitClass::kTransient, true},
     ExitFact{code_of(ExitCode::kBug), ExitClass::kJob},
     ExitFact{code_of(ExitCode::kCannotCreate), ExitClass::kHost},
@@ -52,7 +52,7 @@ inline constexpr std::array kExitFacts{
     ExitFact{code_of_signal(SIGABRT), ExitClass::kTransient},
     ExitFact{code_of_signal(SIGBUS), ExitClass::kTransient},
     ExitFact{code_of_signal(SIGFPE), ExitClass::kJob},
-    ExitFact{code_of_signal(SIGKILL), ExitClass::kTransient, true},  // as for want of memory
+    ExitFact{code_of_signal(SIGKILL), ExitClass::kTransient, true},  // for instance out of memory
     ExitFact{code_of_signal(SIGUSR1), ExitClass::kTransient, true},  // before ranks can handle it
     ExitFact{code_of_signal(SIGSEGV), ExitClass::kTransient},
     ExitFact{code_of_signal(SIGUSR2), ExitClass::kTransient, true},  // before ranks can handle it
@@ -61,7 +61,7 @@ inline constexpr std::array kExitFacts{
     ExitFact{255, ExitClass::kTransient, true},  // mpirun: ssh cannot reach a host
 };
 
-/// Row of this code; for a code that is not in the table, a job's fault.
+/// Returns the row of this code. A code that is not in the table counts as the job's fault.
 constexpr ExitFact exit_fact(int code) {
   for (const ExitFact& fact : kExitFacts)
     if (fact.code == code) return fact;
@@ -71,7 +71,7 @@ constexpr ExitFact exit_fact(int code) {
 constexpr ExitClass exit_class(int code) { return exit_fact(code).exit_class; }
 constexpr ExitClass exit_class(ExitCode code) { return exit_class(code_of(code)); }
 
-/// Ascending codes of a class, joined for a shell's `case`: "1 | 69 | 79".
+/// Returns the ascending codes of a class, joined for a shell's `case`: "1 | 69 | 79".
 inline std::string codes_for_case(ExitClass wanted) {
   std::string text;
   for (const ExitFact& fact : kExitFacts)

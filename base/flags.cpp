@@ -11,10 +11,11 @@
 namespace lockstep::flags {
 namespace {
 
+/// Flags of the process. Only the main thread changes them, before and after a run.
 struct Registry {
-  std::optional<Values> values;  ///< of the run that is on
+  std::optional<Values> values;  ///< of the current run
   std::vector<std::pair<std::string, std::string>> given;
-  std::optional<size_t> num_of_program;  ///< of `given`, before the first job of a server
+  std::optional<size_t> num_of_program;  ///< length of `given` before the first job of a server
 };
 
 Registry& registry() {
@@ -22,7 +23,7 @@ Registry& registry() {
   return one;
 }
 
-/// A plug-in of one job gives flags that the next job must not see.
+/// Removes the flags that a job's plug-in has set; the next job must not see them.
 void keep_those_of_program() {
   Registry& all = registry();
   if (!all.num_of_program) all.num_of_program = all.given.size();
@@ -31,6 +32,7 @@ void keep_those_of_program() {
 
 const ProcessState given_flags("flags that code has set", keep_those_of_program);
 
+/// Returns the Error of a misused flag.
 Error fault(const std::string& message) { return {ExitCode::kUsage, "flags", message}; }
 
 const std::optional<std::string>& found(std::string_view name) {
@@ -47,6 +49,7 @@ const std::optional<std::string>& found(std::string_view name) {
   throw fault(fmt::format("there is no flag '{}'{}", name, did_you_mean(name, names)));
 }
 
+/// Parses a flag's text as a number.
 template <typename T>
 T number(std::string_view name, const char* kind) {
   const std::string& text = text_value(name);

@@ -9,45 +9,45 @@
 #include <utility>
 #include <vector>
 
-/// The flags of a run (docs/flags.md), to be read from any source file of a network, a data set, a
-/// hook or another part of one's own.
+/// Flags of a run (docs/flags.md). Any source file of a network, a data set, a hook or another user
+/// part can read them.
 ///
 ///   LOCKSTEP_FLAG(double, learning_rate);          // once, above the code that reads it
 ///   ... FLAGS_learning_rate.get() ...
 ///   ... flags::get<int64_t>("batch_size") ...
 ///
-/// A flag is a name for a key of the run file, so its value is that of the merged settings: file,
-/// environment, command line, else the default. Values are fixed once the ranks have compared their
-/// settings, and stay to the end of the run: model(), input(), hooks and callbacks read them;
-/// read_flags(), loss(), metrics() and hooks() of an estimator come too early. Any thread may read.
+/// A flag is a name for a key of the run file. Its value comes from the merged settings: file,
+/// environment, command line, else the default. Values are fixed after the ranks have compared
+/// their settings, until the end of the run. So model(), input(), hooks and callbacks can read
+/// them. read_flags(), loss(), metrics() and hooks() of an estimator run too early. Thread-safe.
 namespace lockstep::flags {
 
-/// By name, as text; nothing where a flag has no value (`None` in TensorFlow).
+/// Values as text by name; nullopt for a flag without a value (`None` in TensorFlow).
 using Values = std::map<std::string, std::optional<std::string>, std::less<>>;
 
-/// The value of a flag (learning_rate), of a flag of the estimator (width), or of a key of the run
-/// file (optimizer.learning_rate). T: std::string, bool, int64_t, double. A list is one text with
-/// commas between.
+/// Returns the value of a flag (learning_rate), an estimator's flag (width), or a key of the run
+/// file (optimizer.learning_rate). T: std::string, bool, int64_t, double. A list is one text,
+/// separated by commas.
 ///
-/// Throws Error(kUsage): before the run begins; for an unknown name, with the nearest; for a flag
-/// that has no value; for a value that is no T.
+/// Throws Error(kUsage) before the run begins and for an unknown name (with the nearest one).
+/// Throws it too for a flag without a value, or with a value that is not a T.
 template <typename T>
 T get(std::string_view name);
 
-/// Whether the flag has a value. Throws as get() for an unknown name, and before the run begins.
+/// True if the flag has a value. Throws as get() for an unknown name and before the run begins.
 bool has_value(std::string_view name);
 
-/// Gives a flag a value in the program's code: it stands above the run file and below environment
-/// and command line. In main(), or where a plug-in adds its rows; the same on all ranks. Throws
-/// Error(kUsage) once the run has begun.
+/// Sets a flag in the program's code. It has priority over the run file, but not over environment
+/// and command line. Call it in main(), or where a plug-in adds its rows, equally on all ranks.
+/// Throws Error(kUsage) after the run has begun.
 void set(const std::string& name, const std::string& value);
-/// What set() was given, in this order.
+/// Returns the arguments of all set() calls in order.
 const std::vector<std::pair<std::string, std::string>>& given();
 
-/// Whether the values of a run are fixed now, so that get() answers.
+/// True if the values of a run are fixed, so that get() works.
 bool are_frozen();
 
-/// While it lives, get() reads these values and set() is refused. One at a time.
+/// Fixes the values for get() during its lifetime; set() is refused meanwhile. One at a time.
 class Frozen {
  public:
   explicit Frozen(Values values);
@@ -56,7 +56,7 @@ class Frozen {
   Frozen& operator=(const Frozen&) = delete;
 };
 
-/// get() of each type.
+/// Implementations of get() by type.
 const std::string& text_value(std::string_view name);
 bool bool_value(std::string_view name);
 int64_t integer_value(std::string_view name);
@@ -74,7 +74,7 @@ T get(std::string_view name) {
     return text_value(name);
 }
 
-/// What LOCKSTEP_FLAG declares.
+/// Type of the constant that LOCKSTEP_FLAG declares.
 template <typename T>
 class Flag {
  public:
@@ -87,6 +87,6 @@ class Flag {
 
 }  // namespace lockstep::flags
 
-/// Declares FLAGS_<name>, a name for a flag in this scope; it makes no new flag.
+/// Declares FLAGS_<name>, a name for a flag in this scope. It does not create a flag.
 #define LOCKSTEP_FLAG(Type, name) \
   [[maybe_unused]] constexpr ::lockstep::flags::Flag<Type> FLAGS_##name(#name)

@@ -1,3 +1,5 @@
+// The logger is replaced as a whole when outputs change. Threads keep the one that they hold until
+// their line is written.
 #include "base/log.h"
 
 #include <algorithm>
@@ -22,9 +24,11 @@
 namespace lockstep::log {
 namespace {
 
+// Counters of lines by level, for metrics and the summary.
 std::array<std::atomic<int64_t>, 4> g_num_lines{};
-std::atomic<int64_t> g_num_lost_before{0};  // count_anew()
+std::atomic<int64_t> g_num_lost_before{0};  // value at count_anew()
 
+/// Converts a level to spdlog's.
 spdlog::level::level_enum spd_level(Level level) {
   switch (level) {
     case Level::kDebug:
@@ -50,6 +54,7 @@ std::shared_ptr<EarlyLines> no_early_lines() {
   return std::make_shared<EarlyLines>(kMostEarlyLines);
 }
 
+/// Opens a log file for appending; throws Error(kCannotCreate) with a hint.
 Sink open_file(const std::string& path) {
   try {
     return std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
@@ -59,7 +64,7 @@ Sink open_file(const std::string& path) {
   }
 }
 
-/// `console` is its first sink.
+/// Makes a logger with `console` as its first sink.
 std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const ConsoleOptions& shown,
                                             const std::string& copy, const Sink& console) {
   console->set_level(spd_level(std::max(options.console, shown.level)));
@@ -76,12 +81,13 @@ std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const Con
     logger->set_formatter(std::make_unique<JsonFormatter>(options.rank));
   else
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L" + rank + " %v");
+  // Debug lines may wait in the buffer; everything else is written at once.
   logger->flush_on(spdlog::level::info);
   return logger;
 }
 
-/// The logger in use. Threads of the HTTP server and of a lock's heartbeat log while the main
-/// thread changes it.
+/// Current logger. Threads of the HTTP server and of a lock's heartbeat log while the main thread
+/// replaces it.
 class Current {
  public:
   Current() { replace(); }
@@ -100,6 +106,7 @@ class Current {
     options_ = options;
     replace();
   }
+  // The copy is independent of the run's own log file.
   void copy_to(const std::string& file) {
     copy_ = file;
     replace();
@@ -116,7 +123,8 @@ class Current {
   }
 
  private:
-  /// `text` is what is lost where the queue is full.
+  /// Runs `write` on the console's thread if there is one. `text` counts as lost if the queue is
+  /// full.
   void on_console(std::function<void()> write, std::string_view text) {
     if (background_ == nullptr)
       write();
@@ -126,12 +134,14 @@ class Current {
   }
   void replace() {
     auto made = make_logger(options_, shown_, copy_, background_ ? Sink(background_) : console_);
+    // Until the first file is open, lines are kept in memory for it.
     if (options_.file.empty())
       made->sinks().push_back(early_);
     else
+      // Sink 0 is the console, sink 1 is the new file.
       hand_over_early_lines(made->sinks()[1].get());
     const std::lock_guard lock(mutex_);
-    logger_.swap(made);  // the old one ends with the last line that is written to it
+    logger_.swap(made);  // the old logger is destroyed after its last line
   }
 
   void hand_over_early_lines(spdlog::sinks::sink* file) {
@@ -141,10 +151,10 @@ class Current {
 
   ConsoleOptions shown_;
   LogOptions options_;
-  std::shared_ptr<EarlyLines> early_ = no_early_lines();  ///< of before the file is open
+  std::shared_ptr<EarlyLines> early_ = no_early_lines();  ///< lines from before the file was open
   std::string copy_;
   const std::shared_ptr<ConsoleSink> console_ = std::make_shared<ConsoleSink>();
-  std::shared_ptr<BackgroundSink> background_;  // writes on console_; null: no thread does
+  std::shared_ptr<BackgroundSink> background_;  // writes to console_; null: no background thread
   std::mutex mutex_;
   std::shared_ptr<spdlog::logger> logger_;
 };
@@ -154,6 +164,7 @@ Current& current() {
   return instance;
 }
 
+/// Counts and writes a line. Only an error waits until it is written.
 void write(Level level, std::string_view area, std::string_view message) {
   g_num_lines[static_cast<size_t>(level)].fetch_add(1, std::memory_order_relaxed);
   current().get()->log(spd_level(level), "[{}] {}", area, message);
@@ -207,6 +218,7 @@ void count_anew() {
   current().forget_early_lines();
 }
 
+// Sinks without a background thread have written their lines already.
 bool flush(double timeout_s) {
   const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3));
   bool is_done = true;
@@ -225,7 +237,7 @@ std::string without_passwords(std::string text) {
     const size_t host = text.rfind('@', end);
     const size_t colon = text.find(':', at);
     if (host == std::string::npos || host >= end || host < at) continue;
-    const size_t secret = colon < host ? colon + 1 : at;  // a name alone may be a token
+    const size_t secret = colon < host ? colon + 1 : at;  // a user name alone may be a token
     text.replace(secret, host - secret, "***");
   }
   return text;

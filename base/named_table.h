@@ -12,31 +12,31 @@
 
 namespace lockstep {
 
-/// Table of what can be chosen by name in one place of a run file or recipe: networks, data sets,
-/// modifiers. A program that embeds Lockstep adds rows of its own before it reads the file:
+/// Table of things that one place of a run file or recipe can choose by name: networks, data sets,
+/// modifiers. A program that embeds Lockstep adds its own rows before it reads the file:
 ///
 ///   model::model_types().add({.name = "my_net", .read = read_my_net});
 ///
-/// Rows stay for the life of the process, those of plug-ins and estimators for a run: see
-/// keep_first(). Not thread-safe: add rows before the first run begins.
-/// `Row` has a member `name` and a std::function, called `read` or `value`.
+/// Rows remain for the life of the process. Rows of plug-ins and estimators remain for one run, see
+/// keep_first(). Not thread-safe: add rows before the first run begins. `Row` has a member `name`
+/// and a std::function, called `read` or `value`.
 template <typename Row>
 class NamedTable {
  public:
-  /// `kind`: for messages, "network".
+  /// `kind` is for messages, such as "network".
   explicit NamedTable(std::string kind) : kind_(std::move(kind)) {}
 
-  /// A second row of one name is a fault, and so is a row without its function: whoever reads the
-  /// table next is told of it, so that a program may add rows in main(), where nobody catches.
-  /// file, line: of the call; std::source_location would do, if clang-tidy 14 knew it.
+  /// Adds a row. A repeated name or a row without its function is a fault. The next reader of the
+  /// table gets it, so that a program can add rows in main(), where nobody catches. `file` and
+  /// `line` are the caller's; clang-tidy 14 does not know std::source_location.
   void add(Row row, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     std::string from = fmt::format("{}:{}", file, line);
     if (fault_.empty()) fault_ = fault_of(row, from);
     entries_.push_back({std::move(row), std::move(from)});
   }
 
-  /// Adds a row that belongs to `owner`, or puts it in the place of the row of this owner and name.
-  /// Throws Error(kConfig) if another owner has that name.
+  /// Adds a row of `owner`, or replaces this owner's row of the same name. Throws Error(kConfig) if
+  /// another owner has that name.
   void put(Row row, const std::string& owner) {
     for (Entry& entry : entries_) {
       if (entry.row.name != row.name) continue;
@@ -48,7 +48,7 @@ class NamedTable {
     entries_.push_back({std::move(row), owner});
   }
 
-  /// Whether there is a row of this name that put() has added for `owner`.
+  /// True if put() has added a row of this name for `owner`.
   bool belongs_to(std::string_view name, std::string_view owner) const {
     for (const Entry& entry : entries_)
       if (entry.row.name == name) return entry.origin == owner;
@@ -56,8 +56,8 @@ class NamedTable {
   }
 
   size_t num_rows() const { return entries_.size(); }
-  /// Removes the rows that were added after the first `num_rows`, and a fault that came with them.
-  /// While no run is under way.
+  /// Removes all but the first `num_rows` rows, and a fault that came with the others. Only while
+  /// no run is in progress.
   void keep_first(size_t num_rows) {
     while (entries_.size() > num_rows) {
       entries_.pop_back();
@@ -65,8 +65,8 @@ class NamedTable {
     }
   }
 
-  /// Null where there is none. Like names() and rows(), throws Error(kConfig), which names the
-  /// origins, if two rows have one name or one has no function.
+  /// Returns the row, null if there is none. Like names() and rows(), throws Error(kConfig) with
+  /// the origins if two rows have one name or one has no function.
   const Row* find(std::string_view name) const {
     require_sound();
     for (const Entry& entry : entries_)
@@ -74,7 +74,7 @@ class NamedTable {
     return nullptr;
   }
 
-  /// In the order in which they were added.
+  /// Returns the rows in the order of their addition.
   std::vector<const Row*> rows() const {
     require_sound();
     std::vector<const Row*> all;
@@ -91,10 +91,10 @@ class NamedTable {
  private:
   struct Entry {
     Row row;
-    std::string origin;  ///< file:line
+    std::string origin;  ///< file:line, or the owner
   };
 
-  /// Text; empty for a row that may be added.
+  /// Returns the fault as text; empty if the row may be added.
   std::string fault_of(const Row& row, const std::string& from) const {
     if (!has_function(row))
       return fmt::format("'{}' of {} has no function: give the row one", row.name, from);
@@ -120,8 +120,8 @@ class NamedTable {
   }
 
   std::string kind_;
-  std::deque<Entry> entries_;  // rows stay where they are
-  std::string fault_;          // of the first row that should not have been added
+  std::deque<Entry> entries_;  // a deque: rows keep their addresses
+  std::string fault_;          // of the first row that must not have been added
 };
 
 }  // namespace lockstep

@@ -8,10 +8,12 @@ namespace {
 
 constexpr size_t kMaxComparedBytes = 100;
 
-/// Insertions, removals and replacements that make one of the other (Levenshtein).
+/// Returns the Levenshtein distance: insertions, removals and replacements.
 size_t edit_distance(std::string_view word, std::string_view other) {
   std::vector<size_t> row(other.size() + 1);
+  // Only one row of the distance table is needed at a time.
   for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+  // row[j] is the distance of the first i letters of `word` to the first j letters of `other`.
   for (size_t i = 1; i <= word.size(); ++i) {
     size_t diagonal = std::exchange(row[0], i);
     for (size_t j = 1; j < row.size(); ++j) {
@@ -26,13 +28,13 @@ size_t edit_distance(std::string_view word, std::string_view other) {
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
-  // Below this; all letters of a word are no typo.
+  // A smaller distance than this is a typo. Replacing every letter of a word is not.
   size_t best_distance = std::min(std::max<size_t>(2, word.size() / 3) + 1, word.size());
-  if (word.size() > kMaxComparedBytes) return best;  // no typo of anything
+  if (word.size() > kMaxComparedBytes) return best;  // too long to be a typo
   for (const std::string& candidate : candidates) {
     if (candidate.size() >= word.size() + best_distance ||
         word.size() >= candidate.size() + best_distance)
-      continue;  // as many edits as the lengths differ by
+      continue;  // the distance is at least the difference of the lengths
     const size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;
@@ -49,6 +51,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 
 std::vector<std::string> nearest_words(std::string_view word,
                                        const std::vector<std::string>& candidates, size_t count) {
+  // Only the start of very long words is compared, to limit the time.
   const std::string_view compared = word.substr(0, kMaxComparedBytes);
   std::vector<std::pair<size_t, const std::string*>> by_distance;
   for (const std::string& candidate : candidates)

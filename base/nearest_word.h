@@ -7,14 +7,14 @@
 
 namespace lockstep {
 
-/// The candidate nearest to `word` by edit distance, or empty if none is near enough to be a likely
-/// typo.
+/// Returns the candidate nearest to `word` by edit distance; empty if none is near enough to be a
+/// likely typo.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
-/// " (did you mean 'x'?)" or empty.
+/// Returns " (did you mean 'x'?)" or an empty text.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-/// The candidates by edit distance to `word`, nearest first, `count` at most, however far they are;
-/// of equally near ones the first.
+/// Returns at most `count` candidates by edit distance to `word`, nearest first, however far they
+/// are. Of equal distances the earlier candidate comes first.
 std::vector<std::string> nearest_words(std::string_view word,
                                        const std::vector<std::string>& candidates,
                                        size_t count = 5);

@@ -3,7 +3,7 @@
 namespace lockstep {
 namespace {
 
-/// Set before main() alone, by objects at namespace scope.
+/// Head of the list of states. Only objects at namespace scope set it, before main().
 const ProcessState*& newest() {
   static const ProcessState* one = nullptr;
   return one;

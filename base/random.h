@@ -5,12 +5,12 @@
 
 namespace lockstep {
 
-/// Counter-based random numbers: value i of a stream is a pure function of (key, i), so no state
-/// has to be saved and no rank can fall out of step. Source: the finalizer of SplitMix64 (Steele,
+/// Counter-based random numbers: value i of a stream is a pure function of (key, i). So no state
+/// has to be saved, and no rank can get out of step. Source: the finalizer of SplitMix64 (Steele,
 /// Lea, Flood 2014) over key + i * golden ratio.
 class CounterRandom {
  public:
-  /// The key is folded from its parts, e.g. {seed, stream, epoch}. Different part lists give
+  /// Folds the key from its parts, e.g. {seed, stream, epoch}. Different lists of parts give
   /// independent streams.
   CounterRandom(std::initializer_list<int64_t> key_parts) {
     for (const int64_t part : key_parts)
@@ -18,15 +18,16 @@ class CounterRandom {
   }
 
   uint64_t bits(uint64_t index) const { return mix(key_ + (index + 1) * kGolden); }
-  /// For who computes bits() elsewhere.
+  /// Returns the key, for code that computes bits() elsewhere.
   uint64_t key() const { return key_; }
   static constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   static constexpr uint64_t kMix1 = 0xbf58476d1ce4e5b9, kMix2 = 0x94d049bb133111eb;
-  /// Uniform in [0, 1), 53 bits.
+  /// Returns a uniform number in [0, 1) with 53 bits.
   double uniform(uint64_t index) const {
     return static_cast<double>(bits(index) >> 11) * 0x1.0p-53;
   }
-  /// Uniform in [0, bound), bound > 0 (multiply-shift; the bias is below bound / 2^64).
+  /// Returns a uniform number in [0, bound), bound > 0 (multiply-shift; the bias is below bound /
+  /// 2^64).
   uint64_t below(uint64_t index, uint64_t bound) const {
     __extension__ using Wide = unsigned __int128;
     return static_cast<uint64_t>((static_cast<Wide>(bits(index)) * bound) >> 64);

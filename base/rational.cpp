@@ -1,3 +1,4 @@
+// Fractions stay reduced. Every product checks for overflow of 128 bits.
 #include "base/rational.h"
 
 #include <algorithm>
@@ -24,6 +25,7 @@ constexpr Int kMax = power_of_ten(kMaxPower);
 
 Int magnitude(Int value) { return value < 0 ? -value : value; }
 
+/// Returns the greatest common divisor (Euclid).
 Int common_divisor(Int a, Int b) {
   a = magnitude(a);
   while (b != 0) {
@@ -34,12 +36,14 @@ Int common_divisor(Int a, Int b) {
   return a;
 }
 
+/// Returns a * b; nullopt on overflow.
 std::optional<Int> product(Int a, Int b) {
   Int result = 0;
   if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
   return result;
 }
 
+/// Returns the digits of a non-negative number; std::to_string has no 128-bit version.
 std::string digits_of(Int value) {
   std::string digits;
   do {
@@ -49,7 +53,7 @@ std::string digits_of(Int value) {
   return digits;
 }
 
-/// 12345 with 3 places: 12.345, without trailing zeros behind the point.
+/// Inserts a point: 12345 with 3 places is 12.345. Trailing zeros after the point are removed.
 std::string with_point(std::string digits, int places) {
   if (digits.size() <= static_cast<size_t>(places))
     digits.insert(0, static_cast<size_t>(places) + 1 - digits.size(), '0');
@@ -60,7 +64,7 @@ std::string with_point(std::string digits, int places) {
   return digits;
 }
 
-/// The first significant digits of numerator / denominator > 0: 0.d1d2d3... x 10^exponent.
+/// First significant digits of numerator / denominator > 0: 0.d1d2d3... x 10^exponent.
 struct Significant {
   std::string digits;
   int exponent = 0;
@@ -70,6 +74,7 @@ Significant significant_digits(Int numerator, Int denominator, size_t count) {
   Significant out{digits_of(numerator / denominator), 0};
   if (out.digits == "0") out.digits.clear();
   out.exponent = static_cast<int>(out.digits.size());
+  // Long division, one digit at a time.
   for (Int rest = numerator % denominator; out.digits.size() < count;) {
     rest *= 10;
     const int digit = static_cast<int>(rest / denominator);
@@ -85,6 +90,7 @@ Significant significant_digits(Int numerator, Int denominator, size_t count) {
 
 }  // namespace
 
+// Reduces first: only the reduced fraction must be in range.
 std::optional<Rational> Rational::of(Int numerator, Int denominator) {
   const Int divisor = common_divisor(numerator, denominator);
   const Rational reduced(numerator / divisor, denominator / divisor);
@@ -106,6 +112,7 @@ std::optional<Rational> Rational::parse(std::string_view decimal) {
 }
 
 std::optional<Rational> add(const Rational& a, const Rational& b) {
+  // Dividing by the common divisor first keeps the products small.
   const Int divisor = common_divisor(a.denominator_, b.denominator_);
   const auto left = product(a.numerator_, b.denominator_ / divisor);
   const auto right = product(b.numerator_, a.denominator_ / divisor);
@@ -123,6 +130,7 @@ std::optional<Rational> subtract(const Rational& a, const Rational& b) {
 std::optional<Rational> multiply(const Rational& a, const Rational& b) {
   const Int left = common_divisor(a.numerator_, b.denominator_);
   const Int right = common_divisor(b.numerator_, a.denominator_);
+  // Cancelling crosswise first keeps the products small.
   const auto numerator = product(a.numerator_ / left, b.numerator_ / right);
   const auto denominator = product(a.denominator_ / right, b.denominator_ / left);
   if (!numerator || !denominator) return std::nullopt;
@@ -137,6 +145,7 @@ std::optional<Rational> divide(const Rational& a, const Rational& b) {
 std::optional<std::string> Rational::exact_text() const {
   int places = 0;
   Int scaled = magnitude(numerator_);
+  // A fraction is a finite decimal if its denominator has only the prime factors 2 and 5.
   for (Int left = denominator_; left != 1; ++places) {
     const Int factor = common_divisor(10, left);
     if (factor == 1 || places == kMaxExactDigits) return std::nullopt;
@@ -149,6 +158,7 @@ std::optional<std::string> Rational::exact_text() const {
 }
 
 std::string Rational::cut_text() const {
+  // A very small number would have too few significant digits in plain notation.
   const Int whole = magnitude(numerator_) / denominator_;
   const bool is_small = magnitude(numerator_) < denominator_ / 1'000'000;
   const size_t count = is_small ? kExponentDigits : kMaxExactDigits;
@@ -158,7 +168,7 @@ std::string Rational::cut_text() const {
     return with_point(number.digits, static_cast<int>(count) - 1) +
            fmt::format("e{}", number.exponent - 1);
   }
-  if (whole >= power_of_ten(kMaxExactDigits)) {  // no place for a fraction
+  if (whole >= power_of_ten(kMaxExactDigits)) {  // no digits left for a fraction
     const std::string digits = digits_of(whole);
     return digits.substr(0, kMaxExactDigits) + std::string(digits.size() - kMaxExactDigits, '0');
   }

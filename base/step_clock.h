@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// Where training stands, the same on every rank. A step is one optimizer update, never a
+/// Position of the training, the same on every rank. A step is one optimizer update, never a
 /// micro-batch.
 struct StepClock {
   int64_t step = 0;             ///< updates done

@@ -8,6 +8,7 @@
 namespace lockstep {
 namespace {
 
+// The format is little-endian.
 static_assert(std::endian::native == std::endian::little,
               "lengths and sums are written as they lie in memory");
 

@@ -5,9 +5,9 @@
 
 namespace lockstep {
 
-/// Appends `data` framed as a TFRecord: its length (8 bytes, little endian), the masked crc32c of
-/// these, the data, its masked crc32c. Files of such records are read by tf.data.TFRecordDataset
-/// and, where the data are Event messages, by TensorBoard.
+/// Appends `data` framed as a TFRecord. A frame is the length (8 bytes, little endian), its masked
+/// crc32c, the data, and the data's masked crc32c. tf.data.TFRecordDataset reads such files.
+/// TensorBoard does if the data are Event messages.
 ///
 ///     std::string records;
 ///     for (const std::string& message : messages) append_tf_record(message, &records);

@@ -1,3 +1,5 @@
+// Reader of section `checkpoint`. Values that contradict each other are faults of the run file, not
+// of the run.
 #include "checkpoint/checkpoint_options.h"
 
 #include <algorithm>
@@ -20,6 +22,7 @@ void check_prefix(const std::string& prefix, ConfigReader* in) {
     in->fault("prefix", fmt::format("'checkpoint.prefix' {}", *fault));
 }
 
+// The parts are those by which the trainer chooses the state to save.
 void check_include(const std::vector<std::string>& include, ConfigReader* in) {
   static const std::vector<std::string> kParts = {"model", "optimizer", "modifiers", "clock",
                                                   "random"};
@@ -66,6 +69,7 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
   options.warm_start = read_warm_start_options(&in);
   check_prefix(options.prefix, &in);
   check_include(options.include, &in);
+  // keep_checkpoint_max 0 is refused, because the newest checkpoint must stay for a resume.
   if (options.keep_checkpoint_max == 0)
     in.fault("keep_checkpoint_max",
              "'checkpoint.keep_checkpoint_max' is 0, which would keep no save; -1 keeps all");

@@ -1,3 +1,5 @@
+// The names of warm starts. Rules are checked when the run file is read, so a bad pattern is
+// reported there.
 #include "checkpoint/rename_rules.h"
 
 #include <algorithm>
@@ -13,11 +15,12 @@ namespace lockstep::checkpoint {
 namespace {
 
 constexpr std::string_view kRegexStart = "re:";
+// \0 to \9: RE2 rewrites name groups by one digit.
 constexpr int kMostGroups = 10;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-/// The rules as written; nothing if the node holds something else.
+/// Returns the rules as written; nullopt if the node is neither a list nor a map of rules.
 std::optional<Pairs> pairs_of(const YAML::Node& node) {
   Pairs pairs;
   if (node.IsMap()) {
@@ -25,6 +28,7 @@ std::optional<Pairs> pairs_of(const YAML::Node& node) {
       if (!pair.first.IsScalar() || !pair.second.IsScalar()) return std::nullopt;
       pairs.emplace_back(pair.first.Scalar(), pair.second.Scalar());
     }
+    // In a map the order of keys means nothing, so the longest `from` has priority.
     std::stable_sort(pairs.begin(), pairs.end(),
                      [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
     return pairs;
@@ -41,13 +45,13 @@ std::optional<Pairs> pairs_of(const YAML::Node& node) {
 
 constexpr std::string_view kModelPart = "model";
 
-/// What `model` in front of a name, which does not count elsewhere, is for a rule about it alone.
+/// Returns "/" + the rest of a name below `model`, for a rule whose `from` is exactly `model`.
 std::optional<std::string> behind_model(const std::string& name) {
   const bool is_part = name.starts_with("model/") || name.starts_with("model.");
   return is_part ? std::optional("/" + plain_name(name)) : std::nullopt;
 }
 
-/// Without the slash that a removed part leaves.
+/// Removes the leading slash or dot that a removed part leaves.
 std::string cleaned(const std::string& name) {
   const size_t begin = name.find_first_not_of("/.");
   return plain_name(begin == std::string::npos ? "" : name.substr(begin));

@@ -1,3 +1,4 @@
+// due_here() has no side effects, so every rank may ask at any time.
 #include "checkpoint/save_schedule.h"
 
 #include <chrono>

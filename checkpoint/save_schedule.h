@@ -9,26 +9,28 @@
 
 namespace lockstep::checkpoint {
 
-/// When to save: by steps a function of the step, by seconds rank 0's clock.
+/// Decides when to save. An interval in steps depends on the step only. An interval in seconds uses
+/// rank 0's clock.
 class SaveSchedule {
  public:
-  /// Seconds of a clock that never goes back.
+  /// Function that returns the seconds of a monotonic clock.
   using Clock = std::function<double()>;
   static double steady_seconds();
 
-  /// Nothing is ever due where saves are off. `control` must outlive the schedule. The first
-  /// interval starts now.
+  /// Starts the first interval now. If checkpoints are off, due_here() is always false. `control`
+  /// must outlive the schedule.
   SaveSchedule(const CheckpointOptions& options, dist::Communicator& control,
                Clock clock_s = steady_seconds);
 
-  /// Whether this rank asks for a save after `step` updates: by steps every rank does; by seconds
-  /// rank 0 alone, whose word the caller brings to the others (it travels with the step's votes).
+  /// True if this rank requests a save after `step` updates. With steps, every rank requests it.
+  /// With seconds, only rank 0 does. The caller then sends rank 0's request to the others with the
+  /// step's votes.
   bool due_here(int64_t step) const;
 
-  /// From now on by steps, equal on all ranks.
+  /// Switches to an interval in steps, which must be equal on all ranks.
   void set_every_steps(int64_t every_steps) { every_steps_ = every_steps; }
 
-  /// Starts the next interval; call after each save, good or failed.
+  /// Starts the next interval. Call it after each save, successful or failed.
   void saved() { last_s_ = clock_s_(); }
 
  private:

@@ -1,3 +1,4 @@
+// Keys of a warm start. They are in section `checkpoint` of the run file, next to those of saving.
 #include "checkpoint/warm_start_options.h"
 
 namespace lockstep::checkpoint {
@@ -31,6 +32,7 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
       "what variables or parts of warm_start_ckpt are called here; `from` is a name, or re: and a "
       "pattern of the name's beginning, `to` may hold \\1; the first that matches counts; also as "
       "a map {dense_1: classifier}");
+  // Scopes and rules without a file are a mistake, for instance a forgotten key.
   const bool says_what = !options.checkpoint_restore_scopes.empty() ||
                          !options.checkpoint_exclude_scopes.empty() || in->has("warm_start_rename");
   if (says_what && !is_named && options.warm_start_ckpt.empty())

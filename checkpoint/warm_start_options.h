@@ -7,16 +7,16 @@
 
 namespace lockstep::checkpoint {
 
-/// Keys of section `checkpoint` of the run file: where a new run's weights come from.
+/// Keys of section `checkpoint` of the run file for the initial weights of a new run.
 struct WarmStartOptions {
-  /// What open_weights() takes, or a folder: its newest save; empty: none.
+  /// Path for open_weights(), or a folder, which means its newest checkpoint. Empty: no warm start.
   std::string warm_start_ckpt;
-  NameScopes checkpoint_restore_scopes;  ///< none: all variables of the model
-  NameScopes checkpoint_exclude_scopes;  ///< of those, not these
-  /// How weights of linear layers and convolutions lie there: lockstep [O, I] and [O, I, H, W],
-  /// tensorflow [I, O] and [H, W, I, O], or auto: by what the file says.
+  NameScopes checkpoint_restore_scopes;  ///< empty: all variables of the model
+  NameScopes checkpoint_exclude_scopes;  ///< variables to exclude from the above
+  /// Dimension order of the weights of linear layers and convolutions in the file. `lockstep`: [O,
+  /// I] and [O, I, H, W]. `tensorflow`: [I, O] and [H, W, I, O]. `auto`: as the file indicates.
   std::string warm_start_kernels = "auto";
-  RenameRules warm_start_rename;  ///< names there -> names here
+  RenameRules warm_start_rename;  ///< names in the file -> names here
 };
 
 WarmStartOptions read_warm_start_options(ConfigReader* in);

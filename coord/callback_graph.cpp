@@ -1,3 +1,5 @@
+// Every rank sorts the same callbacks by name first, so all ranks get the same order without
+// communication.
 #include "coord/callback_graph.h"
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 namespace lockstep::coord {
 namespace {
 
+/// Throws Error(kConfig); the graph is checked before the run.
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ExitCode::kConfig, "callbacks", message);
 }
@@ -23,16 +26,18 @@ std::vector<CallbackKey> keys_of(const std::vector<std::string>& declared) {
   return keys;
 }
 
+/// True if the node reads the key, optional or not.
 bool reads(const CallbackNode& node, const std::string& key) {
   return std::any_of(node.incoming.begin(), node.incoming.end(),
                      [&](const CallbackKey& incoming) { return incoming.name == key; });
 }
 
-/// Nodes by name, with who makes which key.
+/// Nodes by name, with the producer of each key.
 class Graph {
  public:
   Graph(std::vector<CallbackNode> nodes, const std::vector<std::string>& source_keys)
       : nodes_(std::move(nodes)) {
+    // Makers first: producers refer to them in any order.
     for (const CallbackKey& key : keys_of(source_keys)) makers_[key.name] = kSource;
     for (size_t i = 0; i < nodes_.size(); ++i) add_makers(i);
     for (size_t i = 0; i < nodes_.size(); ++i) add_producers(i);
@@ -56,6 +61,7 @@ class Graph {
   }
 
  private:
+  // Place of keys that the iteration itself provides; no node has it.
   static constexpr size_t kSource = SIZE_MAX;
   static constexpr size_t kUnplaced = SIZE_MAX;
 
@@ -72,11 +78,13 @@ class Graph {
   }
 
   void add_producers(size_t i) {
+    // Optional keys without a maker are simply missing.
     CallbackNode& node = nodes_[i];
     for (const CallbackKey& key : node.incoming) {
       const auto maker = makers_.find(key.name);
       if (maker == makers_.end() && !key.is_optional) refuse_unknown(i, key.name);
       if (maker == makers_.end() || maker->second == kSource) continue;
+      // Rank 0's value does not exist on the other ranks.
       if (node.run_on == RunOn::kAll && nodes_[maker->second].run_on == RunOn::kRank0)
         refuse(
             fmt::format("callback '{}' runs on all ranks and reads '{}', which '{}' makes on rank "
@@ -98,7 +106,7 @@ class Graph {
         nodes_[i].name, key, did_you_mean(key, known), key, chain_from(i), fmt::join(known, ", ")));
   }
 
-  /// A callback and, one of each, those that wait for it: 'a' -> 'b'.
+  /// Returns a callback and a chain of callbacks that wait for it, one reader each: 'a' -> 'b'.
   std::string chain_from(size_t i) const {
     std::vector<size_t> chain;
     for (size_t next = i; next != kUnplaced && std::count(chain.begin(), chain.end(), next) == 0;
@@ -107,6 +115,7 @@ class Graph {
     return text_of(chain);
   }
 
+  /// Returns one node that reads a key of node i.
   size_t reader_of(size_t i) const {
     for (size_t other = 0; other < nodes_.size(); ++other)
       for (const CallbackKey& key : nodes_[i].generated)
@@ -120,7 +129,7 @@ class Graph {
     return fmt::format("{}", fmt::join(names, " -> "));
   }
 
-  /// Nodes stand by name: the first of those whose producers are all placed.
+  /// Returns the first node, by name, whose producers are all placed.
   size_t first_ready(const std::vector<size_t>& place) const {
     for (size_t i = 0; i < nodes_.size(); ++i)
       if (place[i] == kUnplaced && unplaced_producer(i, place) == kUnplaced) return i;
@@ -133,8 +142,8 @@ class Graph {
     return kUnplaced;
   }
 
-  /// Nothing is ready, so each unplaced node has a producer that is unplaced too: following those
-  /// comes back to a node.
+  /// Reports a cycle. No node is ready, so each unplaced node has an unplaced producer. Following
+  /// producers therefore returns to a node.
   [[noreturn]] void refuse_cycle(const std::vector<size_t>& place) const {
     std::vector<size_t> path;
     size_t at = 0;
@@ -143,6 +152,7 @@ class Graph {
       path.push_back(at);
     path.erase(path.begin(), std::find(path.begin(), path.end(), at));
     std::reverse(path.begin(), path.end());
+    // Starts the cycle at its first name, so that all ranks report the same text.
     std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
     path.push_back(path.front());
     refuse("callbacks wait for each other: " + text_of(path) +
@@ -150,7 +160,7 @@ class Graph {
   }
 
   std::vector<CallbackNode> nodes_;
-  std::map<std::string, size_t> makers_;  // of each key
+  std::map<std::string, size_t> makers_;  // producer of each key
 };
 
 }  // namespace
@@ -174,6 +184,7 @@ std::vector<CallbackNode> sorted_callbacks(std::vector<NamedCallback> callbacks,
   }
   const auto by_name = [](const CallbackNode& a, const CallbackNode& b) { return a.name < b.name; };
   std::sort(nodes.begin(), nodes.end(), by_name);
+  // Sorted by name, so equal names are adjacent.
   for (size_t i = 1; i < nodes.size(); ++i)
     if (nodes[i].name == nodes[i - 1].name)
       refuse(fmt::format("two callbacks are called '{}'; give one of them another name",

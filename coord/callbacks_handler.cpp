@@ -1,3 +1,5 @@
+// The handler runs the sorted callbacks one after the other. A halted callback halts all that
+// depend on it, for one iteration.
 #include "coord/callbacks_handler.h"
 
 #include <algorithm>
@@ -15,15 +17,16 @@
 namespace lockstep::coord {
 namespace {
 
+/// Returns the place of an error for its message.
 std::string place_text(const CallbackNode& node, const CallbackContext& context) {
   return fmt::format("callback '{}', iteration {}", node.name,
                      context.iteration_info.iteration_number);
 }
 
-/// Runs a call of a callback; what it throws says afterwards whose it was.
+/// Runs a call of a callback and adds the callback's name to any exception.
 template <typename Call>
 auto named_call(const CallbackNode& node, const CallbackContext& context, const Call& call) {
-  std::optional<summary::DefaultWriter> alone;  // no mean where the other ranks do not call
+  std::optional<summary::DefaultWriter> alone;  // a mean over ranks would block
   if (node.run_on == RunOn::kRank0 && context.world_size > 1)
     alone.emplace(summary::of_this_rank_alone());
   try {
@@ -37,6 +40,7 @@ auto named_call(const CallbackNode& node, const CallbackContext& context, const 
   }
 }
 
+/// Returns the declared keys of the data. A missing key is an error unless it is optional.
 DataMap input_of(const CallbackNode& node, const DataMap& data) {
   DataMap input;
   for (const CallbackKey& key : node.incoming) {
@@ -51,6 +55,7 @@ DataMap input_of(const CallbackNode& node, const DataMap& data) {
   return input;
 }
 
+/// Throws Error(kBadData) if the returned keys differ from generated_keys().
 void require_declared(const CallbackNode& node, const DataMap& made) {
   for (const auto& [name, value] : made.values())
     if (std::none_of(node.generated.begin(), node.generated.end(),
@@ -83,6 +88,7 @@ std::vector<std::string> CallbacksHandler::order() const {
   return names;
 }
 
+// Only these must be computed or copied from a device on this rank.
 std::vector<std::string> CallbacksHandler::keys_read_here() const {
   std::set<std::string> keys;
   for (const CallbackNode& node : nodes_)
@@ -91,6 +97,7 @@ std::vector<std::string> CallbacksHandler::keys_read_here() const {
   return {keys.begin(), keys.end()};
 }
 
+// Callbacks on all ranks get a folder per rank, so that their files do not collide.
 void CallbacksHandler::update_contexts() {
   const bool is_needed = std::any_of(nodes_.begin(), nodes_.end(), [](const CallbackNode& node) {
     return node.run_on == RunOn::kAll;
@@ -107,6 +114,7 @@ bool CallbacksHandler::runs_here(const CallbackNode& node) const {
 void CallbacksHandler::begin() {
   context_.is_broken_off = false;
   update_contexts();
+  // num_begun_ counts the callbacks whose end() must be called if a later begin() throws.
   for (num_begun_ = 0; num_begun_ < nodes_.size(); ++num_begun_) {
     const CallbackNode& node = nodes_[num_begun_];
     if (runs_here(node)) named_call(node, context_, [&] { node.callback->begin(); });
@@ -124,6 +132,7 @@ DataMap CallbacksHandler::on_iteration_end(const DataMap& data) {
   DataMap all = data;
   for (CallbackNode& node : nodes_) {
     if (!runs_here(node)) continue;
+    // A node is halted if any of its producers is; producers come first in the order.
     node.is_halted = std::any_of(node.producers.begin(), node.producers.end(),
                                  [&](size_t i) { return nodes_[i].is_halted; });
     if (node.is_halted) continue;
@@ -143,6 +152,7 @@ bool CallbacksHandler::epoch_ends() const {
 }
 
 void CallbacksHandler::end_epoch() {
+  // Halted callbacks too: on_epoch_end() may call collectives.
   for (const CallbackNode& node : nodes_)
     if (runs_here(node)) named_call(node, context_, [&] { node.callback->on_epoch_end(); });
 }
@@ -164,6 +174,7 @@ void CallbacksHandler::end(bool is_broken_off) {
     try {
       named_call(nodes_[i], context_, [&] { nodes_[i].callback->end(); });
     } catch (...) {
+      // The others must still store their data; the first error is thrown at the end.
       if (!first) first = std::current_exception();
     }
   }

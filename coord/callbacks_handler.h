@@ -10,40 +10,42 @@
 
 namespace lockstep::coord {
 
-/// Callbacks in the order of what they pass to each other: those that generate a key come before
-/// those that read it, equals in the order of their names, the same on every rank.
+/// Callbacks in the order of their data. Producers of a key come before its readers. Independent
+/// ones are in the order of their names. The order is the same on every rank.
 ///
-/// Throws Error(kConfig) before the run: a cycle, a key that nobody makes, a key made twice, a
-/// callback of all ranks that reads what rank 0 alone has (each with the chain of callbacks);
-/// Error(kBadData) in it: what a callback read or returned is not what it declared (iteration,
-/// callback, key). What a callback throws by itself gets its name and the iteration, with the code
-/// of its Error, else kBug.
+/// Throws Error(kConfig) before the run for a cycle, and for a key with no producer or two. Throws
+/// it too for a callback of all ranks that reads a key of rank 0 only. The message has the chain of
+/// callbacks.
+///
+/// Throws Error(kBadData) during the run if a callback read or returned other keys than it declared
+/// (with iteration, callback, key). Any other exception of a callback gets its name and the
+/// iteration, with the code of its Error, else kBug.
 class CallbacksHandler {
  public:
-  /// `source_keys`: what the driver itself gives to each iteration; `_x` where that may lack it.
+  /// `source_keys`: keys that the driver adds to each iteration; `_x` if that may be missing.
   CallbacksHandler(std::vector<NamedCallback> callbacks,
                    const std::vector<std::string>& source_keys, CallbackContext context);
 
-  CallbacksHandler(const CallbacksHandler&) = delete;  // callbacks hold its context
+  CallbacksHandler(const CallbacksHandler&) = delete;  // callbacks hold a pointer to its context
   CallbacksHandler& operator=(const CallbacksHandler&) = delete;
 
-  /// The driver changes it between the calls.
+  /// Returns the context; the driver changes it between calls.
   CallbackContext& context() { return context_; }
   std::vector<std::string> order() const;
-  /// What callbacks read that run on this rank, optional keys included; sorted.
+  /// Returns the keys, optional ones included, that callbacks on this rank read; sorted.
   std::vector<std::string> keys_read_here() const;
 
   void begin();
   void on_iteration_start();
-  /// `data` holds the source keys. Each callback gets what it declared and nothing else. Returns
-  /// all that was made, the sources included. Behind the last iteration of an epoch of training
-  /// on_epoch_end() of all callbacks follows, in their order.
+  /// Runs the callbacks. `data` has the source keys. Each callback gets only the keys that it
+  /// declared. Returns all values including the sources. After the last iteration of a training
+  /// epoch on_epoch_end() of all callbacks follows in their order.
   DataMap on_iteration_end(const DataMap& data);
-  /// Calls end() of every callback whose begin() returned, then throws what the first of them
-  /// threw.
+  /// Calls end() of every callback whose begin() returned, then throws the first exception of these
+  /// calls.
   void end(bool is_broken_off = false);
-  /// The same where the run ends with an error, so that what callbacks hold is stored all the same.
-  /// That error is the one to tell: what end() throws is only logged.
+  /// Calls end() after an error of the run, so that the callbacks still store their data. The run's
+  /// error is the one to report; exceptions of end() are only logged.
   void end_after_fault() noexcept;
 
  private:
@@ -54,7 +56,7 @@ class CallbacksHandler {
   std::optional<DataMap> run(CallbackNode& node, const DataMap& data);
 
   CallbackContext context_;
-  CallbackContext own_context_;  // of callbacks that run on all ranks: with a folder of this rank's
+  CallbackContext own_context_;      // of callbacks on all ranks: with this rank's folder
   std::vector<CallbackNode> nodes_;  // in their order
   size_t num_begun_ = 0;
 };

@@ -7,8 +7,10 @@
 namespace lockstep::coord {
 namespace {
 
+// Names of the alternatives of DataValue, in their order.
 constexpr const char* kKinds[] = {"a tensor", "texts", "a map"};
 
+/// Returns the value if it exists and has this kind.
 template <typename Kind>
 const Kind& value_of(const DataMap& map, const std::string& key, const char* wanted) {
   const DataValue* const value = map.find(key);

@@ -13,12 +13,12 @@ namespace lockstep::coord {
 
 class DataMap;
 
-/// A tensor, texts (one a sample), or maps within maps, which are shared and not changed.
+/// Value: a tensor, texts (one per sample), or a nested map. Maps are shared and immutable.
 using DataValue =
     std::variant<at::Tensor, std::vector<std::string>, std::shared_ptr<const DataMap>>;
 
-/// What an iteration passes from one callback to the next: values by key, in the order of the keys.
-/// Copies share tensors and nested maps.
+/// Data that an iteration passes between callbacks: values by key, in the order of the keys. Copies
+/// share tensors and nested maps.
 ///
 ///   DataMap made;
 ///   made.put("probabilities", outputs.at("logits").softmax(1));
@@ -29,13 +29,13 @@ class DataMap {
     values_.insert_or_assign(std::move(key), std::move(value));
   }
   bool contains(const std::string& key) const { return values_.count(key) > 0; }
-  /// Null where there is none.
+  /// Returns the value; null if there is none.
   const DataValue* find(const std::string& key) const {
     const auto found = values_.find(key);
     return found == values_.end() ? nullptr : &found->second;
   }
-  /// Of the kind that the name says. These throw Error(kBadData) with the key where it is not there
-  /// (a callback must declare what it reads) or of another kind.
+  /// Returns a value of the kind in the function's name. Throws Error(kBadData) with the key if it
+  /// is missing (a callback must declare what it reads) or of another kind.
   const at::Tensor& tensor(const std::string& key) const;
   const std::vector<std::string>& texts(const std::string& key) const;
   const DataMap& map(const std::string& key) const;

@@ -1,3 +1,5 @@
+// Section `data`: reading it, and opening its data sets with a SkippingDataset around them for
+// on_error: skip.
 #include "data/data_options.h"
 
 #include <yaml-cpp/yaml.h>
@@ -7,6 +9,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Opens a data set. With on_error: skip, damaged samples are replaced as `instead` says.
 std::unique_ptr<Dataset> open(const DatasetPlan& plan, DatasetInputs inputs, bool skips_damaged,
                               InsteadOfDamaged instead) {
   inputs.skips_damaged = skips_damaged;

@@ -1,3 +1,5 @@
+// The sampler that read-ahead threads use is a copy. next() moves the real one only when a batch is
+// delivered.
 #include "data/loader.h"
 
 #include <utility>
@@ -14,6 +16,7 @@ Batch load(const Dataset& dataset, const GlobalBatch& global, int rank, int worl
   const Shard mine = shard_of(num_samples, rank, world_size);
   const std::span<const int64_t> indices =
       std::span(global.indices).subspan(mine.begin, mine.size());
+  // Each rank reads only its own share, so no rank waits for the reads of another.
   Samples samples = dataset.get(indices, global.epoch);
   samples.inputs_BX = pinned_for(device, samples.inputs_BX);
   samples.targets_BY = pinned_for(device, samples.targets_BY);
@@ -29,6 +32,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, Sampler& sampler, int ran
       rank_(rank),
       world_size_(world_size),
       options_(options),
+      // False if the caller owns the data set: it may be gone before a left thread ends.
       owns_data_(dataset_.use_count() > 0) {}
 
 Loader::Loader(const Dataset& dataset, Sampler& sampler, int rank, int world_size,
@@ -43,7 +47,7 @@ std::optional<Batch> Loader::next_unless(const std::function<bool()>& leaves) {
     return load(*dataset_, sampler_.next(), rank_, world_size_, options_.device);
   const SamplerPosition position = sampler_.position();
   if (read_ahead_ == nullptr || read_ahead_->position() != position) {
-    read_ahead_.reset();  // what its threads have read is of no use
+    read_ahead_.reset();  // the sampler was moved (a restore): what was read ahead is useless
     const auto load_one = [dataset = dataset_, rank = rank_, world_size = world_size_,
                            device = options_.device](const GlobalBatch& global) {
       return load(*dataset, global, rank, world_size, device);

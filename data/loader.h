@@ -13,55 +13,54 @@ namespace lockstep::data {
 template <typename Item>
 class ReadAhead;
 
-/// This rank's part of one global batch.
+/// One rank's part of one global batch.
 struct Batch {
-  Samples samples;                 ///< may hold 0 samples in an epoch's last batch
+  Samples samples;                 ///< may be empty in an epoch's last batch
   int64_t global_num_samples = 0;  ///< over all ranks
-  int64_t first_sample = 0;        ///< place of this rank's first sample in the global batch
+  int64_t first_sample = 0;        ///< position of this rank's first sample in the global batch
 };
 
-/// What a loader does beside its caller.
+/// Threads and read-ahead of a loader.
 struct LoaderOptions {
   int64_t num_threads = 0;       ///< 0: next() reads the samples itself
-  int64_t prefetch_batches = 2;  ///< read ahead at most, by all threads together; 0: none
-  /// Where samples will be computed on: for a GPU they are put into page-locked memory. They stay
-  /// on the host.
+  int64_t prefetch_batches = 2;  ///< limit of batches read ahead by all threads together; 0: none
+  /// Device that will compute on the samples. For a GPU they are put into page-locked host memory.
   at::Device device = at::kCPU;
 };
 
-/// Takes global batches from the sampler and loads rank r's contiguous share of each. Threads read
-/// batches ahead, in the sampler's order; the samples are the same with any number of them.
+/// Loads this rank's contiguous share of each of the sampler's global batches. Threads read batches
+/// ahead in the sampler's order. The samples do not depend on the number of threads.
 ///
-/// The sampler is where next() left it, however far the threads are: saves hold its position, and a
-/// restore may change it between two calls. One caller at a time.
+/// The sampler's position is always where next() left it, however far ahead the threads are.
+/// Checkpoints store this position, and a restore may change it between two calls. One caller at a
+/// time.
 class Loader {
  public:
-  /// The sampler outlives it. Threads whose source stands still at the end of the loader are left
-  /// behind, with the data set.
+  /// The sampler must outlive the loader. If a thread's source hangs when the loader ends, that
+  /// thread is left behind with the data set.
   Loader(std::shared_ptr<const Dataset> dataset, Sampler& sampler, int rank, int world_size,
          LoaderOptions options = {});
-  /// The data set outlives it too.
+  /// The data set must outlive the loader too, so no thread is left behind.
   Loader(const Dataset& dataset, Sampler& sampler, int rank, int world_size,
          LoaderOptions options = {});
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Throws what Dataset::get throws, when the batch that it was thrown for is asked for; the
-  /// loader is of no use then.
+  /// Returns the next batch. Throws what Dataset::get threw for this batch; the loader is unusable
+  /// then.
   Batch next() { return *next_unless({}); }
-  /// The same, or nothing where `leaves` says so: it is asked now and then while threads still read
-  /// the batch. The sampler has not moved then, and where it stands so again the next call waits
-  /// for the same batch. Where next() reads the samples itself, nobody asks.
+  /// Returns the next batch, or nullopt if `leaves` returns true. `leaves` is called now and then
+  /// while threads still read the batch. On nullopt the sampler has not moved, and the next call
+  /// waits for the same batch. If next() reads the samples itself, `leaves` is not called.
   std::optional<Batch> next_unless(const std::function<bool()>& leaves);
-  /// The next batch as a rank has it that brings none of its samples; moves the sampler as next().
+  /// Returns the next batch for a rank that contributes no samples; moves the sampler like next().
   Batch without_samples();
 
   SamplerPosition position() const { return sampler_.position(); }
   void go_back_to(const SamplerPosition& position) { sampler_.set_position(position); }
 
-  /// Batches that threads have read ahead and that next() need not wait for; nothing where none
-  /// reads ahead.
+  /// Returns the number of batches that are read ahead and ready; nullopt without read-ahead.
   std::optional<int64_t> num_ready() const;
 
  private:

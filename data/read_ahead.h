@@ -20,29 +20,30 @@
 
 namespace lockstep::data {
 
-/// Threads that make an item of each of a sampler's global batches, in its order and ahead of who
-/// takes them; with max_items 0 not ahead, but while somebody waits for it. The calls have one
-/// caller at a time.
+/// Threads that make an item for each of a sampler's global batches, in order and ahead of the
+/// consumer. With max_items 0 nothing is made ahead, only while the consumer waits. One caller at a
+/// time.
 template <typename Item>
 class ReadAhead {
  public:
   using Make = std::function<Item(const GlobalBatch&)>;
 
-  /// Begins where `sampler` is, with a copy of it. `make` runs on several threads at once.
-  /// may_leave_threads: it owns what it uses.
+  /// Starts at the position of `sampler`, with a copy of it. `make` runs on several threads at
+  /// once. may_leave_threads: `make` owns everything that it uses, so a thread may outlive this
+  /// object.
   ReadAhead(const Sampler& sampler, Make make, int64_t num_threads, int64_t max_items,
             bool may_leave_threads)
       : may_leave_threads_(may_leave_threads),
         shared_(std::make_shared<Shared>(sampler, std::move(make),
                                          max_items == 0 ? 0 : std::max(num_threads, max_items))),
         position_(sampler.position()) {
-    const SignalsBlocked blocked;  // a signal is the main thread's
+    const SignalsBlocked blocked;  // signals are handled by the main thread
     for (int64_t i = 0; i < num_threads; ++i)
       threads_.emplace_back([shared = shared_] { shared->work(); });
   }
 
-  /// Waits for the items under way; where threads may be left, not after next_unless() was left,
-  /// nor for more than a second: they end behind it, whenever that is.
+  /// Waits for the items being made. If threads may be left, it waits at most a second. After a
+  /// next_unless() that returned nullopt it does not wait. Left threads end later by themselves.
   ~ReadAhead() {
     shared_->end();
     const bool leaves = may_leave_threads_ && (is_left_ || !shared_->is_idle_within(kEnd));
@@ -51,8 +52,9 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// The next item in order; throws what `make` threw for it. Nothing where `leaves`, asked now and
-  /// then while the item is not there, says so; the next call waits for the same one.
+  /// Returns the next item in order, or throws what `make` threw for it. Returns nullopt if
+  /// `leaves`, called now and then while the item is not ready, returns true. The next call then
+  /// waits for the same item.
   std::optional<Item> next_unless(const std::function<bool()>& leaves) {
     std::optional<Slot> slot = shared_->take(leaves);
     is_left_ = !slot;
@@ -62,10 +64,10 @@ class ReadAhead {
     return std::move(slot->item);
   }
 
-  /// Items that next_unless() need not wait for: those done without a gap.
+  /// Returns the number of items that are ready without a gap.
   int64_t num_ready() { return shared_->num_ready(); }
 
-  /// Of the sampler behind the item that next_unless() gave last.
+  /// Returns the sampler's position after the item that next_unless() returned last.
   SamplerPosition position() const { return position_; }
 
  private:
@@ -78,7 +80,7 @@ class ReadAhead {
     SamplerPosition after;
   };
 
-  /// What the threads need, which may outlive the rest.
+  /// State of the threads, which may outlive the ReadAhead.
   class Shared {
    public:
     Shared(const Sampler& sampler, Make make, int64_t max_items)
@@ -100,6 +102,7 @@ class ReadAhead {
     std::optional<Slot> take(const std::function<bool()>& leaves) {
       std::unique_lock lock(mutex_);
       const auto is_ready = [this] { return !slots_.empty() && slots_.front().done; };
+      // max_items_ 0: room for one item appears only while the caller waits for it.
       if (std::exchange(num_wanted_, 1) == 0 && max_items_ == 0) room_.notify_one();
       if (!leaves) ready_.wait(lock, is_ready);
       while (!ready_.wait_for(lock, kLook, is_ready))
@@ -127,7 +130,7 @@ class ReadAhead {
                    [this] { return ends_ || slots_.size() < std::max(max_items_, num_wanted_); });
         if (ends_) return;
         const GlobalBatch batch = sampler_.next();
-        Slot& slot = slots_.emplace_back();  // a deque: others' ends do not move it
+        Slot& slot = slots_.emplace_back();  // a deque: changes at its ends do not move it
         slot.after = sampler_.position();
         ++num_making_;
         lock.unlock();
@@ -150,12 +153,12 @@ class ReadAhead {
    private:
     std::mutex mutex_;
     std::condition_variable room_, ready_;
-    Sampler sampler_;         // ahead of the loader's
+    Sampler sampler_;         // ahead of the loader's sampler
     std::deque<Slot> slots_;  // in the sampler's order
     const size_t max_items_;
-    size_t num_wanted_ = 0;  // 1: somebody waits for the first of them
+    size_t num_wanted_ = 0;  // 1: the caller waits for the first slot
     bool ends_ = false;
-    int num_making_ = 0;  // threads in make_
+    int num_making_ = 0;  // threads inside make_
     const Make make_;
   };
 

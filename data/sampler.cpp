@@ -1,3 +1,4 @@
+// The order of an epoch is computed when it is first needed and kept until the next epoch.
 #include "data/sampler.h"
 
 #include <numeric>
@@ -10,6 +11,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Stream of the sampler's random numbers, which separates them from others with the same seed.
 constexpr int64_t kOrderStream = 3;
 
 }  // namespace
@@ -30,6 +32,7 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 }
 
 int64_t Sampler::end_of_epoch() const {
+  // With drop_last the epoch ends before its partial batch.
   return options_.drop_last
              ? options_.num_samples - options_.num_samples % options_.global_batch_size
              : options_.num_samples;
@@ -44,7 +47,7 @@ const std::vector<int64_t>& Sampler::order_of(int64_t epoch) {
   order_.resize(static_cast<size_t>(options_.num_samples));
   std::iota(order_.begin(), order_.end(), int64_t{0});
   const CounterRandom random{options_.seed, kOrderStream, epoch};
-  // Fisher-Yates with one counter value a place
+  // Fisher-Yates with one counter value per position: any rank can compute it alone.
   for (size_t i = order_.size() - 1; options_.shuffle && i > 0; --i)
     std::swap(order_[i], order_[random.below(i, i + 1)]);
   order_epoch_ = epoch;

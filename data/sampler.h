@@ -15,21 +15,20 @@ struct SamplerOptions {
   bool drop_last = false;  ///< leave out the partial batch at an epoch's end
 };
 
-/// Where a sampler is: the samples of the epoch that were taken.
+/// Position of a sampler: epoch and the number of its samples already taken.
 struct SamplerPosition {
   int64_t epoch = 0;
   int64_t num_taken = 0;
   bool operator==(const SamplerPosition& other) const = default;
 };
 
-/// One global batch: which samples all ranks together train on in one update.
+/// One global batch: the samples on which all ranks together train in one update.
 struct GlobalBatch {
   int64_t epoch = 0;
-  std::vector<int64_t> indices;  ///< global_batch_size, fewer in an epoch's last batch
+  std::vector<int64_t> indices;  ///< global_batch_size of them, fewer in an epoch's last batch
 };
 
-/// Contiguous share of `count` items that belongs to part p of num_parts: sizes differ by at most
-/// one.
+/// Contiguous share of `count` items for part p of num_parts. Sizes differ by at most one.
 struct Shard {
   int64_t begin = 0;
   int64_t end = 0;
@@ -37,30 +36,31 @@ struct Shard {
 };
 Shard shard_of(int64_t count, int64_t part, int64_t num_parts);
 
-/// The order of samples. It depends on (seed, epoch, global position) and on nothing else: not on
-/// the world size, not on what was trained before. Each sample occurs once an epoch.
+/// Order of the samples. It depends only on (seed, epoch, global position), not on the world size
+/// or on earlier training. Each sample occurs once per epoch.
 ///
-/// The position (epoch, samples taken in it) is the whole state; state() lets a save keep it.
+/// The position (epoch, samples taken in it) is the entire state; state() lists it for a
+/// checkpoint.
 class Sampler {
  public:
-  /// All counts > 0; with drop_last, num_samples >= global_batch_size.
+  /// All counts must be > 0; with drop_last also num_samples >= global_batch_size.
   explicit Sampler(const SamplerOptions& options);
 
-  /// Moves on by one global batch.
+  /// Returns the next global batch and advances the position.
   GlobalBatch next();
 
   SamplerPosition position() const { return {epoch_, position_}; }
-  /// Goes on from there: one that this sampler, or a copy of it, had.
+  /// Continues at a position that this sampler or a copy of it had before.
   void set_position(const SamplerPosition& position) {
     epoch_ = position.epoch;
     position_ = position.num_taken;
   }
 
-  /// ceil(samples / global batch), or floor with drop_last.
+  /// Returns ceil(samples / global batch), or floor with drop_last.
   int64_t steps_per_epoch() const;
 
-  /// Epoch and position, as `_lockstep/sampler/...`. After a restore wrote them, next() goes on
-  /// from there.
+  /// Returns epoch and position as `_lockstep/sampler/...`. After a restore has written them,
+  /// next() continues there.
   StateList state();
 
  private:

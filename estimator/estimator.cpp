@@ -1,3 +1,4 @@
+// User code is always called through run_user_code(), so that its exceptions name the estimator.
 #include "estimator/estimator.h"
 
 #include <fmt/format.h>
@@ -26,16 +27,16 @@ namespace {
 constexpr const char* kSection = "estimator";
 constexpr const char* kOwner = "the estimator";  ///< of its rows
 
-/// Estimators whose rows the tables hold. Code of those rows may refer to them.
+/// Estimators whose rows are in the tables. The code of those rows may refer to them.
 std::vector<std::shared_ptr<EstimatorSpec>>& owners_of_rows() {
   static std::vector<std::shared_ptr<EstimatorSpec>> all;
   return all;
 }
 
-/// The tables of rows forget theirs, too (daemon/serve/job_run.cpp).
+/// Reset between jobs; the tables drop these rows too (daemon/serve/job_run.cpp).
 const ProcessState estimators_of_run("estimators of the run", [] { owners_of_rows().clear(); });
 
-/// Whether both call the same code: the row of a table, given back as it is.
+/// True if both call the same code: the estimator returned a row of the table unchanged.
 template <typename Result, typename... Arguments>
 bool are_same_code(const std::function<Result(Arguments...)>& a,
                    const std::function<Result(Arguments...)>& b) {
@@ -53,9 +54,9 @@ const auto& function_of(const Row& row) {
     return row.read;
 }
 
-/// Adds a row of the estimator, in the place of one that an earlier estimator has left. A row of
-/// the table that it gives back as it is stays the table's. Throws Error(kConfig) for the name of
-/// any other row.
+/// Adds a row of the estimator, replacing one that an earlier estimator left. A row of the table
+/// that it returns unchanged remains the table's. Throws Error(kConfig) for the name of any other
+/// row.
 template <typename Row>
 void put_row(NamedTable<Row>& table, Row row) {
   const Row* const known = table.find(row.name);
@@ -65,7 +66,7 @@ void put_row(NamedTable<Row>& table, Row row) {
   table.put(std::move(row), kOwner);
 }
 
-/// The estimators that may be named: those of the plug-in, or all.
+/// Returns the estimators that may be named: those of the plug-in, or all.
 std::vector<std::string> choices_of(const std::string& path, const ConfigReader& in) {
   if (path.empty()) return estimator_types().names();
   const std::string file = path_beside(in.document(), path).string();
@@ -79,7 +80,7 @@ std::vector<std::string> choices_of(const std::string& path, const ConfigReader&
   return plugin.estimators;
 }
 
-/// The row's name; empty after a fault.
+/// Returns the row's name; empty after a fault.
 std::string read_name(ConfigReader* in, const std::vector<std::string>& choices) {
   std::string name = choices.size() == 1 ? choices.front() : "";
   const char* help = "which of the plug-in's estimators; default its only one";
@@ -113,7 +114,7 @@ Estimator Estimator::read(ConfigReader* in) {
                "looked for beside the run file");
   const std::vector<std::string> choices = choices_of(path, section);
   const EstimatorType* type = estimator_types().find(read_name(&section, choices));
-  if (type == nullptr) return estimator;  // no flags are known: no word on them
+  if (type == nullptr) return estimator;  // unknown flags: no faults about them
   estimator.name_ = type->name;
   estimator.where_ = fmt::format("estimator {}{}", type->name, path.empty() ? "" : " of " + path);
   run_user_code(estimator.where_, [&] {
@@ -126,6 +127,7 @@ Estimator Estimator::read(ConfigReader* in) {
 }
 
 void Estimator::add_rows() {
+  // Before the rows are added: their code may refer to the estimator.
   owners_of_rows().push_back(spec_);
   run_user_code(where_, [&] {
     if (std::optional<train::LossType> loss = spec_->loss()) {
@@ -145,6 +147,7 @@ model::ModelOptions Estimator::read_model(ConfigReader* in) const {
   if (in->has("model"))
     in->fault("model",
               fmt::format("{} brings the network: take out 'model' or 'estimator'", where_));
+  // Marks the key as known; its fault is reported above.
   (void)in->take("model");
   return {name_, [spec = spec_, where = where_](const model::ModelInputs& data) {
             return run_user_code(where, [&] {

@@ -17,13 +17,13 @@
 
 namespace lockstep {
 
-/// What is trained, in one class: a network, and what else the subclass brings. Everything that it
-/// does not bring is the run file's. Only model() must be there.
+/// Definition of what is trained: a network, and whatever else the subclass provides. Everything
+/// else comes from the run file. Only model() is required.
 ///
-/// Each rank has one object. Calls, by the main thread, the same on all ranks: read_flags(); then
-/// loss(), metrics(), eval_metrics() and hooks() once each; then input() and model(). It lives to
-/// the end of the run. What a method throws ends the run on all ranks: an Error with its exit code,
-/// else 78.
+/// Each rank has one object. The main thread calls its methods in the same order on all ranks.
+/// First read_flags(); then loss(), metrics(), eval_metrics() and hooks() once each; then input()
+/// and model(). The object lives until the end of the run. An exception of a method ends the run on
+/// all ranks, with the exit code of an Error, else 78.
 class EstimatorSpec {
  public:
   EstimatorSpec() = default;
@@ -31,49 +31,50 @@ class EstimatorSpec {
   EstimatorSpec(const EstimatorSpec&) = delete;
   EstimatorSpec& operator=(const EstimatorSpec&) = delete;
 
-  /// Reads flags of its own, strictly, each with default, range and help:
+  /// Reads its own flags, strictly, each with default, range and help:
   ///
   ///   in->read("width", &width_, count_from(1), "outputs of the hidden layer");
   ///
-  /// from section `estimator` of the run file, from --set estimator.width=64 and from the command
-  /// line behind `--`: -- --width 64. `path` and `name` are taken. Also called, on an object of its
-  /// own, to list the flags: it reads and does nothing else.
+  /// They come from section `estimator` of the run file and from --set estimator.width=64. On the
+  /// command line they follow `--`: -- --width 64. `path` and `name` are reserved. It is also
+  /// called on a separate object to list the flags, so it must only read.
   virtual void read_flags(ConfigReader* /*in*/) {}
 
-  /// The network, for data of this shape. The same initial values on every rank: from data.seed.
+  /// Returns the network for data of this shape. Initial values must be the same on every rank:
+  /// derive them from data.seed.
   virtual std::unique_ptr<model::Model> model(const model::ModelInputs& data) = 0;
 
-  /// The data set where the run file says `data: {train: {type: estimator}}`, or `eval`. Training
-  /// and evaluation data must be alike in shape. Called once for each. The default has none.
+  /// Returns the data set for `data: {train: {type: estimator}}` or `eval` of the run file.
+  /// Training and evaluation data must have the same shape. Called once for each. The default
+  /// provides none.
   virtual std::unique_ptr<data::Dataset> input(data::DatasetUse use,
                                                const data::DatasetInputs& inputs);
 
-  /// What is minimised while train.loss of the run file is `auto`: a loss of its own, or one of the
-  /// table, *train::loss_types().find("binary"), whose name then means that row. The default leaves
-  /// it to the data's targets.
+  /// Returns the loss to minimise if train.loss of the run file is `auto`. It is an own loss, or
+  /// one of the table, such as *train::loss_types().find("binary"). The default chooses by the
+  /// data's targets.
   virtual std::optional<train::LossType> loss() { return std::nullopt; }
 
-  /// Series for the metrics page, from the numbers of each step.
+  /// Returns series for the metrics page, computed from each step's statistics.
   virtual std::vector<metrics::StepMetric> metrics() { return {}; }
 
-  /// Metrics of evaluations, which eval.metrics of the run file may then name.
+  /// Returns metrics of evaluations, which eval.metrics of the run file may name.
   virtual std::vector<train::EvalMetricType> eval_metrics() { return {}; }
 
-  /// Code around the steps of training; each makes one hook when the run begins. (Callbacks are
-  /// rows of coord::callback_types(), which a plug-in adds.)
+  /// Returns hooks around training steps; each function makes one hook when the run begins.
+  /// (Callbacks are rows of coord::callback_types(), which a plug-in adds.)
   virtual std::vector<train::MakeHook> hooks() { return {}; }
 };
 
 namespace estimator {
 
-/// One row: an estimator that `estimator.name` of the run file may name. `value` makes one.
+/// Row of an estimator that `estimator.name` of the run file may name. `value` makes one.
 struct EstimatorType {
   std::string name;
   std::function<std::unique_ptr<EstimatorSpec>()> value;
 };
 
-/// The table. Lockstep has none of its own in it; plug-ins and programs that embed Lockstep add
-/// theirs.
+/// Returns the table. Lockstep adds no rows; plug-ins and programs that embed Lockstep do.
 NamedTable<EstimatorType>& estimator_types();
 
 }  // namespace estimator

@@ -1,3 +1,4 @@
+// The stamp in the file is read before dlopen(), so that no code of an incompatible plug-in runs.
 #include "estimator/open_plugin.h"
 
 #include <deque>
@@ -20,7 +21,7 @@ constexpr size_t kMaxShownBytes = 200;
 
 using AddRows = void (*)();
 
-/// A file whose code stays in this process.
+/// File whose code remains in this process.
 struct Library {
   std::string file, sha256;
   AddRows add_rows = nullptr;
@@ -28,7 +29,7 @@ struct Library {
 
 struct Opened {
   std::deque<Library> libraries;
-  std::deque<Plugin> all;  // of this run; they stay where they are
+  std::deque<Plugin> all;  // of this run; a deque keeps their addresses
   std::vector<const Plugin*> list;
 };
 Opened& opened() {
@@ -36,7 +37,7 @@ Opened& opened() {
   return one;
 }
 
-/// The tables of rows forget those of plug-ins, too (daemon/serve/job_run.cpp).
+/// Reset between jobs; the tables drop the rows of plug-ins too (daemon/serve/job_run.cpp).
 const ProcessState plugins_of_run("plug-ins of the run", [] {
   opened().list.clear();
   opened().all.clear();
@@ -51,12 +52,12 @@ std::string dl_error() {
   return text == nullptr ? "unknown reason" : text;
 }
 
-/// What the file was made for; nothing of it runs. Empty: it has no stamp.
+/// Returns the stamp in the file, without running any of its code; empty if there is none.
 std::string stamp_in(const std::string& bytes) {
   const size_t mark = bytes.find(LOCKSTEP_PLUGIN_MARK);
   if (mark == std::string::npos) return "";
   const std::string stamp =
-      bytes.c_str() + mark + std::string_view(LOCKSTEP_PLUGIN_MARK).size();  // to its zero
+      bytes.c_str() + mark + std::string_view(LOCKSTEP_PLUGIN_MARK).size();  // up to the zero
   return stamp.substr(0, kMaxShownBytes);
 }
 
@@ -71,7 +72,7 @@ void require_fit(const std::string& path, const std::string& stamp) {
                                     stamp, LOCKSTEP_PLUGIN_STAMP));
 }
 
-/// Its symbols are looked for in the program first (docs/decisions/0027).
+/// Opens the library. Its symbols are searched in the program first (docs/decisions/0027).
 AddRows open_library(const std::string& path, const std::string& file) {
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) throw refusal(path, "cannot be opened: " + dl_error());
@@ -80,9 +81,9 @@ AddRows open_library(const std::string& path, const std::string& file) {
   return add_rows;
 }
 
-/// Finds the function that adds the rows of this file. An earlier run of this process may have
-/// opened it. Code stays, and dlopen() knows it by the file's name: a file that was built again
-/// cannot be had here.
+/// Returns the function that adds the rows of this file. An earlier run of this process may have
+/// opened it. The code remains, and dlopen() identifies it by the file's name. So a rebuilt file
+/// cannot be opened here.
 AddRows find_or_open(const std::string& path, const std::string& sha256) {
   const std::string file = std::filesystem::absolute(path).lexically_normal().string();
   for (const Library& known : opened().libraries) {
@@ -110,6 +111,7 @@ const Plugin& open_plugin(const std::string& path) {
     if (known->sha256 == sha256) return *known;
   require_fit(path, stamp_in(bytes));
   const AddRows add_rows = find_or_open(path, sha256);
+  // Rows are only appended, so the new ones follow these.
   const size_t num_before = estimator_types().names().size();
   run_user_code("plug-in " + path, add_rows);
   const std::vector<std::string> names = estimator_types().names();

@@ -7,7 +7,7 @@
 #include "estimator/estimator_spec.h"
 #include "estimator/headers_digest.h"
 
-/// What makes a shared object a plug-in: one of the two macros below, once, outside of namespaces.
+/// Declaration of a plug-in: one of the two macros below, once, outside of namespaces.
 ///
 ///   LOCKSTEP_ESTIMATOR(Moons)         the class Moons, derived from EstimatorSpec, is estimator
 ///                                     `Moons` of the run file
@@ -18,10 +18,10 @@
 ///                                     train::eval_metric_types(),
 ///                                     estimator::estimator_types()
 ///
-/// Build it with the CMake target lockstep::plugin, which is headers only: functions and tables of
-/// Lockstep are those of the program that opens the file. It is opened once a process, when the run
-/// file is read, and stays. add_rows() is called then, by the main thread; what it throws ends the
-/// run with the exit code of an Error, else 78.
+/// Build it with the CMake target lockstep::plugin, which is headers only. Functions and tables of
+/// Lockstep are those of the program that opens the file. It is opened once per process, when the
+/// run file is read, and remains. The main thread then calls add_rows(). Its exception ends the run
+/// with the exit code of an Error, else 78.
 
 #ifndef LOCKSTEP_VERSION
 #error \
@@ -31,13 +31,14 @@
 #define LOCKSTEP_TEXT_OF_VALUE(value) #value
 #define LOCKSTEP_TEXT_OF(macro) LOCKSTEP_TEXT_OF_VALUE(macro)
 
-/// What a plug-in and the program that opens it must have in common.
+/// Properties that a plug-in and the program that opens it must share.
 #define LOCKSTEP_PLUGIN_STAMP                                           \
   "Lockstep " LOCKSTEP_VERSION " with headers " LOCKSTEP_HEADERS_DIGEST \
   ", LibTorch " TORCH_VERSION ", C++ ABI " LOCKSTEP_TEXT_OF(            \
       __GXX_ABI_VERSION) " with C++11 strings " LOCKSTEP_TEXT_OF(_GLIBCXX_USE_CXX11_ABI)
 
-/// Stands before the stamp in the file, so that it is read before any of the file's code runs.
+/// Marker before the stamp in the file, so that the stamp is found before any of the file's code
+/// runs.
 #define LOCKSTEP_PLUGIN_MARK "@(#)lockstep plug-in for: "
 
 #define LOCKSTEP_PLUGIN(add_rows)                                                        \

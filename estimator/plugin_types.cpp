@@ -11,14 +11,15 @@
 namespace lockstep::estimator {
 namespace {
 
-/// model: {type: plugin, path: lib.so, name: my_net, ...}: a row that the plug-in adds, found by
-/// its name.
+/// Reads model: {type: plugin, path: lib.so, name: my_net, ...}, a row of the plug-in found by its
+/// name.
 model::MakeModel read_plugin_model(ConfigReader* in) {
   std::string path, name;
   in->require("path");
   in->require("name");
   in->read("path", &path, "plugin: the shared object; also looked for beside the run file");
   in->read("name", &name, "plugin: which of its networks; the network's own keys stand beside it");
+  // require() has reported the missing key. A plug-in's row `plugin` would recurse.
   if (path.empty() || name.empty() || name == "plugin") return {};
   const std::string file = path_beside(in->document(), path).string();
   (void)open_plugin(file);
@@ -36,13 +37,14 @@ model::MakeModel read_plugin_model(ConfigReader* in) {
   });
 }
 
-/// A text in a map; empty where there is none.
+/// Returns a text in a map; empty if there is none.
 std::string text_at(const YAML::Node& map, const char* key) {
   if (!map.IsMap()) return "";
   const YAML::Node node = map[key];
   return node.IsDefined() && node.IsScalar() ? node.Scalar() : "";
 }
 
+// Faults of the file are found later, so whatever is not a path is ignored here.
 std::vector<std::string> paths_in(const YAML::Node& root) {
   std::vector<std::string> paths;
   if (!root.IsMap()) return paths;

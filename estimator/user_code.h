@@ -9,8 +9,8 @@
 
 namespace lockstep::estimator {
 
-/// Calls `work`, code of a plug-in. An Error that it throws keeps its code, anything else becomes
-/// Error(kConfig); both then name `where`: "estimator Moons of lib.so".
+/// Calls `work`, code of a plug-in. An Error keeps its code, any other exception becomes
+/// Error(kConfig). Both then name `where`: "estimator Moons of lib.so".
 template <typename Work>
 auto run_user_code(const std::string& where, const Work& work) -> decltype(work()) {
   try {
@@ -18,7 +18,7 @@ auto run_user_code(const std::string& where, const Work& work) -> decltype(work(
   } catch (Error& fault) {
     fault.append(" (thrown by " + where + ")");
     throw;
-  } catch (const c10::Error& fault) {  // LibTorch's words without its C++ stack
+  } catch (const c10::Error& fault) {  // LibTorch's text without its C++ stack
     const std::string text = fault.what_without_backtrace();
     throw Error(ExitCode::kConfig, "plugin",
                 where + ": " + text.substr(0, text.find("\nException raised from")));

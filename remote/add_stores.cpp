@@ -14,7 +14,7 @@ namespace lockstep::remote {
 
 namespace {
 
-/// The stores of this process, which base/files owns.
+/// Returns the stores of this process, which base/files owns.
 const std::vector<ObjectStore*>& stores() {
   static const std::vector<ObjectStore*> all = [] {
     std::vector<ObjectStore*> added;
@@ -30,6 +30,7 @@ const std::vector<ObjectStore*>& stores() {
   return all;
 }
 
+/// Reset between the jobs of a process.
 const ProcessState objects_of_run("objects of stores", forget_stores);
 
 }  // namespace

@@ -2,12 +2,12 @@
 
 namespace lockstep::remote {
 
-/// Adds the schemes s3:// and gs:// to base/files/file_store.h, once; whoever reads run files calls
-/// it first.
+/// Adds the schemes s3:// and gs:// to base/files/file_store.h, once. A reader of run files must
+/// call it first.
 void add_stores();
 
-/// Makes all stores forget facts, cached content and keys: the next job of a process reads what is
-/// there then. Nobody may be reading from a store.
+/// Clears facts, cached content and keys of all stores. So the next job of a process reads the
+/// present content. No thread may be reading from a store.
 void forget_stores();
 
 }  // namespace lockstep::remote

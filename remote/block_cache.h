@@ -11,26 +11,25 @@
 
 namespace lockstep::remote {
 
-/// Pieces of objects that were read last, up to a number of bytes; one that several threads want at
-/// once is fetched once. Any thread may call.
+/// Cache of the object blocks read last, up to a number of bytes. A block that several threads
+/// request at once is fetched once. Thread-safe.
 class BlockCache {
  public:
   using Block = std::shared_ptr<const std::string>;
-  using Key =
-      std::pair<std::string, int64_t>;  ///< the object, with its tag, and the piece's number
+  using Key = std::pair<std::string, int64_t>;  ///< object with its tag, and block number
 
-  /// Memory beyond `max_bytes`: the blocks that readers hold.
+  /// Blocks that readers still hold are not counted in `max_bytes`.
   explicit BlockCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  /// The block, by `fetch` if it is not here; what that throws is thrown on, and the next caller
-  /// tries again.
+  /// Returns the block, fetched by `fetch` if it is missing. An exception of `fetch` is passed on,
+  /// and the next caller tries again.
   Block get(const Key& key, const std::function<std::string()>& fetch);
-  /// Null if it is not here.
+  /// Returns the block; null if it is missing.
   Block find(const Key& key);
 
  private:
   struct Slot {
-    std::mutex mutex;  ///< held while it is fetched
+    std::mutex mutex;  ///< held during the fetch
     Block block;
   };
   struct Entry {
@@ -45,7 +44,7 @@ class BlockCache {
   const int64_t max_bytes_;
   std::mutex mutex_;
   std::map<Key, Entry> entries_;
-  std::list<Key> order_;  // the one used last stands in front
+  std::list<Key> order_;  // most recently used first
   int64_t num_bytes_ = 0;
 };
 

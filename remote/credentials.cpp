@@ -14,11 +14,13 @@ namespace {
 
 using Section = std::map<std::string, std::string>;
 
+/// Returns an environment variable; empty if it is not set.
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets any
   return value == nullptr ? "" : value;
 }
 
+/// Returns the first text that is not empty.
 std::string first_of(std::initializer_list<std::string> texts) {
   for (const std::string& text : texts)
     if (!text.empty()) return text;
@@ -31,7 +33,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
 }
 
-/// Keys of `[name]` in a file of sections; none if there is no such file.
+/// Returns the keys of `[name]` in a file of sections; empty if there is no such file.
 Section section_of(const std::filesystem::path& file, const std::string& name) {
   constexpr int64_t kMaxBytes = int64_t{1} << 20;
   std::error_code ignored;
@@ -50,6 +52,7 @@ Section section_of(const std::filesystem::path& file, const std::string& name) {
   return keys;
 }
 
+/// Returns a file that a variable names, or the usual one in ~/.aws.
 std::filesystem::path file_in_home(const char* named_by, const char* usual) {
   if (const std::string named = variable(named_by); !named.empty()) return named;
   const std::string home = variable("HOME");
@@ -60,7 +63,7 @@ std::filesystem::path file_in_home(const char* named_by, const char* usual) {
   throw Error(ExitCode::kConfig, "remote", what);
 }
 
-/// Of two variables; nothing if neither is set.
+/// Returns the key in two variables; empty if neither is set.
 Credentials key_of(const char* id_name, const char* secret_name) {
   Credentials key{variable(id_name), variable(secret_name), "",
                   std::string("the environment (") + id_name + ")"};
@@ -70,6 +73,7 @@ Credentials key_of(const char* id_name, const char* secret_name) {
   return key.key_id.empty() ? Credentials{} : key;
 }
 
+/// Returns the key of the profile in the credentials file; empty if the default profile has none.
 Credentials profile_key() {
   const std::string named = variable("AWS_PROFILE"), name = named.empty() ? "default" : named;
   const std::filesystem::path file = file_in_home("AWS_SHARED_CREDENTIALS_FILE", "credentials");
@@ -78,17 +82,19 @@ Credentials profile_key() {
   Credentials key{keys["aws_access_key_id"], keys["aws_secret_access_key"],
                   keys["aws_session_token"], place};
   if (!key.key_id.empty() && !key.secret.empty()) return key;
+  // A profile that the user named must have a key. The default profile may lack one.
   if (!named.empty() || !key.key_id.empty() || !key.secret.empty())
     refuse_access(place + ": no aws_access_key_id and aws_secret_access_key there");
   return {};
 }
 
+/// Returns the endpoint without trailing slashes after checking its form.
 std::string checked_endpoint(const std::string& endpoint, const char* name) {
   const bool is_url = endpoint.starts_with("http://") || endpoint.starts_with("https://");
   if (!endpoint.empty() && !is_url)
     refuse_access(std::string(name) + ": '" + log::without_passwords(endpoint) +
                   "' must begin with http:// or https://");
-  // Never shown: what stands before an @ is a secret.
+  // The value is never shown, because the text before an @ is a secret.
   if (endpoint.find_first_of("@?#% ") != std::string::npos)
     refuse_access(std::string(name) +
                   " may hold a host, a port and a path, but no user, password, query or %: keys "
@@ -106,6 +112,7 @@ Access amazon_access() {
   else
     access.credentials = profile_key();
   const std::string profile = first_of({variable("AWS_PROFILE"), "default"});
+  // In the config file the sections of named profiles begin with the word "profile".
   Section settings = section_of(file_in_home("AWS_CONFIG_FILE", "config"),
                                 profile == "default" ? profile : "profile " + profile);
   access.region = first_of(

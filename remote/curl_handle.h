@@ -13,7 +13,7 @@ struct FreeCurl {
 using CurlHandle = std::unique_ptr<CURL, FreeCurl>;
 using CurlList = std::unique_ptr<curl_slist, FreeCurl>;
 
-/// A new handle, on a library that is set up.
+/// Returns a new handle; initializes libcurl on the first call.
 CurlHandle make_curl_handle();
 
 }  // namespace lockstep::remote

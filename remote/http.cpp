@@ -1,3 +1,4 @@
+// HTTP requests by libcurl. Each try is an Exchange; send() repeats them with exponential backoff.
 #include "remote/http.h"
 
 #include <algorithm>
@@ -22,14 +23,15 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// One a thread: it keeps its connections open.
+/// Returns this thread's handle, which keeps its connections open.
 CURL* handle_of_thread() {
   thread_local const CurlHandle handle = make_curl_handle();
+  // Options of the last request must not leak into this one; connections stay open.
   ::curl_easy_reset(handle.get());
   return handle.get();
 }
 
-/// One request, once.
+/// One try of one request.
 class Exchange {
  public:
   Exchange(const Request& request, int64_t max_body_bytes, double timeout_s)
@@ -39,6 +41,7 @@ class Exchange {
       if (name != "host") list = ::curl_slist_append(list, (name + ": " + value).c_str());
     headers_.reset(list);
     set(CURLOPT_URL, request.url().c_str());
+    // Paths are signed as they are, so libcurl must not normalize them.
     set(CURLOPT_PATH_AS_IS, 1L);
     set(CURLOPT_NOBODY, request.method == "HEAD" ? 1L : 0L);
     set(CURLOPT_HTTPHEADER, list);
@@ -46,6 +49,7 @@ class Exchange {
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_USERAGENT, "lockstep");
     set(CURLOPT_CONNECTTIMEOUT, kConnectTimeoutS);
+    // A transfer below 1 byte/s for 30 s counts as broken.
     set(CURLOPT_LOW_SPEED_LIMIT, 1L);
     set(CURLOPT_LOW_SPEED_TIME, kSilenceS);
     set(CURLOPT_TIMEOUT_MS, std::max(1L, std::lround(1000 * timeout_s)));
@@ -63,7 +67,7 @@ class Exchange {
   }
 
   bool is_complete() const { return code_ == CURLE_OK; }
-  /// Of one that is not complete.
+  /// Returns the reason of an incomplete transfer.
   std::string fault() const {
     if (is_too_long_) return "it sends more than was asked for";
     return text_[0] != '\0' ? text_.data() : ::curl_easy_strerror(code_);
@@ -114,6 +118,8 @@ class Exchange {
   bool is_too_long_ = false;
 };
 
+/// Returns the value of the Host header: the usual port is omitted, as libcurl does and the
+/// signature requires.
 std::string host_of(const std::string& origin) {
   std::string host = origin.substr(origin.find("://") + 3);
   const std::string usual_port = origin.starts_with("https") ? ":443" : ":80";
@@ -131,6 +137,7 @@ CurlHandle make_curl_handle() {
 }
 
 bool is_passing_fault(int curl_code) {
+  // The two HTTP/2 codes are for a stream or connection that a server reset.
   constexpr int kPassing[] = {
       CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_HOST, CURLE_OPERATION_TIMEDOUT,
       CURLE_RECV_ERROR,      CURLE_SEND_ERROR,           CURLE_PARTIAL_FILE,
@@ -142,8 +149,10 @@ bool is_passing_fault(int curl_code) {
 Answer send(const Access& access, Request request, int64_t max_body_bytes,
             const std::string& place) {
   request.headers["host"] = host_of(request.origin);
+  // Tries share one deadline, so a try near its end gets only the rest of the time.
   const double timeout_s = files::store_limits().timeout_s, end_s = now_s() + timeout_s;
   for (double pause_s = kFirstPause;; pause_s = std::min(2 * pause_s, kLongestPause)) {
+    // Signed for every try, because a signature contains the time.
     sign(access.credentials, access.region, std::time(nullptr), &request);
     Exchange exchange(request, max_body_bytes, end_s - now_s());
     Answer& answer = exchange.run();

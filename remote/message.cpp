@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxAnswerBytes = 200;
 
-/// Keeps the first words of an answer.
+/// Stores the start of an answer and drops the rest.
 size_t take(const char* bytes, size_t /*one*/, size_t count, void* kept) {
   auto* const answer = static_cast<std::string*>(kept);
   answer->append(bytes, std::min(count, kMaxAnswerBytes - answer->size()));
@@ -29,7 +29,7 @@ void send_message(const Message& message) {
   const auto set = [&](CURLoption option, auto value) {
     ::curl_easy_setopt(handle.get(), option, value);
   };
-  curl_slist* list = ::curl_slist_append(nullptr, "Expect:");  // no question before the body
+  curl_slist* list = ::curl_slist_append(nullptr, "Expect:");  // no handshake before the body
   for (const std::string& header : message.headers)
     list = ::curl_slist_append(list, header.c_str());
   const CurlList headers(list);

@@ -6,18 +6,19 @@
 
 namespace lockstep::remote {
 
-/// A text for a web server.
+/// Message to a web server.
 struct Message {
   std::string method = "POST";            ///< or PUT
   std::string url;                        ///< http:// or https://
   std::vector<std::string> headers = {};  ///< "Content-Type: application/json"
   std::string body;
-  std::string ca_file = {};  ///< PEM, whom to trust; empty: whom the system trusts
-  double timeout_s = 5;      ///< for all of it
+  std::string ca_file = {};  ///< PEM file of trusted certificates; empty: those of the system
+  double timeout_s = 5;      ///< for the entire exchange
 };
 
-/// Sends it once, with no redirect followed. Throws Error(kIo), with the server's first words, for
-/// an answer other than 2xx, and if there is none in time. Any thread.
+/// Sends a message once, without following redirects. Throws Error(kIo), with the start of the
+/// server's answer, for a status other than 2xx. Throws it too if there is no answer in time.
+/// Thread-safe.
 void send_message(const Message& message);
 
 }  // namespace lockstep::remote

@@ -1,3 +1,5 @@
+// Sequential reads profit from whole blocks. Random reads of small records would fetch 4 MiB each,
+// so they fetch only their range.
 #include "remote/object.h"
 
 #include <algorithm>
@@ -8,10 +10,11 @@ namespace lockstep::remote {
 bool Object::wants_blocks(int64_t offset, int64_t num_bytes) const {
   const int64_t from_last = offset - last_end_.exchange(offset + num_bytes);
   const bool goes_on = from_last >= 0 && from_last < kBlockBytes / 4;
+  // A small object is fetched whole.
   return all_fit_ || goes_on || num_bytes >= kBlockBytes || facts_.num_bytes <= kBlockBytes / 16;
 }
 
-/// With the tag: blocks of an object that was replaced are those of another one.
+/// Returns the key of a block. It contains the tag, because a replaced object has other blocks.
 BlockCache::Key Object::key_of(int64_t number) const {
   return {facts_.path + '\n' + facts_.tag, number};
 }
@@ -23,6 +26,7 @@ BlockCache::Block Object::block_at(int64_t number) const {
   });
 }
 
+// A block or range at a time; cached blocks are used even for random reads.
 void Object::read_at(int64_t offset, std::span<char> bytes) const {
   const bool by_blocks = wants_blocks(offset, static_cast<int64_t>(bytes.size()));
   while (!bytes.empty()) {

@@ -10,17 +10,17 @@
 
 namespace lockstep::remote {
 
-/// One object, read by ranges through a cache of blocks. Where all objects that are known fit into
-/// the cache, where a read goes on from the last one, and for all but small ranges, whole blocks
-/// are fetched, ahead of what was asked for; else the range alone.
+/// Object that is read by ranges through a cache of blocks. Whole blocks are fetched if all known
+/// objects fit into the cache, or a read continues the last one. They are fetched too for ranges of
+/// at least a block and for small objects. Otherwise only the range is fetched.
 class Object final : public files::RemoteFile {
  public:
   static constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
-  /// Gives exactly these bytes of the object, or throws.
+  /// Function that returns exactly these bytes of the object, or throws.
   using Fetch = std::function<std::string(int64_t offset, int64_t num_bytes)>;
 
-  /// `all_fit`: whether blocks stay once they are read.
+  /// `all_fit`: true if blocks remain in the cache once they are read.
   Object(files::FileFacts facts, Fetch fetch, bool all_fit, std::shared_ptr<BlockCache> cache)
       : facts_(std::move(facts)),
         fetch_(std::move(fetch)),

@@ -1,3 +1,4 @@
+// Requests of the S3 API: HEAD for facts, ListObjectsV2 for listings, GET with Range for content.
 #include "remote/object_store.h"
 
 #include <algorithm>
@@ -14,24 +15,26 @@
 namespace lockstep::remote {
 namespace {
 
-constexpr int64_t kMaxTextBytes = int64_t{64} << 20;  // of a listing's page, of a fault
+constexpr int64_t kMaxTextBytes = int64_t{64} << 20;  // of a listing's page or an error's text
 
-/// Whether the bucket may stand in the host's name, under its certificate.
+/// True if the bucket may be part of the host name, as covered by the certificate.
 bool fits_host_name(const std::string& bucket) {
   return bucket.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
 }
 
+/// Returns a response header; empty if it is missing.
 std::string header_of(const Answer& answer, const std::string& name) {
   const auto found = answer.headers.find(name);
   return found == answer.headers.end() ? "" : found->second;
 }
 
+/// Returns the store's error for a message.
 std::string said(const StoreFault& fault, int64_t status) {
   return fault.code.empty() ? fmt::format("status {}", status)
                             : fmt::format("{}: {}", fault.code, fault.message);
 }
 
-/// The request with the place of an object.
+/// Returns the request with an object's address.
 Request addressed(Request request, const Access& access, const std::string& bucket,
                   const std::string& key) {
   if (!access.endpoint.empty()) {
@@ -49,6 +52,7 @@ Request addressed(Request request, const Access& access, const std::string& buck
   return request;
 }
 
+/// Throws the error for an object that was replaced since it was opened.
 [[noreturn]] void refuse_changed(const std::string& path) {
   throw files::FileChanged(
       ExitCode::kBadData, "remote",
@@ -86,7 +90,7 @@ std::shared_ptr<const Access> ObjectStore::access() {
 std::shared_ptr<const Access> ObjectStore::access_after(
     const std::shared_ptr<const Access>& denied) {
   const std::scoped_lock lock(mutex_);
-  if (access_ != denied) return access_;  // another thread was here before
+  if (access_ != denied) return access_;  // another thread has renewed it already
   auto now = std::make_shared<const Access>(find_access_());
   if (now->credentials == denied->credentials) return nullptr;
   log::info("remote", fmt::format("{}: the key of {} was denied and has been replaced there: it is "
@@ -108,10 +112,11 @@ bool ObjectStore::all_fit() {
 
 Answer ObjectStore::ask(const Name& name, const Request& request, int64_t max_body_bytes,
                         const std::string& place) {
+  // A snapshot of the credentials: another thread may renew them meanwhile.
   const std::shared_ptr<const Access> from = access();
   Answer answer =
       send(*from, addressed(request, *from, name.bucket, name.key), max_body_bytes, place);
-  // An expired key gets 400 (ExpiredToken); the answer to a HEAD does not name its reason.
+  // An expired key gives 400 (ExpiredToken). The answer to a HEAD has no reason.
   if (answer.status != 400 && answer.status != 401 && answer.status != 403) return answer;
   const std::shared_ptr<const Access> renewed = access_after(from);
   if (renewed == nullptr) return answer;
@@ -124,6 +129,7 @@ void ObjectStore::refuse(const std::string& path, const Answer& answer) {
   const Credentials& used = from->credentials;
   const std::string text = said(fault, answer.status);
   const std::string region = header_of(answer, "x-amz-bucket-region");
+  // Buckets belong to a region; the store names the right one.
   if (!region.empty() && region != from->region)
     throw Error(ExitCode::kConfig, "remote",
                 fmt::format("{}: the bucket is in {}, not in {}: set AWS_REGION ({})", path, region,
@@ -140,6 +146,7 @@ void ObjectStore::refuse(const std::string& path, const Answer& answer) {
                 fmt::format("{}: {}", path,
                             fault.code == "NoSuchBucket" ? "there is no such bucket"
                                                          : "there is no such object"));
+  // 412: the tag no longer matches. 416: the object has become shorter.
   if (answer.status == 412 || answer.status == 416) refuse_changed(path);
   throw Error(ExitCode::kIo, "remote", fmt::format("{}: the store refuses: {}", path, text));
 }
@@ -164,7 +171,7 @@ std::optional<files::FileFacts> ObjectStore::look_at(const std::string& path) {
 
 std::vector<files::FileFacts> ObjectStore::list(const std::string& beginning) {
   const Name name = name_of(beginning);
-  // Encoded, as XML cannot hold every character that a key may have.
+  // URL-encoded, because XML cannot represent every character of a key.
   Request request{.query = {{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", name.key}}};
   std::vector<files::FileFacts> all;
   while (true) {
@@ -172,7 +179,7 @@ std::vector<files::FileFacts> ObjectStore::list(const std::string& beginning) {
     if (answer.status != 200) refuse(beginning, answer);
     ListingPage page = parse_listing(answer.body, beginning);
     for (files::FileFacts& facts : page.objects) {
-      if (facts.path.ends_with('/')) continue;  // what some tools make of a folder
+      if (facts.path.ends_with('/')) continue;  // marker for a folder, made by some tools
       facts.path = fmt::format("{}://{}/{}", scheme_, name.bucket, facts.path);
       learn(facts);
       all.push_back(std::move(facts));
@@ -211,6 +218,7 @@ std::string ObjectStore::read_range(const files::FileFacts& facts, int64_t offse
   if (!facts.tag.empty()) request.headers["if-match"] = facts.tag;
   Answer answer =
       ask(name_of(facts.path), request, std::max(num_bytes, int64_t{1} << 16), facts.path);
+  // A server may answer a range over the whole object with 200.
   const bool is_whole = offset == 0 && num_bytes == facts.num_bytes;
   if (answer.status != 206 && !(answer.status == 200 && is_whole)) {
     if (answer.status == 200)
@@ -227,6 +235,7 @@ std::string ObjectStore::read_range(const files::FileFacts& facts, int64_t offse
         ExitCode::kIo, "remote",
         fmt::format("{}: '{}' was asked for, the store gives '{}'", facts.path, expected, given));
   }
+  // A store that ignores If-Match is caught by its tag.
   if (const std::string tag = header_of(answer, "etag"); !facts.tag.empty() && tag != facts.tag)
     refuse_changed(facts.path);
   if (static_cast<int64_t>(answer.body.size()) != num_bytes)

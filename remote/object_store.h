@@ -13,10 +13,10 @@
 
 namespace lockstep::remote {
 
-/// Buckets behind the S3 interface: SCHEME://bucket/key. Access is looked for when it is first
-/// needed, and once more where a store denies it, because temporary keys expire. An object is read
-/// with the tag (If-Match) that it had when it was first looked at, so that one which is replaced
-/// meanwhile is never mixed with the old one, until forget().
+/// Store of buckets with the S3 interface: SCHEME://bucket/key. Credentials are determined when
+/// first needed, and again when access is denied, because temporary keys expire. Until forget(), an
+/// object is read with the tag (If-Match) of its first look. So a replaced object is never mixed
+/// with the old one.
 class ObjectStore final : public files::FileStore {
  public:
   ObjectStore(std::string scheme, std::function<Access()> find_access)
@@ -27,8 +27,8 @@ class ObjectStore final : public files::FileStore {
   std::vector<files::FileFacts> list(const std::string& beginning) override;
   void learn(const files::FileFacts& facts) override;
 
-  /// Begins anew: facts, cached content and keys are asked for again. Files that are open keep
-  /// what they know.
+  /// Clears facts, cached content and keys, so that they are requested again. Open files keep what
+  /// they have.
   void forget();
 
  private:
@@ -37,11 +37,11 @@ class ObjectStore final : public files::FileStore {
   };
   Name name_of(const std::string& path) const;
   std::shared_ptr<const Access> access();
-  /// Keys that their sources hold now, in place of `denied`; null if that is what they still say.
+  /// Returns the credentials that are valid now instead of `denied`; null if they are unchanged.
   std::shared_ptr<const Access> access_after(const std::shared_ptr<const Access>& denied);
   std::shared_ptr<BlockCache> cache();
   bool all_fit();
-  /// Sends what `request` says (method, query, headers) of the object.
+  /// Sends `request` (method, query, headers) for the object.
   Answer ask(const Name& name, const Request& request, int64_t max_body_bytes,
              const std::string& place);
   std::string read_range(const files::FileFacts& facts, int64_t offset, int64_t num_bytes);

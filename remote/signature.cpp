@@ -1,3 +1,5 @@
+// AWS Signature Version 4:
+// https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 #include "remote/signature.h"
 
 #include <array>
@@ -11,7 +13,7 @@
 namespace lockstep::remote {
 namespace {
 
-/// HMAC-SHA-256, 32 bytes.
+/// Returns the HMAC-SHA-256, 32 bytes.
 std::string hmac(std::string_view key, std::string_view text) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> sum{};
   unsigned int num_bytes = 0;
@@ -20,12 +22,14 @@ std::string hmac(std::string_view key, std::string_view text) {
   return {reinterpret_cast<const char*>(sum.data()), num_bytes};
 }
 
+/// Returns lower-case hex digits.
 std::string hex(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text;
 }
 
+/// Returns the query, encoded and sorted by name.
 std::string query_text(const Query& query) {
   std::string text;
   for (const auto& [name, value] : query)
@@ -34,6 +38,7 @@ std::string query_text(const Query& query) {
   return text;
 }
 
+/// Formats a time in UTC.
 std::string utc(std::time_t now, const char* format) {
   std::tm parts{};
   ::gmtime_r(&now, &parts);
@@ -41,12 +46,14 @@ std::string utc(std::time_t now, const char* format) {
   return {text.data(), std::strftime(text.data(), text.size(), format, &parts)};
 }
 
+/// Returns the names of the headers, separated by semicolons.
 std::string names_of(const Headers& headers) {
   std::string names;
   for (const auto& [name, value] : headers) names += (names.empty() ? "" : ";") + name;
   return names;
 }
 
+// The maps are sorted by name, as the canonical form requires.
 std::string canonical_text(const Request& request, const std::string& body_sum) {
   std::string headers;
   for (const auto& [name, value] : request.headers) headers += name + ":" + value + "\n";
@@ -79,6 +86,7 @@ void sign(const Credentials& credentials, const std::string& region, std::time_t
           Request* request) {
   if (credentials.key_id.empty()) return;
   const std::string day = utc(now, "%Y%m%d"), time = utc(now, "%Y%m%dT%H%M%SZ");
+  // GET and HEAD have no body; its digest is signed nevertheless.
   const std::string body_sum = sha256_hex("");
   Headers& headers = request->headers;
   headers.erase("authorization");  // of an earlier try
@@ -89,6 +97,7 @@ void sign(const Credentials& credentials, const std::string& region, std::time_t
   const std::string scope = fmt::format("{}/{}/s3/aws4_request", day, region);
   const std::string text = fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, scope,
                                        sha256_hex(canonical_text(*request, body_sum)));
+  // The signing key is derived from the secret for this day, region and service.
   const std::string key =
       hmac(hmac(hmac(hmac("AWS4" + credentials.secret, day), region), "s3"), "aws4_request");
   const std::string names = names_of(headers);

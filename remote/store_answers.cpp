@@ -1,3 +1,4 @@
+// Parsers for the XML answers of a store, by expat.
 #include "remote/store_answers.h"
 
 #include <algorithm>
@@ -14,8 +15,8 @@
 namespace lockstep::remote {
 namespace {
 
-/// Calls `on_element` with each element's path from the root ("Error/Code") and its own text, when
-/// it ends.
+/// Walker over XML. Calls `on_element` at the end of each element with its path from the root
+/// ("Error/Code") and its own text.
 class XmlWalk {
  public:
   using OnElement = std::function<void(const std::string& path, const std::string& text)>;
@@ -27,7 +28,7 @@ class XmlWalk {
     ::XML_SetCharacterDataHandler(parser_.get(), &XmlWalk::take);
   }
 
-  /// False: it is not well formed.
+  /// Parses a text; false if it is not well-formed.
   bool parse(std::string_view xml) {
     return ::XML_Parse(parser_.get(), xml.data(), static_cast<int>(xml.size()), 1) == XML_STATUS_OK;
   }
@@ -58,7 +59,7 @@ class XmlWalk {
   std::string path_, text_;
 };
 
-/// A key as "encoding-type=url" writes it: as in a form, a plus sign is a space.
+/// Decodes a key of "encoding-type=url", where a plus sign is a space as in a form.
 std::string decoded(std::string key) {
   std::replace(key.begin(), key.end(), '+', ' ');
   int num_bytes = 0;
@@ -96,6 +97,7 @@ ListingPage parse_listing(std::string_view xml, const std::string& place) {
                     ": the store's answer is no listing (ListObjectsV2); is its address one of "
                     "the S3 interface?");
   if (!has_more) page.next_token.clear();
+  // Decoded at the end, since EncodingType may follow the keys.
   for (files::FileFacts& found : page.objects)
     if (is_encoded) found.path = decoded(std::move(found.path));
   return page;

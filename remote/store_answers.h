@@ -8,18 +8,18 @@
 
 namespace lockstep::remote {
 
-/// One page of ListObjectsV2.
+/// Page of a ListObjectsV2 answer.
 struct ListingPage {
   std::vector<files::FileFacts> objects;  ///< `path` is the key
-  std::string next_token;                 ///< of the page behind; empty: none
+  std::string next_token;                 ///< of the next page; empty: none
 };
 
-/// Throws Error(kIo) that names `place` if the text is no such page.
+/// Parses a page. Throws Error(kIo) with `place` if the text is not a valid one.
 ListingPage parse_listing(std::string_view xml, const std::string& place);
 
-/// What a store says of a request that it refuses.
+/// Error that a store returns for a refused request.
 struct StoreFault {
-  std::string code, message;  ///< empty where the text is no such XML
+  std::string code, message;  ///< empty if the text is not such XML
 };
 StoreFault parse_fault(std::string_view xml);
 

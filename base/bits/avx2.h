@@ -6,13 +6,13 @@
 
 #include <immintrin.h>
 
-/// For functions of the path SimdPath::kAvx2; see base/bits/avx512.h.
+/// Attribute of functions for the path SimdPath::kAvx2; see base/bits/avx512.h.
 #define LOCKSTEP_AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt")))
 
 namespace lockstep::avx2 {
 
-/// Vectors of 256 bits over items of one width. A truth is a vector with all bits of a lane set or
-/// none; `bits` are one a lane.
+/// Vectors of 256 bits with items of one width. A truth is a vector whose lanes have all bits set
+/// or none. `bits` have one bit per lane.
 template <typename Item>
 struct Lanes;
 

@@ -6,15 +6,15 @@
 
 #include <immintrin.h>
 
-/// For functions of the path SimdPath::kAvx512. Only sources whose name ends in _avx512 include
-/// this header; they are reached through a table of kernels, on machines that have the
+/// Attribute of functions for the path SimdPath::kAvx512. Only sources whose names end in _avx512
+/// include this header. A table of kernels leads to them, and only on machines with these
 /// instructions.
 #define LOCKSTEP_AVX512 \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,bmi,bmi2,popcnt")))
 
 namespace lockstep::avx512 {
 
-/// Vectors of 512 bits over items of one width; Mask has a bit for each of its kNum lanes.
+/// Vectors of 512 bits with items of one width. Mask has a bit for each of its kNum lanes.
 template <typename Item>
 struct Lanes;
 
@@ -105,13 +105,13 @@ struct Lanes<uint64_t> {
   }
 };
 
-/// The bits of one vector of the word, beginning at item `lane` of it.
+/// Returns the bits of one vector of the word, from its item `lane` on.
 template <typename Item>
 LOCKSTEP_AVX512 inline typename Lanes<Item>::Mask part_of(uint64_t word, int lane) {
   return static_cast<typename Lanes<Item>::Mask>(word >> lane);
 }
 
-/// The first `num` lanes.
+/// Returns a mask of the first `num` lanes.
 template <typename Item>
 LOCKSTEP_AVX512 inline typename Lanes<Item>::Mask first_lanes(int num) {
   return static_cast<typename Lanes<Item>::Mask>(_bzhi_u64(~0ULL, static_cast<unsigned>(num)));

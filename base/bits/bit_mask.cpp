@@ -1,3 +1,5 @@
+// Dispatches to the kernels of the fastest instruction set. Packing decides per block whether to
+// walk the kept places or all items.
 #include "base/bits/bit_mask.h"
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 namespace lockstep {
 namespace {
 
+/// Returns the kernels of a path for one width.
 template <typename Item>
 const BitMaskKernels& kernels_of(SimdPath path) {
   if (path == SimdPath::kAvx512) return avx512_bit_mask_kernels<Item>();
@@ -17,24 +20,27 @@ const BitMaskKernels& kernels_of(SimdPath path) {
                                  : portable_bit_mask_kernels<Item>();
 }
 
+/// Returns the fastest kernels for one width.
 const BitMaskKernels& fastest(int item_bytes) {
   return bit_mask_kernels(fastest_simd_path(), item_bytes);
 }
 
-/// Items that are walked in one way: many, as their kept ones are counted first.
+/// Block of items that are walked in one way. It is large, because its kept items are counted
+/// first.
 constexpr int64_t kBlockItems = 32768;
 
-/// Where the kept items of a block stand in which there are few of them.
+/// Places of the kept items of a block with few of them.
 struct KeptPlaces {
   std::array<uint32_t, kBlockItems / kItemsOfOneKept + kPlaceSlack> places;
   int64_t num = 0;
 };
 
-/// sparse(places, first, num_before) or dense(bits, first, num, num_before) for each block in turn;
-/// both return how many items are kept, as does the whole.
+/// Calls sparse(places, first, num_before) or dense(bits, first, num, num_before) for each block in
+/// turn. Both return how many items are kept; so does this function.
 template <typename Sparse, typename Dense>
 int64_t walk_blocks(const uint8_t* bits, int64_t num_items, const Sparse& sparse,
                     const Dense& dense) {
+  // Counting does not depend on the width of the items.
   const BitMaskKernels& kernels = fastest(sizeof(uint32_t));
   KeptPlaces found;
   int64_t num_kept = 0;
@@ -52,6 +58,7 @@ int64_t walk_blocks(const uint8_t* bits, int64_t num_items, const Sparse& sparse
   return num_kept;
 }
 
+/// Packs block by block.
 template <typename Item>
 int64_t pack_items(const void* items, const uint8_t* bits, int64_t num_items, void* packed) {
   const auto* const values = static_cast<const Item*>(items);
@@ -74,6 +81,7 @@ int64_t unpack_items(const void* packed, const uint8_t* bits, int64_t num_items,
   return walk_blocks(
       bits, num_items,
       [&](const KeptPlaces& kept, int64_t first, int64_t begin_K) {
+        // Few kept items: zero the block, then place them.
         if (kZeroOthers)
           std::fill_n(values + first, std::min(kBlockItems, num_items - first), Item{0});
         for (int64_t i = 0; i < kept.num; ++i)
@@ -84,7 +92,7 @@ int64_t unpack_items(const void* packed, const uint8_t* bits, int64_t num_items,
       });
 }
 
-/// function(Item{}) for the unsigned integer of that width.
+/// Calls function(Item{}) with the unsigned integer of this width.
 template <typename Function>
 int64_t with_item(int item_bytes, const Function& function) {
   check(item_bytes == 2 || item_bytes == 4 || item_bytes == 8, "items have 2, 4 or 8 bytes");
@@ -104,7 +112,7 @@ void drop_range(uint8_t* bits, int64_t first, int64_t num) {
   if (num <= 0) return;
   uint8_t* const first_byte = bits + first / 8;
   uint8_t* const last_byte = bits + (first + num - 1) / 8;
-  // What stays of the first and of the last byte.
+  // Bits of the first and the last byte that stay.
   const auto before = static_cast<uint8_t>((1U << (first % 8)) - 1);
   const auto behind = static_cast<uint8_t>(0xfeU << ((first + num - 1) % 8));
   if (first_byte == last_byte) {

@@ -4,13 +4,13 @@
 
 namespace lockstep {
 
-/// Masks as bits: item i is bit i % 8 of byte i / 8, 1 = kept, 0 = pruned; bits behind the end are
-/// 0 (all functions here expect that and leave it so).
+/// Bit masks. Item i is bit i % 8 of byte i / 8: 1 = kept, 0 = pruned. Bits after the end are 0;
+/// all functions here require and preserve that.
 ///
 /// Symbols: n = num_items; `bits` has num_mask_bytes(n) bytes. Items are 2, 4 or 8 bytes wide
-/// (`item_bytes`; another width is a bug) and aligned to it. Nothing here allocates or knows
-/// tensors. Results are the same bits on every machine; what the processor offers is used
-/// (base/bits/simd.h). Any thread, on memory of its own.
+/// (`item_bytes`; another width is a bug) and aligned to it. Nothing here allocates memory or uses
+/// tensors. Results are the same bits on every machine, whatever instructions are used
+/// (base/bits/simd.h). Any thread, on separate memory.
 
 inline int64_t num_mask_bytes(int64_t num_items) { return (num_items + 7) / 8; }
 
@@ -21,48 +21,48 @@ inline void drop(uint8_t* bits, int64_t item) {
   bits[item >> 3] = static_cast<uint8_t>(bits[item >> 3] & ~(1U << (item & 7)));
 }
 
-/// Items first to first + num are pruned.
+/// Prunes items first to first + num.
 void drop_range(uint8_t* bits, int64_t first, int64_t num);
 
-/// All n items kept.
+/// Keeps all n items.
 void keep_all(uint8_t* bits, int64_t num_items);
-/// Restores the promise about bits behind the end, after bits were written from outside.
+/// Clears the bits after the end, which code outside may have set.
 void clear_behind_end(uint8_t* bits, int64_t num_items);
 int64_t count_kept(const uint8_t* bits, int64_t num_items);
 
-/// bits = items that are not zero, read as floats: -0 is zero, NaN is not.
+/// Sets bits = items that are not zero, read as floats: -0 is zero, NaN is not.
 void keep_nonzero(const void* items, int64_t num_items, int item_bytes, uint8_t* bits);
 
-/// Pruned items become +0 (all bits 0), whatever they were; kept ones are not touched.
+/// Sets pruned items to +0 (all bits 0) and leaves kept ones unchanged.
 void zero_pruned(void* items, const uint8_t* bits, int64_t num_items, int item_bytes);
 
-/// The kept items, in order, close together in `packed`. Returns how many. `packed` has room for
+/// Packs the kept items in order into `packed`. Returns their number. `packed` has room for
 /// count_kept() items and does not overlap `items`.
 int64_t pack_kept(const void* items, const uint8_t* bits, int64_t num_items, int item_bytes,
                   void* packed);
 
-/// The inverse: kept items from `packed` in order, zeros elsewhere. Returns how many were read.
+/// Reverses pack_kept(): kept items come from `packed` in order, the others become zero. Returns
+/// the number read.
 int64_t unpack_kept(const void* packed, const uint8_t* bits, int64_t num_items, int item_bytes,
                     void* items);
 
-/// The same where nobody reads the others: they stay, or become zeros. Where few are kept, memory
-/// without any is not touched.
+/// Unpacks like unpack_kept() for a caller that does not read the pruned items: they stay or become
+/// zero. If few items are kept, memory without any is not touched.
 int64_t put_kept(const void* packed, const uint8_t* bits, int64_t num_items, int item_bytes,
                  void* items);
 
-/// Items that find_kept() may write behind the last place.
+/// Number of items that find_kept() may write after the last place.
 inline constexpr int64_t kPlaceSlack = 2;
 
-/// is_sparse() is true if at most one item in so many is kept.
+/// Sparsity limit: is_sparse() is true if at most one of this many items is kept.
 inline constexpr int64_t kItemsOfOneKept = 64;
 
-/// Where the kept items stand, ascending. Returns how many. n < 2^32; `places` has room for
-/// count_kept() and kPlaceSlack.
+/// Writes the positions of the kept items, ascending, and returns their number. n < 2^32; `places`
+/// has room for count_kept() + kPlaceSlack.
 int64_t find_kept(const uint8_t* bits, int64_t num_items, uint32_t* places);
 
-/// Whether so few are kept that a walk over find_kept()'s places is faster than one over all items:
-/// measured on 20 M floats, 80 MB. At one in 64 three quarters of the cache lines hold no kept
-/// item.
+/// True if a walk over find_kept()'s places is faster than one over all items. Measured on 20 M
+/// floats, 80 MB. At one kept item in 64, three quarters of the cache lines have none.
 inline bool is_sparse(int64_t num_kept, int64_t num_items) {
   return kItemsOfOneKept * num_kept <= num_items;
 }

@@ -1,3 +1,4 @@
+// AVX2 path: 64 items per mask word. The portable path does the rest of the last word.
 #include <bit>
 #include <limits>
 #include <type_traits>
@@ -15,7 +16,7 @@ namespace {
 
 using avx2::Lanes;
 
-/// Here std::popcount is one instruction.
+/// Counts bits; with this target std::popcount is one instruction.
 LOCKSTEP_AVX2 int64_t count_set(const uint8_t* bits, int64_t num_items) {
   int64_t num_kept = 0;
   int64_t first = 0;
@@ -30,6 +31,7 @@ template <typename Item>
 LOCKSTEP_AVX2 void keep_nonzero(const void* items, int64_t num_items, uint8_t* bits) {
   using L = Lanes<Item>;
   const auto* values = static_cast<const Item*>(items);
+  // Without the sign bit, so that -0 counts as zero.
   const __m256i magnitude =
       L::all(static_cast<Item>(std::numeric_limits<std::make_signed_t<Item>>::max()));
   const __m256i zeros = _mm256_setzero_si256();
@@ -47,13 +49,14 @@ LOCKSTEP_AVX2 void keep_nonzero(const void* items, int64_t num_items, uint8_t* b
                                                  bits + first / 8);
 }
 
-/// As on the AVX-512 path, nothing is written where all pruned items are +0 already.
+/// Zeroes pruned items. As on the AVX-512 path, nothing is written if they are +0 already.
 template <typename Item>
 LOCKSTEP_AVX2 void zero_pruned(void* items, const uint8_t* bits, int64_t num_items) {
   using L = Lanes<Item>;
   auto* values = static_cast<Item*>(items);
   int64_t first = 0;
   for (; first + kWordItems <= num_items; first += kWordItems) {
+    // Words without pruned items are skipped without reading the items.
     const uint64_t pruned = ~word_of(bits, first);
     if (pruned == 0) continue;
     prefetch_ahead(values + first);
@@ -68,8 +71,8 @@ LOCKSTEP_AVX2 void zero_pruned(void* items, const uint8_t* bits, int64_t num_ite
                                                 num_items - first);
 }
 
-/// AVX2 has no instruction that packs: kept items are found by their bits, 64 at a time, which is
-/// fast where few are kept.
+/// Packs kept items. AVX2 has no packing instruction, so they are found by their bits, 64 at a
+/// time. That is fast if few are kept.
 template <typename Item>
 LOCKSTEP_AVX2 int64_t pack_kept(const void* items, const uint8_t* bits, int64_t num_items,
                                 void* packed) {
@@ -78,6 +81,7 @@ LOCKSTEP_AVX2 int64_t pack_kept(const void* items, const uint8_t* bits, int64_t 
   int64_t first = 0;
   for (; first + kWordItems <= num_items; first += kWordItems) {
     prefetch_ahead(values + first);
+    // kept &= kept - 1 removes the lowest set bit.
     for (uint64_t kept = word_of(bits, first); kept != 0; kept &= kept - 1)
       *out++ = values[first + std::countr_zero(kept)];
   }
@@ -104,8 +108,8 @@ LOCKSTEP_AVX2 int64_t unpack_kept(const void* packed, const uint8_t* bits, int64
                                                        num_items - first, out + first);
 }
 
-/// Two places are written for each word, whether it has them or not: how many it has cannot
-/// be predicted, and a wrong guess of the processor takes longer than both.
+/// Finds the kept places. Two places are written per word, even if it has fewer. Their number
+/// cannot be predicted, and a mispredicted branch costs more than two stores.
 LOCKSTEP_AVX2 int64_t find_set(const uint8_t* bits, int64_t num_items, uint32_t* places) {
   uint32_t* out = places;
   int64_t first = 0;

@@ -1,3 +1,4 @@
+// AVX-512 path: compress and expand instructions pack and unpack whole vectors.
 #include <bit>
 #include <limits>
 #include <type_traits>
@@ -19,6 +20,7 @@ template <typename Item>
 LOCKSTEP_AVX512 void keep_nonzero(const void* items, int64_t num_items, uint8_t* bits) {
   using L = Lanes<Item>;
   const auto* values = static_cast<const Item*>(items);
+  // Without the sign bit, so that -0 counts as zero.
   const __m512i magnitude =
       L::all(static_cast<Item>(std::numeric_limits<std::make_signed_t<Item>>::max()));
   int64_t first = 0;
@@ -34,8 +36,8 @@ LOCKSTEP_AVX512 void keep_nonzero(const void* items, int64_t num_items, uint8_t*
                                                  bits + first / 8);
 }
 
-/// Nothing is written where all pruned items are +0 already, as they are in most steps: reading
-/// alone takes half the time of reading and writing.
+/// Zeroes pruned items. Nothing is written if they are +0 already, as in most steps. Reading alone
+/// takes half the time of reading and writing.
 template <typename Item>
 LOCKSTEP_AVX512 void zero_pruned(void* items, const uint8_t* bits, int64_t num_items) {
   using L = Lanes<Item>;
@@ -69,6 +71,7 @@ LOCKSTEP_AVX512 int64_t pack_kept(const void* items, const uint8_t* bits, int64_
     for (int lane = 0; lane < kWordItems; lane += L::kNum) {
       const auto k = part_of<Item>(kept, lane);
       const int num = std::popcount(k);
+      // Stores only the kept lanes, because `packed` has no room for more.
       L::store(out, avx512::first_lanes<Item>(num),
                L::compress(k, _mm512_loadu_si512(values + first + lane)));
       out += num;
@@ -105,6 +108,7 @@ LOCKSTEP_AVX512 int64_t unpack_kept(const void* packed, const uint8_t* bits, int
 
 template <typename Item>
 const BitMaskKernels& avx512_bit_mask_kernels() {
+  // Counting and finding use the AVX2 kernels.
   const BitMaskKernels& narrower = avx2_bit_mask_kernels<Item>();
   static const BitMaskKernels kernels{narrower.count_kept, keep_nonzero<Item>, zero_pruned<Item>,
                                       pack_kept<Item>,     unpack_kept<Item>,  narrower.find_kept};

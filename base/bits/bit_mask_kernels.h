@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// One implementation of the functions of base/bits/bit_mask.h, for items of one width.
+/// One implementation of the functions of base/bits/bit_mask.h for items of one width.
 struct BitMaskKernels {
   int64_t (*count_kept)(const uint8_t* bits, int64_t num_items);
   void (*keep_nonzero)(const void* items, int64_t num_items, uint8_t* bits);
@@ -16,10 +16,10 @@ struct BitMaskKernels {
   int64_t (*find_kept)(const uint8_t* bits, int64_t num_items, uint32_t* places);
 };
 
-/// The kernels of a path that simd_paths() lists. item_bytes: 2, 4 or 8; a bug otherwise.
+/// Returns the kernels of a path from simd_paths(). item_bytes: 2, 4 or 8; another width is a bug.
 const BitMaskKernels& bit_mask_kernels(SimdPath path, int item_bytes);
 
-/// Per path; Item is uint16_t, uint32_t or uint64_t.
+/// Kernels of each path; Item is uint16_t, uint32_t or uint64_t.
 template <typename Item>
 const BitMaskKernels& portable_bit_mask_kernels();
 template <typename Item>

@@ -1,3 +1,4 @@
+// Portable path: one mask byte, that is eight items, at a time.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -10,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// How many items the byte that begins at this item stands for.
+/// Returns the number of items of the byte that begins at this item.
 int64_t num_in_byte(int64_t first, int64_t num_items) {
   return std::min<int64_t>(8, num_items - first);
 }
@@ -25,6 +26,7 @@ int64_t count_set(const uint8_t* bits, int64_t num_items) {
   return num_kept;
 }
 
+/// Sets bits by value; the sign bit is masked out, so that -0 counts as zero.
 template <typename Item>
 void keep_nonzero(const void* items, int64_t num_items, uint8_t* bits) {
   constexpr auto kMagnitude =
@@ -48,6 +50,7 @@ void zero_pruned(void* items, const uint8_t* bits, int64_t num_items) {
     const int64_t num = num_in_byte(first, num_items);
     for (int64_t j = 0; j < num; ++j)
       values[first + j] =
+          // 0 - bit is all ones for a kept item and 0 for a pruned one.
           static_cast<Item>(values[first + j] & (Item{0} - static_cast<Item>((byte >> j) & 1)));
   }
 }

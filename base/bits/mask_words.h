@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
-/// Masks (base/bits/bit_mask.h) walked in words of 64 items, item first + i is bit i on
-/// little-endian machines. What is left over at the end is the portable path's.
+/// Masks (base/bits/bit_mask.h) in words of 64 items: item first + i is bit i on little-endian
+/// machines. The portable path does the rest after the last word.
 namespace lockstep {
 
 constexpr int64_t kWordItems = 64;
@@ -19,14 +19,14 @@ inline void put_word(uint8_t* bits, int64_t first, uint64_t word) {
   std::memcpy(bits + first / 8, &word, sizeof(word));
 }
 
-/// Asks for the line of items that a walk reaches a little later than `item`: the processor's own
+/// Prefetches the line of items that the walk reaches a little later. The processor's own
 /// prefetching stops at each page (a fifth faster, measured on 20 M floats).
 inline void prefetch_line_ahead(const void* item) {
   constexpr int64_t kAheadBytes = 2048;
   __builtin_prefetch(static_cast<const char*>(item) + kAheadBytes);
 }
 
-/// The same for a word of items.
+/// Prefetches a word of items in the same way.
 template <typename Item>
 inline void prefetch_ahead(const Item* items) {
   constexpr int64_t kLineBytes = 64;
@@ -34,7 +34,7 @@ inline void prefetch_ahead(const Item* items) {
     prefetch_line_ahead(items + i);
 }
 
-/// The word without its lowest `num` set bits.
+/// Returns the word without its lowest `num` set bits.
 inline uint64_t without_first(uint64_t word, int64_t num) {
   for (; num > 0 && word != 0; --num) word &= word - 1;
   return word;

@@ -3,6 +3,7 @@
 namespace lockstep {
 namespace {
 
+/// True if processor and system support the instructions; __builtin_cpu_supports() checks both.
 bool has_avx2() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

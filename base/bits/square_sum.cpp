@@ -1,3 +1,4 @@
+// The paths are instances of one loop (square_sum_loop.h), so they add in the same order.
 #include "base/bits/square_sum.h"
 
 #include "base/bits/square_sum_loop.h"

@@ -8,25 +8,25 @@
 
 namespace lockstep {
 
-/// Side by side: item i is added to accumulator i % 16.
+/// Number of parallel accumulators: item i is added to accumulator i % 16.
 inline constexpr int64_t kSquareAccumulators = 16;
 using SquareAccumulators = std::array<double, kSquareAccumulators>;
 
-/// Their sum: halves are added until one is left.
+/// Returns their sum: halves are added until one value is left.
 inline double sum_of(SquareAccumulators sums) {
   for (size_t half = sums.size() / 2; half > 0; half /= 2)
     for (size_t place = 0; place < half; ++place) sums[place] += sums[place + half];
   return sums[0];
 }
 
-/// The sum of the squares of floats, in float64, in the order of SquareAccumulators. The same bits
-/// on every path: the square of a float32 is exact in float64.
+/// Returns the sum of the squares of floats in float64, in the order of SquareAccumulators. The
+/// bits are the same on every path, because the square of a float32 is exact in float64.
 ///
 ///     square_sum(grads, num_grads)  // {3, 4}: 25
 double square_sum(const float* items, int64_t num_items, SimdPath path = fastest_simd_path());
 
 using SquareSums = std::array<double, 2>;
-/// Of two arrays of one length, the same bits as one by one.
+/// Computes the sums of two arrays of equal length in one pass; the same bits as one by one.
 SquareSums square_sums_of(const float* first, const float* second, int64_t num_items,
                           SimdPath path = fastest_simd_path());
 

@@ -6,11 +6,11 @@
 
 #include "base/bits/square_sum.h"
 
-/// The loop of square_sum(), which every path compiles with its own instructions.
+/// Loop of square_sum(), compiled by every path with its own instructions.
 namespace lockstep::square_sums {
 
-/// Of arrays of one length, side by side: the processor then waits less for the sums before.
-/// `Wide`: a vector of doubles; `Narrow`: of as many items.
+/// Sums the squares of arrays of equal length in one loop, because independent sums hide the
+/// latency of the additions. `Wide` is a vector of doubles, `Narrow` one of as many items.
 template <typename Wide, typename Narrow, size_t num_arrays>
 __attribute__((always_inline)) inline std::array<double, num_arrays> sums(
     const std::array<const float*, num_arrays>& arrays, int64_t num_items) {
@@ -47,7 +47,7 @@ using Doubles8 = double __attribute__((vector_size(64)));
 
 }  // namespace lockstep::square_sums
 
-/// The functions of one path; `target` is the attribute of its functions.
+/// Defines the functions of one path; `target` is the attribute of its functions.
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
 #define LOCKSTEP_SQUARE_SUMS(target, path, Wide, Narrow)                                        \
   target double path##_square_sum(const float* items, int64_t num_items) {                      \

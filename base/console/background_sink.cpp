@@ -1,3 +1,5 @@
+// Lines are copied into a bounded queue. The task holds the inner sink, so it may outlive this
+// object.
 #include "base/console/background_sink.h"
 
 #include <exception>
@@ -9,6 +11,7 @@
 namespace lockstep::log {
 namespace {
 
+// Limit of the memory of waiting lines.
 constexpr int64_t kCapacity_bytes = 1 << 20;
 
 std::atomic<int64_t> g_num_lost{0};
@@ -18,6 +21,7 @@ std::atomic<int64_t> g_num_lost{0};
 BackgroundSink::BackgroundSink(std::shared_ptr<spdlog::sinks::sink> inner)
     : inner_(std::move(inner)), queue_({.thread_name = "log", .capacity_bytes = kCapacity_bytes}) {}
 
+/// Queues a copy of the message; false if the queue is full.
 bool BackgroundSink::push(const spdlog::details::log_msg& message) {
   const spdlog::details::log_msg_buffer copy(message);
   const auto write = [inner = inner_, copy] {
@@ -32,6 +36,7 @@ bool BackgroundSink::push(const spdlog::details::log_msg& message) {
 }
 
 void BackgroundSink::log(const spdlog::details::log_msg& message) {
+  // The count is taken before the notice is queued, so that no loss is reported twice.
   const int64_t num_lost = num_lost_.exchange(0);
   if (num_lost > 0) {
     const std::string text = fmt::format(
@@ -40,6 +45,7 @@ void BackgroundSink::log(const spdlog::details::log_msg& message) {
         num_lost);
     const spdlog::details::log_msg notice(message.time, {}, message.logger_name,
                                           spdlog::level::warn, text);
+    // The notice itself may be lost; then the count waits for the next line.
     if (!push(notice)) num_lost_ += num_lost;
   }
   if (!push(message)) note_lost(1);

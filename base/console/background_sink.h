@@ -12,9 +12,9 @@
 
 namespace lockstep::log {
 
-/// A sink whose lines are written by a thread of its own, so that who logs never waits for a
-/// terminal, a pipe or a disk. Lines that find the queue full (a reader that has stopped, a disk
-/// that hangs) are lost, counted, and told of in the next line that is written. Any thread.
+/// Sink whose lines are written by a separate thread. So logging never waits for a terminal, a pipe
+/// or a disk. Lines are lost if the queue is full (a reader stopped, a disk hangs). They are
+/// counted and reported in the next written line. Thread-safe.
 class BackgroundSink final : public spdlog::sinks::sink {
  public:
   explicit BackgroundSink(std::shared_ptr<spdlog::sinks::sink> inner);
@@ -24,8 +24,8 @@ class BackgroundSink final : public spdlog::sinks::sink {
   void set_pattern(const std::string& pattern) override;
   void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override;
 
-  /// Done by the thread after all lines before it. False where the queue is full: then `num_lines`
-  /// count as lost. `num_bytes` is what the task keeps in memory.
+  /// Runs a task on the thread after all lines before it. Returns false if the queue is full; then
+  /// `num_lines` count as lost. `num_bytes` is the memory that the task holds.
   bool do_later(TaskQueue::Task task, int64_t num_bytes = 0, int64_t num_lines = 0);
   /// Waits for all lines so far; false after `timeout`.
   bool drain(TaskQueue::Milliseconds timeout) { return queue_.drain(timeout); }
@@ -35,11 +35,11 @@ class BackgroundSink final : public spdlog::sinks::sink {
   void note_lost(int64_t num_lines);
 
   const std::shared_ptr<spdlog::sinks::sink> inner_;
-  std::atomic<int64_t> num_lost_{0};  // since the last line that was taken
+  std::atomic<int64_t> num_lost_{0};  // since the last accepted line
   TaskQueue queue_;
 };
 
-/// Lines that background sinks of this process have lost since it began.
+/// Returns the number of lines that background sinks of this process have lost.
 int64_t num_lost_in_background();
 
 }  // namespace lockstep::log

@@ -1,3 +1,4 @@
+// Each line is one write(2) call, so lines of several processes do not mix.
 #include "base/console/console_sink.h"
 
 #include <poll.h>
@@ -14,19 +15,21 @@ namespace lockstep::log {
 namespace {
 
 constexpr size_t kUsualColumns = 80;
+// Return, then clear to the end of the line (ECMA-48).
 constexpr const char* kClearLine = "\r\x1b[K";
 constexpr const char* kYellow = "\x1b[33m";
 constexpr const char* kRed = "\x1b[31m";
 constexpr const char* kPlain = "\x1b[0m";
 
+/// Returns the terminal's width, which may change at any time.
 size_t num_columns() {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsualColumns;
   return size.ws_col;
 }
 
-/// Past stdio, whose lock on stderr others may need while a full pipe holds this thread. False if
-/// nobody is there to read it, or its disk is full.
+/// Writes to stderr without stdio, whose lock on stderr others may need while a full pipe blocks
+/// this thread. Returns false if nobody reads it, or its disk is full.
 bool write(std::string_view text) {
   while (!text.empty()) {
     const ssize_t num_written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -42,6 +45,7 @@ bool write(std::string_view text) {
   return true;
 }
 
+/// Returns the level's name in JSON lines.
 const char* level_name(spdlog::level::level_enum level) {
   switch (level) {
     case spdlog::level::debug:
@@ -55,6 +59,7 @@ const char* level_name(spdlog::level::level_enum level) {
   }
 }
 
+/// Returns a time in UTC with milliseconds, as in RFC 3339.
 std::string utc_text(std::chrono::system_clock::time_point when) {
   const int64_t ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
@@ -76,6 +81,7 @@ void ConsoleSink::set_style(bool is_terminal, bool colors) {
 void ConsoleSink::set_status(std::string_view text) {
   const std::lock_guard lock(mutex_);
   if (!is_terminal_ || (text.empty() && status_.empty())) return;
+  // The cursor stays on the status line, so clearing that line makes room for the next text.
   const std::string before = cleared();
   status_ = text;
   (void)write(before + status_line());
@@ -94,17 +100,19 @@ void ConsoleSink::sink_it_(const spdlog::details::log_msg& message) {
   if (is_colored) all += message.level == spdlog::level::warn ? kYellow : kRed;
   all.append(text.data(), text.size());
   if (is_colored) all += kPlain;
-  // At once: lines of other processes come before or after it.
+  // One write, so that lines of other processes come before or after it.
   if (!write(all + status_line())) throw spdlog::spdlog_ex("stderr takes no line");
 }
 
 std::string ConsoleSink::cleared() const { return status_.empty() ? "" : kClearLine; }
 
 std::string ConsoleSink::status_line() const {
+  // One column less: a full line would wrap on some terminals.
   return status_.empty() ? "" : status_.substr(0, num_columns() - 1);
 }
 
 void JsonFormatter::format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& text) {
+  // Messages begin with "[area] ", see Error and log::write().
   const std::string_view said(message.payload.data(), message.payload.size());
   const size_t end = said.find("] ");
   const nlohmann::ordered_json line{{"time", utc_text(message.time)},

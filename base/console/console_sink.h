@@ -10,13 +10,13 @@
 
 namespace lockstep::log {
 
-/// stderr, with a line that stays below all others where it is a terminal. Any thread.
+/// Sink for stderr, with a status line below all others on a terminal. Thread-safe.
 class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   void set_style(bool is_terminal, bool colors);
-  /// What stands below from now on; "": nothing.
+  /// Sets the status line; "" removes it.
   void set_status(std::string_view text);
-  /// As it is, between the lines.
+  /// Writes the text unchanged between the lines.
   void print(std::string_view text);
 
  private:
@@ -29,8 +29,9 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   std::string status_;
 };
 
-/// {"time": "2026-01-31T12:00:00.123Z", "level": "info", "rank": 0, "area": "run", "message": ...}
-/// of a text "[area] message", one a line. Bytes that are no UTF-8 are replaced.
+/// Formatter for JSON, one object per line, of a text "[area] message": {"time":
+/// "2026-01-31T12:00:00.123Z", "level": "info", "rank": 0, "area": "run", "message": ...}. Invalid
+/// UTF-8 is replaced.
 class JsonFormatter final : public spdlog::formatter {
  public:
   explicit JsonFormatter(int rank) : rank_(rank) {}

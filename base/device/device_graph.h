@@ -4,9 +4,9 @@
 
 namespace lockstep {
 
-/// A CUDA graph: work of a device that is captured once and then done again by one call of the
-/// host, which takes microseconds however many kernels it is (Communicator::make_graph()). One
-/// caller at a time.
+/// CUDA graph: device work that is captured once and then repeated by one call of the host. Such a
+/// call takes microseconds, however many kernels there are (Communicator::make_graph()). One caller
+/// at a time.
 ///
 ///   graph->capture([&] {         // computes nothing yet
 ///     loss = forward(inputs);
@@ -23,18 +23,19 @@ class DeviceGraph {
   virtual ~DeviceGraph() = default;
 
   /// Captures the kernels that `body` launches on the calling thread's stream and, in backward, on
-  /// autograd's threads; the host's own part of it runs once, here. Numbers of the host are kept as
-  /// they are now, tensors are read and written in each replay() where they lie now. Memory that
-  /// `body` allocates belongs to the graph until the next capture() or the end, also where a tensor
-  /// outlives it. `body` may not wait for the device, nor copy from it. Takes the place of what was
-  /// captured before.
+  /// autograd's threads. The host code of `body` runs once, here. Host values keep their present
+  /// values. Each replay() reads and writes tensors at their present addresses. Memory that `body`
+  /// allocates belongs to the graph until the next capture() or the end. That holds even if a
+  /// tensor outlives it. `body` must not wait for the device or copy from it. An earlier capture is
+  /// replaced.
   ///
-  /// Throws what `body` throws, and Error(kUnavailable) if the device cannot capture it; nothing is
+  /// Throws what `body` throws, and Error(kUnavailable) if the device cannot capture it. Nothing is
   /// captured then.
   virtual void capture(const std::function<void()>& body) = 0;
-  /// Puts it on the calling thread's stream; the host runs on. After capture() alone.
+  /// Enqueues the captured work on the calling thread's stream; the host does not wait. Only after
+  /// capture().
   virtual void replay() = 0;
-  /// Gives back what the graph holds; nothing is captured then.
+  /// Frees what the graph holds; nothing is captured afterwards.
   virtual void forget() = 0;
 };
 

@@ -8,7 +8,7 @@ at::Tensor pinned_for(at::Device device, const at::Tensor& values) {
 
 at::Tensor to_device(const at::Tensor& values, at::Device device) {
   if (!values.is_cpu() || !device.is_cuda()) return values.to(device);
-  // LibTorch's pinned memory is given to others only once the copies out of it are done.
+  // LibTorch reuses pinned memory only after the copies from it are done.
   return pinned_for(device, values).to(device, values.scalar_type(), /*non_blocking=*/true);
 }
 

@@ -4,17 +4,17 @@
 
 namespace lockstep {
 
-/// The values on `device`; the same tensor if they are there. From the host to a GPU they go
-/// through page-locked memory, and the copy stands on the calling thread's stream when this
-/// returns: the host waits for nothing, and may change `values` at once unless they lay there
+/// Returns the values on `device`, the same tensor if they are there already. From the host to a
+/// GPU they go through page-locked memory. The copy is enqueued on the calling thread's stream. The
+/// host does not wait and may change `values` at once, unless they were in page-locked memory
 /// before.
 at::Tensor to_device(const at::Tensor& values, at::Device device);
 
-/// The same into memory that is there: `to` has the values' shape and type.
+/// Copies into existing memory in the same way; `to` has the values' shape and type.
 void copy_to_device(const at::Tensor& values, const at::Tensor& to);
 
-/// The values in page-locked memory, from which to_device() takes them without a copy on the host.
-/// Where no GPU is in use, and in it already: the same tensor.
+/// Returns the values in page-locked memory, from which to_device() takes them without a copy on
+/// the host. Returns the same tensor if no GPU is used, or if they are page-locked already.
 at::Tensor pinned_for(at::Device device, const at::Tensor& values);
 
 }  // namespace lockstep

@@ -6,27 +6,27 @@
 
 namespace lockstep::files {
 
-/// A new file of known size, written past the page cache (O_DIRECT) where the file system allows
-/// that, so that a large write takes neither memory nor much processor time, and what was written
-/// need not be written back later. Errors as base/files/files.h.
+/// New file of known size, written without the page cache (O_DIRECT) if the file system allows
+/// that. So a large write takes neither memory nor much processor time, and needs no later
+/// writeback. Errors as base/files/files.h.
 ///
 /// Order: write()..., by any threads, then finish() by one. An unfinished file stays as it is.
 class DirectWriter {
  public:
-  /// Offsets and memory given to write() are multiples of this.
+  /// Alignment in bytes of offsets and memory for write().
   static constexpr int64_t kAlignment = 4096;
 
-  /// Makes the file, empty, and takes the space on the disk at once: Error(kIo) if there is not
-  /// enough. An existing file loses what it holds.
+  /// Creates the file and reserves its space on the disk at once; throws Error(kIo) if there is not
+  /// enough. An existing file is emptied.
   DirectWriter(const std::filesystem::path& path, int64_t num_bytes);
   ~DirectWriter();
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;
 
-  /// The length is a multiple of kAlignment too; it may reach past the file's end, which finish()
-  /// cuts off.
+  /// Writes bytes. The length is a multiple of kAlignment too. It may extend past the file's end;
+  /// finish() cuts that off.
   void write(int64_t offset, std::span<const char> bytes);
-  /// The file has its size and is on disk (fsync) when it returns; it is closed.
+  /// Sets the size, syncs (fsync) and closes the file. It is on disk on return.
   void finish();
 
  private:

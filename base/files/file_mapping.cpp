@@ -1,3 +1,5 @@
+// MADV_POPULATE_READ reports a disk fault as an error, where a plain access would end the process
+// with SIGBUS.
 #include "base/files/file_mapping.h"
 
 #include <algorithm>
@@ -19,33 +21,34 @@
 namespace lockstep::files {
 namespace {
 
-/// Whether the kernel reads pages on demand and tells of a fault with an error, not with SIGBUS.
+/// True if the kernel populates pages on request and reports a fault as an error, not as SIGBUS.
 bool can_populate(char* begin) { return ::madvise(begin, 0, MADV_POPULATE_READ) == 0; }
 
+// A small step keeps several reading threads on one read-ahead window.
 constexpr int64_t kStepBytes = int64_t{256} << 10;
 
-/// Calls use(offset, num_bytes) for steps of the range, in order.
+/// Calls use(offset, num_bytes) for consecutive steps of the range.
 template <typename Use>
 void for_each_step(int64_t offset, int64_t num_bytes, Use use) {
   for (int64_t at = 0; at < num_bytes; at += kStepBytes)
     use(offset + at, std::min(kStepBytes, num_bytes - at));
 }
 
-/// Whether the byte can be read without waiting for a disk. No where the file system cannot tell.
+/// True if the byte can be read without waiting for a disk; false if the file system cannot tell.
 bool is_cached(const Reader& file, int64_t offset) {
   char byte = 0;
   const iovec to{&byte, 1};
   return ::preadv2(file.descriptor(), &to, 1, offset, RWF_NOWAIT) == 1;
 }
 
-/// Brings bytes into the page cache by reading them: several threads that read so share the
-/// system's reading ahead, several that populate do not (a quarter of the speed).
+/// Loads bytes into the page cache by reading them. Several threads that read share the system's
+/// read-ahead. Several threads that populate do not, and reach a quarter of the speed.
 void read_through(const Reader& file, int64_t offset, int64_t num_bytes) {
   thread_local std::vector<char> scrap(static_cast<size_t>(kStepBytes));
   file.read_at(offset, {scrap.data(), static_cast<size_t>(num_bytes)});
 }
 
-/// Maps the pages that hold these bytes, and reads those from the disk that are not cached.
+/// Maps the pages of these bytes; reads those from the disk that are not cached.
 bool populate(char* bytes, int64_t num_bytes) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes) % page);
@@ -67,6 +70,7 @@ Mapping::Mapping(const Reader& file) : file_(file) {
     ::munmap(memory, num_bytes);
     memory = MAP_FAILED;
   }
+  // Fallback: anonymous memory, into which fetch() reads.
   if (memory == MAP_FAILED) {
     is_copy_ = true;
     memory = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
@@ -77,7 +81,7 @@ Mapping::Mapping(const Reader& file) : file_(file) {
                 file.path().string() + ": no address space for its " + std::to_string(num_bytes) +
                     " bytes (" + std::strerror(errno) + "); raise `ulimit -v`");
   bytes_ = static_cast<char*>(memory);
-  (void)::madvise(memory, num_bytes, is_copy_ ? MADV_HUGEPAGE : MADV_SEQUENTIAL);  // a wish
+  (void)::madvise(memory, num_bytes, is_copy_ ? MADV_HUGEPAGE : MADV_SEQUENTIAL);  // best effort
 }
 
 Mapping::~Mapping() {
@@ -91,12 +95,13 @@ const char* Mapping::fetch(int64_t offset, int64_t num_bytes) const {
     file_.read_at(offset, {bytes, static_cast<size_t>(num_bytes)});
     return bytes;
   }
+  // Read what is not cached first; populating then only maps pages.
   for_each_step(offset, num_bytes, [&](int64_t at, int64_t count) {
     if (!is_cached(file_, at + count - 1)) read_through(file_, at, count);
   });
   if (populate(bytes, num_bytes)) return bytes;
   for_each_step(offset, num_bytes, [&](int64_t at, int64_t count) {
-    read_through(file_, at, count);  // says what is wrong with them
+    read_through(file_, at, count);  // its error states the fault
   });
   if (populate(bytes, num_bytes)) return bytes;
   throw Error(ExitCode::kIo, "files",
@@ -107,6 +112,7 @@ const char* Mapping::fetch(int64_t offset, int64_t num_bytes) const {
 
 void Mapping::release(int64_t offset, int64_t num_bytes) const {
   const int64_t page = ::sysconf(_SC_PAGESIZE), end = offset + num_bytes;
+  // Partly covered pages may belong to another thread's range.
   const int64_t first = (offset + page - 1) / page * page;
   const int64_t last = end == file_.num_bytes() ? end : end / page * page;
   if (first < last)

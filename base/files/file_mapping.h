@@ -6,27 +6,27 @@
 
 namespace lockstep::files {
 
-/// Memory mapping of a file: its bytes as pages of the system's page cache, so that nothing is
-/// copied to read them. Where the file or the kernel (before Linux 5.14) cannot do that without
-/// the risk of a SIGBUS at a fault of the disk, memory that they are read into. Threads may call
-/// both functions at once, for ranges that are apart.
+/// Memory mapping of a file: its bytes as pages of the system's page cache, so that reading copies
+/// nothing. Some files, and kernels before Linux 5.14, cannot do that without the risk of a SIGBUS
+/// at a disk fault. Then the bytes are read into memory. Both functions may run on several threads
+/// at once, for disjoint ranges.
 class Mapping {
  public:
-  /// `file` must outlive the object. Takes address space for the whole file, memory for none of it.
-  /// Throws Error(kIo) if there is not so much address space.
+  /// Takes address space for the entire file, but no memory. `file` must outlive the object. Throws
+  /// Error(kIo) if there is not enough address space.
   explicit Mapping(const Reader& file);
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
-  /// Bytes [offset, offset + num_bytes), which lie inside the file, read from the disk when it
-  /// returns; they stay until release(). Throws Error(kIo) if they cannot be read. Once it has
-  /// returned, only a file that somebody truncates, or pages that the system drops and then cannot
-  /// read again, make reading them fail (SIGBUS).
+  /// Returns bytes [offset, offset + num_bytes), which must be inside the file, after reading them
+  /// from the disk. They are valid until release(). Throws Error(kIo) if they cannot be read. Later
+  /// reads of the memory fail (SIGBUS) only in two cases. Somebody truncates the file, or the
+  /// system drops pages and cannot read them again.
   const char* fetch(int64_t offset, int64_t num_bytes) const;
-  /// Gives back the pages that lie wholly in the range; what else was fetched stays.
+  /// Releases the pages that are entirely in the range; other fetched bytes stay.
   void release(int64_t offset, int64_t num_bytes) const;
-  /// Gives back all that was fetched; stands alone.
+  /// Releases everything that was fetched. No other call may run at the same time.
   void release() const { release(0, file_.num_bytes()); }
 
  private:

@@ -1,3 +1,4 @@
+// The stores are added before threads start and never removed, so lookups need no lock.
 #include "base/files/file_store.h"
 
 #include <map>
@@ -14,12 +15,13 @@ Stores& stores() {
   return all;
 }
 
+/// Limits of all stores, set before files are read.
 StoreLimits& limits_of_all() {
   static StoreLimits limits;
   return limits;
 }
 
-/// "s3" of "s3://bucket/key"; empty for a path of this host.
+/// Returns "s3" of "s3://bucket/key"; empty for a path of this host.
 std::string_view scheme_of(std::string_view path) {
   const size_t end = path.find("://");
   if (end == std::string_view::npos) return {};

@@ -14,10 +14,12 @@
 namespace lockstep::files {
 namespace {
 
+/// Throws an Error with the path.
 [[noreturn]] void fail(ExitCode code, const std::filesystem::path& path, const std::string& what) {
   throw Error(code, "files", path.string() + ": " + what);
 }
 
+/// Throws the Error of a failed call; errno decides its code.
 [[noreturn]] void fail_errno(const std::filesystem::path& path, const std::string& call) {
   const int number = errno;
   const bool cannot_create =
@@ -28,14 +30,15 @@ namespace {
        path, call + ": " + std::strerror(number));
 }
 
-/// A relative path is the likelier fault where one is in another folder than one thinks.
+/// Returns the message for a missing file. It shows the working folder, since a relative path often
+/// fails because of that.
 std::string missing(const std::filesystem::path& path) {
   std::error_code ignored;
   const std::string here = std::filesystem::current_path(ignored).string();
   return "there is no such file" + (path.is_absolute() ? "" : " in " + here) + "; correct the path";
 }
 
-/// A file that cannot be opened for reading is the fault of its path, unless the disk has failed.
+/// Throws the error for a failed open. The path is at fault, unless the disk has failed.
 [[noreturn]] void fail_to_open(const std::filesystem::path& path) {
   const int number = errno;
   const std::string reason = std::strerror(number);
@@ -51,7 +54,7 @@ std::string missing(const std::filesystem::path& path) {
   fail_errno(path, "open");
 }
 
-/// Owns a descriptor for the length of one function.
+/// Owner of a descriptor within one function.
 class Descriptor {
  public:
   Descriptor(const std::filesystem::path& path, int flags)
@@ -75,6 +78,7 @@ Writer::Writer(const std::filesystem::path& path, Start start)
           path.c_str(),
           O_WRONLY | O_CREAT | O_CLOEXEC | (start == Start::kEmpty ? O_TRUNC : O_APPEND), 0644)) {
   if (descriptor_ >= 0) return;
+  // A full or failing disk is not a wrong path.
   if (errno == ENOSPC || errno == EIO) fail_errno(path, "create");
   if (errno == ENOENT)
     fail(ExitCode::kCannotCreate, path.parent_path(),
@@ -115,7 +119,7 @@ Reader::Reader(const std::filesystem::path& path) : path_(path) {
 }
 
 void Reader::open() {
-  // O_NONBLOCK: a pipe that nobody writes to must not keep us from refusing it
+  // O_NONBLOCK: opening a pipe without a writer must not block; it is refused below.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail_to_open(path_);
   struct stat facts {};
@@ -124,6 +128,7 @@ void Reader::open() {
     num_bytes_ = facts.st_size;
     return;
   }
+  // close() must not change the reported errno.
   const int number = errno;
   ::close(descriptor_);
   errno = number;
@@ -138,6 +143,7 @@ Reader::~Reader() {
 }
 
 void Reader::read_at(int64_t offset, std::span<char> bytes) const {
+  // A store would return fewer bytes at the end of a file.
   if (remote_ != nullptr) {
     if (offset + static_cast<int64_t>(bytes.size()) > num_bytes_)
       fail(ExitCode::kIo, path_,
@@ -169,6 +175,7 @@ std::string read(const std::filesystem::path& path, int64_t max_bytes) {
 }
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {
+  // In the same folder, since a rename cannot cross file systems.
   const std::filesystem::path temporary = path.string() + ".tmp";
   try {
     Writer writer(temporary);
@@ -177,7 +184,7 @@ void write_atomically(const std::filesystem::path& path, std::string_view text) 
     writer.close();
     rename_file(temporary, path);
   } catch (const Error&) {
-    ::unlink(temporary.c_str());  // a full disk gets back what it can
+    ::unlink(temporary.c_str());  // frees space on a full disk
     throw;
   }
   sync_folder(path.parent_path());
@@ -189,13 +196,15 @@ void rename_file(const std::filesystem::path& from, const std::filesystem::path&
 
 void sync_folder(const std::filesystem::path& folder) {
   const Descriptor file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
+  // EINVAL and ENOTSUP: the file system cannot sync folders.
   if (::fsync(file.value()) != 0 && errno != EINVAL && errno != ENOTSUP)
     fail_errno(folder, "fsync");
 }
 
 void make_folders(const std::filesystem::path& folder) {
   std::error_code ignored, fault;
-  std::vector<std::filesystem::path> parents;  // of those that will be new, the deepest first
+  std::vector<std::filesystem::path> parents;  // of the folders to create, the deepest first
+  // Finds the missing folders first, because their parents must be synced afterwards.
   for (std::filesystem::path at = folder; !at.empty() && !std::filesystem::exists(at, ignored);
        at = at.parent_path()) {
     if (at.has_filename()) parents.push_back(at.parent_path());
@@ -205,7 +214,7 @@ void make_folders(const std::filesystem::path& folder) {
   if (fault)
     fail(ExitCode::kCannotCreate, folder,
          "cannot make the folder: " + fault.message() + "; name another place");
-  for (const std::filesystem::path& parent : parents)  // one that may not be read cannot be synced
+  for (const std::filesystem::path& parent : parents)  // an unreadable one cannot be synced
     if (::access(parent.empty() ? "." : parent.c_str(), R_OK) == 0) sync_folder(parent);
 }
 
@@ -234,6 +243,8 @@ std::vector<std::string> list(const std::filesystem::path& folder) {
 }
 
 void require_writable(const std::filesystem::path& folder) {
+  // A probe file is the only reliable test: permissions alone do not show quotas or read-only
+  // mounts.
   make_folders(folder);
   const std::filesystem::path probe = folder / (".probe-" + std::to_string(::getpid()));
   Writer(probe).close();

@@ -1,3 +1,4 @@
+// Order on construction: flock, judge a named holder, write our name, start the heartbeat thread.
 #include "base/files/folder_lock.h"
 
 #include <array>
@@ -21,6 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Returns the time in this many seconds.
 Clock::time_point in(double seconds) {
   return Clock::now() +
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -39,6 +41,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const FolderLockTime
   const bool is_locked = take_flock();
   judge_holder(is_locked);
   note_self(is_locked);
+  // The heartbeat thread must not take signals meant for the main thread.
   const SignalsBlocked blocked;
   heart_ = std::thread([this] { beat_until_stopped(); });
 }
@@ -50,6 +53,7 @@ FolderLock::~FolderLock() {
   }
   wake_.notify_all();
   heart_.join();
+  // Another run may have taken the folder over; its text must stay.
   if (is_ours()) (void)file_.write("");
 }
 
@@ -61,9 +65,10 @@ void FolderLock::refuse(const std::optional<LockHolder>& holder) const {
                   folder_.string(), holder ? holder->shown() : "which has not said yet who it is"));
 }
 
-/// False on a file system without locks.
+/// Takes the flock; false on a file system without locks.
 bool FolderLock::take_flock() {
   if (!times_.use_flock) return false;
+  // Polls, because a blocking flock() has no timeout.
   const Clock::time_point deadline = in(times_.patience_s);
   while (::flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) return false;
@@ -75,7 +80,10 @@ bool FolderLock::take_flock() {
   return true;
 }
 
+// With the flock held, a named holder on this kernel is dead. One in another PID namespace of this
+// kernel cannot be asked. One on another host may hold a flock that we do not see.
 void FolderLock::judge_holder(bool is_locked) {
+  // Read after the flock, since the last holder writes until it releases.
   const std::optional<LockHolder> holder = file_.holder();
   if (!holder || (is_locked && holder->is_on_this_kernel())) return;
   if (!holder->can_be_asked()) {
@@ -84,7 +92,7 @@ void FolderLock::judge_holder(bool is_locked) {
   }
   for (const Clock::time_point deadline = in(times_.patience_s); holder->is_alive();) {
     const auto now = file_.holder();
-    if (!now || now->token != holder->token) return judge_holder(is_locked);  // given back, or next
+    if (!now || now->token != holder->token) return judge_holder(is_locked);  // released or taken
     if (Clock::now() > deadline) refuse(now);
     sleep_s(0.05);
   }
@@ -98,7 +106,8 @@ void FolderLock::watch_heartbeat(const LockHolder& holder) {
   while (Clock::now() < deadline) {
     sleep_s(std::min(0.5, times_.heartbeat_patience_s / 20));
     const std::optional<LockHolder> now = file_.holder();
-    if (!now) return;  // given back meanwhile
+    if (!now) return;  // released meanwhile
+    // A new token means a new holder, which is alive.
     if (now->token != holder.token || now->num_beats != holder.num_beats) refuse(now);
   }
   log::warning("files", fmt::format("{} is taken over from {}: no heartbeat for {} s",
@@ -115,11 +124,11 @@ void FolderLock::note_self(bool is_locked) {
   log::warning("files", folder_.string() +
                             ": this file system has no locks; a heartbeat alone keeps other runs "
                             "out of the folder");
-  sleep_s(0.2);  // another that came at the same moment has written by now, and the last one stays
+  sleep_s(0.2);  // a simultaneous process has written by now, and the last writer wins
   if (!is_ours()) refuse(file_.holder());
 }
 
-/// False too where the file cannot be read: then nothing is taken back.
+/// True if the file names this lock. False also if it cannot be read, so that nothing is emptied.
 bool FolderLock::is_ours() const {
   try {
     const std::optional<LockHolder> holder = file_.holder();
@@ -134,13 +143,14 @@ void FolderLock::beat_until_stopped() {
   const auto pause = std::chrono::duration<double>(times_.heartbeat_s);
   while (!wake_.wait_for(lock, pause, [this] { return stopping_; })) {
     lock.unlock();
+    // Without the mutex, since a write to the disk may take long.
     const bool goes_on = beat();
     lock.lock();
     if (!goes_on) return;
   }
 }
 
-/// False: it is no use to go on.
+/// Writes a heartbeat; false if further heartbeats are useless.
 bool FolderLock::beat() {
   try {
     if (const auto holder = file_.holder(); holder && holder->token != self_.token) {
@@ -152,7 +162,7 @@ bool FolderLock::beat() {
     }
   } catch (const Error& fault) {
     log::debug("files", fault.what());
-    return true;  // written anew at the next heartbeat
+    return true;  // the next heartbeat tries again
   }
   self_.heartbeat = utc_now();
   ++self_.num_beats;
@@ -172,8 +182,8 @@ FolderLock::File::File(const std::filesystem::path& path)
 FolderLock::File::~File() { ::close(descriptor_); }
 
 std::string FolderLock::File::text() const {
-  // Opened anew: only then network file systems look whether another host has written. Closing a
-  // second descriptor leaves the flock with the first.
+  // Opened again, because network file systems check for another host's writes only then. Closing a
+  // second descriptor does not release the flock of the first.
   std::array<char, 4096> bytes{};
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (attempt > 0) sleep_s(0.05);
@@ -192,11 +202,12 @@ std::string FolderLock::File::text() const {
 }
 
 std::optional<LockHolder> FolderLock::File::holder() const {
+  // Several attempts: a read may fall between another host's write and truncation.
   for (int attempt = 0; attempt < 3; ++attempt) {
     const std::string now = text();
     const std::optional<LockHolder> holder = LockHolder::parse(now);
     if (holder || now.empty()) return holder;
-    sleep_s(0.05);  // half of it may have come over the network
+    sleep_s(0.05);  // the network may have delivered half of the text
   }
   return std::nullopt;
 }

@@ -11,44 +11,43 @@
 
 namespace lockstep::files {
 
-/// How long a FolderLock waits, and how often it shows that its holder lives.
+/// Times of a FolderLock: waiting, heartbeat, takeover.
 struct FolderLockTimes {
-  double patience_s = 10;  ///< for a holder that is just ending, as after a kill and a restart
-  double heartbeat_s = 5;  ///< between two signs of life of the holder
-  /// A holder on another host whose heartbeat does not move for this long is taken for dead; longer
-  /// than several heartbeats.
+  double patience_s = 10;  ///< for a holder that is about to end, as after a kill and a restart
+  double heartbeat_s = 5;  ///< between two heartbeats of the holder
+  /// Time without a heartbeat after which a holder on another host counts as dead; longer than
+  /// several heartbeats.
   double heartbeat_patience_s = 30;
-  /// False treats the file system as one without locks; for tests.
+  /// False treats the file system as one without locks (for tests).
   bool use_flock = true;
 };
 
-/// One process' claim on a folder: an exclusive flock on FOLDER/.lock, which the system releases
-/// when the process ends, however it ends. The file says who holds it; it stays behind, empty when
-/// it was given back.
+/// Exclusive claim of one process on a folder: a flock on FOLDER/.lock. The system releases it when
+/// the process ends in any way. The file names the holder. It remains afterwards, empty after a
+/// normal end.
 ///
 /// Some file systems have no locks, or locks that other hosts do not see. So a thread also writes a
-/// heartbeat into the file, and whoever gets the lock while the file still names a holder judges
-/// that one:
+/// heartbeat into the file. A process that gets the lock while the file names a holder judges that
+/// holder:
 ///   dead on this host        the folder is taken at once
-///   alive on this host       refused (only without flock: else the lock was not to be had)
-///   on another host          its heartbeat is watched, not compared with a clock: if it moves,
-///                            refused; if it does not for heartbeat_patience_s, taken, with a
-///                            warning
+///   alive on this host       refused (only without flock; otherwise the lock was not available)
+///   on another host          its heartbeat is watched, without comparing clocks: if it moves,
+///                            refused; if not for heartbeat_patience_s, taken, with a warning
 ///
-/// The heartbeat never fails a run: what it cannot write is said once. It says so too when another
-/// run has taken the folder meanwhile, as after a pause of this process.
+/// The heartbeat never fails a run; a write fault is logged once. It also logs if another run has
+/// taken the folder meanwhile, for instance after a pause of this process.
 class FolderLock {
  public:
-  /// Throws Error(kCannotCreate) naming holder, since when, and its last heartbeat, if the folder
-  /// stays taken.
+  /// Takes the folder. Throws Error(kCannotCreate) with the holder, its start and its last
+  /// heartbeat if the folder stays taken.
   explicit FolderLock(const std::filesystem::path& folder, const FolderLockTimes& times = {});
-  /// Gives the folder back: the file is empty afterwards.
+  /// Releases the folder: the file is empty afterwards.
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
  private:
-  /// The open lock file; closing it gives the lock back.
+  /// Open lock file; closing it releases the lock.
   class File {
    public:
     explicit File(const std::filesystem::path& path);
@@ -57,10 +56,10 @@ class FolderLock {
     File& operator=(const File&) = delete;
 
     int descriptor() const { return descriptor_; }
-    /// The holder that it names now, also after another host wrote it; nothing if nobody. Throws
-    /// Error(kIo) if it cannot be read: that says nothing of its holder.
+    /// Returns the holder that the file names now, even if another host has written it; nullopt if
+    /// none. Throws Error(kIo) if it cannot be read, which says nothing about its holder.
     std::optional<LockHolder> holder() const;
-    /// Replaces what it says; false with errno set if that fails.
+    /// Replaces the file's text; false with errno set if that fails.
     bool write(const std::string& text) const;
 
    private:
@@ -83,7 +82,7 @@ class FolderLock {
   const FolderLockTimes times_;
   File file_;
   LockHolder self_;
-  bool said_ = false;  // that the heartbeat cannot be written
+  bool said_ = false;  // a failed heartbeat was logged
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

@@ -19,25 +19,28 @@
 namespace lockstep::files {
 namespace {
 
+/// Returns this host's name.
 std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
 }
 
+/// Returns the PID namespace of this process; pids are only comparable within one.
 std::string pid_space_of_self() {
   std::array<char, 64> name{};
   return ::readlink("/proc/self/ns/pid", name.data(), name.size() - 1) > 0 ? name.data() : "";
 }
 
-/// When a process started, in ticks since the boot; 0 if there is none of that pid.
+/// Returns a process's start in ticks since boot; 0 if there is no such process.
 int64_t start_ticks_of(int64_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
-  const size_t name_end = line.rfind(')');  // the name may hold anything
+  const size_t name_end = line.rfind(')');  // the name may contain any characters
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(line.substr(name_end + 1));
   std::string field;
-  if (fields >> field && (field == "Z" || field == "X")) return 0;  // dead, not yet collected
+  if (fields >> field && (field == "Z" || field == "X")) return 0;  // dead, not yet reaped
+  // Field 22 of /proc/PID/stat is the start time (proc(5)).
   for (int i = 4; i <= 22; ++i) fields >> field;
   int64_t ticks = 0;
   std::from_chars(field.data(), field.data() + field.size(), ticks);
@@ -49,6 +52,7 @@ std::string random_token() {
   return fmt::format("{:08x}{:08x}", source(), source());
 }
 
+/// Returns a number of the file; 0 if it is missing.
 int64_t number(const std::map<std::string, std::string>& facts, const std::string& key) {
   const auto place = facts.find(key);
   int64_t value = 0;
@@ -84,6 +88,7 @@ LockHolder LockHolder::self() {
           .token = random_token()};
 }
 
+// The file has lines "key: value"; unknown keys are ignored.
 std::optional<LockHolder> LockHolder::parse(std::string_view file) {
   std::map<std::string, std::string> facts;
   std::istringstream lines{std::string(file)};
@@ -99,11 +104,12 @@ std::optional<LockHolder> LockHolder::parse(std::string_view file) {
                     .pid_space = text(facts, "pid_space"),
                     .start_ticks = number(facts, "started"),
                     .token = text(facts, "token")};
-  const bool is_whole = holder.pid > 0 && !holder.token.empty();  // the token stands last
+  const bool is_whole = holder.pid > 0 && !holder.token.empty();  // the token is last
   return is_whole ? std::optional(holder) : std::nullopt;
 }
 
 std::string LockHolder::file_text() const {
+  // {:012}: the length stays equal, so that a heartbeat overwrites the text in place.
   return fmt::format(
       "pid: {}\nhost: {}\nsince: {}\nheartbeat: {}\nbeats: {:012}\nboot: {}\npid_space: {}\n"
       "started: {}\ntoken: {}\n",
@@ -142,12 +148,13 @@ int open_lock_file(const std::filesystem::path& path, int flags) {
     errno = EINVAL;
     return -1;
   }
-  // whatever the umask took, and what an earlier version gave to all
+  // Corrects the umask's effect, and the mode of a file from an earlier version.
   if (file.st_uid == ::geteuid() && (file.st_mode & 07777) != mode)
     (void)::fchmod(descriptor, mode);
   return descriptor;
 }
 
+// A reused pid has another start time.
 bool LockHolder::is_alive() const { return start_ticks != 0 && start_ticks_of(pid) == start_ticks; }
 
 }  // namespace lockstep::files

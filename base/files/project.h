@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// The folder of a run and what lies where in it. Nothing is made or looked at.
+/// Folder of a run and the paths in it. Nothing is created or checked.
 ///
 ///   Project("runs/digits").saved_model(46)   runs/digits/saved_models/46
 class Project {
@@ -23,12 +23,15 @@ class Project {
   }
   std::filesystem::path train() const { return folder_ / "train"; }  ///< records and curves
   std::filesystem::path eval() const { return folder_ / "eval"; }    ///< curves, `lockstep eval`
-  /// Curves of `lockstep eval`. Not in eval(): of two processes that write into one folder, viewers
-  /// follow the newer file alone.
+  /// Curves of `lockstep eval`. Not in eval(), because viewers show only the newer file if two
+  /// processes write to one folder.
   std::filesystem::path evaluator() const { return folder_ / "evaluator"; }
-  /// What callbacks store, by mode: train, eval.
+  /// Values that callbacks store, by mode: train, eval.
   std::filesystem::path callbacks(const char* mode) const { return folder_ / "callbacks" / mode; }
-  std::filesystem::path infer() const { return folder_ / "infer"; }  ///< the same of inference
+  std::filesystem::path infer() const {
+    return folder_ / "infer";
+  }  ///< callbacks' values of
+     ///< inference
   std::filesystem::path logs() const { return folder_ / "logs"; }
   std::filesystem::path summary() const { return folder_ / "summary.json"; }
   std::filesystem::path targets() const { return folder_ / "targets.json"; }

@@ -1,3 +1,5 @@
+// The group's path is in /proc/self/cgroup, the mount points are in /proc/self/mountinfo; see
+// cgroups(7).
 #include "base/process/cgroup.h"
 
 #include <algorithm>
@@ -16,26 +18,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// One mounted hierarchy of groups.
+/// Mounted hierarchy of groups.
 struct Hierarchy {
-  fs::path shown_group;  ///< the group that is seen at the mount point
+  fs::path shown_group;  ///< group that is visible at the mount point
   fs::path mount_point;
   bool is_v2 = false;
 };
 
-/// A number at the start of a text; nothing for "max" and other words.
+/// Parses a number at the start of a text; nullopt for "max" and other words.
 std::optional<double> number_of(const std::string& text) {
   std::istringstream in(text);
   double value = 0;
   return in >> value ? std::optional(value) : std::nullopt;
 }
 
-/// Whether a comma-separated list has this word.
+/// True if a comma-separated list contains this word.
 bool lists(const std::string& words, const std::string& word) {
   return ("," + words + ",").find("," + word + ",") != std::string::npos;
 }
 
-/// Hierarchies by controller ("cpu", "memory"), "" is v2's.
+/// Returns the hierarchies by controller ("cpu", "memory"); "" is that of v2.
 std::map<std::string, Hierarchy> hierarchies(const fs::path& root) {
   std::map<std::string, Hierarchy> found;
   std::ifstream mounts(root / "proc/self/mountinfo");
@@ -46,6 +48,7 @@ std::map<std::string, Hierarchy> hierarchies(const fs::path& root) {
     std::string id, parent, device, group, point, type, source, options;
     head >> id >> parent >> device >> group >> point;
     tail >> type >> source >> options;
+    // The first mount counts, if a hierarchy is mounted several times.
     if (type == "cgroup2") found.try_emplace("", Hierarchy{group, point, true});
     for (const char* controller : {"cpu", "memory"})
       if (type == "cgroup" && lists(options, controller))
@@ -54,7 +57,7 @@ std::map<std::string, Hierarchy> hierarchies(const fs::path& root) {
   return found;
 }
 
-/// This process' group by controller, "" is v2's.
+/// Returns this process's group by controller; "" is that of v2.
 std::map<std::string, fs::path> own_groups(const fs::path& root) {
   std::map<std::string, fs::path> found;
   std::ifstream groups(root / "proc/self/cgroup");
@@ -70,8 +73,8 @@ std::map<std::string, fs::path> own_groups(const fs::path& root) {
   return found;
 }
 
-/// Folders of the group and of those above it, as far as they are seen. A container may see its own
-/// group at the mount point while the kernel names it from further up, or the other way round.
+/// Returns the folders of the group and its visible outer groups. A container may see its own group
+/// at the mount point while the kernel names it from further outside. The reverse occurs too.
 std::vector<fs::path> folders(const fs::path& root, const Hierarchy& hierarchy,
                               const fs::path& group) {
   const fs::path mount = root / hierarchy.mount_point.relative_path();
@@ -84,6 +87,7 @@ std::vector<fs::path> folders(const fs::path& root, const Hierarchy& hierarchy,
   return all;
 }
 
+/// Returns a folder's CPU quota in cores; nullopt without one.
 std::optional<double> cores_of(const fs::path& folder, bool is_v2) {
   if (is_v2) {  // "200000 100000", "max 100000"
     std::istringstream in(first_line(folder / "cpu.max"));
@@ -91,19 +95,21 @@ std::optional<double> cores_of(const fs::path& folder, bool is_v2) {
     if (!(in >> quota_us >> period_us) || period_us <= 0) return std::nullopt;
     return quota_us / period_us;
   }
-  const auto quota_us = number_of(first_line(folder / "cpu.cfs_quota_us"));  // -1: none
+  const auto quota_us = number_of(first_line(folder / "cpu.cfs_quota_us"));  // -1: no limit
   const auto period_us = number_of(first_line(folder / "cpu.cfs_period_us"));
   if (!quota_us || !period_us || *quota_us <= 0 || *period_us <= 0) return std::nullopt;
   return *quota_us / *period_us;
 }
 
+/// Returns a folder's memory limit in bytes; nullopt without one.
 std::optional<double> memory_of(const fs::path& folder, bool is_v2) {
-  constexpr double kNone = 1e18;  // v1 shows a number near 2^63 where there is no limit
+  constexpr double kNone = 1e18;  // v1 shows a number near 2^63 without a limit
   const auto bytes =
       number_of(first_line(folder / (is_v2 ? "memory.max" : "memory.limit_in_bytes")));
   return bytes && *bytes < kNone ? bytes : std::nullopt;
 }
 
+/// Returns the smallest limit of this process's group and all its outer groups.
 template <class Read>
 std::optional<double> smallest(const fs::path& root, const char* controller, Read read) {
   const auto mounted = hierarchies(root);

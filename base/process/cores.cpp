@@ -17,6 +17,7 @@
 namespace lockstep {
 namespace {
 
+/// Returns the CPUs of this process's affinity mask.
 std::vector<int> allowed_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -27,7 +28,7 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-/// Node of each cpu; those that no node lists are missing.
+/// Returns the node of each CPU; a CPU without a node is missing.
 std::map<int, int> numa_nodes(const std::filesystem::path& sys_folder) {
   std::map<int, int> node_of;
   for (const int node : parse_cpu_list(first_line(sys_folder / "node/online")))
@@ -47,12 +48,14 @@ std::vector<Core> allowed_cores(const std::filesystem::path& sys_folder) {
     const int numa_node = node == node_of.end() ? 0 : node->second;
     const std::vector<int> siblings = parse_cpu_list(
         first_line(sys_folder / fmt::format("cpu/cpu{}/topology/thread_siblings_list", cpu)));
+    // All CPUs of a core list the same first sibling, so it identifies the core.
     const int first = siblings.empty() ? cpu : siblings.front();
     Core& core = cores[{numa_node, first}];
     core.numa_node = numa_node;
     core.cpus.push_back(cpu);
   }
   std::vector<Core> in_order;
+  // A std::map keeps the order by node and number.
   for (auto& [place, core] : cores) in_order.push_back(std::move(core));
   return in_order;
 }
@@ -94,6 +97,7 @@ std::vector<Core> share_of_cores(const std::vector<Core>& cores, int share, int 
   const size_t n = cores.size();
   if (n == 0) return {};
   const auto i = static_cast<size_t>(share), count = static_cast<size_t>(num_shares);
+  // More shares than cores: several shares use the same core.
   if (n < count) return {cores[i % n]};
   return {cores.begin() + static_cast<std::ptrdiff_t>(i * n / count),
           cores.begin() + static_cast<std::ptrdiff_t>((i + 1) * n / count)};

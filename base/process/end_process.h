@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-/// Ends the process with this exit code and all that was printed and logged, but without the
-/// destructors of globals: LibTorch's take a quarter of the time that it needs to load. For the end
-/// of main(), where no work is under way. Sanitizers report in those destructors, so that their
-/// builds have them.
+/// Ends the process with this exit code after flushing all output, but without the destructors of
+/// globals. Those of LibTorch take a quarter of its loading time. For the end of main(), when no
+/// work is in progress. Builds with sanitizers do run the destructors, because sanitizers report
+/// there.
 [[noreturn]] inline void end_process(int exit_code) {
   (void)log::flush(2.0);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -6,6 +6,7 @@
 
 namespace lockstep {
 
+// A file of the kernel has no size, so it is read as a stream.
 std::string first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -14,6 +15,7 @@ std::string first_line(const std::filesystem::path& path) {
 }
 
 double resident_bytes() {
+  // statm counts in pages: total, resident, ...
   std::istringstream pages(first_line("/proc/self/statm"));
   double all = 0, resident = 0;
   if (!(pages >> all >> resident)) return 0;

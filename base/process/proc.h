@@ -5,10 +5,11 @@
 
 namespace lockstep {
 
-/// First line of a file that the kernel makes up (/proc, /sys); empty where it cannot be read.
+/// Returns the first line of a virtual file of the kernel (/proc, /sys); empty if it cannot be
+/// read.
 std::string first_line(const std::filesystem::path& path);
 
-/// Resident memory of this process; 0 where the kernel does not tell.
+/// Returns the resident memory of this process in bytes; 0 if the kernel does not report it.
 double resident_bytes();
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 namespace lockstep {
 
 std::shared_ptr<void> DeferredVariables::watch(TensorWatcher watcher) {
+  // Watchers whose handles are gone are removed here, not during announce().
   std::erase_if(watchers_, [](const auto& each) { return each.expired(); });
   auto handle = std::make_shared<TensorWatcher>(std::move(watcher));
   watchers_.push_back(handle);
@@ -10,7 +11,7 @@ std::shared_ptr<void> DeferredVariables::watch(TensorWatcher watcher) {
 }
 
 void DeferredVariables::announce(const std::string& name, const at::Tensor& tensor) {
-  const auto watchers = watchers_;  // one that is called may watch more, or let go
+  const auto watchers = watchers_;  // a watcher may add watchers or drop its handle
   for (const auto& each : watchers)
     if (const auto watcher = each.lock()) (*watcher)(name, tensor);
 }

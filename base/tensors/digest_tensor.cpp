@@ -1,4 +1,4 @@
-// Apart from digest.cpp, so that what reads texts alone links without LibTorch.
+// Separate from digest.cpp, so that code that reads only texts links without LibTorch.
 #include <ATen/core/Tensor.h>
 
 #include "base/digest.h"

@@ -6,23 +6,25 @@
 
 namespace lockstep {
 
-/// Memory that the ranks of a host share, for flat buffers: one copy of the values for all of them,
-/// and gradients of each, which the others may read. All calls in turn and alike on all ranks.
+/// Memory that the ranks of a host share for flat buffers. There is one copy of the values for all,
+/// and gradients of each rank, which the others may read. All ranks make the same calls in the same
+/// order.
 ///
-/// A layout: begin(); give() for each buffer; then meet().
+/// Order of a layout: begin(); give() for each buffer; then meet().
 class FlatMemory {
  public:
   virtual ~FlatMemory() = default;
 
-  /// Once all ranks have called it, what was given before is free to be given again: whoever needs
-  /// those values has copied them. Collective.
+  /// Starts a layout. After all ranks have called it, earlier given memory may be given again,
+  /// since its values have been copied. Collective.
   virtual void begin() = 0;
-  /// Values for so many elements of this type, and unless frozen gradients, of all ranks. What
-  /// stands there is undefined. Throws Error(kBug) beyond the size that it was made for.
+  /// Gives the buffer memory for values of this number and type. Unless it is frozen, gives memory
+  /// for gradients of all ranks too. The content is undefined. Throws Error(kBug) beyond the size
+  /// at construction.
   virtual void give(FlatBuffer* buffer, int64_t num_elements, at::ScalarType dtype) = 0;
-  /// Whether this rank fills in the values of a new layout; the others have them after meet().
+  /// True if this rank writes the values of a new layout; the others have them after meet().
   virtual bool is_writer() const = 0;
-  /// Returns once every rank has called it: what was written before is there. Collective.
+  /// Returns once every rank has called it: earlier writes are visible then. Collective.
   virtual void meet() = 0;
 };
 

@@ -11,9 +11,11 @@ namespace {
 
 constexpr size_t kPageBytes = size_t{2} << 20;
 
-/// Only pages that lie in the memory as a whole: what is beside it is not ours.
+/// Requests large pages for the part of the memory that covers them entirely; the rest may be
+/// shared with others.
 void ask_for_large_pages(void* memory, size_t num_bytes) {
   const size_t in_page = reinterpret_cast<uintptr_t>(memory) % kPageBytes;
+  // From the first page boundary inside the memory.
   const size_t first = (kPageBytes - in_page) % kPageBytes;
   if (num_bytes < first + kPageBytes) return;
   const size_t whole_bytes = (num_bytes - first) / kPageBytes * kPageBytes;

@@ -4,11 +4,11 @@
 
 namespace lockstep {
 
-/// A tensor [num_elements] for memory that lives as long as the run and is walked as a whole each
-/// step: on CPUs the system is asked to put it on pages of 2 MiB, of which the processor knows the
-/// places (madvise(2), MADV_HUGEPAGE; where the system has none, nothing changes). Not filled.
+/// Returns an uninitialized tensor [num_elements]. It is for memory that lives as long as the run
+/// and is read entirely in each step. On CPUs it requests pages of 2 MiB, which need fewer TLB
+/// entries (madvise(2), MADV_HUGEPAGE). If the system has none, nothing changes.
 at::Tensor empty_on_large_pages(int64_t num_elements, const at::TensorOptions& options);
-/// The same, zeros.
+/// Returns such a tensor with zeros.
 at::Tensor zeros_on_large_pages(int64_t num_elements, const at::TensorOptions& options);
 
 }  // namespace lockstep

@@ -8,9 +8,10 @@
 
 namespace lockstep {
 
-/// What another module may do to the tensors that a layer computes with, such as fake quantization.
-/// Called in each forward pass, input before weight, layers in the order of the model; `layer` is
-/// an index in the model's list of LayerInfo. What is returned takes part in the gradient.
+/// Hook by which another module changes the tensors that a layer computes with, such as fake
+/// quantization. It is called in each forward pass, input before weight, layers in the order of the
+/// model. `layer` is an index in the model's list of LayerInfo. The result takes part in the
+/// gradient.
 class LayerHook {
  public:
   virtual ~LayerHook() = default;

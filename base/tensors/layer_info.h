@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// One layer of a model that multiplies by a weight: a linear layer or a convolution.
+/// Layer of a model that multiplies by a weight: linear or convolution.
 struct LayerInfo {
   std::string name;          ///< dotted: blocks.0.conv
   int64_t weight_param = 0;  ///< index in the ParamTable

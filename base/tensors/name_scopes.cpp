@@ -14,19 +14,21 @@ namespace {
 
 constexpr std::string_view kModel = "model/";
 
+/// Removes blanks at both ends.
 std::string trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
   if (first == std::string_view::npos) return "";
   return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
 }
 
-/// A scope as it is compared: a slash at its end stays, which makes a part's whole name of it.
+/// Returns a scope in the form for comparisons. A trailing slash stays, since it makes the scope an
+/// entire part of a name.
 std::string prefix_of(std::string_view scope) {
   const bool is_whole_part = scope.ends_with('/') || scope.ends_with('.');
   return plain_name(scope) + (is_whole_part ? "/" : "");
 }
 
-/// Every name, and every part that names stand below.
+/// Returns every name and all its prefixes that end at a slash.
 std::vector<std::string> all_paths(const std::vector<std::string>& names) {
   std::set<std::string> paths;
   for (const std::string& name : names) {
@@ -76,6 +78,7 @@ bool NameScopes::cover(std::string_view name) const {
 void NameScopes::require_matches(std::string_view key,
                                  const std::vector<std::string>& names) const {
   for (const std::string& scope : scopes_) {
+    // Each scope alone must match; otherwise a misspelled one would be ignored silently.
     const NameScopes one({scope});
     if (std::any_of(names.begin(), names.end(),
                     [&](const std::string& name) { return one.cover(name); }))

@@ -8,29 +8,29 @@
 
 namespace lockstep {
 
-/// A variable's name as names are compared: with slashes, without `model/` before it and slashes
-/// after it.
+/// Returns a variable's name in the form for comparisons: with slashes, without a leading `model/`
+/// and trailing slashes.
 std::string plain_name(std::string_view name);
 
-/// Scopes of a model's variables: each means all variables whose names begin with it, as
-/// TensorFlow's scopes do: `blocks/1` means blocks/1/conv and blocks/10/conv, `blocks/1/` the first
-/// alone. Names may be written with dots or slashes, with `model/` before them or without.
+/// Scopes of a model's variables. Each means all variables whose names begin with it, as in
+/// TensorFlow: `blocks/1` means blocks/1/conv and blocks/10/conv, `blocks/1/` only the first. Names
+/// may have dots or slashes, with or without a leading `model/`.
 class NameScopes {
  public:
   NameScopes() = default;
-  /// As written: items may hold several scopes with commas between.
+  /// Takes scopes as written; an item may have several, separated by commas.
   explicit NameScopes(const std::vector<std::string>& texts);
 
-  /// Reads a list, or a text with commas; an empty scope is a fault. Absent: no scopes.
+  /// Reads a list, or a text with commas. An empty scope is a fault. A missing key means no scopes.
   static NameScopes read(ConfigReader* in, std::string_view key, std::string_view help);
 
   bool empty() const { return scopes_.empty(); }
-  /// Whether some scope means this variable; `name` with dots or slashes.
+  /// True if a scope means this variable; `name` has dots or slashes.
   bool cover(std::string_view name) const;
-  /// Throws Error(kConfig) naming the run file's key, the scope and the five names nearest to it,
-  /// if a scope covers none of the names.
+  /// Throws Error(kConfig) if a scope covers none of the names. The message has the run file's key,
+  /// the scope and the five nearest names.
   void require_matches(std::string_view key, const std::vector<std::string>& names) const;
-  /// "a, b/c"
+  /// Returns, for instance, "a, b/c".
   std::string text() const;
 
  private:

@@ -4,10 +4,10 @@
 
 namespace lockstep {
 
-/// Types of numbers that files hold, little-endian.
+/// Number types in files, little-endian.
 enum class NumberType { kU8, kI8, kU16, kI16, kU32, kI32, kI64, kF16, kBF16, kF32, kF64, kBool };
 
-/// Bytes of one number.
+/// Returns the bytes of one number.
 constexpr int64_t size_of(NumberType type) {
   switch (type) {
     case NumberType::kU8:

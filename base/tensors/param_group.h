@@ -4,11 +4,11 @@
 
 namespace lockstep {
 
-/// Parameter groups, which may have learning rates and weight decays of their own.
-inline constexpr int kWeightGroup = 0;  ///< decayed: weights
+/// Parameter groups, which may have their own learning rates and weight decays.
+inline constexpr int kWeightGroup = 0;  ///< with weight decay: weights
 inline constexpr int kOtherGroup = 1;   ///< biases, normalisation
 inline constexpr int kNumParamGroups = 2;
-/// By group, for people and metrics.
+/// Names by group, for people and metrics.
 inline constexpr std::array<const char*, kNumParamGroups> kParamGroupNames{"weights", "other"};
 
 }  // namespace lockstep

@@ -7,8 +7,7 @@
 
 namespace lockstep {
 
-/// Elements begin_E to end_E (not included) of one flat buffer, such as the part of it that one
-/// rank updates.
+/// Elements [begin_E, end_E) of one flat buffer, such as the shard that one rank updates.
 struct ParamShard {
   size_t buffer = 0;
   int64_t begin_E = 0, end_E = 0;
@@ -17,10 +16,10 @@ struct ParamShard {
   friend bool operator==(const ParamShard&, const ParamShard&) = default;
 };
 
-/// Regions whose mean gradients are still on their way, in the order in which they come.
+/// Regions whose mean gradients are still being reduced, in the order of their arrival.
 struct LateShards {
   std::vector<ParamShard> regions;
-  std::function<void()> wait_for_next;  ///< once for each region: its gradients are there then
+  std::function<void()> wait_for_next;  ///< once per region: returns when its gradients are there
 };
 
 }  // namespace lockstep

@@ -1,3 +1,4 @@
+// The JSON is read by a SAX parser, so that a hostile header never becomes a tree in memory.
 #include "base/tensors/safetensors_header.h"
 
 #include <algorithm>
@@ -34,8 +35,8 @@ constexpr std::array<SafetensorsTypeRow, 12> kSafetensorsTypes{{{"BOOL", NumberT
 
 [[noreturn]] void refuse_header(const std::string& why) { throw std::runtime_error(why); }
 
-/// Takes what the parser meets, so that JSON of another form than a header's takes no memory. The
-/// parser gives the functions their names; false would end it.
+/// SAX handler that stores only what a header has, so that other JSON takes no memory.
+/// nlohmann::json prescribes the names of the functions; returning false would end the parser.
 class HeaderTaker {
  public:
   std::map<std::string, SafetensorsEntry> take() { return std::move(entries_); }
@@ -54,6 +55,7 @@ class HeaderTaker {
     return true;
   }
   bool string(std::string& text) {
+    // "dtype" is expected at depth 2; other texts are ignored or refused.
     if (depth_ != 2 || entry_ == nullptr || member_ != "dtype") return take_other();
     entry_->dtype = text;
     return true;
@@ -83,7 +85,7 @@ class HeaderTaker {
   }
 
  private:
-  /// `is_expected`: a tensor has such a thing at this depth.
+  /// Enters a level. `is_expected`: a tensor has such a value at this depth.
   bool go_down(bool is_expected) {
     if (!is_expected) (void)take_other();
     if (++depth_ > kMaxHeaderDepth)
@@ -118,7 +120,7 @@ class HeaderTaker {
     return member_ == "data_offsets" ? &entry_->data_offsets : nullptr;
   }
 
-  /// A value of which nothing is kept: right in metadata and in members that nobody knows.
+  /// Ignores a value. That is correct in the metadata and in unknown members.
   bool take_other() {
     if (depth_ == 0) refuse_header("its header is no JSON object");
     if (depth_ == 1) refuse_header(fmt::format("'{}' in its header is no JSON object", name_));
@@ -128,10 +130,10 @@ class HeaderTaker {
   }
 
   std::map<std::string, SafetensorsEntry> entries_;
-  SafetensorsEntry* entry_ = nullptr;  // that is read; null: what is passed over
+  SafetensorsEntry* entry_ = nullptr;  // entry being read; null: its content is skipped
   std::string name_, member_;
-  int depth_ = 0;         // of what is open: 1 in the header, 2 in a tensor, 3 in one of its lists
-  bool is_list_ = false;  // what is open at depth 3
+  int depth_ = 0;         // open levels: 1 in the header, 2 in a tensor, 3 in one of its lists
+  bool is_list_ = false;  // type of the open level 3
 };
 
 }  // namespace
@@ -142,6 +144,7 @@ std::optional<NumberType> safetensors_type(std::string_view name) {
   return std::nullopt;
 }
 
+// Every NumberType is in the table.
 std::string_view safetensors_type_name(NumberType type) {
   return std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(),
                       [&](const SafetensorsTypeRow& row) { return row.type == type; })
@@ -151,6 +154,7 @@ std::string_view safetensors_type_name(NumberType type) {
 int64_t safetensors_data_begin(std::string_view bytes, int64_t file_bytes) {
   if (bytes.size() < static_cast<size_t>(kSafetensorsLengthBytes))
     refuse_header("it has fewer than 8 bytes");
+  // Little-endian, also on big-endian machines.
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
   if (length > static_cast<uint64_t>(std::min(kMaxJsonBytes, file_bytes - kSafetensorsLengthBytes)))
@@ -172,6 +176,7 @@ SafetensorsPlace place_of(const SafetensorsEntry& entry, int64_t data_begin, int
   if (!type) refuse_header(fmt::format("its type '{:.40}' is not read", entry.dtype));
   if (!entry.has_shape) refuse_header("it has no shape");
   int64_t num_bytes = size_of(*type);
+  // Shape and size come from a file, so the product is checked.
   for (const int64_t size : entry.shape)
     if (__builtin_mul_overflow(num_bytes, size, &num_bytes))
       refuse_header("its shape is that of no file");

@@ -9,45 +9,46 @@
 
 #include "base/tensors/number_type.h"
 
-/// The header of a file in the safetensors format: 8 bytes, the length of the JSON that follows; a
-/// member of it for each tensor, {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, the
-/// offsets counted from the JSON's end; and "__metadata__", which is passed over.
+/// Header of a file in the safetensors format. It has 8 bytes with the length of the JSON that
+/// follows. The JSON has a member per tensor, {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
+/// 24]}, with offsets from the end of the JSON. "__metadata__" is skipped.
 ///
-/// Source: the format's description at https://github.com/huggingface/safetensors.
+/// Source: https://github.com/huggingface/safetensors, section "Format".
 ///
-/// All of these throw std::runtime_error with the reason, and take memory for what is asked for
-/// only: JSON of at most 32 MiB, nested 4 deep at most, with 200,000 tensors at most, names of 1000
-/// bytes and shapes of 32 dimensions.
+/// All functions throw std::runtime_error with the reason, and allocate only what is needed.
+/// Limits: JSON of 32 MiB, nested 4 deep, 200,000 tensors, names of 1000 bytes, shapes of 32
+/// dimensions.
 namespace lockstep {
 
 inline constexpr int64_t kSafetensorsLengthBytes = 8;
 inline constexpr std::string_view kSafetensorsMetadata = "__metadata__";
 
-/// "F32" and so on; nothing for other types than NumberType has.
+/// Returns the type of "F32" and so on; nullopt for types that NumberType lacks.
 std::optional<NumberType> safetensors_type(std::string_view name);
 std::string_view safetensors_type_name(NumberType type);
 
-/// A tensor as the header says it.
+/// Tensor as the header describes it.
 struct SafetensorsEntry {
-  std::string dtype;  ///< empty: it has none
+  std::string dtype;  ///< empty: missing
   bool has_shape = false;
   std::vector<int64_t> shape, data_offsets;
 };
 
-/// Where its numbers lie.
+/// Position of its numbers.
 struct SafetensorsPlace {
   NumberType type = NumberType::kF32;
   int64_t offset = 0, num_bytes = 0;  ///< in the file
 };
 
-/// Where the header ends and numbers begin, from the file's begin; `bytes`: the first 8.
+/// Returns the end of the header, where the numbers begin, from the start of the file. `bytes`: the
+/// first 8.
 int64_t safetensors_data_begin(std::string_view bytes, int64_t file_bytes);
 
-/// `json`: what stands between the length and the numbers. A name that stands there twice is
-/// refused.
+/// Parses `json`, the text between the length and the numbers. A repeated name is refused.
 std::map<std::string, SafetensorsEntry> read_safetensors_header(std::string_view json);
 
-/// The place lies inside the file, and has as many bytes as shape and type say.
+/// Returns the position after checking that it is inside the file and its size matches shape and
+/// type.
 SafetensorsPlace place_of(const SafetensorsEntry& entry, int64_t data_begin, int64_t file_bytes);
 
 }  // namespace lockstep

@@ -1,3 +1,5 @@
+// Gradient norms are computed with these sums, so their bits must not depend on the number of
+// ranks.
 #include "base/tensors/square_sums.h"
 
 #include <algorithm>
@@ -11,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-/// The squares of float16 and bfloat16 are exact too; those of float64 are rounded by themselves
-/// on every machine that has no fused operations.
+/// Sums squares in the order of SquareAccumulators. Squares of float16 and bfloat16 are exact too.
+/// Those of float64 are rounded separately, on every machine without fused operations.
 template <typename T>
 double squares_of(const T* items, int64_t num_items) {
   SquareAccumulators sums{};
@@ -24,7 +26,7 @@ double squares_of(const T* items, int64_t num_items) {
   };
   int64_t begin = 0;
   for (; begin + kSquareAccumulators <= num_items; begin += kSquareAccumulators)
-    add(items + begin, kSquareAccumulators);  // of constant length: in vectors
+    add(items + begin, kSquareAccumulators);  // constant length: vectorized
   add(items + begin, num_items - begin);
   return sum_of(sums);
 }
@@ -46,12 +48,13 @@ double squares_of(const at::Tensor& values_E, int64_t begin_E, int64_t end_E) {
   }
 }
 
-/// Calls act(begin_E, end_E) for each unit of the slice within the region.
+/// Calls act(begin_E, end_E) for each unit of the slice inside the region.
 template <typename Act>
 void for_each_unit(const FlatSlice& slice, int64_t row_E, const ParamShard& region,
                    const Act& act) {
   const int64_t slice_end_E = std::min(region.end_E, slice.offset_E + slice.num_elements);
   int64_t at_E = std::max(region.begin_E, slice.offset_E);
+  // A unit ends with its row, at a cut of a long row, or with the region.
   while (at_E < slice_end_E) {
     const int64_t in_row_E = (at_E - slice.offset_E) % row_E;
     const int64_t rest_E = std::min(row_E - in_row_E, kCutElements - in_row_E % kCutElements);
@@ -82,6 +85,7 @@ void add_squares(const at::Tensor& values_E, const FlatSlice& slice, int64_t row
 void add_squares_of_two(const at::Tensor& first_E, const at::Tensor& second_E,
                         const FlatSlice& slice, int64_t row_E, const ParamShard& region,
                         Superaccumulator* first_sum, Superaccumulator* second_sum) {
+  // Only float32 has a kernel for two arrays.
   if (first_E.scalar_type() != at::kFloat || second_E.scalar_type() != at::kFloat) {
     add_squares(first_E, slice, row_E, region, first_sum);
     return add_squares(second_E, slice, row_E, region, second_sum);

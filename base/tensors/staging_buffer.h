@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-/// Staging buffer: memory that is kept from one checkpoint to the next, so that only the first copy
-/// into it waits for the system to find pages. Aligned to 2 MiB, in huge pages where the system
-/// grants them. One caller at a time.
+/// Staging buffer: memory that is reused from one checkpoint to the next. So only the first copy
+/// into it waits for page faults. Aligned to 2 MiB, in huge pages if the system grants them. One
+/// caller at a time.
 class StagingBuffer {
  public:
   StagingBuffer() = default;
@@ -16,10 +16,11 @@ class StagingBuffer {
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
-  /// At least that many bytes; what they hold is not defined. Throws Error(kIo) if the system has
+  /// Returns at least `num_bytes` bytes with undefined content. Throws Error(kIo) if the system has
   /// no such memory.
   std::span<char> take(int64_t num_bytes);
-  /// Takes it and makes the system find its pages now: then the first use does not wait for them.
+  /// Allocates the memory and touches its pages now, so that the first use does not wait for page
+  /// faults.
   void touch(int64_t num_bytes);
 
  private:

@@ -4,6 +4,7 @@
 
 namespace lockstep {
 
+// Not owning: the tensor is a view of the number.
 at::Tensor view_of(int64_t* number) { return at::from_blob(number, {}, at::kLong); }
 
 }  // namespace lockstep

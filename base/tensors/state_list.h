@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// Elements begin_E to end_E (not included) of a tensor, counted in row-major order.
+/// Elements [begin_E, end_E) of a tensor in row-major order.
 struct ElementRange {
   int64_t begin_E = 0, end_E = 0;
 
@@ -17,35 +17,35 @@ struct ElementRange {
   friend bool operator==(const ElementRange&, const ElementRange&) = default;
 };
 
-/// One named piece of what a save holds. The owner keeps the memory; a save reads it, a restore
+/// One named part of a checkpoint's content. The owner keeps the memory: a save reads it, a restore
 /// writes into it.
 struct StateEntry {
-  std::string key;    ///< path with slashes: model/blocks/0/conv/weight; beside the object graph:
+  std::string key;    ///< path with slashes: model/blocks/0/conv/weight; outside the object graph:
                       ///< _lockstep/step
   at::Tensor tensor;  ///< live memory, CPU or device; undefined for a text
   std::string* text = nullptr;  ///< live text; null for a tensor
-  /// What a tensor is filled with if a save lacks it (a text becomes empty, whatever stands here);
-  /// nothing: it must be there.
+  /// Value that fills a tensor if a checkpoint lacks it; a text becomes empty in any case. nullopt:
+  /// it must not be missing.
   std::optional<double> value_if_missing = std::nullopt;
   /// Elements of a sharded tensor that this rank owns: ascending ranges that do not touch. Together
   /// the ranks own each element once. Other elements are neither saved from this rank nor restored
-  /// to it. Nothing: the tensor is not sharded.
+  /// to it. nullopt: the tensor is not sharded.
   std::optional<std::vector<ElementRange>> held = std::nullopt;
-  /// The mask that prunes the tensor: bits as in base/bits/bit_mask.h, the same on all ranks, live
-  /// memory of the entry `kept_key` of the same list. Pruned elements are +0. Undefined: there is
-  /// none.
+  /// Mask that prunes the tensor, with bits as in base/bits/bit_mask.h, the same on all ranks. It
+  /// is live memory of the entry `kept_key` of the same list. Pruned elements are +0. Undefined: no
+  /// mask.
   at::Tensor kept_bits = {};
   std::string kept_key = {};
-  /// Changes in the optimizer's update and when masks change, at no other time; so that a save may
-  /// read it while the next forward and backward pass run.
+  /// True if the tensor changes only in the optimizer's update and when masks change. A save may
+  /// then read it during the next forward and backward pass.
   bool steady = false;
 };
 
-/// Each part lists its own state; the trainer joins the lists. Order is the owner's, the same on
-/// every rank.
+/// State of one part; the trainer joins the lists of all parts. The owner chooses the order, the
+/// same on every rank.
 using StateList = std::vector<StateEntry>;
 
-/// A 0-dimensional int64 tensor over the number's own memory, so that numbers are saved and
+/// Returns a 0-dimensional int64 tensor over the number's own memory, so that numbers are saved and
 /// restored like tensors. The number must outlive the tensor.
 at::Tensor view_of(int64_t* number);
 

@@ -5,22 +5,25 @@
 
 namespace lockstep {
 
-/// The exact sum of float64 numbers that are not negative, whatever their order and grouping:
-/// so ranks may each add some and join their sums in any way, and the bits of the result are those
-/// of one rank that adds all.
+/// Exact sum of non-negative float64 numbers, independent of order and grouping. So each rank may
+/// add some numbers and join the sums in any way. The result has the same bits as on one rank that
+/// adds all.
 ///
-/// A number is its 53-bit whole times a power of two; it is added to counters of 32-bit digits,
-/// two or three of them, which have 31 more bits for carries: up to 2^31 additions. Method: a small
-/// superaccumulator (R. Neal, Fast exact summation using small and large superaccumulators, 2015).
+/// A number is a 53-bit integer times a power of two. It is added to two or three counters of
+/// 32-bit digits. They have 31 more bits for carries, enough for 2^31 additions.
+///
+/// Method: a small superaccumulator (R. Neal, Fast exact summation using small and large
+/// superaccumulators, 2015).
 class Superaccumulator {
  public:
-  /// Digits, and how many numbers were infinite or not a number. A sum of two sums is the sum of
-  /// these, place by place.
+  /// Number of counters: the digits, and one for infinite numbers and NaNs. Sums are joined by
+  /// adding counter by counter.
   static constexpr int kNumCounters = 68;
 
   void add(double number);
   void add(const Superaccumulator& sum);
-  /// Rounded once, to the nearest but for the last bit; NaN if a number was not finite.
+  /// Returns the sum as float64, which may differ from the nearest one in the last bit; NaN if a
+  /// number was not finite.
   double value() const;
 
   std::array<int64_t, kNumCounters>& counters() { return counters_; }

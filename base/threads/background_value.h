@@ -12,28 +12,28 @@
 
 namespace lockstep {
 
-/// A value whose making may block without end (a mount that hangs), made on a thread of its own.
-/// The caller waits for a limit at most and then gets an older value.
+/// Value whose computation may block without end (a hanging mount). A separate thread computes it.
+/// The caller waits at most for a limit and then gets an older value.
 ///
 ///     BackgroundValue<int64_t> free_bytes("space", [path] { return free_bytes_of(path); });
 ///     const auto answer = free_bytes.get(std::chrono::seconds(1));
 ///
-/// `make` may throw. What it uses must live as long as itself: a `make` that never ends is left
-/// behind with its thread. Threads: any may call.
+/// `make` may throw. Everything that it uses must live as long as `make` itself. A `make` that
+/// never ends is left running with its thread. Thread-safe.
 template <class T>
 class BackgroundValue {
  public:
   struct Answer {
-    std::optional<T> value;  ///< the newest one; nothing if none was ever made
-    std::string fault;       ///< why it is an older one, or none; empty: it was made for this call
+    std::optional<T> value;  ///< the newest one; nullopt if there was never one
+    std::string fault;       ///< why it is an older one or missing; empty: computed for this call
   };
 
   BackgroundValue(const std::string& thread_name, std::function<T()> make)
       : state_(std::make_shared<State>(std::move(make))),
         queue_({.thread_name = thread_name, .patience = TaskQueue::Milliseconds(0)}) {}
 
-  /// Makes the value anew. Does not wait again where an earlier call waited in vain and the same
-  /// making is still under way.
+  /// Computes the value again. If an earlier call waited in vain and that computation is still
+  /// running, it does not wait again.
   Answer get(TaskQueue::Milliseconds limit) {
     if (!state_->ask() && !queue_.push([state = state_] { state->renew(); }, 1))
       state_->give_up("no thread can be started");
@@ -46,7 +46,8 @@ class BackgroundValue {
    public:
     explicit State(std::function<T()> make) : make_(std::move(make)) {}
 
-    /// Whether a making that has not begun serves this call too.
+    /// Requests a computation. Returns true if one is queued that has not started, which serves
+    /// this call too.
     bool ask() {
       const std::lock_guard lock(mutex_);
       return std::exchange(is_asked_, true);

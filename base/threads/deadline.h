@@ -8,10 +8,9 @@
 
 namespace lockstep {
 
-/// A watchdog timer: runs `action` once, on a thread of its own, unless it is destroyed before
-/// `limit` has passed. For waits that know no end of their own (a network, a disk, MPI's start).
-/// What `action` needs must outlive this; it must not throw. The destructor waits for an action
-/// under way.
+/// Watchdog timer: runs `action` once, on a separate thread, unless it is destroyed before `limit`
+/// has passed. For waits without their own timeout (a network, a disk, MPI's start). What `action`
+/// needs must outlive this; it must not throw. The destructor waits for a running action.
 ///
 ///     const Deadline end(std::chrono::seconds(5), [] { std::_Exit(79); });
 ///     write_to_a_disk_that_may_hang();
@@ -26,7 +25,7 @@ class Deadline {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool is_over_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: uses the members above
 };
 
 }  // namespace lockstep

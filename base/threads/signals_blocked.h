@@ -4,8 +4,8 @@
 
 namespace lockstep {
 
-/// While it lives, this thread takes no signal, and a thread that it starts never does: signals are
-/// for the threads that know what to do with them.
+/// Blocks all signals for this thread during its lifetime, and permanently for threads started
+/// meanwhile. So signals go only to the threads that handle them.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

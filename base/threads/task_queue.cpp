@@ -1,3 +1,4 @@
+// The state is shared with the thread, so that a thread left behind can still use it.
 #include "base/threads/task_queue.h"
 
 #include <condition_variable>
@@ -19,6 +20,7 @@ struct TaskQueue::State {
     int64_t num_bytes = 0;
   };
 
+  // Counts the bytes of waiting and running tasks.
   void add(Entry entry) {
     waiting.push_back(std::move(entry));
     held_bytes += waiting.back().num_bytes;
@@ -31,7 +33,7 @@ struct TaskQueue::State {
   std::deque<Entry> waiting;
   Task idle;
   Milliseconds idle_time{0};
-  int64_t held_bytes = 0;  // by tasks that wait and the one under way
+  int64_t held_bytes = 0;  // by waiting tasks and the running one
   uint64_t num_added = 0, num_done = 0;
   uint64_t num_done_when_given_up = ~uint64_t{0};
   bool is_closed = false;
@@ -45,10 +47,12 @@ TaskQueue::TaskQueue(const Options& options)
 }
 
 TaskQueue::~TaskQueue() {
+  // Lets the tasks finish, for at most `patience`.
   const bool is_done = drain(options_.patience);
   {
     const std::lock_guard lock(state_->mutex);
     state_->is_closed = true;
+    // The running task hangs, so the waiting ones will never run.
     if (!is_done) state_->waiting.clear();
   }
   state_->has_work.notify_one();
@@ -69,9 +73,10 @@ bool TaskQueue::push(Task task, int64_t num_bytes) {
   return true;
 }
 
-/// Under the lock. False where the system gives no thread.
+/// Starts the thread if needed; false if the system gives none. The lock must be held.
 bool TaskQueue::has_thread() {
   if (state_->thread.joinable()) return true;
+  // The thread inherits the blocked signals.
   const SignalsBlocked blocked;
   try {
     state_->thread = std::thread([state = state_] { work(state); });
@@ -87,13 +92,15 @@ bool TaskQueue::drain(Milliseconds timeout) {
   const uint64_t wanted = state_->num_added;
   const auto is_done = [&] { return state_->num_done >= wanted; };
   if (is_done()) return true;
+  // A task hangs: do not wait again for the same one.
   if (state_->num_done_when_given_up == state_->num_done) return false;
   if (state_->has_ended.wait_for(lock, timeout, is_done)) return true;
   state_->num_done_when_given_up = state_->num_done;
   return false;
 }
 
-/// The idle task is one like the others, so that drain() waits for it.
+/// Waits for a task or, after idle_time, adds the idle task. It is queued like others, so that
+/// drain() waits for it.
 void TaskQueue::State::wait_for_work(std::unique_lock<std::mutex>& lock) {
   const auto is_over = [&] { return is_closed || !waiting.empty(); };
   if (idle_time.count() <= 0) return has_work.wait(lock, is_over);
@@ -108,8 +115,9 @@ void TaskQueue::work(const std::shared_ptr<State>& state) {
     State::Entry entry = std::move(state->waiting.front());
     state->waiting.pop_front();
     lock.unlock();
+    // Without the lock, since the task may block.
     entry.task();
-    entry.task = nullptr;  // its memory goes before its bytes are given back
+    entry.task = nullptr;  // free its memory before its bytes are given back
     lock.lock();
     state->held_bytes -= entry.num_bytes;
     ++state->num_done;

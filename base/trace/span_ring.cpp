@@ -1,3 +1,5 @@
+// The ring is a memfd. Other processes find it among the open files in /proc/PID/fd and read it as
+// a file.
 #include "base/trace/span_ring.h"
 
 #include <algorithm>
@@ -14,15 +16,16 @@ namespace lockstep::trace {
 
 struct SpanRing::Memory {
   uint64_t token = 0;
-  int64_t num_begun = 0;                      ///< spans ever in the ring
-  int64_t first_told = 0;                     ///< of them
-  std::array<RecentSpan, kNumRecent> ring{};  ///< span n lies at n % kNumRecent
+  int64_t num_begun = 0;                      ///< number of spans ever begun
+  int64_t first_told = 0;                     ///< first of them that is not hidden
+  std::array<RecentSpan, kNumRecent> ring{};  ///< span n is at n % kNumRecent
   static constexpr const char* kName = "lockstep-spans";
 
   RecentSpan& at(int64_t number) { return ring[static_cast<size_t>(number % kNumRecent)]; }
   std::vector<RecentSpan> spans() const {
     const int64_t end = std::max<int64_t>(0, num_begun);
     std::vector<RecentSpan> found;
+    // The copy may be from a running process, so no field is trusted.
     for (int64_t n = std::max({int64_t{0}, first_told, end - kNumRecent}); n < end; ++n) {
       found.push_back(ring[static_cast<size_t>(n % kNumRecent)]);
       found.back().name.back() = '\0';
@@ -33,14 +36,15 @@ struct SpanRing::Memory {
 
 namespace {
 
-/// Memory that /proc/PID/fd shows to other processes of this user; null if there is none.
+/// Allocates memory that other processes of this user find in /proc/PID/fd; null if there is none.
 void* shown_memory(const char* name, size_t num_bytes) {
+  // memfd: memory with a descriptor but without a name in a file system.
   const int file = ::memfd_create(name, MFD_CLOEXEC);
   if (file < 0) return nullptr;
   void* memory = MAP_FAILED;
   if (::ftruncate(file, static_cast<off_t>(num_bytes)) == 0)
     memory = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (memory != MAP_FAILED) return memory;  // the file stays open: others find it by that
+  if (memory != MAP_FAILED) return memory;  // the file stays open, since others find it by that
   (void)::close(file);
   return nullptr;
 }
@@ -51,6 +55,7 @@ SpanRing::SpanRing() {
   void* const shown = shown_memory(Memory::kName, sizeof(Memory));
   memory_ = shown != nullptr ? new (shown) Memory : std::make_unique<Memory>().release();
   std::random_device random;
+  // | 1: a token is never 0, the value of empty memory.
   memory_->token = (uint64_t{random()} << 32 | random()) | 1;
 }
 
@@ -63,6 +68,7 @@ int64_t SpanRing::begin(const char* name, const RecentSpan& span) {
 }
 
 void SpanRing::end(int64_t number, int64_t end_ns) {
+  // The place may belong to a newer span by now.
   if (memory_->num_begun - number <= kNumRecent) memory_->at(number).end_ns = end_ns;
 }
 
@@ -79,6 +85,7 @@ std::optional<std::vector<RecentSpan>> SpanRing::of_process(int64_t pid, uint64_
   for (fs::directory_iterator file(folder, fault), end; !fault && file != end;
        file.increment(fault)) {
     std::error_code closed;
+    // A process may have several such files, so the token decides.
     if (fs::read_symlink(file->path(), closed).string().find(Memory::kName) == std::string::npos)
       continue;
     const auto memory = std::make_unique<Memory>();

@@ -15,10 +15,11 @@ namespace {
 
 enum Mode : unsigned { kTrace = 1, kRecent = 2 };
 
+// Read without the mutex in every span, so that an idle trace costs one load.
 std::atomic<unsigned> modes{0};
 std::mutex mutex;
-std::vector<SpanRecord> kept;           // under the mutex, as the ring
-std::vector<const SpanRecord*> opened;  // of a trace under way, and as long as they live
+std::vector<SpanRecord> kept;           // guarded by the mutex, as the ring is
+std::vector<const SpanRecord*> opened;  // unfinished spans of the running trace
 thread_local const char* name_of_this_thread = "";
 
 SpanRing& ring() {
@@ -31,6 +32,7 @@ int64_t now_ns() {
 }
 
 int64_t this_thread() {
+  // A system call, so it is done once per thread.
   thread_local const int64_t number = gettid();
   return number;
 }
@@ -50,6 +52,7 @@ Span::Span(const char* name, int64_t detail) {
              .begin_ns = now_ns(),
              .thread = this_thread(),
              .thread_name = name_of_this_thread};
+  // record_ is a member of the Span, so `opened` points to live objects only.
   const std::scoped_lock lock(mutex);
   if ((mode & kTrace) != 0) opened.push_back(&record_);
   if ((mode & kRecent) == 0) return;
@@ -61,6 +64,7 @@ Span::Span(const char* name, int64_t detail) {
 }
 
 Span::~Span() {
+  // The span began while nothing was recorded.
   if (record_.begin_ns == 0) return;
   const int64_t end_ns = now_ns();
   const unsigned mode = modes.load(std::memory_order_relaxed);
@@ -81,7 +85,7 @@ void start() {
 std::vector<SpanRecord> stop() {
   const std::scoped_lock lock(mutex);
   modes.fetch_and(~unsigned{kTrace}, std::memory_order_relaxed);
-  const int64_t end_ns = now_ns();  // of all: none ends before another that lies in it
+  const int64_t end_ns = now_ns();  // one time for all, so that no span ends before one inside it
   for (const SpanRecord* span : std::exchange(opened, {})) {
     kept.push_back(*span);
     kept.back().end_ns = end_ns;

@@ -1,3 +1,5 @@
+// Every read() first calls find(), which marks the key as known and documents it. done() then
+// reports the unknown keys.
 #include "base/yaml/config_reader.h"
 
 #include <algorithm>
@@ -14,12 +16,13 @@ bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string number_text(double value) { return fmt::format("{}", value); }
 
+/// Returns an optional default for the reference page.
 template <typename T>
 std::string optional_text(const std::optional<T>& value) {
   return value ? fmt::format("{}", *value) : "none";
 }
 
-/// What an unknown key may have meant: the nearest known one, or any of them.
+/// Returns a hint for an unknown key: the nearest known key, or all of them.
 std::string near_or_all(const std::string& key, const std::vector<std::string>& known) {
   const std::string near = did_you_mean(key, known);
   if (!near.empty() || known.empty()) return near;
@@ -48,7 +51,7 @@ std::string Range::text() const {
 std::optional<double> parse_number(std::string_view text) {
   const bool has_sign = text.starts_with('-') || text.starts_with('+');
   const std::string_view unsigned_text = text.substr(has_sign ? 1 : 0);
-  if (text.starts_with('+')) text = unsigned_text;                    // from_chars takes no plus
+  if (text.starts_with('+')) text = unsigned_text;                    // from_chars accepts no plus
   const size_t first_digit = unsigned_text.starts_with('.') ? 1 : 0;  // .5, but not .inf
   if (unsigned_text.size() <= first_digit || !is_decimal_digit(unsigned_text[first_digit]))
     return std::nullopt;
@@ -66,7 +69,7 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   if (text.empty() || fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
   const std::string_view digits = text.substr(text.front() == '-' ? 1 : 0);
   if (digits.size() > 1 && digits.front() == '0')
-    return std::nullopt;  // 012 is octal elsewhere: ambiguous
+    return std::nullopt;  // 012 is octal in other languages: ambiguous
   return value;
 }
 
@@ -94,7 +97,7 @@ std::string ConfigReader::path_of(std::string_view key) const {
 
 bool ConfigReader::has(std::string_view key) const {
   if (!map_.IsDefined() || !map_.IsMap()) return false;
-  const YAML::Node& map = map_;  // a constant one: [] adds no key
+  const YAML::Node& map = map_;  // const, so that [] adds no key
   const YAML::Node node = map[std::string(key)];
   return node.IsDefined() && !document_.says_null(node);
 }
@@ -108,6 +111,7 @@ std::optional<YAML::Node> ConfigReader::find(std::string_view key, std::string_v
                                              std::string default_text, std::string range,
                                              std::string_view help) {
   known_.emplace_back(key);
+  // A required key has no default to show.
   if (std::find(required_.begin(), required_.end(), key) != required_.end())
     default_text = "required";
   if (docs_ != nullptr && !help.empty())
@@ -117,6 +121,7 @@ std::optional<YAML::Node> ConfigReader::find(std::string_view key, std::string_v
   return map_[std::string(key)];
 }
 
+/// Adds a fault that names the expected and the actual type.
 void ConfigReader::wrong_type(const YAML::Node& node, std::string_view key,
                               std::string_view wanted) {
   const std::string got = node.IsScalar()     ? "'" + node.Scalar().substr(0, 40) + "'"
@@ -127,9 +132,10 @@ void ConfigReader::wrong_type(const YAML::Node& node, std::string_view key,
 }
 
 void ConfigReader::refuse(const YAML::Node& node, std::string_view key, std::string message) {
-  if (!node.Mark().is_null() && !node.is(map_))  // the map itself: a fault of no key's value
+  if (!node.Mark().is_null() && !node.is(map_))  // the map itself is not a key's value
     for (const auto& pair : map_) {
       if (!pair.first.IsScalar() || pair.first.Scalar() != key) continue;
+      // An alias: its text is before the key at which it is used.
       if (pair.first.Mark().pos > node.Mark().pos)
         message +=
             fmt::format(" (used in {} by its alias)", document_.place_text(pair.first.Mark()));
@@ -137,6 +143,7 @@ void ConfigReader::refuse(const YAML::Node& node, std::string_view key, std::str
   faults_->add(document_.fault_at(node, std::move(message)));
 }
 
+/// Parses a number in a range; adds a fault and returns nullopt otherwise.
 std::optional<double> ConfigReader::number(const YAML::Node& node, std::string_view key,
                                            const Range& range) {
   const std::optional<double> value = node.IsScalar() ? parse_number(node.Scalar()) : std::nullopt;
@@ -214,6 +221,7 @@ bool ConfigReader::read(std::string_view key, std::optional<int64_t>* value, Ran
 bool ConfigReader::read(std::string_view key, Decimal* value, Range range, std::string_view help) {
   const auto node = find(key, "number", value->text(), range.text(), help);
   if (!node || !number(*node, key, range)) return false;
+  // Decimal has fewer digits than number() accepts.
   const std::optional<Decimal> parsed = Decimal::parse(node->Scalar());
   if (!parsed) return wrong_type(*node, key, "a decimal number of at most 18 digits"), false;
   *value = *parsed;
@@ -262,6 +270,7 @@ bool ConfigReader::read_choice(std::string_view key, std::string* value,
   const auto node = find(key, "one of: " + list, value->empty() ? "required" : *value, "", help);
   if (docs_ != nullptr && !help.empty()) docs_->back().choices = choices;
   if (!node) return false;
+  // Not a scalar: the empty text is never a choice.
   const std::string text = node->IsScalar() ? node->Scalar() : "";
   if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
     refuse(*node, key,
@@ -296,9 +305,10 @@ void ConfigReader::fault(std::string_view key, std::string message) {
 void ConfigReader::done() {
   if (!map_.IsDefined() || !map_.IsMap()) return;
   for (const auto& pair : map_) {
+    // Further faults would not be shown.
     if (faults_->full()) return;
     if (!pair.first.IsScalar() || pair.first.Scalar() == "<<")
-      continue;  // already a fault of the document
+      continue;  // the document has reported it already
     const std::string& key = pair.first.Scalar();
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::string where = path_.empty() ? "" : " in '" + path_ + "'";

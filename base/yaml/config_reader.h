@@ -15,13 +15,13 @@ namespace lockstep {
 struct FieldDoc {
   std::string path;                       ///< optimizer.learning_rate
   std::string type;                       ///< number, integer, yes/no, text, list, one of: a, b
-  std::string default_text;               ///< as YAML; "required" where require() asks for it
-  std::string range;                      ///< "> 0", "0 to 1"; empty: any
+  std::string default_text;               ///< as YAML; "required" after require()
+  std::string range;                      ///< "> 0", "0 to 1"; empty: any value
   std::string help;                       ///< one sentence, with the unit
   std::vector<std::string> choices = {};  ///< of "one of: ..."
 };
 
-/// Range of a number. Unset bounds are open.
+/// Range of a number. Bounds that are not set are open.
 struct Range {
   std::optional<double> at_least, more_than, at_most, less_than;
   bool holds(double value) const;
@@ -36,31 +36,32 @@ inline Range more_than(double bound) {
 inline Range between(double low, double high) {
   return {.at_least = low, .more_than = {}, .at_most = high, .less_than = {}};
 }
-/// A count, of at least `low`, small enough that sums and products of a few stay exact.
+/// Returns the range of a count of at least `low`. It is small enough that sums and products of a
+/// few counts stay exact.
 inline Range count_from(double low) { return between(low, 1e9); }
-/// low <= x < high
+/// Returns the range low <= x < high.
 inline Range half_open(double low, double high) {
   return {.at_least = low, .more_than = {}, .at_most = {}, .less_than = high};
 }
 
-/// Strict reader of one YAML map. Each key is read once, with its default, range and help beside
-/// it; wrong types, values out of range and unknown keys become faults with their place. The same
-/// calls list the fields for the reference page when `docs` is given.
+/// Strict reader of one YAML map. Each key is read once, together with its default, range and help.
+/// Wrong types, values out of range and unknown keys become faults with their position. If `docs`
+/// is given, the same calls list the fields for the reference page.
 ///
 ///   ConfigReader in(node, "sync", document, &faults);
-///   in.read("bucket_bytes", &options.bucket_bytes, at_least(1), "bytes of gradients that travel
-///   together"); in.done();
+///   in.read("bucket_bytes", &options.bucket_bytes, at_least(1), "bytes of one all-reduce");
+///   in.done();
 ///
-/// An absent key keeps what the variable holds, and so does one at which `null` or `~` is written;
-/// a key with nothing behind it is a fault. A null or undefined node reads as an empty map.
+/// A missing key leaves the variable unchanged, and so does `null` or `~`. A key with an empty
+/// value is a fault. A null or undefined node counts as an empty map.
 class ConfigReader {
  public:
   ConfigReader(const YAML::Node& map, std::string path, const YamlDocument& document,
                Diagnostics* faults, std::vector<FieldDoc>* docs = nullptr);
 
-  /// Whether the key is there with a value other than `null`.
+  /// True if the key exists with a value other than `null`.
   bool has(std::string_view key) const;
-  /// The key's node (undefined if absent or `null`); it counts as known from now on.
+  /// Returns the key's node (undefined if missing or `null`) and marks the key as known.
   YAML::Node take(std::string_view key, std::string_view type = "", std::string_view help = "");
 
   bool read(std::string_view key, std::string* value, std::string_view help);
@@ -74,23 +75,24 @@ class ConfigReader {
   bool read(std::string_view key, std::vector<int64_t>* value, Range range_of_each,
             std::string_view help);
   bool read(std::string_view key, std::vector<std::string>* value, std::string_view help);
-  /// One of the listed words.
+  /// Reads one of the listed words.
   bool read_choice(std::string_view key, std::string* value,
                    const std::vector<std::string>& choices, std::string_view help);
-  /// Whether `off` or false stands where section() expects a map: what it describes is not wanted.
-  /// The key counts as known from now on.
+  /// True if the value is `off` or false in place of a section: the feature is disabled. Marks the
+  /// key as known then.
   bool is_off(std::string_view key);
-  /// A nested map, to be read by its owner; a fault if it is there but no map.
+  /// Returns the reader of a nested map. A value that is not a map becomes a fault.
   ConfigReader section(std::string_view key);
 
-  /// A fault unless the key is there. Call before reading it: the reference then says "required".
+  /// Adds a fault if the key is missing. Call it before reading the key, so that the reference page
+  /// says "required".
   void require(std::string_view key);
-  /// A fault at this key's value (or at the map if the key is absent).
+  /// Adds a fault at this key's value, or at the map if the key is missing.
   void fault(std::string_view key, std::string message);
-  /// Every key that nobody asked for becomes a fault with the nearest known key. Call last.
+  /// Adds a fault with the nearest known key for every unknown key. Call it last.
   void done();
 
-  /// Whether it is read to list its fields: each section is then asked for as if it were there.
+  /// True if the reader only lists its fields: each section is then read as if it existed.
   bool lists_fields() const { return docs_ != nullptr; }
   const std::string& path() const { return path_; }
   const YAML::Node& node() const { return map_; }
@@ -98,13 +100,13 @@ class ConfigReader {
   Diagnostics* faults() const { return faults_; }
 
  private:
-  /// The value's node if the key is there; notes key and documentation.
+  /// Returns the value's node if the key exists; records key and documentation.
   std::optional<YAML::Node> find(std::string_view key, std::string_view type,
                                  std::string default_text, std::string range,
                                  std::string_view help);
   std::string path_of(std::string_view key) const;
-  /// A fault at a key's value, or at a part of it. What an alias stands for is elsewhere: the
-  /// message then names the line of its use.
+  /// Adds a fault at a key's value or a part of it. The value of an alias is elsewhere, so the
+  /// message also names the line where the alias is used.
   void refuse(const YAML::Node& node, std::string_view key, std::string message);
   void wrong_type(const YAML::Node& node, std::string_view key, std::string_view wanted);
   std::optional<double> number(const YAML::Node& node, std::string_view key, const Range& range);
@@ -118,13 +120,13 @@ class ConfigReader {
   std::vector<std::string> known_, required_;
 };
 
-/// Numbers as Lockstep reads them (decimal digits, optional sign, point, exponent; finite): 2.5,
-/// .5, 5., 1e-3. Octal, hexadecimal, `.inf`, underscores and percent signs are not numbers. Nothing
-/// if the text is not of that form.
+/// Parses a number in Lockstep's form: decimal digits, optional sign, point and exponent, finite.
+/// Examples: 2.5, .5, 5., 1e-3. Octal, hexadecimal, `.inf`, underscores and percent signs are not
+/// numbers. Returns nullopt for any other text.
 std::optional<double> parse_number(std::string_view text);
 std::optional<int64_t> parse_integer(std::string_view text);
-/// A truth value of YAML 1.1 in any case: true, yes, on; false, no, off. Nothing else ("y", "1" are
-/// texts).
+/// Parses a truth value of YAML 1.1 in any case: true, yes, on; false, no, off. Returns nullopt for
+/// any other text ("y" and "1" are texts).
 std::optional<bool> parse_bool(std::string_view text);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 namespace lockstep {
 namespace {
 
+/// True if a file exists or a pattern matches.
 bool names_something(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) return true;

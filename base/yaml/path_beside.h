@@ -6,9 +6,10 @@
 
 namespace lockstep {
 
-/// Where a file is that a YAML file names, or the files of a pattern (`*`, `?`, `[`): as written,
-/// which is relative to the working folder, or beside the YAML file, if they are there alone. As
-/// written if they are at neither place, for no name, and for a path in a store (s3://...).
+/// Returns the path of a file, or of a pattern's files (`*`, `?`, `[`), that a YAML file names. It
+/// is the path as written, relative to the working folder. If only the path next to the YAML file
+/// exists, it is that one. It is as written if neither exists, for an empty name, and for a path in
+/// a store (s3://...).
 std::filesystem::path path_beside(const YamlDocument& document, const std::filesystem::path& named);
 
 }  // namespace lockstep

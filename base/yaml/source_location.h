@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Source location of a node, kept after the YAML tree is gone: for faults that show up only once
+/// Source location of a node that outlives the YAML tree. It is for faults that are found only when
 /// the model is known.
 struct SourceLocation {
   std::string file;
@@ -19,7 +19,7 @@ struct SourceLocation {
   Fault fault(std::string message) const {
     return {file, line, column, std::move(message), source_line};
   }
-  /// file:line
+  /// Returns file:line.
   std::string text() const;
 };
 SourceLocation location_of(const YamlDocument& document, const YAML::Node& node);

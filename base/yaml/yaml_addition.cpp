@@ -1,4 +1,6 @@
-// The part of YamlDocument that reads texts which stand above it.
+// Part of YamlDocument that reads additions: texts from `--set` or the environment with priority
+// over the document. An addition is parsed together with the document, so that its aliases find the
+// anchors.
 
 #include <algorithm>
 
@@ -12,9 +14,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int kStep = 2;  // columns from one level to the next
+constexpr int kStep = 2;  // columns per level
 
-/// The text with its further lines indented.
+/// Indents all lines of the text except the first.
 std::string indented(std::string_view text, int indent) {
   std::string out;
   for (const char letter : text) {
@@ -25,7 +27,7 @@ std::string indented(std::string_view text, int indent) {
   return out;
 }
 
-/// The keys of the path, one a line, then the text behind the last.
+/// Writes the keys of the path, one per line, then the text after the last.
 std::string as_written(const YamlAddition& addition, int column) {
   std::string yaml;
   for (const std::string& key : addition.path) {
@@ -37,7 +39,7 @@ std::string as_written(const YamlAddition& addition, int column) {
   return yaml + indented(" " + addition.text, column) + "\n";
 }
 
-/// The last pair of the tree, if it leads along the path to one value.
+/// Returns the last pair of the tree if it leads along the path to one value.
 std::optional<YamlPair> last_pair(const YAML::Node& root, const std::vector<std::string>& path) {
   if (!root.IsMap()) return std::nullopt;
   YamlPair last({}, {});
@@ -67,6 +69,7 @@ std::string YamlDocument::text_before(int line) const {
                    text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(part_.begin), '\n')),
                '\n') +
            text_.substr(part_.begin, part_.end - part_.begin);
+  // The lines before an addition keep the document's numbers, so that marks stay unique.
   const auto num_lines = std::count(yaml.begin(), yaml.end(), '\n');
   return yaml.append(static_cast<size_t>(line - num_lines), '\n');
 }
@@ -75,6 +78,7 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
                                                      Diagnostics* faults) {
   const auto room = kMaxYamlBytes - static_cast<int64_t>(text_.size());
   if (!text_is_sound(addition.origin, addition.text, room, faults)) return std::nullopt;
+  // Columns and lines are those of the document, so that marks of both are unique.
   const int column = std::max(root_column_, 0);
   const auto num_keys = static_cast<int>(addition.path.size());
   const int last_column = column + kStep * (num_keys - 1);
@@ -95,10 +99,10 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
     faults->add(fault_at(mark, std::move(message)));
     is_sound = false;
   };
+  // check_events() sees the document too, which was checked before; its faults are skipped.
   try {
     check_events(yaml, [&](const YAML::Mark& mark, std::string message) {
-      if (place.holds(mark))
-        refuse(mark, std::move(message));  // else: the document has the key too
+      if (place.holds(mark)) refuse(mark, std::move(message));  // else the document has the key
     });
     std::optional<YamlPair> pair = last_pair(YAML::Load(yaml), addition.path);
     if (!pair) faults->add({addition.origin, 0, 0, "is not one value", ""});
@@ -113,6 +117,7 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
 
 const YamlDocument::AdditionPlace* YamlDocument::addition_at(const YAML::Mark& mark) const {
   const AdditionPlace* found = nullptr;
+  // Additions are in order of their lines; the last one that begins before the mark has it.
   for (const AdditionPlace& place : additions_)
     if (place.first_line <= mark.line) found = &place;
   return found;
@@ -124,7 +129,7 @@ Fault YamlDocument::fault_in(const AdditionPlace& place, const YAML::Mark& mark,
   if (!place.holds(mark)) return fault;  // at its path, which the origin names
   const int line = mark.line - place.value_line;
   const auto last_line = std::count(place.text.begin(), place.text.end(), '\n');
-  if (line > last_line) return fault;  // behind its end: where nothing is written
+  if (line > last_line) return fault;  // after its end, where nothing is written
   fault.line = line + 1;
   fault.column = mark.column - (line == 0 ? place.value_column : place.indent) + 1;
   fault.source_line = line_at(mark).substr(0, kMaxShownBytes);
@@ -132,12 +137,13 @@ Fault YamlDocument::fault_in(const AdditionPlace& place, const YAML::Mark& mark,
 }
 
 bool YamlDocument::says_null(const YAML::Node& node) const {
+  // yaml-cpp reports an empty value as null too, so the text decides.
   if (!node.IsDefined() || !node.IsNull() || node.Mark().is_null()) return false;
   const Fault place = fault_at(node.Mark(), "");
   std::string_view text = line_at(node.Mark());
   text.remove_prefix(
       std::min(static_cast<size_t>(std::max<int64_t>(place.column, 1) - 1), text.size()));
-  if (text.starts_with('&')) {  // an anchor may stand before it
+  if (text.starts_with('&')) {  // an anchor may precede it
     text.remove_prefix(std::min(text.find(' '), text.size()));
     text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   }

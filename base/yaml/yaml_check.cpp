@@ -25,6 +25,7 @@ void YamlCheck::OnScalar(const YAML::Mark& mark, const std::string& /*tag*/, YAM
 
 void YamlCheck::OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) {
   const Extent& meant = anchored_[anchor];
+  // An alias inside its own anchor would unfold without end.
   if (meant.is_open)
     throw Stop{mark, "this alias stands inside what it names: it refers to itself"};
   note_key(mark, nullptr);
@@ -44,6 +45,7 @@ void YamlCheck::OnMapStart(const YAML::Mark& mark, const std::string& /*tag*/,
 void YamlCheck::open(const YAML::Mark& mark, YAML::anchor_t anchor, bool is_map) {
   note_key(mark, nullptr);
   add(mark, {});
+  // Marks a list or map that has not ended; OnAlias() refuses an alias to it.
   if (anchor != YAML::NullAnchor) anchored_[anchor] = {.is_open = true};
   levels_.push_back(
       {.is_map = is_map, .key_is_next = is_map, .anchor = anchor, .extent = {}, .keys = {}});
@@ -74,6 +76,7 @@ void YamlCheck::add(const YAML::Mark& mark, const Extent& extent) {
 void YamlCheck::note_key(const YAML::Mark& mark, const std::string* text) {
   if (levels_.empty() || !levels_.back().is_map) return;
   Level& level = levels_.back();
+  // In a map, keys and values alternate.
   if (!std::exchange(level.key_is_next, !level.key_is_next)) return;
   if (text == nullptr) {
     report_(mark, "a key must be a plain word");

@@ -12,11 +12,11 @@
 
 namespace lockstep {
 
-/// Looks at a YAML text while it is parsed, before any tree is built: finds what the parser lets
-/// pass, and stops texts whose tree would be too large.
+/// Checker of a YAML text during parsing, before a tree is built. It finds faults that the parser
+/// accepts, and stops texts whose tree would be too large.
 ///
-/// A node is a scalar, a list or a map; keys count. An alias counts as all that it stands for, so
-/// a few lines of aliases of aliases cannot unfold into millions of nodes.
+/// A node is a scalar, a list or a map; keys count too. An alias counts as everything that it
+/// stands for. So a few lines of nested aliases cannot unfold into millions of nodes.
 ///
 ///   YamlCheck check([&](const YAML::Mark& mark, std::string message) { ... });
 ///   while (parser.HandleNextDocument(check)) {}
@@ -25,14 +25,14 @@ class YamlCheck final : public YAML::EventHandler {
   static constexpr int64_t kMaxNodes = 100'000;
   static constexpr int64_t kMaxDepth = 64;
 
-  /// A text that is not to be read on; thrown out of the parser.
+  /// Exception thrown out of the parser for a text that must not be read further.
   struct Stop {
     YAML::Mark mark;
     std::string message;
   };
 
-  /// `report` is called for each fault after which reading can go on: duplicate keys, merge keys,
-  /// keys that are no plain words.
+  /// `report` is called for each fault after which reading can continue. These are duplicate keys,
+  /// merge keys, and keys that are not plain words.
   explicit YamlCheck(std::function<void(const YAML::Mark&, std::string)> report)
       : report_(std::move(report)) {}
 
@@ -52,13 +52,13 @@ class YamlCheck final : public YAML::EventHandler {
   void OnMapEnd() override { close(); }
 
  private:
-  /// What a node unfolds to.
+  /// Size of a node after unfolding its aliases.
   struct Extent {
     int64_t num_nodes = 1;
     int64_t height = 0;    // levels below it
     bool is_open = false;  // its end has not been read
   };
-  /// A list or map whose end has not been read.
+  /// List or map whose end has not been read.
   struct Level {
     bool is_map = false;
     bool key_is_next = false;

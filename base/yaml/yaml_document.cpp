@@ -13,23 +13,25 @@
 namespace lockstep {
 namespace {
 
+/// Returns the offsets of all lines.
 std::vector<uint32_t> line_starts(std::string_view text) {
-  // The parser counts columns from behind a byte order mark.
+  // The parser counts columns from the first byte after a byte order mark.
   std::vector<uint32_t> starts{text.starts_with("\xEF\xBB\xBF") ? 3U : 0U};
   for (size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1))
     starts.push_back(static_cast<uint32_t>(at + 1));
   return starts;
 }
 
-/// The part of the text that is YAML, on the lines on which it stands in the whole.
+/// Returns the YAML part of the text, on its original line numbers.
 std::string yaml_of(const std::string& text, const TextPart& part) {
   const auto begin = text.begin() + static_cast<std::ptrdiff_t>(part.begin);
   const auto num_lines = static_cast<size_t>(std::count(text.begin(), begin, '\n'));
   return std::string(num_lines, '\n') + text.substr(part.begin, part.end - part.begin);
 }
 
-/// Column of the keys of a map to which a further key can be written; -1 if none can.
+/// Returns the column of the keys of a map to which a further key can be added; -1 otherwise.
 int column_of_keys(const YAML::Node& root, const std::string& yaml) {
+  // A flow map {...} or a document end mark cannot be followed by another key.
   const bool is_open = root.IsMap() && root.size() > 0 &&
                        root.Style() == YAML::EmitterStyle::Block &&
                        yaml.find("\n...") == std::string::npos;
@@ -57,6 +59,7 @@ YamlDocument YamlDocument::parse_part(std::string file, std::string text, TextPa
     faults->add(document.fault_at(mark, std::move(message)));
   };
   try {
+    // Check first: YAML::Load() would build a tree of any size.
     if (check_events(yaml, report)) document.root_ = YAML::Load(yaml);
     if (document.root_.IsNull()) faults->add({document.file_, 0, 0, "is empty", ""});
     document.root_column_ = column_of_keys(document.root_, yaml);
@@ -100,6 +103,8 @@ Fault YamlDocument::fault_inside(const YAML::Node& scalar, size_t offset,
                                  std::string message) const {
   Fault fault = fault_at(scalar, std::move(message));
   if (fault.line == 0) return fault;
+  // The scalar may be written differently in the source (quotes, escapes). Then the column stays at
+  // its start.
   const size_t begin =
       fault.source_line.find(scalar.Scalar(), static_cast<size_t>(fault.column) - 1);
   if (begin != std::string::npos) fault.column = static_cast<int64_t>(begin + offset) + 1;

@@ -16,20 +16,21 @@
 
 namespace lockstep {
 
-/// A part of a text: bytes begin to end, end exclusive.
+/// Part of a text: bytes [begin, end).
 struct TextPart {
   size_t begin = 0;
   size_t end = 0;
 };
 
-/// A text that stands above a document's own at one place: from `--set` or the environment.
+/// Text with priority over the document at one place: from `--set` or the environment.
 struct YamlAddition {
-  std::string origin;             ///< names it in faults: "--set run.seed"
-  std::vector<std::string> path;  ///< where it stands, at least one plain word: run, seed
-  std::string text;               ///< as it would be written behind "seed: " in the document
+  std::string origin;             ///< its name in faults: "--set run.seed"
+  std::vector<std::string> path;  ///< its place, at least one plain word: run, seed
+  std::string text;               ///< as it would follow "seed: " in the document
 };
 
-/// A key of a map with its value. No assignment: that of a YAML::Node writes into its tree.
+/// Key of a map with its value. Not assignable, because assigning a YAML::Node writes into its
+/// tree.
 struct YamlPair {
   YAML::Node key, value;
 
@@ -42,23 +43,24 @@ struct YamlPair {
   }
 };
 
-/// A YAML file or text, parsed, with what messages need. Refuses (as faults) what yaml-cpp lets
-/// pass or explains badly: empty text, a second document, duplicate keys, merge keys, tabs, more
-/// than 1 MiB, invalid UTF-8, and, counted while parsing (base/yaml/yaml_check.h), more than
-/// 100,000 nodes with each use of an alias counted anew, or more than 64 levels.
+/// Parsed YAML file or text with all that messages need. It reports as faults what yaml-cpp accepts
+/// or explains badly. These are empty text, a second document, duplicate keys, merge keys, tabs,
+/// more than 1 MiB, and invalid UTF-8. During parsing (base/yaml/yaml_check.h) it also reports more
+/// than 64 levels or 100,000 nodes. Each use of an alias counts.
 ///
-/// An alias is the very node that it names: its place is the place of what was written.
+/// An alias is the same node as its anchor, so its position is that of the original text.
 class YamlDocument {
  public:
-  /// Diagnostics go to `faults`; root() is then null and reading it adds no further fault.
+  /// Parses a text. Diagnostics go to `faults`; root() is then null, and reading it adds no further
+  /// fault.
   static YamlDocument parse(std::string file, std::string text, Diagnostics* faults);
-  /// The same of a text of which only a part is YAML (the front matter of a Markdown file); places
-  /// are those of the whole text.
+  /// Parses a text of which only a part is YAML (the front matter of a Markdown file). Positions
+  /// are those in the entire text.
   static YamlDocument parse_part(std::string file, std::string text, TextPart part,
                                  Diagnostics* faults);
-  /// Reads and parses. A missing or unreadable file throws Error(kInputMissing or kIo).
+  /// Reads and parses a file. Throws Error(kInputMissing or kIo) for a missing or unreadable one.
   static YamlDocument load(const std::string& path, Diagnostics* faults);
-  /// The bytes of a file, to be parsed. Errors as load().
+  /// Returns the bytes of a file, for parsing. Errors as load().
   static std::string read_text(const std::string& path);
 
   const std::string& file() const { return file_; }
@@ -66,29 +68,30 @@ class YamlDocument {
   YAML::Node& root() { return root_; }
   const YAML::Node& root() const { return root_; }
 
-  /// Reads an addition with the checks of the document, as if it stood at its place there: it nests
-  /// as deep, and its aliases know the anchors of the document (not if the whole document is one
-  /// {...}). Its further lines are indented to stand below its first. Gives the first key of the
-  /// path with what belongs to it, for the caller to put into the tree; nothing after a fault.
-  /// Diagnostics at its nodes name its origin, with lines and columns of its text.
+  /// Parses an addition with the checks of the document, as if it were at its place there. It has
+  /// the same nesting depth, and its aliases find the document's anchors (unless the entire
+  /// document is one {...}). Its lines after the first are indented below the first.
+  ///
+  /// Returns the first key of the path with its value; nullopt after a fault. The caller puts it
+  /// into the tree. Diagnostics at its nodes have its origin, with lines and columns of its text.
   std::optional<YamlPair> parse_addition(const YamlAddition& addition, Diagnostics* faults);
 
-  /// Whether `null` or `~` is written there, and not just nothing.
+  /// True if the text has `null` or `~` there, rather than nothing.
   bool says_null(const YAML::Node& node) const;
-  /// "line 7", or the origin of an addition.
+  /// Returns "line 7", or the origin of an addition.
   std::string place_text(const YAML::Mark& mark) const;
-  /// How the value of a node came about, if it is not as written (eval(2 * 3) = 6): added in
-  /// brackets to each fault at it.
+  /// Sets how a node's value was computed, if it is not as written (eval(2 * 3) = 6). Each fault at
+  /// the node then has this note in brackets.
   void set_note(const YAML::Node& node, std::string note);
-  /// A fault at a node's place (or at the file if the node has none).
+  /// Returns a fault at a node's position, or at the file if the node has none.
   Fault fault_at(const YAML::Node& node, std::string message) const;
   Fault fault_at(const YAML::Mark& mark, std::string message) const;
-  /// A fault at the byte `offset` of a scalar's text, where that text stands in one line as it is.
+  /// Returns a fault at byte `offset` of a scalar's text, if that is written unchanged on one line.
   Fault fault_inside(const YAML::Node& scalar, size_t offset, std::string message) const;
 
  private:
-  /// Where an addition was parsed: lines of all of them are counted on from the document's, so that
-  /// a mark stands for one place only. From 0.
+  /// Place of a parsed addition. Line numbers continue from the document's over all additions, so
+  /// that a mark belongs to one place only. From 0.
   struct AdditionPlace {
     std::string origin, text;
     int first_line = 0;                    ///< of its path
@@ -97,18 +100,18 @@ class YamlDocument {
     bool holds(const YAML::Mark& mark) const;
   };
 
-  /// What stands before an addition while it is parsed: the document if more can follow it.
+  /// Returns the text before an addition during parsing: the document, if more can follow it.
   std::string text_before(int line) const;
   const AdditionPlace* addition_at(const YAML::Mark& mark) const;
   Fault fault_in(const AdditionPlace& place, const YAML::Mark& mark, std::string message) const;
-  /// The line at a mark, whole; empty where there is none.
+  /// Returns the entire line at a mark; empty if there is none.
   std::string_view line_at(const YAML::Mark& mark) const;
 
   std::string file_;
   std::string text_;
   TextPart part_;
   std::vector<uint32_t> line_starts_;  // bytes of text_
-  int root_column_ = -1;               // of the top level's keys; -1: nothing can follow them
+  int root_column_ = -1;               // of the top-level keys; -1: nothing can follow them
   std::vector<AdditionPlace> additions_;
   int num_lines_ = 0;                                 // of the document and all additions
   std::map<std::pair<int, int>, std::string> notes_;  // by line and column, from 0

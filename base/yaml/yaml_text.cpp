@@ -11,9 +11,11 @@
 namespace lockstep {
 namespace {
 
-/// Byte offset of the first byte that is not valid UTF-8, or npos.
+/// Returns the offset of the first byte that is not valid UTF-8, or npos.
 size_t first_invalid_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
+    // Shortest forms only: 0xC0 and 0xC1 would start overlong sequences, 0xF5 and above exceed
+    // U+10FFFF.
     const auto lead = static_cast<unsigned char>(text[i]);
     const size_t length = lead < 0x80                   ? 1
                           : lead >= 0xC2 && lead < 0xE0 ? 2
@@ -40,7 +42,7 @@ bool text_is_sound(const std::string& name, const std::string& text, int64_t max
   if (bad == std::string_view::npos) return true;
   const auto line =
       1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n');
-  // Without the source line: a terminal or a log reader need not cope with its bytes.
+  // Without the source line, since its bytes could confuse a terminal or a log reader.
   faults->add(
       {name, line, 0, fmt::format("byte {} is not valid UTF-8: save it as UTF-8", bad), ""});
   return false;
@@ -68,6 +70,7 @@ bool check_events(const std::string& yaml,
 }
 
 std::string parser_hint(std::string_view line, const std::string& message) {
+  // yaml-cpp's own messages do not mention tabs or the special meaning of * and &.
   if (line.find('\t') != std::string_view::npos)
     return "a tab stands in this line: indent with spaces";
   if (message.find("anchor") != std::string::npos || message.find("alias") != std::string::npos)

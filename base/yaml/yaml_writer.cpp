@@ -9,9 +9,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kPlainTag = "?";  ///< yaml-cpp's, of a plain scalar of a document
+constexpr std::string_view kPlainTag = "?";  ///< yaml-cpp's tag of a plain scalar of a document
 
-/// Whether `|` gives it back: lines of printable characters, each ended.
+/// True if `|` preserves the text: lines of printable characters, each with a line end.
 bool is_lines(std::string_view text) {
   return text.size() > 1 && text.front() != ' ' && text.front() != '\n' && text.back() == '\n' &&
          text[text.size() - 2] != '\n' &&
@@ -19,6 +19,7 @@ bool is_lines(std::string_view text) {
                      [](unsigned char c) { return c == '\n' || (c >= 0x20 && c != 0x7f); });
 }
 
+/// Writes a node and its children.
 void write(const YAML::Node& node, YAML::Emitter* out) {
   if (node.IsMap()) {
     *out << YAML::BeginMap;

@@ -1,3 +1,5 @@
+// The index: rows of a sorted table, each a small protobuf. Decoding trusts nothing in the file: it
+// limits memory and checks every place and slice.
 #include "checkpoint/bundle/bundle_index.h"
 
 #include <algorithm>
@@ -17,18 +19,20 @@ namespace lockstep::checkpoint {
 namespace {
 
 constexpr int kProducer = 1;
-/// What decoding may hold beside the file's bytes: so much, and so much for each of these bytes. A
-/// row of a sound index takes at least 20 bytes of the file.
+/// Memory limit of decoding: a constant plus a factor for each byte of the file. A row of a valid
+/// index takes at least 20 bytes of the file.
 constexpr size_t kMemoryBytes = size_t{48} << 20;
+// A sound index stays far below; a hostile one could otherwise take all memory.
 constexpr size_t kMemoryPerByte = 20;
-constexpr size_t kRowBytes = 256;  ///< of a decoded row beyond its key and value
+constexpr size_t kRowBytes = 256;  ///< memory of a decoded row in addition to its key and value
 
 [[noreturn]] void refuse(const std::string& file, const std::string& what) {
   throw Error(ExitCode::kBadData, "checkpoint",
               fmt::format("{}: {}; restore from another save, or remove this one", file, what));
 }
 
-/// Number of shards from the entry with the empty key.
+/// Returns the number of shards from the header, which is the entry with the empty key.
+// A reader must refuse what it cannot read correctly: byte order and version.
 int32_t checked_header(std::string_view value) {
   pb::BundleHeaderProto proto;
   if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))
@@ -50,9 +54,10 @@ pb::BundleEntryProto parsed_entry(std::string_view value) {
   return proto;
 }
 
-/// How many slices an entry lists, without parsing it. Throws if another part of it, or one slice,
-/// is larger than any sound one.
+/// Counts the slices of an entry by walking its protobuf fields without parsing them. Throws if a
+/// slice, or the rest of the entry, is larger than in any valid index.
 size_t num_slices_of(std::string_view value) {
+  // Tag of the field `slices` (number 7, length-delimited) of BundleEntryProto.
   constexpr uint64_t kSlicesTag = 7 << 3 | 2;
   constexpr size_t kMostSliceBytes = 2048, kMostOtherBytes = 4096;
   size_t num_slices = 0, other_bytes = 0;
@@ -68,6 +73,8 @@ size_t num_slices_of(std::string_view value) {
     } else if ((*tag & 7) == 0) {
       if (!take_varint(&value)) throw std::runtime_error("entry cannot be parsed");
     } else {
+      // Wire types 1 and 5 are fixed 64 and 32 bits. Any other type is invalid and fails the next
+      // check.
       num_bytes = (*tag & 7) == 1 ? 8 : (*tag & 7) == 5 ? 4 : value.size() + 1;
     }
     if (num_bytes > value.size()) throw std::runtime_error("entry cannot be parsed");
@@ -81,10 +88,10 @@ size_t num_slices_of(std::string_view value) {
   return num_slices;
 }
 
-/// The rows that give the places of slices, close together: an index may have very many.
+/// Rows with the places of slices, stored compactly because an index may have very many of them.
 class SliceRows {
  public:
-  /// Keys ascend.
+  /// Adds a row. Keys must ascend, because find() searches by bisection.
   void add(std::string_view key, std::string_view value) {
     rows_.push_back({bytes_.size(), key.size(), value.size()});
     bytes_ += key;
@@ -92,7 +99,7 @@ class SliceRows {
   }
   size_t size() const { return rows_.size(); }
 
-  /// Nothing if there is no such row.
+  /// Returns the value of a row; nullopt if the key is unknown.
   std::optional<std::string_view> find(std::string_view key) const {
     const auto row = std::lower_bound(
         rows_.begin(), rows_.end(), key,
@@ -113,7 +120,8 @@ class SliceRows {
   std::vector<Row> rows_;
 };
 
-/// Takes the rows in their order: the header, the places of slices, the tensors.
+/// Decodes the rows in file order: header, places of slices, tensors. Slice keys begin with byte 0,
+/// so they come before all names. All places are known when a tensor's row lists its slices.
 class IndexDecoder {
  public:
   explicit IndexDecoder(size_t file_bytes)
@@ -134,7 +142,7 @@ class IndexDecoder {
     }
   }
 
-  /// After the last row.
+  /// Ends decoding. Call it after the last row.
   BundleIndex finish() {
     name_.clear();
     if (!has_header_) throw std::runtime_error("no header entry");
@@ -144,11 +152,12 @@ class IndexDecoder {
     return std::move(index_);
   }
 
-  /// The tensor whose row was taken last; empty if none.
+  /// Returns the tensor whose row was taken last; empty before the first.
   const std::string& name() const { return name_; }
 
  private:
-  /// Rows of few bytes must not unfold to much memory.
+  /// Adds to the memory estimate and throws above the limit: a small file must not unfold into much
+  /// memory.
   void count_memory(size_t row_bytes) {
     num_bytes_ += row_bytes + kRowBytes;
     if (num_bytes_ > most_memory_)
@@ -156,9 +165,9 @@ class IndexDecoder {
   }
 
   BundleEntry entry_of(std::string_view value) {
-    // Parsing takes a multiple of these bytes, so first that they can be what they claim.
+    // Parsing takes a multiple of the row's bytes. So first check that the slices can exist.
     const size_t num_slices = num_slices_of(value);
-    constexpr size_t kFew = 1000;  // the check of each slice names the one that has none
+    constexpr size_t kFew = 1000;  // up to here the check of each slice names the missing one
     if (num_slices > slice_rows_.size() + kFew)
       throw std::runtime_error(
           fmt::format("has {} slices, of which not all have places", num_slices));
@@ -168,12 +177,13 @@ class IndexDecoder {
       put_place(slice_key(name_, key_box(proto.slices(static_cast<int>(i)))), entry.dtype,
                 &entry.slices[i]);
     num_slices_ += entry.slices.size();
+    // One row per slice: more slices than rows means that two tensors share a row.
     if (num_slices_ > slice_rows_.size())
       throw std::runtime_error("a slice that belongs to another tensor too");
     return entry;
   }
 
-  /// From the row under the slice's key.
+  /// Copies the place from the row under the slice's key.
   void put_place(const std::string& key, int32_t dtype, BundleSlice* slice) const {
     const std::optional<std::string_view> row = slice_rows_.find(key);
     if (!row) throw std::runtime_error(fmt::format("slice {} has no place", box_text(slice->box)));
@@ -198,7 +208,7 @@ class IndexDecoder {
 
 namespace {
 
-/// Rows of one tensor's slices, in the order of their keys.
+/// Adds the rows of one tensor's slices in key order.
 void add_slices(const std::string& name, const BundleEntry& entry, TableEncoder* table) {
   std::vector<std::pair<std::string, const BundleSlice*>> rows;
   rows.reserve(entry.slices.size());
@@ -211,7 +221,8 @@ void add_slices(const std::string& name, const BundleEntry& entry, TableEncoder*
 
 }  // namespace
 
-/// Keys of slices come before names, and in the order of their tensors' names.
+/// Encodes header, slices and tensors. The keys of slices come before all names, in the order of
+/// the tensors' names.
 std::string encode_index(const BundleIndex& index) {
   pb::BundleHeaderProto header;
   header.set_num_shards(index.num_shards);

@@ -8,10 +8,10 @@
 
 #include "checkpoint/bundle/tensor_box.h"
 
-/// What an index says (docs/checkpoint_format.md, Index).
+/// Contents of a bundle's index (docs/checkpoint_format.md, Index).
 namespace lockstep::checkpoint {
 
-/// Where bytes lie.
+/// Position of a tensor's or slice's bytes in a shard.
 struct BundlePlace {
   int32_t shard = 0;
   int64_t offset = 0;
@@ -21,21 +21,21 @@ struct BundlePlace {
   int64_t end() const { return offset + num_bytes; }
 };
 
-/// Part of a tensor, with its elements in the box's own row-major order.
+/// Slice of a tensor. Its elements are in the box's own row-major order.
 struct BundleSlice : BundlePlace {
   TensorBox box;
 };
 
-/// One tensor. Values come from a file and have been checked by decode_index(). Its bytes lie at
-/// its own place, or, if it has slices, at theirs: then its own place means nothing, and the slices
-/// make up the whole tensor, each element once.
+/// One tensor. decode_index() has checked the values, which come from a file. A whole tensor has
+/// its bytes at its own place. A sliced tensor has them at the places of its slices, and its own
+/// place is unused. The slices cover the tensor, each element exactly once.
 struct BundleEntry : BundlePlace {
-  int32_t dtype = 0;           ///< number as in tensor_type.h
-  std::vector<int64_t> shape;  ///< no dimension negative
+  int32_t dtype = 0;           ///< type number as in tensor_type.h
+  std::vector<int64_t> shape;  ///< no dimension is negative
   std::vector<BundleSlice> slices;
 
   bool is_sliced() const { return !slices.empty(); }
-  /// Product of the shape: 1 for a scalar.
+  /// Returns the product of the shape; 1 for a scalar.
   int64_t num_elements() const;
 };
 
@@ -44,11 +44,11 @@ struct BundleIndex {
   std::map<std::string, BundleEntry> entries;  ///< by name
 };
 
-/// The bytes of the index file, equal for equal input.
+/// Returns the bytes of the index file. Equal input gives equal bytes.
 std::string encode_index(const BundleIndex& index);
 
-/// Reads and checks everything that can be checked without the shards: types, dimensions, overflow,
-/// size against shape, shard numbers. Throws Error(kBadData) that names `file` and the tensor.
+/// Reads an index and checks all that needs no shard: types, dimensions, overflow, size against
+/// shape, shard numbers. Throws Error(kBadData) with `file` and the tensor's name.
 BundleIndex decode_index(std::string_view bytes, const std::string& file);
 
 }  // namespace lockstep::checkpoint

@@ -1,3 +1,5 @@
+// Conversion between the protobufs of an index and the structs of bundle_index.h. It checks
+// everything that a file may claim.
 #include "checkpoint/bundle/entry_proto.h"
 
 #include <stdexcept>
@@ -12,6 +14,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+// Limits the length of a shape that a hostile index can give.
 constexpr int kMaxDimensions = 64;
 
 int64_t product(int64_t a, int64_t b) {
@@ -21,6 +24,7 @@ int64_t product(int64_t a, int64_t b) {
   return result;
 }
 
+/// Returns the shape after checking dimensions and the product for overflow.
 std::vector<int64_t> checked_shape(const pb::Shape& proto) {
   if (proto.unknown_rank()) throw std::runtime_error("shape is unknown");
   if (proto.dim_size() > kMaxDimensions)
@@ -37,14 +41,16 @@ std::vector<int64_t> checked_shape(const pb::Shape& proto) {
   return shape;
 }
 
+/// Checks the number of bytes against type and shape.
 void check_size(const BundleEntry& entry) {
-  if (!is_known_type(entry.dtype)) return;  // its place is known, not what its elements take
+  if (!is_known_type(entry.dtype)) return;  // the place is known, the size of an element is not
   const int64_t num_elements = entry.num_elements();
   if (const auto type = scalar_type(entry.dtype)) {
     const int64_t wanted = product(num_elements, static_cast<int64_t>(c10::elementSize(*type)));
     if (entry.num_bytes != wanted)
       throw std::runtime_error(
           fmt::format("size is {} bytes, its type and shape need {}", entry.num_bytes, wanted));
+    // A string takes at least one byte for its length, and the crc of the lengths takes four.
   } else if (entry.num_bytes < 4 || num_elements > entry.num_bytes - 4) {
     throw std::runtime_error(
         fmt::format("{} bytes cannot hold {} strings", entry.num_bytes, num_elements));
@@ -76,12 +82,14 @@ void put_place(const BundlePlace& place, pb::BundleEntryProto* proto) {
 void put_box(const TensorBox& box, pb::SliceProto* proto) {
   for (size_t d = 0; d < box.start.size(); ++d) {
     auto* extent = proto->add_extent();
+    // An extent without a length means the whole dimension, as TensorFlow writes it.
     if (box.length[d] == -1) continue;
     extent->set_start(box.start[d]);
     extent->set_length(box.length[d]);
   }
 }
 
+/// Returns the place after checking the shard's number and the end for overflow.
 BundlePlace checked_place(const pb::BundleEntryProto& proto, int32_t num_shards) {
   const BundlePlace place{proto.shard_id(), proto.offset(), proto.size(), proto.crc32c()};
   if (place.shard < 0 || place.shard >= num_shards)
@@ -94,7 +102,7 @@ BundlePlace checked_place(const pb::BundleEntryProto& proto, int32_t num_shards)
   return place;
 }
 
-/// The box inside a tensor of that shape.
+/// Converts a slice's box and checks that it is inside a tensor of this shape.
 TensorBox checked_box(const pb::SliceProto& proto, const std::vector<int64_t>& shape) {
   if (static_cast<size_t>(proto.extent_size()) != shape.size())
     throw std::runtime_error(
@@ -110,7 +118,7 @@ TensorBox checked_box(const pb::SliceProto& proto, const std::vector<int64_t>& s
   return box;
 }
 
-/// Boxes without places.
+/// Returns the slices with their boxes. Their places are set later.
 std::vector<BundleSlice> checked_slices(const pb::BundleEntryProto& proto,
                                         const BundleEntry& entry) {
   if (!can_be_sliced(entry.dtype))
@@ -130,6 +138,7 @@ std::vector<BundleSlice> checked_slices(const pb::BundleEntryProto& proto,
 
 }  // namespace
 
+// A sliced tensor's entry has no place; its slices have their own rows.
 pb::BundleEntryProto to_proto(const BundleEntry& entry) {
   pb::BundleEntryProto proto;
   proto.set_dtype(entry.dtype);

@@ -5,20 +5,21 @@
 #include "checkpoint/bundle/bundle_index.h"
 #include "checkpoint/proto/bundle.pb.h"
 
-/// Between entries and their wire form. For sources of this module only: it shows protobuf.
+/// Conversion between index entries and their wire format. For this module's sources only, since it
+/// exposes protobuf.
 namespace lockstep::checkpoint {
 
-inline constexpr int32_t kMaxShards = 99'999;  ///< five digits in the file name
+inline constexpr int32_t kMaxShards = 99'999;  ///< the file name has five digits
 
 pb::BundleEntryProto to_proto(const BundleEntry& entry);
-/// The entry under the slice's own key: a tensor of the box's shape.
+/// Returns the entry for a slice's own key: a tensor of the box's shape.
 pb::BundleEntryProto to_proto(int32_t dtype, const BundleSlice& slice);
-/// Throws std::runtime_error with the reason if the entry breaks a rule. Of slices only the boxes
-/// are there, which make up the tensor, each element once; their places stand under keys of their
-/// own.
+/// Converts and checks an entry. Throws std::runtime_error with the reason for an invalid entry.
+/// Slices get only their boxes, which cover the tensor exactly once. Their places are in rows under
+/// their own keys.
 BundleEntry from_proto(const pb::BundleEntryProto& proto, int32_t num_shards);
-/// The box as it stands in the slice's own key: with -1 for a whole dimension where the proto gives
-/// no length. (Where it gives the dimension's length, so does the key.)
+/// Returns the box as it is in the slice's own key. A dimension without a length in the proto has
+/// length -1. If the proto gives the dimension's full length, so does the key.
 TensorBox key_box(const pb::SliceProto& proto);
 
 }  // namespace lockstep::checkpoint

@@ -8,7 +8,7 @@
 
 namespace lockstep::checkpoint {
 
-/// LibTorch's name of a type of numbers in files, and back; nothing where files have none.
+/// LibTorch's type for a number type of files, and the reverse; nullopt if files have no such type.
 at::ScalarType scalar_type_of(NumberType type);
 std::optional<NumberType> number_type_of(at::ScalarType type);
 

@@ -1,3 +1,4 @@
+// Builds the graph of nested objects that tf.train.Checkpoint walks from the root to a variable.
 #include "checkpoint/bundle/object_graph.h"
 
 #include <map>
@@ -9,12 +10,13 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// One object; children in name order.
+/// One object of the graph; children in name order.
 struct Node {
   std::map<std::string, Node> children;
-  std::string key;  // of the variable, if it is one
+  std::string key;  // of the variable; empty if the object is not one
 };
 
+/// Adds a key as nested objects; each part of the key is a child.
 void insert(Node* root, const std::string& key) {
   Node* node = root;
   for (size_t start = 0; start <= key.size();) {
@@ -27,6 +29,7 @@ void insert(Node* root, const std::string& key) {
   node->key = key;
 }
 
+/// Adds the variable of a key with its index name, as TensorFlow writes it.
 void add_value(const std::string& key, pb::TrackableObjectGraph::Object* object) {
   auto* value = object->add_attributes();
   value->set_name("VARIABLE_VALUE");
@@ -34,11 +37,12 @@ void add_value(const std::string& key, pb::TrackableObjectGraph::Object* object)
   value->set_checkpoint_key(index_name(key));
 }
 
-/// Children get numbers as they are met, after all nodes that have one.
+/// Writes a node and its subtree. A child gets the next free number when it is first reached.
 void emit(const Node& node, int number, pb::TrackableObjectGraph* graph) {
   graph->mutable_nodes(number)->mutable_has_checkpoint_values()->set_value(true);
   if (!node.key.empty()) add_value(node.key, graph->mutable_nodes(number));
   for (const auto& [name, child] : node.children) {
+    // The number of a child is its position in graph->nodes, so add the node before recursing.
     const int child_number = graph->nodes_size();
     graph->add_nodes();
     auto* reference = graph->mutable_nodes(number)->add_children();
@@ -54,6 +58,7 @@ std::string object_graph(const std::vector<std::string>& keys) {
   Node root;
   for (const std::string& key : keys)
     if (!is_beside_graph(key)) insert(&root, key);
+  // save_counter is a variable of tf.train.Checkpoint itself.
   insert(&root, std::string(kCounterKey));
   pb::TrackableObjectGraph graph;
   graph.add_nodes();

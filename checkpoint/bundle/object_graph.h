@@ -5,10 +5,10 @@
 
 namespace lockstep::checkpoint {
 
-/// The serialized object graph of these state keys, by which tf.train.Checkpoint matches its
-/// variables: the parts of a key name nested objects, the last part a variable. Keys beside the
-/// graph are passed over; save_counter is added. Equal for equal keys in any order. Throws
-/// Error(kBug) for an empty part of a key or a key that stands twice.
+/// Returns the serialized object graph of these state keys, by which tf.train.Checkpoint finds its
+/// variables. The parts of a key name nested objects; the last part names a variable. Keys outside
+/// the graph (is_beside_graph()) are skipped, and save_counter is added. The result does not depend
+/// on the order of the keys. Throws Error(kBug) for an empty part of a key or a repeated key.
 std::string object_graph(const std::vector<std::string>& keys);
 
 }  // namespace lockstep::checkpoint

@@ -1,3 +1,5 @@
+// Checks that slices cover their tensor. Equal volume and no overlap together mean: each element
+// once.
 #include "checkpoint/bundle/slice_cover.h"
 
 #include <algorithm>
@@ -18,7 +20,8 @@ using Boxes = std::vector<const TensorBox*>;
   throw std::runtime_error(fmt::format("slices {} and {} overlap", box_text(a), box_text(b)));
 }
 
-/// With no two boxes overlapping, equal numbers of elements mean that nothing is left out.
+/// Checks the sum of elements. For boxes that do not overlap, an equal sum means that nothing is
+/// left out.
 void require_volume(const Boxes& boxes, const std::vector<int64_t>& shape) {
   const int64_t wanted = TensorBox{shape, shape}.num_elements();
   int64_t sum = 0;
@@ -34,7 +37,8 @@ void require_volume(const Boxes& boxes, const std::vector<int64_t>& shape) {
     throw std::runtime_error(fmt::format("slices have {} of {} elements", sum, wanted));
 }
 
-/// Boxes that lie together in the tensor overlap if and only if neighbours do.
+/// Checks boxes that are contiguous runs. After sorting, they overlap only if two neighbours
+/// overlap.
 void require_runs_apart(Boxes* boxes, const std::vector<int64_t>& shape) {
   const auto first = [&](const TensorBox* box) { return tensor_element(*box, shape, 0); };
   std::sort(boxes->begin(), boxes->end(),
@@ -44,7 +48,8 @@ void require_runs_apart(Boxes* boxes, const std::vector<int64_t>& shape) {
       refuse_overlap(*(*boxes)[i - 1], *(*boxes)[i]);
 }
 
-/// The dimension in which the boxes begin at most different places: there the fewest pairs meet.
+/// Returns the dimension with the most distinct starts. Sweeping along it compares the fewest
+/// pairs.
 size_t most_cut_dim(const Boxes& boxes, size_t num_dims) {
   size_t best = 0, most = 0;
   for (size_t d = 0; d < num_dims; ++d) {
@@ -56,6 +61,7 @@ size_t most_cut_dim(const Boxes& boxes, size_t num_dims) {
   return best;
 }
 
+/// True if the boxes share an element.
 bool overlap(const TensorBox& a, const TensorBox& b) {
   for (size_t d = 0; d < a.start.size(); ++d)
     if (a.start[d] >= b.start[d] + b.length[d] || b.start[d] >= a.start[d] + a.length[d])
@@ -63,8 +69,9 @@ bool overlap(const TensorBox& a, const TensorBox& b) {
   return true;
 }
 
-/// Any boxes: sweeps along one dimension and compares those that meet in it.
+/// Checks any boxes. Sweeps along one dimension and compares the boxes that intersect in it.
 void require_apart(Boxes* boxes, size_t num_dims) {
+  // A hostile index could otherwise make this quadratic in the number of slices.
   constexpr int64_t kMaxComparisons = int64_t{1} << 22;
   const size_t dim = most_cut_dim(*boxes, num_dims);
   std::sort(boxes->begin(), boxes->end(),
@@ -88,6 +95,7 @@ void require_cover(const std::vector<TensorBox>& boxes, const std::vector<int64_
   Boxes list;
   for (const TensorBox& box : boxes) list.push_back(&box);
   require_volume(list, shape);
+  // Our own slices are runs; boxes of other kinds come from TensorFlow's partitioned variables.
   const bool all_runs = std::all_of(boxes.begin(), boxes.end(), [&](const TensorBox& box) {
     return run_elements(box, shape) == box.num_elements();
   });

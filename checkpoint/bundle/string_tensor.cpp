@@ -1,3 +1,5 @@
+// String tensors: varint lengths, the crc of the lengths, then the texts. decode_strings() checks
+// all sizes before it allocates.
 #include "checkpoint/bundle/string_tensor.h"
 
 #include <limits>
@@ -13,7 +15,8 @@ namespace {
 
 constexpr size_t kCrcBytes = 4;
 
-/// Lengths enter the crc as fixed-width numbers, although varints stand in the file.
+/// Adds a length to the crc. TensorFlow hashes it as a fixed-width number, although the file has a
+/// varint.
 uint32_t add_length(uint64_t length, uint32_t crc) {
   std::string bytes = fixed32(static_cast<uint32_t>(length));
   if (length > std::numeric_limits<uint32_t>::max())
@@ -21,7 +24,8 @@ uint32_t add_length(uint64_t length, uint32_t crc) {
   return crc32c(bytes, crc);
 }
 
-/// Walks the lengths once without keeping them: the rest must be exactly the crc and the strings.
+/// Checks the lengths in one pass without storing them: the rest must be exactly the crc and the
+/// strings. Returns the crc of the lengths.
 uint32_t check_lengths(std::string_view bytes, int64_t num_texts) {
   uint32_t crc = 0;
   uint64_t total = 0;
@@ -63,6 +67,8 @@ EncodedStrings encode_strings(const std::vector<std::string_view>& texts) {
 
 uint32_t crc_of_strings(std::string_view bytes, int64_t num_texts) {
   const uint32_t lengths_crc = check_lengths(bytes, num_texts);
+  // What follows the varints is the crc of the lengths and then the strings, as the entry's crc
+  // covers them.
   for (int64_t i = 0; i < num_texts; ++i) (void)take_varint(&bytes);
   return masked_crc32c(crc32c(bytes, lengths_crc));
 }

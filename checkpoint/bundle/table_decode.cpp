@@ -1,3 +1,5 @@
+// Reader of LevelDB's table format. Files may be damaged or hostile, so every size is checked
+// before it is used.
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -11,14 +13,14 @@ namespace {
 
 constexpr size_t kFooterBytes = 48;
 constexpr size_t kHandlesBytes = 40;
-constexpr size_t kTrailerBytes = 5;  // compression, crc
+constexpr size_t kTrailerBytes = 5;  // compression type, crc
 constexpr std::string_view kMagic("\x57\xfb\x80\x8b\x24\x75\x47\xdb", 8);
-/// What the rows may unfold to: keys share what they begin with, but every 16th stands whole in
-/// tables of LevelDB, so what is sound never takes more.
+/// Limits of the rows' total size. Keys share prefixes, but LevelDB stores every 16th key entirely.
+/// So a valid table never exceeds these.
 constexpr size_t kExtraBytes = size_t{32} << 20;
 constexpr size_t kMostUnfolded = 16;
 
-/// Where a block lies, without its trailer.
+/// Position of a block, without its trailer.
 struct BlockPlace {
   uint64_t offset = 0;
   uint64_t num_bytes = 0;
@@ -28,7 +30,7 @@ struct BlockPlace {
   throw std::runtime_error(fmt::format("{} at byte {}", what, offset));
 }
 
-/// Takes a place off the front of `bytes`.
+/// Removes a place from the front of `bytes` and returns it.
 BlockPlace take_place(std::string_view* bytes, uint64_t offset) {
   const std::optional<uint64_t> start = take_varint(bytes);
   const std::optional<uint64_t> num_bytes = take_varint(bytes);
@@ -36,8 +38,10 @@ BlockPlace take_place(std::string_view* bytes, uint64_t offset) {
   return {*start, *num_bytes};
 }
 
-/// A view of the block's content, if it lies inside the file and its crc is right.
+/// Returns a view of the block's content after checking that it is inside the file and its crc is
+/// right.
 std::string_view block_at(std::string_view file, BlockPlace place) {
+  // Subtract instead of adding: offset + num_bytes of a hostile file may overflow.
   const uint64_t room = file.size() - kFooterBytes;
   if (place.offset > room || place.num_bytes > room - place.offset ||
       room - place.offset - place.num_bytes < kTrailerBytes)
@@ -50,7 +54,7 @@ std::string_view block_at(std::string_view file, BlockPlace place) {
   return checked.substr(0, place.num_bytes);
 }
 
-/// The entries of a block, one after the other; restart points are not needed for that.
+/// Reads the entries of a block in order. Restart points are not needed for that.
 class BlockEntries {
  public:
   BlockEntries(std::string_view block, uint64_t offset) : offset_(offset) {
@@ -61,7 +65,8 @@ class BlockEntries {
     rest_ = block.substr(0, block.size() - 4 - 4 * num_restarts);
   }
 
-  /// False at the end. Keys must ascend: that also bounds the number of keys.
+  /// Advances to the next entry; false at the end. Keys must ascend, which also limits their
+  /// number.
   bool next() {
     if (rest_.empty()) return false;
     const std::optional<uint64_t> shared = take_varint(&rest_);
@@ -89,7 +94,7 @@ class BlockEntries {
   bool started_ = false;
 };
 
-/// Refuses a small file whose shared prefixes unfold to very much memory.
+/// Memory limit that refuses a small file whose shared prefixes unfold into very much memory.
 class Budget {
  public:
   explicit Budget(size_t num_bytes) : left_(num_bytes) {}
@@ -102,7 +107,7 @@ class Budget {
   size_t left_;
 };
 
-/// Rows of all blocks, in order.
+/// Iterates over the rows of all blocks in order.
 class RowWalk {
  public:
   RowWalk(std::string_view file, const UseRow& use)
@@ -119,7 +124,7 @@ class RowWalk {
     }
   }
 
-  /// Of the index block.
+  /// Counts a key of the index block against the memory limit.
   void charge_key(const std::string& key, uint64_t offset) { budget_.take(key.size(), offset); }
 
  private:
@@ -138,7 +143,7 @@ void for_each_row(std::string_view bytes, const UseRow& use) {
   std::string_view footer = bytes.substr(footer_offset);
   if (footer.substr(kHandlesBytes) != kMagic) refuse("no table footer", footer_offset);
   footer = footer.substr(0, kHandlesBytes);
-  block_at(bytes, take_place(&footer, footer_offset));  // metaindex: sound, but not used
+  block_at(bytes, take_place(&footer, footer_offset));  // metaindex: checked, not used
   const BlockPlace index_place = take_place(&footer, footer_offset);
   BlockEntries blocks(block_at(bytes, index_place), index_place.offset);
   RowWalk walk(bytes, use);
@@ -146,7 +151,7 @@ void for_each_row(std::string_view bytes, const UseRow& use) {
   while (blocks.next()) {
     std::string_view rest = blocks.value;
     const BlockPlace place = take_place(&rest, index_place.offset);
-    // Each block once: else a small file takes very long.
+    // Each block may occur once. Otherwise a small file could take very long.
     if (place.offset < end) refuse("blocks out of order", index_place.offset);
     walk.take_block(place);
     walk.charge_key(blocks.key, index_place.offset);

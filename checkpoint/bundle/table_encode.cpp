@@ -1,3 +1,4 @@
+// Writer of the table, by LevelDB's own table builder with TensorFlow's options.
 #include <stdexcept>
 
 #include <leveldb/env.h>
@@ -9,7 +10,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// LevelDB writes here; what comes of it is the matter of add().
+/// File for LevelDB's table builder that passes all bytes to add().
 class MemoryFile : public leveldb::WritableFile {
  public:
   leveldb::Status Append(const leveldb::Slice& data) override {
@@ -24,7 +25,7 @@ class MemoryFile : public leveldb::WritableFile {
   virtual void add(std::string_view bytes) = 0;
 };
 
-/// Keeps the bytes, which go to disk through base/files/files.h.
+/// File that collects the bytes; they are written to disk through base/files/files.h.
 class KeptFile final : public MemoryFile {
  public:
   std::string bytes;
@@ -33,7 +34,7 @@ class KeptFile final : public MemoryFile {
   void add(std::string_view more) override { bytes += more; }
 };
 
-/// Compares the bytes with those expected.
+/// File that compares the bytes with the expected ones and stores nothing.
 class ComparedFile final : public MemoryFile {
  public:
   explicit ComparedFile(std::string_view expected) : rest_(expected) {}
@@ -49,7 +50,7 @@ class ComparedFile final : public MemoryFile {
   bool equal_ = true;
 };
 
-/// The values that TensorFlow uses, so that equal rows give TensorFlow's bytes.
+/// Returns TensorFlow's own values, so that equal rows give TensorFlow's bytes.
 leveldb::Options table_options() {
   leveldb::Options options;
   options.compression = leveldb::kNoCompression;
@@ -74,7 +75,7 @@ struct TableEncoder::Parts {
 TableEncoder::TableEncoder() : parts_(std::make_unique<Parts>()) {}
 
 TableEncoder::~TableEncoder() {
-  if (!parts_->is_finished) parts_->builder.Abandon();  // its destructor insists
+  if (!parts_->is_finished) parts_->builder.Abandon();  // its destructor requires it
 }
 
 void TableEncoder::add(std::string_view key, std::string_view value) {
@@ -101,7 +102,7 @@ bool is_as_encoded(std::string_view bytes) {
       builder.Add(key, leveldb::Slice(value.data(), value.size()));
     });
   } catch (...) {
-    builder.Abandon();  // its destructor insists
+    builder.Abandon();  // LevelDB's destructor requires Finish() or Abandon()
     throw;
   }
   finish_table(&builder);

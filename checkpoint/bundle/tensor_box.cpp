@@ -1,3 +1,4 @@
+// Cuts a range of row-major elements into boxes, each contiguous in memory.
 #include "checkpoint/bundle/tensor_box.h"
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// Boxes of elements [begin, end) of the part of the tensor that fixed indices 0 .. dim-1 leave:
-/// a piece of the first row, whole rows, a piece of the last row.
+/// Adds the boxes of elements [begin, end) of a sub-tensor. `outer` fixes its indices 0 to dim-1.
+/// The boxes are the end of the first row, whole rows, and the start of the last row.
 void add_boxes(int64_t begin, int64_t end, size_t dim, const std::vector<int64_t>& shape,
                TensorBox* outer, std::vector<TensorBox>* boxes) {
   if (begin == end) return;

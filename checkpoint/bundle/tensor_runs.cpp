@@ -6,6 +6,7 @@ namespace lockstep::checkpoint {
 
 int64_t run_elements(const TensorBox& box, const std::vector<int64_t>& shape) {
   int64_t run_E = 1;
+  // From the last dimension outwards: a dimension that is cut ends the contiguous run.
   for (size_t d = shape.size(); d-- > 0;) {
     run_E *= box.length[d];
     if (box.length[d] != shape[d]) break;

@@ -7,17 +7,18 @@
 #include "base/tensors/state_list.h"
 #include "checkpoint/bundle/tensor_box.h"
 
-/// Which elements of a tensor are the elements of a box of it. Both are counted in row-major order.
+/// Mapping between the elements of a box and the elements of its tensor, both in row-major order.
 namespace lockstep::checkpoint {
 
-/// How many elements of the box at a time lie together in the tensor. The box has elements.
+/// Returns how many consecutive elements of the box are contiguous in the tensor. The box must have
+/// elements.
 int64_t run_elements(const TensorBox& box, const std::vector<int64_t>& shape);
 
-/// Where element `box_E` of the box lies in the tensor.
+/// Returns the position in the tensor of element `box_E` of the box.
 int64_t tensor_element(const TensorBox& box, const std::vector<int64_t>& shape, int64_t box_E);
 
-/// Calls use(box_E, tensor_E, num_elements) for each run of the box's elements [begin_E, end_E)
-/// that lies together in the tensor, in order.
+/// Calls use(box_E, tensor_E, num_elements) for each contiguous run of the box's elements [begin_E,
+/// end_E), in order.
 template <typename Use>
 void for_each_run(const TensorBox& box, const std::vector<int64_t>& shape, int64_t begin_E,
                   int64_t end_E, Use use) {
@@ -30,8 +31,8 @@ void for_each_run(const TensorBox& box, const std::vector<int64_t>& shape, int64
   }
 }
 
-/// Calls use(begin_E, end_E) for what `ranges` (ascending, apart) have in common with
-/// [begin_E, end_E).
+/// Calls use(begin_E, end_E) for each intersection of `ranges` (ascending, disjoint) with [begin_E,
+/// end_E).
 template <typename Use>
 void for_each_common(const std::vector<ElementRange>& ranges, int64_t begin_E, int64_t end_E,
                      Use use) {
@@ -43,7 +44,7 @@ void for_each_common(const std::vector<ElementRange>& ranges, int64_t begin_E, i
   }
 }
 
-/// Throws Error(kBug) unless the ranges ascend, are apart and lie inside the tensor.
+/// Throws Error(kBug) unless the ranges ascend, are disjoint and are inside the tensor.
 void check_ranges(const std::vector<ElementRange>& ranges, int64_t num_elements);
 
 }  // namespace lockstep::checkpoint

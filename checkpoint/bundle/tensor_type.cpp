@@ -9,6 +9,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// Row of a type that LibTorch and TensorFlow share.
 struct TypeRow {
   int32_t number;
   at::ScalarType type;
@@ -16,6 +17,7 @@ struct TypeRow {
   bool can_be_sliced = true;
 };
 
+// Numbers and names of DataType in TensorFlow's types.proto.
 constexpr std::array kTypes = {
     TypeRow{1, at::kFloat, "float32"},
     TypeRow{2, at::kDouble, "float64"},
@@ -39,7 +41,7 @@ struct OtherType {
   std::string_view name;
 };
 
-/// Types of TensorFlow that have no counterpart here.
+/// Types of TensorFlow without a counterpart in LibTorch or without support here.
 constexpr std::array kOtherTypes = {
     OtherType{11, "qint8"},
     OtherType{12, "quint8"},

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-/// Numbers as they lie in files: little-endian, varints of 7 bits a byte.
+/// Numbers as files store them: little-endian, and varints with 7 bits per byte.
 namespace lockstep::checkpoint {
 
 inline void put_varint(std::string* out, uint64_t value) {
@@ -14,7 +14,7 @@ inline void put_varint(std::string* out, uint64_t value) {
   out->push_back(static_cast<char>(value));
 }
 
-/// Takes a varint off the front of `bytes`; nothing if it is cut or longer than 64 bits.
+/// Removes a varint from the front of `bytes`; nullopt if it is cut or longer than 64 bits.
 inline std::optional<uint64_t> take_varint(std::string_view* bytes) {
   uint64_t value = 0;
   for (unsigned shift = 0; shift < 64 && !bytes->empty(); shift += 7) {
@@ -33,7 +33,7 @@ inline std::string fixed32(uint32_t value) {
   return bytes;
 }
 
-/// `bytes` must hold at least 4.
+/// Reads a little-endian number. `bytes` must have at least 4 bytes.
 inline uint32_t read_fixed32(std::string_view bytes) {
   uint32_t value = 0;
   for (size_t i = 0; i < 4; ++i) value |= uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * i);

@@ -1,3 +1,5 @@
+// Local work runs in fault_of(). shared_fault() then gives all ranks the same fault, so that none
+// waits for a rank that has failed.
 #include "checkpoint/files/rank_faults.h"
 
 #include <exception>
@@ -15,7 +17,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// LibTorch says so in words where a CPU has none left.
+/// True if LibTorch is out of memory. On CPUs it reports that only by its text.
 bool is_out_of_memory(const c10::Error& fault) {
   return dynamic_cast<const c10::OutOfMemoryError*>(&fault) != nullptr ||
          std::string_view(fault.what()).find("can't allocate memory") != std::string_view::npos;
@@ -27,6 +29,7 @@ Error current_error() {
   try {
     throw;
   } catch (const Error& fault) {
+    // An Error keeps its code; only foreign exceptions are classified.
     return fault;
   } catch (const std::system_error& fault) {  // of the file system, or no more threads
     return {ExitCode::kIo, "checkpoint", fault.what()};
@@ -42,6 +45,7 @@ Error current_error() {
   }
 }
 
+// The area is added again when the text becomes part of another Error.
 std::string plain_text(const Error& fault) {
   const std::string text = fault.what();
   const size_t end = text.find("] ");
@@ -54,6 +58,7 @@ std::optional<Error> shared_fault(dist::Communicator& control, const std::option
     report.set_code(static_cast<int32_t>(fault->code()));
     report.set_text(plain_text(*fault));
   }
+  // Every rank must call this collective, with or without a fault.
   const std::vector<std::string> texts = dist::gather_texts(control, report.SerializeAsString());
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     check(report.ParseFromString(texts[rank]), "a rank's fault report cannot be read");

@@ -6,15 +6,16 @@
 #include "base/error.h"
 #include "dist/communicator.h"
 
-/// Diagnostics that happen on one rank and must end the same way on all, and in time.
+/// Collective exchange of faults: a fault on one rank ends the work on all ranks with the same
+/// error.
 namespace lockstep::checkpoint {
 
-/// The exception being handled, as an Error: what the system lacks or refuses (memory, threads,
-/// files) as kIo, anything else that is no Error as a bug.
+/// Returns the exception being handled as an Error. Faults of the system (memory, threads, files)
+/// become kIo. Any other exception that is not an Error becomes kBug.
 Error current_error();
 
-/// What `body` threw, as current_error() has it; nothing if it returned. Let no collective be
-/// called inside: a lost peer must not be taken for a fault of this rank.
+/// Returns what `body` threw, converted by current_error(); nullopt if it returned. `body` must not
+/// call a collective: a lost peer must not count as a fault of this rank.
 template <typename Body>
 std::optional<Error> fault_of(Body body) {
   try {
@@ -25,15 +26,14 @@ std::optional<Error> fault_of(Body body) {
   }
 }
 
-/// The text without the area in brackets.
+/// Returns the error's text without the area in brackets.
 std::string plain_text(const Error& fault);
 
-/// Collective. The fault of the lowest rank that has one, the same on every rank, with the rank in
-/// its text.
+/// Returns the fault of the lowest rank that has one, with the rank in its text. Collective; the
+/// result is the same on every rank.
 std::optional<Error> shared_fault(dist::Communicator& control, const std::optional<Error>& fault);
 
-/// A shorter limit of waits for other ranks, until it goes out of scope. One that is shorter anyway
-/// stays.
+/// Scope with a shorter timeout of waits for other ranks. A timeout that is already shorter stays.
 class TimeLimit {
  public:
   TimeLimit(dist::Communicator& comm, double timeout_s)

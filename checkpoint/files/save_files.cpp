@@ -1,3 +1,5 @@
+// The state file `checkpoint`, in TensorFlow's text format. Readers need no lock, because it is
+// replaced by a rename.
 #include "checkpoint/files/save_files.h"
 
 #include <cerrno>
@@ -22,7 +24,7 @@ namespace {
 
 constexpr int64_t kMaxStateBytes = int64_t{16} << 20;
 
-/// Keeps the first complaint of the parser instead of printing it.
+/// Error collector that keeps the parser's first message and prints nothing.
 class FirstFault final : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, google::protobuf::io::ColumnNumber column,
@@ -32,8 +34,8 @@ class FirstFault final : public google::protobuf::io::ErrorCollector {
   std::string text;
 };
 
-/// An flock on the folder itself, so that no file is left by it. Whoever may read the folder can
-/// hold one: after a while it is done without.
+/// Exclusive flock on the folder itself, which needs no extra file. Any user who may read the
+/// folder can hold one. So after some seconds the work continues without it.
 class FolderFlock {
  public:
   explicit FolderFlock(const std::filesystem::path& dir)
@@ -70,6 +72,7 @@ void change_state_file(const std::filesystem::path& dir,
                        const std::function<StateFile(StateFile)>& change) {
   const FolderFlock lock(dir);
   StateFile before;
+  // An unreadable state file counts as empty: it can be rebuilt from the folder.
   (void)fault_of([&] { before = read_state_file(dir).value_or(StateFile{}); });
   if (const StateFile after = change(before); after != before) write_state_file(dir, after);
 }
@@ -80,6 +83,7 @@ std::vector<std::string> others_in(const StateFile& state, const std::filesystem
     const std::filesystem::path path(name);
     const auto parts = parse_file_name(index_path(path.filename().string()));
     const bool is_own = parts && parts->prefix == prefix.filename().string();
+    // Names in the state file may be absolute or relative to the folder.
     if (!is_own && is_there(index_path((prefix.parent_path() / path).string())))
       others.push_back(name);
   }

@@ -1,3 +1,6 @@
+// The lock file PREFIX.saving. Its name can change owner while we wait: a holder unlinks it,
+// another user replaces it. So after each flock we compare the locked inode with the one that has
+// the name.
 #include "checkpoint/files/save_lock.h"
 
 #include <algorithm>
@@ -32,9 +35,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMaxJournalBytes = int64_t{1} << 20;
-/// After so long a save that another host has noted is taken for interrupted.
+/// Age in seconds after which a save noted by another host counts as interrupted.
 constexpr int64_t kLongestSaveS = 600;
 
+/// Throws for a failed call. A full or failing disk is kIo, everything else kCannotCreate.
 [[noreturn]] void fail(const std::string& path, const char* call) {
   const int number = errno;
   const bool is_disk = number == ENOSPC || number == EIO || number == EDQUOT || number == EFBIG;
@@ -42,6 +46,7 @@ constexpr int64_t kLongestSaveS = 600;
               fmt::format("{}: {}: {}", path, call, std::strerror(number)));
 }
 
+/// Throws for a file that exists but cannot be opened, with its owner and mode.
 [[noreturn]] void refuse_foreign(const std::string& path) {
   struct stat file {};
   (void)::stat(path.c_str(), &file);
@@ -53,10 +58,12 @@ constexpr int64_t kLongestSaveS = 600;
                   path, file.st_uid, file.st_mode & 07777));
 }
 
+/// True for the errors of file systems without flock.
 bool has_no_locks(int number) {
   return number == ENOSYS || number == EOPNOTSUPP || number == ENOLCK;
 }
 
+/// Logs once per process that the file system has no locks.
 void warn_once(const std::string& path) {
   static std::atomic<bool> said = false;
   if (said.exchange(true)) return;
@@ -66,7 +73,7 @@ void warn_once(const std::string& path) {
                            path));
 }
 
-/// The first line; whatever is no number ends it.
+/// Returns the numbers of the first line, up to the first word that is not a number.
 std::set<int64_t> numbers_in(const std::string& text) {
   std::istringstream line(text.substr(0, text.find('\n')));
   std::set<int64_t> numbers;
@@ -74,14 +81,14 @@ std::set<int64_t> numbers_in(const std::string& text) {
   return numbers;
 }
 
-/// From the second line on.
+/// Parses the holder, which starts on the second line.
 std::optional<files::LockHolder> holder_of(const std::string& text) {
   const size_t line = text.find('\n');
   return files::LockHolder::parse(
       line == std::string::npos ? std::string_view() : std::string_view(text).substr(line + 1));
 }
 
-/// For people.
+/// Returns the holder as text for messages.
 std::string holder_in(const std::string& text) {
   const auto holder = holder_of(text);
   return holder ? holder->shown() : "which has not said yet who it is";
@@ -102,6 +109,7 @@ SaveLock::SaveLock(const std::string& prefix, double patience_s)
     reopen();
     is_held_ = take(patience_s);
     if (!is_held_) warn_once(path_);
+    // Before reading the journal: the replacement has the same text and is ours to rewrite.
     if (!may_write_) replace_by_own();
     left_over_ = left_over_in(text_of(descriptor_));
     may_go_ = left_over_.empty();
@@ -111,8 +119,8 @@ SaveLock::SaveLock(const std::string& prefix, double patience_s)
   }
 }
 
-/// Numbers of saves that were interrupted. On some file systems a lock is one host's alone: what a
-/// program of another host has noted a short time ago may be under way.
+/// Returns the numbers of interrupted saves. On some file systems a lock covers one host only. So a
+/// recent entry of another host may be a save in progress.
 std::set<int64_t> SaveLock::left_over_in(const std::string& text) const {
   std::set<int64_t> numbers = numbers_in(text);
   const auto holder = holder_of(text);
@@ -128,14 +136,16 @@ std::set<int64_t> SaveLock::left_over_in(const std::string& text) const {
 }
 
 SaveLock::~SaveLock() {
-  // first the name, while nobody else can hold the lock
+  // Unlink while the lock is held: no other program can hold it yet.
   if (may_go_ && is_still_the_file()) (void)::unlink(path_.c_str());
   ::close(descriptor_);
 }
 
-/// False if the file went between two attempts, so that another round may make it.
+/// Opens the lock file. Returns false if the file vanished between two attempts, so that the caller
+/// retries.
 bool SaveLock::open_once() {
-  // Without O_CREAT second: a folder that all may write (/tmp) refuses it for another user's file.
+  // The second try is without O_CREAT: a world-writable folder (/tmp) refuses O_CREAT for another
+  // user's file.
   for (const int flags : {O_RDWR | O_CREAT, O_RDWR, O_RDONLY}) {
     descriptor_ = files::open_lock_file(path_, flags);
     may_write_ = (flags & O_RDWR) != 0;
@@ -151,7 +161,8 @@ void SaveLock::reopen() {
   if (descriptor_ >= 0) ::close(descriptor_);
   const std::filesystem::path named = std::filesystem::path(path_).parent_path();
   const std::string folder = named.empty() ? "." : named.string();
-  // Where files may not be made here, no further round makes one.
+  // If this user may not create files in the folder, retrying does not help.
+  // Other programs may create and remove the file between our attempts; more rounds mean a defect.
   constexpr int kMaxRounds = 100;
   for (int round = 0; round < kMaxRounds; ++round) {
     if (open_once()) return;
@@ -163,7 +174,8 @@ void SaveLock::reopen() {
                           path_, ::geteuid(), folder));
 }
 
-/// The lock of the file that goes is held meanwhile, that of the new one before it has the name.
+/// Replaces another user's file. The old file's lock is held meanwhile. The new file is locked
+/// before it gets the name, so no other program can take it in between.
 void SaveLock::replace_by_own() {
   const std::string text = text_of(descriptor_);
   const std::string mine = path_ + std::string(kTemporarySuffix);
@@ -185,7 +197,8 @@ void SaveLock::replace_by_own() {
   may_write_ = true;
 }
 
-/// The one before may have removed the name of the file that was waited for.
+/// True if the locked file still has the name. The previous holder may have unlinked it while we
+/// waited.
 bool SaveLock::is_still_the_file() const {
   struct stat held {
   }, named{};
@@ -193,7 +206,7 @@ bool SaveLock::is_still_the_file() const {
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
-/// False on a file system without locks.
+/// Takes the lock; false on a file system without locks.
 bool SaveLock::take(double patience_s) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(patience_s);
   std::chrono::duration<double> pause(0.001);
@@ -210,6 +223,7 @@ bool SaveLock::take(double patience_s) {
                               "for {} s; wait for it to end, or choose another prefix",
                               path_, holder_in(text_of(descriptor_)), patience_s));
     std::this_thread::sleep_for(pause);
+    // Backs off up to 50 ms between attempts.
     pause = std::min(pause * 1.5, std::chrono::duration<double>(0.05));
     if (!is_still_the_file()) reopen();
   }
@@ -225,6 +239,7 @@ void SaveLock::note(const std::set<int64_t>& numbers) {
     if (count < 0 && errno != EINTR) fail(path_, "write");
     at += static_cast<size_t>(std::max<ssize_t>(count, 0));
   }
+  // Truncate last: while the file is too long, its first line is already the new one.
   if (::ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0) fail(path_, "write");
 }
 

@@ -7,36 +7,37 @@
 
 namespace lockstep::checkpoint {
 
-/// The right to save under one prefix: an exclusive flock on the file PREFIX.saving, held for the
-/// length of one save by its rank 0, so that no two programs use one number or remove each other's
-/// files. The system releases it when the process ends, however it ends. The file's text is a
-/// journal: the numbers of the saves whose files are being written or removed. It is gone after a
-/// save that ended in order; what a killed one leaves tells the next which files are left over.
+/// Exclusive right to save under one prefix. So two programs neither use the same number nor remove
+/// each other's files.
 ///
-/// Users who share a folder share the file: it may be read and written by whoever may write the
-/// folder, and by nobody else. One that can only be read is locked all the same and then replaced
-/// by one's own.
+/// It is an exclusive flock on the file PREFIX.saving, held by rank 0 during one save. The system
+/// releases it when the process ends, in any way. The file's text is a journal: the numbers of
+/// checkpoints whose files are being written or removed. The file is deleted after a save that
+/// ended normally. After a killed save it tells the next one which files are left over.
 ///
-/// On a file system without flock nothing is excluded, and a warning says so once.
+/// Users who share a folder share the file. Exactly those who may write the folder may read and
+/// write it. A file that can only be read is locked too, then replaced by one of this user.
+///
+/// A file system without flock excludes nothing; a warning is logged once.
 class SaveLock {
  public:
-  /// Waits up to patience_s while another holds it. `prefix` is DIR/model.ckpt; the folder exists.
-  /// Throws Error(kCannotCreate), naming the holder, if it stays held; kIo, kCannotCreate as
-  /// base/files/files.h.
+  /// Waits up to patience_s seconds while another program holds the lock. `prefix` is
+  /// DIR/model.ckpt; the folder exists. Throws Error(kCannotCreate) with the holder's name on
+  /// timeout; kIo and kCannotCreate as base/files/files.h.
   SaveLock(const std::string& prefix, double patience_s);
-  /// Removes the file if it may go, and releases the lock.
+  /// Removes the file if nothing is left to clean up, and releases the lock.
   ~SaveLock();
   SaveLock(const SaveLock&) = delete;
   SaveLock& operator=(const SaveLock&) = delete;
 
-  /// False where the file system has no locks: another program may be saving now.
+  /// False on a file system without locks: another program may be saving now.
   bool is_held() const { return is_held_; }
-  /// Content of the journal when the lock was taken: numbers of saves that were interrupted. None
-  /// that another host noted within the last ten minutes, because locks may not reach it.
+  /// Numbers of interrupted saves, from the journal when the lock was taken. Entries of another
+  /// host from the last ten minutes are left out, because locks may not reach that host.
   const std::set<int64_t>& left_over() const { return left_over_; }
-  /// Notes the numbers whose files may change from here on, instead of those noted before.
+  /// Replaces the journal by the numbers whose files may change from now on.
   void note(const std::set<int64_t>& numbers);
-  /// Nothing is left to be tidied up: the file may go.
+  /// Marks the journal as finished, so that the destructor removes the file.
   void done() { may_go_ = true; }
 
  private:

@@ -7,12 +7,13 @@
 
 #include "base/files/files.h"
 
-// Apart from the state file, which needs protobuf: the command `lockstep` is linked to this alone.
+// Separate from the state file, which needs protobuf: the command `lockstep` links only this file.
 namespace lockstep::checkpoint {
 namespace {
 
 constexpr std::string_view kIndexSuffix = "index";
 
+/// Parses a number in its canonical form: no sign, no leading zero.
 std::optional<int64_t> parse_number(std::string_view text) {
   if (text.empty() || text.front() == '-' || (text.size() > 1 && text.front() == '0'))
     return std::nullopt;
@@ -25,7 +26,7 @@ std::optional<int64_t> parse_number(std::string_view text) {
 constexpr std::string_view kShardForm = ".data-00000-of-00000";
 constexpr std::string_view kPatternLetters = "\\*?[]";
 
-/// Whether a text is as the form, in which 0 means any digit.
+/// True if the text matches the form, in which 0 means any digit.
 bool has_form(std::string_view text, std::string_view form) {
   return std::equal(text.begin(), text.end(), form.begin(), form.end(),
                     [](char letter, char wanted) {
@@ -49,6 +50,7 @@ bool is_there(const std::string& path) {
   if (files::FileStore* const store = files::store_of(path))
     return store->look_at(path).has_value();
   std::error_code fault;
+  // An error counts as "exists"; opening the file then reports it.
   return std::filesystem::exists(path, fault) || fault;
 }
 
@@ -66,6 +68,7 @@ std::string_view file_ending(std::string_view name) {
 std::optional<FileName> parse_file_name(std::string_view name) {
   const std::string_view ending = file_ending(name);
   const std::string_view stem = name.substr(0, name.size() - ending.size());
+  // The last dash separates the number; a prefix may have dashes itself.
   const size_t dash = stem.rfind('-');
   if (ending.empty() || dash == std::string_view::npos || dash == 0) return std::nullopt;
   const std::optional<int64_t> number = parse_number(stem.substr(dash + 1));
@@ -106,6 +109,7 @@ std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_v
   return saves;
 }
 
+// A name of the state file may be absolute; only its last part decides.
 std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::path& prefix) {
   std::vector<std::string> paths = state.all;
   paths.push_back(state.newest);

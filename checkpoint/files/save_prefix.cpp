@@ -20,7 +20,7 @@ constexpr size_t kMostNamed = 5;
   throw Error(code, "checkpoint", message);
 }
 
-/// The part before what a file of a save ends in; nothing if it ends in none of it.
+/// Returns the part before a checkpoint file's ending; nullopt if the name has no such ending.
 std::optional<std::string_view> before_file_ending(std::string_view name) {
   const std::string_view whole = name;
   if (name.ends_with(kTemporarySuffix)) name.remove_suffix(kTemporarySuffix.size());
@@ -28,7 +28,8 @@ std::optional<std::string_view> before_file_ending(std::string_view name) {
   return name.size() < whole.size() ? std::optional(name) : std::nullopt;
 }
 
-/// " (there are DIR/a-1, ..., DIR/a-9)" or what else there is to say of a folder.
+/// Returns the folder's checkpoints for a message: "there are DIR/a-1, ..., DIR/a-9", or why there
+/// are none.
 std::string saves_text(const std::filesystem::path& folder, std::string_view prefix_name) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored))
@@ -57,6 +58,7 @@ std::filesystem::path folder_of(const std::filesystem::path& prefix) {
 
 }  // namespace
 
+// Most specific hint first: a file's ending, a store, a folder, then names nearby.
 std::string require_save(const std::string& prefix) {
   if (prefix.empty()) refuse(ExitCode::kUsage, "a save has a name: DIR/model.ckpt-1200, not ''");
   if (is_there(index_path(prefix))) return prefix;

@@ -18,18 +18,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Returns a random text, so that an old file cannot be mistaken for the new one.
 std::string random_text() {
   std::random_device source;
   return fmt::format("{:08x}{:08x}{:08x}", source(), source(), source());
 }
 
+/// True if the file can be read and has this text.
 bool holds(const std::filesystem::path& file, const std::string& text) {
   bool equal = false;
   (void)fault_of([&] { equal = files::read(file, 4096) == text; });
   return equal;
 }
 
-/// Asks more and more rarely.
+/// True once the file has this text. Polls with doubling pauses.
 bool comes_to_hold(const std::filesystem::path& file, const std::string& text, double patience_s) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(patience_s);
   for (std::chrono::duration<double> pause(0.01);; pause *= 2) {
@@ -52,6 +54,7 @@ std::string blind_ranks(const std::vector<std::string>& blind_hosts) {
 
 void require_shared(const std::filesystem::path& folder, const std::string& host,
                     dist::Communicator& ranks, double patience_s) {
+  // With one rank there is nobody to share with.
   if (ranks.world_size() == 1) return;
   const bool is_first = ranks.rank() == 0;
   const std::string text = dist::broadcast_text(ranks, is_first ? random_text() : std::string());
@@ -64,10 +67,13 @@ void require_shared(const std::filesystem::path& folder, const std::string& host
       writer.sync();
       writer.close();
     });
+  // Rank 0's fault first: without its file no rank could see anything.
   if (const auto shared = shared_fault(ranks, fault)) throw Error(*shared).everywhere();
   const bool sees = is_first || comes_to_hold(file, text, patience_s);
+  // A blank after the host keeps it non-empty, which marks a rank that does not see the file.
   const auto blind = dist::gather_texts(ranks, sees ? std::string() : host + " ");
   const std::string first_host = dist::broadcast_text(ranks, is_first ? host : std::string());
+  // The gather above ends only after every rank has looked, so the file can go.
   if (is_first) (void)fault_of([&] { files::remove_file(file); });
   std::vector<std::string> hosts;
   for (const std::string& each : blind) hosts.push_back(each.substr(0, each.rfind(' ')));

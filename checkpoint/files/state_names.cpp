@@ -14,6 +14,8 @@ bool is_beside_graph(std::string_view key) { return key.starts_with(kBesideGraph
 std::string index_name(std::string_view key) {
   if (is_beside_graph(key)) return std::string(key);
   std::string name;
+  // TensorFlow escapes "." as ".." and "/" as ".S". A key's slash separates objects and is not
+  // escaped.
   for (const char letter : key) name.append(letter == '.' ? 2 : 1, letter);
   return name.append(kSuffix);
 }
@@ -35,7 +37,7 @@ std::optional<std::string> state_key(std::string_view name) {
     key.push_back(name[i]);
     if (name[i] != '.') continue;
     if (++i == name.size() || name[i] != '.')
-      return std::nullopt;  // a single dot is an escape of another kind
+      return std::nullopt;  // ".S" is an escaped slash, which no state key has
   }
   return key;
 }

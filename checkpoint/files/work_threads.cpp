@@ -13,7 +13,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// The error that is thrown on in the end.
+/// Keeps the error of the lowest item, which is rethrown in the end.
 class LowestFault {
  public:
   void note(size_t item, std::exception_ptr fault) {
@@ -49,6 +49,7 @@ void for_each_on_threads(size_t num_items, int num_threads,
         use(item, thread);
       } catch (...) {
         fault.note(item, std::current_exception());
+        // Ends the loops of all threads.
         next = num_items;
       }
     }
@@ -58,10 +59,10 @@ void for_each_on_threads(size_t num_items, int num_threads,
   try {
     for (size_t thread = 1; thread < std::min(most, num_items); ++thread)
       helpers.emplace_back(work, thread);
-  } catch (const std::system_error&) {  // a limit on threads: those that there are do it
+  } catch (const std::system_error&) {  // thread limit reached: the existing ones do the work
   }
   work(0);
-  helpers.clear();  // waits
+  helpers.clear();  // joins
   fault.throw_if_any();
 }
 

@@ -1,3 +1,4 @@
+// `lockstep ckpt diff`. Both sides are read through DenseView, so storage forms do not matter.
 #include "checkpoint/inspect/diff.h"
 
 #include <algorithm>
@@ -21,13 +22,14 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// What a save holds under one name.
+/// Value of a checkpoint under one name.
 struct Value {
   at::Tensor tensor;  ///< undefined for texts
   std::vector<std::string> texts;
   std::string form;
 };
 
+/// One side of the comparison.
 class Side {
  public:
   explicit Side(const std::string& where) : reader_(save_at(where)), view_(&reader_) {}
@@ -41,7 +43,7 @@ class Side {
       value.texts = view_.read_texts(name);
       value.form = type_and_shape(kStringType, reader_.find(name)->shape);
     } else if (const DenseTensor stored = *view_.find(name); !is_known_type(stored.dtype)) {
-      // its checksum stands for bytes that are not read here
+      // Types that we cannot read are compared by their size and checksum.
       value.texts = {fmt::format("{} {:08x}", stored.stored_bytes, stored.entry->masked_crc)};
       value.form = type_and_shape(stored.dtype, stored.shape);
     } else {
@@ -60,10 +62,11 @@ class Side {
 struct Row {
   std::string key;
   std::string verdict;
-  std::string form_a, form_b;  ///< empty: not there
+  std::string form_a, form_b;  ///< empty: the tensor is missing
   std::optional<TensorDifference> difference;
 };
 
+/// Compares one name: existence, form, then values.
 Row row_of(const std::string& name, const std::optional<Value>& a, const std::optional<Value>& b) {
   Row row{.key = state_key(name).value_or(name)};
   if (a) row.form_a = a->form;
@@ -85,6 +88,7 @@ bool lies_under(const std::string& key, const std::string& folder) {
   return folder.empty() || key == folder || key.starts_with(folder + "/");
 }
 
+/// Returns the names of both sides that the options select.
 std::vector<std::string> names_of_both(const Side& a, const Side& b, const DiffOptions& options) {
   const std::vector<std::string> in_a = a.names(), in_b = b.names();
   std::vector<std::string> all, chosen;
@@ -100,6 +104,7 @@ std::vector<std::string> names_of_both(const Side& a, const Side& b, const DiffO
   return chosen;
 }
 
+/// Returns part / whole; 0 for an empty tensor.
 double share(int64_t part, int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }

@@ -17,13 +17,13 @@ namespace {
 
 constexpr std::string_view kIndex = "index";
 
-/// Files of one save; of a save without an index too.
+/// Files of one checkpoint, with or without an index.
 struct SaveFiles {
   bool has_index = false;
-  std::vector<std::string> names;  ///< the index first, then shards; temporary files are not here
+  std::vector<std::string> names;  ///< index first, then shards; without temporary files
 };
 
-/// By prefix name, then number.
+/// Checkpoints by prefix name, then number.
 using Saves = std::map<std::string, std::map<int64_t, SaveFiles>>;
 
 int64_t bytes_of(const std::filesystem::path& path) {
@@ -32,7 +32,7 @@ int64_t bytes_of(const std::filesystem::path& path) {
   return fault ? 0 : static_cast<int64_t>(size);
 }
 
-/// Of a save or of the state file.
+/// True for a temporary file of a checkpoint or of the state file.
 bool is_temporary(std::string_view name) {
   const std::string_view stem = without_temporary_suffix(name);
   return stem.size() < name.size() && (stem == kStateFile || parse_file_name(stem).has_value());
@@ -57,6 +57,7 @@ class Folder {
   std::vector<Garbage> garbage(const std::optional<int64_t>& keep) {
     const std::optional<std::string> latest = keep ? latest_checkpoint(dir_) : std::nullopt;
     for (const auto& [prefix, by_number] : saves_) {
+      // Without `keep` nothing is old, and only debris is listed.
       const int64_t first_kept = keep ? first_to_keep(prefix, *keep) : -1;
       const std::optional<BestSave> best = read_best((dir_ / prefix).string());
       for (const auto& [number, save] : by_number) {
@@ -77,7 +78,7 @@ class Folder {
     return numbered((dir_ / prefix).string(), number);
   }
 
-  /// The number of the keep-th newest complete save; -1 if there are fewer.
+  /// Returns the number of the keep-th newest complete checkpoint; -1 if there are fewer.
   int64_t first_to_keep(const std::string& prefix, int64_t keep) const {
     const auto& by_number = saves_.at(prefix);
     for (auto save = by_number.rbegin(); save != by_number.rend(); ++save) {
@@ -93,6 +94,7 @@ class Folder {
       return;
     }
     const std::optional<int32_t> num_shards = shards_of(full_prefix(prefix, number));
+    // With an unreadable index nobody can say which shards belong to it, so all stay.
     if (!num_shards) return;
     std::set<std::string> own;
     const std::string bare = numbered(prefix, number);
@@ -102,7 +104,7 @@ class Folder {
       if (name != index_path(bare) && !own.contains(name)) add(name, "other_shards");
   }
 
-  /// Nothing if the index cannot be read.
+  /// Returns the number of shards; nullopt if the index cannot be read.
   static std::optional<int32_t> shards_of(const std::string& prefix) {
     try {
       return BundleReader(prefix).index().num_shards;

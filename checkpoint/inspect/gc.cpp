@@ -1,3 +1,5 @@
+// The order matters: take all locks, list the garbage, rewrite the state file, then remove. So no
+// reader is sent to a checkpoint that goes.
 #include "checkpoint/inspect/gc.h"
 
 #include <algorithm>
@@ -25,7 +27,7 @@ namespace {
 constexpr const char* kLockFile = ".lock";
 constexpr files::FolderLockTimes kTimes{.patience_s = 1};
 
-/// Locks of the folder itself and of the run's folder above it, where there are any.
+/// Locks of the folder itself and of its parent, the run's folder, if they have lock files.
 class Locks {
  public:
   bool are_any() const { return !locks_.empty(); }
@@ -42,6 +44,7 @@ class Locks {
       return std::make_unique<files::FolderLock>(folder, kTimes);
     } catch (const Error& fault) {
       if (fault.code() != ExitCode::kCannotCreate) throw;
+      // The lock's message names the holder; gc only adds that nothing was removed.
       throw Error(ExitCode::kCannotCreate, "gc",
                   fmt::format("nothing was removed, for a run may be writing here: {}",
                               std::string(fault.what())));
@@ -51,10 +54,10 @@ class Locks {
   std::vector<std::unique_ptr<files::FolderLock>> locks_;
 };
 
-/// The right to save under each prefix that has files here: nobody saves meanwhile.
+/// Right to save under each prefix with files here, so that nobody saves meanwhile.
 class SaveLocks {
  public:
-  /// Of a file of a save, or of its journal.
+  /// Returns the prefix of a checkpoint's file or of a journal.
   static std::optional<std::string> prefix_of(const std::string& name) {
     if (name.ends_with(kJournalSuffix)) return name.substr(0, name.size() - kJournalSuffix.size());
     const auto parts = parse_file_name(without_temporary_suffix(name));
@@ -75,7 +78,7 @@ class SaveLocks {
       }
     }
   }
-  /// What the locks cover goes; its journals too.
+  /// Marks the journals as finished, since their garbage was removed.
   void done() {
     for (const auto& lock : locks_)
       if (lock->is_held()) lock->done();
@@ -84,7 +87,7 @@ class SaveLocks {
     const std::optional<std::string> prefix = prefix_of(name);
     return !prefix || prefixes_.contains(*prefix);
   }
-  /// Whether nobody can be saving under the file's prefix meanwhile.
+  /// True if nobody can be saving under the file's prefix meanwhile.
   bool excludes(const std::string& name) const {
     return is_excluded_.contains(prefix_of(name).value_or(""));
   }
@@ -94,8 +97,8 @@ class SaveLocks {
   std::vector<std::unique_ptr<SaveLock>> locks_;
 };
 
-/// On a file system without locks a program may be saving right now: of files that may be its own
-/// none goes, unless the folder is a run's, whose heartbeat says that it has ended.
+/// Spares files that a program may be writing now. That is possible on a file system without locks.
+/// In a run's folder, the run's heartbeat says that it has ended; then nothing is spared.
 void leave_what_may_be_written(const SaveLocks& locks, std::vector<Garbage>* garbage) {
   size_t num_left = 0;
   std::erase_if(*garbage, [&](const Garbage& one) {
@@ -119,8 +122,8 @@ std::optional<StateFile> state_file_or_warning(const std::filesystem::path& dir)
   }
 }
 
-/// What the state file does not name yet, as its program was killed between its commit and writing
-/// it, is named as that program would have.
+/// Names the newest checkpoint if the state file does not. Its program was killed between the
+/// commit and the state file, and would have named it.
 void name_newest(const std::filesystem::path& dir, StateFile* state) {
   const std::optional<std::string> newest = latest_checkpoint(dir);
   if (!newest || quick_check(*newest)) return;
@@ -132,7 +135,7 @@ void name_newest(const std::filesystem::path& dir, StateFile* state) {
   state->all.push_back(name);
 }
 
-/// The state file names no save of which the index goes, and the newest one of those that stay.
+/// Rewrites the state file: removes checkpoints whose index goes, and names the newest that stays.
 void rewrite_state(const std::filesystem::path& dir, const std::vector<Garbage>& garbage) {
   std::set<std::string> gone;
   for (const Garbage& one : garbage)
@@ -155,7 +158,7 @@ void remove_all(const std::filesystem::path& dir, const std::vector<Garbage>& ga
   if (!garbage.empty()) files::sync_folder(dir);
 }
 
-/// Names of the saves that are left.
+/// Returns the names of the remaining checkpoints.
 std::vector<std::string> rest_of(const std::filesystem::path& dir,
                                  const std::vector<Garbage>& garbage) {
   std::set<std::string> gone;
@@ -166,6 +169,7 @@ std::vector<std::string> rest_of(const std::filesystem::path& dir,
   return rest;
 }
 
+/// Returns a reason for messages.
 const char* meaning(std::string_view reason) {
   if (reason == "temporary") return "temporary, of a save that was interrupted";
   if (reason == "no_index") return "of a save without an index";
@@ -202,9 +206,10 @@ Answer collect_garbage(const std::string& dir, const GcOptions& options) {
     throw Error(ExitCode::kInputMissing, "gc", dir + ": is no folder");
   const Locks locks(dir);
   std::optional<SaveLocks> save_locks;
+  // Locks before the listing: afterwards no save can change what was listed.
   if (!options.dry_run) save_locks.emplace(dir);
   std::vector<Garbage> garbage = find_garbage(dir, options.keep);
-  if (save_locks)  // a prefix that has come since is another program's, which saves now
+  if (save_locks)  // a prefix without lock appeared since: another program saves there now
     std::erase_if(garbage, [&](const Garbage& one) { return !save_locks->covers(one.name); });
   if (save_locks && !locks.are_any()) leave_what_may_be_written(*save_locks, &garbage);
   const std::vector<std::string> rest = rest_of(dir, garbage);

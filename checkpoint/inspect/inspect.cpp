@@ -1,3 +1,4 @@
+// `lockstep ckpt ls`, `verify` and `latest`; `show` is in inspect_show.cpp.
 #include "checkpoint/inspect/inspect.h"
 
 #include <algorithm>
@@ -26,6 +27,7 @@ void require_folder(const std::string& dir) {
     throw Error(ExitCode::kInputMissing, "checkpoint", dir + ": is no folder");
 }
 
+/// Throws the error for a folder without a complete checkpoint.
 [[noreturn]] void throw_no_save(const std::string& dir, const std::vector<std::string>& defects) {
   if (defects.empty())
     throw Error(ExitCode::kInputMissing, "checkpoint",
@@ -37,6 +39,7 @@ void require_folder(const std::string& dir) {
 SaveName latest_or_throw(const std::string& dir) {
   require_folder(dir);
   std::vector<std::string> defects;
+  // latest_checkpoint() may return an incomplete one if there is no other.
   const std::optional<std::string> latest = latest_checkpoint(dir);
   if (latest && !quick_check(*latest)) {
     const auto parts = parse_file_name(index_path(std::filesystem::path(*latest).filename()));
@@ -46,13 +49,13 @@ SaveName latest_or_throw(const std::string& dir) {
   throw_no_save(dir, defects);
 }
 
-/// One save of a folder, as `ls` shows it.
+/// One checkpoint of a folder, as `ls` shows it.
 struct Summary {
   SaveName save;
   size_t num_tensors = 0;
   int32_t num_shards = 0;
   int64_t num_bytes = 0;    ///< of the shards
-  int64_t dense_bytes = 0;  ///< of all tensors, if each element were stored
+  int64_t dense_bytes = 0;  ///< of all tensors with every element stored
   std::string defect;
 };
 
@@ -66,6 +69,7 @@ void add_facts(Summary* row) {
   for (const std::string& name : view.names()) row->dense_bytes += view.find(name)->dense_bytes;
 }
 
+/// Returns a row for a checkpoint. A damaged one is listed with its defect.
 Summary summary_of(const SaveName& save) {
   Summary row{.save = save, .defect = quick_check(save.prefix).value_or("")};
   if (!row.defect.empty()) return row;

@@ -2,48 +2,58 @@
 
 #include <string>
 
-/// The answers of `lockstep ckpt`, as text for stdout. No ranks, no MPI.
+/// Answers of `lockstep ckpt` as text for stdout. They use neither ranks nor MPI.
 namespace lockstep::checkpoint {
 
 struct InspectOptions {
   bool json = false;
-  bool values = false;  ///< show: with every value (JSON only)
+  bool values = false;  ///< show: with all values (JSON only)
 };
 
 struct Answer {
   std::string text;  ///< ends with a newline
-  bool ok = true;    ///< false: defects were found, the process should end with kBadData
+  bool ok = true;    ///< false: defects were found; the process should exit with kBadData
 };
 
-/// The prefix of the save that `where` means: of a folder, or of `checkpoints` in a run's, its
-/// newest complete save (defects of newer ones as warnings), else `where` itself. Throws
-/// Error(kInputMissing, kBadData) if a folder holds none.
+/// Returns the prefix of the checkpoint that `where` means. For a folder, or a run's folder with
+/// `checkpoints` in it, that is its newest complete one. Defects of newer ones are logged as
+/// warnings. Otherwise it is `where` itself. Throws Error(kInputMissing, kBadData) if a folder has
+/// none.
 std::string save_at(const std::string& where);
 
-/// All saves of a folder, oldest first: number, tensors, shards, dense and stored bytes, state.
-/// JSON: a list of {"prefix", "number", "tensors", "shards", "bytes", "dense_bytes", "defect"};
-/// bytes are those of the shards.
+/// Lists a folder's checkpoints, oldest first: number, tensors, shards, dense and stored bytes,
+/// state. JSON: a list of {"prefix", "number", "tensors", "shards", "bytes", "dense_bytes",
+/// "defect"}; "bytes" is the size of the shards.
 Answer list_saves(const std::string& dir, const InspectOptions& options);
 
-/// Every tensor of one save, dense ones under their names however they are stored
-/// (checkpoint/reader/dense_view.h). `where` is a folder (its newest complete save) or a prefix
-/// with number. JSON: {"prefix", "num_shards", "dense_bytes", "stored_bytes", "tensors": [{"name",
-/// "key", "dtype", "shape", "shard", "offset", "size", "crc32c", "stored_bytes", "sha256"}]}, in
-/// name order; key is the state key or null. A tensor in slices has null as shard and offset and
-/// "slices": [{"box", "shard", "offset", "size", "crc32c"}]; a sparse one besides "mask", the name
-/// of its mask, and the slices are those of its kept values. size is that of the dense tensor.
-/// crc32c is the masked crc of the stored values in row-major order, 8 hex digits, or null where
-/// slices have them in another order; sha256 runs over the dense values' bytes in row-major order,
-/// for strings over the strings one after the other. Numbers with a fraction have "sparsity", the
-/// share of zeros. With `values`: "values", a flat list; floats in their shortest form that reads
-/// back equal, "nan", "inf", "-inf" as texts, complex numbers as [re, im], strings that are not
-/// UTF-8 as {"hex": ...}.
+/// Shows every tensor of one checkpoint; tensors appear dense under their names, however they are
+/// stored (checkpoint/reader/dense_view.h). `where` is a folder (its newest complete checkpoint) or
+/// a prefix with number.
+///
+/// JSON, in name order: {"prefix", "num_shards", "dense_bytes", "stored_bytes", "tensors":
+/// [{"name", "key", "dtype", "shape", "shard", "offset", "size", "crc32c", "stored_bytes",
+/// "sha256"}]}.
+/// - key: the state key or null.
+/// - size: bytes of the dense tensor.
+/// - crc32c: the masked crc of the stored values in row-major order, 8 hex digits; null if slices
+///   store them in another order.
+/// - sha256: digest of the dense values' bytes in row-major order; for strings, of the concatenated
+///   strings.
+///
+/// A sliced tensor has null as shard and offset, and "slices": [{"box", "shard", "offset", "size",
+/// "crc32c"}]. A sparse tensor also has "mask", the name of its mask; its slices are those of its
+/// kept values. Floating-point values have "sparsity", the share of zeros.
+///
+/// With `values`: "values", a flat list. Floats are in their shortest form that reads back equal,
+/// and "nan", "inf", "-inf" are texts. Complex numbers are [re, im]. Strings that are not UTF-8 are
+/// {"hex": ...}.
 Answer show_save(const std::string& where, const InspectOptions& options);
 
-/// Reads every byte of one save (prefix with number) or of all saves of a folder.
+/// Verifies every byte of one checkpoint (prefix with number) or of all checkpoints of a folder.
 Answer verify_saves(const std::string& where, const InspectOptions& options);
 
-/// The prefix of the newest complete save; defects of newer ones as warnings.
+/// Returns the prefix of the newest complete checkpoint; defects of newer ones are logged as
+/// warnings.
 Answer latest_save(const std::string& dir, const InspectOptions& options);
 
 }  // namespace lockstep::checkpoint

@@ -1,4 +1,4 @@
-// `lockstep ckpt show`.
+// `lockstep ckpt show`: tables and JSON of one checkpoint's tensors.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -24,8 +24,8 @@ std::string joined(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// The masked crc of a tensor's bytes in row-major order, put together from those of its slices, so
-/// that it does not tell how the tensor was cut. Nothing where the slices are no runs, in order.
+/// Returns the masked crc of a tensor's bytes in row-major order. It is joined from the slices'
+/// crcs, so it does not depend on the cuts. nullopt unless the slices are consecutive runs.
 std::optional<uint32_t> crc_of(const BundleEntry& entry) {
   if (!entry.is_sliced()) return entry.masked_crc;
   uint32_t crc = 0;
@@ -46,7 +46,7 @@ std::string crc_json(const BundleEntry& entry) {
   return crc ? fmt::format("\"{:08x}\"", *crc) : "null";
 }
 
-/// Digest and, where asked for, values of one tensor.
+/// Returns digest and, if requested, values of one tensor as JSON.
 std::string content_json(DenseView* view, const std::string& name, bool values) {
   if (!is_known_type(view->find(name)->dtype))
     return fmt::format(R"("sha256": null{})", values ? R"(, "values": null)" : "");
@@ -77,7 +77,7 @@ std::string slice_json(const BundlePlace& place, const TensorBox& box) {
       box_text(box), place.shard, place.offset, place.num_bytes, place.masked_crc);
 }
 
-/// Empty for a tensor that lies whole in one place.
+/// Returns an empty text for a tensor with one place.
 std::string slices_json(const DenseTensor& tensor) {
   const BundleEntry& entry = *tensor.entry;
   std::vector<std::string> slices;
@@ -105,7 +105,7 @@ std::string tensor_json(DenseView* view, const std::string& name, bool values) {
       content_json(view, name, values));
 }
 
-/// Of the whole save: dense and stored.
+/// Returns the sizes of the whole checkpoint: dense and stored bytes.
 std::pair<int64_t, int64_t> total_bytes(const DenseView& view) {
   std::pair<int64_t, int64_t> sum;
   for (const std::string& name : view.names()) {
@@ -126,7 +126,7 @@ std::string show_json(const BundleReader& reader, DenseView* view, bool values) 
       json_string(reader.prefix()), reader.index().num_shards, dense, stored, json_lines(tensors));
 }
 
-/// "shard 1 at 4096", "3 slices: 2 in shard 0, 1 in shard 1", and how much of it is pruned.
+/// Returns "shard 1 at 4096" or "3 slices: 2 in shard 0, 1 in shard 1", and how much is pruned.
 std::string place_text(const DenseTensor& tensor) {
   const BundleEntry& entry = *tensor.entry;
   std::string text = fmt::format("shard {} at {}", entry.shard, entry.offset);

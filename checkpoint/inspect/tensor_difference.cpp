@@ -16,6 +16,7 @@ namespace {
 
 template <typename T>
 double distance(T a, T b) {
+  // In unsigned arithmetic: the difference of two signed numbers may overflow.
   if constexpr (std::is_integral_v<T>) {
     using Unsigned = std::make_unsigned_t<T>;
     const auto low = static_cast<Unsigned>(a < b ? a : b),
@@ -33,12 +34,12 @@ double distance(c10::complex<double> a, c10::complex<double> b) {
   return std::hypot(distance(a.real(), b.real()), distance(a.imag(), b.imag()));
 }
 
-/// A NaN once met stays.
+/// Returns the larger one; a NaN stays once it occurred.
 double larger(double so_far, double next) {
   return std::isnan(so_far) || so_far > next ? so_far : next;
 }
 
-/// Unlike ==: a NaN is the same as itself, and 0 is not -0.
+/// True if the bits are equal. Unlike ==, a NaN equals itself, and 0 differs from -0.
 bool same_bits(const void* a, const void* b, size_t num_bytes) {
   return std::memcmp(a, b, num_bytes) == 0;
 }

@@ -6,19 +6,20 @@
 
 namespace lockstep::checkpoint {
 
-/// Two tensors of one type and shape, element by element.
+/// Difference of two tensors of one type and shape, element by element.
 struct TensorDifference {
   int64_t num_elements = 0;
-  int64_t num_different = 0;  ///< whose bits differ: -0 differs from 0, a NaN not from itself
-  /// Largest |a - b|, over the elements whose bits differ: 0 for -0 and 0; NaN if one of the two is
-  /// a NaN. Of integers exact up to 2^53.
+  int64_t num_different = 0;  ///< by bits: -0 differs from 0, a NaN not from itself
+  /// Largest |a - b| over the elements whose bits differ: 0 for -0 and 0; NaN if one of the two is
+  /// a NaN. Exact for integers up to 2^53.
   double max_difference = 0;
   int64_t num_zeros_a = 0, num_zeros_b = 0;
 
   bool is_same() const { return num_different == 0; }
 };
 
-/// CPU tensors of one dtype and shape, of any type that a save holds (tensor_type.h).
+/// Compares CPU tensors of one dtype and shape, of any type that a checkpoint can have
+/// (tensor_type.h).
 TensorDifference compare(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace lockstep::checkpoint

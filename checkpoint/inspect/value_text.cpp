@@ -12,6 +12,7 @@ namespace {
 
 std::string json_value(bool value) { return value ? "true" : "false"; }
 
+/// Returns a float in its shortest exact form; non-finite ones as texts.
 template <typename Float>
 std::string json_float(Float value) {
   if (std::isnan(value)) return "\"nan\"";
@@ -19,7 +20,7 @@ std::string json_float(Float value) {
   const std::string text = fmt::format("{}", value);
   return text.find_first_of(".e") == std::string::npos
              ? text + ".0"
-             : text;  // "-0" would be read as the integer 0
+             : text;  // without ".0", "-0" would be read as the integer 0
 }
 std::string json_value(float value) { return json_float(value); }
 std::string json_value(double value) { return json_float(value); }
@@ -30,6 +31,7 @@ template <typename T>
 std::string json_value(c10::complex<T> value) {
   return fmt::format("[{}, {}]", json_float(value.real()), json_float(value.imag()));
 }
+// + promotes int8 and uint8, which would otherwise be formatted as characters.
 template <typename Integer>
 std::string json_value(Integer value) {
   return fmt::format("{}", +value);
@@ -45,6 +47,7 @@ std::string json_list(const at::Tensor& tensor) {
 
 }  // namespace
 
+// JSON is UTF-8; other bytes are written as hex digits.
 std::string json_string(std::string_view text) {
   try {
     return nlohmann::json(text).dump();

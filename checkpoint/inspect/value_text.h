@@ -6,14 +6,14 @@
 
 #include <ATen/core/Tensor.h>
 
-/// Values as JSON text (checkpoint/inspect/inspect.h says in what form).
+/// Values as JSON text; checkpoint/inspect/inspect.h describes the form.
 namespace lockstep::checkpoint {
 
 std::string json_string(std::string_view text);
-/// A flat list in row-major order.
+/// Returns a flat list in row-major order.
 std::string json_values(const at::Tensor& tensor);
 
-/// A JSON list of these JSON values, one a line.
+/// Returns a JSON list of these JSON values, one per line.
 std::string json_lines(const std::vector<std::string>& items);
 
 }  // namespace lockstep::checkpoint

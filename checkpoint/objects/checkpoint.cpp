@@ -1,3 +1,5 @@
+// Every step that may fail on one rank runs in on_all(). So all ranks throw the same error, and
+// none waits in the next collective.
 #include "checkpoint/objects/checkpoint.h"
 
 #include <set>
@@ -20,6 +22,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// Adds one kind of names to an error text.
 void add_part(const std::vector<std::string>& keys, std::string_view what, std::string* text) {
   if (keys.empty()) return;
   *text += fmt::format("{}{} '{}'", text->empty() ? "" : "; ", what, fmt::join(keys, "', '"));
@@ -81,7 +84,7 @@ Checkpoint::Checkpoint(std::initializer_list<NamedObject> objects, CheckpointSet
   for (const NamedObject& each : objects) objects_->add(each.key, each.object);
 }
 
-Checkpoint::~Checkpoint() = default;  // here Restoration and Saver are known
+Checkpoint::~Checkpoint() = default;  // here Restoration and Saver are complete types
 
 dist::Communicator& Checkpoint::ranks() { return setting_.ranks ? *setting_.ranks : *alone_; }
 
@@ -90,9 +93,11 @@ void Checkpoint::on_all(const Body& body) {
   if (const auto fault = shared_fault(ranks(), fault_of(body))) throw Error(*fault).everywhere();
 }
 
+// Only a restore in progress needs the keys that exist already.
 void Checkpoint::add(std::string key, Tracked object) {
   on_all([&] {
     std::set<std::string> known;
+    // Existing variables keep their values: they may have been trained since the restore.
     if (restoration_)
       for (const StateEntry& entry : objects_->state()) known.insert(entry.key);
     objects_->add(std::move(key), std::move(object));
@@ -105,11 +110,12 @@ void Checkpoint::look_for_new() {
 }
 
 void Checkpoint::let_go() {
-  if (restoration_) restoration_->stop();  // a status may keep it alive
+  if (restoration_) restoration_->stop();  // a RestoreStatus may keep it alive
   restoration_.reset();
 }
 
-/// Layers that take their shape from their input may have become different on two ranks.
+/// Throws unless all ranks have the same variables. Layers that take their shape from their input
+/// may differ.
 void Checkpoint::require_equal_forms() {
   std::string forms;
   on_all([&] {
@@ -134,6 +140,7 @@ void Checkpoint::require_all_given() {
 
 std::string Checkpoint::save(const std::string& prefix) {
   on_all([&] { require_new_prefix(prefix); });
+  // A saver belongs to one prefix, so another prefix gets a new one.
   if (!saver_ || prefix != saver_prefix_) {
     saver_ = std::make_unique<Saver>(
         SaverOptions{.prefix = prefix, .keep_checkpoint_max = setting_.keep_checkpoint_max},
@@ -172,7 +179,9 @@ RestoreStatus Checkpoint::restore(const std::optional<std::string>& save) {
       log::warning("checkpoint", "there is no save to restore: all variables keep their values");
     return RestoreStatus(nullptr);
   }
+  // Before the files are opened: ranks with different variables would find different matches.
   require_equal_forms();
+  // The old restore ends even if the new one fails.
   let_go();
   std::shared_ptr<Restoration> restoration;
   std::optional<int64_t> number;
@@ -183,7 +192,7 @@ RestoreStatus Checkpoint::restore(const std::optional<std::string>& save) {
       number = restoration->values().save_counter();
       matches = restoration->matches();
     });
-    on_all([&] { restoration->start(matches); });  // only where every rank can
+    on_all([&] { restoration->start(matches); });  // only once every rank has found its matches
   } catch (...) {
     if (restoration) restoration->stop();
     throw;
@@ -198,13 +207,14 @@ void Checkpoint::load_weights_now(const std::string& save) {
   std::optional<int64_t> number;
   std::shared_ptr<Restoration> restoration;
   std::vector<NamedEntry> matches;
+  // strict_matches() writes nothing; only after all ranks agree take() writes.
   on_all([&] {
     restoration = std::make_shared<Restoration>(save, objects_);
     restoration->has_been_looked_at();
     number = restoration->values().save_counter();
     matches = restoration->strict_matches();
   });
-  on_all([&] { restoration->take(matches); });  // only where every rank can
+  on_all([&] { restoration->take(matches); });  // only once every rank has found its matches
   let_go();
   save_counter_ = number.value_or(save_counter_);
 }

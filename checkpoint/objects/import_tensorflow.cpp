@@ -1,3 +1,5 @@
+// Import works in two passes: pair up all names and collect the faults, then copy. So nothing is
+// written if anything is wrong.
 #include "checkpoint/objects/import_tensorflow.h"
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// Compiles a pattern; throws Error(kConfig) if it is invalid.
 std::unique_ptr<re2::RE2> compiled(const std::string& pattern) {
   auto regex = std::make_unique<re2::RE2>(pattern, re2::RE2::Quiet);
   if (!regex->ok())
@@ -33,7 +36,7 @@ struct Rule {
                   fmt::format("'{}' cannot follow '{}': {}", key, rule.saved, why));
   }
 
-  /// The key for a saved name; nothing if the rule is not about it.
+  /// Returns the key for a saved name; nullopt if the rule does not match.
   std::optional<std::string> key_of(const std::string& name) const {
     constexpr int kMostGroups = 10;
     re2::StringPiece groups[kMostGroups];
@@ -49,6 +52,7 @@ struct Rule {
   KernelOrder order;
 };
 
+/// Returns the names that no pattern allows.
 std::vector<std::string> not_allowed(const std::vector<std::string>& names,
                                      const std::vector<std::string>& patterns) {
   std::vector<std::unique_ptr<re2::RE2>> allowed;
@@ -61,7 +65,8 @@ std::vector<std::string> not_allowed(const std::vector<std::string>& names,
   return left;
 }
 
-/// From the last dimension to the first: outputs, inputs, then the others in their order.
+/// Returns the dimension order that permutes a saved kernel: outputs, inputs, then the others in
+/// their order.
 std::vector<int64_t> outputs_first(size_t num_dims) {
   const auto last = static_cast<int64_t>(num_dims) - 1;
   std::vector<int64_t> order{last, last - 1};
@@ -69,6 +74,7 @@ std::vector<int64_t> outputs_first(size_t num_dims) {
   return order;
 }
 
+/// True if the tensor is a kernel to permute; a bias has one dimension.
 bool is_turned(KernelOrder order, size_t num_dims) {
   return order == KernelOrder::kOutputsLast && num_dims >= 2;
 }
@@ -97,6 +103,7 @@ class Import {
   }
 
  private:
+  // Pairs a saved name with a live variable; faults are collected.
   void pair_up(const std::string& name) {
     const std::string shown = shown_name(name);
     KernelOrder order = KernelOrder::kAsSaved;
@@ -146,6 +153,7 @@ class Import {
   }
 
   void load(const Pair& pair) {
+    // Without a permutation the reader writes directly into the live tensor.
     if (!is_turned(pair.order, pair.live.text ? 0 : static_cast<size_t>(pair.live.tensor.dim()))) {
       values_.read_all({{pair.name, pair.live}});
       return;

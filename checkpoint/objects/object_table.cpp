@@ -1,3 +1,4 @@
+// Maps between the keys of a Checkpoint and the state of its objects.
 #include "checkpoint/objects/object_table.h"
 
 #include <algorithm>
@@ -22,6 +23,7 @@ bool ObjectTable::has_object(std::string_view key) const {
                      [&](const auto& each) { return each.first == key; });
 }
 
+// A slash separates the object's key from the names inside it.
 void ObjectTable::add(std::string key, Tracked object) {
   if (key.empty()) refuse_key(key, "it is empty; name the object, such as 'model'");
   if (key.find('/') != std::string::npos)
@@ -34,6 +36,7 @@ void ObjectTable::add(std::string key, Tracked object) {
 
 TensorNames ObjectTable::names() {
   TensorNames names;
+  // Tensors by identity: an optimizer names its slots after another object's parameters.
   for (const auto& [root, object] : objects_)
     for (const StateEntry& entry : object->variables())
       names.emplace(entry.tensor.unsafeGetTensorImpl(), object->whole_key(root, entry.key));

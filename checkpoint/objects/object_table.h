@@ -12,22 +12,24 @@
 
 namespace lockstep::checkpoint {
 
-/// The objects of a Checkpoint by key. One thread at a time.
+/// Objects of a Checkpoint by key. One thread at a time.
 class ObjectTable {
  public:
-  /// Throws Error(kUsage) for a key that is empty, taken, or holds a slash.
+  /// Adds an object. Throws Error(kUsage) for a key that is empty, in use, or contains a slash.
   void add(std::string key, Tracked object);
 
-  /// Everything that exists, under whole keys, detached.
+  /// Returns all existing entries under whole keys, detached.
   StateList state();
-  /// Tells the objects of these whole keys that a restore has written into what state() listed.
+  /// Notifies the objects of these whole keys that a restore has written into the tensors of
+  /// state().
   void restored(const std::set<std::string>& keys);
   bool has_object(std::string_view key) const;
-  /// Lets the objects make what they can of what is saved; `is_saved` tells of a whole key. `met`
-  /// holds the keys of the objects that this restore has met before, and gains the others.
+  /// Lets the objects create what the checkpoint has values for; `is_saved` answers for a whole
+  /// key. `met` has the keys of objects that this restore has met before; the others are added to
+  /// it.
   void make_saved(const std::function<bool(const std::string&)>& is_saved,
                   std::set<std::string>* met);
-  /// Takes back what they made.
+  /// Undoes make_saved().
   void discard_made();
 
   struct Late {
@@ -35,7 +37,7 @@ class ObjectTable {
     DeferredVariables* part;
   };
   std::vector<Late> late_parts();
-  /// Whole keys of tensors that late parts have still to make.
+  /// Returns the whole keys of tensors that late parts still have to create.
   std::vector<std::string> keys_to_come();
 
  private:

@@ -1,3 +1,5 @@
+// Matching and writing are separate steps. So with several ranks nothing is written before every
+// rank has found its matches.
 #include "checkpoint/objects/restoration.h"
 
 #include <utility>
@@ -49,6 +51,8 @@ void Restoration::discard_made() {
 }
 
 std::vector<NamedEntry> Restoration::matches(const std::set<std::string>& except) {
+  // On failure the objects must be as before, so that the next match() meets them for the first
+  // time.
   const std::set<std::string> met = met_;
   try {
     make_what_objects_can();
@@ -62,6 +66,7 @@ std::vector<NamedEntry> Restoration::matches(const std::set<std::string>& except
 
 std::vector<NamedEntry> Restoration::find_matches(const std::set<std::string>& except) {
   std::vector<NamedEntry> found;
+  // All faults in one message, so that a user can correct them together.
   std::vector<std::string> faults;
   for (StateEntry& entry : objects_->state()) {
     const auto name = values_.find(entry.key);
@@ -70,6 +75,7 @@ std::vector<NamedEntry> Restoration::find_matches(const std::set<std::string>& e
       faults.push_back(mismatch(entry.key, values_.form(*name), form_of(entry)));
     found.push_back({*name, std::move(entry)});
   }
+  // The user sees this error; a warning about unused values would only repeat it.
   looked_at_ = looked_at_ || !faults.empty();
   if (!faults.empty())
     refuse(values_, fmt::format("{}; nothing was restored", fmt::join(faults, "; ")));
@@ -83,6 +89,7 @@ void Restoration::take(const std::vector<NamedEntry>& matches) {
     discard_made();
     throw;
   }
+  // From here on the created parts have values and must not be discarded.
   has_made_ = false;
   for (const NamedEntry& each : matches) {
     taken_.insert(each.name);
@@ -108,6 +115,7 @@ void Restoration::start(const std::vector<NamedEntry>& matches) {
   watch_late_parts();
 }
 
+// Stricter than match(): nothing may be missing, left over or still to come.
 std::vector<NamedEntry> Restoration::strict_matches() {
   auto found = matches();
   std::set<std::string> used;
@@ -141,8 +149,9 @@ void Restoration::watch_late_parts() {
           });
 }
 
+// Runs inside the creation of a variable; its exception reaches the creator.
 void Restoration::created(const std::string& key, const at::Tensor& tensor) {
-  const auto name = values_.find(key);  // perhaps taken before: by one whose creation failed
+  const auto name = values_.find(key);  // perhaps taken before, by a variable whose creation failed
   if (!name) return;
   const StateEntry entry{.key = key, .tensor = tensor.detach()};
   if (values_.form(*name) != form_of(entry))

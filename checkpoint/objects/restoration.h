@@ -11,44 +11,44 @@
 
 namespace lockstep::checkpoint {
 
-/// One restore() under way: values that have found their variables, and those that wait for them.
-/// One thread at a time, the one that makes variables.
+/// One restore() in progress: values that have found their variables, and values that wait for
+/// them. One thread at a time, the one that creates variables.
 class Restoration {
  public:
   Restoration(const std::string& prefix, std::shared_ptr<ObjectTable> objects);
-  /// Says which values were never asked for, unless somebody has looked.
+  /// Logs a warning about unused values, unless has_been_looked_at() was called.
   ~Restoration();
   Restoration(const Restoration&) = delete;
   Restoration& operator=(const Restoration&) = delete;
 
-  /// Gives every variable that exists and has none yet its value, makes what objects can make, and
-  /// watches their late parts. The variables under the keys of `except` stay as they are. All
-  /// forms are checked before the first value is written. Throws Error(kBadData, kIo): then each
-  /// variable is wholly old or wholly new.
+  /// Gives its value to every existing variable that has none yet. Creates what objects can create,
+  /// and watches their late parts. Variables with keys in `except` stay unchanged. All forms are
+  /// checked before the first value is written. Throws Error(kBadData, kIo); then each variable is
+  /// entirely old or entirely new.
   void match(const std::set<std::string>& except = {});
-  /// What a strict load writes: every variable finds its value and every value of the tracked
-  /// objects its variable. Writes nothing. Throws Error(kBadData) naming what is over.
+  /// Returns the matches of a strict load: every variable has a value, and the tracked objects'
+  /// values all have variables. Writes nothing. Throws Error(kBadData) with the names of the rest.
   std::vector<NamedEntry> strict_matches();
-  /// What match() writes, found and checked. Writes nothing yet.
+  /// Returns the checked matches that match() would write. Writes nothing.
   std::vector<NamedEntry> matches(const std::set<std::string>& except = {});
-  /// Writes what was found, and watches late parts.
+  /// Writes the matches and watches late parts.
   void start(const std::vector<NamedEntry>& matches);
-  /// Writes what was found. An error leaves each variable wholly old or wholly new; what objects
-  /// made for it is gone.
+  /// Writes the matches. After an error each variable is entirely old or entirely new, and what
+  /// objects created for it is discarded.
   void take(const std::vector<NamedEntry>& matches);
 
-  /// Saved values that no variable has taken.
+  /// Returns the saved values that no variable has taken.
   std::vector<std::string> unused() const;
-  /// Variables that exist and have not been given the value that the save has for them: they were
-  /// made after the last match(), unannounced.
+  /// Returns the existing variables that have not got their saved value. They were created after
+  /// the last match(), without announcement.
   std::vector<std::string> not_given() const;
-  /// Variables that exist, or are known to come, for which the save has no value.
+  /// Returns the variables, existing or announced, that the checkpoint has no value for.
   std::vector<std::string> missing() const;
-  /// Variables that exist for which the save has no value.
+  /// Returns the existing variables that the checkpoint has no value for.
   std::vector<std::string> missing_existing() const;
-  /// Nobody is to be warned of unused values any more.
+  /// Suppresses the warning about unused values.
   void has_been_looked_at() { looked_at_ = true; }
-  /// Another restore takes its place: it writes nothing any more.
+  /// Ends this restore because another replaces it: it writes nothing afterwards.
   void stop();
 
   SavedValues& values() { return values_; }
@@ -62,11 +62,11 @@ class Restoration {
 
   SavedValues values_;
   const std::shared_ptr<ObjectTable> objects_;
-  std::set<std::string> taken_;  // names in the index of values that a variable has
+  std::set<std::string> taken_;  // index names of values that a variable has taken
   std::set<std::string> given_;  // keys of variables that have their value
   std::map<const DeferredVariables*, std::shared_ptr<void>> watches_;
-  std::set<std::string> met_;  // keys of objects
-  bool has_made_ = false;      // objects have made what has no value yet
+  std::set<std::string> met_;  // keys of objects that make_saved() has met
+  bool has_made_ = false;      // objects have created what has no value yet
   bool looked_at_ = false;
   bool stopped_ = false;
 };

@@ -1,3 +1,4 @@
+// One temporary file and one rename, so that a reader never sees half a file.
 #include "checkpoint/objects/safetensors.h"
 
 #include <algorithm>
@@ -35,6 +36,7 @@ std::string header_of(const std::vector<SafetensorsItem>& items,
                          {"data_offsets", {offset, offset + num_bytes}}};
     offset += num_bytes;
   }
+  // Names need not be UTF-8; `replace` keeps the JSON valid.
   std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
@@ -51,6 +53,7 @@ void write_file(const std::filesystem::path& path, const std::string& header,
   writer.append({reinterpret_cast<const char*>(&length), sizeof length});
   writer.append(header);
   for (const SafetensorsItem& item : items) {
+    // One tensor at a time: a model on a GPU never needs a second copy of its own size here.
     const at::Tensor values = item.tensor.detach().cpu().contiguous();
     writer.append(bytes_of(values));
   }

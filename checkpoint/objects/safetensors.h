@@ -10,20 +10,21 @@
 
 namespace lockstep::checkpoint {
 
-/// A file in the safetensors format: 8 bytes, the length of the header as a little-endian number;
-/// the header, JSON, filled up with spaces to a multiple of 8; the tensors' values, row-major,
-/// little-endian, without gaps. Wider types come first, so that each tensor is aligned to its type.
+/// Writer for files in the safetensors format. A file is 8 bytes with the length of the header
+/// (little-endian), the header, and the values. The header is JSON, padded with spaces to a
+/// multiple of 8 bytes. The values are row-major, little-endian and without gaps. Wider types come
+/// first, so that each tensor is aligned to its type.
 ///
-/// Source: the format's description at https://github.com/huggingface/safetensors.
+/// Source: https://github.com/huggingface/safetensors, section "Format".
 struct SafetensorsItem {
   std::string name;
   at::Tensor tensor;  ///< any device, any strides
 };
 
-/// Writes the file so that a reader sees the old one or the new one: temporary file, sync, rename,
-/// folder sync. Returns its size in bytes. `metadata` becomes `__metadata__`. Throws Error
-/// (kCannotCreate, kIo; then nothing is left behind), Error(kBug) for a dtype that the format lacks
-/// or a name given twice.
+/// Writes the file atomically: temporary file, sync, rename, folder sync. A reader sees the old
+/// file or the new one. Returns the size in bytes. `metadata` becomes `__metadata__`. Throws
+/// Error(kCannotCreate, kIo), and then no file is left behind. Throws Error(kBug) for a dtype that
+/// the format lacks or a repeated name.
 int64_t write_safetensors(const std::filesystem::path& path,
                           const std::vector<SafetensorsItem>& items,
                           const std::map<std::string, std::string>& metadata);

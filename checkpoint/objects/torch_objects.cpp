@@ -1,3 +1,4 @@
+// Adapter between torch::nn::Module and Trackable.
 #include "checkpoint/objects/torch_objects.h"
 
 #include "base/error.h"

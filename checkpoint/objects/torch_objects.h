@@ -8,23 +8,30 @@
 
 #include "checkpoint/objects/trackable.h"
 
-/// LibTorch's modules and optimizers in a Checkpoint. Apart from checkpoint/objects/checkpoint.h
-/// because these headers take seconds in each source.
+/// Modules and optimizers of LibTorch in a Checkpoint. Separate from
+/// checkpoint/objects/checkpoint.h because these headers cost seconds of compile time in each
+/// source.
 namespace lockstep::checkpoint {
 
-/// Parameters and buffers under their names, with slashes: fc1/weight. Submodules that are
-/// DeferredVariables are watched. Keeps the module.
+/// Tracks parameters and buffers under their names with slashes: fc1/weight. Submodules that are
+/// DeferredVariables are watched. The module is kept alive.
 std::shared_ptr<Trackable> track_module(std::shared_ptr<torch::nn::Module> module);
 
-/// State by parameter and slot: model/fc1/weight/exp_avg, where `model` is the key of the object
-/// that holds the parameter; for one that no object of the Checkpoint holds, param3/exp_avg after
-/// its place in the optimizer. SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS; others throw
-/// Error(kConfig). Slots appear in LibTorch with the first step; a restore makes those that the
-/// save holds, for parameters that the optimizer has by then (add_param_group() later:
-/// look_for_new()). Where the save holds slots of this optimizer, an optimizer that has stepped
-/// since loses those that the save lacks: a longer history of LBFGS, the moments of a parameter
-/// that had none. Rates and other options are settings of the program and are not saved. The
-/// optimizer must outlive the Checkpoint.
+/// Tracks an optimizer's state by parameter and slot: model/fc1/weight/exp_avg, where `model` is
+/// the key of the object with the parameter. If no object has the parameter, its position in the
+/// optimizer is used: param3/exp_avg. Supported are SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS;
+/// others throw Error(kConfig).
+///
+/// LibTorch creates slots at the first step. A restore creates those that the checkpoint has, for
+/// the parameters that the optimizer has by then. After a later add_param_group() call
+/// look_for_new().
+///
+/// If the checkpoint has slots of this optimizer, it replaces the optimizer's state: slots that the
+/// checkpoint lacks are removed. Examples are a longer history of LBFGS, or moments of a parameter
+/// that had none.
+///
+/// Rates and other options are settings of the program and are not saved. The optimizer must
+/// outlive the Checkpoint.
 std::shared_ptr<Trackable> track_optimizer(torch::optim::Optimizer& optimizer);
 
 inline std::shared_ptr<Trackable> make_trackable(ForTracking, torch::optim::Optimizer& optimizer) {

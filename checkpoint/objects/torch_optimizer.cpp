@@ -1,4 +1,5 @@
-// torch::optim::Optimizer in a Checkpoint: slots under the names of their parameters.
+// torch::optim::Optimizer in a Checkpoint: slots under the names of their parameters. LibTorch has
+// no way to create one slot, so a restore replaces a parameter's whole state object.
 
 #include <algorithm>
 
@@ -28,8 +29,9 @@ class TorchOptimizer final : public Trackable {
     return list;
   }
 
-  /// At the first time every parameter then has exactly the slots that the save holds for it, if it
-  /// holds any slot of this optimizer: those of steps since then would go on beside the saved ones.
+  /// Creates missing slots. On the first call of a restore, every parameter then has exactly the
+  /// slots that the checkpoint has for it. This applies only if the checkpoint has any slot of this
+  /// optimizer. Otherwise slots of later steps would remain next to the saved ones.
   void make_saved(const std::function<bool(const std::string&)>& is_saved, const TensorNames& names,
                   bool is_first) override {
     discard_made();
@@ -39,7 +41,7 @@ class TorchOptimizer final : public Trackable {
                               const torch::optim::OptimizerOptions& options) {
       State state = slots_->fresh(
           param, options, [&](const std::string& slot) { return is_saved(name + "/" + slot); });
-      if (!state) return;  // its slots are there from the start, or there are none
+      if (!state) return;  // its slots exist from the start, or it has none
       const std::vector<std::string> slots = names_in(*state);
       const bool is_held = std::any_of(slots.begin(), slots.end(), [&](const std::string& slot) {
         return is_saved(name + "/" + slot);
@@ -72,7 +74,7 @@ class TorchOptimizer final : public Trackable {
     return names;
   }
 
-  /// The state of a parameter, null for none; returns the one before.
+  /// Sets the state of a parameter, null for none; returns the previous one.
   State put(void* impl, State state) {
     auto& states = optimizer_.state();
     State before;
@@ -98,7 +100,7 @@ class TorchOptimizer final : public Trackable {
 
   torch::optim::Optimizer& optimizer_;
   const std::unique_ptr<TorchSlots> slots_;
-  std::vector<std::pair<void*, State>> replaced_;  // by make_saved(); null: there was none
+  std::vector<std::pair<void*, State>> replaced_;  // previous states; null: none
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+// Adapter between torch::jit::Module and Trackable.
 #include "checkpoint/objects/torch_script.h"
 
 #include "base/tensors/params.h"

@@ -1,3 +1,5 @@
+// Names and shapes of the slots follow torch/optim/*.h. A new kind of optimizer needs a class here
+// and a line in slots_of().
 #include "checkpoint/objects/torch_slots.h"
 
 #include <deque>
@@ -26,6 +28,7 @@ void add(std::string name, const at::Tensor& slot, StateList* list) {
   if (slot.defined()) list->push_back({.key = std::move(name), .tensor = slot});
 }
 
+/// Returns zeros with the parameter's shape, strides and device.
 at::Tensor zeros(const at::Tensor& param) {
   return at::zeros_like(param.detach(), {}, at::MemoryFormat::Preserve);
 }
@@ -42,6 +45,7 @@ class SgdSlots final : public TorchSlots {
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
                                              const OptimizerOptions& options,
                                              const IsSaved&) const override {
+    // Without momentum SGD keeps no state.
     if (static_cast<const torch::optim::SGDOptions&>(options).momentum() == 0) return nullptr;
     auto state = std::make_unique<torch::optim::SGDParamState>();
     state->momentum_buffer(zeros(param));
@@ -49,7 +53,7 @@ class SgdSlots final : public TorchSlots {
   }
 };
 
-/// Adam and AdamW, whose types are alike but not related.
+/// Slots of Adam and AdamW, whose types are alike but not related.
 template <typename State, typename Options>
 class AdamSlots final : public TorchSlots {
  public:
@@ -99,7 +103,7 @@ class RmspropSlots final : public TorchSlots {
   }
 };
 
-/// Its slots exist from the start.
+/// Slots of Adagrad, which exist from the start.
 class AdagradSlots final : public TorchSlots {
  public:
   StateList list(OptimizerParamState& base) const override {
@@ -116,8 +120,8 @@ class AdagradSlots final : public TorchSlots {
   }
 };
 
-/// Of all parameters together, flat: it stands at the first one. The history of directions, steps
-/// and their products grows with the steps up to history_size.
+/// Slots of LBFGS. They are flat over all parameters and belong to the first one. The history of
+/// directions, steps and their products grows up to history_size.
 class LbfgsSlots final : public TorchSlots {
  public:
   explicit LbfgsSlots(const torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
@@ -140,13 +144,14 @@ class LbfgsSlots final : public TorchSlots {
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param, const OptimizerOptions&,
                                              const IsSaved& is_saved) const override {
+    // The state is flat over all parameters, so its size is their sum.
     int64_t num_elements = 0;
     for (const auto& group : optimizer_.param_groups())
       for (const at::Tensor& each : group.params()) num_elements += each.numel();
     const at::Tensor flat = at::zeros({num_elements}, param.detach().options());
     auto state = std::make_unique<torch::optim::LBFGSParamState>();
     if (is_saved("d")) state->d(flat.clone());
-    // the number 1 before there is a history
+    // LBFGS keeps H_diag as the integer 1 until there is a history.
     const auto diagonal = is_saved("old_dirs/0") ? flat.options() : at::TensorOptions(at::kLong);
     if (is_saved("H_diag")) state->H_diag(at::zeros({}, diagonal));
     if (is_saved("prev_flat_grad")) state->prev_flat_grad(flat.clone());

@@ -10,20 +10,21 @@
 
 namespace lockstep::checkpoint {
 
-/// What one kind of LibTorch's optimizers keeps for a parameter.
+/// State that one kind of LibTorch's optimizers keeps for a parameter.
 class TorchSlots {
  public:
   virtual ~TorchSlots() = default;
-  /// Slots that exist, by name; live memory of `state`.
+  /// Returns the existing slots by name; the tensors are live memory of `state`.
   virtual StateList list(torch::optim::OptimizerParamState& state) const = 0;
-  /// The state that the first step would begin with, all slots 0; null: these options need none.
-  /// `is_saved` tells of a slot by name, for those whose number grows with the steps.
+  /// Returns the state that the first step would start with, all slots 0; null if these options
+  /// need none. `is_saved` answers for a slot by name, for slots whose number grows with the steps.
   virtual std::unique_ptr<torch::optim::OptimizerParamState> fresh(
       const at::Tensor& param, const torch::optim::OptimizerOptions& options,
       const std::function<bool(const std::string&)>& is_saved) const = 0;
 };
 
-/// Throws Error(kConfig) for an optimizer that is not known. The optimizer must outlive it.
+/// Returns the slots of an optimizer, which must outlive the result. Throws Error(kConfig) for an
+/// unknown kind.
 std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer);
 
 }  // namespace lockstep::checkpoint

@@ -1,3 +1,4 @@
+// Adapters for tensors, random number generators and objects that list their state.
 #include "checkpoint/objects/trackable.h"
 
 #include "base/error.h"
@@ -21,7 +22,8 @@ class OneTensor final : public Trackable {
   at::Tensor tensor_;
 };
 
-/// Lists a copy, which becomes the generator's state once a restore has written into it.
+/// State of a generator. It lists a copy, which becomes the generator's state after a restore has
+/// written into it.
 class RandomState final : public Trackable {
  public:
   explicit RandomState(at::Generator generator) : generator_(std::move(generator)) {
@@ -31,6 +33,7 @@ class RandomState final : public Trackable {
     copy_ = generator_.get_state().clone();
   }
 
+  // The copy is refreshed on each call, because the generator moves on.
   StateList state(const TensorNames&) override {
     copy_.copy_(generator_.get_state());
     return {{.key = "", .tensor = copy_}};
@@ -53,7 +56,8 @@ class ListedState final : public Trackable {
   std::vector<LatePart> late_parts() override {
     return late_ == nullptr ? std::vector<LatePart>() : std::vector<LatePart>{{"", late_}};
   }
-  /// Lockstep's own parts list whole keys: optimizer/fc1/weight/momentum.
+  /// Returns the key unchanged if it is whole already, as Lockstep's own parts list them:
+  /// optimizer/fc1/weight/momentum.
   std::string whole_key(const std::string& root, const std::string& key) const override {
     return key.starts_with(root + "/") ? key : Trackable::whole_key(root, key);
   }

@@ -17,63 +17,65 @@
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 
-/// What a Checkpoint can hold, and how foreign objects become that.
+/// Objects that a Checkpoint can hold, and adapters for foreign ones.
 namespace lockstep::checkpoint {
 
-/// Keys of tensors that other objects refer to by identity: an optimizer names its slots after the
-/// parameters of the model beside it.
+/// Keys of tensors that other objects refer to by identity. For instance, an optimizer names its
+/// slots after the model's parameters.
 using TensorNames = std::map<const at::TensorImpl*, std::string>;
 
-/// A part of an object that makes tensors later; their names stand behind `prefix` ("fc1/", "").
+/// Part of an object that creates tensors later; `prefix` ("fc1/", "") precedes their names.
 struct LatePart {
   std::string prefix;
   DeferredVariables* part;
 };
 
-/// The state of one object under one key of a Checkpoint. One thread at a time.
+/// State of one object under one key of a Checkpoint. One thread at a time.
 class Trackable {
  public:
   virtual ~Trackable() = default;
 
-  /// What exists now, live memory. Keys are relative to the object, "" for the object itself; those
-  /// under _lockstep/ stand beside the graph as they are.
+  /// Returns what exists now, as live memory. Keys are relative to the object, "" for the object
+  /// itself. Keys under _lockstep/ are used unchanged, outside the graph.
   virtual StateList state(const TensorNames& names) = 0;
-  /// Those entries of state() that others may name by identity: the tensors must be the very ones
-  /// that the others hold.
+  /// Returns those entries of state() that other objects may name by identity. The tensors must be
+  /// the same objects that the others hold.
   virtual StateList variables() { return {}; }
-  /// Makes what it would make by itself later and a save holds a value for already (an optimizer's
-  /// slots), so that it can take the value now. `is_saved` tells of a relative key. `is_first` at
-  /// the first time in a restore, when nothing of it has been written yet: what exists and the save
-  /// lacks may then go. restored() or discard_made() follows.
+  /// Creates in advance what the object would create later and the checkpoint has a value for (an
+  /// optimizer's slots). So it can take the value now. `is_saved` answers for a relative key.
+  /// `is_first` is true on the first call of a restore, before any of the object's state is
+  /// written. Existing state that the checkpoint lacks may then be removed. restored() or
+  /// discard_made() follows.
   virtual void make_saved(const std::function<bool(const std::string&)>& /*is_saved*/,
                           const TensorNames& /*names*/, bool /*is_first*/) {}
-  /// Takes back what make_saved() did: the restore failed, and nothing is to have changed.
+  /// Undoes make_saved() after a failed restore.
   virtual void discard_made() {}
-  /// Called after a restore wrote into tensors that state() listed: for an object whose state is
-  /// not itself a tensor, which lists a copy.
+  /// Notifies that a restore wrote into tensors of state(). Needed by an object whose state is not
+  /// a tensor and which lists a copy.
   virtual void restored() {}
-  /// Its parts that announce new tensors.
+  /// Returns the parts that announce new tensors.
   virtual std::vector<LatePart> late_parts() { return {}; }
-  /// The whole key of an entry of an object under key `root`.
+  /// Returns the whole key of an entry of an object with key `root`.
   virtual std::string whole_key(const std::string& root, const std::string& key) const;
 };
 
-/// Makes overloads of make_trackable() visible by argument-dependent look-up, so that a header for
-/// another kind of object only has to add one to this namespace (checkpoint/objects/torch_objects.h
-/// does).
+/// Tag that makes overloads of make_trackable() visible by argument-dependent lookup. So a header
+/// for another kind of object only has to add an overload to this namespace (see
+/// checkpoint/objects/torch_objects.h).
 struct ForTracking {};
 
-/// One tensor; it keeps the memory.
+/// Tracks one tensor and keeps its memory alive.
 std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Tensor& tensor);
-/// The clock's step, one int64. The clock must outlive the Checkpoint.
+/// Tracks the clock's step, one int64. The clock must outlive the Checkpoint.
 std::shared_ptr<Trackable> make_trackable(ForTracking, StepClock& clock);
-/// The state of a random number generator, uint8, as its get_state() gives it. Kept.
+/// Tracks the state of a random number generator, uint8, as its get_state() gives it. The generator
+/// is kept alive.
 std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Generator& generator);
 inline std::shared_ptr<Trackable> make_trackable(ForTracking, std::shared_ptr<Trackable> object) {
   return object;
 }
-/// Whatever lists its state: keys relative to the object, or whole ones that begin with its key.
-/// `variables` may be null, `late` too.
+/// Tracks anything that lists its state. Keys are relative to the object, or whole keys that begin
+/// with its key. `variables` and `late` may be null.
 std::shared_ptr<Trackable> make_trackable(std::function<StateList()> state,
                                           std::function<StateList()> variables,
                                           DeferredVariables* late);
@@ -122,8 +124,8 @@ std::shared_ptr<Trackable> make_trackable(ForTracking, T& object) {
   return make_trackable(state, variables, late_part_of(object));
 }
 
-/// An object as a Checkpoint takes it; made from anything for which make_trackable() has an
-/// overload. Objects passed by reference must outlive it, shared pointers are kept.
+/// Object in the form that a Checkpoint takes, made from anything with an overload of
+/// make_trackable(). Objects passed by reference must outlive it; shared pointers are kept.
 class Tracked {
  public:
   template <typename T>

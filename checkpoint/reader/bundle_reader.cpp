@@ -1,3 +1,5 @@
+// A tensor is read in groups of places: map, verify the crc, then copy to live memory.
+// place_read.cpp does the work on several threads.
 #include "checkpoint/reader/bundle_reader.h"
 
 #include <functional>
@@ -19,42 +21,44 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// Some 300 million slices. Decoding takes a multiple of an index's bytes, and an index without
-/// content costs its maker nothing.
+/// Limit of the index file, enough for some 300 million slices. Decoding takes a multiple of the
+/// index's bytes, and a sparse file of any size costs an attacker nothing.
 constexpr int64_t kMaxIndexBytes = int64_t{16} << 30;
 
-/// What is read and verified before the first of it is copied, so far as one tensor does not need
-/// more: it stays in the processor's last cache, and little of a file is mapped at a time.
+/// Bytes that are read and verified before the first of them is copied, unless one tensor needs
+/// more. They stay in the processor's last-level cache, and little of a file is mapped at a time.
 constexpr int64_t kGroupBytes = int64_t{16} << 20;
 
 constexpr std::string_view kRemedy = "restore from another save, or remove this one";
 
+/// True if the memory can be written directly: on the CPU, row-major, values as stored.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-/// Element range of the tensor in which all elements of a box lie.
+/// Returns the smallest range of the tensor's elements that contains a box.
 ElementRange range_of(const TensorBox& box, const std::vector<int64_t>& shape) {
   const int64_t num_elements = box.num_elements();
   if (num_elements == 0) return {};
   return {tensor_element(box, shape, 0), tensor_element(box, shape, num_elements - 1) + 1};
 }
 
+/// True if a range has an element in common with the ranges.
 bool has_common(const std::vector<ElementRange>& held, const ElementRange& range) {
   bool found = false;
   for_each_common(held, range.begin_E, range.end_E, [&](int64_t, int64_t) { found = true; });
   return found;
 }
 
-/// Calls use(place, box) for each place of a tensor: its slices, or the whole.
+/// Calls use(place, box) for each place of a tensor: its slices, or itself.
 template <typename Use>
 void for_each_place(const BundleEntry& entry, Use use) {
   if (!entry.is_sliced()) use(entry, whole_box(entry.shape));
   for (const BundleSlice& slice : entry.slices) use(slice, slice.box);
 }
 
-/// A file that is there and may not be read says nothing of the save: kIo, as a disk that cannot
-/// be read, so that nobody takes an older save for the newest sound one.
+/// Converts a permission fault into kIo. It says nothing about the checkpoint, so nobody may fall
+/// back to an older one.
 template <typename Open>
 auto permitted(const Open& open) {
   try {
@@ -64,15 +68,15 @@ auto permitted(const Open& open) {
   }
 }
 
-/// Raises the soft limit of open files, within the hard one, where a save has so many shards that
-/// the usual 1,024 would not do.
+/// Raises the soft limit of open files, within the hard limit. Checkpoints may have more shards
+/// than the usual 1,024.
 void allow_open_files(int64_t num_files) {
   constexpr rlim_t kOthers = 512;  // sockets, logs, libraries
   rlimit limit{};
   const rlim_t wanted = static_cast<rlim_t>(num_files) + kOthers;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  (void)::setrlimit(RLIMIT_NOFILE, &limit);  // what it does not give, opening says
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);  // if it fails, opening a shard reports it
 }
 
 }  // namespace
@@ -84,6 +88,7 @@ void with_plain_copy(const at::Tensor& live, bool keep,
   const at::Tensor copy =
       at::empty(target.sizes(),
                 target.options().device(at::kCPU).memory_format(at::MemoryFormat::Contiguous));
+  // Elements outside the wanted ranges must survive the copy back.
   if (keep) copy.copy_(target);
   use(copy);
   target.copy_(copy);
@@ -106,7 +111,7 @@ int64_t BundleReader::shard_bytes(int32_t number) {
   const auto opened = shards_.find(number);
   const std::string path = shard_path(prefix_, number, index_.num_shards);
   if ((opened != shards_.end() && opened->second) || !is_there(path))
-    return shard(number).file.num_bytes();  // of one that is not there, opening says so
+    return shard(number).file.num_bytes();  // opening a missing shard gives the error
   return permitted([&] { return files::facts_of(path).num_bytes; });
 }
 
@@ -143,7 +148,7 @@ void BundleReader::refuse_place(const std::string& name, const BundlePlace& plac
                                 const std::string& what) const {
   std::string slice;
   const std::vector<BundleSlice>& slices = entry(name).slices;
-  const BundlePlace* first = slices.data();  // by address: a bad save may have very many slices
+  const BundlePlace* first = slices.data();  // by address: slices may be many
   if (!slices.empty() && !std::less<>()(&place, first) && !std::less<>()(&slices.back(), &place))
     slice = fmt::format(" slice {}", box_text(static_cast<const BundleSlice&>(place).box));
   throw Error(ExitCode::kBadData, "checkpoint",
@@ -196,6 +201,7 @@ void BundleReader::read_into(const std::string& name, const at::Tensor& live,
   read_all({{name, live, held}});
 }
 
+// Plain tensors are read together; others need a copy, one at a time.
 void BundleReader::read_all(const std::vector<TensorRead>& reads) {
   std::vector<TensorRead> plain;
   for (const TensorRead& read : reads) {
@@ -217,13 +223,14 @@ void BundleReader::read_plain(const std::vector<TensorRead>& reads) {
   for (size_t i = 0; i < reads.size();) {
     std::vector<PlaceRead> places;
     std::vector<const std::string*> names;
+    // All wanted places of a tensor belong to one group, so it is written entirely or not.
     for (int64_t num_bytes = 0; i < reads.size() && num_bytes < kGroupBytes; ++i)
       num_bytes += add_places(reads[i], &places, &names);
     run(places, names);
   }
 }
 
-/// Gives their bytes.
+/// Adds the wanted places of a tensor to the lists. Returns their bytes.
 int64_t BundleReader::add_places(const TensorRead& read, std::vector<PlaceRead>* places,
                                  std::vector<const std::string*>* names) {
   const BundleEntry& saved = entry(read.name);
@@ -263,7 +270,7 @@ void BundleReader::check_place(const std::string& name, size_t slice) {
   if (saved.dtype == kStringType) return check_strings(name);
   const auto type = scalar_type(saved.dtype);
   require_inside(name, *place);
-  if (!type) return;  // of other types it is not known here what the checksum is of
+  if (!type) return;  // the checksum of other types covers unknown bytes
   run({{.file = &shard(place->shard).mapping,
         .place = place,
         .shape = &saved.shape,

@@ -20,65 +20,69 @@
 
 namespace lockstep::checkpoint {
 
-/// One tensor of read_all().
+/// One tensor for read_all().
 struct TensorRead {
   std::string name;
   at::Tensor live;
-  /// Only these elements are wanted; nothing: all.
+  /// Elements to read; nullopt: all.
   std::optional<std::vector<ElementRange>> held = std::nullopt;
 };
 
-/// Calls use(target) with memory that is row-major on the CPU: `live` itself, or a copy that
-/// becomes its values afterwards. With `keep`, the copy begins with the values of `live`, for a use
-/// that writes only some.
+/// Calls use(target) with row-major CPU memory: `live` itself, or a copy that is written back to
+/// `live` afterwards. With `keep` the copy starts with the values of `live`, for a `use` that
+/// writes only some elements.
 void with_plain_copy(const at::Tensor& live, bool keep,
                      const std::function<void(const at::Tensor& target)>& use);
 
-/// Reads one save, ours or TensorFlow's; whether a tensor is saved whole or in slices makes no
-/// difference to the caller. The constructor reads and checks the index; shards are opened when
-/// needed. Every read checks that the bytes lie inside their shard before memory is taken, and the
-/// crc of each place that it reads. Errors: Error(kBadData) naming file, tensor, slice and offset;
-/// kInputMissing where a file is not there; kIo where it cannot or may not be read. One thread at a
-/// time (it starts others itself).
+/// Reader of one checkpoint, ours or TensorFlow's. The caller sees no difference between whole and
+/// sliced tensors.
+///
+/// The constructor reads and checks the index; shards are opened when needed. Every read checks
+/// that the bytes are inside their shard before it allocates memory. It checks the crc of each
+/// place.
+///
+/// Throws Error(kBadData) with file, tensor, slice and offset. Throws kInputMissing for a missing
+/// file, kIo for a file that cannot or must not be read. One thread at a time; reads use further
+/// threads internally.
 class BundleReader {
  public:
-  /// `prefix` with its number: DIR/model.ckpt-1200. What is no save's name is refused with a hint,
-  /// as require_save() of save_prefix.h does. `num_threads` read large tensors; 0: as
-  /// work_threads.h has it.
+  /// Opens a checkpoint. `prefix` includes the number: DIR/model.ckpt-1200. A wrong name is refused
+  /// with a hint, as by require_save() of save_prefix.h. `num_threads` threads read large tensors;
+  /// 0: the default of work_threads.h.
   explicit BundleReader(const std::string& prefix, int num_threads = 0);
 
   const std::string& prefix() const { return prefix_; }
   const BundleIndex& index() const { return index_; }
-  /// Null if the save has no tensor of that name.
+  /// Returns the entry; null if the checkpoint has no tensor of that name.
   const BundleEntry* find(const std::string& name) const;
 
-  /// A new CPU tensor. Throws Error(kBadData) for strings and for types that are not read here.
+  /// Returns a new CPU tensor. Throws Error(kBadData) for strings and for unsupported types.
   at::Tensor read(const std::string& name);
-  /// Into live memory on any device, of any strides; dtype and shape must be equal. Live memory is
-  /// written once all of the tensor that is wanted has been read and its checksums are right, and
-  /// not before: an error leaves it as it was.
+  /// Reads into live memory on any device and with any strides; dtype and shape must be equal. The
+  /// memory is written only after all wanted bytes were read and verified. An error leaves it
+  /// unchanged.
   void read_into(const std::string& name, const at::Tensor& live);
-  /// The same for the elements of these ranges alone (row-major order; ascending, apart); the
-  /// others keep their values. Slices without any such element are not read.
+  /// Reads only the elements of these ranges (row-major order; ascending, disjoint); the others
+  /// keep their values. Slices without any such element are not read.
   void read_into(const std::string& name, const at::Tensor& live,
                  const std::vector<ElementRange>& held);
-  /// The same for many tensors, faster than one by one: groups of them share the threads. An error
-  /// leaves each tensor wholly old or wholly new.
+  /// Reads many tensors, which is faster than one by one: groups of them share the threads. An
+  /// error leaves each tensor entirely old or entirely new.
   void read_all(const std::vector<TensorRead>& reads);
-  /// In row-major order.
+  /// Returns the strings in row-major order.
   std::vector<std::string> read_strings(const std::string& name);
-  /// Of a scalar. What unfolds to many strings is refused before memory is taken for them.
+  /// Returns a scalar string. An entry with many strings is refused before memory is allocated.
   std::string read_text(const std::string& name);
 
-  /// Reads one place of a tensor (of slice number `slice`, if it has any) for nothing but the
-  /// checks, without taking memory for it.
+  /// Checks one place of a tensor (slice number `slice`, if it has slices) without keeping the
+  /// values in memory.
   void check_place(const std::string& name, size_t slice = 0);
-  /// Bytes of a shard in pieces of at most 1 MiB: use(std::string_view).
+  /// Calls use(std::string_view) for a shard's bytes in pieces of at most 1 MiB.
   template <typename Use>
   void for_each_piece(int32_t shard, int64_t begin, int64_t end, Use use);
-  /// Opens all shards, which can then still be read when the save is removed.
+  /// Opens all shards, so that they stay readable if the checkpoint is removed.
   void open_shards();
-  /// Size of a shard file, which need not be opened for it.
+  /// Returns the size of a shard in bytes without opening it.
   int64_t shard_bytes(int32_t shard);
 
   /// Throws Error(kBadData) about one tensor, with file and offset if it has them.

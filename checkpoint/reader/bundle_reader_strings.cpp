@@ -1,4 +1,4 @@
-// Strings of a save, which are small: read whole, without mapping.
+// Strings of a checkpoint. They are small and therefore read at once, without mapping.
 #include <stdexcept>
 
 #include "base/error.h"

@@ -11,11 +11,11 @@ namespace {
 
 #ifdef __SSE2__
 
-/// Below this the caches are the better way.
+/// Size in bytes below which normal stores through the caches are faster.
 constexpr int64_t kManyBytes = int64_t{64} << 10;
 constexpr int64_t kLine = 64;
 
-/// Whole cache lines, the target's first byte at the start of one.
+/// Copies whole cache lines; `to` must be aligned to a line.
 void stream_lines(char* to, const char* from, int64_t num_lines) {
   for (int64_t i = 0; i < num_lines; ++i, to += kLine, from += kLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from);
@@ -27,13 +27,14 @@ void stream_lines(char* to, const char* from, int64_t num_lines) {
     _mm_stream_si128(target + 2, c);
     _mm_stream_si128(target + 3, d);
   }
-  _mm_sfence();  // the stores are seen by whoever sees what comes after
+  _mm_sfence();  // makes the stores visible before later stores
 }
 
 #endif
 
 }  // namespace
 
+// Streaming stores need an aligned target, so head and tail are copied normally.
 void copy_past_cache(char* to, const char* from, int64_t num_bytes) {
 #ifdef __SSE2__
   if (num_bytes >= kManyBytes) {

@@ -1,3 +1,5 @@
+// A sparse tensor consists of two tensors: kept values and a form text, which names the mask.
+// Everything else is passed on to the BundleReader.
 #include "checkpoint/reader/dense_view.h"
 
 #include <algorithm>
@@ -15,18 +17,20 @@ namespace {
 
 constexpr int64_t kMaxFormBytes = 65536;
 
+/// Returns the bytes of a tensor or of all its slices.
 int64_t stored_bytes(const BundleEntry& entry) {
   int64_t sum = entry.is_sliced() ? 0 : entry.num_bytes;
   for (const BundleSlice& slice : entry.slices) sum += slice.num_bytes;
   return sum;
 }
 
+/// Returns the bytes of an element; 0 for types that are not read.
 int64_t item_bytes(int32_t dtype) {
   const auto type = scalar_type(dtype);
   return type ? static_cast<int64_t>(c10::elementSize(*type)) : 0;
 }
 
-/// Of a type that masks prune (base/bits/bit_mask.h).
+/// True for a type that masks can prune (base/bits/bit_mask.h).
 bool is_prunable(const BundleEntry& values) {
   const int64_t bytes = item_bytes(values.dtype);
   return values.shape.size() == 1 && (bytes == 2 || bytes == 4 || bytes == 8);
@@ -41,6 +45,7 @@ DenseTensor whole_tensor(const BundleEntry& entry) {
 
 DenseView::DenseView(BundleReader* reader) : reader_(*reader) {
   for (const auto& [name, entry] : reader_.index().entries)
+    // The form texts are found by their names; each leads to values and mask.
     if (const auto key = key_of_sparse_form(name)) {
       add_sparse(*key, name);
       parts_.insert({name, sparse_values_name(*key)});
@@ -103,7 +108,7 @@ bool DenseView::is_text(const std::string& name) const {
 
 at::Tensor DenseView::read(const std::string& name) {
   if (!is_sparse(name)) return reader_.read(name);
-  mask_of(name);  // shows that the file is as large as the shape makes believe
+  mask_of(name);  // proves that the file is as large as the shape claims
   const DenseTensor& tensor = sparse_.at(name);
   at::Tensor values = at::empty(tensor.shape, scalar_type(tensor.dtype).value());
   read_sparse({name, values});
@@ -123,11 +128,13 @@ void DenseView::read_all(const std::vector<TensorRead>& reads) {
     if (is_sparse(read.name)) read_sparse(read);
 }
 
+// A mask is read once; weight and moments of a parameter share it.
 at::Tensor DenseView::mask_of(const std::string& name) {
   const DenseTensor& tensor = sparse_.at(name);
   at::Tensor& mask = masks_[tensor.mask_name];
   if (!mask.defined()) mask = reader_.read(tensor.mask_name);
   const auto* bits = mask.const_data_ptr<uint8_t>();
+  // A hostile mask could keep bits after the last element, which would misplace the values.
   const int64_t num_elements = SparseForm{tensor.shape, ""}.num_elements();
   if (kept_before(bits, num_elements) != count_kept(bits, 8 * mask.numel()))
     reader_.refuse(tensor.mask_name, "has bits behind the last element");
@@ -148,6 +155,7 @@ void DenseView::read_sparse(const TensorRead& read) {
   const std::vector<ElementRange> ranges =
       read.held.value_or(std::vector<ElementRange>{{0, read.live.numel()}});
   std::vector<ElementRange> kept;
+  // Ranges of the dense tensor become ranges of the kept values.
   for (const ElementRange& range : ranges)
     kept.push_back({kept_before(bits, range.begin_E), kept_before(bits, range.end_E)});
   const at::Tensor values = at::empty(tensor.entry->shape, read.live.options().device(at::kCPU));

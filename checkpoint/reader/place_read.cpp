@@ -1,3 +1,5 @@
+// Two passes over the same pieces: verify all, then copy. So live memory changes only if every byte
+// is correct.
 #include "checkpoint/reader/place_read.h"
 
 #include <algorithm>
@@ -13,20 +15,22 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// Large enough that the system reads ahead within it, small enough that threads end together.
+/// Bytes of a piece: large enough for the system's read-ahead, small enough that threads end
+/// together.
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
-/// Below this, starting threads takes longer than they save.
+/// Bytes below which starting threads takes longer than it saves.
 constexpr int64_t kFewBytes = int64_t{4} << 20;
 
 /// Bytes [begin, end) of a place.
 struct Piece {
   size_t item = 0;
   int64_t begin = 0, end = 0;
-  const char* bytes = nullptr;  ///< fetched
+  const char* bytes = nullptr;  ///< mapped bytes, set by check_piece()
   uint32_t crc = 0;
   bool is_sound_bool = true;
 };
 
+/// Cuts all places into pieces of at most kPieceBytes.
 std::vector<Piece> pieces_of(const std::vector<PlaceRead>& places) {
   std::vector<Piece> pieces;
   for (size_t item = 0; item < places.size(); ++item)
@@ -35,7 +39,7 @@ std::vector<Piece> pieces_of(const std::vector<PlaceRead>& places) {
   return pieces;
 }
 
-/// Calls use(box_E, tensor_E, num_elements) for each run of the piece that is wanted.
+/// Calls use(box_E, tensor_E, num_elements) for each wanted run of the piece.
 template <typename Use>
 void for_each_wanted(const PlaceRead& read, const Piece& piece, Use use) {
   for_each_run(read.box, *read.shape, piece.begin / read.item_bytes, piece.end / read.item_bytes,
@@ -48,10 +52,12 @@ void for_each_wanted(const PlaceRead& read, const Piece& piece, Use use) {
                });
 }
 
+/// True if every byte is 0 or 1, as bools are stored.
 bool holds_bools(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char byte) { return (byte & ~1) == 0; });
 }
 
+/// Maps a piece and computes its crc.
 void check_piece(const PlaceRead& read, Piece* piece) {
   const int64_t num_bytes = piece->end - piece->begin;
   const char* bytes = read.file->fetch(read.place->offset + piece->begin, num_bytes);
@@ -59,10 +65,11 @@ void check_piece(const PlaceRead& read, Piece* piece) {
   piece->bytes = bytes;
   piece->crc = crc32c(content);
   piece->is_sound_bool = !read.is_bool || holds_bools(content);
-  if (read.values == nullptr)  // nothing comes after: a large tensor takes no memory
+  if (read.values == nullptr)  // only checked: release it, so that a large tensor takes no memory
     read.file->release(read.place->offset + piece->begin, num_bytes);
 }
 
+/// Copies the wanted elements of a piece.
 void copy_piece(const PlaceRead& read, const Piece& piece) {
   for_each_wanted(read, piece, [&](int64_t box_E, int64_t tensor_E, int64_t count) {
     copy_past_cache(read.values + tensor_E * read.item_bytes,
@@ -70,13 +77,14 @@ void copy_piece(const PlaceRead& read, const Piece& piece) {
   });
 }
 
-/// What the pieces of one place say of it; the first of them is at `piece`, which moves behind
-/// them.
+/// Returns the defect of one place, joined from its pieces; empty if none. `piece` is its first
+/// piece and then moves to the first one of the next place.
 std::string defect_of(const PlaceRead& read, size_t item, const std::vector<Piece>& pieces,
                       size_t* piece) {
   uint32_t crc = 0;
   bool is_sound_bool = true;
   for (; *piece < pieces.size() && pieces[*piece].item == item; ++*piece) {
+    // crcs of adjacent pieces can be joined without reading the bytes again.
     crc = crc32c_joined(crc, pieces[*piece].crc, pieces[*piece].end - pieces[*piece].begin);
     is_sound_bool = is_sound_bool && pieces[*piece].is_sound_bool;
   }

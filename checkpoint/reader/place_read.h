@@ -9,34 +9,34 @@
 
 namespace lockstep::checkpoint {
 
-/// One place of a shard to be read and checked: a whole tensor or a slice of one. What is pointed
-/// to must live as long as this.
+/// One place of a shard to read and check: a whole tensor or a slice. The pointed-to objects must
+/// outlive this.
 struct PlaceRead {
   const files::Mapping* file = nullptr;
   const BundlePlace* place = nullptr;
-  TensorBox box = {};  ///< of the tensor; the whole of it if it has no slices
+  TensorBox box = {};  ///< of the tensor; empty, meaning the whole, if it has no slices
   const std::vector<int64_t>* shape = nullptr;  ///< of the tensor
   int64_t item_bytes = 1;
   bool is_bool = false;
-  /// Memory of the tensor's elements, row-major; null: nothing is wanted but the check.
+  /// Memory of the tensor's elements, row-major; null: only check.
   char* values = nullptr;
-  /// Only these elements of the tensor are wanted; null: all.
+  /// Elements of the tensor to copy; null: all.
   const std::vector<ElementRange>* held = nullptr;
 };
 
-/// What is wrong with a place, for an error text.
+/// Defect of a place, for an error text.
 struct PlaceDefect {
-  size_t item = 0;  ///< in the list
+  size_t item = 0;  ///< index in the list of places
   std::string what;
 };
 
-/// "wrong crc32c (damaged): ..." with what was found and what was expected.
+/// Returns "wrong crc32c (damaged): ..." with the found and the expected value.
 std::string wrong_crc_text(int64_t num_bytes, uint32_t found, uint32_t expected);
 
-/// Fetches every place wholly and sums its crc; if all are right, copies what is wanted to
-/// `values`, else gives the defects, lowest first, and has written nothing. Both are done in pieces
-/// that several threads take from one list. All places must lie inside their files. `num_threads` 0
-/// means work_threads.h's default. Throws Error(kIo), with nothing written.
+/// Reads every place entirely and computes its crc. If all are correct, copies the wanted elements
+/// to `values`. Otherwise returns the defects, lowest first, and has written nothing. Several
+/// threads take pieces of both passes from one list. All places must be inside their files.
+/// `num_threads` 0 means the default of work_threads.h. Throws Error(kIo) with nothing written.
 std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads);
 
 }  // namespace lockstep::checkpoint

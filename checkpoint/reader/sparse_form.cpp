@@ -16,7 +16,7 @@ constexpr std::string_view kFolder = "_lockstep/sparse/";
 constexpr std::string_view kForm = "/form";
 constexpr size_t kMaxSparseDimensions = 64;
 
-/// Numbers of "64, 128"; nothing if there is anything else or they have too many elements.
+/// Returns the numbers of "64, 128"; nullopt for any other text or too many elements.
 std::optional<std::vector<int64_t>> parse_shape(std::string_view text) {
   std::vector<int64_t> shape;
   int64_t num_elements = 1;
@@ -64,6 +64,7 @@ std::optional<SparseForm> parse_sparse_form(std::string_view text) {
   std::optional<std::vector<int64_t>> shape = parse_shape(text.substr(1, end - 1));
   if (!shape) return std::nullopt;
   SparseForm form{std::move(*shape), std::string(text.substr(end + 2))};
+  // Only the canonical text is accepted, so that equal forms have equal texts.
   if (form.mask_name.empty() || text_of(form) != text) return std::nullopt;
   return form;
 }
@@ -87,7 +88,7 @@ void unpack_range(const char* packed, const uint8_t* bits, const ElementRange& r
       packed += item_bytes;
     }
   };
-  // whole bytes of bits at once
+  // Whole bytes of the mask at once; single items at both ends.
   const int64_t first = std::min((range.begin_E + 7) / 8 * 8, range.end_E);
   const int64_t last = std::max(range.end_E / 8 * 8, first);
   one_by_one(range.begin_E, first);

@@ -1,3 +1,5 @@
+// `lockstep ckpt verify`, and the quick check by sizes. verify() covers all bytes: blocks and frame
+// of the index, tensors, and the gaps between them.
 #include "checkpoint/reader/verify.h"
 
 #include <algorithm>
@@ -18,16 +20,17 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// A tensor, or one slice of it, in a shard.
+/// A tensor or slice in a shard.
 struct Extent {
   const std::string* name = nullptr;
   size_t slice = 0;
   int64_t end = 0;
 };
 
-/// What lies in one shard, by offset. Empty tensors take no place.
+/// Extents of one shard by offset. Empty tensors have none.
 using Extents = std::multimap<int64_t, Extent>;
 
+/// Returns the extents of all shards by offset.
 std::vector<Extents> extents_of(const BundleIndex& index) {
   std::vector<Extents> shards(static_cast<size_t>(index.num_shards));
   const auto add = [&](const BundlePlace& place, const Extent& extent) {
@@ -41,13 +44,14 @@ std::vector<Extents> extents_of(const BundleIndex& index) {
   return shards;
 }
 
+/// Returns the size of a shard: the end of its last extent.
 int64_t expected_bytes(const Extents& extents) {
   int64_t end = 0;
   for (const auto& [offset, extent] : extents) end = std::max(end, extent.end);
   return end;
 }
 
-/// A defect in words, or nothing if the size is right. Throws what opening the shard throws.
+/// Returns the defect as text; nullopt if the size is right. Throws what opening the shard throws.
 std::optional<std::string> size_defect(BundleReader* reader, int32_t shard,
                                        const Extents& extents) {
   const int64_t expected = expected_bytes(extents);
@@ -58,7 +62,7 @@ std::optional<std::string> size_defect(BundleReader* reader, int32_t shard,
                      expected, found < expected ? "truncated" : "bytes after the last tensor");
 }
 
-/// Collects defects of one save.
+/// Collector of one checkpoint's defects.
 class Verification {
  public:
   explicit Verification(const std::string& prefix) : prefix_(prefix) {}
@@ -71,6 +75,7 @@ class Verification {
     const std::vector<Extents> shards = extents_of(reader_->index());
     for (int32_t shard = 0; shard < reader_->index().num_shards; ++shard)
       guarded([&] { check_shard(shard, shards[static_cast<size_t>(shard)]); });
+    // Tensors without bytes are in no shard's list, but their crc must be right too.
     for (const auto& item : reader_->index().entries)
       if (!item.second.is_sliced() && item.second.num_bytes == 0)
         guarded([&] { reader_->check_place(item.first); });
@@ -79,7 +84,7 @@ class Verification {
   }
 
  private:
-  /// A file that is missing or bad is a defect; a fault of the machine is not.
+  /// Runs `body`. A missing or bad file counts as a defect; a fault of the machine is thrown on.
   template <typename Body>
   void guarded(Body body) {
     try {
@@ -90,7 +95,7 @@ class Verification {
     }
   }
 
-  /// Two checks may meet the same damage; of very many defects the first tell enough.
+  /// Adds a defect once, since two checks may find the same damage. Only the first 1000 are named.
   void add(std::string defect) {
     constexpr size_t kMaxDefects = 1000;
     if (known_.size() < kMaxDefects && known_.insert(defect).second)
@@ -104,8 +109,8 @@ class Verification {
     return std::move(defects_);
   }
 
-  /// Block checksums leave the footer and the metaindex block's place open, so the whole file must
-  /// come out again.
+  /// Encodes the index again and compares. Block checksums cover neither the footer nor the
+  /// metaindex block's place.
   void check_frame() {
     const std::string bytes = files::read(index_path(prefix_));
     if (!is_as_encoded(bytes))
@@ -114,6 +119,7 @@ class Verification {
   }
 
   void check_extra_files() {
+    // Shards of an earlier save with another number of ranks may be left over.
     const std::filesystem::path path(prefix_);
     const int32_t num_shards = reader_->index().num_shards;
     for (const std::string& name :
@@ -132,6 +138,7 @@ class Verification {
     if (wrong_size) add(*wrong_size);
     int64_t at = 0;
     for (const auto& [offset, extent] : extents) {
+      // Sorted by offset, so overlaps and gaps show between neighbours.
       if (offset < at)
         add(fmt::format("{}: tensor '{}' overlaps the one before", shard_name(shard),
                         *extent.name));
@@ -152,7 +159,7 @@ class Verification {
                       end));
   }
 
-  /// That the parts of sparse tensors fit each other.
+  /// Checks that the parts of sparse tensors fit each other.
   void check_sparse() {
     DenseView view(&*reader_);
     for (const std::string& name : view.names())

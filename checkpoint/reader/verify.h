@@ -6,13 +6,13 @@
 
 namespace lockstep::checkpoint {
 
-/// Everything that is wrong with one save (`prefix` with its number), a sentence each; empty:
-/// sound. Reads every byte of every file. Throws only for read faults of the machine (kIo) and a
-/// prefix that ends in .index (kUsage).
+/// Returns all defects of one checkpoint (`prefix` with its number), one sentence each; empty if it
+/// is valid. Reads every byte of every file. Throws only for read faults of the machine (kIo) and
+/// for a prefix that ends in .index (kUsage).
 std::vector<std::string> verify(const std::string& prefix);
 
-/// The cheap look before a restore: the index is sound and each shard is there with the size that
-/// it gives. Nothing if so. Throws for read faults of the machine (kIo).
+/// Quick check before a restore: the index is valid, and each shard has the size that the index
+/// implies. Returns the defect, or nullopt. Throws for read faults of the machine (kIo).
 std::optional<std::string> quick_check(const std::string& prefix);
 
 }  // namespace lockstep::checkpoint

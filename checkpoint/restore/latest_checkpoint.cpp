@@ -12,13 +12,13 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// What the state file names; nothing if it names nothing that is complete.
+/// Returns the checkpoint that the state file names; nullopt if that is not complete.
 std::optional<std::string> named_by_state_file(const std::filesystem::path& dir) {
   std::optional<StateFile> state;
   if (const auto fault = fault_of([&] { state = read_state_file(dir); }))
     log::warning("checkpoint", plain_text(*fault));
   if (!state || state->newest.empty()) return std::nullopt;
-  const std::string prefix = (dir / state->newest).string();  // an absolute name stays what it is
+  const std::string prefix = (dir / state->newest).string();  // an absolute name stays unchanged
   const std::optional<std::string> defect = is_there(index_path(prefix))
                                                 ? quick_check(prefix)
                                                 : std::optional<std::string>("it is not there");
@@ -30,8 +30,8 @@ std::optional<std::string> named_by_state_file(const std::filesystem::path& dir)
   return std::nullopt;
 }
 
-/// Whether the save was committed after the state file was written: by a program that was killed
-/// before it came to name it.
+/// True if the checkpoint was committed after the state file was written. Its program was killed
+/// before it updated the state file.
 bool is_newer_than_state_file(const SaveName& save, const std::filesystem::path& dir) {
   std::error_code of_index, of_state;
   const auto index = std::filesystem::last_write_time(index_path(save.prefix), of_index);
@@ -39,13 +39,16 @@ bool is_newer_than_state_file(const SaveName& save, const std::filesystem::path&
   return !of_index && !of_state && index > state;
 }
 
-/// The highest number; of complete saves, if there are any.
+/// Returns the complete checkpoint with the highest number. If none is complete, returns the
+/// highest of all.
 std::optional<std::string> highest(const std::vector<SaveName>& saves) {
   for (auto save = saves.rbegin(); save != saves.rend(); ++save) {
     const std::optional<std::string> defect = quick_check(save->prefix);
     if (!defect) return save->prefix;
     log::warning("checkpoint", fmt::format("{} is passed over: {}", save->prefix, *defect));
   }
+  // With only damaged ones, the caller's restore fails with the reason. Returning nothing would
+  // mean a fresh start.
   return saves.empty() ? std::nullopt : std::optional(saves.back().prefix);
 }
 
@@ -61,6 +64,7 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir) {
   if (!named) return highest(find_saves(dir));
   const auto parts = parse_file_name(index_path(std::filesystem::path(*named).filename()));
   if (!parts) return named;  // of another program, without a number
+  // Only checkpoints newer than the state file in number and time may replace its choice.
   std::vector<SaveName> newer = find_saves(dir, parts->prefix);
   std::erase_if(newer, [&](const SaveName& save) {
     return save.number <= parts->number || !is_newer_than_state_file(save, dir) ||

@@ -8,16 +8,19 @@
 
 namespace lockstep::checkpoint {
 
-/// The newest save of a folder, DIR/model.ckpt-10: the one that the state file names, if it is
-/// complete (index and shards are there with their sizes), so that editing that file goes back to
-/// an older save, as with TensorFlow. A save of the same prefix with a higher number counts instead
-/// if its index is newer than the state file: a program was killed before it came to name it. Where
-/// the state file is missing, or names what is not complete, the highest number of all counts.
-/// Nothing if the folder holds none. Throws Error(kUsage) if a save is named instead of its folder,
-/// kIo if a save cannot be read for a reason that is none of its own.
+/// Returns the newest checkpoint of a folder, DIR/model.ckpt-10; nullopt if there is none.
+///
+/// It is the one that the state file names, if that is complete (index and shards exist with their
+/// sizes). So editing that file goes back to an older checkpoint, as in TensorFlow. One case has
+/// priority: the same prefix, a higher number, and an index newer than the state file. Its program
+/// was killed before it wrote the state file. If the state file is missing, or names an incomplete
+/// checkpoint, the highest number counts.
+///
+/// Throws Error(kUsage) if `dir` names a checkpoint instead of its folder. Throws kIo if a
+/// checkpoint cannot be read for a reason outside of it.
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir);
 
-/// Collective: rank 0's answer on every rank, or its error.
+/// Returns rank 0's answer on every rank, or throws its error. Collective.
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
                                              dist::Communicator& ranks);
 

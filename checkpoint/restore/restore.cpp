@@ -1,3 +1,5 @@
+// restore_latest() tries checkpoints from the newest to the oldest. All ranks try the same one, and
+// any rank's failure makes all of them go to the next.
 #include "checkpoint/restore/restore.h"
 
 #include <algorithm>
@@ -22,6 +24,7 @@ namespace {
 
 constexpr std::string_view kNotShared = "Is the folder the same on every rank?";
 
+/// Throws Error(kConfig) unless type and shape are those of the live entry.
 void require_form(const BundleReader& reader, const std::string& name, const DenseTensor& saved,
                   const StateEntry& entry) {
   const int32_t wanted =
@@ -37,7 +40,7 @@ void require_form(const BundleReader& reader, const std::string& name, const Den
                   type_and_shape(wanted, wanted_shape)));
 }
 
-/// Throws unless every key is there in the right form; gives the keys that nobody asked for.
+/// Throws unless every key exists in the right form. Returns the keys that nobody requested.
 std::vector<std::string> match(const BundleReader& reader, const DenseView& saved,
                                const StateList& state) {
   std::set<std::string> asked;
@@ -50,6 +53,7 @@ std::vector<std::string> match(const BundleReader& reader, const DenseView& save
     else if (!entry.value_if_missing)
       missing.push_back(entry.key);
   }
+  // All missing keys in one message.
   if (!missing.empty())
     throw Error(ExitCode::kConfig, "checkpoint",
                 fmt::format("{}: holds no '{}': another model or optimizer saved it; set them "
@@ -64,7 +68,7 @@ std::vector<std::string> match(const BundleReader& reader, const DenseView& save
   return unused;
 }
 
-/// Of what the save lacks; match() let it pass.
+/// Fills an entry that the checkpoint lacks. match() has accepted it.
 void put_value_if_missing(const StateEntry& entry) {
   if (entry.text) return entry.text->clear();
   if (!entry.held) return void(entry.tensor.detach().fill_(*entry.value_if_missing));
@@ -75,13 +79,15 @@ void put_value_if_missing(const StateEntry& entry) {
   });
 }
 
+/// Returns the number in a prefix; -1 if there is none.
 int64_t number_of(const std::string& prefix) {
   const std::filesystem::path index = index_path(prefix);
   const std::optional<FileName> parts = parse_file_name(index.filename().string());
   return parts ? parts->number : -1;
 }
 
-/// Saves that the state file names although their index is gone: a sign that saves existed.
+/// Adds checkpoints that the state file names although their index is missing: a sign that they
+/// existed.
 void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
                 std::vector<SaveName>* saves) {
   std::optional<StateFile> state;
@@ -89,6 +95,7 @@ void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
     log::warning("checkpoint", plain_text(*fault));
   if (!state) return;
   state->all.push_back(state->newest);
+  // Entries are compared by file name, since paths may be absolute or relative.
   for (const std::string& listed : state->all) {
     const std::string name = std::filesystem::path(listed).filename().string();
     const std::optional<FileName> parts = parse_file_name(index_path(name));
@@ -100,7 +107,7 @@ void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
   }
 }
 
-/// All saves, newest first.
+/// Returns all checkpoints, newest first.
 std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string_view prefix_name) {
   std::vector<SaveName> saves = find_saves(dir, prefix_name);
   add_listed(dir, prefix_name, &saves);
@@ -109,7 +116,7 @@ std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string
   return saves;
 }
 
-/// Rank 0's prefixes on every rank.
+/// Returns rank 0's prefixes on every rank.
 std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
                                            std::string_view prefix_name,
                                            dist::Communicator& control) {
@@ -130,12 +137,14 @@ std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
   return prefixes;
 }
 
+/// Restores one checkpoint after the quick check, which is much cheaper than a failed restore.
 void try_restore(const std::string& prefix, const StateList& state, RestoreReport* report) {
   if (const auto defect = quick_check(prefix))
     throw Error(ExitCode::kBadData, "checkpoint", *defect);
   *report = restore(prefix, state);
 }
 
+/// Throws the error of a folder whose checkpoints are all unusable.
 [[noreturn]] void throw_none_readable(const std::filesystem::path& dir,
                                       const std::vector<std::string>& defects) {
   throw Error(ExitCode::kBadData, "checkpoint",
@@ -183,19 +192,22 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
   std::vector<std::string> defects;
   for (const std::string& prefix : agreed_candidates(dir, prefix_name, control)) {
     RestoreReport report;
+    // A failed attempt may leave some variables new; the next attempt writes all of them again.
     const auto own = fault_of([&] { try_restore(prefix, state, &report); });
     const auto fault = shared_fault(control, own);
     if (!fault) {
       report.num_damaged = static_cast<int64_t>(defects.size());
       return report;
     }
-    // A fault of the machine says nothing of the save: going on from an older one would lose steps.
+    // A fault of the machine says nothing about the checkpoint. Falling back to an older one would
+    // lose steps.
     if (fault->code() != ExitCode::kBadData && fault->code() != ExitCode::kInputMissing)
       throw Error(*fault).everywhere();
     defects.push_back(plain_text(*fault));
     if (control.rank() == 0)
       log::warning("checkpoint", fmt::format("{} is passed over: {}", prefix, defects.back()));
   }
+  // Checkpoints exist but none is readable: starting at step 0 would overwrite them.
   if (!defects.empty()) throw_none_readable(dir, defects);
   return std::nullopt;
 }

@@ -1,3 +1,5 @@
+// Finds the values of keys in checkpoints of all writers. It uses the object graph, our naming
+// rule, or plain variable names.
 #include "checkpoint/restore/saved_values.h"
 
 #include <algorithm>
@@ -31,6 +33,7 @@ ValueForm form_of(const StateEntry& entry) {
 std::string shown_name(const std::string& name) { return state_key(name).value_or(name); }
 
 SavedValues::SavedValues(const std::string& prefix) : reader_(prefix), view_(&reader_) {
+  // Opened at once, so that the files stay readable if they are removed.
   reader_.open_shards();
   const std::string graph(kGraphName);
   const BundleEntry* saved_graph = reader_.find(graph);
@@ -52,6 +55,7 @@ std::optional<std::string> SavedValues::find(const std::string& key) const {
   if (graph_ && !is_beside_graph(key)) name = graph_->find(key).value_or(name);
   if (view_.contains(name)) return name;
   if (graph_) return std::nullopt;
+  // Name-based checkpoints may omit the object's own part of the key.
   const size_t slash = key.find('/');
   for (const std::string& by_name : {key, slash == std::string::npos ? key : key.substr(slash + 1)})
     if (view_.contains(by_name)) return by_name;
@@ -82,7 +86,7 @@ std::vector<std::string> SavedValues::variables() const {
     if (name == kGraphName || is_beside_graph(name) || name == index_name(kCounterKey) ||
         name == kCounterKey)
       continue;
-    // what is stored sparse is no variable to TensorFlow, whose graph leaves it out
+    // A sparse tensor is not a variable for TensorFlow: the graph omits it.
     if (!graph_ || graph_->variables().contains(name) || view_.is_sparse(name))
       names.push_back(name);
   }

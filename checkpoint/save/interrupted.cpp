@@ -15,17 +15,20 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// Returns the file name of a prefix.
 std::string file_name(const std::string& prefix) {
   return std::filesystem::path(prefix).filename().string();
 }
 
-/// The state file with the save in its place among those that it names and that are there.
+/// Returns the state file with `restored` at its place among the existing checkpoints that it
+/// names.
 StateFile with_save(const StateFile& before, const std::string& prefix, int64_t restored) {
   std::set<int64_t> numbers{restored};
   for (const SaveName& save : named_by(before, prefix))
     if (std::filesystem::exists(index_path(save.prefix))) numbers.insert(save.number);
   StateFile after{.newest = {}, .all = others_in(before, prefix)};
   for (const int64_t number : numbers) after.all.push_back(file_name(numbered(prefix, number)));
+  // The highest number becomes the newest, as the killed program would have written.
   after.newest = after.all.back();
   return after;
 }
@@ -36,6 +39,7 @@ void tidy_interrupted(const std::string& prefix, int64_t restored) {
   const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
   const auto fault = fault_of([&] {
     if (!std::filesystem::exists(prefix + std::string(kJournalSuffix))) return;
+    // No patience: another program that is saving does this work itself.
     const SaveLock lock(prefix, /*patience_s=*/0);
     if (!lock.is_held() || lock.left_over().empty()) return;
     remove_left_over(prefix, lock.left_over());

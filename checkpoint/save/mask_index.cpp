@@ -12,7 +12,8 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// Whether all items without a bit are 0 in every bit.
+/// True if all items without a bit are 0 in every bit. Without a branch per item, so the compiler
+/// can vectorize it.
 template <typename Item>
 bool pruned_are_zero(const char* bytes, const uint8_t* bits, int64_t num_items) {
   Item found = 0;
@@ -51,7 +52,8 @@ int64_t MaskIndex::num_before(int64_t element) const {
   return count;
 }
 
-/// The element of stored element k; the end for k = K.
+/// Returns the element of stored element k; the end for k = K. Skips whole bytes by their number of
+/// bits.
 int64_t MaskIndex::element_of(int64_t stored) const {
   if (stored >= num_kept_) return num_elements_;
   int64_t byte = 0;
@@ -76,6 +78,7 @@ ElementRange MaskIndex::elements(const ElementRange& stored) const {
 
 bool MaskIndex::pack(const char* items, const ElementRange& elements, int item_bytes,
                      char* packed) const {
+  // The range may start inside a mask byte; pack_kept() needs its bits from bit 0.
   const int64_t num_items = elements.num_elements();
   std::vector<uint8_t> bits(static_cast<size_t>(num_mask_bytes(num_items)), 0);
   copy_bits(bits_, elements.begin_E, num_items, bits.data(), 0);

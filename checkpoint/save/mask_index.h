@@ -9,24 +9,25 @@
 
 namespace lockstep::checkpoint {
 
-/// Index of a mask: converts between positions among all n elements of a pruned tensor and
-/// positions among its K kept ones, which are all that a sparse checkpoint stores. The bits must
-/// outlive it.
+/// Index of a mask. It converts between positions among all n elements of a pruned tensor and
+/// positions among its K kept ones. A sparse checkpoint stores only the kept ones. The bits must
+/// outlive the index.
 class MaskIndex {
  public:
-  /// `bits`: uint8, contiguous on the CPU, one bit an element (base/bits/bit_mask.h). Throws
-  /// Error(kBug) if there are fewer.
+  /// Builds the index. `bits`: uint8, contiguous on the CPU, one bit per element
+  /// (base/bits/bit_mask.h). Throws Error(kBug) if their number is wrong.
   MaskIndex(const at::Tensor& bits, int64_t num_elements);
 
   int64_t num_kept() const { return num_kept_; }
-  /// Positions among the kept elements of the kept elements in a range.
+  /// Returns the positions among the kept elements of a range's kept elements.
   ElementRange stored(const ElementRange& elements) const;
-  /// The range of elements whose kept ones are exactly `stored`. Pruned elements after its last
-  /// kept one belong to it; pruned elements before its first do if it starts the tensor.
+  /// Returns the range of elements whose kept ones are exactly `stored`. It includes the pruned
+  /// elements after each kept one. The range of the first kept element also includes the pruned
+  /// ones before it.
   ElementRange elements(const ElementRange& stored) const;
 
-  /// Packs the kept elements of that range, of `item_bytes` each; false if a pruned one is not +0,
-  /// so that packing would lose it.
+  /// Packs the kept elements of the range, each of `item_bytes` bytes. Returns false if a pruned
+  /// element is not +0, because packing would lose it.
   bool pack(const char* items, const ElementRange& elements, int item_bytes, char* packed) const;
 
  private:

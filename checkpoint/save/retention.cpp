@@ -19,6 +19,7 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
     if (!stays(save) && save.number <= just_written) surplus.push_back(save);
   const auto num_kept = std::min(static_cast<size_t>(rules.keep_max), surplus.size());
   const size_t num_surplus = surplus.size() - num_kept;
+  // The one just written counts among those to keep, but is never removed itself.
   std::erase_if(surplus, [&](const SaveName& save) { return save.number == just_written; });
   surplus.resize(std::min(num_surplus, surplus.size()));
   return surplus;
@@ -27,7 +28,7 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
 void remove_save(const std::string& prefix) {
   const std::filesystem::path path(prefix);
   const std::filesystem::path dir = path.parent_path();
-  std::error_code unknown;  // then it is tried
+  std::error_code unknown;  // on an error, try to remove it
   if (std::filesystem::exists(index_path(prefix), unknown) || unknown) {
     files::remove_file(index_path(prefix));
     files::sync_folder(dir);
@@ -51,10 +52,11 @@ void remove_left_over(const std::string& prefix, const std::set<int64_t>& number
     std::error_code unknown;
     const bool is_committed =
         std::filesystem::exists(index_path(numbered(prefix, parts->number)), unknown) || unknown;
+    // A committed checkpoint keeps its shards; only its temporary files go.
     if (!is_temporary && is_committed) continue;
     try {
       files::remove_file(dir / name);
-    } catch (const Error& each) {  // the others go all the same
+    } catch (const Error& each) {  // remove the others anyway
       if (!fault) fault = each;
     }
   }

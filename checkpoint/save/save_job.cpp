@@ -1,3 +1,6 @@
+// The save path, top to bottom: run() = stage, write, publish; then tidy().
+// Every stage ends with a collective in which all ranks learn of a fault. So all ranks take the
+// same branch.
 #include "checkpoint/save/save_job.h"
 
 #include <algorithm>
@@ -21,14 +24,15 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// Nothing too where it cannot be read: it can be derived again.
+/// Returns the state file; nullopt also if it is unreadable, since it can be rebuilt from the
+/// folder.
 std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
   std::optional<StateFile> state;
   (void)fault_of([&] { state = read_state_file(dir); });
   return state;
 }
 
-/// Writes the bytes of an index under its temporary name; they are on disk when it returns.
+/// Writes the index under its temporary name; the bytes are on disk on return.
 void stage_index(const std::string& prefix, std::string_view bytes) {
   files::Writer file(index_path(prefix) + std::string(kTemporarySuffix));
   file.append(bytes);
@@ -55,10 +59,12 @@ SaveJob::SaveJob(const SaverOptions& options, dist::Communicator& comm, const St
       memory_(memory),
       on_staged_(std::move(staged)),
       journal_(journal) {
+  // On all ranks but 0 there is neither lock nor journal.
   if (journal_.lock != nullptr) left_over_ = journal_.lock->left_over();
 }
 
 SaveJob::~SaveJob() {
+  // Training waits for this call, also if the save failed before staging.
   if (on_staged_) on_staged_();
 }
 
@@ -78,6 +84,7 @@ std::optional<Error> SaveJob::run() {
     const trace::Span span("write a save");
     fault = on_every_rank([&] { finish_writing(); });
   }
+  // Ends the writer threads before the files are renamed or removed.
   file_.reset();
   if (!fault) {
     const trace::Span span("commit a save");
@@ -87,17 +94,20 @@ std::optional<Error> SaveJob::run() {
   return fault;
 }
 
-/// Until the state may change. The ranks are compared while it may not.
+/// Stages the shard and starts writing it. Until the end the state must not change, so the ranks'
+/// states are compared here.
 std::optional<Error> SaveJob::stage() {
   const trace::Span span("stage a save");
   const TimeLimit limit(comm_, options_.stage_timeout_s);
   pieces_ = save_pieces(state_, number_, options_.sparse);
   dense_bytes_ = checkpoint::dense_bytes(pieces_);
+  // Differing keys or shapes would give the ranks different plans.
   dist::require_equal(comm_, "what is to be saved", summary(pieces_, number_));
   std::optional<Error> fault = on_every_rank([&] {
     const SavePlan plan(pieces_, comm_.world_size(), options_.min_cut_bytes);
     staged_.emplace(pieces_, plan.parts_of(comm_.rank()), comm_.rank(), memory_);
   });
+  // Every rank must take part in the sum, including one with a fault.
   const int64_t all_bytes = dist::sum_of(comm_, staged_ ? staged_->num_bytes() : 0);
   if (!fault)
     fault = on_rank_0([&] {
@@ -105,7 +115,7 @@ std::optional<Error> SaveJob::stage() {
       std::error_code unknown;
       const std::filesystem::space_info space = std::filesystem::space(dir_, unknown);
       if (!unknown) require_space(dir_, all_bytes, space);
-      note({});  // from here on files of this number may be there
+      note({});  // from here on files of this number may exist
     });
   if (!fault) fault = on_every_rank([&] { begin_writing(); });
   if (!fault && options_.compare_replicas) {
@@ -114,12 +124,13 @@ std::optional<Error> SaveJob::stage() {
                               state_);
     compare_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
+  // The state may change from here on: shard and checksums are in memory.
   std::exchange(on_staged_, nullptr)();
   return fault;
 }
 
-/// What interrupted saves have left, unless the file system has no locks: then it may be of a save
-/// that is under way.
+/// Removes the remains of interrupted saves. Not on a file system without locks, where they may
+/// belong to a save in progress.
 void SaveJob::remove_interrupted() {
   if (!journal_.lock->is_held()) return;
   if (const auto fault = fault_of([&] { remove_left_over(options_.prefix, left_over_); }))
@@ -129,7 +140,7 @@ void SaveJob::remove_interrupted() {
     left_over_.clear();
 }
 
-/// This save's number, these, and what could not be removed.
+/// Writes the journal: this save's number, `numbers`, and what could not be removed.
 void SaveJob::note(std::set<int64_t> numbers) const {
   numbers.insert(number_);
   numbers.insert(left_over_.begin(), left_over_.end());
@@ -139,10 +150,11 @@ void SaveJob::note(std::set<int64_t> numbers) const {
 void SaveJob::end_journal() const {
   if (left_over_.empty()) return journal_.lock->done();
   if (const auto fault = fault_of([&] { journal_.lock->note(left_over_); }))
-    log::warning("checkpoint", plain_text(*fault));  // the journal then names too much, never less
+    log::warning("checkpoint", plain_text(*fault));  // it then names too many, never too few
 }
 
 void SaveJob::begin_writing() {
+  // The writer starts before the image is filled and follows its watermark.
   file_.emplace(shard_path_ + std::string(kTemporarySuffix), &*staged_);
   staged_->fill();
   reached(SavePhase::kStaged);
@@ -155,19 +167,21 @@ void SaveJob::finish_writing() {
   reached(SavePhase::kShardWritten);
 }
 
-/// All bytes are on disk under temporary names before anything of an older save of this number is
-/// touched.
+/// Publishes the checkpoint. All bytes are on disk under temporary names before an older checkpoint
+/// of this number is touched. So a full disk cannot cost the old one.
 std::optional<Error> SaveJob::publish() {
+  // Every rank's shard is on disk by now: run() ended its writing with an agreement.
   std::optional<Error> fault = on_every_rank([&] { reached(SavePhase::kEntriesAgreed); });
   if (!fault) fault = on_rank_0([&] { write_index(); });
   if (!fault) fault = on_every_rank([&] { rename_shard(); });
+  // Only now: the index is the commit, and every shard that it names must have its final name.
   if (!fault) fault = on_rank_0([&] { commit(); });
   bytes_written_ = dist::sum_of(comm_, (staged_ ? staged_->num_bytes() : 0) + index_bytes_);
   return fault;
 }
 
-/// For rank 0, through the folder: sent to all ranks, such lists would grow with the square of
-/// their number.
+/// Writes this rank's entries for rank 0 into the folder. Sent as messages to all ranks, such lists
+/// would grow with the square of the number of ranks.
 void SaveJob::write_entries() const {
   files::Writer file(entries_path(shard_path_));
   file.append(shard_report(*staged_));
@@ -183,15 +197,17 @@ BundleIndex SaveJob::collect_entries() const {
 
 void SaveJob::write_index() {
   const std::string bytes = encode_index(collect_entries());
+  // Larger indices are not checked, since decoding takes a multiple of their bytes.
   constexpr size_t kMostToDecode = size_t{256} << 20;
   if (bytes.size() <= kMostToDecode)
-    (void)decode_index(bytes, index_path(prefix_));  // what no reader takes is no save
+    (void)decode_index(bytes, index_path(prefix_));  // readers must accept it
   index_bytes_ = static_cast<int64_t>(bytes.size());
   index_crc_ = crc32c(bytes);
   stage_index(prefix_, bytes);
   reached(SavePhase::kIndexWritten);
   std::error_code ignored;
   replaced_ = std::filesystem::exists(index_path(prefix_), ignored);
+  // While shards are replaced, no reader may trust an old index of this number.
   remove_save(prefix_);
   reached(SavePhase::kOldRemoved);
 }
@@ -199,6 +215,7 @@ void SaveJob::write_index() {
 void SaveJob::rename_shard() {
   files::rename_file(shard_path_ + std::string(kTemporarySuffix), shard_path_);
   renamed_ = true;
+  // Durable before the agreement: the index must not reach the disk before the names of the shards.
   files::sync_folder(dir_);
   files::remove_file(entries_path(shard_path_));
   reached(SavePhase::kShardRenamed);
@@ -206,16 +223,18 @@ void SaveJob::rename_shard() {
 
 void SaveJob::commit() {
   files::rename_file(index_path(prefix_) + std::string(kTemporarySuffix), index_path(prefix_));
+  // From here on remove_own_files() must remove the index first.
   index_renamed_ = true;
   files::sync_folder(dir_);
   reached(SavePhase::kCommitted);
 }
 
-/// The save counts already: what fails here is left for the next save. Where saves are to go, every
-/// rank first reads back what it wrote.
+/// Cleans up after the commit. The checkpoint counts already, so what fails here is left to the
+/// next save. Before surplus checkpoints are removed, every rank reads back what it wrote.
 std::optional<Error> SaveJob::tidy() {
   std::optional<Error> fault = on_rank_0([&] { find_surplus(); });
   if (!fault) {
+    // surplus_ is rank 0's; the others learn here whether they must read back.
     if (dist::any_of(comm_, !surplus_.empty())) fault = on_every_rank([&] { read_back(); });
     if (fault && fault->code() == ExitCode::kBadData) {
       remove_own_files();
@@ -223,8 +242,9 @@ std::optional<Error> SaveJob::tidy() {
     }
     if (fault) keep_surplus();
     const std::optional<Error> untidy = on_rank_0([&] {
+      // First the journal: if we are killed in between, the next save completes the removal.
       note_surplus();
-      // Without it a reader goes by the folder, so what is too much may go all the same.
+      // Without a state file readers use the folder, so the surplus may go anyway.
       const std::optional<Error> unnamed = fault_of([&] { write_state(); });
       reached(SavePhase::kStateWritten);
       remove_surplus();
@@ -244,7 +264,8 @@ void SaveJob::keep_surplus() {
   surplus_.clear();
 }
 
-/// Of the saves that are one's own. Those of others, which the state file names, are kept in it.
+/// Finds the surplus among this program's own checkpoints. Those of other programs, if the state
+/// file names them, stay in it.
 void SaveJob::find_surplus() {
   const std::filesystem::path prefix(options_.prefix);
   std::set<int64_t> named;
@@ -263,6 +284,7 @@ void SaveJob::find_surplus() {
                             .keep_every = options_.keep_every,
                             .best = best ? std::optional(best->number) : std::nullopt},
                            number_);
+  // The state file must name none of those to be removed.
   std::erase_if(kept_, [&](const SaveName& save) {
     return std::any_of(surplus_.begin(), surplus_.end(),
                        [&](const SaveName& one) { return one.number == save.number; });
@@ -277,7 +299,7 @@ void SaveJob::read_back() {
   reached(SavePhase::kReadBack);
 }
 
-/// Saves of other prefixes of the folder stay named.
+/// Writes the state file; checkpoints of other prefixes in the folder stay named.
 void SaveJob::write_state() const {
   std::vector<SaveName> kept = kept_;
   std::sort(kept.begin(), kept.end(),
@@ -291,7 +313,7 @@ void SaveJob::write_state() const {
   });
 }
 
-/// Before the state file forgets them.
+/// Notes the surplus in the journal, before the state file forgets it.
 void SaveJob::note_surplus() {
   std::set<int64_t> numbers;
   for (const SaveName& save : surplus_) numbers.insert(save.number);
@@ -305,8 +327,8 @@ void SaveJob::remove_surplus() {
   }
 }
 
-/// Takes back what this save has put there, and nothing of an older save of its number. The index
-/// goes first, durably; while it may be there, the shards that it names stay.
+/// Takes back what this save has written, but nothing of an older checkpoint of its number. The
+/// index goes first, durably. While it may still exist, the shards that it names stay.
 void SaveJob::remove_own_files() {
   bool is_clean = true;
   const auto try_to_remove = [&](const std::string& path) {
@@ -320,6 +342,7 @@ void SaveJob::remove_own_files() {
   if (is_first()) try_to_remove(index_path(prefix_) + std::string(kTemporarySuffix));
   try_to_remove(shard_path_ + std::string(kTemporarySuffix));
   try_to_remove(entries_path(shard_path_));
+  // A shard that an index may still name must stay.
   if (renamed_ && !index_may_stay) try_to_remove(shard_path_);
   if (replaced_)
     log::warning("checkpoint",
@@ -327,7 +350,7 @@ void SaveJob::remove_own_files() {
   if (index_may_stay && is_first())
     log::warning("checkpoint", fmt::format("{} cannot be taken back: {}; it may count as a save",
                                            prefix_, plain_text(*index_may_stay)));
-  // Others may save under this prefix once every rank has ended here.
+  // Other programs may save under this prefix once every rank has finished here.
   const bool all_clean = !dist::any_of(comm_, !is_clean || index_may_stay.has_value());
   if (all_clean && is_first()) end_journal();
 }

@@ -17,31 +17,32 @@
 
 namespace lockstep::checkpoint {
 
-/// One save from start to end, on one rank: the order of docs/checkpoint_format.md. Collective; all
-/// of it may run beside training, on a communicator of its own. Local work runs inside fault_of();
-/// collectives stand outside.
+/// One save from start to end on one rank, in the order of docs/checkpoint_format.md. Collective.
+/// All of it may run concurrently with training, on its own communicator. Local work runs inside
+/// fault_of(), collectives outside of it.
 class SaveJob {
  public:
-  /// Rank 0's; null elsewhere.
+  /// Journal of rank 0; null elsewhere.
   struct Journal {
     SaveLock* lock = nullptr;
-    std::set<int64_t>* own_saves = nullptr;  ///< numbers that may go as surplus
+    std::set<int64_t>* own_saves = nullptr;  ///< numbers that may be removed as surplus
   };
 
-  /// `memory` is this save's alone meanwhile. `staged` is called once, when the state may change
-  /// again, whatever becomes of the save.
+  /// `memory` belongs to this save alone meanwhile. `staged` is called exactly once, when the state
+  /// may change again, even if the save fails.
   SaveJob(const SaverOptions& options, dist::Communicator& comm, const StateList& state,
           int64_t step, StagingBuffer* memory, std::function<void()> staged, Journal journal);
   ~SaveJob();
   SaveJob(const SaveJob&) = delete;
   SaveJob& operator=(const SaveJob&) = delete;
 
-  /// The first fault of any rank, the same on all; nothing if the save is committed.
+  /// Returns the first fault of any rank, the same on all ranks; nullopt if the checkpoint is
+  /// committed.
   std::optional<Error> run();
-  /// After run() committed: surplus saves go, the state file is written. An Error(kBadData), the
-  /// same on all ranks, if something does not read back as it was written: the save was taken back
-  /// then, no state file names it, and none was removed. Other faults are warned of and left for
-  /// the next save.
+  /// Removes surplus checkpoints and writes the state file. Call it after run() has committed.
+  /// Returns Error(kBadData), the same on all ranks, if something does not read back as written.
+  /// The checkpoint is then taken back, no state file names it, and no other was removed. Other
+  /// faults are logged and left to the next save.
   std::optional<Error> tidy();
 
   const std::string& prefix() const { return prefix_; }
@@ -91,15 +92,15 @@ class SaveJob {
 
   std::vector<StoredTensor> pieces_;
   std::optional<StagedShard> staged_;
-  std::optional<ShardFile> file_;  // ends before the image that it reads
+  std::optional<ShardFile> file_;  // destroyed before the image that it reads
   const Journal journal_;
-  std::set<int64_t> left_over_;           ///< rank 0: of earlier saves, not removed yet
+  std::set<int64_t> left_over_;           ///< rank 0: numbers of earlier saves, not removed yet
   int64_t index_bytes_ = 0;               ///< rank 0: size of the index,
   uint32_t index_crc_ = 0;                ///< and its crc32c
   std::vector<SaveName> kept_, surplus_;  ///< rank 0
   int64_t bytes_written_ = 0, dense_bytes_ = 0;
   double compare_s_ = 0;
-  bool replaced_ = false;  ///< rank 0: a save of this number was there
+  bool replaced_ = false;  ///< rank 0: an older checkpoint of this number existed
   bool renamed_ = false, index_renamed_ = false;
 };
 

@@ -1,3 +1,4 @@
+// The cuts are computed on one line of bytes: begins_[i] is where piece i starts on it.
 #include "checkpoint/save/save_plan.h"
 
 #include <algorithm>
@@ -10,12 +11,13 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// Rows longer than this are cut inside.
+/// Row length in bytes above which rows are cut inside.
 constexpr int64_t kMaxRowBytes = int64_t{1} << 20;
+// Cuts inside a row fall on multiples of the alignment of direct I/O.
 constexpr int64_t kCutBytes = 4096;
 constexpr int kMostRanks = 99'999;
 
-/// Between which elements a tensor may be cut: multiples of this.
+/// Returns the granularity of cuts in elements.
 int64_t cut_elements(const StoredTensor& piece) {
   const int64_t num_elements = piece.num_elements();
   if (piece.shape.empty() || piece.shape[0] == 0) return std::max<int64_t>(num_elements, 1);
@@ -24,7 +26,7 @@ int64_t cut_elements(const StoredTensor& piece) {
   return row_E;
 }
 
-/// The element at which a tensor is cut so that about `bytes` of it come before.
+/// Returns the element at which a tensor is cut, so that about `bytes` bytes come before it.
 int64_t cut_at(const StoredTensor& piece, int64_t bytes, int64_t min_cut_bytes) {
   const int64_t num_elements = piece.num_elements(), num_bytes = piece.num_bytes();
   if (bytes <= 0) return 0;
@@ -64,6 +66,7 @@ int64_t SavePlan::border(size_t piece, int rank) const {
 std::vector<ShardItem> SavePlan::parts_of(int rank) const {
   std::vector<ShardItem> parts;
   for (size_t i = 0; i < pieces_.size(); ++i) {
+    // Somebody must write the entry of a tensor without elements.
     if (pieces_[i].num_elements() == 0) {
       if (rank == 0) parts.push_back({i, {0, 0}});
     } else if (pieces_[i].is_divided()) {

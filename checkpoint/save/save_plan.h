@@ -8,21 +8,22 @@
 
 namespace lockstep::checkpoint {
 
-/// What one rank writes of a piece: some of its stored elements, all of a text.
+/// Part of a piece that one rank writes: some of its stored elements, or all of a text.
 struct ShardItem {
-  size_t piece = 0;  ///< place in the list of pieces
+  size_t piece = 0;  ///< index in the list of pieces
   ElementRange range;
 
   friend bool operator==(const ShardItem&, const ShardItem&) = default;
 };
 
-/// Which part of a save each rank writes. The bytes of all pieces that every rank holds, in list
-/// order, are cut into W runs of equal length, one for each of W ranks. A cut moves to the nearest
-/// row of its tensor, and to the tensor's nearer end if the tensor is smaller than min_cut_bytes or
-/// of a type that TensorFlow does not read in slices. So at most W - 1 tensors are cut. Of pieces
-/// that are divided over the ranks each rank writes what it holds.
+/// Plan of a save: which part each rank writes. The bytes of all replicated pieces, in list order,
+/// are cut into W runs of equal length for W ranks. A cut moves to the nearest row of its tensor.
+/// Two kinds of tensors are not cut: those smaller than min_cut_bytes, and types that TensorFlow
+/// does not read in slices. There the cut moves to the nearer end of the tensor. So at most W - 1
+/// tensors are cut. Of divided pieces each rank writes what it holds.
 ///
-/// Arithmetic on names, types and shapes alone: every rank finds the same plan without a message.
+/// The plan depends only on names, types and shapes, so every rank computes the same one without
+/// communication.
 class SavePlan {
  public:
   static constexpr int64_t kMinCutBytes = int64_t{1} << 20;
@@ -31,17 +32,18 @@ class SavePlan {
   SavePlan(const std::vector<StoredTensor>& pieces, int world_size,
            int64_t min_cut_bytes = kMinCutBytes);
 
-  /// In list order. Of divided pieces those that this process holds: so the rank is its own.
+  /// Returns the parts in list order. Divided pieces list what this process holds, so `rank` must
+  /// be its own.
   std::vector<ShardItem> parts_of(int rank) const;
 
  private:
-  /// First element of a piece that ranks from this one on write.
+  /// Returns the first element of a piece that is written by this rank or a later one.
   int64_t border(size_t piece, int rank) const;
 
   const std::vector<StoredTensor>& pieces_;
   int world_size_;
   int64_t min_cut_bytes_;
-  std::vector<int64_t> begins_;  // by piece: bytes of the pieces before it that every rank holds
+  std::vector<int64_t> begins_;  // by piece: bytes of the replicated pieces before it
   int64_t total_bytes_ = 0;
 };
 

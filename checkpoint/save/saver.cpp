@@ -1,3 +1,5 @@
+// The caller's side of a save: snapshot, start the thread, wait. The thread's side is run(), which
+// takes the lock and drives a SaveJob.
 #include "checkpoint/save/saver.h"
 
 #include <algorithm>
@@ -22,6 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Interval at which the while-waiting hook is called.
 constexpr std::chrono::milliseconds kLook{50};
 constexpr const char* kOneAtATime = "one save at a time: wait() for the one before";
 
@@ -29,7 +32,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Adds the time until it goes out of scope.
+/// Adds the time of its scope to a counter.
 class TimeOf {
  public:
   explicit TimeOf(double* seconds) : seconds_(seconds) {}
@@ -42,7 +45,7 @@ class TimeOf {
   Clock::time_point start_ = Clock::now();
 };
 
-/// Until it is ready.
+/// Calls `look` repeatedly until the future is ready.
 template <typename Future>
 void look_beside(const Future& future, const std::function<void()>& look) {
   if (!look) return;
@@ -54,7 +57,7 @@ void wait_for(StagedCopy& copy) {
   copy.wait_on_host();
 }
 
-/// True for what the disk does to us: the run may go on without this save.
+/// True for faults of the disk, after which the run may continue without this checkpoint.
 bool is_disk_fault(const Error& fault) {
   return fault.code() == ExitCode::kIo || fault.code() == ExitCode::kCannotCreate ||
          fault.code() == ExitCode::kInputMissing;
@@ -67,16 +70,18 @@ Saver::Saver(SaverOptions options, dist::Communicator& comm)
   check(options_.keep_checkpoint_max == -1 || options_.keep_checkpoint_max > 0,
         "keep_checkpoint_max is 0 or below -1");
   check(!std::filesystem::path(options_.prefix).filename().empty(), "a save needs a prefix");
+  // Absolute: the process may change its working directory during a save.
   options_.prefix = std::filesystem::absolute(options_.prefix).string();
 }
 
 void Saver::keep_from_next_save(int64_t keep_checkpoint_max) {
   check(keep_checkpoint_max == -1 || keep_checkpoint_max > 0,
         "keep_checkpoint_max is 0 or below -1");
-  keep_next_ = keep_checkpoint_max;  // the thread of a save under way reads the options
+  keep_next_ = keep_checkpoint_max;  // the thread of a save in progress reads options_
 }
 
 Saver::~Saver() {
+  // A hook could throw, which a destructor must not.
   while_waiting_ = {};
   join();
 }
@@ -92,7 +97,7 @@ void Saver::prepare(const StateList& state) {
   const SavePlan plan(pieces, comm_.world_size(), options_.min_cut_bytes);
   const int64_t num_bytes = StagedShard::bytes_of(pieces, plan.parts_of(comm_.rank()));
   const int64_t pinned_bytes = stager_ ? Snapshot(state).bytes_on(stager_->device()) : 0;
-  // What fails here fails again, and is said, where it is needed.
+  // A failure here occurs again, and is reported, when the memory is needed.
   (void)fault_of([&] {
     prepared_ = std::async(std::launch::async, [this, num_bytes, pinned_bytes] {
       (void)fault_of([&] { memory_.touch(num_bytes); });
@@ -106,6 +111,7 @@ void Saver::begin(const StateList& state, int64_t step) {
   began_ = Clock::now();
   const TimeOf blocked(&blocked_s_);
   const auto snapshot = std::make_shared<Snapshot>(state);
+  // With a stager copy_all() has copied everything already.
   stage(snapshot.get());
   if (copy_ == nullptr) snapshot->copy_what_may_change();
   start(snapshot, {.value = step});
@@ -115,6 +121,7 @@ void Saver::stage(Snapshot* snapshot) {
   check(!is_under_way(), kOneAtATime);
   copy_.reset();
   if (stager_ == nullptr) return;
+  // The background thread uses the stager too.
   if (prepared_.valid()) prepared_.get();
   if (const auto fault =
           fault_of([&] { stager_->prepare(snapshot->bytes_on(stager_->device())); })) {
@@ -130,7 +137,7 @@ void Saver::stage(Snapshot* snapshot) {
 SaveResult Saver::save(const StateList& state, int64_t step) {
   began_ = Clock::now();
   blocked_s_ = 0;
-  const auto snapshot = std::make_shared<Snapshot>(state);  // nothing changes until it is over
+  const auto snapshot = std::make_shared<Snapshot>(state);  // the caller waits: no copy needed
   stage(snapshot.get());
   start(snapshot, {.value = step});
   return wait();
@@ -151,8 +158,10 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
   number_ = number.value;
   options_.keep_checkpoint_max =
       std::exchange(keep_next_, {}).value_or(options_.keep_checkpoint_max);
+  // The future exists before the thread starts: wait_until_staged() may be called at once.
   const auto staged = std::make_shared<std::promise<void>>();
   staged_ = staged->get_future();
+  // Shared by the thread and, if none can be started, the fallback below.
   const auto task = std::make_shared<std::packaged_task<SaveResult()>>(
       [this, snapshot = std::move(snapshot), copy = copy_, number, staged] {
         bool is_staged = false;
@@ -163,7 +172,7 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
           if (copy) wait_for(*copy);
           return run(snapshot->state(), number, tell_staged);
         } catch (...) {
-          tell_staged();  // training waits for it, also where the save ended before it began
+          tell_staged();  // training waits for it, also if the save ended before staging
           const Error fault = current_error();
           if (!fault.on_every_rank() && on_lost_) on_lost_(fault);
           throw;
@@ -176,7 +185,7 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
       (*task)();
     });
   } catch (const std::system_error& fault) {
-    // The other ranks have begun theirs and wait for this one.
+    // The other ranks have started theirs and wait for this one, so the save runs here.
     log::warning("checkpoint",
                  fmt::format("no thread for a save ({}): training waits for it", fault.what()));
     (*task)();
@@ -186,6 +195,7 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
 void Saver::wait_until_staged() {
   if (!staged_.valid()) return;
   const TimeOf blocked(&blocked_s_);
+  // The stream waits, not the host.
   if (copy_) return copy_->hold_caller();
   look_beside(staged_, while_waiting_);
   staged_.get();
@@ -213,6 +223,7 @@ SaveResult Saver::wait() {
   {
     const TimeOf blocked(&blocked_s_);
     join();
+    // Rethrows what the thread threw.
     result = result_.get();
   }
   staged_ = {};
@@ -221,7 +232,7 @@ SaveResult Saver::wait() {
   return result;
 }
 
-/// What the state file names, and what killed saves have noted.
+/// Finds the checkpoints that this saver may remove: those of the state file and of killed saves.
 void Saver::find_own_saves(const SaveLock& lock) {
   const std::filesystem::path prefix(options_.prefix);
   std::set<int64_t> named = lock.left_over();
@@ -233,7 +244,7 @@ void Saver::find_own_saves(const SaveLock& lock) {
   own_saves_ = std::move(named);
 }
 
-/// On rank 0; all learn how it went, and the number.
+/// Takes the lock on rank 0. All ranks learn the outcome and the number.
 std::optional<Error> Saver::take_lock(Number* number, std::unique_ptr<SaveLock>* lock) {
   const TimeLimit limit(comm_, options_.stage_timeout_s + options_.lock_patience_s);
   std::optional<Error> fault;
@@ -249,6 +260,7 @@ std::optional<Error> Saver::take_lock(Number* number, std::unique_ptr<SaveLock>*
       found = saves.empty() ? 0 : saves.back().number;
     });
   if (auto shared = shared_fault(comm_, fault)) return shared;
+  // Only rank 0 has looked into the folder; the maximum gives all ranks its number.
   if (number->is_next) *number = {.value = dist::max_of(comm_, std::max(found, number->value)) + 1};
   return std::nullopt;
 }
@@ -272,6 +284,7 @@ SaveResult Saver::run(const StateList& state, Number number, const std::function
   };
   std::unique_ptr<SaveLock> lock;
   if (const auto fault = take_lock(&number, &lock)) {
+    // Training waits for this call, although nothing will be staged.
     staged();
     if (!is_disk_fault(*fault)) throw Error(*fault);
     return tell(failed(*fault, number.is_next ? number.value + 1 : number.value));
@@ -279,6 +292,7 @@ SaveResult Saver::run(const StateList& state, Number number, const std::function
   SaveJob save(options_, comm_, state, number.value, &memory_, staged,
                {lock.get(), own_saves_ ? &*own_saves_ : nullptr});
   const std::optional<Error> fault = save.run();
+  // A fault that is not the disk's is the same on all ranks and ends the run.
   if (fault && !is_disk_fault(*fault)) throw Error(*fault);
   if (fault) return tell(failed(*fault, number.value));
   SaveResult result{.ok = true,

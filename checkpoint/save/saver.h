@@ -21,142 +21,146 @@ namespace lockstep::checkpoint {
 class SaveLock;
 class Snapshot;
 
-/// Points of a save, in order. Tests stop a save after each of them.
+/// Phases of a save, in order. Tests stop a save after each of them.
 enum class SavePhase {
   kStaged,         ///< this rank's shard is in memory; the state may change
   kShardWritten,   ///< this rank's shard is on disk under its temporary name
-  kEntriesAgreed,  ///< every rank knows that all of them are
+  kEntriesAgreed,  ///< all ranks know that every shard is on disk
   kIndexWritten,   ///< rank 0: the index is on disk under its temporary name
-  kOldRemoved,     ///< rank 0: an older save of this number is gone
+  kOldRemoved,     ///< rank 0: an older checkpoint of this number is gone
   kShardRenamed,   ///< this rank's shard has its final name
   kCommitted,      ///< rank 0: the index has its final name
-  kReadBack,       ///< this rank's shard was read back, where surplus saves are to go
-  kStateWritten,   ///< rank 0: the state file names the save
-  kDone,           ///< rank 0: surplus saves are gone
+  kReadBack,       ///< this rank's shard was read back, if surplus checkpoints will be removed
+  kStateWritten,   ///< rank 0: the state file names the checkpoint
+  kDone,           ///< rank 0: surplus checkpoints are gone
 };
 
-/// Called after each phase on the rank it concerns, by the saver's thread; an Error that it throws
-/// counts as this rank's fault in that phase. May be empty.
+/// Hook that is called after each phase on the rank it concerns, by the saver's thread. An Error
+/// that it throws counts as this rank's fault in that phase. May be empty.
 using SavePhaseHook = std::function<void(SavePhase)>;
 
 struct SaverOptions {
-  std::string prefix = {};          ///< DIR/model.ckpt; the folder is made if it is not there
+  std::string prefix = {};          ///< DIR/model.ckpt; the folder is created if it is missing
   int64_t keep_checkpoint_max = 5;  ///< -1 keeps all
-  int64_t keep_every = 0;           ///< saves whose number is a multiple of it stay too; 0: none
-  bool sparse = false;              ///< of tensors with a mask, store kept elements only
-  /// Compare the state of all ranks, bit for bit, before a save is committed.
+  int64_t keep_every = 0;           ///< multiples of this number stay too; 0: none
+  bool sparse = false;              ///< store only the kept elements of tensors with a mask
+  /// Compares the state of all ranks, bit for bit, before the commit.
   bool compare_replicas = false;
-  /// Longest wait for another program that saves under the prefix: below the time limit of the
-  /// communicator, in which the other ranks wait meanwhile.
+  /// Longest wait in seconds for another program that saves under the prefix. Keep it below the
+  /// communicator's timeout, in which the other ranks wait meanwhile.
   double lock_patience_s = 120;
-  /// Longest wait for another rank until the state is staged, as training waits meanwhile; the
-  /// lock's patience is added where ranks wait for the one that takes it. Then the communicator's
-  /// own time limit holds, unless that is shorter anyway.
+  /// Longest wait in seconds for another rank until the state is staged, since training waits too.
+  /// While ranks wait for rank 0 to take the lock, the lock's patience is added. After staging the
+  /// communicator's own timeout applies. A shorter timeout of the communicator always applies.
   double stage_timeout_s = 300;
   int64_t min_cut_bytes = int64_t{1} << 20;  ///< smaller tensors are never cut into slices
   SavePhaseHook at_phase = {};
 };
 
-/// The same on every rank, except seconds.
+/// Result of a save, the same on every rank except for the seconds.
 struct SaveResult {
   bool ok = false;
   int64_t number = 0;
-  std::string prefix;               ///< of the save, with its number
-  int64_t bytes_written = 0;        ///< all files, all ranks
-  int64_t bytes_dense = 0;          ///< what the tensors take with every element
+  std::string prefix;               ///< of the checkpoint, with its number
+  int64_t bytes_written = 0;        ///< sum over all files and ranks
+  int64_t bytes_dense = 0;          ///< size of the tensors with every element stored
   double seconds = 0;               ///< from begin() to the commit
-  double compare_s = 0;             ///< the comparison of the ranks, where asked for
-  double blocked_s = 0;             ///< the caller's time in begin() and in the calls that wait
+  double compare_s = 0;             ///< duration of the comparison of the ranks, if enabled
+  double blocked_s = 0;             ///< the caller's time in begin() and in the waiting calls
   std::string error;                ///< why it failed; empty if ok
   ExitCode code = ExitCode::kDone;  ///< of that fault
 };
 
-/// Writes sharded saves and commits them as a set (docs/checkpoint_format.md, Order of a save), in
-/// a thread of its own.
+/// Writes sharded checkpoints in its own thread and commits each as a unit
+/// (docs/checkpoint_format.md, Order of a save).
 ///
 ///   saver.begin(state, step);  forward();  backward();
 ///   saver.wait_until_staged();  optimizer.step();
 ///   ... later: if (saver.is_done()) result = saver.wait();
 ///
-/// Of the folder's saves a saver removes, as surplus, only its own: those that it wrote, those that
-/// the state file named when its first save began, and those that a killed save's journal names
-/// (checkpoint/files/save_lock.h). Others of the same prefix stay and do not count.
+/// A saver removes only its own checkpoints as surplus. These are the ones that it wrote, and those
+/// that the state file named at its first save. Those that a killed save's journal names
+/// (checkpoint/files/save_lock.h) count too. Others of the same prefix stay and do not count.
 ///
-/// Every rank passes the same keys, types and shapes; the values are those that every rank holds,
-/// except where an entry says what it holds. Each rank writes its part, rank 0 the index. Tensors
-/// and texts are copied before begin() returns, unless they are `steady`: those must not change
-/// until wait_until_staged() has returned. One caller at a time.
+/// Every rank passes the same keys, types and shapes. Values are replicated, except where an entry
+/// says what this rank holds. Each rank writes its part; rank 0 writes the index. Tensors and texts
+/// are copied before begin() returns, except `steady` ones. Those must not change until
+/// wait_until_staged() has returned. One caller at a time.
 ///
-/// With a stager the whole state is copied to the host, the tensors of its device on a stream of
-/// their own, and the save goes on from these copies. Then no call but wait() and join() waits for
-/// the device, and wait_until_staged() returns at once: later kernels of the calling thread's
-/// stream wait instead. Where there is no pinned memory for it, saves are as without.
+/// With a stager the entire state is copied to the host; tensors on its device use a separate
+/// stream. The save then works on these copies. So only wait() and join() wait for the device.
+/// wait_until_staged() returns at once, and later kernels of the calling thread's stream wait
+/// instead. Without enough pinned memory, saves work as without a stager.
 class Saver {
  public:
-  /// `comm` must outlive the saver; between begin() and wait() it is the saver's alone.
+  /// `comm` must outlive the saver. Between begin() and wait() only the saver may use it.
   Saver(SaverOptions options, dist::Communicator& comm);
-  /// Waits for the save under way, whatever set_while_waiting() says.
+  /// Waits for the save in progress; set_while_waiting() has no effect here.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  /// Instead of the options' own. While no save is under way.
+  /// Replaces the hook of the options. Only while no save is in progress.
   void set_at_phase(SavePhaseHook hook) { options_.at_phase = std::move(hook); }
 
-  /// For state on its device; null: none. Before prepare(), while no save is under way.
+  /// Sets the stager for state on its device; null: none. Call it before prepare(), while no save
+  /// is in progress.
   void set_stager(std::shared_ptr<DeviceStager> stager) { stager_ = std::move(stager); }
 
-  /// Another keep_checkpoint_max, of the saves that begin from now on; equal on all ranks.
+  /// Changes keep_checkpoint_max for saves that begin from now on; must be equal on all ranks.
   void keep_from_next_save(int64_t keep_checkpoint_max);
 
-  /// Before the first begin(): takes the memory that saves of such a state need, in the background,
-  /// so that the first save waits for it no longer than the others. Not needed.
+  /// Allocates the memory that saves of such a state need, in the background. So the first save
+  /// does not wait longer than later ones. Optional; call it before the first begin().
   void prepare(const StateList& state);
 
-  /// Called by the saver's thread when a save ends with an error of this rank alone (a lost peer),
-  /// before wait() throws it: nobody may ask for a while. While no save is under way.
+  /// Sets a hook for a save that ends with an error of this rank alone (a lost peer). The saver's
+  /// thread calls it. It runs before wait() throws, since wait() may be called much later. Set it
+  /// while no save is in progress.
   void set_on_lost(std::function<void(const Error&)> hook) { on_lost_ = std::move(hook); }
 
-  /// Called some times a second by whoever waits in wait(), is_done_within(), wait_until_staged()
-  /// or join(), which may take as long as a disk hangs: it may throw, or end the process. The save
-  /// stays under way.
+  /// Sets a hook that is called several times a second during wait(), is_done_within(),
+  /// wait_until_staged() and join(). These may take as long as a disk hangs. The hook may throw or
+  /// end the process. The save stays in progress.
   void set_while_waiting(std::function<void()> look) { while_waiting_ = std::move(look); }
 
-  /// Collective. Begins a save; at most one is under way, so wait() comes before the next.
+  /// Begins a save. At most one is in progress, so wait() must precede the next. Collective.
   void begin(const StateList& state, int64_t step);
   bool is_under_way() const { return result_.valid(); }
-  /// Of the save begun last.
+  /// Returns the number of the save that began last.
   int64_t number() const { return number_; }
-  /// Returns once the state may change (on a stager's device: by what the calling thread enqueues
-  /// from now on). At once if no save is under way.
+  /// Returns once the state may change, at once if no save is in progress. With a stager, work that
+  /// the calling thread enqueues afterwards may change the state on the device.
   void wait_until_staged();
-  /// Whether wait() would return at once.
+  /// True if wait() would return at once.
   bool is_done() const;
-  /// The same, after a wait of at most so long for it.
+  /// Waits at most `longest` for is_done() and returns it.
   bool is_done_within(std::chrono::milliseconds longest);
 
-  /// How the save under way ended; with ok it is durable and committed.
+  /// Waits for the save in progress and returns its result. With `ok` it is durable and committed.
   ///
-  /// A fault of the disk on any rank (no space, I/O, not allowed) gives ok = false on every rank
-  /// and a warning: the files of this save are removed, the saves before are untouched, training
-  /// may go on. (An older save of the same number is given up only once all bytes of the new one
-  /// are on disk.) Other faults throw the same Error on every rank: kDisagree if the ranks' states
-  /// differ, kConfig for a tensor that has no form in a save. kUnavailable if a peer is lost.
+  /// A disk fault on any rank (no space, I/O, no permission) gives a warning, and ok = false
+  /// everywhere. The files of this save are then removed, earlier checkpoints are untouched, and
+  /// training may continue. An older checkpoint of the same number is removed only after all bytes
+  /// of the new one are on disk.
+  ///
+  /// Other faults throw the same Error on every rank. It is kDisagree if the ranks' states differ,
+  /// kConfig for a tensor that cannot be stored. Throws kUnavailable if a peer is lost.
   SaveResult wait();
 
-  /// Returns once no save is under way and nothing is written any more; how it ended stays to be
-  /// asked for with wait().
+  /// Returns once no save is in progress and nothing is being written. wait() still returns the
+  /// result.
   void join();
 
-  /// begin() and wait().
+  /// Calls begin() and wait(), without copying the state first.
   SaveResult save(const StateList& state, int64_t step);
-  /// The same under the next free number: above `above` and above every save of the prefix that the
-  /// folder holds, also one that another program has just made.
+  /// Saves under the next free number. It is above `above` and above every checkpoint of the prefix
+  /// in the folder. That includes one that another program has just made.
   SaveResult save_as_next(const StateList& state, int64_t above);
 
  private:
   void stage(Snapshot* snapshot);
-  /// The number, or the one below the lowest that may be taken.
+  /// Number of a save, or the lower limit of the number to choose.
   struct Number {
     int64_t value = 0;
     bool is_next = false;
@@ -168,21 +172,21 @@ class Saver {
   SaveResult failed(const Error& fault, int64_t number) const;
 
   SaverOptions options_;
-  std::optional<int64_t> keep_next_;  ///< from the next save on
+  std::optional<int64_t> keep_next_;  ///< applies from the next save on
   std::function<void(const Error&)> on_lost_;
   std::function<void()> while_waiting_;
   dist::Communicator& comm_;
   StagingBuffer memory_;
   std::shared_ptr<DeviceStager> stager_;
-  std::shared_ptr<StagedCopy> copy_;            ///< of the save under way; null without a stager
-  std::optional<std::set<int64_t>> own_saves_;  // rank 0; nothing: not asked for yet
+  std::shared_ptr<StagedCopy> copy_;            ///< of the save in progress; null without a stager
+  std::optional<std::set<int64_t>> own_saves_;  // rank 0; nullopt: not determined yet
   int64_t number_ = -1;
   std::chrono::steady_clock::time_point began_;
   double blocked_s_ = 0;
   std::future<void> prepared_;
   std::future<void> staged_;
   std::future<SaveResult> result_;
-  std::jthread thread_;  // last: it uses the rest
+  std::jthread thread_;  // last: uses the members above
 };
 
 }  // namespace lockstep::checkpoint

@@ -1,3 +1,5 @@
+// Two threads write 4 MiB chunks of the staged image with direct I/O as soon as the watermark
+// passes them.
 #include "checkpoint/save/shard_file.h"
 
 #include <algorithm>
@@ -14,7 +16,7 @@ namespace lockstep::checkpoint {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
-constexpr int kNumThreads = 2;  // one prepares the next write while the disk works on the other's
+constexpr int kNumThreads = 2;  // one prepares its next write while the disk works on the other's
 
 }  // namespace
 
@@ -26,11 +28,12 @@ ShardFile::ShardFile(const std::filesystem::path& path, StagedShard* staged)
     for (int64_t i = 0; i < std::min<int64_t>(kNumThreads, num_chunks); ++i)
       threads_.emplace_back([this] { write_chunks(); });
   } catch (const std::system_error&) {
-  }  // a limit on threads: those that there are write, and finish() does
+  }  // thread limit reached: the existing threads write, and finish() does
 }
 
 ShardFile::~ShardFile() {
   stopped_ = true;
+  // Wakes writers that wait for bytes which will never come.
   staged_->level().give_up();
   join();
 }
@@ -45,6 +48,7 @@ void ShardFile::write_chunks() {
   const auto num_bytes = static_cast<int64_t>(bytes.size());
   try {
     while (!stopped_) {
+      // Each chunk is claimed by exactly one thread.
       const int64_t begin = next_.fetch_add(kChunkBytes);
       if (begin >= num_bytes) return;
       const int64_t end = std::min(begin + kChunkBytes, num_bytes);
@@ -55,12 +59,13 @@ void ShardFile::write_chunks() {
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (!fault_) fault_ = std::current_exception();
+    // The other threads stop too; finish() throws the first fault.
     stopped_ = true;
   }
 }
 
 void ShardFile::finish() {
-  write_chunks();  // what the threads have not begun
+  write_chunks();  // chunks that no thread has claimed
   join();
   if (fault_) std::rethrow_exception(fault_);
   file_.finish();
@@ -78,6 +83,8 @@ void require_written(const std::filesystem::path& path,
       bytes.resize(static_cast<size_t>(std::min(kChunkBytes, end - at)));
       file.read_at(at, bytes);
       crc = crc32c(bytes, crc);
+      // A text's crc is not that of its bytes (see string_tensor.h), so texts are compared byte by
+      // byte.
       if (slot.piece->is_text())
         same_text = same_text && slot.text.compare(static_cast<size_t>(at - slot.slice.offset),
                                                    bytes.size(), bytes) == 0;

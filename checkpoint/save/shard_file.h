@@ -13,20 +13,19 @@
 
 namespace lockstep::checkpoint {
 
-/// Writes an image into a file while it is filled.
+/// Writer of a shard image to a file, which starts while the image is still being filled.
 class ShardFile {
  public:
-  /// Makes the file and begins to write what image->level() gives free. The image must outlive it.
-  /// Errors as files::DirectWriter.
+  /// Creates the file and starts to write what staged->level() releases. The image must outlive
+  /// this. Errors as files::DirectWriter.
   ShardFile(const std::filesystem::path& path, StagedShard* staged);
-  /// Without finish(): gives up; the file stays as it is.
+  /// Gives up if finish() was not called; the file stays as it is.
   ~ShardFile();
   ShardFile(const ShardFile&) = delete;
   ShardFile& operator=(const ShardFile&) = delete;
 
-  /// Returns once all of it is on disk; the caller writes too, so that it is also where no thread
-  /// could be started. The image must be filled, or be filled by another thread. Throws what the
-  /// writing threw.
+  /// Returns once all bytes are on disk. The caller writes too, so it also works if no thread could
+  /// be started. The image must be filled, at least by another thread. Rethrows a writer's error.
   void finish();
 
  private:
@@ -35,7 +34,7 @@ class ShardFile {
 
   StagedShard* staged_;
   files::DirectWriter file_;
-  std::atomic<int64_t> next_ = 0;  ///< first byte that no thread has taken
+  std::atomic<int64_t> next_ = 0;  ///< first byte that no thread has claimed
   std::atomic<bool> stopped_ = false;
   std::mutex mutex_;
   std::exception_ptr fault_;
@@ -43,7 +42,7 @@ class ShardFile {
 };
 
 /// Reads a file back and compares it with the checksums of what was written. Throws Error(kBadData)
-/// that names file, tensor and place.
+/// with file, tensor and place.
 void require_written(const std::filesystem::path& path,
                      const std::vector<StagedShard::Slot>& slots);
 

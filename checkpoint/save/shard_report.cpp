@@ -1,3 +1,4 @@
+// Reports are the protobuf ShardReport; the entries in it have the index's own wire form.
 #include "checkpoint/save/shard_report.h"
 
 #include <algorithm>
@@ -29,6 +30,7 @@ void require_complete(const StoredTensor& piece, BundleIndex* index) {
   check(found != index->entries.end(), "'" + piece.name + "' was written by no rank");
   BundleEntry& entry = found->second;
   if (!entry.is_sliced()) return;
+  // Ranks report in their own order; the index lists slices by position.
   std::sort(entry.slices.begin(), entry.slices.end(),
             [](const auto& one, const auto& other) { return one.box.start < other.box.start; });
   int64_t num_elements = 0;

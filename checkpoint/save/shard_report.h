@@ -6,20 +6,20 @@
 #include "checkpoint/bundle/bundle_index.h"
 #include "checkpoint/save/staged_shard.h"
 
-/// How ranks tell each other what they have written.
+/// Reports in which ranks list what they have written.
 namespace lockstep::checkpoint {
 
-/// This rank's slots, filled, as bytes of a message.
+/// Returns this rank's filled slots as the bytes of a report.
 std::string shard_report(const StagedShard& staged);
 
-/// Puts the index of all ranks' shards together from their reports, one after the other.
+/// Builds the index of all ranks' shards from their reports, added one after the other.
 class IndexBuilder {
  public:
   explicit IndexBuilder(int num_shards) { index_.num_shards = num_shards; }
 
-  /// Throws Error(kBug) if it is no report, or a tensor stands in two.
+  /// Adds a report. Throws Error(kBug) if it cannot be read, or if a tensor is in two of them.
   void add(const std::string& report);
-  /// Throws Error(kBug) unless the reports make up every piece, each element once.
+  /// Returns the index. Throws Error(kBug) unless the reports cover every piece, each element once.
   BundleIndex finish(const std::vector<StoredTensor>& pieces);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace lockstep::checkpoint {
 
-/// The state as it was when a save began: what may change lies here.
+/// State at the start of a save. Everything that may change is copied here.
 class Snapshot {
  public:
   explicit Snapshot(StateList list) : state_(std::move(list)) {}
@@ -21,15 +21,16 @@ class Snapshot {
 
   const StateList& state() const { return state_; }
 
-  /// Texts, and tensors that are not steady.
+  /// Copies texts and tensors that are not steady.
   void copy_what_may_change() {
     copy_texts();
     for (StateEntry& entry : state_)
       if (entry.tensor.defined() && !entry.steady) entry.tensor = entry.tensor.detach().clone();
   }
 
-  /// All, to the host: what is on the stager's device is there once the result says so. What is not
-  /// steady is first copied on the device, so that only updates must wait for the stager.
+  /// Copies everything to the host. What is on the stager's device has arrived when the result says
+  /// so. Tensors that are not steady are first copied on the device, so that only updates must wait
+  /// for the stager.
   std::unique_ptr<StagedCopy> copy_all(DeviceStager& stager) {
     copy_texts();
     std::vector<StagedPart> parts;
@@ -67,9 +68,10 @@ class Snapshot {
     return places;
   }
 
-  /// The host changes it as soon as an update is enqueued, long before the device makes it.
+  /// Copies what is on the host. The host changes it as soon as it enqueues an update, long before
+  /// the device executes that.
   void copy_what_is_not_on(at::Device device) {
-    std::map<const void*, at::Tensor> copied_bits;  // several entries have the bits of one mask
+    std::map<const void*, at::Tensor> copied_bits;  // several entries share the bits of one mask
     for (StateEntry& entry : state_) {
       if (entry.tensor.defined() && entry.tensor.device() != device)
         entry.tensor = entry.tensor.detach().clone();

@@ -1,3 +1,5 @@
+// Lays out and fills the image of a shard. Layout depends on shapes only; filling copies and
+// checksums in one pass.
 #include "checkpoint/save/staged_shard.h"
 
 #include <algorithm>
@@ -17,13 +19,14 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
-constexpr int64_t kCopyChunkBytes = int64_t{1} << 20;  // copied, then checksummed from the cache
+constexpr int64_t kCopyChunkBytes = int64_t{1} << 20;  // copied, then hashed from the cache
 
 int64_t rounded_up(int64_t num_bytes) {
   return (num_bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
-/// The range's elements as they lie in a file, in memory that is the tensor's own where it can be.
+/// Returns the range's elements as a file stores them. The result shares the tensor's memory if
+/// possible.
 at::Tensor stored_elements(const at::Tensor& tensor, const ElementRange& range) {
   return tensor.detach()
       .reshape({-1})
@@ -34,10 +37,11 @@ at::Tensor stored_elements(const at::Tensor& tensor, const ElementRange& range) 
       .contiguous();
 }
 
-/// `copied(num_bytes)` is called as it goes on.
+/// Copies and returns the crc; calls copied(num_bytes) after each chunk.
 template <typename Copied>
 uint32_t copy_and_sum(const char* from, int64_t num_bytes, char* to, const Copied& copied) {
   uint32_t crc = 0;
+  // A chunk is hashed right after its copy, while it is in the cache.
   for (int64_t at = 0; at < num_bytes; at += kCopyChunkBytes) {
     const auto size = static_cast<size_t>(std::min(kCopyChunkBytes, num_bytes - at));
     std::memcpy(to + at, from + at, size);
@@ -47,8 +51,8 @@ uint32_t copy_and_sum(const char* from, int64_t num_bytes, char* to, const Copie
   return crc;
 }
 
-/// The elements of which `stored` are kept, without those that other ranks hold: these are
-/// anything.
+/// Returns the elements whose kept ones are `stored`, limited to what this rank holds. Elements of
+/// other ranks have undefined values, so they must not be checked for +0.
 ElementRange held_elements(const StoredTensor& piece, const MaskIndex& kept,
                            const ElementRange& stored) {
   const ElementRange all = kept.elements(stored);
@@ -63,7 +67,7 @@ ElementRange held_elements(const StoredTensor& piece, const MaskIndex& kept,
 
 void pack(const StoredTensor& piece, const ElementRange& stored, char* to) {
   const MaskIndex kept(piece.kept_bits, piece.tensor.numel());
-  const at::Tensor elements = piece.tensor.detach().cpu().contiguous();  // itself where it can be
+  const at::Tensor elements = piece.tensor.detach().cpu().contiguous();  // itself if possible
   const auto* items = static_cast<const char*>(elements.const_data_ptr());
   if (!kept.pack(items, held_elements(piece, kept, stored), static_cast<int>(piece.element_bytes),
                  to))
@@ -115,6 +119,7 @@ void StagedShard::add_slots(const StoredTensor& piece, const ElementRange& range
 }
 
 void StagedShard::add_slot(Slot slot, int64_t num_bytes) {
+  // An empty tensor needs no alignment: the file ends with the last byte of the last tensor.
   slot.slice.offset = num_bytes > 0 ? rounded_up(num_bytes_) : num_bytes_;
   slot.slice.num_bytes = num_bytes;
   num_bytes_ = slot.slice.end();
@@ -132,6 +137,7 @@ void StagedShard::fill() {
       zeros_to(slot.slice.offset);
       fill_slot(&slot);
       end = slot.slice.end();
+      // Releases the bytes to the writers.
       watermark_.raise(end);
     }
     zeros_to(static_cast<int64_t>(bytes_.size()));
@@ -146,7 +152,7 @@ void StagedShard::fill_slot(Slot* slot) {
   const StoredTensor& piece = *slot->piece;
   char* to = bytes_.data() + slot->slice.offset;
   if (piece.is_text()) {
-    slot->text.copy(to, slot->text.size());  // its crc is not that of the bytes
+    slot->text.copy(to, slot->text.size());  // a text's crc is set by encode_strings()
     return;
   }
   uint32_t crc = 0;

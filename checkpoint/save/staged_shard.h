@@ -12,25 +12,24 @@
 
 namespace lockstep::checkpoint {
 
-/// Tensors and slices begin at multiples of this in a shard, so that they are written past the page
-/// cache.
+/// Alignment in bytes of tensors and slices in a shard, for writes that bypass the page cache.
 inline constexpr int64_t kTensorAlignment = 4096;
 
-/// One rank's data shard as it will lie in the file, put together in kept memory. The pieces must
-/// outlive it, and so must the memory, which nobody else uses meanwhile.
+/// One rank's data shard, assembled in memory exactly as in the file. The pieces and the memory
+/// must outlive it; nobody else may use the memory meanwhile.
 class StagedShard {
  public:
-  /// A tensor, a slice or a text in the shard.
+  /// Tensor, slice or text in the shard.
   struct Slot {
     const StoredTensor* piece = nullptr;
     ElementRange range;  ///< stored elements
-    BundleSlice slice;   ///< place and box; the crc is there once it is filled
-    std::string text;    ///< encoded, of texts
+    BundleSlice slice;   ///< place and box; fill() sets the crc
+    std::string text;    ///< encoded text; empty for tensors
 
     bool is_whole() const { return slice.box.num_elements() == piece->num_elements(); }
   };
 
-  /// Memory that the image of these parts takes.
+  /// Returns the memory in bytes that the image of these parts needs.
   static int64_t bytes_of(const std::vector<StoredTensor>& pieces,
                           const std::vector<ShardItem>& parts);
 
@@ -38,14 +37,15 @@ class StagedShard {
   StagedShard(const std::vector<StoredTensor>& pieces, const std::vector<ShardItem>& parts,
               int32_t shard, StagingBuffer* memory);
 
-  /// Copies everything, slot by slot, with zeros between, and takes the checksums on the way, while
-  /// the bytes are in the cache. level() rises meanwhile, and is given up if this throws:
-  /// Error(kBug) if a pruned element of a piece with kept_bits is not +0.
+  /// Copies everything, slot by slot, with zeros in the gaps. Checksums are computed at the same
+  /// time, while the bytes are in the cache. level() rises meanwhile, and is given up if this
+  /// throws. Throws Error(kBug) if a pruned element of a piece with kept_bits is not +0.
   void fill();
   Watermark& level() { return watermark_; }
 
   const std::vector<Slot>& slots() const { return slots_; }
-  /// Of the file. The memory goes on with zeros up to the next multiple of kTensorAlignment.
+  /// Returns the size of the file. The memory continues with zeros up to the next multiple of
+  /// kTensorAlignment.
   int64_t num_bytes() const { return num_bytes_; }
   std::span<const char> padded_bytes() const { return bytes_; }
 

@@ -1,3 +1,4 @@
+// Turns the caller's state into pieces: names, forms and, for sparse checkpoints, kept values.
 #include "checkpoint/save/stored_tensors.h"
 
 #include <ATen/ops/full.h>
@@ -47,6 +48,7 @@ StoredTensor tensor_piece(std::string name, const at::Tensor& tensor) {
           .tensor = tensor};
 }
 
+/// base/bits packs elements of these widths only.
 bool can_be_packed(const StateEntry& entry) {
   const auto width = entry.tensor.defined() ? entry.tensor.element_size() : 0;
   return entry.kept_bits.defined() && (width == 2 || width == 4 || width == 8);
@@ -58,6 +60,7 @@ void add_sparse(const StateEntry& entry, std::vector<StoredTensor>* pieces) {
   StoredTensor values = tensor_piece(sparse_values_name(entry.key), entry.tensor);
   values.shape = {kept.num_kept()};
   values.kept_bits = kept_bits;
+  // Positions among all elements become positions among the kept ones.
   if (entry.held) {
     values.held_dense = entry.held;
     values.held.emplace();
@@ -86,6 +89,7 @@ std::vector<StoredTensor> save_pieces(const StateList& state, int64_t number, bo
     require_storable(entry);
     if (sparse && can_be_packed(entry)) {
       add_sparse(entry, &pieces);
+      // A sparse tensor is not a variable, so the object graph omits it.
       continue;
     }
     keys.push_back(entry.key);

@@ -21,6 +21,7 @@ void Watermark::give_up() {
 bool Watermark::wait_for(int64_t num_bytes) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return given_up_ || num_bytes_ >= num_bytes; });
+  // Bytes that became final before giving up may still be used.
   return num_bytes_ >= num_bytes;
 }
 

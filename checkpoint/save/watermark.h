@@ -6,14 +6,14 @@
 
 namespace lockstep::checkpoint {
 
-/// How far a stretch of memory is filled, from its beginning: one thread fills, others follow.
+/// Fill level of a memory area, from its start: one thread fills it, others follow.
 class Watermark {
  public:
-  /// All bytes before `num_bytes` are final.
+  /// Declares all bytes before `num_bytes` final.
   void raise(int64_t num_bytes);
-  /// Nothing more will come: whoever waits gets false.
+  /// Declares that nothing more will come; waiting calls return false.
   void give_up();
-  /// Returns once all bytes before `num_bytes` are final; false if they never will be.
+  /// Waits until all bytes before `num_bytes` are final; false if they never will be.
   bool wait_for(int64_t num_bytes);
 
  private:

@@ -1,3 +1,5 @@
+// Warm start in two passes: find and check a value for every variable, then copy. So a file that
+// does not fit changes nothing.
 #include "checkpoint/weights/load_weights.h"
 
 #include <set>
@@ -13,10 +15,10 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr size_t kMostFaults = 10;  // that a message names
+constexpr size_t kMostFaults = 10;  // in a message
 
-/// A weight as TensorFlow lays it out, seen from ours: [O, I] -> [I, O], [O, I, H, W] -> [H, W, I,
-/// O], and so for 1 and 3 dimensions of space.
+/// Returns a view of our weight in TensorFlow's order. Linear: [O, I] -> [I, O]. Convolution: [O,
+/// I, H, W] -> [H, W, I, O]. The same holds for 1 and 3 spatial dimensions.
 at::Tensor as_tensorflow_kernel(const at::Tensor& tensor) {
   std::vector<int64_t> order;
   for (int64_t dim = 2; dim < tensor.dim(); ++dim) order.push_back(dim);
@@ -28,8 +30,9 @@ bool is_counter(const std::string& variable) {
   return variable.ends_with(".num_batches") || variable.ends_with(".num_batches_tracked");
 }
 
-/// Shapes that hold the same numbers in the same order: of a depthwise convolution [H, W, C, M]
-/// there and [H, W, 1, C M] here; of a linear layer [1, 1, I, O] there and [I, O] here.
+/// True for two shapes with the same numbers in the same order. A depthwise convolution is [H, W,
+/// C, M] in the file and [H, W, 1, C M] here. A linear layer is [1, 1, I, O] in the file and [I, O]
+/// here.
 bool is_same_kernel(const std::vector<int64_t>& saved, at::IntArrayRef live) {
   if (saved.size() != 4) return false;
   if (live.size() == 2)
@@ -57,6 +60,7 @@ class Loading {
     require_scopes(variables);
     for (const StateEntry& variable : variables) find_value(variable);
     require_complete();
+    // reshape() only for the shapes of is_same_kernel(); the order of elements is the same.
     for (const auto& [name, live] : found_) live.copy_(file_.read(name).reshape(live.sizes()));
     note_unused();
     return std::move(report_);
@@ -69,7 +73,7 @@ class Loading {
     return restored && !options_.checkpoint_exclude_scopes.cover(name);
   }
 
-  /// A scope may name what only the model or only the file has.
+  /// Checks that each scope matches a name of the model or of the file.
   void require_scopes(const StateList& variables) const {
     std::vector<std::string> names = file_.names();
     for (const StateEntry& variable : variables) names.push_back(variable.key);
@@ -105,7 +109,7 @@ class Loading {
            (is_turned && is_same_kernel(saved, live.sizes()));
   }
 
-  /// Whether the kernel lies as TensorFlow's do: by the key, else by the file, else by its shape.
+  /// True if the kernel has TensorFlow's order: by the option, else by the file, else by its shape.
   bool turns(const StateEntry& variable, const std::string& name) {
     if (options_.warm_start_kernels != "auto") return options_.warm_start_kernels == "tensorflow";
     const KernelLayout layout = file_.kernel_layout(name);
@@ -142,7 +146,8 @@ class Loading {
     });
   }
 
-  /// The text is made for those that are shown alone: it searches all names.
+  /// Counts a fault. The text is built only for faults that are shown, because it searches all
+  /// names.
   template <typename MakeText>
   void add_fault(const MakeText& make_text) {
     if (++num_faults_ <= kMostFaults) faults_.push_back(make_text());
@@ -164,6 +169,7 @@ class Loading {
     std::set<std::string> used;
     for (const auto& [variable, name] : report_.loaded) used.insert(name);
     for (const std::string& name : file_.names())
+      // Optimizer state and moving averages of our own checkpoints are never wanted here.
       if (!name.starts_with("optimizer/") && !name.starts_with("ema/") && !used.contains(name))
         report_.unused.push_back(name);
   }

@@ -1,3 +1,6 @@
+// A pickle is a program for a stack machine. This interpreter only builds values: a call is
+// recorded, never made.
+// Opcodes are written as in Lib/pickletools.py: printable ones as characters, the others in hex.
 #include "checkpoint/weights/pickle.h"
 
 #include <cstring>
@@ -33,6 +36,7 @@ class PickleReader {
 
  private:
   std::string_view take(uint64_t num_bytes) {
+    // Subtract instead of adding: a hostile length could overflow.
     if (num_bytes > bytes_.size() - place_) refuse_pickle("it ends too early");
     const std::string_view taken = bytes_.substr(place_, num_bytes);
     place_ += num_bytes;
@@ -57,6 +61,7 @@ class PickleReader {
   }
   void push_long(uint64_t num_bytes) {
     const std::string_view digits = take(num_bytes);
+    // Integers of more than 8 bytes are never sizes or strides, so only their presence counts.
     if (digits.size() > 8) return stack_.push({.kind = Kind::kOther});
     int64_t value = !digits.empty() && static_cast<int8_t>(digits.back()) < 0 ? -1 : 0;
     std::memcpy(&value, digits.data(), digits.size());
@@ -78,6 +83,7 @@ class PickleReader {
         return push_number(Kind::kInt, static_cast<int64_t>(take_number(2))), true;
       case 0x8a:
         return push_long(take_number(1)), true;
+      // BINFLOAT: never a size or stride, so its value is dropped.
       case 'G':
         return take(8), stack_.push({.kind = Kind::kOther}), true;
       case 0x8c:
@@ -143,7 +149,7 @@ class PickleReader {
       case 0x80:
         if (take_number(1) > kNewestProtocol) refuse_pickle("its protocol is newer than 5");
         return true;
-      case 0x95:  // a frame's length, which says nothing new
+      case 0x95:  // FRAME: a length that adds no information
         return take(8), true;
       default:
         return false;
@@ -151,6 +157,7 @@ class PickleReader {
   }
 
   void push_global(std::string_view module, std::string_view name) {
+    // Checked when the global is named, so that nothing after it is even parsed.
     if (!allow_(module, name))
       refuse_pickle(
           fmt::format("it wants Python's '{}.{}'", module.substr(0, 80), name.substr(0, 80)));
@@ -171,7 +178,7 @@ class PickleReader {
     const bool is_dict = function.text == "collections" &&
                          (function.name == "OrderedDict" || function.name == "defaultdict");
     if (!is_dict) return stack_.push_items(Kind::kCall, std::move(function_and_arguments));
-    if (arguments.items.size() > (function.name == "defaultdict" ? 1 : 0))  // its factory
+    if (arguments.items.size() > (function.name == "defaultdict" ? 1 : 0))  // the factory
       refuse_pickle(fmt::format("a {} is made with items, not filled with them", function.name));
     stack_.push_items(Kind::kDict, {});
   }

@@ -7,6 +7,8 @@
 namespace lockstep::checkpoint {
 namespace {
 
+// The memo and the stack share values by index, so a small pickle could otherwise unfold into much
+// memory.
 constexpr size_t kMaxValues = 2'000'000, kMaxWaiting = 1'000'000, kMaxKept = 1'000'000;
 constexpr size_t kMaxMarks = 10'000;
 
@@ -38,6 +40,7 @@ void PickleStack::mark() {
 }
 
 uint32_t PickleStack::pop() {
+  // A value below the last mark belongs to the collection outside.
   if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) refuse_values("a value is missing");
   const uint32_t place = stack_.back();
   stack_.pop_back();

@@ -9,8 +9,8 @@
 
 namespace lockstep::checkpoint {
 
-/// What the opcodes of a pickle work on: a stack of values with marks, and the memo, which keeps
-/// values under numbers. Throws std::runtime_error with the reason.
+/// Stack machine of a pickle: a stack of values with marks, and the memo, which stores values under
+/// numbers. Throws std::runtime_error with the reason.
 class PickleStack {
  public:
   using Kind = PickleValue::Kind;
@@ -20,18 +20,18 @@ class PickleStack {
   uint32_t pop();
   std::vector<uint32_t> pop_last(size_t count);
   void mark();
-  /// What was pushed since the last mark, which goes too.
+  /// Removes and returns what was pushed since the last mark, and removes the mark.
   std::vector<uint32_t> pop_to_mark();
-  /// Adds to the list or dict on top.
+  /// Adds items to the list or dict on top.
   void extend(Kind kind, const std::vector<uint32_t>& items);
   const PickleValue& value_at(uint32_t place) const { return pickle_.values[place]; }
 
-  /// The value on top, under this number.
+  /// Stores the top value in the memo under this number.
   void keep(uint64_t key);
   size_t num_kept() const { return memo_.size(); }
   void recall(uint64_t key);
 
-  /// The value on top is the whole.
+  /// Returns the pickle, whose root is the top value.
   Pickle take();
 
  private:

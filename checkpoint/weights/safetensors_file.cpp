@@ -1,3 +1,5 @@
+// Reader for safetensors files. The header is checked when the file is opened; values are read on
+// request.
 #include <algorithm>
 #include <map>
 #include <stdexcept>
@@ -18,13 +20,13 @@ namespace {
 struct TensorInFile {
   std::vector<int64_t> shape;
   SafetensorsPlace place;
-  std::string unread = {};  ///< its type, where it is not read: then there is no place
+  std::string unread = {};  ///< its type if that is unsupported; then there is no place
 };
 
 class SafetensorsFile final : public WeightsFile {
  public:
   explicit SafetensorsFile(const std::string& path) : file_(path) {
-    std::string reading;  // the tensor, if it is one that is at fault
+    std::string reading;  // name of the tensor being read, for the error text
     try {
       read_tensors(&reading);
     } catch (const Error&) {

@@ -1,3 +1,5 @@
+// A state dict is a zip archive: data.pkl describes the tensors, data/<key> are their storages.
+// Tensors are views of storages.
 #include <map>
 #include <stdexcept>
 
@@ -33,6 +35,7 @@ class TorchFile final : public WeightsFile {
       refuse(fault.what());
     }
     if (tensors_.empty()) refuse("it holds no dict of tensors");
+    // All storages must be present and long enough before any tensor is read.
     for (const auto& [name, tensor] : tensors_)
       if (tensor.unread.empty()) require_storage(name, tensor);
   }
@@ -58,6 +61,7 @@ class TorchFile final : public WeightsFile {
     }
     return at::from_blob(last_bytes_.data(), {tensor.storage_elements}, tensor.type)
         .as_strided(tensor.shape, tensor.strides, tensor.offset)
+        // clone(): last_bytes_ is replaced by the next storage.
         .clone(at::MemoryFormat::Contiguous);
   }
 
@@ -68,7 +72,7 @@ class TorchFile final : public WeightsFile {
                             file_.path().string(), why));
   }
 
-  /// All stands in one folder, which is named as the file once was.
+  /// Finds the archive's only folder, which is named after the file as it was first saved.
   void find_folder() {
     for (const auto& [name, member] : members_) {
       const size_t slash = name.find('/');

@@ -1,3 +1,5 @@
+// Interprets the recorded calls of a state dict's pickle. Only calls of torch._utils._rebuild_*
+// become tensors; all sizes are checked against the storage.
 #include "checkpoint/weights/torch_pickle.h"
 
 #include <algorithm>
@@ -16,7 +18,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr int kMaxDictDepth = 8;  // of dicts in dicts
+constexpr int kMaxDictDepth = 8;  // of nested dicts
+// A dict may contain another one many times, so visits are limited, not only values.
 constexpr int64_t kMaxVisits = 200'000;
 constexpr size_t kMaxNameBytes = 1000, kMaxTensorDims = 32;
 constexpr size_t kMaxBytesOfNames = size_t{16} << 20;
@@ -35,7 +38,8 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 12> kStorages 
      {"ComplexFloatStorage", at::kComplexFloat},
      {"ComplexDoubleStorage", at::kComplexDouble}}};
 
-/// What often stands beside tensors, as a plain value: made without running code of a file's own.
+/// Names of torch that often occur next to tensors. Each makes a plain value and runs no code of
+/// the file.
 constexpr std::array<std::string_view, 32> kPlainOfTorch = {"Size",
                                                             "device",
                                                             "dtype",
@@ -72,6 +76,7 @@ constexpr std::array<std::string_view, 9> kPlainOfPython = {
     "set", "frozenset", "list", "dict", "int", "float", "bool", "complex", "bytearray"};
 constexpr std::array<std::string_view, 3> kPlainCollections = {"OrderedDict", "defaultdict",
                                                                "Counter"};
+// Functions that make dense tensors; other _rebuild_ functions make kinds that are not read.
 constexpr std::array<std::string_view, 2> kRebuilders = {"_rebuild_tensor_v2",
                                                          "_rebuild_parameter"};
 constexpr std::string_view kTensorMaker = "torch._utils", kRebuild = "_rebuild_",
@@ -162,6 +167,8 @@ class StateDict {
   TensorInStorage tensor_of(const PickleValue& call, const std::string& name) {
     const PickleValue& function = at(call.items[0]);
     const std::vector<uint32_t>& arguments = at(call.items[1]).items;
+    // A parameter wraps a tensor's call. A parameter in a parameter is refused, as it could recurse
+    // without end.
     if (function.name == "_rebuild_parameter") {
       if (arguments.empty() || at(arguments[0]).kind != Kind::kCall ||
           at(at(arguments[0]).items[0]).name == function.name)
@@ -172,6 +179,7 @@ class StateDict {
       return unread(function.name);
     if (function.text != kTensorMaker || arguments.size() < 4)
       refuse_tensor(name, "what should make it makes no tensor");
+    // Argument 6 is the tensor's metadata with its neg and conj bits.
     if (arguments.size() > 6) require_plain(at(arguments[6]), name);
     TensorInStorage tensor = storage_of(at(arguments[0]), name);
     if (!tensor.unread.empty()) return tensor;
@@ -182,7 +190,8 @@ class StateDict {
     return tensor;
   }
 
-  /// Its bits, by name: {"neg": True} where the stored values are still to be negated.
+  /// Checks the tensor's bits by name: with {"neg": True} the stored values still have to be
+  /// negated.
   void require_plain(const PickleValue& bits, const std::string& name) {
     if (bits.kind != Kind::kDict) return;
     for (size_t i = 0; i + 1 < bits.items.size(); i += 2) {
@@ -195,7 +204,7 @@ class StateDict {
     }
   }
 
-  /// The persistent id ("storage", the class of storage, key, device, number of elements).
+  /// Reads the persistent id ("storage", class of the storage, key, device, number of elements).
   TensorInStorage storage_of(const PickleValue& value, const std::string& name) const {
     const std::vector<uint32_t> none;
     const std::vector<uint32_t>& id =
@@ -217,6 +226,7 @@ class StateDict {
   }
 
   static int64_t count_of(const PickleValue& value, const std::string& name) {
+    // Up to 2^48, so that products of a few counts are checked before they can overflow.
     if (value.kind != Kind::kInt || value.number < 0 || value.number > int64_t{1} << 48)
       refuse_tensor(name, "one of its numbers is none or out of range");
     return value.number;
@@ -234,6 +244,7 @@ class StateDict {
   static void require_inside(const TensorInStorage& tensor, const std::string& name) {
     if (tensor.shape.size() != tensor.strides.size())
       refuse_tensor(name, "it has no stride for each size");
+    // An empty tensor reads no element, so any offset is fine.
     if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return;
     int64_t num_elements = 1, last = tensor.offset;
     for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {

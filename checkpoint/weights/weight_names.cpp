@@ -1,3 +1,5 @@
+// A variable's value is searched in this order: renamed or equal name, the file's own aliases,
+// other frameworks' endings.
 #include "checkpoint/weights/weight_names.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// How frameworks end the names of the same things.
+/// Groups of name endings that frameworks use for the same thing.
 const std::array<std::vector<std::string>, 5> kSameThings = {
     {{"weight", "kernel", "_kernel", "weights", "depthwise_weights", "depthwise_kernel",
       "pointwise_weights", "pointwise_kernel", "embeddings", "_embeddings", "gamma"},
@@ -23,7 +25,7 @@ const std::array<std::vector<std::string>, 5> kSameThings = {
      {"num_batches", "num_batches_tracked"}}};
 
 std::string_view last_part(std::string_view name) {
-  return name.substr(name.find_last_of("./") + 1);  // all of it where there is none
+  return name.substr(name.find_last_of("./") + 1);  // the whole name if it has no separator
 }
 
 std::vector<std::string> names_for(const std::string& last) {
@@ -32,7 +34,7 @@ std::vector<std::string> names_for(const std::string& last) {
   return {};
 }
 
-/// The names, and the parts that names stand below, as they stand in the file.
+/// Returns the names and all their prefixes that end at a separator, as written in the file.
 std::vector<std::string> names_and_parts(const std::vector<std::string>& names) {
   std::set<std::string> all(names.begin(), names.end());
   for (const std::string& name : names)
@@ -81,6 +83,7 @@ void WeightNames::add(const std::string& here, const std::string& there, bool is
                 fmt::format("checkpoint.warm_start_rename: '{}' and '{}' there would both be '{}' "
                             "here",
                             place->second, there, here));
+  // Of two names that become equal without a rule, the model's own variable has priority.
   if (there.starts_with("model/")) place->second = there;
 }
 
@@ -92,8 +95,9 @@ std::optional<std::string> WeightNames::find(const std::string& here) const {
 std::optional<std::string> WeightNames::name_of(const std::string& variable) const {
   const std::string here = plain_name(variable);
   if (const auto name = find(here)) return name;
+  // A name that a rule moved away must not be found again under its old name.
   if (const auto name = file_.find(here); name && !moved_.contains(*name)) return name;
-  const size_t last = here.rfind('/') + 1;  // 0 where there is no slash
+  const size_t last = here.rfind('/') + 1;  // 0 if there is no slash
   for (const std::string& ending : names_for(here.substr(last)))
     if (const auto name = find(here.substr(0, last) + ending)) return name;
   return std::nullopt;

@@ -12,22 +12,22 @@
 
 namespace lockstep::checkpoint {
 
-/// Whether a name ends as TensorFlow, Keras and TF-slim end those of kernels: kernel, _kernel,
+/// True if a name ends as TensorFlow, Keras and TF-slim end those of kernels: kernel, _kernel,
 /// depthwise_kernel, weights, depthwise_weights.
 bool is_kernel_name(std::string_view name);
-/// Whether a name ends in weight, as those of PyTorch and Lockstep do.
+/// True if a name ends in weight, as those of PyTorch and Lockstep do.
 bool is_weight_name(std::string_view name);
 
-/// Which value of a file is which variable of the model (checkpoint/weights/load_weights.h).
+/// Mapping between values of a file and variables of the model (checkpoint/weights/load_weights.h).
 class WeightNames {
  public:
-  /// `file` must outlive the object. Throws Error(kConfig) for a rule that matches no name, and for
-  /// two names that the rules make one.
+  /// Builds the mapping. `file` must outlive the object. Throws Error(kConfig) for a rule that
+  /// matches no name, and for two names that the rules make equal.
   WeightNames(const WeightsFile& file, const RenameRules& rules);
 
-  /// The name in the file of a variable's value; nothing if the file has none.
+  /// Returns the file's name of a variable's value; nullopt if the file has none.
   std::optional<std::string> name_of(const std::string& variable) const;
-  /// The five names of the file nearest to a variable's, with commas between.
+  /// Returns the five names of the file nearest to a variable's, separated by commas.
   std::string nearest_to(const std::string& variable) const;
 
  private:
@@ -36,8 +36,8 @@ class WeightNames {
 
   const WeightsFile& file_;
   std::map<std::string, std::string> there_;  // by plain name here
-  std::set<std::string> renamed_;             // of these, those that a rule gave
-  std::set<std::string> moved_;               // names there that a rule gave another name
+  std::set<std::string> renamed_;             // those of them that a rule gave
+  std::set<std::string> moved_;               // names in the file that a rule renamed
 };
 
 }  // namespace lockstep::checkpoint

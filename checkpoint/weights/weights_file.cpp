@@ -1,3 +1,5 @@
+// Recognizes the kind of a weights file by its first and last bytes, and adapts checkpoints to
+// WeightsFile.
 #include "checkpoint/weights/weights_file.h"
 
 #include <algorithm>
@@ -19,7 +21,7 @@ namespace {
 constexpr std::string_view kZip("PK\x03\x04", 4), kOldPickle("\x80\x02", 2), kHdf5("\x89HDF", 4);
 constexpr std::string_view kTableEnd("\x57\xfb\x80\x8b\x24\x75\x47\xdb", 8);  // of LevelDB
 
-/// A save, whose values have names as people see them.
+/// Adapter for a checkpoint. Its values have names as users see them.
 class SavedWeights final : public WeightsFile {
  public:
   explicit SavedWeights(const std::string& prefix) : saved_(prefix) {
@@ -37,7 +39,8 @@ class SavedWeights final : public WeightsFile {
         if (const std::string shown = shown_name(*found); in_index_.contains(shown)) return shown;
     return std::nullopt;
   }
-  /// Only a save of a run says whose it is; what TensorFlow wrote shows by its names.
+  /// Returns kHere for a checkpoint of a run, since only that identifies its writer. TensorFlow's
+  /// checkpoints are recognized by their names.
   KernelLayout kernel_layout(const std::string& name) const override {
     if (is_weight_name(name) || saved_.is_of_a_run()) return KernelLayout::kHere;
     return is_kernel_name(name) ? KernelLayout::kTensorFlow : KernelLayout::kUnknown;
@@ -59,7 +62,7 @@ bool has_ending(const std::string& path, std::initializer_list<std::string_view>
                      [&](std::string_view ending) { return path.ends_with(ending); });
 }
 
-/// Whether one file is meant, not the prefix of a save.
+/// True if the path means a single file rather than a checkpoint's prefix.
 bool is_single_file(const std::string& path) {
   std::error_code ignored;
   if (is_there(index_path(path)) || !file_ending(path).empty()) return false;
@@ -76,6 +79,8 @@ std::string bytes_of(const files::Reader& file, int64_t offset, int64_t num_byte
 }
 
 std::unique_ptr<WeightsFile> open_single_file(const std::string& path) {
+  // Magic bytes decide, not the extension: state dicts have many. safetensors has none, but its
+  // header is JSON after 8 bytes.
   const files::Reader file(path);
   const std::string begin = bytes_of(file, 0, 16);
   const std::string end = bytes_of(file, std::max<int64_t>(0, file.num_bytes() - 8), 8);

@@ -1,3 +1,5 @@
+// Offsets in number_at() are those of the records in APPNOTE.TXT, 4.3. The directory at the end of
+// the file lists all members.
 #include "checkpoint/weights/zip_members.h"
 
 #include <algorithm>
@@ -15,7 +17,7 @@ constexpr size_t kEntryBytes = 46;
 constexpr int64_t kLocalBytes = 30;
 constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50;
 constexpr uint32_t kEntryMark = 0x02014b50, kLocalMark = 0x04034b50;
-constexpr uint32_t kSeeBelow = 0xffffffff;  // the number stands in a 64-bit record
+constexpr uint32_t kSeeBelow = 0xffffffff;  // the number is in a 64-bit record
 constexpr uint16_t kExtra64 = 1, kEncrypted = 1, kStored = 0;
 constexpr int64_t kMaxDirectoryBytes = int64_t{64} << 20;
 
@@ -34,6 +36,7 @@ T number_at(std::string_view bytes, size_t offset) {
 }
 
 std::string read_range(const files::Reader& file, int64_t offset, int64_t num_bytes) {
+  // Order of the comparisons: offset + num_bytes may overflow.
   if (offset < 0 || num_bytes < 0 || num_bytes > file.num_bytes() ||
       offset > file.num_bytes() - num_bytes)
     refuse_zip(file, fmt::format("{} bytes at offset {} lie outside it; the file is cut", num_bytes,
@@ -49,6 +52,7 @@ struct Directory {
 
 Directory find_directory(const files::Reader& file) {
   if (file.num_bytes() < kEndBytes) refuse_zip(file, "it is too short");
+  // torch.save() writes no archive comment, so the end record is exactly at the end.
   const int64_t end_offset = file.num_bytes() - kEndBytes;
   const std::string end = read_range(file, end_offset, kEndBytes);
   if (number_at<uint32_t>(end, 0) != kEndMark)
@@ -56,6 +60,7 @@ Directory find_directory(const files::Reader& file) {
   Directory directory{number_at<uint32_t>(end, 16), number_at<uint32_t>(end, 12)};
   const std::string locator =
       end_offset < kLocatorBytes ? "" : read_range(file, end_offset - kLocatorBytes, kLocatorBytes);
+  // The locator, directly before the end record, gives the place of the 64-bit end record.
   if (!locator.empty() && number_at<uint32_t>(locator, 0) == kLocatorMark) {
     const std::string end64 = read_range(file, number_at<int64_t>(locator, 8), kEnd64Bytes);
     if (number_at<uint32_t>(end64, 0) != kEnd64Mark) refuse_zip(file, "its 64-bit end is damaged");
@@ -67,7 +72,8 @@ Directory find_directory(const files::Reader& file) {
   return directory;
 }
 
-/// Numbers of 64 bits that stand behind an entry, for those that say so, in this order.
+/// Reads the 64-bit numbers of an entry's extra field, for those numbers that refer to it, in this
+/// order.
 void read_extra(const files::Reader& file, std::string_view extra,
                 std::initializer_list<int64_t*> numbers) {
   while (extra.size() >= 4) {
@@ -86,7 +92,7 @@ void read_extra(const files::Reader& file, std::string_view extra,
   }
 }
 
-/// Takes one entry off the directory.
+/// Removes one entry from the directory and returns it.
 std::pair<std::string, ZipMember> take_entry(const files::Reader& file, std::string_view* rest) {
   if (rest->size() < kEntryBytes || number_at<uint32_t>(*rest, 0) != kEntryMark)
     refuse_zip(file, "its directory is damaged");
@@ -115,7 +121,8 @@ bool is_checksum_of(uint32_t crc, std::string_view bytes) {
   return ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()) == crc;
 }
 
-/// torch.save() writes 0 for all of them where it is told to compute none.
+/// Marks the checksums as missing if all are 0, as torch.save() writes them when told to compute
+/// none.
 void note_missing_checksums(std::map<std::string, ZipMember>* members) {
   const bool has_any = std::any_of(members->begin(), members->end(),
                                    [](const auto& row) { return row.second.crc32 != 0; });
@@ -146,6 +153,8 @@ std::string read_member(const files::Reader& file, const std::string& name, cons
   const std::string local = read_range(file, member.header_offset, kLocalBytes);
   if (number_at<uint32_t>(local, 0) != kLocalMark)
     refuse_zip(file, fmt::format("'{}' has no header at offset {}", name, member.header_offset));
+  // The local header repeats name and extra field, but their lengths may differ from the
+  // directory's.
   const int64_t begin = member.header_offset + kLocalBytes + number_at<uint16_t>(local, 26) +
                         number_at<uint16_t>(local, 28);
   std::string bytes = read_range(file, begin, member.num_bytes);

@@ -15,18 +15,20 @@ namespace lockstep::coord {
 class Buffer {
  public:
   virtual ~Buffer() = default;
-  /// A sample as split_batch_inputs() gives it.
+  /// Adds a sample in the form of split_batch_inputs().
   virtual void add(const DataMap& sample) = 0;
   virtual int64_t num_samples() const = 0;
-  /// What this rank holds, for joined() of any rank.
+  /// Returns this rank's content, for joined() on any rank.
   virtual DataMap state() const = 0;
-  /// What process_buffer() gets, of the states of all ranks in their order (or of one).
+  /// Returns the input of process_buffer() from the states of all ranks in rank order (or of one
+  /// rank).
   virtual DataMap joined(std::span<const DataMap> states) const = 0;
   virtual void clear() = 0;
 };
 
-/// Keeps all samples. joined(): each key as tensor [N, ...] of all N samples (or as texts), ranks
-/// one after the other. The samples must have equal keys and shapes, else Error(kBadData).
+/// Buffer of all samples. joined() returns each key as a tensor [N, ...] of all N samples (or as
+/// texts), in rank order. The samples must have equal keys and shapes, else it throws
+/// Error(kBadData).
 class ListBuffer : public Buffer {
  public:
   void add(const DataMap& sample) override;
@@ -42,7 +44,7 @@ class ListBuffer : public Buffer {
   std::deque<DataMap> samples_;
 };
 
-/// Keeps the last `capacity` samples.
+/// Buffer of the last `capacity` samples.
 class RingBuffer : public ListBuffer {
  public:
   explicit RingBuffer(int64_t capacity) : capacity_(capacity) {}
@@ -52,13 +54,13 @@ class RingBuffer : public ListBuffer {
   const int64_t capacity_;
 };
 
-/// Keeps statistics of each tensor, element by element, and no samples: memory does not grow.
-/// joined(): for each key (nested ones by path) a map of float64 tensors in the sample's shape,
-/// `mean`, `variance` (of all, not of a sample: divided by N), `minimum`, `maximum`, and `count`,
-/// one number. Texts are passed over.
+/// Buffer of element-wise statistics of each tensor. It keeps no samples, so its memory does not
+/// grow. joined() returns for each key (nested ones by path) a map of float64 tensors in the
+/// sample's shape: `mean`, `variance` (of the population: divided by N), `minimum`, `maximum`, and
+/// `count`, one number. Texts are skipped.
 ///
 /// Source: T. F. Chan, G. H. Golub, R. J. LeVeque, Algorithms for computing the sample variance
-/// (1983): means and squared deviations are joined pairwise, without sums that cancel.
+/// (1983). Means and squared deviations are joined pairwise, without sums that cancel.
 class StatsBuffer : public Buffer {
  public:
   void add(const DataMap& sample) override;

@@ -30,6 +30,7 @@ void BufferCallback::add(const DataMap& data) {
 }
 
 std::optional<DataMap> BufferCallback::evaluate() {
+  // The state is a joined copy, so the buffer can be cleared before the result is computed.
   std::vector<DataMap> states = {buffer_->state()};
   if (options_.gather && services_.gather_over_ranks)
     states = services_.gather_over_ranks(states.front());

@@ -12,15 +12,16 @@
 namespace lockstep::coord {
 
 struct BufferOptions {
-  std::vector<std::string> keys;            ///< what is kept; `_x` is optional
-  std::vector<std::string> not_batch_keys;  ///< those of them that go whole to each sample
-  bool gather = false;  ///< process_buffer() gets the samples of all ranks; then RunOn::kAll
+  std::vector<std::string> keys;            ///< keys to keep; `_x` is optional
+  std::vector<std::string> not_batch_keys;  ///< those passed unsplit to each sample
+  bool gather = false;  ///< process_buffer() gets the samples of all ranks; implies RunOn::kAll
   RunOn run_on = RunOn::kAll;
 };
 
-/// Keeps the samples of many iterations, then computes something of all: process_buffer() runs, and
-/// the buffer is freed, in an iteration whose optional key `evaluate` (one truth value) is set, by
-/// the driver or by another callback. In other iterations what depends on it is halted.
+/// Callback that keeps the samples of many iterations and then computes a result of all.
+/// process_buffer() runs, and the buffer is cleared, in an iteration whose optional key `evaluate`
+/// (one truth value) is set. The driver or another callback sets it. In other iterations the
+/// callbacks that depend on it are halted.
 ///
 /// With `gather`, all ranks must set `evaluate` in the same iteration.
 class BufferCallback : public Callback {
@@ -33,11 +34,11 @@ class BufferCallback : public Callback {
   std::optional<DataMap> on_iteration_end(const DataMap& data) override;
 
  protected:
-  /// `data`: what the buffer's joined() gives.
+  /// Computes the result; `data` is what the buffer's joined() returned.
   virtual std::optional<DataMap> process_buffer(const DataMap& data) = 0;
-  /// Adds one iteration's samples.
+  /// Adds the samples of one iteration.
   void add(const DataMap& data);
-  /// Processes and frees, as `evaluate` does.
+  /// Processes and clears the buffer, as `evaluate` does.
   std::optional<DataMap> evaluate();
   const Buffer& buffer() const { return *buffer_; }
 

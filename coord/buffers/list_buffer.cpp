@@ -1,3 +1,4 @@
+// Samples are stacked to a state per rank; the states of several ranks are concatenated.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <fmt/format.h>
@@ -13,12 +14,13 @@ using Texts = std::vector<std::string>;
 using InnerMap = std::shared_ptr<const DataMap>;
 using Join = at::Tensor (*)(const std::vector<at::Tensor>&);
 
+// A state stacks samples along a new dimension; states of ranks are joined along it.
 at::Tensor stacked(const std::vector<at::Tensor>& tensors) { return at::stack(tensors); }
 at::Tensor in_a_row(const std::vector<at::Tensor>& tensors) { return at::cat(tensors); }
 
 DataMap join_maps(const std::vector<const DataMap*>& maps, Join join);
 
-/// The values of one key, each of the kind of the first.
+/// Returns the values of one key; each must be of this kind.
 template <typename Kind>
 std::vector<const Kind*> all_of(const std::string& key, const std::vector<const DataMap*>& maps) {
   std::vector<const Kind*> found;
@@ -36,6 +38,7 @@ std::vector<const Kind*> all_of(const std::string& key, const std::vector<const 
   return found;
 }
 
+/// Joins tensors; they must have the same shape apart from the number of samples.
 DataValue join_tensors(const std::string& key, const std::vector<const at::Tensor*>& tensors,
                        Join join) {
   std::vector<at::Tensor> all;
@@ -53,6 +56,7 @@ DataValue join_tensors(const std::string& key, const std::vector<const at::Tenso
   return join(all);
 }
 
+/// Joins the values of one key by their kind.
 DataValue join_values(const std::string& key, const std::vector<const DataMap*>& maps, Join join) {
   const DataValue* const first = maps.front()->find(key);
   if (first == nullptr || std::holds_alternative<at::Tensor>(*first))
@@ -88,6 +92,7 @@ DataMap ListBuffer::state() const {
 
 DataMap ListBuffer::joined(std::span<const DataMap> states) const {
   std::vector<const DataMap*> filled;
+  // A rank without samples has an empty state.
   for (const DataMap& state : states)
     if (!state.empty()) filled.push_back(&state);
   return join_maps(filled, &in_a_row);

@@ -1,3 +1,5 @@
+// Statistics of two sets are joined with the formulas of Chan, Golub and LeVeque. A new sample is a
+// set of one.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
@@ -24,6 +26,7 @@ void StatsBuffer::join(const std::string& key, const Stats& other, Stats* stats)
                     "are no statistics of it",
                     key, fmt::join(stats->mean.sizes(), ", "),
                     fmt::join(other.mean.sizes(), ", ")));
+  // The formulas of Chan et al. for sets of `own` and `more` elements.
   const auto own = static_cast<double>(stats->count), more = static_cast<double>(other.count);
   const at::Tensor delta = other.mean - stats->mean;
   stats->deviations =
@@ -38,6 +41,7 @@ void StatsBuffer::add(const DataMap& sample) {
   ++num_samples_;
   for (const FlatValue& flat : flat_values(sample)) {
     const at::Tensor* const tensor = std::get_if<at::Tensor>(flat.value);
+    // Texts have no statistics.
     if (tensor == nullptr) continue;
     const at::Tensor value = on_cpu(*tensor).to(at::kDouble);
     const std::string key = path_text(flat);
@@ -45,6 +49,7 @@ void StatsBuffer::add(const DataMap& sample) {
   }
 }
 
+// Tensors only, so that services can gather the state over the ranks.
 DataMap StatsBuffer::state() const {
   DataMap state;
   for (const auto& [key, stats] : stats_) {
@@ -74,6 +79,7 @@ DataMap StatsBuffer::joined(std::span<const DataMap> states) const {
     auto map = std::make_shared<DataMap>();
     map->put("count", at::full({}, stats.count, at::kLong));
     map->put("mean", stats.mean);
+    // Variance of the set itself: divided by the count, not by count - 1.
     map->put("variance", stats.deviations / static_cast<double>(stats.count));
     map->put("minimum", stats.minimum);
     map->put("maximum", stats.maximum);

@@ -2,7 +2,7 @@
 
 #include "coord/callback_types.h"
 
-/// Rows of Lockstep's own callbacks, a file each.
+/// Rows of Lockstep's own callbacks, one file each.
 namespace lockstep::coord {
 
 CallbackType log_callback();
@@ -14,14 +14,14 @@ CallbackType summary();
 CallbackType topk();
 CallbackType confusion();
 
-/// In end(): whether a stop or an error broke an evaluation or inference off, so that `file` is not
-/// written; a line says so. A training is taken as it is: it has no whole.
+/// True in end() if a stop or an error broke off an evaluation or inference. Then `file` must not
+/// be written, and a warning says so. A training is never incomplete in this sense.
 bool is_half_told(const CallbackContext& context, const std::string& file);
 
-/// `keys`, which must be there and name something: what the callback reads.
+/// Reads `keys`, the keys that the callback reads; required and not empty.
 std::vector<std::string> read_keys(ConfigReader* in, const std::string& help);
 
-/// `not_batch_keys`, each of which must be one of `keys` (`_x` is called x here).
+/// Reads `not_batch_keys`; each must be one of `keys` (`_x` is x here).
 std::vector<std::string> read_not_batch_keys(ConfigReader* in, const std::string& help,
                                              const std::vector<std::string>& keys);
 

@@ -1,3 +1,5 @@
+// Reads section `callbacks` and makes the callbacks of a mode. No two of them may write one file or
+// show one KPI.
 #include "coord/callback_types.h"
 
 #include <algorithm>
@@ -21,6 +23,7 @@ constexpr Mode kModes[] = {Mode::kTrain, Mode::kEval, Mode::kInfer};
 const std::vector<std::string> kModeNames = {mode_name(kModes[0]), mode_name(kModes[1]),
                                              mode_name(kModes[2])};
 
+/// Reads `modes`; unknown names and an empty list are faults.
 std::vector<Mode> read_modes(ConfigReader* in, std::vector<std::string> names) {
   in->read("modes", &names, "where the callback runs: train, eval, infer");
   std::vector<Mode> modes;
@@ -39,7 +42,7 @@ std::vector<Mode> read_modes(ConfigReader* in, std::vector<std::string> names) {
   return modes;
 }
 
-/// Null, with a fault, where there is no such type.
+/// Returns the row of a type; null, with a fault, if there is none.
 const CallbackType* read_type(ConfigReader* in, const std::string& name, ConfigReader* section) {
   std::string type = name;
   const bool is_said = section->read("type", &type, "kind of the callback, if not its name");
@@ -55,6 +58,7 @@ const CallbackType* read_type(ConfigReader* in, const std::string& name, ConfigR
   return nullptr;
 }
 
+// Keys of the section; for the reference page, all types.
 std::vector<std::string> names_in(const ConfigReader& in) {
   if (in.lists_fields()) return callback_types().names();
   std::vector<std::string> names;
@@ -63,11 +67,12 @@ std::vector<std::string> names_in(const ConfigReader& in) {
   return names;
 }
 
-/// Which callback shows which KPI.
+/// Owner of each KPI: the callback that shows it.
 class KpiOwners {
  public:
   explicit KpiOwners(std::vector<std::string> figures) : figures_(std::move(figures)) {}
 
+  // Throws on every rank alike: callbacks and their KPIs are the same everywhere.
   void take(const std::string& kpi, const std::string& callback) {
     if (std::find(figures_.begin(), figures_.end(), kpi) != figures_.end())
       refuse(
@@ -91,12 +96,13 @@ class KpiOwners {
   std::map<std::string, std::string> owners_;
 };
 
-/// The services for a callback of this name: a KPI that it sets must be its own.
+/// Returns the services for one callback; a KPI that it sets must not belong to another.
 Services with_own_kpis(const Services& services, const std::string& callback,
                        const std::shared_ptr<KpiOwners>& owners) {
   Services own = services;
   own.set_kpi = [set_kpi = services.set_kpi, callback, owners](const std::string& name,
                                                                double value) {
+    // Checked at each value: some evaluators know their KPIs only during the run.
     owners->take(name, callback);
     if (set_kpi) set_kpi(name, value);
   };
@@ -137,6 +143,7 @@ std::vector<WantedCallback> read_callbacks(ConfigReader in, std::optional<Mode> 
     ConfigReader section = in.section(name);
     const CallbackType* const type = read_type(&in, name, &section);
     if (type == nullptr) continue;
+    // A section of one mode allows only that mode.
     std::vector<Mode> modes =
         read_modes(&section, only ? std::vector<std::string>{mode_name(*only)} : type->modes);
     if (only && !modes.empty() && std::find(modes.begin(), modes.end(), *only) == modes.end())
@@ -152,7 +159,7 @@ std::vector<WantedCallback> read_callbacks(ConfigReader in, std::optional<Mode> 
   return wanted;
 }
 
-/// The second one's files would replace the first one's.
+/// Throws if two callbacks would overwrite each other's files.
 void require_own_files(const std::vector<NamedCallback>& callbacks) {
   std::map<std::string, std::string> owners;
   for (const NamedCallback& each : callbacks) {

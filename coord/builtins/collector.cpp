@@ -7,9 +7,9 @@
 namespace lockstep::coord {
 namespace {
 
-/// Gives the samples of `every` iterations at once, each key as `collected_<key>`; what depends on
-/// it runs once in `every` iterations. In training it goes on over the ends of epochs. What is left
-/// at the end is given to nobody, and a line of rank 0 says how much.
+/// Collector: passes on the samples of `every` iterations at once, each key as `collected_<key>`.
+/// Callbacks that depend on it run once per `every` iterations. In training it continues over the
+/// ends of epochs. Samples left at the end are dropped, and rank 0 logs their number.
 class Collector : public BufferCallback {
  public:
   Collector(const BufferOptions& options, int64_t every)
@@ -31,6 +31,7 @@ class Collector : public BufferCallback {
     num_iterations_ = 0;
   }
 
+  // `evaluate` of another callback may empty the buffer earlier; the count then restarts.
   std::optional<DataMap> on_iteration_end(const DataMap& data) override {
     std::optional<DataMap> made = BufferCallback::on_iteration_end(data);
     ++num_iterations_;
@@ -56,7 +57,7 @@ class Collector : public BufferCallback {
  private:
   const std::vector<std::string> keys_;
   const int64_t every_;
-  int64_t num_iterations_ = 0;  // since it gave some
+  int64_t num_iterations_ = 0;  // since the last output
 };
 
 }  // namespace

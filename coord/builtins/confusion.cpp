@@ -10,7 +10,7 @@
 namespace lockstep::coord {
 namespace {
 
-/// A field of a CSV file.
+/// Returns a field of a CSV file, quoted if necessary (RFC 4180).
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string field = "\"";
@@ -18,8 +18,8 @@ std::string quoted(const std::string& text) {
   return field + "\"";
 }
 
-/// Samples of each class (row) by the class that got the highest output (column), over all ranks
-/// and iterations; confusion.csv at the end.
+/// Confusion matrix: samples by class (row) and by the class with the highest output (column), over
+/// all ranks and iterations. Writes confusion.csv at the end.
 class Confusion : public Callback {
  public:
   Confusion(std::string logits, std::string labels, int64_t num_classes, Services services)
@@ -36,6 +36,7 @@ class Confusion : public Callback {
   void begin() override { std::fill(counts_.begin(), counts_.end(), 0.0); }
 
   std::optional<DataMap> on_iteration_end(const DataMap& data) override {
+    // argmax takes the first of equal outputs.
     const at::Tensor chosen_B = on_cpu(data.tensor(logits_)).argmax(-1).to(at::kLong);
     const at::Tensor labels_B = on_cpu(data.tensor(labels_)).to(at::kLong);
     if (chosen_B.dim() != 1 || chosen_B.sizes() != labels_B.sizes())
@@ -46,11 +47,13 @@ class Confusion : public Callback {
     const auto* const chosen = static_cast<const int64_t*>(chosen_B.const_data_ptr());
     const auto* const labels = static_cast<const int64_t*>(labels_B.const_data_ptr());
     for (int64_t i = 0; i < labels_B.numel(); ++i)
+      // Row: the sample's class, column: the chosen class.
       counts_[static_cast<size_t>(class_of(labels[i]) * num_classes_ + class_of(chosen[i]))] += 1;
     return DataMap();
   }
 
   void end() override {
+    // Before the collective, because after an error the other ranks may not call it.
     if (is_half_told(context(), "confusion.csv")) return;
     if (services_.sum_over_ranks) services_.sum_over_ranks(counts_);
     if (context().rank != 0) return;
@@ -59,7 +62,7 @@ class Confusion : public Callback {
   }
 
  private:
-  /// Where the classes have names, a first line and a first column of them.
+  /// Returns the table, with the class names in the first line and column if there are any.
   std::string table() const {
     const auto num_classes = static_cast<size_t>(num_classes_);
     const std::vector<std::string>& names = services_.class_names;
@@ -79,6 +82,7 @@ class Confusion : public Callback {
     return text;
   }
 
+  /// Returns the class number after checking its range.
   int64_t class_of(int64_t number) const {
     if (number >= 0 && number < num_classes_) return number;
     throw Error(

@@ -6,7 +6,8 @@
 namespace lockstep::coord {
 namespace {
 
-/// A line each `every` iterations: epoch, iteration, time, and the mean of each key.
+/// Log: writes a line every `every` iterations with epoch, iteration, time, and the mean of each
+/// key.
 class LogCallback : public Callback {
  public:
   LogCallback(std::vector<std::string> keys, int64_t every)
@@ -16,6 +17,7 @@ class LogCallback : public Callback {
 
   std::optional<DataMap> on_iteration_end(const DataMap& data) override {
     const IterationInfo& info = context().iteration_info;
+    // Also at the last iteration, so that the log has the final values.
     if ((info.iteration_number + 1) % every_ != 0 && !info.is_last_iteration) return DataMap();
     std::string line = fmt::format("{} epoch {} iteration {}: {:.4g} s", mode_name(context().mode),
                                    info.epoch_number, info.iteration_number, info.execution_time);
@@ -27,6 +29,7 @@ class LogCallback : public Callback {
   }
 
  private:
+  // On the CPU in float64, so that a sum of many values does not lose digits.
   static double mean_of(const at::Tensor& tensor) {
     return tensor.detach().to(at::kCPU, at::kDouble).mean().item<double>();
   }

@@ -1,3 +1,4 @@
+// Rows of the two savers, and the keys that several callbacks share.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 namespace lockstep::coord {
 namespace {
 
+/// Reads the keys that both savers share.
 SaverOptions read_saver(ConfigReader* in, const std::string& name) {
   SaverOptions options;
   options.keys = read_keys(in, name + ": what is saved of each sample; '_x' is optional");
@@ -21,6 +23,7 @@ SaverOptions read_saver(ConfigReader* in, const std::string& name) {
   return options;
 }
 
+// Not in training by default: each epoch would save each sample again.
 const std::vector<std::string> kSaverModes = {"eval", "infer"};
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Returns a number, or a list in row-major order.
 Json list_of(const at::Tensor& tensor) {
   const at::Tensor numbers = on_cpu(tensor).to(at::kDouble);
   const auto* const first = static_cast<const double*>(numbers.const_data_ptr());
@@ -18,9 +19,9 @@ Json list_of(const at::Tensor& tensor) {
   return std::vector<double>(first, first + numbers.numel());
 }
 
-/// Writes statistics.json for each key of all samples: count, shape, and mean, variance, minimum
-/// and maximum element by element. Of what is there at the end; at each `evaluate` before, the file
-/// is statistics-<iteration>.json. Of all ranks: on rank 0.
+/// Statistics: writes statistics.json with count, shape, and element-wise mean, variance, minimum
+/// and maximum of each key. They cover the samples present at the end. At each earlier `evaluate`
+/// it writes statistics-<iteration>.json. Statistics over all ranks are written on rank 0.
 class Statistics : public BufferCallback {
  public:
   Statistics(const BufferOptions& options, const Services& services)
@@ -31,6 +32,7 @@ class Statistics : public BufferCallback {
   void end() override {
     if (is_half_told(context(), "statistics.json")) return;
     is_end_ = true;
+    // Collective with `gather`: every rank must come here.
     evaluate();
   }
   void begin() override {
@@ -40,7 +42,7 @@ class Statistics : public BufferCallback {
 
  protected:
   std::optional<DataMap> process_buffer(const DataMap& data) override {
-    if (is_of_all_ranks_ && context().rank != 0) return DataMap();  // rank 0 writes the same
+    if (is_of_all_ranks_ && context().rank != 0) return DataMap();  // rank 0 writes the same values
     Json all = Json::object();
     for (const auto& [key, value] : data.values()) {
       const DataMap& stats = data.map(key);

@@ -18,8 +18,8 @@ struct SummaryOptions {
   double sample_rate = 16000;
 };
 
-/// Shows a tensor of each `every`-th iteration in TensorBoard: as a histogram of all its values, or
-/// its first samples as images or sounds.
+/// Summary: shows a tensor of every `every`-th iteration in TensorBoard. It is a histogram of the
+/// values, or the first samples as images or sounds.
 class SummaryCallback : public Callback {
  public:
   explicit SummaryCallback(SummaryOptions options) : options_(std::move(options)) {}
@@ -41,7 +41,7 @@ class SummaryCallback : public Callback {
   }
 
  private:
-  /// Of a copy: the loop may go on writing into its tensors.
+  /// Writes a histogram of a copy, because the loop may overwrite its tensors meanwhile.
   void write_histogram(const at::Tensor& values) {
     const at::Tensor copy = values.to(at::kCPU, at::kFloat, /*non_blocking=*/false,
                                       /*copy=*/true, at::MemoryFormat::Contiguous);
@@ -57,6 +57,7 @@ class SummaryCallback : public Callback {
     context().summary_writer->add(context().summary_step, options_.key + suffix, value);
   }
 
+  // Kept in a member, since the span must stay valid until the caller has used it.
   std::span<const float> floats(const at::Tensor& values) {
     kept_ = values.to(at::kFloat).contiguous();
     return {kept_.const_data_ptr<float>(), static_cast<size_t>(kept_.numel())};
@@ -68,12 +69,14 @@ class SummaryCallback : public Callback {
                             options_.key, sample.dim(), options_.as, wanted));
   }
 
-  /// [C, H, W] or [H, W]. Numbers beyond 0 to 1 are spread from their least to their greatest.
+  /// Converts [C, H, W] or [H, W] to an image. Values outside 0 to 1 are scaled from their minimum
+  /// and maximum.
   metrics::SummaryValue image(const at::Tensor& sample) {
     at::Tensor pixels_CHW = sample.dim() == 2 ? sample.unsqueeze(0) : sample;
     const int64_t num_channels = pixels_CHW.dim() == 3 ? pixels_CHW.size(0) : 0;
     if (num_channels != 1 && num_channels != 3 && num_channels != 4)
       refuse(sample, "[H, W], or [C, H, W] with 1, 3 or 4 channels");
+    // Bytes are pixels already; other types are scaled.
     if (pixels_CHW.scalar_type() != at::kByte) {
       pixels_CHW = pixels_CHW.to(at::kFloat).nan_to_num();
       const double least = pixels_CHW.min().item<double>(), most = pixels_CHW.max().item<double>();
@@ -88,7 +91,7 @@ class SummaryCallback : public Callback {
         pixels_HWC.size(0), pixels_HWC.size(1), static_cast<int>(num_channels));
   }
 
-  /// [T], or [C, T].
+  /// Converts [T] or [C, T] to a sound.
   metrics::SummaryValue sound(const at::Tensor& sample) {
     if (sample.dim() != 1 && sample.dim() != 2) refuse(sample, "[T] or [C, T]");
     const at::Tensor samples_CT = sample.dim() == 1 ? sample.unsqueeze(0) : sample;
@@ -97,7 +100,7 @@ class SummaryCallback : public Callback {
   }
 
   const SummaryOptions options_;
-  at::Tensor kept_;  // what floats() refers to
+  at::Tensor kept_;  // memory of the span that floats() returned
 };
 
 }  // namespace

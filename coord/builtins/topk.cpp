@@ -9,8 +9,8 @@
 namespace lockstep::coord {
 namespace {
 
-/// `top_<k>`: the share of samples whose class is among the k highest outputs. A tie counts as
-/// right, an output that is not finite as wrong.
+/// TopK: `top_<k>`, the share of samples whose class is among the k highest outputs. A tie counts
+/// as correct, a non-finite output as wrong.
 class TopK : public KpiEvaluator {
  public:
   TopK(std::string logits, std::string labels, std::vector<int64_t> ks)
@@ -24,7 +24,9 @@ class TopK : public KpiEvaluator {
     const at::Tensor labels_B = data.tensor(labels_).to(outputs_BC.device(), at::kLong);
     require_fit(outputs_BC, labels_B);
     const at::Tensor own_B1 = outputs_BC.gather(1, labels_B.unsqueeze(1));
+    // A class is among the top k if fewer than k outputs are higher. So ties count as correct.
     const at::Tensor num_higher_B = outputs_BC.gt(own_B1).sum(1);
+    // A NaN compares as not higher, so it would count as correct.
     const at::Tensor is_finite_B = outputs_BC.isfinite().all(1);
     for (size_t i = 0; i < ks_.size(); ++i)
       sums[i] += num_higher_B.lt(ks_[i]).logical_and(is_finite_B).sum().item<double>();
@@ -39,6 +41,7 @@ class TopK : public KpiEvaluator {
   }
 
  private:
+  /// Throws Error(kBadData) unless shapes and classes fit.
   void require_fit(const at::Tensor& outputs_BC, const at::Tensor& labels_B) const {
     if (outputs_BC.dim() != 2 || labels_B.dim() != 1 || labels_B.size(0) != outputs_BC.size(0))
       throw Error(ExitCode::kBadData, "callbacks",

@@ -12,11 +12,11 @@
 
 namespace lockstep::coord {
 
-/// A KpiEvaluator as a callback: each iteration adds to the sums; the end of each epoch of
-/// training, and everywhere end(), add them over the ranks and show the values: TensorBoard's
-/// `kpi/<name>` at the step of the last iteration, Services::set_kpi, values(). Then sums begin
-/// anew. What broke off before its end shows none. Ranks may have unequally many iterations. In
-/// training it warns once, as each iteration pays for it.
+/// Callback for a KpiEvaluator. Each iteration adds to the sums. At the end of each training epoch,
+/// and in end(), the sums are added over the ranks. The values appear as TensorBoard's `kpi/<name>`
+/// at the step of the last iteration, by Services::set_kpi, and in values(). Then the sums restart.
+/// A pass that was broken off shows no values. Ranks may have different numbers of iterations. In
+/// training a warning is logged once, because each iteration takes longer.
 class KpiEvaluatorCallback : public Callback {
  public:
   explicit KpiEvaluatorCallback(std::unique_ptr<KpiEvaluator> evaluator, Services services = {});
@@ -29,7 +29,7 @@ class KpiEvaluatorCallback : public Callback {
   void end() override;
   std::vector<std::string> kpi_names() const override;
 
-  /// Those of the last pass, by name; the same on all ranks.
+  /// Returns the values of the last pass by name; the same on all ranks.
   const std::map<std::string, double>& values() const { return values_; }
 
  private:

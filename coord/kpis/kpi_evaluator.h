@@ -10,12 +10,12 @@
 namespace lockstep::coord {
 
 struct Kpi {
-  std::string name;  ///< "share_right"; part of the tag kpi/share_right; no two have the same
+  std::string name;  ///< "share_right"; part of the tag kpi/share_right; unique
   double value = 0;
 };
 
-/// Numbers that judge a network, as sums and counts, so that they are the same however samples are
-/// divided into batches and over ranks.
+/// Evaluator of KPIs from sums and counts. So the values do not depend on how samples are divided
+/// into batches and over ranks.
 ///
 ///   class Accuracy : public KpiEvaluator {
 ///     std::vector<std::string> incoming_keys() const override { return {"logits", "labels"}; }
@@ -28,13 +28,13 @@ struct Kpi {
 class KpiEvaluator {
  public:
   virtual ~KpiEvaluator() = default;
-  /// As a callback's.
+  /// Returns the keys that add() reads, as those of a callback.
   virtual std::vector<std::string> incoming_keys() const = 0;
   virtual int64_t num_sums() const = 0;
-  /// Adds an iteration's to `sums`, of which there are num_sums().
+  /// Adds an iteration's values to `sums`, an array of num_sums() numbers.
   virtual void add(const DataMap& data, std::span<double> sums) = 0;
-  /// Of the sums over all iterations of a pass and all ranks. Also called before the run, with sums
-  /// of 1, for the names alone.
+  /// Returns the KPIs from the sums over all iterations of a pass and all ranks. Also called before
+  /// the run, with sums of 1, to get the names.
   virtual std::vector<Kpi> values(std::span<const double> sums) const = 0;
 };
 

@@ -12,7 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The numbers of the shape, in row-major order from `next` on, which moves behind them.
+/// Returns the numbers of this shape as nested lists, in row-major order from `next` on, which is
+/// advanced.
 template <typename Number>
 Json nested_list(const Number** next, at::IntArrayRef shape) {
   if (shape.empty()) return *(*next)++;
@@ -28,6 +29,7 @@ Json json_of_numbers(const at::Tensor& tensor) {
   return nested_list(&next, numbers.sizes());
 }
 
+/// Converts a tensor: truth values, integers as int64, everything else as float64.
 Json json_of_tensor(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kBool) return json_of_numbers<bool>(tensor);
   if (c10::isIntegralType(tensor.scalar_type(), false)) return json_of_numbers<int64_t>(tensor);
@@ -54,6 +56,7 @@ Json json_of_map(const DataMap& map) {
 
 void PredictionSaver::save_sample(const DataMap& sample) {
   WholeFile file(save_name().string() + ".json");
+  // Invalid UTF-8 is replaced, since JSON must be UTF-8.
   file.append(json_of_map(sample).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   file.publish(false);
 }

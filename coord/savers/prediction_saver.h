@@ -4,9 +4,9 @@
 
 namespace lockstep::coord {
 
-/// Saves each sample as <save_name>.json: {"key": value}, tensors as nested lists, a single text as
-/// a text, nested maps as objects; numbers that JSON does not know (NaN, infinities) as null. The
-/// file appears when it is whole.
+/// Saver of each sample as <save_name>.json: {"key": value}. Tensors become nested lists, a single
+/// text a text, nested maps objects. Numbers that JSON lacks (NaN, infinities) become null. The
+/// file appears when it is complete.
 class PredictionSaver : public SaverCallback {
  public:
   using SaverCallback::SaverCallback;

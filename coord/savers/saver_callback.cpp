@@ -14,7 +14,7 @@ namespace lockstep::coord {
 namespace {
 
 constexpr const char* kSaveNames = "save_names";
-constexpr size_t kLongestName = 235;  // of a part of a path: 255, less "-00001.tfrecord.part"
+constexpr size_t kLongestName = 235;  // of a path's part: 255, minus "-00001.tfrecord.part"
 
 [[noreturn]] void refuse_name(const std::string& message) {
   throw Error(ExitCode::kBadData, "callbacks", message);
@@ -27,6 +27,7 @@ void require_inside(const std::string& name) {
   if (std::count(name.begin(), name.end(), '\0') > 0)
     refuse_name("a name to save a sample under has a zero byte");
   std::string_view rest = name;
+  // Each part is checked: ".." in any of them could leave the folder.
   while (true) {
     const size_t end = std::min(rest.find('/'), rest.size());
     const std::string_view part = rest.substr(0, end);
@@ -57,6 +58,7 @@ void SaverCallback::begin() {
 }
 
 std::optional<DataMap> SaverCallback::on_iteration_end(const DataMap& data) {
+  // Names must be unique within an epoch; the next epoch overwrites.
   if (std::exchange(epoch_, context().iteration_info.epoch_number) !=
       context().iteration_info.epoch_number)
     epoch_names_.clear();
@@ -65,6 +67,7 @@ std::optional<DataMap> SaverCallback::on_iteration_end(const DataMap& data) {
     if (key != kSaveNames) saved.put(key, value);
   const std::vector<DataMap> samples = split_batch_inputs(saved, options_.not_batch_keys);
   name_is_given_ = data.contains(kSaveNames);
+  // All names are checked first, so an invalid one leaves no sample of the batch.
   if (name_is_given_) require_names(data, samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
     take_name(name_of(data, i));
@@ -90,6 +93,7 @@ std::string SaverCallback::name_of(const DataMap& data, size_t sample) const {
                      options_.save_suffix);
 }
 
+// Generated names are unique by themselves, so only given names are recorded.
 void SaverCallback::take_name(const std::string& name) {
   require_inside(name);
   const bool repeats = names_may_repeat() && name == last_name_;
@@ -100,6 +104,7 @@ void SaverCallback::take_name(const std::string& name) {
                     name));
   last_name_ = name;
   save_name_ = context().log_dir / name;
+  // Consecutive samples often have one folder, so it is created once.
   if (folder_ == save_name_.parent_path()) return;
   folder_ = save_name_.parent_path();
   files::make_folders(folder_);

@@ -14,6 +14,7 @@ namespace {
 using Texts = std::vector<std::string>;
 using InnerMap = std::shared_ptr<const DataMap>;
 
+/// Collects the leaves of nested maps with their paths.
 void flatten(const DataMap& map, std::vector<std::string>* path, std::vector<FlatValue>* found) {
   for (const auto& [key, value] : map.values()) {
     path->push_back(key);
@@ -25,6 +26,7 @@ void flatten(const DataMap& map, std::vector<std::string>* path, std::vector<Fla
   }
 }
 
+/// Returns the size of dimension 0, or the number of texts.
 int64_t batch_size(const FlatValue& flat) {
   if (const Texts* const texts = std::get_if<Texts>(flat.value))
     return static_cast<int64_t>(texts->size());
@@ -38,7 +40,7 @@ int64_t batch_size(const FlatValue& flat) {
   return tensor.size(0);
 }
 
-/// All have the first one's.
+/// Returns the batch size; throws if the values have different ones.
 int64_t common_batch_size(const std::vector<FlatValue>& values) {
   for (const FlatValue& value : values)
     if (batch_size(value) != batch_size(values.front()))
@@ -50,12 +52,13 @@ int64_t common_batch_size(const std::vector<FlatValue>& values) {
   return values.empty() ? 0 : batch_size(values.front());
 }
 
-/// A batch's value, ready to be split.
+/// Returns a batch's value in the form for splitting.
 DataValue prepared(const DataValue& value) {
   if (const at::Tensor* const tensor = std::get_if<at::Tensor>(&value)) return on_cpu(*tensor);
   return value;
 }
 
+/// Returns element i of a batch's value.
 DataValue sample_of(const DataValue& batch, int64_t i) {
   if (const at::Tensor* const tensor = std::get_if<at::Tensor>(&batch)) return tensor->select(0, i);
   return Texts{std::get<Texts>(batch)[static_cast<size_t>(i)]};
@@ -66,7 +69,7 @@ struct BatchValue {
   DataValue value;
 };
 
-/// Those whose paths begin alike stand side by side. Restores the nesting from `depth` on.
+/// Restores the nesting from `depth` on. Values with a common start of their paths are adjacent.
 DataMap nested_sample(const BatchValue* begin, const BatchValue* end, size_t depth, int64_t i) {
   DataMap sample;
   while (begin != end) {
@@ -101,6 +104,7 @@ std::string path_text(const FlatValue& value) {
 
 std::vector<DataMap> split_batch_inputs(const DataMap& batch,
                                         const std::vector<std::string>& not_batch_keys) {
+  // Keys of not_batch_keys are added to each sample at the end.
   DataMap whole, divided;
   for (const auto& [key, value] : batch.values()) {
     const bool is_whole =
@@ -110,6 +114,7 @@ std::vector<DataMap> split_batch_inputs(const DataMap& batch,
   const std::vector<FlatValue> flat = flat_values(divided);
   const int64_t num_samples = common_batch_size(flat);
   std::vector<BatchValue> values;
+  // Copied to the CPU once per batch, not once per sample.
   for (const FlatValue& value : flat) values.push_back({value.path, prepared(*value.value)});
   std::vector<DataMap> samples;
   for (int64_t i = 0; i < num_samples; ++i) {

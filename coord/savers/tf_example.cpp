@@ -1,3 +1,5 @@
+// Writes protobuf directly: sizes are computed first, so that nested messages need no temporary
+// buffers.
 #include "coord/savers/tf_example.h"
 
 #include <algorithm>
@@ -22,6 +24,7 @@ constexpr uint64_t kLengthType = 2;
 
 uint64_t tag_of(uint64_t field) { return field << 3 | kLengthType; }
 
+/// Returns the bytes of a varint: 7 bits per byte, at least one.
 size_t varint_size(uint64_t value) {
   return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7;
 }
@@ -31,19 +34,20 @@ void append_varint(uint64_t value, std::string* bytes) {
   bytes->push_back(static_cast<char>(value));
 }
 
-/// Of a field with one byte of tag.
+/// Returns the size of a field with one byte of tag.
 size_t field_size(size_t num_bytes) { return 1 + varint_size(num_bytes) + num_bytes; }
 
-/// Of a list of packed numbers: protobuf leaves an empty one out.
+/// Returns the size of a list of packed numbers; protobuf omits an empty one.
 size_t list_size(size_t packed) { return packed == 0 ? 0 : field_size(packed); }
 
+/// Appends the tag and the length of a field.
 void append_header(uint64_t field, size_t num_bytes, std::string* bytes) {
   append_varint(tag_of(field), bytes);
   append_varint(num_bytes, bytes);
 }
 
-/// Appends an entry of the map Features.feature whose list, of `num_bytes`, the caller
-/// appends next.
+/// Appends an entry of the map Features.feature. The caller then appends its list of `num_bytes`
+/// bytes.
 void append_entry(std::string_view prefix, std::string_view suffix, ListField kind,
                   size_t num_bytes, std::string* bytes) {
   const size_t name_size = prefix.size() + suffix.size();
@@ -69,6 +73,7 @@ void append_texts(std::string_view name, std::string_view suffix,
 template <typename Int>
 void append_ints(std::string_view name, std::string_view suffix, std::span<const Int> values,
                  std::string* bytes) {
+  // Negative numbers take ten bytes, as protobuf's int64 does.
   const auto word = [](Int value) { return static_cast<uint64_t>(static_cast<int64_t>(value)); };
   size_t packed = 0;
   for (const Int value : values) packed += varint_size(word(value));
@@ -111,6 +116,7 @@ std::string_view type_name(const std::string& key, const at::Tensor& tensor) {
                           key, c10::toString(tensor.scalar_type())));
 }
 
+/// Appends a tensor's numbers as the list for its type.
 void append_numbers(const std::string& key, const at::Tensor& values, std::string* bytes) {
   switch (values.scalar_type()) {
     case at::kByte: {
@@ -153,8 +159,9 @@ void append_value(const FlatValue& flat, std::string* bytes) {
   append_texts(key, "/dtype", {&type, 1}, bytes);
 }
 
-/// A feature of two values would be read as the last one.
+/// Throws if two values would be one feature, since a reader would see only the last.
 void require_own_features(const std::vector<FlatValue>& values) {
+  // Without nesting and slashes no two names can be equal.
   const bool can_meet = std::any_of(values.begin(), values.end(), [](const FlatValue& value) {
     return value.path.size() > 1 || value.path.front().find('/') != std::string::npos;
   });
@@ -176,12 +183,14 @@ void require_own_features(const std::vector<FlatValue>& values) {
 }  // namespace
 
 void append_tf_example(const DataMap& sample, std::string* records) {
+  // Reused from sample to sample, so that their memory is allocated once per thread.
   static thread_local std::string features, example;
   features.clear();
   const std::vector<FlatValue> values = flat_values(sample);
   require_own_features(values);
   for (const FlatValue& value : values) append_value(value, &features);
   example.clear();
+  // Field 1 of Example is Features.
   append_header(1, features.size(), &example);
   example.append(features);
   append_tf_record(example, records);

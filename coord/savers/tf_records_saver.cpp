@@ -11,6 +11,7 @@
 namespace lockstep::coord {
 namespace {
 
+// Records are written in pieces of 256 KiB.
 constexpr size_t kPendingBytes = 1 << 18;
 
 }  // namespace
@@ -32,6 +33,7 @@ bool TfRecordsSaverCallback::is_new_file() const {
 }
 
 void TfRecordsSaverCallback::save_sample(const DataMap& sample) {
+  // The file is opened only when there is a sample for it, so no empty file appears.
   if (is_new_file()) {
     publish();
     if (!open()) return;
@@ -49,10 +51,11 @@ bool TfRecordsSaverCallback::open() {
                                          num_files_));
     return false;
   }
+  // A further file of the same name gets the next number.
   num_of_name_ = file_name_ == save_name() ? num_of_name_ + 1 : 0;
   file_name_ = save_name();
   std::string path;
-  do {  // a name that is given may be that of another one's part
+  do {  // a given name may equal the name of another one's part
     const std::string part = num_of_name_ == 0 ? "" : fmt::format("-{:05}", num_of_name_);
     path = file_name_.string() + part + ".tfrecord";
   } while (!files_.insert(path).second && ++num_of_name_ > 0);
@@ -66,7 +69,7 @@ bool TfRecordsSaverCallback::open() {
 void TfRecordsSaverCallback::flush() {
   try {
     file_->append(pending_);
-  } catch (...) {  // it may hold half of a record
+  } catch (...) {  // the file may have half a record, so it is dropped
     file_.reset();
     throw;
   }
@@ -75,6 +78,7 @@ void TfRecordsSaverCallback::flush() {
 
 void TfRecordsSaverCallback::publish() {
   if (file_ == nullptr) return;
+  // Without publish() the .part file is removed.
   if (num_samples_ == 0) return file_.reset();  // its first sample could not be written
   flush();
   const std::unique_ptr<WholeFile> file = std::move(file_);

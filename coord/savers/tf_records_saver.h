@@ -14,16 +14,16 @@ namespace lockstep::coord {
 struct TfRecordsSaverOptions {
   SaverOptions saver;
   int64_t max_samples_per_file = 10'000;
-  std::optional<int64_t> max_files;  ///< of this run's rank; later samples are not saved
+  std::optional<int64_t> max_files;  ///< per rank; later samples are not saved
 };
 
-/// Saves samples as TFRecords of tf.train.Example (coord/savers/tf_example.h), ready to use.
+/// Saver of samples as TFRecords of tf.train.Example (coord/savers/tf_example.h).
 ///
-/// A new file begins after max_samples_per_file samples and, where `save_names` are given, when the
-/// name changes (frames of a sequence have one name). It is <save_name>.tfrecord, with the name of
-/// its first sample; further files of one name are <save_name>-00001.tfrecord and so on, past those
-/// that are there. A file appears under its name when it is whole, so a process that is killed
-/// leaves whole files only, and a .part of the last.
+/// A new file begins after max_samples_per_file samples. With `save_names` it also begins when the
+/// name changes (frames of a sequence have one name). The file is <save_name>.tfrecord, with the
+/// name of its first sample. Further files of one name are <save_name>-00001.tfrecord and so on,
+/// skipping those that exist. A file appears under its name when it is complete. So a killed
+/// process leaves only complete files, and a .part of the last one.
 class TfRecordsSaverCallback : public SaverCallback {
  public:
   explicit TfRecordsSaverCallback(TfRecordsSaverOptions options);
@@ -37,7 +37,7 @@ class TfRecordsSaverCallback : public SaverCallback {
 
  private:
   bool is_new_file() const;
-  /// False: there are max_files already.
+  /// Opens the next file; false if there are max_files already.
   bool open();
   void flush();
   void publish();
@@ -48,7 +48,7 @@ class TfRecordsSaverCallback : public SaverCallback {
   std::string pending_;              // records not yet written
   int64_t num_samples_ = 0;          // of the file
   int64_t num_files_ = 0, num_of_name_ = 0;
-  std::set<std::string> files_;  // that were begun
+  std::set<std::string> files_;  // files that were begun
   bool is_full_told_ = false;
 };
 

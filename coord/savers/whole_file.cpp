@@ -17,10 +17,13 @@ WholeFile::~WholeFile() {
 }
 
 void WholeFile::publish(bool durably) {
+  // Sync before the rename: otherwise a power failure could leave an empty file with the final
+  // name.
   if (durably) writer_->sync();
   writer_->close();
   files::rename_file(part_, path_);
   writer_.reset();
+  // The rename is durable only after the folder's sync.
   if (durably) files::sync_folder(path_.parent_path());
 }
 

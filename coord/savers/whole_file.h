@@ -8,9 +8,9 @@
 
 namespace lockstep::coord {
 
-/// A file that appears under its name once it is whole: it is written beside it, as <name>.part,
-/// and renamed. One that is not published is removed, or, where the process is killed, stays a
-/// .part. Throws Error(kIo), kCannotCreate.
+/// File that appears under its name when it is complete. It is written as <name>.part next to it
+/// and then renamed. An unpublished file is removed. If the process is killed, the .part remains.
+/// Throws Error(kIo), kCannotCreate.
 class WholeFile {
  public:
   explicit WholeFile(std::filesystem::path path);
@@ -19,13 +19,14 @@ class WholeFile {
   WholeFile& operator=(const WholeFile&) = delete;
 
   void append(std::string_view bytes) { writer_->append(bytes); }
-  /// Call once, last. `durably`: also after a loss of power, which takes a disk's time.
+  /// Publishes the file. Call it once, at the end. `durably` also survives a power failure, which
+  /// takes a disk sync.
   void publish(bool durably);
   const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_, part_;
-  std::optional<files::Writer> writer_;  // until it is published
+  std::optional<files::Writer> writer_;  // reset when the file is published
 };
 
 }  // namespace lockstep::coord

@@ -7,11 +7,11 @@
 
 namespace lockstep::data {
 
-/// Tensors of batches, which are given out again once nobody else holds them: fresh memory costs
-/// more time than what is written into it. Any thread may take.
+/// Pool of batch tensors that are reused once nobody else holds them. New memory costs more time
+/// than filling it. Thread-safe.
 class BatchMemory {
  public:
-  /// Holds any values.
+  /// Returns a tensor with undefined values.
   at::Tensor take(at::IntArrayRef shape, at::ScalarType type) const;
 
  private:

@@ -31,6 +31,7 @@ std::string describe(const SampleSpec& spec) {
 Samples no_samples(const SampleSpec& spec) {
   std::vector<int64_t> inputs{0}, targets{0};
   inputs.insert(inputs.end(), spec.input_shape.begin(), spec.input_shape.end());
+  // Tokens predict tokens of the same shape; other targets but classes have num_classes numbers.
   if (spec.target_kind == TargetKind::kTokens)
     targets = inputs;
   else if (spec.target_kind != TargetKind::kClass)

@@ -9,8 +9,8 @@
 
 namespace lockstep::data {
 
-/// What the target of one sample is. Symbols: C = classes, T = tokens of one sample, Y = the shape
-/// of one target.
+/// Kind of a sample's target. Symbols: C = classes, T = tokens of one sample, Y = shape of one
+/// target.
 enum class TargetKind {
   kClass,   ///< a class number, int64 []
   kSoft,    ///< a probability for each class, float32 [C]: one-hot or soft labels
@@ -18,63 +18,64 @@ enum class TargetKind {
   kTokens,  ///< the token after each input token, int64 [T]
 };
 
-/// Target of a token that counts neither in the loss nor in a metric, as in PyTorch's cross_entropy
-/// and in transformers.
+/// Target of a token that counts neither in the loss nor in a metric. PyTorch's cross_entropy and
+/// transformers use the same number.
 constexpr int64_t kIgnoredTarget = -100;
 
-/// class numbers, soft labels, ...: for messages.
+/// Returns the kind for messages: "class numbers", "soft labels", ...
 std::string name_of(TargetKind kind);
 
-/// What all samples of a data set have in common; a network is made for it.
+/// Properties that all samples of a data set share. A network is built for them.
 struct SampleSpec {
   std::vector<int64_t> input_shape;         ///< X
   at::ScalarType input_dtype = at::kFloat;  ///< float32, or int64 for tokens
   TargetKind target_kind = TargetKind::kClass;
-  int64_t num_classes = 0;  ///< C; tokens of the vocabulary; numbers of one target
-  std::vector<std::string> class_names = {};  ///< by class number; empty where files name none
+  int64_t num_classes = 0;                    ///< C; size of the vocabulary; numbers of one target
+  std::vector<std::string> class_names = {};  ///< by class number; empty if the files name none
   bool may_ignore = false;                    ///< classes, tokens: targets may be kIgnoredTarget
 
-  /// True if one network fits both: class_names and may_ignore are not compared.
+  /// True if one network fits both. class_names and may_ignore are not compared.
   bool operator==(const SampleSpec& other) const {
     return input_shape == other.input_shape && input_dtype == other.input_dtype &&
            target_kind == other.target_kind && num_classes == other.num_classes;
   }
 };
 
-/// inputs [3, 32, 32], 10 classes: for messages.
+/// Returns, for messages, "inputs [3, 32, 32] and 10 classes".
 std::string describe(const SampleSpec& spec);
 
-/// Some samples, in the order asked for. Symbols: B = samples, X = the shape of one input, Y = the
-/// shape of one target.
+/// Some samples in the requested order. Symbols: B = samples, X = shape of one input, Y = shape of
+/// one target.
 struct Samples {
   at::Tensor inputs_BX;   ///< SampleSpec::input_dtype, CPU
-  at::Tensor targets_BY;  ///< as SampleSpec::target_kind says, CPU; undefined where there are none,
-                          ///< which DatasetUse::kInference alone allows
-  /// Damaged ones among those asked for (data/datasets/skipping_dataset.h).
+  at::Tensor targets_BY;  ///< as SampleSpec::target_kind says, CPU; undefined without targets,
+                          ///< which only DatasetUse::kInference allows
+  /// Number of damaged samples among the requested ones (data/datasets/skipping_dataset.h).
   int64_t num_skipped = 0;
-  /// Records that were read from files for them, and their bytes there, packed or not.
+  /// Records that were read from files for the samples, and their size there in bytes, packed or
+  /// not.
   int64_t num_records = 0, num_record_bytes = 0;
 };
 
-/// None of such samples.
+/// Returns 0 samples of this spec.
 Samples no_samples(const SampleSpec& spec);
 
-/// An indexable set of samples. Same content on every rank; safe to read from several threads
-/// unless reads_in_threads() is false.
+/// Indexable set of samples, with the same content on every rank. Thread-safe unless
+/// reads_in_threads() is false.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   virtual int64_t num_samples() const = 0;
   virtual SampleSpec spec() const = 0;
-  /// Each index in [0, num_samples()). A data set that changes its samples at random draws from
-  /// (seed, epoch, index) and nothing else; evaluation reads epoch 0.
+  /// Returns samples by index, each in [0, num_samples()). Random changes depend only on (seed,
+  /// epoch, index). Evaluation reads epoch 0.
   virtual Samples get(std::span<const int64_t> indices_B, int64_t epoch) const = 0;
-  /// Tells data sets of different content apart: SHA-256 in hex.
+  /// Returns a digest of the content: SHA-256 in hex.
   virtual std::string digest() const = 0;
-  /// False: the loader's caller reads, whatever data.loader_threads says.
+  /// False: the loader's caller reads, and data.loader_threads is ignored.
   virtual bool reads_in_threads() const { return true; }
-  /// Threads of a loader if nobody says how many; 0 where samples lie ready in memory.
+  /// Default number of loader threads; 0 if samples are ready in memory.
   virtual int64_t usual_threads() const { return 1; }
 };
 

@@ -1,3 +1,4 @@
+// The digits are in the program, so that a first run needs no download.
 #include "data/datasets/digits_dataset.h"
 
 #include <charconv>
@@ -8,7 +9,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 
-// data/digits/digits.csv, put into the program by digits_csv.S
+// data/digits/digits.csv; digits_csv.S includes it in the program.
 extern "C" const char lockstep_digits_csv_begin[];
 extern "C" const char lockstep_digits_csv_end[];
 
@@ -30,6 +31,7 @@ struct Row {
   int64_t label;
 };
 
+/// Throws Error(kBadData) with file, line and the expected form.
 [[noreturn]] void refuse(const std::string& file, size_t line, const std::string& what) {
   throw Error(ExitCode::kBadData, "data",
               fmt::format("{}:{}: {}; a digits file has 1,797 lines of 64 pixels (0 to 16) "
@@ -51,6 +53,7 @@ Row parse_row(std::string_view text, const std::string& file, size_t line) {
     at = next + (last ? 0 : 1);
   }
   Row row{};
+  // Pixels are counts from 0 to 16; they become values from 0 to 1.
   for (size_t i = 0; i < row.pixels.size(); ++i)
     row.pixels[i] = static_cast<float>(numbers[i]) / kMaxPixel;
   row.label = numbers[kNumPixels];
@@ -71,6 +74,7 @@ std::vector<Row> parse_rows(std::string_view csv, const std::string& file) {
   return rows;
 }
 
+/// True if the row is in the split: every fifth row is for the test, the others are for training.
 bool belongs_to(const std::string& split, size_t row) {
   return (row % 5 == 4) == (split == "test");
 }

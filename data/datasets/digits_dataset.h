@@ -5,12 +5,11 @@
 
 namespace lockstep::data {
 
-/// The UCI handwritten digits (data/digits/README.md): inputs [1, 8, 8] in [0, 1], 10 classes.
+/// UCI handwritten digits (data/digits/README.md): inputs [1, 8, 8] in [0, 1], 10 classes.
 class DigitsDataset final : public MemoryDataset {
  public:
-  /// split: train | test. path: a CSV file of the same form; empty: the copy inside the program.
-  /// Throws Error(kInputMissing) if the file is not there, Error(kBadData) naming the line that is
-  /// malformed.
+  /// split: train | test. path: a CSV file of the same form; empty: the built-in copy. Throws
+  /// Error(kInputMissing) for a missing file, Error(kBadData) with the line for a malformed one.
   DigitsDataset(const std::string& split, const std::string& path);
 };
 

@@ -1,3 +1,5 @@
+// Every pixel is written once: a sample's transform writes its floats straight into the batch
+// tensor.
 #include "data/datasets/files_dataset.h"
 
 #include <algorithm>
@@ -19,7 +21,7 @@ constexpr int64_t kMaxTries = 1000;  // damaged samples in a row
   throw Error(ExitCode::kConfig, "data", what);
 }
 
-/// One number for each channel.
+/// Returns one number per channel.
 std::vector<double> each_channel(const std::vector<double>& numbers, int64_t channels,
                                  const char* key) {
   if (numbers.empty() || static_cast<int64_t>(numbers.size()) == channels) return numbers;
@@ -38,13 +40,14 @@ int64_t product_of(const std::vector<int64_t>& shape) {
   return product;
 }
 
+/// Returns a token from unaligned memory.
 int64_t token_at(std::string_view tokens, int64_t place) {
   int64_t token = 0;
   std::memcpy(&token, tokens.data() + place * 8, sizeof token);
   return token;
 }
 
-/// The first of the int64 that is neither in [0, end) nor `ignored`.
+/// Returns the position of the first int64 that is neither in [0, end) nor `ignored`.
 std::optional<int64_t> place_out_of_range(std::string_view tokens, int64_t end, int64_t ignored) {
   const auto num_tokens = static_cast<int64_t>(tokens.size() / 8);
   for (int64_t i = 0; i < num_tokens; ++i) {
@@ -54,7 +57,7 @@ std::optional<int64_t> place_out_of_range(std::string_view tokens, int64_t end, 
   return std::nullopt;
 }
 
-/// The text without the area in front.
+/// Returns the text without the area in front.
 std::string text_of(const Error& fault) {
   const std::string text = fault.what();
   const size_t end = text.find("] ");
@@ -67,7 +70,7 @@ struct FilesDataset::Scratch {
   Record record;
   ImageScratch image;
   std::vector<float> other;
-  int64_t num_records = 0, num_record_bytes = 0;  ///< read for the samples asked for
+  int64_t num_records = 0, num_record_bytes = 0;  ///< read for the requested samples
 };
 
 FilesDataset::FilesDataset(std::unique_ptr<Source> source, const FeedOptions& options)
@@ -86,6 +89,7 @@ FilesDataset::FilesDataset(std::unique_ptr<Source> source, const FeedOptions& op
 }
 
 ImageTarget FilesDataset::image_target() const {
+  // Without image_size the first image gives the size, and others must have it too.
   const SourceSpec& from = source_->spec();
   ImageTarget target{.keeps_ratio = options_.keeps_ratio};
   target.channels = options_.channels > 0             ? options_.channels
@@ -114,6 +118,8 @@ ImageTarget FilesDataset::image_target() const {
   return target;
 }
 
+/// The spec decides which network fits, so every option that changes shapes or targets is applied
+/// here.
 SampleSpec FilesDataset::make_spec() {
   const SourceSpec& from = source_->spec();
   SampleSpec spec{.input_shape = from.shape,
@@ -133,6 +139,7 @@ SampleSpec FilesDataset::make_spec() {
           "the folder that has a folder for each class, or a CSV file of images and labels");
     return spec;
   }
+  // Mixed samples have shares of two classes, so their labels become soft.
   const bool mixes = options_.augment.mixup > 0;
   if (mixes && from.content == Content::kTokens) refuse_feed("tokens cannot be mixed (mixup)");
   if (from.targets == Targets::kTokens) spec.target_kind = TargetKind::kTokens;
@@ -147,6 +154,7 @@ SampleSpec FilesDataset::make_spec() {
 }
 
 Samples FilesDataset::get(std::span<const int64_t> indices_B, int64_t epoch) const {
+  // One per thread: buffers keep their memory from batch to batch.
   thread_local Scratch scratch;
   std::vector<int64_t> input_shape = spec_.input_shape;
   input_shape.insert(input_shape.begin(), static_cast<int64_t>(indices_B.size()));
@@ -159,6 +167,7 @@ Samples FilesDataset::get(std::span<const int64_t> indices_B, int64_t epoch) con
     samples.targets_BY = memory_.take(target_shape, counts ? at::kLong : at::kFloat);
   scratch.num_records = scratch.num_record_bytes = 0;
   for (size_t row = 0; row < indices_B.size(); ++row) {
+    // Starts loading the next record while this one is decoded.
     if (row + 1 < indices_B.size()) source_->expect(indices_B[row + 1]);
     write_sample(indices_B[row], epoch, static_cast<int64_t>(row), &samples, &scratch);
   }
@@ -177,12 +186,14 @@ void FilesDataset::read(int64_t index, Scratch* scratch) const {
   ++scratch->num_records;
   scratch->num_record_bytes +=
       static_cast<int64_t>(scratch->record.input.size() + scratch->record.target.size());
+  // Before any value is used as an index, in the loss or in a one-hot target.
   require_in_range(index, scratch->record);
 }
 
 void FilesDataset::require_in_range(int64_t index, const Record& record) const {
   const SourceSpec& from = source_->spec();
   const int64_t count = spec_.num_classes;
+  // The message states the position in the file and the sample's number.
   const auto refuse = [&](const std::string& place, const std::string& what) {
     throw Error(
         ExitCode::kBadData, "data",
@@ -266,8 +277,8 @@ void FilesDataset::write_target(const Record& record, int64_t row, at::Tensor* t
   }
 }
 
-/// Reads a sample into `other`. A damaged one is not this sample's fault: where such are skipped,
-/// the next sound one is read.
+/// Reads a sample for mixup into `other`. If damaged samples are skipped, a damaged partner is
+/// replaced by the next intact one. It is not this sample's fault.
 void FilesDataset::read_partner(int64_t index, int64_t epoch, Scratch* scratch) const {
   const int64_t num_tries = options_.skips_damaged ? std::min(kMaxTries, num_samples()) : 1;
   for (int64_t tried = 0; tried < num_tries; ++tried) try {
@@ -277,6 +288,7 @@ void FilesDataset::read_partner(int64_t index, int64_t epoch, Scratch* scratch) 
                   scratch);
       return;
     } catch (const Error& fault) {
+      // A replaced file is not a damaged sample: its index no longer fits.
       const bool is_damaged = fault.code() == ExitCode::kBadData &&
                               dynamic_cast<const files::FileChanged*>(&fault) == nullptr;
       if (!is_damaged || tried + 1 == num_tries) throw;
@@ -292,6 +304,7 @@ void FilesDataset::mix_in(const SampleRandom& random, int64_t epoch, int64_t row
   for (int64_t i = 0; i < input_numbers_; ++i)
     input[i] += share * (scratch->other[static_cast<size_t>(i)] - input[i]);
   float* const target = samples->targets_BY.mutable_data_ptr<float>() + row * target_numbers_;
+  // Targets mix with the same shares as inputs.
   for (int64_t i = 0; i < target_numbers_; ++i) target[i] *= 1 - share;
   if (source_->spec().targets == Targets::kLabels) {
     target[scratch->record.label] += share;

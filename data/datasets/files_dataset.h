@@ -10,30 +10,30 @@
 
 namespace lockstep::data {
 
-/// What becomes of a source's records.
+/// Conversion of a source's records to samples.
 struct FeedOptions {
-  int64_t channels = 0;             ///< 0: the pixels' own; 3 of image files
-  std::vector<int64_t> image_size;  ///< height and width, one for both, or none: the first image's
+  int64_t channels = 0;             ///< 0: that of the pixels; 3 for image files
+  std::vector<int64_t> image_size;  ///< height and width, or one for both; empty: the first image's
   bool keeps_ratio = false;
-  std::vector<double> means, deviations;  ///< one for all channels or one each
+  std::vector<double> means, deviations;  ///< one for all channels, or one per channel
   AugmentOptions augment;
   int64_t num_classes = 0;        ///< 0: as the files say
   bool one_hot = false;           ///< class numbers become soft labels
   bool soft_labels = false;       ///< the target's numbers are probabilities
-  bool may_lack_targets = false;  ///< they are for inference: Samples::targets_BY may be undefined
-  bool skips_damaged = false;     ///< another sample is mixed in for a damaged one
+  bool may_lack_targets = false;  ///< for inference: Samples::targets_BY may be undefined
+  bool skips_damaged = false;     ///< mixup takes another sample instead of a damaged one
 };
 
-/// Samples made of a source's records: images decoded, resized, augmented and normalised straight
-/// into the batch; floats and tokens copied.
+/// Data set of a source's records. Images are decoded, resized, augmented and normalised directly
+/// into the batch; floats and tokens are copied.
 class FilesDataset final : public Dataset {
  public:
-  /// Throws Error(kConfig) for options that the source's content does not go with.
+  /// Throws Error(kConfig) for options that do not fit the source's content.
   FilesDataset(std::unique_ptr<Source> source, const FeedOptions& options);
 
   int64_t num_samples() const override { return source_->num_records(); }
   SampleSpec spec() const override { return spec_; }
-  /// Throws Error(kBadData) that names file, place and sample.
+  /// Throws Error(kBadData) with file, position and sample.
   Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
   std::string digest() const override { return source_->digest(); }
 

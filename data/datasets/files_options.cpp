@@ -9,7 +9,7 @@
 namespace lockstep::data {
 namespace {
 
-/// Reads the keys of one format; `files` has all of them.
+/// Reader of one format's keys; `files` has the keys of all formats.
 class FilesReader {
  public:
   FilesReader(std::string format, ConfigReader* in, DatasetUse use) : in_(*in), use_(use) {
@@ -32,6 +32,7 @@ class FilesReader {
     if (!is_only("tokens")) {
       read_classes();
       read_images();
+      // Only training data is augmented, so the section is unknown elsewhere.
       if (use_ == DatasetUse::kTraining) read_augment(in_.section("augment"));
     }
     return std::move(options_);
@@ -39,6 +40,7 @@ class FilesReader {
 
  private:
   bool is_only(const char* format) const { return options_.format == format; }
+  // Type `files` finds out the format later, so it has the keys of all formats.
   bool is(std::initializer_list<std::string_view> formats) const {
     return options_.format == "files" ||
            std::find(formats.begin(), formats.end(), options_.format) != formats.end();
@@ -78,6 +80,7 @@ class FilesReader {
       in_.read_choice("layout", &layout, {"chw", "hwc"},
                       "tfrecord, npy, safetensors: how uint8 pixels lie; tfrecord: default hwc");
     options_.is_interleaved = layout == "hwc";
+    // TensorFlow stores raw pixels as [H, W, C], so that is the default there.
     options_.tfrecord.is_interleaved = in_.has("layout") ? layout == "hwc" : true;
   }
 
@@ -156,6 +159,7 @@ class FilesReader {
     const YAML::Node node = in_.take(key, "integer or list of two", help);
     std::vector<int64_t> all;
     if (!node.IsDefined()) return all;
+    // A text that is no integer becomes 0, which the check below refuses.
     for (const std::string& text : texts_of(node)) all.push_back(parse_integer(text).value_or(0));
     const bool are_good = std::all_of(all.begin(), all.end(),
                                       [](int64_t size) { return size >= 1 && size <= 16384; });
@@ -171,6 +175,7 @@ class FilesReader {
     if (node.IsScalar()) all.push_back(node.Scalar());
     if (node.IsSequence())
       for (const YAML::Node& item : node) all.push_back(item.IsScalar() ? item.Scalar() : "");
+    // A node of another kind gives one empty text, which the callers refuse.
     if (all.empty()) all.emplace_back();
     return all;
   }

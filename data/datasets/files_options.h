@@ -8,12 +8,12 @@
 
 namespace lockstep::data {
 
-/// The keys of data sets made of files.
+/// Keys of data sets that are made of files.
 struct FilesOptions {
-  std::string format;  ///< a row's name; files: found by what the files hold
+  std::string format;  ///< name of a format's row; `files`: detected from the content
   std::string path;    ///< a file, a folder or a pattern
   std::string inputs, targets;
-  std::string targets_file;  ///< where `targets` is, if it names a file
+  std::string targets_file;  ///< path of `targets`, if that names a file
   CsvOptions csv;
   TfRecordOptions tfrecord;
   TokenOptions tokens;
@@ -22,7 +22,7 @@ struct FilesOptions {
   SampleSpec trained;  ///< as DatasetInputs::trained
 };
 
-/// Reads those keys of the section that are the format's.
+/// Reads the format's keys of the section.
 FilesOptions read_files_options(const std::string& format, ConfigReader* in, DatasetUse use);
 
 }  // namespace lockstep::data

@@ -1,3 +1,5 @@
+// To add a format: an open function in data/sources/formats.h, a line in kFormats, and its files in
+// find_files.cpp.
 #include "data/datasets/files_types.h"
 
 #include "base/error.h"
@@ -7,6 +9,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Function that opens the files of a format.
 using OpenSource = std::unique_ptr<Source> (*)(const FoundFiles& found,
                                                const FilesOptions& options);
 
@@ -15,6 +18,7 @@ struct FileFormat {
   OpenSource open;
 };
 
+/// Returns the value of an option; throws Error(kConfig) with `what` if it is empty.
 const std::string& needed(const std::string& value, const char* what) {
   if (value.empty()) throw Error(ExitCode::kConfig, "data", what);
   return value;
@@ -26,6 +30,7 @@ ArrayOptions array_options(const FilesOptions& options) {
 
 std::filesystem::path file_of(const FoundFiles& found) { return found.files.front().path; }
 
+/// Table of the formats. A new one needs a row here.
 constexpr FileFormat kFormats[] = {
     {"idx",
      [](const FoundFiles& found, const FilesOptions&) {
@@ -77,6 +82,7 @@ std::unique_ptr<Dataset> open_files(const FoundFiles& found, const FilesOptions&
   return nullptr;
 }
 
+/// Returns the functions that open a data set of files, and that list its files.
 DatasetPlan files_plan(const FilesOptions& options) {
   return {[options](const DatasetInputs& inputs) {
             FilesOptions opened = options;
@@ -84,6 +90,7 @@ DatasetPlan files_plan(const FilesOptions& options) {
             opened.feed.augment.seed = inputs.seed;
             opened.feed.skips_damaged = inputs.skips_damaged;
             opened.trained = inputs.trained;
+            // Rank 0's list, if there is one: only one rank should search folders and stores.
             const FoundFiles found =
                 inputs.found.empty() ? find_files(options) : FoundFiles::parse(inputs.found);
             return open_files(found, opened);

@@ -6,8 +6,8 @@
 
 namespace lockstep::data {
 
-/// `files`, which finds the format by what the files hold, and a row for each format: idx, cifar10,
-/// cifar100, image_folder, image_csv, tfrecord, npy, safetensors, tokens, webdataset.
+/// Returns the rows `files`, which detects the format, and one for each format: idx, cifar10,
+/// cifar100, image_folder, images, image_csv, tfrecord, npy, safetensors, tokens, webdataset.
 std::vector<DatasetType> files_types();
 
 }  // namespace lockstep::data

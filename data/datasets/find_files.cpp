@@ -1,3 +1,5 @@
+// Listing happens on rank 0 only; the others parse the result. So the order of files is the same on
+// all ranks.
 #include "data/datasets/find_files.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 namespace lockstep::data {
 namespace {
 
-/// The one file of formats that are one.
+/// Returns the only file of a format that is a single file.
 std::filesystem::path only_file(const FilesOptions& options) {
   const Paths paths = expand_files(options.path);
   if (paths.size() > 1)
@@ -21,7 +23,7 @@ std::filesystem::path only_file(const FilesOptions& options) {
   return paths.front();
 }
 
-/// data_batch_*.bin of a folder that holds the test set too.
+/// Returns the files of the training set; a folder also has the test set.
 Paths cifar_files(const FilesOptions& options, std::string_view training_name) {
   Paths paths = expand_files(options.path);
   if (!is_folder(options.path)) return paths;
@@ -34,12 +36,14 @@ Paths cifar_files(const FilesOptions& options, std::string_view training_name) {
   return paths;
 }
 
+/// Returns the facts of the files in order.
 std::vector<files::FileFacts> all_of(const Paths& paths) {
   std::vector<files::FileFacts> all(paths.size());
   std::transform(paths.begin(), paths.end(), all.begin(), found_file);
   return all;
 }
 
+/// Finds the files of a format: its samples' files, and others such as targets.
 FoundFiles found_in_format(const std::string& format, const FilesOptions& options) {
   if (format == "image_folder")
     return find_class_folder(options.path, options.feed.may_lack_targets);

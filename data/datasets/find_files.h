@@ -5,8 +5,8 @@
 
 namespace lockstep::data {
 
-/// The files that the options name: patterns expanded, folders and stores listed, the format told.
-/// Throws Error(kInputMissing or kConfig) as expand_files() and detect_format() do.
+/// Finds the files that the options name: expands patterns, lists folders and stores, detects the
+/// format. Throws Error(kInputMissing or kConfig) as expand_files() and detect_format() do.
 FoundFiles find_files(const FilesOptions& options);
 
 }  // namespace lockstep::data

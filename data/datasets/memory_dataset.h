@@ -4,12 +4,12 @@
 
 namespace lockstep::data {
 
-/// A data set held in memory as two tensors. Symbols: S = samples, X = the shape of one input, Y =
-/// the shape of one target.
+/// Data set in memory as two tensors. Symbols: S = samples, X = shape of one input, Y = shape of
+/// one target.
 class MemoryDataset : public Dataset {
  public:
-  /// inputs_SX float32, or int64 of tokens; targets_SY as `target_kind` says, class numbers and
-  /// tokens in [0, num_classes).
+  /// inputs_SX is float32, or int64 for tokens. targets_SY is as `target_kind` says; class numbers
+  /// and tokens are in [0, num_classes).
   MemoryDataset(at::Tensor inputs_SX, at::Tensor targets_SY, int64_t num_classes,
                 TargetKind target_kind = TargetKind::kClass);
 

@@ -1,3 +1,4 @@
+// All numbers come from counters, so every rank generates the same data without communication.
 #include "data/datasets/random_dataset.h"
 
 #include <ATen/ops/empty.h>
@@ -10,7 +11,7 @@ namespace {
 
 constexpr double kMaxRandomNumbers = 1e10;
 
-/// All of them lie in memory, 4 bytes each.
+/// Records a fault if the numbers, 4 bytes each, would take too much memory.
 void limit_random_numbers(const RandomOptions& options, ConfigReader* in) {
   double all = static_cast<double>(options.samples);
   for (const int64_t size : options.shape) all *= static_cast<double>(size);
@@ -21,6 +22,7 @@ void limit_random_numbers(const RandomOptions& options, ConfigReader* in) {
                         in->path(), all, kMaxRandomNumbers));
 }
 
+/// Streams of random numbers, so that inputs and targets are independent.
 enum Stream : int64_t { kInputs = 1, kTargets = 2, kTokens = 3 };
 
 at::Tensor uniform_inputs(std::vector<int64_t> shape, int64_t num_samples, int64_t seed) {
@@ -33,7 +35,7 @@ at::Tensor uniform_inputs(std::vector<int64_t> shape, int64_t num_samples, int64
   return inputs_SX;
 }
 
-/// In [0, bound).
+/// Returns uniform numbers in [0, bound).
 at::Tensor uniform_counts(at::IntArrayRef shape, int64_t bound, int64_t seed, Stream stream) {
   at::Tensor counts = at::empty(shape, at::kLong);
   const CounterRandom random{seed, stream};
@@ -49,6 +51,7 @@ at::Tensor uniform_targets(int64_t num_classes, int64_t num_samples, int64_t see
 
 MemoryDataset random_tokens(const RandomOptions& options) {
   const int64_t num_tokens = options.shape.at(0);
+  // One token more than a sample has: inputs and targets are two windows of the same text.
   const at::Tensor text_ST =
       uniform_counts({options.samples, num_tokens + 1}, options.tokens, options.seed, kTokens);
   return {text_ST.narrow(1, 0, num_tokens).contiguous(),

@@ -1,3 +1,4 @@
+// Reads whole batches first. Only if a batch fails, its samples are read one by one.
 #include "data/datasets/skipping_dataset.h"
 
 #include <algorithm>
@@ -12,16 +13,18 @@ namespace lockstep::data {
 namespace {
 
 constexpr int64_t kMaxInARow = 1000;
+/// Number of damaged samples that are logged by name.
 constexpr size_t kMaxTold = 100;
 
-/// Throws the fault that is being handled on unless the sample is damaged: not where a file is
-/// gone, cannot be read, or is another one now.
+/// Rethrows the fault being handled unless the sample is damaged. A missing, unreadable or replaced
+/// file is not a damaged sample.
 void rethrow_unless_damaged(const Error& fault) {
   if (fault.code() != ExitCode::kBadData ||
       dynamic_cast<const files::FileChanged*>(&fault) != nullptr)
     throw;
 }
 
+/// Concatenates the rows of several reads.
 Samples joined(const std::vector<Samples>& parts) {
   std::vector<at::Tensor> inputs, targets;
   Samples all;
@@ -40,6 +43,7 @@ Samples joined(const std::vector<Samples>& parts) {
 }  // namespace
 
 Samples SkippingDataset::get(std::span<const int64_t> indices_B, int64_t epoch) const {
+  // Usually no sample is damaged, and the batch is read at once.
   try {
     return dataset_->get(indices_B, epoch);
   } catch (const Error& fault) {
@@ -60,8 +64,7 @@ Samples SkippingDataset::sound(int64_t index, int64_t epoch) const {
       return one;
     } catch (const Error& fault) {
       rethrow_unless_damaged(fault);
-      Samples none =
-          dataset_->get({}, epoch);  // throws where it is not the sample that is at fault
+      Samples none = dataset_->get({}, epoch);  // throws if it is not the sample's fault
       tell(place, fault);
       if (instead_ == InsteadOfDamaged::kNothing) {
         none.num_skipped = 1;

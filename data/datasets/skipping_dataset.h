@@ -9,15 +9,15 @@
 
 namespace lockstep::data {
 
-/// What stands where a damaged sample was.
+/// Replacement for a damaged sample.
 enum class InsteadOfDamaged {
-  kNextSample,  ///< the next sound one behind it in the data set: for training
+  kNextSample,  ///< the next intact one in the data set: for training
   kNothing,     ///< no row: for evaluation
 };
 
-/// A data set that goes on where a sample is damaged (Error(kBadData) of its reading). What is read
-/// instead follows from the data set, the sample and the epoch alone, so that ranks and threads
-/// change no bit; Samples::num_skipped counts. Each damaged sample is logged once.
+/// Data set that continues at a damaged sample (an Error(kBadData) while reading it). The
+/// replacement depends only on the data set, the sample and the epoch, so ranks and threads change
+/// no bit. Samples::num_skipped counts the damaged ones. Each one is logged once.
 class SkippingDataset final : public Dataset {
  public:
   SkippingDataset(std::unique_ptr<Dataset> dataset, InsteadOfDamaged instead)
@@ -25,16 +25,16 @@ class SkippingDataset final : public Dataset {
 
   int64_t num_samples() const override { return dataset_->num_samples(); }
   SampleSpec spec() const override { return dataset_->spec(); }
-  /// Throws the fault on for a file that was replaced (files::FileChanged), where 1,000 samples in
-  /// a row are damaged, or all, and where even an empty read fails: then no sample is to blame (a
-  /// worker ended).
+  /// Rethrows the fault in three cases: the file was replaced (files::FileChanged); 1,000 samples
+  /// in a row, or all, are damaged; or even an empty read fails. In the last case no sample is at
+  /// fault, but for instance an ended worker.
   Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
   std::string digest() const override { return dataset_->digest(); }
   bool reads_in_threads() const override { return dataset_->reads_in_threads(); }
   int64_t usual_threads() const override { return dataset_->usual_threads(); }
 
  private:
-  /// One row, or none.
+  /// Returns one row, or none.
   Samples sound(int64_t index, int64_t epoch) const;
   void tell(int64_t index, const Error& fault) const;
 

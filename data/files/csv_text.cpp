@@ -12,7 +12,7 @@ namespace {
 class CsvParser {
  public:
   CsvParser(std::string_view text, const std::string& file) : rest_(text), file_(file) {
-    if (rest_.starts_with("\xef\xbb\xbf")) rest_.remove_prefix(3);  // a byte order mark
+    if (rest_.starts_with("\xef\xbb\xbf")) rest_.remove_prefix(3);  // byte order mark
   }
 
   std::vector<CsvRow> rows() {
@@ -43,6 +43,7 @@ class CsvParser {
     const size_t end = std::min(rest_.find_first_of(",\n"), rest_.size());
     std::string_view field = rest_.substr(0, end);
     rest_.remove_prefix(end);
+    // The \r belongs to the line's end, not to the field.
     if (field.ends_with('\r') && !rest_.starts_with(',')) field.remove_suffix(1);
     return std::string(field);
   }
@@ -56,8 +57,10 @@ class CsvParser {
       if (quote == std::string_view::npos)
         refuse_file(fmt::format("{}:{}", file_, first_line), "a quote opens here and never closes");
       field += rest_.substr(0, quote);
+      // Error messages need the line number, and a quoted field may span lines.
       line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(quote), '\n');
       rest_.remove_prefix(quote + 1);
+      // Two quotes inside a quoted field mean one quote.
       if (!rest_.starts_with('"')) return field;
       field += '"';
       rest_.remove_prefix(1);

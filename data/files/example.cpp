@@ -1,3 +1,6 @@
+// A parser for the part of protobuf that tf.train.Example needs. It returns views of the record
+// instead of building messages, since it runs once per sample.
+// Wire format of protobuf: https://protobuf.dev/programming-guides/encoding/
 #include "data/files/example.h"
 
 #include <optional>
@@ -11,6 +14,7 @@ namespace {
   throw Error(ExitCode::kBadData, "data", std::string("its tf.train.Example ") + what);
 }
 
+/// Removes a varint from the front.
 uint64_t take_number(std::string_view* bytes) {
   uint64_t value = 0;
   for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -23,6 +27,7 @@ uint64_t take_number(std::string_view* bytes) {
   refuse_example("has a number of more than 64 bits");
 }
 
+/// Removes `length` bytes from the front.
 std::string_view take_part(std::string_view* bytes, uint64_t length) {
   if (length > bytes->size()) refuse_example("is cut in a field");
   const std::string_view part = bytes->substr(0, length);
@@ -40,6 +45,7 @@ struct WireField {
 
 constexpr unsigned kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5;
 
+/// Removes the next field from the front.
 WireField take_field(std::string_view* bytes) {
   const uint64_t tag = take_number(bytes);
   WireField field{tag >> 3, static_cast<unsigned>(tag & 7), 0, {}};
@@ -62,11 +68,12 @@ WireField take_field(std::string_view* bytes) {
   return field;
 }
 
-/// The Feature's list; of several the last.
+/// Returns the Feature's list; the last one if there are several.
 FeatureView view_of_feature(std::string_view feature) {
   FeatureView view;
   while (!feature.empty()) {
     const WireField field = take_field(&feature);
+    // Fields 1 to 3 of Feature: bytes_list, float_list, int64_list, in the order of FeatureKind.
     if (field.type == kLengthDelimited && field.number >= 1 && field.number <= 3)
       view = {static_cast<FeatureKind>(field.number), field.bytes};
   }
@@ -77,6 +84,7 @@ struct MapEntry {
   std::string_view key, value;
 };
 
+/// Parses an entry of a protobuf map: key is field 1, value is field 2.
 MapEntry entry_of(std::string_view bytes) {
   MapEntry entry;
   while (!bytes.empty()) {
@@ -105,6 +113,7 @@ void for_each_entry(std::string_view example, Use use) {
 }  // namespace
 
 FeatureView find_feature(std::string_view example, std::string_view name) {
+  // A later entry of a map replaces an earlier one, as protobuf requires.
   std::optional<std::string_view> found;
   for_each_entry(example, [&](const MapEntry& entry) {
     if (entry.key == name) found = entry.value;
@@ -138,6 +147,7 @@ void append_ints(const FeatureView& feature, std::vector<int64_t>* values) {
     if (field.number != 1) continue;
     if (field.type == kVarint) values->push_back(static_cast<int64_t>(field.value));
     if (field.type != kLengthDelimited) continue;
+    // Packed: varints one after the other.
     while (!field.bytes.empty()) values->push_back(static_cast<int64_t>(take_number(&field.bytes)));
   }
 }

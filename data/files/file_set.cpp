@@ -10,12 +10,13 @@
 namespace lockstep::data {
 namespace {
 
+// Limits of open files, of a digest over all bytes, and size and number of its pieces otherwise.
 constexpr size_t kMaxOpenFiles = 128;
 constexpr int64_t kMaxWholeBytes = int64_t{64} << 20;
 constexpr int64_t kNumPieces = 512;
 constexpr int64_t kPieceBytes = int64_t{64} << 10;
 
-/// The folders that all paths have in common.
+/// Returns the folder that all paths share.
 std::filesystem::path common_folder(const std::vector<std::filesystem::path>& paths) {
   std::filesystem::path common = paths.front().parent_path();
   for (const std::filesystem::path& path : paths) {
@@ -30,11 +31,11 @@ std::filesystem::path common_folder(const std::vector<std::filesystem::path>& pa
 }
 
 struct PlacedFiles {
-  std::vector<int64_t> begins;  ///< of each file in the bytes of all, and their end
+  std::vector<int64_t> begins;  ///< of each file in the concatenated bytes, and their end
   const std::vector<std::filesystem::path>& paths;
 };
 
-/// Adds bytes [begin, end) of all files to the sum.
+/// Adds bytes [begin, end) of the concatenated files to the digest.
 void add_range(const PlacedFiles& all, int64_t begin, int64_t end, Sha256* sum) {
   const auto next = std::upper_bound(all.begins.begin(), all.begins.end(), begin);
   auto file = static_cast<size_t>(next - all.begins.begin() - 1);
@@ -59,10 +60,13 @@ FileSet::FileSet(std::vector<std::filesystem::path> paths)
 
 std::shared_ptr<const files::Reader> FileSet::open(int64_t file) const {
   const size_t place = static_cast<size_t>(file) % open_.size();
+  // Files share slots by their number modulo kMaxOpenFiles. A reader in use stays open until its
+  // pointer is dropped.
   {
     const std::scoped_lock lock(mutex_);
     if (open_[place] != nullptr && open_[place]->path() == path(file)) return open_[place];
   }
+  // Opened without the lock: a slow store must not stop readers of other files.
   auto reader = std::make_shared<const files::Reader>(path(file));
   const std::scoped_lock lock(mutex_);
   open_[place] = reader;
@@ -81,10 +85,11 @@ std::string digest_of_files(const std::vector<std::filesystem::path>& paths) {
       read.push_back(path);
       all.begins.push_back(all.begins.back() + facts.num_bytes);
     } else {
-      sum.add(facts.tag + "\n");  // instead of the bytes
+      sum.add(facts.tag + "\n");  // replaces the bytes
     }
   }
   const int64_t total = all.begins.back();
+  // Reading a large set entirely would delay every start.
   if (total <= kMaxWholeBytes) {
     add_range(all, 0, total, &sum);
     return sum.hex();

@@ -12,8 +12,8 @@
 
 namespace lockstep::data {
 
-/// Files of a data set, in a fixed order. Each is opened when it is first read; of very many only
-/// some stay open. Any thread may read.
+/// Files of a data set in a fixed order. A file is opened when it is first read. Of very many files
+/// only some stay open. Thread-safe.
 class FileSet {
  public:
   explicit FileSet(std::vector<std::filesystem::path> paths);
@@ -24,20 +24,20 @@ class FileSet {
   }
   const std::vector<std::filesystem::path>& paths() const { return paths_; }
 
-  /// Opened, and open while the pointer is held.
+  /// Opens a file; it stays open while the pointer is held.
   std::shared_ptr<const files::Reader> open(int64_t file) const;
 
  private:
   std::vector<std::filesystem::path> paths_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::shared_ptr<const files::Reader>> open_;  // file f at f % kMaxOpen
+  mutable std::vector<std::shared_ptr<const files::Reader>> open_;  // file f at f % kMaxOpenFiles
 };
 
-/// Tells files of different content apart without reading all of a large set: SHA-256, in hex, of
-/// each file's name and size, and of their bytes, put one behind the other, as a whole up to 64
-/// MiB, else of 512 pieces of 64 KiB at equal distances, the first and the last among them. Names
-/// are those below the folder that holds all files, so that a set may be moved. The tag of a file
-/// in a store stands for its bytes.
+/// Returns a digest that differs for different content: SHA-256 in hex. It covers each file's name
+/// and size, and the concatenated bytes of the files. Up to 64 MiB all bytes count. Of larger sets
+/// it uses 512 pieces of 64 KiB at equal distances, including the first and the last. Names are
+/// relative to the common folder of all files, so a set may be moved. For a file in a store its tag
+/// replaces its bytes.
 std::string digest_of_files(const std::vector<std::filesystem::path>& paths);
 
 }  // namespace lockstep::data

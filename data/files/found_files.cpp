@@ -9,7 +9,7 @@
 namespace lockstep::data {
 namespace {
 
-/// Parts of a text, each of which ends with a zero, as no path holds one.
+/// Parts of a text, each ended by a zero byte, which no path contains.
 class Parts {
  public:
   explicit Parts(std::string_view text) : rest_(text) {}
@@ -42,6 +42,7 @@ class Parts {
   std::string_view rest_;
 };
 
+/// Appends a text with its end mark.
 void append_part(std::string_view part, std::string* text) {
   text->append(part);
   text->push_back('\0');
@@ -56,6 +57,7 @@ void append_files(const std::vector<files::FileFacts>& all, std::string* text) {
   }
 }
 
+/// Passes facts of remote files to their stores, so that this rank needs no request for them.
 void make_known(const std::vector<files::FileFacts>& all) {
   for (const files::FileFacts& facts : all)
     if (files::FileStore* const store = files::store_of(facts.path)) store->learn(facts);

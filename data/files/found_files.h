@@ -9,26 +9,26 @@
 
 namespace lockstep::data {
 
-/// The files of a data set, found once for all ranks: by rank 0, whose text() the others parse.
+/// Files of a data set, listed once for all ranks: rank 0 lists them, the others parse its text().
 struct FoundFiles {
-  std::string format;                    ///< name of its row: idx, cifar10, ...
-  std::vector<files::FileFacts> files;   ///< in the order of their records
-  std::vector<int64_t> labels;           ///< of each file; empty unless folders are the classes
-  std::vector<std::string> class_names;  ///< names of those folders, in the order of `labels`
-  /// Further files: targets, and images that files name.
+  std::string format;                    ///< name of the format's row: idx, cifar10, ...
+  std::vector<files::FileFacts> files;   ///< in record order
+  std::vector<int64_t> labels;           ///< per file; empty unless folders are the classes
+  std::vector<std::string> class_names;  ///< names of those folders, indexed by `labels`
+  /// Further files: targets, and images that other files name.
   std::vector<files::FileFacts> others;
 
   std::vector<std::filesystem::path> paths() const;
 
-  /// One text of it all.
+  /// Returns all of it as one text.
   std::string text() const;
-  /// `text` is what text() gave. What it says of files in stores is known to these from now on.
+  /// Parses what text() returned, and makes the facts about files in stores known to these stores.
   static FoundFiles parse(std::string_view text);
 
   bool operator==(const FoundFiles& other) const = default;
 };
 
-/// Facts of a file in a store; of a file of this host the path alone.
+/// Returns the facts of a file in a store; for a file of this host only the path.
 files::FileFacts found_file(const std::filesystem::path& path);
 
 }  // namespace lockstep::data

@@ -1,3 +1,4 @@
+// Local paths are expanded here, remote ones in remote_tree.cpp.
 #include "data/files/glob.h"
 
 #include <algorithm>
@@ -13,12 +14,13 @@
 namespace lockstep::data {
 namespace {
 
-/// Gives back what glob() took.
+/// Frees what glob() allocated.
 struct GlobResult {
   glob_t found{};
   ~GlobResult() { ::globfree(&found); }
 };
 
+/// Throws Error(kInputMissing) with the nearest file name.
 [[noreturn]] void say_nothing_matches(const std::string& path) {
   if (is_folder(path))
     throw Error(ExitCode::kInputMissing, "data",
@@ -34,6 +36,7 @@ struct GlobResult {
   throw Error(ExitCode::kInputMissing, "data", path + ": no such file" + hint);
 }
 
+/// Expands a path of this host.
 std::vector<std::filesystem::path> expand_here(const std::string& path) {
   std::vector<std::filesystem::path> all;
   if (std::filesystem::is_directory(path)) {
@@ -53,7 +56,7 @@ std::vector<std::filesystem::path> expand_here(const std::string& path) {
   return all;
 }
 
-/// Whether a link leads to a folder that it lies in.
+/// True if a link leads to a folder that contains it: following it would never end.
 bool goes_round(const std::filesystem::path& link) {
   std::error_code fault;
   const auto target = std::filesystem::canonical(link, fault);
@@ -62,6 +65,7 @@ bool goes_round(const std::filesystem::path& link) {
          target.end();
 }
 
+/// Adds the files at any depth below a folder, following links.
 void add_files_below(const std::filesystem::path& folder, TakesFile takes, Subfolder* all) {
   std::error_code fault;
   using std::filesystem::directory_options;
@@ -71,6 +75,7 @@ void add_files_below(const std::filesystem::path& folder, TakesFile takes, Subfo
        entry.increment(fault)) {
     const bool is_hidden = entry->path().filename().native().starts_with('.');
     if (!is_hidden && !entry->is_directory(fault)) all->add(entry->path(), takes);
+    // disable_recursion_pending() skips hidden folders and circular links.
     if (is_hidden || (entry->is_symlink(fault) && goes_round(entry->path())))
       entry.disable_recursion_pending();
   }
@@ -84,6 +89,7 @@ std::vector<std::filesystem::path> expand_files(const std::string& path) {
   std::vector<std::filesystem::path> all =
       files::is_remote(path) ? expand_remote(path) : expand_here(path);
   if (all.empty()) say_nothing_matches(path);
+  // Sorted, because the order of the files is the order of the samples.
   std::sort(all.begin(), all.end());
   return all;
 }

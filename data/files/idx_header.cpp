@@ -11,6 +11,7 @@ constexpr uint8_t kIdxUint8 = 8;
 
 uint8_t idx_byte(std::string_view bytes, size_t at) { return static_cast<uint8_t>(bytes[at]); }
 
+/// Reads a big-endian number of 4 bytes.
 int64_t big_endian32(std::string_view bytes, size_t at) {
   int64_t value = 0;
   for (size_t i = 0; i < 4; ++i) value = value << 8 | idx_byte(bytes, at + i);

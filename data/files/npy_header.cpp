@@ -1,3 +1,5 @@
+// The header of .npy is a Python dict as text. Only the three keys that NumPy writes are searched;
+// nothing is evaluated.
 #include <array>
 #include <charconv>
 #include <optional>
@@ -16,6 +18,8 @@ struct NpyType {
   std::string_view name;
   NumberType type;
 };
+
+// Types as in numpy.dtype.descr: byte order, kind, bytes per element.
 constexpr std::array<NpyType, 11> kNpyTypes{{{"|u1", NumberType::kU8},
                                              {"|i1", NumberType::kI8},
                                              {"|b1", NumberType::kBool},
@@ -28,7 +32,7 @@ constexpr std::array<NpyType, 11> kNpyTypes{{{"|u1", NumberType::kU8},
                                              {"<f4", NumberType::kF32},
                                              {"<f8", NumberType::kF64}}};
 
-/// What stands behind 'key': in the text of a Python dict; nothing if the key is not there.
+/// Returns the text after 'key': in the text of a Python dict; nullopt without this key.
 std::optional<std::string_view> value_behind(std::string_view dict, std::string_view key) {
   const size_t at = dict.find(fmt::format("'{}':", key));
   if (at == std::string_view::npos) return std::nullopt;
@@ -37,6 +41,7 @@ std::optional<std::string_view> value_behind(std::string_view dict, std::string_
   return dict;
 }
 
+/// Converts a type name; throws with a hint for types that are not supported.
 NumberType npy_type(std::string_view value, const std::string& file) {
   for (const NpyType& known : kNpyTypes)
     if (value.starts_with(fmt::format("'{}'", known.name))) return known.type;
@@ -48,6 +53,7 @@ NumberType npy_type(std::string_view value, const std::string& file) {
                                 value.substr(0, value.find_first_of(",}"))));
 }
 
+/// Parses a tuple such as "(60000, 28, 28)" or "(5,)".
 std::vector<int64_t> npy_shape(std::string_view value, const std::string& file) {
   std::vector<int64_t> shape;
   if (!value.starts_with('(')) refuse_file(file, "its header has no shape");
@@ -69,6 +75,7 @@ struct NpyText {
   int64_t end;
 };
 
+/// Returns the header's dict after checking magic and version.
 NpyText npy_text(std::string_view bytes, const std::string& file) {
   if (bytes.size() < 12 || !bytes.starts_with(kNpyMagic))
     refuse_file(file, "offset 0: is no .npy file");
@@ -76,6 +83,7 @@ NpyText npy_text(std::string_view bytes, const std::string& file) {
   const size_t version = byte(6);
   if (version < 1 || version > 3)
     refuse_file(file, fmt::format("offset 6: version {} of .npy; 1 to 3 are read", version));
+  // Version 1 has a length of 2 bytes, versions 2 and 3 have one of 4 (numpy.lib.format).
   const size_t begin = version == 1 ? 10 : 12;
   const size_t length =
       byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);

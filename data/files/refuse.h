@@ -7,7 +7,7 @@
 
 namespace lockstep::data {
 
-/// Ends with exit code 65: a file holds what it must not. `what` says what, and what would be
+/// Ends with exit code 65 because of a file's content. `what` states the fault and what would be
 /// right.
 [[noreturn]] inline void refuse_file(const std::filesystem::path& path, const std::string& what) {
   throw Error(ExitCode::kBadData, "data", path.string() + ": " + what);

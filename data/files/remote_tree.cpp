@@ -10,11 +10,12 @@
 namespace lockstep::data {
 namespace {
 
+/// Returns the folder with a trailing slash, since a store has no folders but only prefixes.
 std::string with_slash(const std::string& folder) {
   return folder.ends_with('/') ? folder : folder + "/";
 }
 
-/// Files below a folder, each behind its slash.
+/// Returns the files below a folder, relative to it.
 std::vector<std::string> names_below(const std::string& folder) {
   std::vector<std::string> names;
   for (const files::FileFacts& facts : files::store_of(folder)->list(folder))
@@ -28,6 +29,7 @@ std::vector<std::filesystem::path> expand_remote(const std::string& path) {
   std::vector<std::filesystem::path> all;
   files::FileStore& store = *files::store_of(path);
   if (const size_t wild = path.find_first_of("*?["); wild != std::string::npos) {
+    // A store lists by prefix: everything before the first wildcard narrows the listing.
     for (const files::FileFacts& facts : store.list(path.substr(0, wild)))
       if (::fnmatch(path.c_str(), facts.path.c_str(), FNM_PATHNAME | FNM_PERIOD) == 0)
         all.emplace_back(facts.path);
@@ -57,6 +59,7 @@ std::vector<Subfolder> remote_files_by_folder(const std::string& folder, TakesFi
   std::map<std::string, Subfolder> by_name;
   for (const std::string& name : names_below(with_slash(folder))) {
     const size_t slash = name.find('/');
+    // Hidden files, and files in hidden folders.
     const bool is_hidden = name.starts_with('.') || name.find("/.") != std::string::npos;
     if (is_hidden || slash == std::string::npos) continue;
     Subfolder& one = by_name[name.substr(0, slash)];

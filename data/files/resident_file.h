@@ -10,19 +10,19 @@
 
 namespace lockstep::data {
 
-/// A file that is read at chosen places, by any thread. One of at most 512 MiB is mapped and
-/// brought into memory when it is opened, so that its bytes cost nothing more; of a larger one, and
-/// of one in a store, each range is read when it is asked for.
+/// File for reading at any position, thread-safe. A file of at most 512 MiB is mapped and loaded
+/// into memory on opening. So reads cost nothing more. Of a larger file, or one in a store, each
+/// range is read on request.
 class ResidentFile {
  public:
-  /// Throws Error(kInputMissing) if it is not there.
+  /// Throws Error(kInputMissing) for a missing file.
   explicit ResidentFile(const std::filesystem::path& path);
 
-  /// Bytes [offset, offset + num_bytes), which lie inside the file; valid while both the object and
-  /// what `storage` holds stay as they are.
+  /// Returns bytes [offset, offset + num_bytes), which must be inside the file. They are valid
+  /// while this object and `storage` are unchanged.
   std::string_view bytes(int64_t offset, int64_t num_bytes, std::string* storage) const;
 
-  /// Brings bytes of a mapped file into the processor's caches, so far as they are few.
+  /// Prefetches bytes of a mapped file into the processor's caches if they are few.
   void expect(int64_t offset, int64_t num_bytes) const;
 
   int64_t num_bytes() const { return reader_.num_bytes(); }
@@ -31,7 +31,7 @@ class ResidentFile {
  private:
   files::Reader reader_;
   std::unique_ptr<files::Mapping> mapping_;
-  const char* begin_ = nullptr;  // null: too large to be mapped
+  const char* begin_ = nullptr;  // null: too large to map
 };
 
 }  // namespace lockstep::data

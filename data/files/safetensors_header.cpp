@@ -15,7 +15,7 @@ namespace {
 
 using Entries = std::map<std::string, SafetensorsEntry>;
 
-/// What `read` gives; what it throws refuses the file.
+/// Returns the result of `read`. What it throws refuses the file.
 template <typename Read>
 auto or_refuse(const std::string& where, const Read& read) {
   try {
@@ -25,6 +25,7 @@ auto or_refuse(const std::string& where, const Read& read) {
   }
 }
 
+/// Returns the entry of a tensor; throws with the nearest names if there is none.
 const SafetensorsEntry& entry_of(const Entries& entries, const std::string& name,
                                  const std::string& file) {
   if (const auto found = entries.find(name); found != entries.end()) return found->second;

@@ -1,3 +1,4 @@
+// Offsets in a header are those of the ustar format (POSIX pax, "ustar Interchange Format").
 #include "data/files/tar_members.h"
 
 #include <algorithm>
@@ -14,13 +15,13 @@ namespace {
 constexpr int64_t kTarBlock = 512;
 constexpr int64_t kMaxExtendedHeader = int64_t{1} << 20;
 
-/// A text that ends with its field or at a zero.
+/// Returns a text that ends with its field or at a zero byte.
 std::string_view tar_text(std::string_view header, size_t at, size_t length) {
   const std::string_view field = header.substr(at, length);
   return field.substr(0, field.find('\0'));
 }
 
-/// Octal digits, or a big-endian number whose first bit is set.
+/// Parses octal digits, or a big-endian number if the first bit is set (GNU's base-256).
 std::optional<int64_t> tar_number(std::string_view header, size_t at, size_t length) {
   const std::string_view field = header.substr(at, length);
   if ((static_cast<uint8_t>(field[0]) & 0x80) != 0) {
@@ -40,13 +41,16 @@ std::optional<int64_t> tar_number(std::string_view header, size_t at, size_t len
   return value;
 }
 
+/// True if the header's checksum is right. Tar has no other mark of validity.
 bool has_tar_sum(std::string_view header) {
   int64_t sum = 0;
   for (size_t i = 0; i < header.size(); ++i)
+    // The checksum field itself counts as blanks.
     sum += i >= 148 && i < 156 ? ' ' : static_cast<uint8_t>(header[i]);
   return tar_number(header, 148, 8) == sum;
 }
 
+// An archive from elsewhere must not name files outside its folder.
 bool leaves_folder(std::string_view name) {
   if (name.starts_with('/')) return true;
   while (!name.empty()) {
@@ -57,7 +61,7 @@ bool leaves_folder(std::string_view name) {
   return false;
 }
 
-/// Lists one archive.
+/// Lister of one archive.
 class TarLister {
  public:
   TarLister(const ReadArchive& read, int64_t file_bytes, const std::string& file)
@@ -67,6 +71,7 @@ class TarLister {
     while (at_ < file_bytes_) {
       if (file_bytes_ - at_ < kTarBlock) refuse_tar("is cut in a header");
       const std::string header(read_(at_, kTarBlock));
+      // Two blocks of zeros end an archive; one is enough here.
       if (header.find_first_not_of('\0') == std::string::npos) return std::move(members_);
       take(header);
     }
@@ -85,11 +90,13 @@ class TarLister {
     int64_t num_bytes = tar_number(header, 124, 12).value_or(-1);
     const char kind = header[156];
     const bool is_file = kind == '0' || kind == '\0' || kind == '7';
+    // A pax size replaces the field, which is too short for 8 GiB and more.
     if (is_file && pax_size_) num_bytes = *pax_size_;
     const int64_t begin = at_ + kTarBlock, room = file_bytes_ - begin;
     if (num_bytes < 0 || num_bytes > room)
       refuse_tar(
           fmt::format("a member of {} bytes, {} are left: the archive is cut", num_bytes, room));
+    // 'x' is a pax header, 'L' a long name of GNU: both describe the next member.
     if (kind == 'x' || kind == 'L') {
       if (num_bytes > kMaxExtendedHeader) refuse_tar("an extended header of more than 1 MiB");
       const std::string text(read_(begin, num_bytes));
@@ -99,12 +106,14 @@ class TarLister {
       long_name_.clear();
       pax_size_.reset();
     }
+    // Members are padded to blocks of 512 bytes.
     at_ = begin + (num_bytes + kTarBlock - 1) / kTarBlock * kTarBlock;
   }
 
   void add(std::string_view header, int64_t begin, int64_t num_bytes) {
     std::string name = long_name_;
     if (name.empty()) {
+      // ustar splits long names into a prefix and a name.
       const std::string_view folder =
           header.substr(257, 5) == "ustar" && header[262] == '\0' ? tar_text(header, 345, 155) : "";
       name = fmt::format("{}{}{}", folder, folder.empty() ? "" : "/", tar_text(header, 0, 100));
@@ -114,7 +123,7 @@ class TarLister {
     members_.push_back({std::move(name), begin, num_bytes});
   }
 
-  /// Records "LENGTH KEY=VALUE\n".
+  /// Parses pax records "LENGTH KEY=VALUE\n". LENGTH counts the whole record.
   void take_pax(std::string_view text) {
     while (!text.empty()) {
       size_t length = 0;

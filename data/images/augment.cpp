@@ -1,3 +1,5 @@
+// Every random number is a function of (seed, epoch, sample, place). So a sample looks the same on
+// any rank and thread.
 #include "data/images/augment.h"
 
 #include <algorithm>
@@ -9,9 +11,10 @@
 namespace lockstep::data {
 namespace {
 
+/// Stream of the random numbers of augmentation.
 constexpr int64_t kAugmentStream = 11;
 
-/// Numbers of the counter. Two that grow stand last.
+/// Counter values of the draws. The two that need an unknown number of draws come last.
 enum Place : uint64_t {
   kFlip,
   kShiftRows,
@@ -20,14 +23,14 @@ enum Place : uint64_t {
   kContrast,
   kSaturation,
   kPartner,
-  kResizedCrop = 100,  // 4 a try
+  kResizedCrop = 100,  // 4 per try
   kFirstGamma = 1000,
   kSecondGamma = 2000,
 };
 
 constexpr int kNumTries = 10;
 
-/// The largest box in the middle whose sides are no further apart than 3 : 4.
+/// Returns the largest centered box with an aspect ratio from 3:4 to 4:3.
 Box central_box(double height, double width) {
   const double ratio = std::clamp(width / height, 3.0 / 4, 4.0 / 3);
   const double box_height = std::min(height, width / ratio), box_width = box_height * ratio;
@@ -35,15 +38,17 @@ Box central_box(double height, double width) {
   return {top, left, top + box_height, left + box_width};
 }
 
+// ITU-R BT.601 luma.
 float grey_of(const float* planes, int64_t num_pixels, int64_t i) {
   return 0.299F * planes[i] + 0.587F * planes[i + num_pixels] + 0.114F * planes[i + 2 * num_pixels];
 }
 
-/// value = base + (value - base) * factor, cut to [0, 1]
+/// Returns base + (value - base) * by, clipped to [0, 1].
 float stretched(float value, float base, float by) {
   return std::clamp(base + (value - base) * by, 0.0F, 1.0F);
 }
 
+/// Returns the mean luma of an image.
 float mean_grey(int64_t channels, int64_t num_pixels, const float* planes) {
   double sum = 0;
   for (int64_t i = 0; i < num_pixels; ++i)
@@ -81,6 +86,7 @@ Draws SampleRandom::draws() const {
 
 Box SampleRandom::resized_crop(int64_t height, int64_t width) const {
   const auto rows = static_cast<double>(height), columns = static_cast<double>(width);
+  // As torchvision: 10 tries, then the central box.
   for (uint64_t at = kResizedCrop; at < kResizedCrop + 4 * kNumTries; at += 4) {
     const double least = options_.random_resized_crop;
     const double area = rows * columns * (least + (1 - least) * uniform(at));
@@ -96,16 +102,19 @@ Box SampleRandom::resized_crop(int64_t height, int64_t width) const {
 }
 
 int64_t SampleRandom::mixup_partner(int64_t num_samples) const {
+  // uniform() is below 1, but the product may round up to num_samples.
   return std::min(num_samples - 1,
                   static_cast<int64_t>(uniform(kPartner) * static_cast<double>(num_samples)));
 }
 
-/// Marsaglia and Tsang's way for shapes from 1 on; below, the usual boost by a power of a uniform.
+/// Returns a Gamma variate. Marsaglia and Tsang's method for shapes from 1 on. Below, the usual
+/// boost by a power of a uniform number.
 double SampleRandom::gamma(uint64_t first_place, double shape) const {
   if (shape < 1)
     return gamma(first_place + 1, shape + 1) * std::pow(1 - uniform(first_place), 1 / shape);
   const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   for (uint64_t at = first_place;; at += 3) {
+    // Box-Muller: one normal number of two uniform ones.
     const double radius = std::sqrt(-2 * std::log(1 - uniform(at)));
     const double normal = radius * std::cos(2 * std::numbers::pi * uniform(at + 1));
     const double v = std::pow(1 + c * normal, 3);
@@ -115,8 +124,9 @@ double SampleRandom::gamma(uint64_t first_place, double shape) const {
 }
 
 double SampleRandom::mixup_share() const {
+  // A Beta variate is the share of one of two Gamma variates.
   const double a = gamma(kFirstGamma, options_.mixup), b = gamma(kSecondGamma, options_.mixup);
-  return a + b > 0 ? a / (a + b) : 0.5;  // both round to 0 with a tiny alpha
+  return a + b > 0 ? a / (a + b) : 0.5;  // both round to 0 for a tiny alpha
 }
 
 void change_colours(const Draws& draws, int64_t channels, int64_t num_pixels, float* planes) {

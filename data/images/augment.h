@@ -6,24 +6,24 @@
 
 namespace lockstep::data {
 
-/// What is changed at random in training images. 0: not at all.
+/// Random changes of training images. 0 means none.
 struct AugmentOptions {
   int64_t seed = 0;
-  int64_t random_crop = 0;         ///< pixels that the image moves at most, to each side
-  double random_resized_crop = 0;  ///< least part of the area that is cut out and resized
+  int64_t random_crop = 0;         ///< largest shift in pixels, to each side
+  double random_resized_crop = 0;  ///< smallest share of the area that is cut out and resized
   double horizontal_flip = 0;      ///< probability
-  double brightness = 0, contrast = 0, saturation = 0;  ///< factors lie in 1 - x to 1 + x
+  double brightness = 0, contrast = 0, saturation = 0;  ///< factors are in 1 - x to 1 + x
   double mixup = 0;  ///< alpha of the Beta distribution of a mix's share
 
   bool changes_colours() const { return brightness > 0 || contrast > 0 || saturation > 0; }
 };
 
-/// What was drawn for one sample of one epoch: a pure function of (seed, epoch, sample). Each part
-/// has draws of its own, so that switching one on changes no other.
+/// Random draws for one sample of one epoch, a pure function of (seed, epoch, sample). Each change
+/// has its own draws, so switching one on changes no other.
 struct Draws {
   bool is_mirrored = false;
   int64_t shift_rows = 0,
-          shift_columns = 0;  ///< output (y, x) is what lay at (y + rows, x + columns)
+          shift_columns = 0;  ///< output (y, x) comes from (y + rows, x + columns)
   float brightness = 1, contrast = 1, saturation = 1;
 };
 
@@ -32,10 +32,10 @@ class SampleRandom {
   SampleRandom(const AugmentOptions& options, int64_t epoch, int64_t sample);
 
   Draws draws() const;
-  /// A part of an image: its area and ratio of sides (3:4 to 4:3) as torchvision's
-  /// RandomResizedCrop draws them.
+  /// Returns a random part of an image. Area and aspect ratio (3:4 to 4:3) are drawn as in
+  /// torchvision's RandomResizedCrop.
   Box resized_crop(int64_t height, int64_t width) const;
-  /// With whom it is mixed, and the other's share.
+  /// Partner for mixup, and the partner's share.
   int64_t mixup_partner(int64_t num_samples) const;
   double mixup_share() const;
 
@@ -49,8 +49,8 @@ class SampleRandom {
   int64_t epoch_, sample_;
 };
 
-/// Changes planes of [0, 1] in place: brightness, then contrast (about the mean of the grey image),
-/// then saturation, each cut to [0, 1].
+/// Changes planes of [0, 1] in place: brightness, then contrast (around the mean of the grey
+/// image), then saturation. Each result is clipped to [0, 1].
 void change_colours(const Draws& draws, int64_t channels, int64_t num_pixels, float* planes);
 
 }  // namespace lockstep::data

@@ -8,28 +8,32 @@ namespace lockstep::data {
 namespace {
 
 constexpr std::string_view kPngMagic("\x89PNG\r\n\x1a\n", 8);
+// Start of image, and the start of the next marker.
 constexpr std::string_view kJpegMagic("\xff\xd8\xff", 3);
 constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
-// Neither format packs more of them: 1,032 bytes of PNG's deflate, 64 pixels of a JPEG's 1 bit.
+// Neither format packs more: PNG's deflate reaches 1,032 bytes per byte, JPEG 64 pixels per bit.
 constexpr int64_t kMaxPixelsPerByte = 1100;
 
+/// Reads a big-endian number.
 int64_t number_at(std::string_view bytes, size_t at, size_t num_bytes) {
   int64_t value = 0;
   for (size_t i = 0; i < num_bytes; ++i) value = value << 8 | static_cast<uint8_t>(bytes[at + i]);
   return value;
 }
 
+/// Reads the size from the first chunk, which must be IHDR.
 ImageHeader png_header(std::string_view file) {
   if (file.size() < 33 || file.substr(12, 4) != "IHDR") refuse_image("is cut in its header");
   return {ImageFormat::kPng, number_at(file, 20, 4), number_at(file, 16, 4)};
 }
 
-/// Whether a marker begins a frame, which holds the sizes: SOF0 to SOF15 without DHT, JPG, DAC.
+/// True if a marker starts a frame, which has the sizes: SOF0 to SOF15 without DHT, JPG, DAC.
 bool begins_frame(uint8_t marker) {
   return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
 
-/// Odd bytes between segments are passed over, as libjpeg does: they are in sound collections.
+/// Reads a JPEG's size. Stray bytes between segments are skipped, as in libjpeg, because they occur
+/// in intact collections.
 ImageHeader jpeg_header(std::string_view file) {
   size_t at = 2;
   while (at + 9 <= file.size()) {
@@ -41,6 +45,7 @@ ImageHeader jpeg_header(std::string_view file) {
     }
     if (begins_frame(marker))
       return {ImageFormat::kJpeg, number_at(file, at + 5, 2), number_at(file, at + 7, 2)};
+    // TEM, RST0 to RST7 and SOI have no length.
     const bool stands_alone = marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
     at += 2 + (stands_alone ? 0 : static_cast<size_t>(number_at(file, at + 2, 2)));
   }
@@ -53,6 +58,7 @@ void grey_of_rgb(uint8_t* pixels, size_t num_pixels) {
   for (size_t i = 0; i < num_pixels; ++i) {
     const uint8_t* from = pixels + 3 * i;
     pixels[i] = static_cast<uint8_t>(
+        // 0.299, 0.587 and 0.114 as 16-bit fixed-point numbers, rounded.
         (19595U * from[0] + 38470U * from[1] + 7471U * from[2] + 0x8000U) >> 16);
   }
 }
@@ -64,7 +70,7 @@ ImageHeader read_image_header(std::string_view file) {
   if (!is_png && !file.starts_with(kJpegMagic)) refuse_image("is neither JPEG nor PNG");
   const ImageHeader header = is_png ? png_header(file) : jpeg_header(file);
   if (header.height == 0 || header.width == 0) refuse_image("has no pixels");
-  // both are below 2^32, and the product of two that are not too large below 2^63
+  // Both are below 2^32. The product of two that are not too large is below 2^63.
   const bool is_large = header.height > kMaxImagePixels || header.width > kMaxImagePixels ||
                         header.height * header.width > kMaxImagePixels;
   if (is_large ||

@@ -12,28 +12,29 @@
 namespace lockstep::data {
 namespace {
 
-/// libjpeg's errors end in longjmp, so what stands on the way has no destructors.
+/// Error state. libjpeg's errors end in longjmp, so functions on the way must have no destructors.
 struct JpegFault {
-  jpeg_error_mgr manager;  // first: libjpeg knows no more of this
+  jpeg_error_mgr manager;  // first: libjpeg sees only this member
   std::jmp_buf end;
   char text[JMSG_LENGTH_MAX];
 };
 
+/// Error handler: stores the message and jumps back to the reader.
 [[noreturn]] void end_decoding(j_common_ptr codec) {
   auto* fault = reinterpret_cast<JpegFault*>(codec->err);
   fault->manager.format_message(codec, fault->text);
   std::longjmp(fault->end, 1);
 }
 
-/// Warnings that mean lost pixels are errors. Others (odd bytes between parts) are common in sound
-/// collections.
+/// Treats warnings about lost pixels as errors. Others (stray bytes between parts) are common in
+/// intact collections.
 void judge_message(j_common_ptr codec, int level) {
   const int code = codec->err->msg_code;
   if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE))
     end_decoding(codec);
 }
 
-/// Decodes rows of what jpeg_start_decompress() began. False after an error.
+/// Decoder of the rows after jpeg_start_decompress(). Functions return false after an error.
 class JpegReader {
  public:
   JpegReader(std::string_view file, int64_t channels, int denominator) {
@@ -51,13 +52,15 @@ class JpegReader {
   std::string fault() const { return fault_.text; }
 
   bool read_rows(uint8_t* pixels) {
+    // Every function that calls libjpeg needs its own setjmp: the frame must still exist at
+    // longjmp.
     if (setjmp(fault_.end) != 0) return false;
     const size_t row_bytes =
         size_t{codec_.output_width} * static_cast<size_t>(codec_.output_components);
     while (codec_.output_scanline < codec_.output_height) {
       JSAMPROW rows[4];
       for (size_t i = 0; i < 4; ++i)
-        rows[i] = pixels + (codec_.output_scanline + i) * row_bytes;  // those past the end stay
+        rows[i] = pixels + (codec_.output_scanline + i) * row_bytes;  // not written past the end
       jpeg_read_scanlines(&codec_, rows, 4);
     }
     jpeg_finish_decompress(&codec_);
@@ -83,11 +86,12 @@ class JpegReader {
   bool begun_ = false;
 };
 
+/// Returns a * b / 255, rounded.
 uint8_t product_of_parts(unsigned a, unsigned b) {
   return static_cast<uint8_t>((a * b + 127) / 255);
 }
 
-/// In place. Adobe's files hold what is left white; others the ink.
+/// Converts in place. Adobe's files store the white that remains, others the ink.
 void rgb_of_cmyk(uint8_t* pixels, size_t num_pixels, bool is_inverted) {
   for (size_t i = 0; i < num_pixels; ++i) {
     const uint8_t* from = pixels + 4 * i;
@@ -105,6 +109,7 @@ Pixels decode_jpeg(std::string_view file, int64_t channels, int denominator,
   const jpeg_decompress_struct& codec = reader.codec();
   const size_t num_pixels = size_t{codec.output_width} * codec.output_height;
   const auto components = static_cast<size_t>(codec.output_components);
+  // Resized between the two setjmp frames: a vector must not be resized on a longjmp path.
   storage->resize(num_pixels * components);
   if (!reader.read_rows(storage->data())) refuse_image(reader.fault());
   if (components == 4) {

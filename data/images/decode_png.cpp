@@ -9,7 +9,7 @@
 namespace lockstep::data {
 namespace {
 
-/// libpng's errors end in longjmp, so what stands on the way has no destructors.
+/// Decoder. libpng's errors end in longjmp, so functions on the way must have no destructors.
 class PngReader {
  public:
   explicit PngReader(std::string_view file) : rest_(file) {
@@ -20,20 +20,20 @@ class PngReader {
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
 
-  /// Reads as far as the pixels. False after an error.
+  /// Reads up to the pixels. Returns false after an error.
   bool begin(int64_t channels) {
     if (info_ == nullptr) return false;
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, take_bytes);
     png_read_info(png_, info_);
-    png_set_expand(png_);  // palettes, few bits
+    png_set_expand(png_);  // palettes, fewer than 8 bits
     png_set_scale_16(png_);
     png_set_strip_alpha(png_);
     const bool is_grey = (png_get_color_type(png_, info_) & PNG_COLOR_MASK_COLOR) == 0;
     if (is_grey && channels == 3) png_set_gray_to_rgb(png_);
     num_passes_ = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
-    // libpng's own conversion to grey goes by the file's gamma, other programs' do not.
+    // libpng's own conversion to grey uses the file's gamma; other programs do not.
     becomes_grey_ = !is_grey && channels == 1;
     return true;
   }
@@ -44,6 +44,7 @@ class PngReader {
 
   bool read_rows(uint8_t* pixels) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    // Interlaced images need several passes over all rows.
     for (int pass = 0; pass < num_passes_; ++pass)
       for (size_t row = 0; row < height(); ++row)
         png_read_row(png_, pixels + row * row_bytes(), nullptr);

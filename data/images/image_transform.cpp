@@ -1,3 +1,5 @@
+// Colours are changed in [0, 1], before the normalisation; without them one pass normalises bytes
+// directly.
 #include "data/images/image_transform.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 namespace lockstep::data {
 namespace {
 
-/// (value / 255 - mean) / deviation as one product and one sum.
+/// Returns (value / 255 - mean) / deviation as one product and one sum.
 Normalisation normalisation_of(const ImageTarget& target) {
   Normalisation by;
   for (size_t c = 0; c < static_cast<size_t>(target.channels); ++c) {
@@ -23,12 +25,13 @@ Normalisation normalisation_of(const ImageTarget& target) {
   return by;
 }
 
+/// Returns the luma of a pixel, with the weights of grey_of_rgb().
 uint8_t luma_of(unsigned red, unsigned green, unsigned blue) {
   return static_cast<uint8_t>((19595U * red + 38470U * green + 7471U * blue + 0x8000U) >> 16);
 }
 
-/// Interleaved, with the target's channels: grey is repeated, colours become luma, a fourth channel
-/// is left out.
+/// Converts to interleaved pixels with the target's channels. Grey is repeated, colours become
+/// luma, a fourth channel is dropped.
 Pixels converted(const Pixels& in, int64_t channels, std::vector<uint8_t>* storage) {
   const int64_t num_pixels = in.height * in.width;
   storage->resize(static_cast<size_t>(num_pixels * channels));
@@ -45,7 +48,7 @@ Pixels converted(const Pixels& in, int64_t channels, std::vector<uint8_t>* stora
   return {storage->data(), in.height, in.width, channels, true};
 }
 
-/// Pixels that have the target's size.
+/// Normalises pixels that have the target's size.
 void scale_pixels(const Pixels& in, const Normalisation& by, float* out_CHW) {
   const PixelKernels& kernels = pixel_kernels();
   const int64_t num_pixels = in.height * in.width;
@@ -59,7 +62,7 @@ void scale_pixels(const Pixels& in, const Normalisation& by, float* out_CHW) {
                   by.shifts[static_cast<size_t>(c)], out_CHW + c * num_pixels);
 }
 
-/// Planes moved and mirrored; what comes from outside is black.
+/// Shifts and mirrors planes; pixels from outside are black.
 void move_planes(const float* in_CHW, const ImageTarget& target, const Draws& draws,
                  bool is_mirrored, const std::vector<float>& blacks, float* out_CHW) {
   for (int64_t c = 0; c < target.channels; ++c)
@@ -77,6 +80,7 @@ void move_planes(const float* in_CHW, const ImageTarget& target, const Draws& dr
     }
 }
 
+/// Normalises planes of [0, 1] in place.
 void normalise_planes(const ImageTarget& target, float* planes) {
   const int64_t num_pixels = target.height * target.width;
   for (int64_t c = 0; c < target.channels; ++c) {
@@ -88,7 +92,7 @@ void normalise_planes(const ImageTarget& target, float* planes) {
   }
 }
 
-/// The largest that leaves a part no smaller than it shall become.
+/// Returns the largest denominator with which the box is still at least as large as the target.
 int jpeg_denominator(const Box& box, const ImageTarget& target) {
   for (const int by : {8, 4, 2})
     if ((box.bottom - box.top) / by >= static_cast<double>(target.height) &&
@@ -139,10 +143,12 @@ void ImageTransform::finish(const Pixels& pixels, const Box& box, const SampleRa
                             ImageScratch* scratch, float* out_CHW) const {
   const Draws draws = random.draws();
   const bool colours = augment_.changes_colours();
+  // Colours need values in [0, 1]; without them one pass normalises the bytes.
   const Normalisation& by = colours ? to_unit_ : normalisation_;
   const bool fits =
       pixels.height == target_.height && pixels.width == target_.width &&
       box == Box{0, 0, static_cast<double>(pixels.height), static_cast<double>(pixels.width)};
+  // Without a resize the mirror happens while shifting; a resize mirrors by its weights.
   const bool is_mirrored_late = draws.is_mirrored && fits;
   const bool moves = is_mirrored_late || draws.shift_rows != 0 || draws.shift_columns != 0;
   const int64_t num_pixels = target_.height * target_.width;
@@ -150,6 +156,7 @@ void ImageTransform::finish(const Pixels& pixels, const Box& box, const SampleRa
   float* const placed = moves ? scratch->planes.data() : out_CHW;
 
   const bool has_channels = pixels.channels == target_.channels;
+  // scale_pixels() reads planes or interleaved RGB; the resizer needs interleaved pixels.
   const Pixels fitting = has_channels && (fits || pixels.is_interleaved || pixels.channels == 1)
                              ? pixels
                              : converted(pixels, target_.channels, &scratch->converted);

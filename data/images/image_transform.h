@@ -9,28 +9,29 @@
 
 namespace lockstep::data {
 
-/// What images become.
+/// Target form of images.
 struct ImageTarget {
   int64_t channels = 3, height = 0, width = 0;
-  bool keeps_ratio = false;               ///< the middle is cut out; else the image is stretched
-  bool takes_any_size = true;             ///< else files of another size are refused
-  std::vector<double> means, deviations;  ///< of [0, 1], one a channel; empty: 0 and 1
+  bool keeps_ratio = false;               ///< crop the middle; otherwise the image is stretched
+  bool takes_any_size = true;             ///< otherwise files of another size are refused
+  std::vector<double> means, deviations;  ///< of [0, 1], one per channel; empty: 0 and 1
 };
 
-/// Memory that is kept from one image to the next.
+/// Memory that is reused from one image to the next.
 struct ImageScratch {
   std::vector<uint8_t> decoded, converted;
   std::vector<float> planes;
   Resizer resizer;
 };
 
-/// Makes float planes of pixels or of image files: channels, part, size, mirror, place, colours,
-/// normalisation, in this order. Safe from several threads, each with a scratch of its own.
+/// Converts pixels or image files to float planes. The order is channels, crop, size, mirror,
+/// shift, colours, normalisation. Thread-safe, with one scratch per thread.
 class ImageTransform {
  public:
   ImageTransform(ImageTarget target, AugmentOptions augment);
 
-  /// out_CHW: channels x height x width floats of the target. Throws what decode_image() throws.
+  /// Writes out_CHW, channels x height x width floats of the target. Throws what decode_image()
+  /// throws.
   void from_file(std::string_view file, const SampleRandom& random, ImageScratch* scratch,
                  float* out_CHW) const;
   void from_pixels(const Pixels& pixels, const SampleRandom& random, ImageScratch* scratch,

@@ -10,7 +10,7 @@
 
 namespace lockstep::data {
 
-/// Begins at a cache line, so that a load of a whole vector touches one line.
+/// Allocator of cache-line alignment, so that loading a whole vector touches one line.
 template <typename Item>
 struct LineAllocator {
   using value_type = Item;
@@ -24,21 +24,21 @@ struct LineAllocator {
 };
 using AlignedFloats = std::vector<float, LineAllocator<float>>;
 
-/// Weights of one axis of a resize: output x is the sum over k < num_taps of weights[x * num_taps +
-/// k] * input[firsts[x] + k]. Behind an output's last input its weights are 0, and what is read
-/// there is of no account.
+/// Weights of one axis of a resize. Output x is the sum over k < num_taps of weights[x * num_taps +
+/// k] * input[firsts[x] + k]. After an output's last input its weights are 0, and the values there
+/// do not matter.
 struct Taps {
   int64_t num_taps = 0;
   std::vector<int32_t> firsts;
   std::vector<float> weights;
-  /// The weights of two inputs side by side, for pixels of three channels: w0 w0 w0 w1 w1 w1 0 0.
-  /// Outputs are taken two at a time: pairs[x / 2][pair][x % 2][8].
+  /// Weights of two adjacent inputs for pixels of three channels: w0 w0 w0 w1 w1 w1 0 0. Outputs
+  /// are taken two at a time: pairs[x / 2][pair][x % 2][8].
   AlignedFloats pairs;
 
   int64_t num_pairs() const { return (num_taps + 1) / 2; }
 };
 
-/// The scales and shifts of one or three channels, in turn, as many as fill whole vectors.
+/// Scales and shifts of one or three channels, repeated until they fill whole vectors.
 struct ChannelNumbers {
   static constexpr int64_t kNum = 48;
   alignas(64) std::array<float, kNum> scales, shifts;
@@ -51,26 +51,26 @@ struct ChannelNumbers {
   }
 };
 
-/// One implementation of the loops over pixels. Results are the same bits on every path.
+/// One implementation of the pixel loops. All implementations give the same bits.
 struct PixelKernels {
-  /// out[i] = in[i] * scale + shift
+  /// Computes out[i] = in[i] * scale + shift.
   void (*scale)(const uint8_t* in, int64_t num, float scale, float shift, float* out);
-  /// The same for interleaved channels, each by its own numbers.
+  /// Computes the same for interleaved channels, each with its own numbers.
   void (*scale_in_turn)(const uint8_t* in, int64_t num, const ChannelNumbers& by, float* out);
-  /// The same for pixels of three channels, each channel to its own row.
+  /// Computes the same for pixels of three channels, each channel to its own row.
   void (*scale_3)(const uint8_t* in, int64_t num_pixels, const float* scales, const float* shifts,
                   float* const* outs);
-  /// out[i] = the sum over k < num_rows of weights[k] * rows[k][i].
+  /// Computes out[i] = the sum over k < num_rows of weights[k] * rows[k][i].
   void (*blend_rows)(const float* const* rows, const float* weights, int64_t num_rows, int64_t num,
                      float* out);
-  /// One row of num_out values; `in` has num_taps readable floats behind its last.
+  /// Computes one row of num_out values; `in` must have num_taps readable floats after its last.
   void (*columns_1)(const float* in, const Taps& taps, int64_t num_out, float* out);
-  /// The same for interleaved pixels of three channels, each to its own row; 3 * num_taps + 5
-  /// readable floats.
+  /// Computes the same for interleaved pixels of three channels, each to its own row. `in` must
+  /// have 3 * num_taps + 5 readable floats after its last.
   void (*columns_3)(const float* in, const Taps& taps, int64_t num_out, float* const* outs);
 };
 
-/// Of the fastest path of this machine, or of another that simd_paths() lists.
+/// Returns the kernels of the fastest path of this machine, or of another from simd_paths().
 const PixelKernels& pixel_kernels(SimdPath path = fastest_simd_path());
 
 const PixelKernels& portable_pixel_kernels();

@@ -1,3 +1,4 @@
+// AVX2 path: eight floats at a time, without FMA, so that the bits equal the portable path's.
 #include "data/images/pixel_loops.h"
 
 #include "base/bits/avx2.h"
@@ -14,12 +15,13 @@ namespace {
 
 LOCKSTEP_PIXEL_KERNELS(LOCKSTEP_AVX2, pixel_loops::Eight)
 
-/// g++ 12 makes eight floats of eight bytes in ten instructions; these are two.
+/// Converts eight bytes to floats. g++ 12 needs ten instructions for it, these are two.
 LOCKSTEP_AVX2 inline __m256 floats_of(const uint8_t* bytes) {
   const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes));
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight));
 }
 
+/// Converts and scales eight bytes.
 LOCKSTEP_AVX2 inline __m256 scaled(const uint8_t* bytes, __m256 factor, __m256 addend) {
   return _mm256_add_ps(_mm256_mul_ps(floats_of(bytes), factor), addend);
 }

@@ -1,3 +1,4 @@
+// AVX-512 path: sixteen floats at a time, without FMA, so that the bits equal the portable path's.
 #include "data/images/pixel_loops.h"
 
 #include "base/bits/avx512.h"
@@ -10,9 +11,10 @@ namespace {
 
 LOCKSTEP_PIXEL_KERNELS(LOCKSTEP_AVX512, pixel_loops::Sixteen)
 
-/// The forms without a mask start from a vector that g++ 12 calls uninitialised.
+/// Mask of all lanes. The forms without a mask start from a vector that g++ 12 calls uninitialised.
 constexpr __mmask16 kAllLanes = 0xFFFF;
 
+/// Converts and scales sixteen bytes.
 LOCKSTEP_AVX512 inline __m512 scaled(const uint8_t* bytes, __m512 factor, __m512 addend) {
   const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
   const __m512 values =
@@ -42,8 +44,8 @@ LOCKSTEP_AVX512 void scale_in_turn(const uint8_t* in, int64_t num, const Channel
   pixel_loops::scale_rest(in + i, num - i, by, out + i);
 }
 
-/// Outputs x and x + 1: sums over the first and over the second inputs of their pairs in lanes 0 to
-/// 5 and 8 to 13. x is even.
+/// Computes outputs x and x + 1, x even. Lanes 0 to 2 and 8 to 10 are sums over the first inputs of
+/// the pairs. Lanes 3 to 5 and 11 to 13 are sums over the second ones.
 LOCKSTEP_AVX512 inline __m512 halves_of_two(const float* in, const int32_t* firsts,
                                             const float* weights, int64_t num_pairs) {
   const float* const left = in + 3 * int64_t{firsts[0]};
@@ -59,7 +61,7 @@ LOCKSTEP_AVX512 inline __m512 halves_of_two(const float* in, const int32_t* firs
   return sum;
 }
 
-/// Four outputs, a b c each, in lanes 0 to 11.
+/// Computes four outputs, each a b c, in lanes 0 to 11.
 LOCKSTEP_AVX512 inline __m512 four_outputs(const float* in, const int32_t* firsts,
                                            const float* weights, int64_t num_pairs) {
   const __m512i firsts_of_pairs =
@@ -72,7 +74,7 @@ LOCKSTEP_AVX512 inline __m512 four_outputs(const float* in, const int32_t* first
                        _mm512_permutex2var_ps(left, seconds_of_pairs, right));
 }
 
-/// Channel c of twice four outputs.
+/// Returns channel c of two times four outputs.
 LOCKSTEP_AVX512 inline __m256 channel_of(int c, __m512 left, __m512 right) {
   const __m512i lanes = _mm512_add_epi32(
       _mm512_setr_epi32(0, 3, 6, 9, 16, 19, 22, 25, 0, 0, 0, 0, 0, 0, 0, 0), _mm512_set1_epi32(c));
@@ -80,6 +82,7 @@ LOCKSTEP_AVX512 inline __m256 channel_of(int c, __m512 left, __m512 right) {
   return __builtin_shufflevector(channel, channel, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
+/// Computes columns of pixels with three channels, eight outputs at a time.
 LOCKSTEP_AVX512 __attribute__((always_inline)) inline void columns_3_of(
     int64_t num_pairs, const float* in, const Taps& taps, int64_t num_out, float* const* outs) {
   const int32_t* firsts = taps.firsts.data();
@@ -93,7 +96,7 @@ LOCKSTEP_AVX512 __attribute__((always_inline)) inline void columns_3_of(
   pixel_loops::columns_3(in, taps, x, num_out, outs);
 }
 
-/// The number of pairs is a constant where it is small, so that there is no loop.
+/// Chooses a constant number of pairs if it is small, so that the compiler unrolls the loop.
 LOCKSTEP_AVX512 void columns_3(const float* in, const Taps& taps, int64_t num_out,
                                float* const* outs) {
   switch (const int64_t num_pairs = taps.num_pairs()) {

@@ -1,3 +1,4 @@
+// Portable path, and the choice among the paths.
 #include "data/images/pixel_loops.h"
 
 namespace lockstep::data {

@@ -4,19 +4,19 @@
 
 #include "data/images/pixel_kernels.h"
 
-/// The loops of PixelKernels. Each path compiles them for itself, without contraction, so that the
-/// bits are the same.
+/// Loops of PixelKernels. Each path compiles them for its own instruction set, without contraction
+/// (FMA), so that all give the same bits.
 namespace lockstep::data::pixel_loops {
 
 #define LOCKSTEP_PIXEL_LOOP inline __attribute__((always_inline)) void
 
-/// From place `begin` on.
+/// Scales from place `begin` on.
 LOCKSTEP_PIXEL_LOOP scale(const uint8_t* __restrict in, int64_t begin, int64_t num, float by,
                           float shift, float* __restrict out) {
   for (int64_t i = begin; i < num; ++i) out[i] = static_cast<float>(in[i]) * by + shift;
 }
 
-/// Up to ChannelNumbers::kNum values.
+/// Scales up to ChannelNumbers::kNum values.
 LOCKSTEP_PIXEL_LOOP scale_rest(const uint8_t* __restrict in, int64_t num, const ChannelNumbers& by,
                                float* __restrict out) {
   for (int64_t i = 0; i < num; ++i)
@@ -44,7 +44,7 @@ LOCKSTEP_PIXEL_LOOP load(const float* from, Vector* vector) {
   std::memcpy(vector, from, sizeof *vector);
 }
 
-/// The number of rows is a constant where it is small, so that weights stay in registers.
+/// Blends with a constant number of rows if it is small, so that weights stay in registers.
 template <typename Vector>
 LOCKSTEP_PIXEL_LOOP blend_rows_of(int64_t num_rows, const float* const* rows, const float* weights,
                                   int64_t num, float* out) {
@@ -94,8 +94,8 @@ LOCKSTEP_PIXEL_LOOP columns_1(const float* in, const Taps& taps, int64_t num_out
   }
 }
 
-/// Two pixels of three channels at a time in one vector, whose halves are added at the end. The
-/// number of pairs is a constant where it is small, so that there is no loop.
+/// Computes columns with two pixels of three channels per vector; its halves are added at the end.
+/// A small number of pairs is a constant, so that the compiler unrolls the loop.
 LOCKSTEP_PIXEL_LOOP columns_3_of(int64_t num_pairs, const float* in, const Taps& taps,
                                  int64_t begin, int64_t num_out, float* const* outs) {
   const float* pairs = taps.pairs.data();
@@ -117,7 +117,7 @@ LOCKSTEP_PIXEL_LOOP columns_3_of(int64_t num_pairs, const float* in, const Taps&
   }
 }
 
-/// From output `begin` on.
+/// Computes from output `begin` on.
 LOCKSTEP_PIXEL_LOOP columns_3(const float* in, const Taps& taps, int64_t begin, int64_t num_out,
                               float* const* outs) {
   switch (const int64_t num_pairs = taps.num_pairs()) {
@@ -134,8 +134,8 @@ LOCKSTEP_PIXEL_LOOP columns_3(const float* in, const Taps& taps, int64_t begin, 
 
 }  // namespace lockstep::data::pixel_loops
 
-/// The kernels of one path that it compiles out of the loops above, with vectors of a type;
-/// `target` is the attribute of its functions.
+/// Defines one path's kernels from the loops above with vectors of this type; `target` is the
+/// attribute of its functions.
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
 #define LOCKSTEP_PIXEL_KERNELS(target, Vector)                                                  \
   target void scale_3(const uint8_t* in, int64_t num, const float* scales, const float* shifts, \

@@ -5,14 +5,14 @@
 
 namespace lockstep::data {
 
-/// uint8 pixels of one image, which somebody else owns.
+/// View of one image's uint8 pixels, owned by somebody else.
 struct Pixels {
   const uint8_t* data = nullptr;
   int64_t height = 0, width = 0, channels = 0;
   bool is_interleaved = true;  ///< [H, W, C]; else [C, H, W]
 };
 
-/// What becomes of a pixel: value * scale + shift, both of its channel; rounded twice.
+/// Normalisation of a pixel: value * scale + shift, both of its channel; rounded twice.
 struct Normalisation {
   std::vector<float> scales, shifts;
 };

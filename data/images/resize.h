@@ -8,27 +8,27 @@
 
 namespace lockstep::data {
 
-/// A part of an image, in pixels; edges may lie inside of pixels.
+/// Part of an image in pixels; edges may be inside pixels.
 struct Box {
   double top = 0, left = 0, bottom = 0, right = 0;
   bool operator==(const Box& other) const = default;
 };
 
-/// Weights of a triangle filter whose width follows the scale, so that nothing is skipped where an
-/// image shrinks: PIL's BILINEAR, and torchvision's with antialias. Reads [begin, end) of an axis
-/// of in_size pixels. `mirrored`: from the far end.
+/// Returns the weights of a triangle filter, as PIL's BILINEAR and torchvision's with antialias.
+/// Its width follows the scale, so that no input is skipped if an image shrinks. Reads [begin, end)
+/// of an axis of in_size pixels. `mirrored`: outputs are in reverse order.
 Taps triangle_taps(int64_t in_size, double begin, double end, int64_t out_size, bool mirrored);
 
-/// Inputs of an axis that any output reads.
+/// Inputs of an axis that at least one output reads.
 struct TapRange {
   int64_t first = 0, last = 0;
 };
 
-/// Normalises interleaved pixels of one or three channels and resizes them. Keeps memory
-/// and weights between calls; one thread at a time.
+/// Normalises interleaved pixels of one or three channels and resizes them. Keeps memory and
+/// weights between calls. One thread at a time.
 class Resizer {
  public:
-  /// out_CHW: channels x height x width floats.
+  /// Writes out_CHW, channels x height x width floats.
   void resize(const Pixels& in, const Box& box, bool mirrored, const Normalisation& by,
               int64_t height, int64_t width, float* out_CHW);
 
@@ -44,14 +44,14 @@ class Resizer {
     Taps taps;
   };
   static const Taps& taps_of(const Axis& axis, KnownTaps* known);
-  /// Output row `row` at the input's columns, into blended_.
+  /// Computes output row `row` at the input's columns into blended_.
   void blend_rows(const Pixels& in, const Taps& taps, const ChannelNumbers& by, int64_t row,
                   const TapRange& columns);
 
   KnownTaps rows_, columns_;
-  int64_t num_converted_ = 0;  // rows of the image that stood in converted_, from its first
-  AlignedFloats converted_;    // the last num_taps of them, normalised: row r in slot r % num_taps
-  std::vector<const float*> row_taps_;  // those that an output row reads
+  int64_t num_converted_ = 0;  // leading rows of the image converted so far
+  AlignedFloats converted_;  // the last num_taps of them, normalised: row r is in slot r % num_taps
+  std::vector<const float*> row_taps_;  // rows that one output row reads
   AlignedFloats blended_;               // one row of output, columns of input
 };
 

@@ -1,3 +1,5 @@
+// .npy and safetensors: arrays whose first axis counts the samples. Numbers are converted when a
+// record is read.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -16,6 +18,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Converts numbers one by one, from and to unaligned memory.
 template <typename From, typename To>
 void convert_numbers(std::string_view from, std::string* to) {
   const size_t num = from.size() / sizeof(From);
@@ -28,6 +31,7 @@ void convert_numbers(std::string_view from, std::string* to) {
   }
 }
 
+/// Converts from the file's type, which is known only at run time.
 template <typename To>
 void convert_as(NumberType type, std::string_view from, std::string* to) {
   switch (type) {
@@ -57,7 +61,7 @@ void convert_as(NumberType type, std::string_view from, std::string* to) {
   }
 }
 
-/// An array in a file whose first axis counts the samples; there may be none.
+/// Array in a file whose first axis counts the samples; there may be 0.
 class ArrayFile {
  public:
   ArrayFile(std::shared_ptr<const ResidentFile> file, ArrayHeader header)
@@ -76,7 +80,7 @@ class ArrayFile {
   NumberType type() const { return header_.type; }
   const std::filesystem::path& path() const { return file_->path(); }
 
-  /// As it lies there.
+  /// Returns a row in the file's own type.
   std::string_view row(int64_t index, std::string* storage) const {
     return file_->bytes(header_.offset + index * row_bytes_, row_bytes_, storage);
   }
@@ -109,10 +113,12 @@ class ArrayFile {
   int64_t row_bytes_ = 0;
 };
 
+/// True for [H, W] and for three axes.
 bool is_pixel_shape(const std::vector<int64_t>& shape) {
   return shape.size() == 2 || shape.size() == 3;
 }
 
+/// Source of arrays: one for inputs and, unless for inference, one for targets.
 class ArraySource final : public Source {
  public:
   ArraySource(ArrayFile inputs, std::optional<ArrayFile> targets, const ArrayOptions& options,
@@ -153,6 +159,7 @@ class ArraySource final : public Source {
   std::string digest() const override { return digest_of_files(files_); }
 
  private:
+  // The type decides: floats and bools are numbers, uint8 are pixels, other integers are tokens.
   void find_content(bool is_interleaved) {
     spec_.shape = inputs_.row_shape();
     const bool is_u8 = inputs_.type() == NumberType::kU8;
@@ -163,6 +170,7 @@ class ArraySource final : public Source {
       refuse_file(inputs_.path(), fmt::format("uint8 inputs are images of 2 or 3 axes, not [{}]; "
                                               "save other numbers as float32",
                                               fmt::join(spec_.shape, ", ")));
+    // [H, W] is a grey image without an axis of channels.
     if (spec_.shape.size() == 2) {
       spec_.shape.insert(spec_.shape.begin(), 1);
     } else if (is_interleaved) {
@@ -175,6 +183,7 @@ class ArraySource final : public Source {
                                               channels));
   }
 
+  // Floats are values, one integer per sample is a class, several are tokens.
   void find_targets(const ArrayFile& targets, int64_t num_classes) {
     const std::vector<int64_t> shape = targets.row_shape();
     if (is_float(targets.type())) {
@@ -197,6 +206,7 @@ class ArraySource final : public Source {
   static int64_t largest_of(const ArrayFile& targets) {
     int64_t largest = 0;
     for (int64_t i = 0; i < targets.num_rows(); ++i)
+      // A label above a million is damage or no class number; it is reported when it is read.
       largest = std::max(largest, std::min(targets.whole_number(i), int64_t{1'000'000}));
     return largest;
   }
@@ -207,6 +217,7 @@ class ArraySource final : public Source {
   SourceSpec spec_;
 };
 
+/// Opens a .npy file.
 ArrayFile npy_array(const std::filesystem::path& path) {
   auto file = std::make_shared<const ResidentFile>(path);
   std::string storage;
@@ -216,6 +227,7 @@ ArrayFile npy_array(const std::filesystem::path& path) {
   return {std::move(file), std::move(header)};
 }
 
+/// Opens a tensor of a safetensors file.
 ArrayFile safetensors_array(const std::shared_ptr<const ResidentFile>& file,
                             const std::string& name) {
   std::string storage;

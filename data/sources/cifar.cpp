@@ -1,3 +1,4 @@
+// CIFAR's binary files: records of a label and 3 x 32 x 32 bytes, without a header.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int64_t kCifarPixels = 3 * 32 * 32;
 
+/// Source of CIFAR's records.
 class CifarSource final : public Source {
  public:
   CifarSource(const Paths& paths, int64_t num_classes)
@@ -33,6 +35,7 @@ class CifarSource final : public Source {
     const auto [file, row] = locate(index);
     const std::string_view bytes =
         files_[file]->bytes(row * record_bytes(), record_bytes(), &record->input_storage);
+    // CIFAR-100 has two labels; the last byte before the pixels is the fine one.
     record->label = static_cast<uint8_t>(bytes[static_cast<size_t>(label_bytes_ - 1)]);
     record->input = bytes.substr(static_cast<size_t>(label_bytes_));
   }

@@ -1,3 +1,4 @@
+// Image folders: a folder per class gives the labels, or one folder of images without labels.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -12,8 +13,9 @@
 namespace lockstep::data {
 namespace {
 
-constexpr size_t kMaxNames = 20;  // of a list in a message
+constexpr size_t kMaxNames = 20;  // in a list of a message
 
+/// Returns the names for a message, the first kMaxNames of them.
 std::string text_of(const std::vector<std::string>& names) {
   const size_t num_shown = std::min(names.size(), kMaxNames);
   const std::vector<std::string> shown(names.begin(),
@@ -23,7 +25,7 @@ std::string text_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), rest);
 }
 
-/// 4 .bmp, 1 without an ending
+/// Returns, for instance, "4 .bmp, 1 without an ending".
 std::string text_of(const EndingCounts& counts) {
   std::vector<std::string> texts;
   for (const auto& [ending, count] : counts)
@@ -39,7 +41,7 @@ std::string text_of(const EndingCounts& counts) {
                           of_class.others.empty() ? "is empty" : text_of(of_class.others)));
 }
 
-/// Logs how many images are left out because of their format.
+/// Logs how many images are left out because their format is unsupported.
 void warn_of_other_images(const std::string& path, const EndingCounts& others) {
   EndingCounts images;
   for (const char* ending : {".avif", ".bmp", ".gif", ".heic", ".jfif", ".jp2", ".jpe", ".pgm",
@@ -51,8 +53,8 @@ void warn_of_other_images(const std::string& path, const EndingCounts& others) {
                                      path, text_of(images)));
 }
 
-/// The class numbers of the folders `own` in a network that was trained with the classes `trained`.
-/// Names that it does not know go to `unknown`.
+/// Returns the class numbers of the folders `own` in a network that was trained with the classes
+/// `trained`. Unknown names are added to `unknown`.
 std::vector<int64_t> numbers_among(const std::vector<std::string>& trained,
                                    const std::vector<std::string>& own,
                                    std::vector<std::string>* unknown) {
@@ -65,7 +67,7 @@ std::vector<int64_t> numbers_among(const std::vector<std::string>& trained,
   return numbers;
 }
 
-/// Path of the first image of a class.
+/// Returns the path of a class's first image.
 const std::string& first_of(const std::string& name, const FoundFiles& found) {
   const auto place = std::find(found.class_names.begin(), found.class_names.end(), name);
   const int64_t label = place - found.class_names.begin();
@@ -107,6 +109,7 @@ FoundFiles find_class_folder(const std::string& folder, bool may_lack_targets) {
 
 std::unique_ptr<Source> open_class_folder(const FoundFiles& found, const ClassOptions& options) {
   const std::vector<std::string>& trained = options.trained_names;
+  // With the classes of a trained network, the folders take that network's numbers.
   const std::vector<std::string>& names = trained.empty() ? found.class_names : trained;
   std::vector<std::string> unknown;
   const std::vector<int64_t> numbers = numbers_among(names, found.class_names, &unknown);

@@ -1,3 +1,5 @@
+// Magic bytes are checked first, since endings can be wrong. Formats without them are recognized by
+// their size or by a checksum.
 #include "data/sources/detect.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@
 namespace lockstep::data {
 namespace {
 
-/// A length and its checksum.
+/// True if the bytes begin with a TFRecord's length and its checksum.
 bool begins_with_record(std::string_view bytes) {
   if (bytes.size() < 12) return false;
   uint32_t stored = 0;
@@ -21,14 +23,17 @@ bool begins_with_record(std::string_view bytes) {
   return unmasked_crc32c(stored) == crc32c(bytes.substr(0, 8));
 }
 
-/// Whether bytes at each 'step' are labels below num_classes, as far as the first of a file tell.
+/// True if the bytes at every `step`, from `place` on, are labels below num_classes. Only the start
+/// of a file is examined.
 bool are_labels(std::string_view bytes, size_t step, size_t place, int num_classes) {
   for (size_t at = place; at < bytes.size(); at += step)
     if (static_cast<uint8_t>(bytes[at]) >= num_classes) return false;
   return true;
 }
 
+/// Returns the format of a .bin file: CIFAR if size and labels fit, else tokens.
 std::string format_of_bin(std::string_view bytes, int64_t file_bytes) {
+  // A record is a label (two with 100 classes) and 3072 pixels.
   if (file_bytes % 3073 == 0 && are_labels(bytes, 3073, 0, 10)) return "cifar10";
   if (file_bytes % 3074 == 0 && are_labels(bytes, 3074, 0, 20) && are_labels(bytes, 3074, 1, 100))
     return "cifar100";
@@ -59,7 +64,8 @@ std::string format_of_file(const std::filesystem::path& path) {
                   "webdataset");
 }
 
-/// .tfrecord of train.tfrecord-00001-of-00004; one for all images.
+/// Returns the ending without a shard suffix: .tfrecord of train.tfrecord-00001-of-00004. All
+/// images share one ending.
 std::string ending_of(const std::filesystem::path& path) {
   if (is_image_name(path)) return ".image";
   const std::string ending = path.extension().string();
@@ -69,6 +75,7 @@ std::string ending_of(const std::filesystem::path& path) {
 }  // namespace
 
 std::string detect_format(const std::string& path) {
+  // A folder with folders is one of classes, whatever its files are.
   if (holds_folders(path)) return "image_folder";
   const std::vector<std::filesystem::path> files = expand_files(path);
   for (const std::filesystem::path& file : files)

@@ -4,9 +4,9 @@
 
 namespace lockstep::data {
 
-/// The format of files that a path, a folder or a pattern names, by what the first of them begins
-/// with, then by its ending: idx, cifar10, ... Throws Error(kInputMissing) if there is none,
-/// Error(kConfig) if the format cannot be told.
+/// Returns the format of files that a path, folder or pattern names: idx, cifar10, ... The first
+/// file's first bytes decide, then its ending. Throws Error(kInputMissing) if there is no file,
+/// Error(kConfig) if the format cannot be determined.
 std::string detect_format(const std::string& path);
 
 }  // namespace lockstep::data

@@ -11,7 +11,7 @@
 namespace lockstep::data {
 namespace {
 
-/// The header of a file, whose size must be what it says.
+/// Returns a file's header after checking the file's size against it.
 IdxHeader checked_header(const ResidentFile& file) {
   std::string storage;
   const int64_t num_bytes = std::min(file.num_bytes(), kMaxIdxHeaderBytes);
@@ -21,6 +21,7 @@ IdxHeader checked_header(const ResidentFile& file) {
   return header;
 }
 
+/// Source of IDX images and labels. All labels are read when it is opened.
 class IdxSource final : public Source {
  public:
   IdxSource(const std::filesystem::path& images, const std::filesystem::path& labels)
@@ -36,6 +37,7 @@ class IdxSource final : public Source {
       refuse_file(labels, fmt::format("holds {} labels, {} holds {} images", label_header.sizes[0],
                                       images.string(), num_records_));
     spec_ = {.content = Content::kPixels, .shape = {header.sizes.begin() + 1, header.sizes.end()}};
+    // Grey images [N, H, W] have no axis of channels.
     if (spec_.shape.size() == 2) spec_.shape.insert(spec_.shape.begin(), 1);
     images_begin_ = header.num_bytes;
     image_bytes_ = spec_.shape[0] * spec_.shape[1] * spec_.shape[2];
@@ -70,6 +72,7 @@ class IdxSource final : public Source {
 
 }  // namespace
 
+// MNIST's files are train-images-idx3-ubyte and train-labels-idx1-ubyte.
 std::filesystem::path idx_labels_beside(const std::filesystem::path& images) {
   std::string name = images.filename().string();
   const auto replace = [&name](std::string_view from, std::string_view to) {

@@ -1,3 +1,4 @@
+// CSV files with an image path and a class number per line.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int64_t kMaxCsvBytes = int64_t{4} << 30;
 
-/// Reads the rows of one file.
+/// Reader of one file's rows.
 class ImageCsv {
  public:
   ImageCsv(const std::filesystem::path& csv, const CsvOptions& options)
@@ -38,6 +39,7 @@ class ImageCsv {
     find_columns();
     Paths images;
     for (size_t i = has_header_ ? 1 : 0; i < rows_.size(); ++i)
+      // Rows that are too short are skipped here; read() refuses them with a message.
       if (image_at_ < rows_[i].fields.size() && files::is_remote(image_of(rows_[i])))
         images.push_back(image_of(rows_[i]));
     return images;
@@ -51,8 +53,10 @@ class ImageCsv {
   void find_columns() {
     const CsvRow& first = rows_.front();
     const bool names_columns = !options_.image_column.empty() || !options_.label_column.empty();
+    // Without named columns, a first line whose second field is not a number is a header.
     has_header_ = names_columns || first.fields.size() < 2 || !parse_integer(first.fields[1]);
     if (!options_.image_column.empty()) image_at_ = column(options_.image_column);
+    // By default, labels are in the second column, or in the first if the images are in the second.
     if (!options_.label_column.empty())
       label_at_ = column(options_.label_column);
     else if (image_at_ == 1)
@@ -75,6 +79,7 @@ class ImageCsv {
     return files::is_remote(named) ? std::filesystem::path(named) : path_.parent_path() / named;
   }
 
+  // A store answers from the facts that rank 0 has listed.
   static bool is_there(const std::filesystem::path& image) {
     files::FileStore* const store = files::store_of(image);
     return store == nullptr ? std::filesystem::exists(image)
@@ -109,7 +114,7 @@ class ImageCsv {
   std::vector<int64_t> labels_;
 };
 
-/// What all paths begin with, up to a slash behind the bucket; empty if there is none.
+/// Returns the common start of all paths up to a slash after the bucket; empty if there is none.
 std::string shared_folder(const Paths& images) {
   if (images.empty()) return "";
   std::string shared = images.front().string();
@@ -118,6 +123,7 @@ std::string shared_folder(const Paths& images) {
     const auto ends = std::mismatch(shared.begin(), shared.end(), path.begin(), path.end());
     shared.erase(ends.first, shared.end());
   }
+  // Up to the last slash, so that it is a folder and not a part of a name.
   shared.resize(shared.rfind('/') + 1);
   const size_t bucket = shared.find("://");
   const bool has_bucket =
@@ -148,7 +154,7 @@ Paths look_at_remote_images(const Paths& csvs, const CsvOptions& options) {
     for (std::filesystem::path& image : ImageCsv(file, options).remote_images())
       images.push_back(std::move(image));
   if (const std::string folder = shared_folder(images); !folder.empty())
-    (void)files::store_of(folder)->list(folder);  // one request a thousand, not one each
+    (void)files::store_of(folder)->list(folder);  // one request per thousand images, not one each
   std::erase_if(images, [](const std::filesystem::path& image) {
     return !files::store_of(image)->look_at(image.string());
   });

@@ -10,8 +10,8 @@
 
 namespace lockstep::data {
 
-/// Images that are a file each, with their class numbers or without any (no `labels`). `lists`:
-/// files that named them, for the digest.
+/// Images with one file each, with or without class numbers (empty `labels`). `lists`: files that
+/// named the images, for the digest.
 class ImageFiles : public Source {
  public:
   ImageFiles(std::vector<std::filesystem::path> images, std::vector<int64_t> labels,
@@ -21,7 +21,7 @@ class ImageFiles : public Source {
     if (labels_.empty()) spec_.targets = Targets::kNone;
   }
 
-  /// Names by class number.
+  /// Sets the names by class number.
   void set_class_names(std::vector<std::string> names) { spec_.class_names = std::move(names); }
 
   int64_t num_records() const override { return images_.num_files(); }
@@ -37,7 +37,7 @@ class ImageFiles : public Source {
   SourceSpec spec_;
 };
 
-/// Whether its name ends as those of images do: .jpg, .jpeg, .png, in any case.
+/// True for an image's ending: .jpg, .jpeg, .png, in any case.
 bool is_image_name(const std::filesystem::path& path);
 
 }  // namespace lockstep::data

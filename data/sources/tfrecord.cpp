@@ -1,3 +1,5 @@
+// A TFRecord file is a sequence of records. Each has length (8 bytes), crc of the length (4), data,
+// and crc of the data (4). All offsets are found once, when the files are opened.
 #include <algorithm>
 #include <cstring>
 
@@ -16,6 +18,7 @@ namespace {
 
 constexpr int64_t kRecordHeader = 12, kRecordFooter = 4;
 
+/// Reads a number from unaligned memory.
 template <typename Number>
 Number number_of(const char* bytes) {
   Number number = 0;
@@ -23,6 +26,7 @@ Number number_of(const char* bytes) {
   return number;
 }
 
+/// True if the bytes have this masked crc.
 bool has_crc(std::string_view bytes, const char* stored) {
   return masked_crc32c(crc32c(bytes)) == number_of<uint32_t>(stored);
 }
@@ -48,7 +52,7 @@ const char* name_of_kind(FeatureKind kind) {
   return "nothing";
 }
 
-/// Where the records of a file begin: reads their lengths, which stand in 12 bytes before each.
+/// Index of a file's records. Reads their lengths, which are in the 12 bytes before each.
 class RecordIndex {
  public:
   explicit RecordIndex(const files::Reader& file) : file_(file) {}
@@ -76,10 +80,11 @@ class RecordIndex {
     return static_cast<int64_t>(length);
   }
 
-  /// 12 bytes, out of a piece that small records share.
+  /// Returns 12 bytes, from a piece of the file that small records share.
   const char* bytes_at(int64_t at) {
     const auto held = static_cast<int64_t>(piece_.size());
     if (at < piece_begin_ || at + kRecordHeader > piece_begin_ + held) {
+      // Large records: read only the headers, not the data between them.
       const bool are_small = at - piece_begin_ < kPiece;
       piece_begin_ = at;
       piece_.resize(static_cast<size_t>(
@@ -100,6 +105,7 @@ class RecordIndex {
   int64_t piece_begin_ = 0;
 };
 
+/// Source of TFRecords.
 class TfRecordSource final : public Source {
  public:
   TfRecordSource(const Paths& paths, const TfRecordOptions& options)
@@ -136,7 +142,7 @@ class TfRecordSource final : public Source {
     return std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin();
   }
 
-  /// Where the record ends: at the next one of its file, or at the file's end.
+  /// Returns the end of a record: the next one of its file, or the file's end.
   int64_t end_of(int64_t index, int64_t file, const files::Reader& reader) const {
     const bool is_last = index + 1 == ends_[static_cast<size_t>(file)];
     return is_last ? reader.num_bytes() : offsets_[static_cast<size_t>(index) + 1];
@@ -150,6 +156,7 @@ class TfRecordSource final : public Source {
     reader->read_at(begin, bytes);
     const std::string_view data(bytes.data() + kRecordHeader,
                                 bytes.size() - kRecordHeader - kRecordFooter);
+    // The length is compared too: the file may have changed since it was indexed.
     if (number_of<uint64_t>(bytes.data()) != data.size() ||
         !has_crc(data, data.data() + data.size()))
       refuse_file(place_of(index), "the checksum of a record's data is wrong: the file is damaged");
@@ -182,10 +189,12 @@ class TfRecordSource final : public Source {
       if (spec_.content == Content::kPixels) require_size(record->input, 1);
       return;
     }
+    // Copied, because the list may be unpacked and its bytes may be unaligned.
     std::string floats;
     append_floats(view, &floats);
     require_size(floats, 4);
-    // the example is not needed for its input any more, but for its target
+    // The example is in input_storage and still needed for the target. So the floats go to
+    // target_storage.
     record->target_storage = std::move(floats);
     record->input = record->target_storage;
   }
@@ -222,6 +231,7 @@ class TfRecordSource final : public Source {
       record->target = record->target_storage;
       return;
     }
+    // The input is in target_storage too. Appending may move it, so both views are set again.
     const size_t input_bytes = record->target_storage.size();
     record->target_storage += numbers;
     record->input = std::string_view(record->target_storage).substr(0, input_bytes);
@@ -234,7 +244,7 @@ class TfRecordSource final : public Source {
                             count, wanted));
   }
 
-  /// What the first record holds is what all must hold.
+  /// Determines the spec by the first record; all others must match it.
   void look_at_first() {
     Record record;
     const std::string_view example = read_example(0, &record);
@@ -242,6 +252,7 @@ class TfRecordSource final : public Source {
       find_spec(example);
     } catch (const Error& fault) {
       const std::string text = fault.what();
+      // Without the area, which refuse_file() adds again.
       refuse_file(place_of(0), text.substr(text.find("] ") + 2));
     }
   }

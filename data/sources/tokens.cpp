@@ -1,3 +1,4 @@
+// Token files: windows of context + 1 tokens; the last token of a window is only a target.
 #include <algorithm>
 #include <cstring>
 
@@ -11,6 +12,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Reads a token from unaligned memory.
 template <typename Token>
 int64_t token_at(const char* bytes, int64_t place) {
   Token token = 0;
@@ -18,6 +20,7 @@ int64_t token_at(const char* bytes, int64_t place) {
   return token;
 }
 
+/// Source of token windows.
 class TokenSource final : public Source {
  public:
   TokenSource(const Paths& paths, const TokenOptions& options) : paths_(paths), options_(options) {
@@ -28,6 +31,7 @@ class TokenSource final : public Source {
         refuse_file(path, fmt::format("has {} bytes, no multiple of the {} of a token", num_bytes,
                                       options.token_bytes));
       const int64_t num_tokens = num_bytes / options.token_bytes;
+      // Each window needs one token after it, as the target of its last input.
       const int64_t num_windows = std::max(int64_t{0}, (num_tokens - 1) / options.context);
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + num_windows);
     }
@@ -82,6 +86,7 @@ class TokenSource final : public Source {
                                      : token_at<uint32_t>(bytes, place);
   }
 
+  // Reads all files once, in pieces, so that large files need little memory.
   int64_t largest_token() const {
     constexpr int64_t kStepTokens = 1 << 20;
     int64_t largest = 0;

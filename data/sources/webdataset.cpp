@@ -1,3 +1,5 @@
+// WebDataset archives: members are indexed once. Adjacent members with the same name before the
+// first point are one sample.
 #include <algorithm>
 #include <cctype>
 #include <optional>
@@ -14,15 +16,15 @@
 namespace lockstep::data {
 namespace {
 
-/// A member by WebDataset's convention: `dir/000.seg.png` is the field `seg.png` of the sample
-/// `dir/000`. Fields count in lower case.
+/// Member by WebDataset's convention: `dir/000.seg.png` is the field `seg.png` of the sample
+/// `dir/000`. Field names are compared in lower case.
 struct Field {
   std::string sample, name;
   const TarMember* member = nullptr;
 };
 
-/// Nothing for members that belong to no sample: hidden ones, names without a point, and what is
-/// below a folder like `__meta__`.
+/// Returns the field; nullopt for members outside samples. These are hidden ones, names without a
+/// point, and those below a folder such as `__meta__`.
 std::optional<Field> field_of(const TarMember& member) {
   const std::string& path = member.name;
   const std::string_view top = std::string_view(path).substr(0, path.find('/'));
@@ -40,6 +42,7 @@ bool is_image_field(const std::string& name) {
   return name == "jpg" || name == "jpeg" || name == "png";
 }
 
+/// Source of WebDataset samples; only their positions and labels are kept in memory.
 class WebDataset final : public Source {
  public:
   WebDataset(const Paths& paths, int64_t num_classes) : files_(paths) {
@@ -83,6 +86,7 @@ class WebDataset final : public Source {
     for (const TarMember& member : members) {
       std::optional<Field> field = field_of(member);
       if (!field) continue;
+      // A new name ends the sample before.
       if (!fields.empty() && fields.front().sample != field->sample) {
         add_sample(file, fields, read);
         fields.clear();
@@ -99,7 +103,7 @@ class WebDataset final : public Source {
         what);
   }
 
-  /// The one field that `is_wanted`, or null.
+  /// Returns the only field that `is_wanted`; null if there is none.
   const TarMember* only(int64_t file, const std::vector<Field>& fields, const char* what,
                         bool (*is_wanted)(const std::string& field)) const {
     const TarMember* found = nullptr;
@@ -114,8 +118,8 @@ class WebDataset final : public Source {
     return found;
   }
 
-  /// Samples without image and label are something else, unless a name's last ending says that it
-  /// was meant.
+  /// Skips a sample without image and label. Refuses it if the last ending of a name shows that it
+  /// was meant as one.
   void pass_over(int64_t file, const std::vector<Field>& fields) const {
     for (const Field& field : fields)
       if (is_image_name(field.member->name) || field.name.ends_with(".cls"))
@@ -126,7 +130,7 @@ class WebDataset final : public Source {
                                   field.name, field.sample));
   }
 
-  /// Fields of one sample.
+  /// Adds a sample from its fields.
   void add_sample(int64_t file, const std::vector<Field>& fields, const ReadArchive& read) {
     const TarMember* const image = only(file, fields, "image", is_image_field);
     const TarMember* const label =
@@ -139,6 +143,7 @@ class WebDataset final : public Source {
     records_.push_back({file, image->offset, image->num_bytes, number});
   }
 
+  // A class number has few digits; a larger member is not one.
   int64_t class_of(int64_t file, const TarMember& label, const ReadArchive& read) const {
     if (label.num_bytes > 32) refuse_member(file, label, "is no class number");
     std::string text(read(label.offset, label.num_bytes));
