@@ -16,6 +16,8 @@ install(TARGETS ${libraries} lockstep_options lockstep_checkpoint_pb lockstep_on
 install(TARGETS lockstepd_program lockstep_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 install(TARGETS lockstep-tensors_program RUNTIME DESTINATION lib/lockstep COMPONENT runtime)
 install(PROGRAMS "${PROJECT_SOURCE_DIR}/launch/mpirun.sh" DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/lockstep" COMPONENT runtime)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/launch/kubernetes" "${PROJECT_SOURCE_DIR}/launch/slurm"
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep/launch" USE_SOURCE_PERMISSIONS COMPONENT runtime)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep" COMPONENT runtime)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/metrics/grafana" "${PROJECT_SOURCE_DIR}/metrics/alerts" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep"
   COMPONENT runtime FILES_MATCHING PATTERN "*.json" PATTERN "*.yml" PATTERN "*.yaml")

@@ -9,8 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "plot/svg_chart.h"
-#include "plot/text_plot.h"
+#include "plot/plot.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -124,9 +123,7 @@ chart::Panel loss_panel(const RunRecord& run) {
 chart::Panel steps_panel(const RunRecord& run, const char* heading, const char* color,
                          Column column, double least_top) {
   return {.heading = heading,
-          .curves = {{.color = color,
-                      .kind = chart::LineKind::kSteps,
-                      .points = points_of(run, column)}},
+          .curves = {{.color = color, .points = points_of(run, column), .is_staircase = true}},
           .least_top = least_top};
 }
 

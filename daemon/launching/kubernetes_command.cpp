@@ -1,41 +1,174 @@
 #include "daemon/launching/kubernetes_command.h"
 
 #include <algorithm>
-#include <cctype>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <map>
+#include <regex>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
+#include <nlohmann/json.hpp>
 
-#include "base/files/files.h"
+#include "base/error.h"
 #include "base/log.h"
-#include "base/process/shell.h"
 #include "base/yaml/yaml_document.h"
+#include "daemon/config/key_names.h"
 
 namespace lockstep::daemon {
 namespace {
+
+void require_valid(bool fact, const std::string& message) {
+  if (!fact) throw Error(ExitCode::kUsage, "launch", message);
+}
+
+/// Number of a quantity of Kubernetes: 2, 500m, 1.5, 4Gi, 20G, 1e9. Negative for any other text.
+double amount_of(const std::string& text) {
+  static const std::regex form(
+      R"(\+?(\d+\.?\d*|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?(?:1[0-8]|0?\d))?)");
+  std::smatch part;
+  if (!std::regex_match(text, part, form)) return -1;
+  const std::string number = part[1], suffix = part[2];
+  double amount = 0;
+  std::from_chars(number.data(), number.data() + number.size(), amount);
+  const auto place_in = [&](std::string_view units) {
+    return static_cast<int>(units.find(suffix.front()));
+  };
+  if (suffix.empty()) return amount;
+  if (suffix.back() == 'i') return amount * std::pow(1024, place_in(" KMGTPE"));
+  if (suffix.size() > 1) return amount * std::pow(10, std::stoi(suffix.substr(1)));
+  return amount * std::pow(1000, place_in("num kMGTPE") - 3);
+}
+
+void require_quantity(const char* option, const std::string& text, double least,
+                      const char* example) {
+  const double amount = amount_of(text);
+  require_valid(amount >= 0, fmt::format("{} '{}' is no quantity of Kubernetes: write {}", option,
+                                         printable(text), example));
+  require_valid(amount >= least,
+                fmt::format("{} {} is too little ({:g}): write {}", option, text, amount, example));
+}
+
+void require_sound(const KubernetesJob& job) {
+  constexpr double kMiB = 1024 * 1024;
+  // RFC 1123. Names of pods, which are longer, have at most 63 characters.
+  require_valid(
+      std::regex_match(job.name, std::regex("[a-z]([a-z0-9-]{0,38}[a-z0-9])?")),
+      fmt::format("--name '{}': Kubernetes takes small letters, digits and '-', at most 40 of "
+                  "them, a letter first and no '-' last",
+                  printable(job.name)));
+  require_valid(std::regex_match(job.image, std::regex("[!-~]+")),
+                fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", printable(job.image)));
+  require_quantity("--cpus", job.cpus, 0.001, "cores, as 2 or 500m");
+  require_quantity("--memory", job.memory, kMiB, "bytes with their unit, as 4Gi or 512Mi");
+  require_quantity("--storage", job.storage, kMiB, "bytes with their unit, as 20Gi");
+  require_valid(
+      job.gpus_per_node == 0 || job.gpus_per_node >= job.ranks_per_node,
+      fmt::format("--gpus-per-node {} is too few for --ranks-per-node {}, as each rank needs "
+                  "a GPU of its own: write --gpus-per-node {}, or fewer ranks",
+                  job.gpus_per_node, job.ranks_per_node, job.ranks_per_node));
+  // mpirun waits for its timeout before it passes SIGTERM on, and for as long before SIGKILL.
+  const int least_s = 2 * job.sigkill_timeout_s + 5;
+  require_valid(
+      job.grace_s >= least_s,
+      fmt::format("--grace {} is too short for preemption.grace_seconds {}, with which mpirun "
+                  "takes twice that to end its ranks: write --grace {} or more",
+                  job.grace_s, job.sigkill_timeout_s, least_s));
+}
+
+/// A text in double quotes, which YAML reads as JSON does.
+std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
+
+/// Whether a literal block of YAML gives the text back: printable lines, each ended.
+bool is_block(const std::string& text) {
+  return text.size() > 1 && text.front() != ' ' && text.front() != '\n' && text.back() == '\n' &&
+         text[text.size() - 2] != '\n' &&
+         std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c == '\n' || (c >= 0x20 && c != 0x7f); });
+}
+
+std::string config_map(const KubernetesJob& job) {
+  std::string map =
+      fmt::format("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {}-run}}\ndata:\n", job.name);
+  for (const auto& [name, text] : job.files)
+    map += is_block(text) ? fmt::format("  {}: |\n    {}\n", quoted(name),
+                                        std::regex_replace(text.substr(0, text.size() - 1),
+                                                           std::regex("\n"), "\n    "))
+                          : fmt::format("  {}: {}\n", quoted(name), quoted(text));
+  return map;
+}
+
+std::string resources_of(const KubernetesJob& job) {
+  const std::string bounds =
+      fmt::format("cpu: {}, memory: {}", quoted(job.cpus), quoted(job.memory));
+  const std::string gpus =
+      job.gpus_per_node > 0 ? fmt::format(", nvidia.com/gpu: {}", job.gpus_per_node) : "";
+  return fmt::format("{{requests: {{{}}}, limits: {{{}{}}}}}", bounds, bounds, gpus);
+}
+
+/// Values at places that the templates of all kinds have.
+TemplateValues common_values(const KubernetesJob& job) {
+  std::string arguments;
+  for (const std::string& argument : job.arguments) arguments += ", " + quoted(argument);
+  const std::string name = quoted(job.name);
+  return {{"lockstep:0.1.0", quoted(job.image)},
+          {"metadata: {name: lockstep}", fmt::format("metadata: {{name: {}}}", name)},
+          {"instance: lockstep", "instance: " + name},
+          {"lockstep-runs", job.name + "-runs"},
+          {"configMap: {name: lockstep-run}", fmt::format("configMap: {{name: {}-run}}", job.name)},
+          {"storage: 20Gi", "storage: " + quoted(job.storage)},
+          {"PeriodSeconds: 300", fmt::format("PeriodSeconds: {}", job.grace_s)},
+          {"-n, \"2\"", fmt::format("-n, \"{}\"", int64_t{job.num_nodes} * job.ranks_per_node)},
+          {"timeout, \"10\"", fmt::format("timeout, \"{}\"", job.sigkill_timeout_s)},
+          {"/config/run.yaml]", "/config/run.yaml" + arguments + "]"},
+          {R"({requests: {cpu: "2", memory: 4Gi}, limits: {cpu: "2", memory: 4Gi}})",
+           resources_of(job)}};
+}
+
+std::string manifests_of(const KubernetesJob& job) {
+  require_sound(job);
+  TemplateValues values = common_values(job);
+  const auto add = [&](const std::string& text, auto value) {
+    values.emplace_back(text, text.substr(0, text.rfind(' ') + 1) + fmt::format("{}", value));
+  };
+  if (job.kind == "mpijob") {
+    add("slotsPerWorker: 1", job.ranks_per_node);
+    add("replicas: 2", job.num_nodes);
+    return config_map(job) + filled(lockstep_mpijob, values);
+  }
+  if (job.kind == "jobset") {
+    std::vector<std::string> hosts;  // operators of other kinds write a host file
+    for (int node = 0; node < job.num_nodes; ++node)
+      hosts.push_back(fmt::format("{0}-worker-0-{1}.{0}:{2}", job.name, node, job.ranks_per_node));
+    add("-host, \"lockstep-worker-0-0.lockstep:1,lockstep-worker-0-1.lockstep:1\"",
+        quoted(fmt::format("{}", fmt::join(hosts, ","))));
+    add("subdomain: lockstep", quoted(job.name));
+    add("completions: 2", job.num_nodes);
+    add("parallelism: 2", job.num_nodes);
+    return config_map(job) + filled(lockstep_jobset, values);
+  }
+  require_valid(job.kind == "trainjob",
+                fmt::format("--kind '{}': there are mpijob, jobset and trainjob", job.kind));
+  add("kind: TrainingRuntime, name: lockstep", quoted(job.name));
+  add("numNodes: 2", job.num_nodes);
+  add("numProcPerNode: 1", job.ranks_per_node);
+  return config_map(job) + filled(lockstep_trainjob, values);
+}
 
 void set(KubernetesJob* job, const std::string& change) {
   job->arguments.insert(job->arguments.end(), {"--set", change});
 }
 
 /// A key of a ConfigMap has letters, digits, '-', '_' and '.'.
-std::string plain(std::string name) {
-  const auto stays = [](unsigned char c) {
-    return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
-  };
-  for (char& c : name)
-    if (!stays(static_cast<unsigned char>(c))) c = '_';
-  return name;
+std::string plain(const std::string& name) {
+  return std::regex_replace(name, std::regex("[^-A-Za-z0-9_.]"), "_");
 }
 
-/// A scalar of the run file that names a file or folder which is there, by the key's full name.
+/// Files and folders that exist and that scalars of the run file name, by the full name of the key.
 using NamedPaths = std::map<std::string, std::filesystem::path>;
 
-/// Such scalars of a node and below it. Items of lists have no full name: that of their list
-/// counts.
+/// Looks at a node and below it. Items of lists have no full name: that of their list counts.
 void find_paths(const YAML::Node& node, const std::string& key, const std::filesystem::path& folder,
                 NamedPaths* found) {
   if (node.IsMap())
@@ -45,18 +178,17 @@ void find_paths(const YAML::Node& node, const std::string& key, const std::files
     }
   if (node.IsSequence())
     for (const YAML::Node& item : node) find_paths(item, key, folder, found);
-  if (!node.IsScalar() || node.Scalar().empty()) return;
-  const bool looks_so = node.Scalar().find_first_of("/.") != std::string::npos;
+  if (!node.IsScalar() || node.Scalar().find_first_of("/.") == std::string::npos) return;
   std::error_code ignored;
   for (const std::filesystem::path& path :
        {std::filesystem::path(node.Scalar()), folder / node.Scalar()})
-    if (looks_so && std::filesystem::exists(path, ignored)) {
+    if (std::filesystem::exists(path, ignored)) {
       found->try_emplace(key, path);
       return;
     }
 }
 
-/// Puts the file into the ConfigMap. False: another one has that name there.
+/// Puts a file into the ConfigMap. False: another one has that name there.
 bool takes(const std::filesystem::path& path, const std::string& name, KubernetesJob* job) {
   const std::string text = YamlDocument::read_text(path.string());
   return job->files.try_emplace(name, text).first->second == text;
@@ -87,7 +219,7 @@ void add_named_files(const std::string& text, const KubernetesCommandOptions& op
   }
 }
 
-/// What a pod's place decides stands above the run file.
+/// Settings that follow from a pod's place have precedence over the run file.
 void fill_from(const RunConfig& config, const std::string& text, KubernetesJob* job) {
   job->files["run.yaml"] = text;
   const std::string& recipe = config.recipe.file();
@@ -102,14 +234,14 @@ void fill_from(const RunConfig& config, const std::string& text, KubernetesJob* 
   if (job->gpus_per_node > 0) set(job, "run.device=cuda");
 }
 
-/// What the job's size and its mpirun say, below what the user says.
+/// Adds what follows from the job's size and its mpirun, below what the user says.
 AboveFile with_what_fits(const RunConfig& config, const AboveFile& above, KubernetesJob* job) {
   if (is_given(config.settings, "preemption.grace_seconds"))
     job->sigkill_timeout_s =
         static_cast<int>(std::clamp(std::ceil(config.preemption.grace_s), 1.0, 86400.0));
   return with_missing(
       above, config.settings,
-      {fmt::format("run.expect_world_size={}", job->num_nodes * job->ranks_per_node),
+      {fmt::format("run.expect_world_size={}", int64_t{job->num_nodes} * job->ranks_per_node),
        fmt::format("run.expect_nodes={}", job->num_nodes),
        fmt::format("preemption.grace_seconds={}", job->sigkill_timeout_s)});
 }
@@ -119,19 +251,13 @@ AboveFile with_what_fits(const RunConfig& config, const AboveFile& above, Kubern
 CommandResult kubernetes_command(const KubernetesCommandOptions& options) {
   const std::string text = YamlDocument::read_text(options.config_file);
   const RunConfig config = load_run_config(options.config_file, options.above, text);
-
   KubernetesJob job = options.job;
   fill_from(config, text, &job);
   add_named_files(text, options, &job);
   const std::vector<std::string> more =
       lockstepd_arguments(with_what_fits(config, options.above, &job));
   job.arguments.insert(job.arguments.end(), more.begin(), more.end());
-  const std::string manifests = kubernetes_manifests(job);
-  if (options.out_file.empty()) return {manifests, 0};
-  files::write_atomically(options.out_file, manifests);
-  return {fmt::format("{} written; start it with: kubectl apply -f {}\n", options.out_file,
-                      shell_quoted(options.out_file)),
-          0};
+  return job_result(manifests_of(job), options.out_file, "kubectl apply -f");
 }
 
 }  // namespace lockstep::daemon

@@ -1,12 +1,28 @@
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
-#include "daemon/config/command_result.h"
 #include "daemon/launching/above_file.h"
-#include "daemon/launching/kubernetes_manifests.h"
+#include "daemon/launching/job_template.h"
 
 namespace lockstep::daemon {
+
+/// Values for the manifests of launch/kubernetes.
+struct KubernetesJob {
+  std::string kind = "mpijob";  ///< mpijob, jobset, trainjob
+  std::string name;             ///< of the job; its volume is NAME-runs, its files NAME-run
+  std::string image;
+  int num_nodes = 2;       ///< pods that train
+  int ranks_per_node = 1;  ///< of one pod
+  int gpus_per_node = 0;
+  int grace_s = 300;           ///< a pod that is deleted has these seconds to save and stop
+  int sigkill_timeout_s = 10;  ///< of mpirun: from SIGTERM of a rank until it is killed
+  std::string cpus = "2", memory = "4Gi", storage = "20Gi";  ///< of a pod, and of the volume
+  std::map<std::string, std::string> files;                  ///< text by name, found in /config
+  std::vector<std::string> arguments;                        ///< further ones of lockstepd
+};
 
 /// The command line of `lockstep launch kubernetes`.
 struct KubernetesCommandOptions {
@@ -16,9 +32,10 @@ struct KubernetesCommandOptions {
   KubernetesJob job;     ///< files and arguments are filled in here
 };
 
-/// The manifests of launch/kubernetes for this run file, which is read first, so that faults in it
-/// do not wait for pods. It and its recipe become files of the pods; what else it names must be in
-/// the image or on a volume.
+/// Fills in the manifests of launch/kubernetes for this run file. Reads the file first, so that its
+/// faults do not wait for pods. The file, its recipe and its files in Python become files of the
+/// pods; the image or a volume must have all others. Throws Error(kUsage) for what Kubernetes would
+/// refuse, for fewer GPUs than ranks, and for a grace in which mpirun cannot end its ranks.
 CommandResult kubernetes_command(const KubernetesCommandOptions& options);
 
 }  // namespace lockstep::daemon

@@ -10,45 +10,38 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "base/process/cgroup.h"
 #include "base/process/cores.h"
-#include "daemon/config/run_config.h"
 #include "daemon/device/threading.h"
-#include "daemon/plan/measured_job.h"
-#include "dist/sync_options.h"
+#include "daemon/run/find_data.h"
+#include "daemon/run/training_context.h"
+#include "dist/self_communicator.h"
 #include "recal/recipe/recipe_reader.h"
+#include "train/step/trainer.h"
 
 namespace lockstep::daemon {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-void refuse_unless(bool is_well, const std::string& what) {
-  if (!is_well) throw Error(ExitCode::kUsage, "plan", what);
-}
+// The first steps fill caches; the timed ones take a second or so.
+constexpr int64_t kWarmSteps = 2, kMostSteps = 200;
+constexpr size_t kLeastSteps = 5;
+constexpr double kTimedSeconds = 1;
+// Payload of a frame: MTU 1500 without the headers of IPv4 and of TCP with time stamps.
+constexpr double kPayloadShare = 1448.0 / 1514;
 
-bool is_positive(double number) { return std::isfinite(number) && number > 0; }
+void refuse_unless(bool is_sound, const std::string& what) {
+  if (!is_sound) throw Error(ExitCode::kUsage, "plan", what);
+}
 
 void check_options(const ScaleOptions& options) {
   const int64_t ranks = options.ranks, per_host = options.ranks_per_host;
-  refuse_unless(ranks >= 1 && ranks <= kMostScaleRanks,
-                fmt::format("--scale is {}, it must be 1 to {}", ranks, kMostScaleRanks));
-  refuse_unless(
-      per_host >= 1 && per_host <= kMostScaleRanks,
-      fmt::format("--ranks-per-host is {}, it must be 1 to {}", per_host, kMostScaleRanks));
+  refuse_unless(options.backward_ms + options.update_ms <= options.step_ms.value_or(HUGE_VAL),
+                "--backward-ms and --update-ms are parts of --step-ms; together they exceed it");
   refuse_unless(ranks <= per_host || ranks % per_host == 0,
                 fmt::format("--scale {} does not fill hosts of {} ranks: give a multiple of {}, or "
                             "another --ranks-per-host",
                             ranks, per_host, per_host));
-  refuse_unless(
-      !options.link_gbit || is_positive(*options.link_gbit),
-      fmt::format("--link-gbit is {}, it must be above 0", options.link_gbit.value_or(0)));
-  refuse_unless(
-      !options.latency_us || (std::isfinite(*options.latency_us) && *options.latency_us >= 0),
-      fmt::format("--latency-us is {}, it must be 0 or more", options.latency_us.value_or(0)));
-  refuse_unless(
-      !options.disk_mbyte_s || is_positive(*options.disk_mbyte_s),
-      fmt::format("--disk-mbyte-s is {}, it must be above 0", options.disk_mbyte_s.value_or(0)));
   refuse_unless(ranks <= per_host || (options.link_gbit && options.latency_us),
                 "several hosts have a link between them: give --link-gbit and --latency-us "
                 "(`lockstep doctor --hosts n1:1,n2:1` measures both), or --ranks-per-host");
@@ -63,130 +56,165 @@ RunConfig load(const ScaleOptions& options) {
   refuse_unless(config.sync.sync_replicas,
                 "sync.sync_replicas is false: --scale knows the exchange of every step only; try "
                 "--set sync.sync_replicas=true");
-  refuse_unless(
-      config.run.device != "cuda",
-      "run.device is cuda: --scale measures and models CPUs; NCCL's ways are not known to "
-      "it");
+  refuse_unless(config.run.device != "cuda" || options.step_ms,
+                "run.device is cuda: steps are timed here on CPUs only; give --step-ms");
   return config;
 }
 
-ScaleHost host_of(const ScaleOptions& options, const RunConfig& config) {
-  ScaleHost host;
-  host.ranks_per_host = static_cast<int>(options.ranks_per_host);
-  host.link_bytes_s = options.link_gbit.value_or(1) * 1e9 / 8;
-  host.latency_s = options.latency_us.value_or(0) * 1e-6;
-  host.memory_bytes_s = measure_memory_bytes_s();
-  host.memory_bytes = static_cast<double>(usable_memory_bytes());
-  host.disk_bytes_s = options.disk_mbyte_s ? *options.disk_mbyte_s * 1e6
-                                           : measure_disk_bytes_s(config.run.project().folder());
-  return host;
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<long>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Trains a few steps in this process and fills in their median times. Nothing is written.
+void time_steps(TrainingContext& context, ScaleInputs* inputs) {
+  const RunConfig& config = context.config;
+  const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
+                                  context.total_steps());
+  train::Trainer trainer({.control = context.control,
+                          .loader = context.loader,
+                          .model = *context.model,
+                          .flat_params = context.flat_params,
+                          .reducer = context.reducer,
+                          .optimizer = *context.optimizer,
+                          .recipe = context.recipe,
+                          .rates = rates,
+                          .loss = context.loss,
+                          .clock = context.clock,
+                          .bucket_bytes = config.sync.bucket_bytes,
+                          .clip = config.optimizer.clip,
+                          .loss_scale = &context.loss_scale,
+                          .elastic = config.run.is_elastic(),
+                          .max_skipped_samples = config.data.max_skipped,
+                          .ema = &context.ema},
+                         config.train);
+  const int64_t num_steps = std::clamp<int64_t>(context.total_steps(), 1, kMostSteps);
+  const int64_t num_warm = std::min<int64_t>(kWarmSteps, num_steps - 1);
+  std::vector<double> all, backward, update;
+  double timed_s = 0;
+  for (int64_t i = 0; i < num_steps && (timed_s < kTimedSeconds || all.size() < kLeastSteps); ++i) {
+    const metrics::PhaseSeconds phases = trainer.step(train::Votes()).phases;
+    if (i < num_warm) continue;
+    timed_s += phases.sum();
+    all.push_back(phases.sum());
+    backward.push_back(phases.backward);
+    update.push_back(phases.optimizer);
+  }
+  inputs->step_s = median(all);
+  inputs->backward_s = median(backward);
+  inputs->update_s = median(update);
+}
+
+/// Fills in what the command line does not give.
+void measure(const RunConfig& config, const ScaleOptions& options, ScaleInputs* inputs) {
+  if (options.step_ms && options.gradient_mb) return;
+  keep_freed_memory();
+  at::globalContext().setFlushDenormal(true);
+  const int64_t cores = num_usable_cores() / options.ranks_per_host;
+  at::set_num_threads(
+      static_cast<int>(config.run.threads > 0 ? config.run.threads : std::max<int64_t>(1, cores)));
+  dist::SelfCommunicator alone;
+  const FoundData found = find_data(config.data, alone);
+  TrainingContext context(config, alone, alone, alone, found);
+  const double travelling_share = config.sync.comm_dtype == "fp32" ? 1 : 0.5;
+  if (!options.gradient_mb)
+    for (const FlatBuffer& buffer : context.flat_params.buffers())
+      inputs->gradient_bytes += static_cast<double>(buffer.values_E.nbytes()) * travelling_share;
+  if (!options.step_ms) time_steps(context, inputs);
+}
+
+std::string basis(const ScaleOptions& options, const ScaleInputs& inputs) {
+  const std::string link = options.link_gbit ? fmt::format("{} Gbit/s, {} us", *options.link_gbit,
+                                                           options.latency_us.value_or(0))
+                                             : "none";
+  return fmt::format(
+      "one rank: {:.3f} ms a step ({}), {:.3f} ms of it backward, {:.3f} ms update\n"
+      "gradients: {:.3f} MB ({}); link of a host: {}; {} rank(s) a host\n"
+      "{}\n\n",
+      1e3 * inputs.step_s,
+      options.step_ms ? "given" : fmt::format("measured here, {} thread(s)", at::get_num_threads()),
+      1e3 * inputs.backward_s, 1e3 * inputs.update_s, 1e-6 * inputs.gradient_bytes,
+      options.gradient_mb ? "given" : "counted", link, inputs.ranks_per_host,
+      inputs.divides_batch ? "data.global_batch_size: ranks divide the batch"
+                           : "data.batch_size_per_rank: each rank adds a batch");
 }
 
 std::string table(const std::vector<ScaleRow>& rows) {
-  std::string text = fmt::format(
-      "{:>7} {:>6} {:<15} {:>8} {:>10} {:>10} {:>10} {:>10} {:>6} {:>10} {:>9} {:>8}  {}\n",
-      "ranks", "hosts", "way", "samples", "compute", "exchange", "waited", "step", "scaled", "sent",
-      "memory", "save", "stops");
-  text +=
-      fmt::format("{:>7} {:>6} {:<15} {:>8} {:>10} {:>10} {:>10} {:>10} {:>6} {:>10} {:>9} {:>8}\n",
-                  "", "", "", "a rank", "ms", "ms", "ms", "ms", "%", "MB a host", "MB a host", "s");
+  std::string text =
+      fmt::format("{:>7} {:>6} {:>12} {:>12} {:>12} {:>12} {:>8} {:>12}\n", "ranks", "hosts",
+                  "compute ms", "exchange ms", "waited ms", "step ms", "comm. %", "efficiency %");
   for (const ScaleRow& row : rows)
-    text += fmt::format(
-        "{:>7} {:>6} {:<15} {:>8.4g} {:>10.3f} {:>10.3f} {:>10.3f} {:>10.3f} {:>6.1f} {:>10.3f} "
-        "{:>9.0f} {:>8.2f}  {}\n",
-        row.ranks, row.hosts, row.way, row.samples_per_rank, 1e3 * row.compute_s,
-        1e3 * row.exchange_s, 1e3 * row.waited_s, 1e3 * row.step_s, 100 * row.efficiency,
-        1e-6 * row.sent_bytes, 1e-6 * row.host_memory_bytes, row.save_s, row.limit);
-  const ScaleRow* limit = first_limit(rows);
-  return text + (limit == nullptr
-                     ? fmt::format("nothing stops scaling up to {} ranks\n", rows.back().ranks)
-                     : fmt::format("first to stop scaling: {}, at {} ranks\n", limit->limit,
-                                   limit->ranks));
+    text += fmt::format("{:>7} {:>6} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.3f} {:>8.1f} {:>12.1f}\n",
+                        row.ranks, row.hosts, 1e3 * row.compute_s, 1e3 * row.exchange_s,
+                        1e3 * row.waited_s, 1e3 * row.step_s, 100 * row.communication,
+                        100 * row.efficiency);
+  return text;
 }
 
-Json json_of(const std::vector<ScaleRow>& rows) {
-  Json all = Json::array();
+Json json_of(const ScaleInputs& inputs, const std::vector<ScaleRow>& rows) {
+  Json all = {{"step_s", inputs.step_s},
+              {"backward_s", inputs.backward_s},
+              {"update_s", inputs.update_s},
+              {"gradient_bytes", inputs.gradient_bytes},
+              {"rows", Json::array()}};
   for (const ScaleRow& row : rows)
-    all.push_back({{"ranks", row.ranks},
-                   {"hosts", row.hosts},
-                   {"way", row.way},
-                   {"samples_per_rank", row.samples_per_rank},
-                   {"compute_s", row.compute_s},
-                   {"exchange_s", row.exchange_s},
-                   {"waited_s", row.waited_s},
-                   {"step_s", row.step_s},
-                   {"samples_s", row.samples_s},
-                   {"efficiency", row.efficiency},
-                   {"sent_bytes", row.sent_bytes},
-                   {"host_memory_bytes", row.host_memory_bytes},
-                   {"save_s", row.save_s},
-                   {"limit", row.limit}});
+    all["rows"].push_back({{"ranks", row.ranks},
+                           {"hosts", row.hosts},
+                           {"compute_s", row.compute_s},
+                           {"exchange_s", row.exchange_s},
+                           {"waited_s", row.waited_s},
+                           {"step_s", row.step_s},
+                           {"communication", row.communication},
+                           {"efficiency", row.efficiency}});
   return all;
 }
 
-double gradient_bytes(const ScaleJob& job) {
-  double bytes = 0;
-  for (const int64_t one : job.bucket_bytes) bytes += static_cast<double>(one);
-  return bytes;
-}
-
-std::string basis(const ScaleOptions& options, const ScaleJob& job, const ScaleHost& host) {
-  const std::string link = options.link_gbit
-                               ? fmt::format("{} Gbit/s, {} us (as given)", *options.link_gbit,
-                                             options.latency_us.value_or(0))
-                               : "none";
-  return fmt::format(
-      "measured here, on CPUs, with {} thread(s): {:.3f} ms a step at {} samples, {:.3f} ms at {}; "
-      "{:.0f} MB resident\n"
-      "gradients: {:.3f} MB in {} bucket(s); saves: {:.3f} MB; link: {}; memory: {:.1f} GB/s read "
-      "and written; disk: {:.0f} MB/s ({})\n"
-      "modelled: one copy of the weights or a window inside a host; between hosts a direct "
-      "exchange up to {}, a tree above; "
-      "Lockstep has no ring on CPUs. Not modelled: NCCL on GPUs, ranks of a host in each other's "
-      "way\n",
-      at::get_num_threads(), 1e3 * job.large.cost.all_s(), job.large.samples,
-      1e3 * job.small.cost.all_s(), job.small.samples, 1e-6 * job.rank_memory_bytes,
-      1e-6 * gradient_bytes(job), job.bucket_bytes.size(), 1e-6 * job.save_bytes, link,
-      1e-9 * host.memory_bytes_s, 1e-6 * host.disk_bytes_s,
-      options.disk_mbyte_s ? "as given" : "measured", kDirectMembers);
+ScaleRow row_of(const ScaleInputs& inputs, int64_t ranks) {
+  ScaleRow row{.ranks = ranks,
+               .hosts = (ranks + inputs.ranks_per_host - 1) / inputs.ranks_per_host};
+  const double share = inputs.divides_batch ? 1.0 / static_cast<double>(ranks) : 1;
+  row.compute_s = inputs.update_s + (inputs.step_s - inputs.update_s) * share;
+  if (row.hosts > 1) {
+    const auto hosts = static_cast<double>(row.hosts);
+    row.exchange_s =
+        2 * inputs.gradient_bytes * (hosts - 1) / hosts / (inputs.link_bytes_s * kPayloadShare) +
+        2 * std::ceil(std::log2(hosts)) * inputs.latency_s;
+  }
+  row.waited_s = std::max(0.0, row.exchange_s - inputs.backward_s * share);
+  row.step_s = row.compute_s + row.waited_s;
+  row.communication = row.waited_s / row.step_s;
+  row.efficiency = inputs.step_s * share / row.step_s;
+  return row;
 }
 
 }  // namespace
 
+std::vector<ScaleRow> scale_rows(const ScaleInputs& inputs, int64_t max_ranks) {
+  std::vector<ScaleRow> rows{row_of(inputs, 1)};
+  for (int64_t ranks = inputs.ranks_per_host; ranks < max_ranks; ranks *= 2)
+    if (ranks > 1) rows.push_back(row_of(inputs, ranks));
+  if (max_ranks > 1) rows.push_back(row_of(inputs, max_ranks));
+  return rows;
+}
+
 CommandResult scale_command(const ScaleOptions& options) {
   check_options(options);
-  RunConfig config = load(options);
-  const auto num_hosts = (options.ranks + options.ranks_per_host - 1) / options.ranks_per_host;
-  dist::fit_bucket_bytes({.num_hosts = static_cast<int>(num_hosts),
-                          .num_ranks = static_cast<int>(options.ranks),
-                          .prunes = config.recipe.prunes()},
-                         &config.sync);
-  const auto num_cores = int64_t{num_usable_cores()};
-  const ScaleHost host = host_of(options, config);  // before freed memory is kept
-  keep_freed_memory();
-  at::globalContext().setFlushDenormal(true);
-  at::set_num_threads(static_cast<int>(
-      config.run.threads > 0 ? config.run.threads
-                             : std::max<int64_t>(1, num_cores / options.ranks_per_host)));
-  const auto ranks = static_cast<int>(options.ranks);
-  const MeasuredJob measured = measure_job(config, ranks);
-  const std::vector<ScaleRow> dense = scale_rows(measured.dense, host, ranks);
-  std::string text = basis(options, measured.dense, host) + "\ndense gradients\n" + table(dense);
-  Json json = {{"gradient_bytes", gradient_bytes(measured.dense)},
-               {"bucket_bytes", measured.dense.bucket_bytes},
-               {"dense", json_of(dense)}};
-  if (measured.final_kept_share < 1) {
-    ScaleJob pruned = measured.dense;
-    pruned.kept_share = measured.final_kept_share;
-    const std::vector<ScaleRow> rows = scale_rows(pruned, host, ranks);
-    text += fmt::format("\nat the last step: sparsity {:.1f} %, {:.1f} % of the gradients travel\n",
-                        100 * measured.final_sparsity, 100 * pruned.kept_share) +
-            table(rows);
-    json["final_sparsity"] = measured.final_sparsity;
-    json["last_step"] = json_of(rows);
-  }
-  if (!options.json_file.empty()) files::write_atomically(options.json_file, json.dump(2) + "\n");
-  return {text, 0};
+  const RunConfig config = load(options);
+  ScaleInputs inputs{.step_s = 1e-3 * options.step_ms.value_or(0),
+                     .backward_s = 1e-3 * options.backward_ms,
+                     .update_s = 1e-3 * options.update_ms,
+                     .gradient_bytes = 1e6 * options.gradient_mb.value_or(0),
+                     .divides_batch = config.data.global_batch_size.has_value(),
+                     .ranks_per_host = options.ranks_per_host,
+                     .link_bytes_s = options.link_gbit.value_or(1) * 1e9 / 8,
+                     .latency_s = 1e-6 * options.latency_us.value_or(0)};
+  measure(config, options, &inputs);
+  if (config.sync.overlap == "false") inputs.backward_s = 0;
+  const std::vector<ScaleRow> rows = scale_rows(inputs, options.ranks);
+  if (!options.json_file.empty())
+    files::write_atomically(options.json_file, json_of(inputs, rows).dump(2) + "\n");
+  return {basis(options, inputs) + table(rows), 0};
 }
 
 }  // namespace lockstep::daemon

@@ -97,23 +97,31 @@ struct Tool {
     check->callback([this] { command = [this] { return tensors.check(file, overrides()); }; });
   }
 
-  /// Options of `plan --scale`, which each need it.
+  /// Options of `plan --scale`. Each of the others needs --scale.
   CLI::Option* add_scale(CLI::App* sub) {
     CLI::Option* ranks =
         sub->add_option("--scale", scale.ranks,
-                        "train a few steps here and print what a step is expected to cost on 1, 2, "
-                        "4, ... ranks up to this many, and what stops scaling first")
+                        "predict step time, share of communication and scaling efficiency for up "
+                        "to this many ranks, by the formula below")
             ->check(whole_number(1, kMostScaleRanks));
-    sub->add_option("--ranks-per-host", scale.ranks_per_host, "of --scale; default: 1")
+    sub->add_option("--ranks-per-host", scale.ranks_per_host, "for --scale; default: 1")
         ->check(whole_number(1, kMostScaleRanks))
         ->needs(ranks);
-    sub->add_option("--link-gbit", scale.link_gbit, "of --scale: a host's link, each way")
-        ->needs(ranks);
-    sub->add_option("--latency-us", scale.latency_us, "of --scale: of a message, one way")
-        ->needs(ranks);
-    sub->add_option("--disk-mbyte-s", scale.disk_mbyte_s,
-                    "of --scale: what the shared disk writes; else the run's disk is timed")
-        ->needs(ranks);
+    const auto add = [&](const char* flag, auto* value, double least, const char* help) {
+      return sub->add_option(flag, *value, help)->check(number(least, 1e9))->needs(ranks);
+    };
+    add("--link-gbit", &scale.link_gbit, 1e-6, "for --scale: rate of a host's link, each way");
+    add("--latency-us", &scale.latency_us, 0, "for --scale: latency of a message, one way");
+    add("--gradient-mb", &scale.gradient_mb, 1e-6,
+        "for --scale: gradients of a step, 1e6 bytes; default: counted from the network");
+    CLI::Option* step = add("--step-ms", &scale.step_ms, 1e-6,
+                            "for --scale: step time on one rank; default: steps are timed here");
+    add("--backward-ms", &scale.backward_ms, 0,
+        "for --step-ms: part spent in backward, which can hide the exchange; default: 0")
+        ->needs(step);
+    add("--update-ms", &scale.update_ms, 0,
+        "for --step-ms: part that does not depend on the batch; default: 0")
+        ->needs(step);
     return ranks;
   }
 
@@ -142,6 +150,7 @@ struct Tool {
     sub->add_option("--json", plan.json_file, "also write all of it as JSON into this file");
     CLI::Option* ranks = add_scale(sub);
     for (CLI::Option* of_recipe : {steps, stage, svg, csv}) ranks->excludes(of_recipe);
+    sub->footer(kScaleFormula);
     sub->callback([this, steps, ranks] {
       if (ranks->count() > 0) return plan_scale();
       if (steps->count() > 0) plan.steps_per_epoch = steps_per_epoch;

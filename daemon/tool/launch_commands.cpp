@@ -85,7 +85,7 @@ void LaunchCommands::add_doctor(CLI::App* app) {
 void LaunchCommands::add_slurm(CLI::App* parent) {
   CLI::App* sub =
       parent->add_subcommand("slurm", "a script for sbatch that trains until it is done");
-  launch::SlurmJob& job = slurm_.job;
+  SlurmJob& job = slurm_.job;
   const CLI::Validator count = whole_number(1, 65536), count_from_0 = whole_number(0, 65536);
   sub->add_option("FILE", slurm_.config_file, "the run file")->required();
   sub->add_option("--nodes", job.num_nodes, "how many")->check(count)->capture_default_str();
@@ -94,7 +94,7 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
       ->capture_default_str();
   sub->add_option("--gpus-per-rank", job.gpus_per_rank, "each rank sees its own alone")
       ->check(count_from_0);
-  sub->add_option("--cpus-per-rank", slurm_.cpus_per_rank, "Default: as the cluster gives")
+  sub->add_option("--cpus-per-rank", job.cpus_per_rank, "Default: as the cluster gives")
       ->check(count);
   sub->add_option("--time", job.time_limit,
                   "of each start, as sbatch takes it: 90 (minutes), 1:30:00, 2-12 (days-hours)")

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "plot/svg_chart.h"
+#include "plot/plot.h"
 
 namespace lockstep::recal {
 namespace {
@@ -32,12 +32,6 @@ int64_t plotted_steps(const Timeline& timeline) {
       1, timeline.total_steps().value_or(last_action + timeline.steps_per_epoch()));
 }
 
-int64_t first_action_of(const Timeline& timeline, size_t modifier) {
-  for (const Action& action : timeline.actions())
-    if (action.modifier == static_cast<int>(modifier)) return action.step;
-  return 0;
-}
-
 std::string label_of(const ModifierEntry& entry) {
   constexpr std::string_view kSuffix = "Modifier";
   const std::string_view name =
@@ -45,24 +39,20 @@ std::string label_of(const ModifierEntry& entry) {
   return fmt::format("{}: {:.90}{}", name, entry.summary, entry.summary.size() > 90 ? "..." : "");
 }
 
-/// What acts once, not from then on.
-bool is_moment(const Timeline& timeline, size_t modifier) {
-  const ModifierEntry& entry = timeline.modifiers()[modifier];
-  if (!entry.start_step || entry.end_step) return false;
-  for (const Action& action : timeline.actions())
-    if (action.modifier == static_cast<int>(modifier))
-      return action.kind == ActionKind::kSetLearningRate ||
-             action.kind == ActionKind::kSetWeightDecay || action.kind == ActionKind::kSetParam;
-  return false;
-}
-
-/// One bar a modifier, from its start to its end; without an end it runs on, unless it is a single
-/// moment.
+/// One bar a modifier, from its start to its end. Without an end the bar continues to the end of
+/// the run, unless the modifier sets a value once: then it is a single moment.
 chart::Bar bar_of(const Timeline& timeline, size_t modifier) {
   const ModifierEntry& entry = timeline.modifiers()[modifier];
-  const int64_t begin = entry.start_step.value_or(first_action_of(timeline, modifier));
-  const int64_t end =
-      is_moment(timeline, modifier) ? begin : entry.end_step.value_or(plotted_steps(timeline));
+  const auto first = std::find_if(
+      timeline.actions().begin(), timeline.actions().end(),
+      [&](const Action& action) { return action.modifier == static_cast<int>(modifier); });
+  const bool acts = first != timeline.actions().end();
+  const int64_t begin = entry.start_step.value_or(acts ? first->step : 0);
+  const bool is_moment =
+      acts && entry.start_step && !entry.end_step &&
+      (first->kind == ActionKind::kSetLearningRate || first->kind == ActionKind::kSetWeightDecay ||
+       first->kind == ActionKind::kSetParam);
+  const int64_t end = is_moment ? begin : entry.end_step.value_or(plotted_steps(timeline));
   return {label_of(entry), color_of(timeline, modifier), timeline.epoch_of(begin),
           timeline.epoch_of(end)};
 }
@@ -82,7 +72,7 @@ void add_formula_points(const Timeline& timeline, const LrSchedule& formula, int
 template <typename Picks, typename ValueOf>
 chart::Curve curve_of(const Timeline& timeline, std::string label, const char* color,
                       double first_value, const Picks& changes, const ValueOf& value_of) {
-  chart::Curve curve{.label = std::move(label), .color = color, .kind = chart::LineKind::kSteps};
+  chart::Curve curve{.label = std::move(label), .color = color, .is_staircase = true};
   for (const Action& action : timeline.actions()) {
     if (!changes(action) || action.step > plotted_steps(timeline)) continue;
     if (curve.points.empty() && action.step > 0) curve.points.push_back({0, first_value});
@@ -135,21 +125,23 @@ chart::Panel sparsity_panel(const Timeline& timeline) {
   return panel;
 }
 
-double num_trained(const Timeline& timeline, int64_t step) {
-  const std::vector<bool> trainable = timeline.trainable_at(step);
-  return static_cast<double>(std::count(trainable.begin(), trainable.end(), true));
-}
-
 chart::Panel trained_panel(const Timeline& timeline) {
+  const auto trained_at = [&](const Action& action) {
+    const std::vector<bool> trainable = timeline.trainable_at(action.step);
+    return static_cast<double>(std::count(trainable.begin(), trainable.end(), true));
+  };
   return {.heading = "Trained parameters",
           .curves = {curve_of(
               timeline, "tensors, changes", kColors[1],
               static_cast<double>(timeline.trainable_at(0).size()),
               [](const Action& action) { return action.kind == ActionKind::kSetTrainable; },
-              [&](const Action& action) { return num_trained(timeline, action.step); })}};
+              trained_at)}};
 }
 
 chart::Panel quantized_panel(const Timeline& timeline) {
+  const auto quantized_at = [&](const Action& action) {
+    return static_cast<double>(timeline.quantization_at(action.step).layers.size());
+  };
   return {.heading = "Quantized layers",
           .curves = {curve_of(
               timeline, "layers; marks: on, ranges or statistics frozen", kColors[3], 0,
@@ -158,9 +150,7 @@ chart::Panel quantized_panel(const Timeline& timeline) {
                        action.kind == ActionKind::kFreezeObservers ||
                        action.kind == ActionKind::kFreezeBatchNorm;
               },
-              [&](const Action& action) {
-                return static_cast<double>(timeline.quantization_at(action.step).layers.size());
-              })}};
+              quantized_at)}};
 }
 
 bool has(const Timeline& timeline, ActionKind kind) {

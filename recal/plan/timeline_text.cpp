@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "plot/text_plot.h"
+#include "plot/plot.h"
 #include "recal/timeline/schedule_warnings.h"
 
 namespace lockstep::recal {

@@ -15,7 +15,7 @@ std::string describe(const Timeline& timeline, const Action& action);
 std::string plan_text(const Timeline& timeline);
 
 /// Learning rate and target sparsity over the run as two plots of characters
-/// (plot/text_plot.h); empty if the run has no end or no steps.
+/// (plot/plot.h); empty if the run has no end or no steps.
 std::string plot_text(const Timeline& timeline);
 
 /// A table for programs (RFC 4180, with a heading): step, epoch, modifier (its place in the recipe,

@@ -5,9 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plot/chart_points.h"
-#include "plot/svg_chart.h"
-#include "plot/text_plot.h"
+#include "plot/plot.h"
 
 namespace lockstep::chart {
 namespace chart_test {
@@ -149,9 +147,9 @@ Chart some_chart() {
                                   .points = {{0, 1}, {1, kNan}, {2, 2}, {3, 1}}},
                                  {.label = "steps",
                                   .color = "#654321",
-                                  .kind = LineKind::kSteps,
                                   .points = {{0, 0}, {1, 2}, {2, 2}, {3, 1}},
-                                  .marks = {{1, 2}, {3, 1}}}}},
+                                  .marks = {{1, 2}, {3, 1}},
+                                  .is_staircase = true}}},
                      {.heading = "empty"}}};
 }
 
@@ -171,8 +169,9 @@ TEST(SvgChart, IsWellFormedAndEscapesEveryText) {
 TEST(SvgChart, JoinedLinesHaveGapsAndStaircasesOnlyTheirChanges) {
   const std::string svg = svg_chart(some_chart());
   // The plot is 848 x 180 pixels at (84, 162), values 0 to 2, x from 0 to 4.
-  EXPECT_THAT(svg, HasSubstr("d=\"M84.0 252.0h0M508.0 162.0L720.0 252.0\""));
-  EXPECT_THAT(svg, HasSubstr("d=\"M84.0 342.0H84.0V342.0H296.0V162.0H720.0V252.0H932.0\""));
+  EXPECT_THAT(svg, HasSubstr("d=\"M84.0 252.0h0M508.0 162.0h0L720.0 252.0\""));
+  EXPECT_THAT(svg, HasSubstr("d=\"M84.0 342.0h0L296.0 342.0L296.0 162.0L720.0 162.0L720.0 252.0"
+                             "L932.0 252.0\""));
 }
 
 TEST(SvgChart, TakesALogarithmicAxisOnlyWhereItHelps) {

@@ -81,8 +81,8 @@ void refuse_if(const std::string& why_not) {
       .everywhere();
 }
 
-}  // namespace
-
+/// Reason for a copy on each rank, whatever memory there is; empty: the weights can be shared.
+/// Equal on all ranks.
 std::string why_own_copies(const ShareWeightsParts& parts) {
   const std::string& wanted = parts.options.share_weights;
   if (wanted == "off") return "sync.share_weights is off";
@@ -92,6 +92,8 @@ std::string why_own_copies(const ShareWeightsParts& parts) {
     return fmt::format("{:.1f} MiB stay in the cores' caches", mib(num_bytes));
   return why;
 }
+
+}  // namespace
 
 void require_sharable(const ShareWeightsParts& parts) {
   if (parts.options.share_weights == "on") refuse_if(why_own_copies(parts));

@@ -25,11 +25,8 @@ struct ShareWeightsParts {
                                    ///< themselves (ModelType::repeats_itself)
 };
 
-/// Why each rank keeps a copy of its own, whatever memory there is; empty: nothing is in the way.
-/// From what all ranks have alike.
-std::string why_own_copies(const ShareWeightsParts& parts);
-
-/// Throws Error(kConfig).everywhere() for `on` where why_own_copies() says why not.
+/// Throws Error(kConfig).everywhere() if sync.share_weights is `on` and each rank must keep a copy
+/// of its own, whatever memory there is.
 void require_sharable(const ShareWeightsParts& parts);
 
 /// sync.share_weights: moves weights and gradients into memory that all ranks share, where that is

@@ -1,4 +1,4 @@
-#include "launch/slurm/sbatch_script.h"
+#include "daemon/launching/slurm_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include "base/process/shell.h"
 #include "tests/support/temporary_folder.h"
 
-namespace lockstep::launch {
+namespace lockstep::daemon {
 namespace sbatch_script_test {
 
 using ::testing::HasSubstr;
@@ -124,4 +124,4 @@ TEST(SbatchScript, NamesAreQuotedAsSbatchReadsThem) {
 }
 
 }  // namespace sbatch_script_test
-}  // namespace lockstep::launch
+}  // namespace lockstep::daemon

@@ -1,9 +1,9 @@
-#include "launch/slurm/time_limit.h"
+#include "daemon/launching/slurm_command.h"
 
 #include <gtest/gtest.h>
 
-namespace lockstep::launch {
-namespace time_limit_test {
+namespace lockstep::daemon {
+namespace slurm_time_test {
 
 TEST(SlurmTime, EachFormOfSbatch) {
   EXPECT_EQ(slurm_time_s("90"), 5400);
@@ -24,5 +24,5 @@ TEST(SlurmTime, OtherTextsAreNone) {
     EXPECT_EQ(slurm_time_s(text), std::nullopt) << text;
 }
 
-}  // namespace time_limit_test
-}  // namespace lockstep::launch
+}  // namespace slurm_time_test
+}  // namespace lockstep::daemon
