@@ -24,31 +24,6 @@ void check_listen(const MetricsOptions& options, ConfigReader* in) {
                                     in->path(), address->text()));
 }
 
-/// http://host, https://user:password@[::1]:9091/folder
-bool is_web_address(std::string_view url) {
-  const size_t scheme = url.find("://");
-  if (scheme == std::string_view::npos ||
-      !(url.starts_with("http://") || url.starts_with("https://")))
-    return false;
-  const std::string_view rest = url.substr(scheme + 3);
-  const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
-  const std::string_view host = authority.substr(authority.rfind('@') + 1);
-  const bool is_closed = !host.starts_with('[') || host.find(']') > 1;
-  const bool is_plain =
-      std::all_of(url.begin(), url.end(), [](unsigned char c) { return c > 0x20 && c != 0x7f; });
-  return is_plain && is_closed && !host.empty() && !host.starts_with(':') &&
-         (!host.starts_with('[') || host.find(']') != std::string_view::npos);
-}
-
-void read_pushgateway(ConfigReader* in, std::string* url) {
-  in->read("pushgateway", url,
-           "URL of a Pushgateway (http://host:9091), for the series of a run that has ended; a "
-           "password in it stands in no log");
-  if (!url->empty() && !is_web_address(*url))
-    in->fault("pushgateway",
-              fmt::format("'{}.pushgateway' must be http:// or https:// with a host", in->path()));
-}
-
 }  // namespace
 
 std::string MetricsOptions::scope_for(int num_ranks) const {
@@ -100,7 +75,6 @@ MetricsOptions read_metrics_options(ConfigReader in) {
           "folder of lists of targets for Prometheus' file_sd, one file a run");
   in.read("textfile_dir", &options.textfile_dir,
           "folder of node exporter's textfile collector, for the series of a run that has ended");
-  read_pushgateway(&in, &options.pushgateway);
   in.done();
   return options;
 }

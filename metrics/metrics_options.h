@@ -24,7 +24,6 @@ struct MetricsOptions {
   bool lingers_unseen = false;            ///< linger_secs is given: also if nobody has scraped yet
   std::string targets_dir;                ///< empty: none
   std::string textfile_dir;               ///< empty: none
-  std::string pushgateway;                ///< URL; empty: none
 
   /// rank, node, run or root: the key, or for `auto` rank up to kMaxRankPages ranks, node above.
   std::string scope_for(int num_ranks) const;

@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "daemon/config/version.h"
 #include "daemon/device/device.h"
-#include "daemon/reports/push_gateway.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
@@ -210,13 +209,8 @@ void Telemetry::linger(const metrics::MetricsOptions& options,
     std::this_thread::sleep_for(kLingerTurn);
 }
 
-void Telemetry::leave_result(const RunConfig& config) const {
-  if (!config.metrics.textfile_dir.empty()) write_textfile(config);
-  if (!config.metrics.pushgateway.empty())
-    push_result(config.metrics.pushgateway, config.run.name, metrics_.result());
-}
-
 void Telemetry::write_textfile(const RunConfig& config) const {
+  if (config.metrics.textfile_dir.empty()) return;
   const auto path = std::filesystem::path(config.metrics.textfile_dir) /
                     fmt::format("lockstep_{}.prom", name_for_file(config.run.name));
   try {

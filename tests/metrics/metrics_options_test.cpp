@@ -44,7 +44,7 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   const Reading reading = read(
       "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7,\n"
       "  linger_secs: 30, textfile_dir: /var/lib/node, web_config: w.yml, token_file: t,\n"
-      "  pushgateway: \"http://n0:9091\", targets_dir: /srv/targets}\n"
+      "  targets_dir: /srv/targets}\n"
       "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
       "per_layer: true,\n  flush_secs: 3, histogram_steps: 50, x_axis: samples}\n");
   EXPECT_EQ(reading.faults, "");
@@ -63,19 +63,13 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_EQ(reading.summary.flush_s, 3);
   EXPECT_EQ(reading.summary.histogram_steps, 50);
   EXPECT_EQ(reading.summary.axis_units_per_step(32), 32);
-  EXPECT_EQ(reading.metrics.pushgateway, "http://n0:9091");
-  EXPECT_EQ(reading.docs.size(), 20u);
+  EXPECT_EQ(reading.docs.size(), 19u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {
   EXPECT_THAT(read("metrics: {listen: nowhere}\n").faults,
               HasSubstr("run.yaml:1:19: error: 'metrics.listen' must be"));
   EXPECT_THAT(read("metrics: {listen: \"h:99999\"}\n").faults, HasSubstr("not 'h:99999'"));
-  for (const char* url :
-       {"n0:9091", "http://", "http://:9091", "http://[::1", "http://a b", "ftp://a"})
-    EXPECT_THAT(read(std::string("metrics: {pushgateway: \"") + url + "\"}\n").faults,
-                HasSubstr("must be http:// or https:// with a host"));
-  EXPECT_EQ(read("metrics: {pushgateway: \"https://me:secret@[::1]:9091/x\"}\n").faults, "");
   EXPECT_THAT(read("metrics: {lisen: off}\n").faults, HasSubstr("did you mean 'listen'"));
   EXPECT_THAT(read("summary: {log_every: 0}\n").faults, HasSubstr("must be >= 1"));
 }
