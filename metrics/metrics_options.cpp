@@ -41,8 +41,7 @@ std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank
 }
 
 bool MetricsOptions::gathers(int num_ranks) const {
-  const std::string who = scope_for(num_ranks);
-  return listen != kOff && (who == "node" || who == "run");
+  return listen != kOff && scope_for(num_ranks) != "rank";
 }
 
 MetricsOptions read_metrics_options(ConfigReader in) {
@@ -55,10 +54,10 @@ MetricsOptions read_metrics_options(ConfigReader in) {
       "token_file");
   options.access = read_access_options(&in);
   check_listen(options, &in);
-  in.read_choice("scope", &options.scope, {"auto", "rank", "node", "run", "root"},
-                 "who serves pages: rank up to 64 ranks and node above (auto); each rank; a node's "
-                 "first rank, for all of the node; rank 0, for "
-                 "all of the run; rank 0, its own alone");
+  in.read_choice("scope", &options.scope, {"auto", "rank", "node", "run"},
+                 "ranks that serve pages: each rank (rank); the first rank of each node, for all "
+                 "ranks of the node (node); rank 0, for all ranks of the run (run); rank up to 64 "
+                 "ranks, node above (auto)");
   in.read("processor_share", &options.processor_share, between(0.001, 1),
           "of a core, what requests may take that can wait (refused ones, and all but the first of "
           "a connection); the others wait, so that nobody slows the training by asking");

@@ -25,7 +25,7 @@ struct MetricsOptions {
   std::string targets_dir;                ///< empty: none
   std::string textfile_dir;               ///< empty: none
 
-  /// rank, node, run or root: the key, or for `auto` rank up to kMaxRankPages ranks, node above.
+  /// rank, node or run: the key, or for `auto` rank up to kMaxRankPages ranks, node above.
   std::string scope_for(int num_ranks) const;
   /// Where this rank shall listen (port + local rank); nothing if it serves no pages.
   std::optional<ListenAddress> listen_for(int rank, int local_rank, int num_ranks) const;

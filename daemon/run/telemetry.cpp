@@ -140,7 +140,7 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
     return;
   }
   if (process.rank == 0) return show(config, ranks);
-  if (server_) exposition_.share_live_with(scheme() + "://" + ranks.front().address);
+  exposition_.share_live_with(scheme() + "://" + ranks.front().address);
   if (others_) gather(process.rank, ranks);
 }
 

@@ -42,13 +42,13 @@ TEST(MetricsOptions, AbsentSectionsKeepDefaults) {
 
 TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   const Reading reading = read(
-      "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7,\n"
+      "metrics: {listen: \"[::1]:9000\", scope: run, max_turn_secs: 5, max_step_secs: 7,\n"
       "  linger_secs: 30, textfile_dir: /var/lib/node, web_config: w.yml, token_file: t,\n"
       "  targets_dir: /srv/targets}\n"
       "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
       "per_layer: true,\n  flush_secs: 3, histogram_steps: 50, x_axis: samples}\n");
   EXPECT_EQ(reading.faults, "");
-  EXPECT_EQ(reading.metrics.scope, "root");
+  EXPECT_EQ(reading.metrics.scope, "run");
   EXPECT_EQ(reading.metrics.turn_limit_s, 5);
   EXPECT_EQ(reading.metrics.step_limit_s, 7);
   EXPECT_FALSE(reading.summary.tensorboard);
@@ -101,19 +101,18 @@ TEST(MetricsOptions, ScopeAndOffDecideWhoListens) {
   MetricsOptions options;
   EXPECT_EQ(options.listen_for(5, 1, 8)->text(), "127.0.0.1:9465");
   EXPECT_FALSE(options.gathers(8));
-  for (const char* scope : {"root", "run"}) {
-    options.scope = scope;
-    EXPECT_FALSE(options.listen_for(5, 1, 8));
-    EXPECT_FALSE(options.listen_for(4, 0, 8));
-    EXPECT_TRUE(options.listen_for(0, 0, 8));
-  }
+  options.scope = "run";
+  EXPECT_FALSE(options.listen_for(5, 1, 8));
+  EXPECT_FALSE(options.listen_for(4, 0, 8));
+  EXPECT_TRUE(options.listen_for(0, 0, 8));
   EXPECT_TRUE(options.gathers(8));
   options.scope = "node";
   EXPECT_TRUE(options.gathers(8));
   EXPECT_TRUE(options.listen_for(4, 0, 8));
   EXPECT_FALSE(options.listen_for(5, 1, 8));
-  EXPECT_THAT(read("metrics: {scope: each}\n").faults,
-              HasSubstr("must be one of auto, rank, node, run, root"));
+  for (const char* scope : {"each", "root"})
+    EXPECT_THAT(read(std::string("metrics: {scope: ") + scope + "}\n").faults,
+                HasSubstr("must be one of auto, rank, node, run"));
   options.listen = "off";
   EXPECT_FALSE(options.gathers(8));
   EXPECT_FALSE(options.listen_for(0, 0, 8));
