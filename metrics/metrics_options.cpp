@@ -58,9 +58,6 @@ MetricsOptions read_metrics_options(ConfigReader in) {
                  "ranks that serve pages: each rank (rank); the first rank of each node, for all "
                  "ranks of the node (node); rank 0, for all ranks of the run (run); rank up to 64 "
                  "ranks, node above (auto)");
-  in.read("processor_share", &options.processor_share, between(0.001, 1),
-          "of a core, what requests may take that can wait (refused ones, and all but the first of "
-          "a connection); the others wait, so that nobody slows the training by asking");
   in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
           "seconds without a turn of the loop (step, validation batch, wait for a save) after "
           "which /livez fails");

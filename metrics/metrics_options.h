@@ -17,7 +17,6 @@ struct MetricsOptions {
   std::string listen = "127.0.0.1:9464";  ///< first local rank's address; "off": no server
   AccessOptions access;                   ///< keys web_config, token_file
   std::string scope = "auto";             ///< which ranks serve, and for whom; see scope_for()
-  double processor_share = 0.007;         ///< of a core, for requests that may wait
   double turn_limit_s = 600;              ///< key max_turn_secs
   double step_limit_s = 600;              ///< key max_step_secs
   double linger_s = 20;                   ///< key linger_secs

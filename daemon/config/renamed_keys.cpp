@@ -37,6 +37,8 @@ struct RemovedKey {
 
 constexpr std::array kRemoved = {
     RemovedKey{"metrics", "pushgateway", "use 'metrics.textfile_dir' or 'metrics.linger_secs'"},
+    RemovedKey{"metrics", "processor_share",
+               "remove the line; the server no longer delays requests"},
 };
 
 /// The key in a map, not its value; undefined where it is not there.

@@ -223,8 +223,7 @@ void Telemetry::write_textfile(const RunConfig& config) const {
 void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process,
                        Requests& requests) {
   const std::optional<metrics::ListenAddress> wanted = listen_for(config, process);
-  metrics::HttpOptions options{.fall_back_to_any_port = true,
-                               .processor_share = config.metrics.processor_share};
+  metrics::HttpOptions options{.fall_back_to_any_port = true};
   if (!wanted) {
     if (!config.metrics.gathers(process.world_size)) return;
     options.listen = {

@@ -63,7 +63,7 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_EQ(reading.summary.flush_s, 3);
   EXPECT_EQ(reading.summary.histogram_steps, 50);
   EXPECT_EQ(reading.summary.axis_units_per_step(32), 32);
-  EXPECT_EQ(reading.docs.size(), 19u);
+  EXPECT_EQ(reading.docs.size(), 18u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {
