@@ -24,31 +24,6 @@ void check_listen(const MetricsOptions& options, ConfigReader* in) {
                                     in->path(), address->text()));
 }
 
-/// http://host, https://user:password@[::1]:9091/folder
-bool is_web_address(std::string_view url) {
-  const size_t scheme = url.find("://");
-  if (scheme == std::string_view::npos ||
-      !(url.starts_with("http://") || url.starts_with("https://")))
-    return false;
-  const std::string_view rest = url.substr(scheme + 3);
-  const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
-  const std::string_view host = authority.substr(authority.rfind('@') + 1);
-  const bool is_closed = !host.starts_with('[') || host.find(']') > 1;
-  const bool is_plain =
-      std::all_of(url.begin(), url.end(), [](unsigned char c) { return c > 0x20 && c != 0x7f; });
-  return is_plain && is_closed && !host.empty() && !host.starts_with(':') &&
-         (!host.starts_with('[') || host.find(']') != std::string_view::npos);
-}
-
-void read_pushgateway(ConfigReader* in, std::string* url) {
-  in->read("pushgateway", url,
-           "URL of a Pushgateway (http://host:9091), for the series of a run that has ended; a "
-           "password in it stands in no log");
-  if (!url->empty() && !is_web_address(*url))
-    in->fault("pushgateway",
-              fmt::format("'{}.pushgateway' must be http:// or https:// with a host", in->path()));
-}
-
 }  // namespace
 
 std::string MetricsOptions::scope_for(int num_ranks) const {
@@ -66,8 +41,7 @@ std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank
 }
 
 bool MetricsOptions::gathers(int num_ranks) const {
-  const std::string who = scope_for(num_ranks);
-  return listen != kOff && (who == "node" || who == "run");
+  return listen != kOff && scope_for(num_ranks) != "rank";
 }
 
 MetricsOptions read_metrics_options(ConfigReader in) {
@@ -80,13 +54,10 @@ MetricsOptions read_metrics_options(ConfigReader in) {
       "token_file");
   options.access = read_access_options(&in);
   check_listen(options, &in);
-  in.read_choice("scope", &options.scope, {"auto", "rank", "node", "run", "root"},
-                 "who serves pages: rank up to 64 ranks and node above (auto); each rank; a node's "
-                 "first rank, for all of the node; rank 0, for "
-                 "all of the run; rank 0, its own alone");
-  in.read("processor_share", &options.processor_share, between(0.001, 1),
-          "of a core, what requests may take that can wait (refused ones, and all but the first of "
-          "a connection); the others wait, so that nobody slows the training by asking");
+  in.read_choice("scope", &options.scope, {"auto", "rank", "node", "run"},
+                 "ranks that serve pages: each rank (rank); the first rank of each node, for all "
+                 "ranks of the node (node); rank 0, for all ranks of the run (run); rank up to 64 "
+                 "ranks, node above (auto)");
   in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
           "seconds without a turn of the loop (step, validation batch, wait for a save) after "
           "which /livez fails");
@@ -100,7 +71,6 @@ MetricsOptions read_metrics_options(ConfigReader in) {
           "folder of lists of targets for Prometheus' file_sd, one file a run");
   in.read("textfile_dir", &options.textfile_dir,
           "folder of node exporter's textfile collector, for the series of a run that has ended");
-  read_pushgateway(&in, &options.pushgateway);
   in.done();
   return options;
 }

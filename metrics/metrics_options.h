@@ -17,16 +17,14 @@ struct MetricsOptions {
   std::string listen = "127.0.0.1:9464";  ///< first local rank's address; "off": no server
   AccessOptions access;                   ///< keys web_config, token_file
   std::string scope = "auto";             ///< which ranks serve, and for whom; see scope_for()
-  double processor_share = 0.007;         ///< of a core, for requests that may wait
   double turn_limit_s = 600;              ///< key max_turn_secs
   double step_limit_s = 600;              ///< key max_step_secs
   double linger_s = 20;                   ///< key linger_secs
   bool lingers_unseen = false;            ///< linger_secs is given: also if nobody has scraped yet
   std::string targets_dir;                ///< empty: none
   std::string textfile_dir;               ///< empty: none
-  std::string pushgateway;                ///< URL; empty: none
 
-  /// rank, node, run or root: the key, or for `auto` rank up to kMaxRankPages ranks, node above.
+  /// rank, node or run: the key, or for `auto` rank up to kMaxRankPages ranks, node above.
   std::string scope_for(int num_ranks) const;
   /// Where this rank shall listen (port + local rank); nothing if it serves no pages.
   std::optional<ListenAddress> listen_for(int rank, int local_rank, int num_ranks) const;

@@ -36,7 +36,6 @@ void send_message(const Message& message) {
   std::array<char, CURL_ERROR_SIZE> text{};
   std::string answer;
   set(CURLOPT_URL, message.url.c_str());
-  set(CURLOPT_CUSTOMREQUEST, message.method.c_str());
   set(CURLOPT_POSTFIELDS, message.body.c_str());
   set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(message.body.size()));
   set(CURLOPT_HTTPHEADER, list);

@@ -6,9 +6,8 @@
 
 namespace lockstep::remote {
 
-/// Message to a web server.
+/// Text that is sent to a web server by POST.
 struct Message {
-  std::string method = "POST";            ///< or PUT
   std::string url;                        ///< http:// or https://
   std::vector<std::string> headers = {};  ///< "Content-Type: application/json"
   std::string body;

@@ -91,7 +91,7 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
         .metrics_address = telemetry.address()};
     train::write_summary(summary_path(context), summary);
     tell(summary, telemetry.origin(), summary_path(context));
-    telemetry.leave_result(context.config);
+    telemetry.write_textfile(context.config);
   }
   keep_last_page(telemetry, context);
   return end.code;

@@ -422,7 +422,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     telemetry.health().note_state(metrics::RunState::kFailed);
     tell_failure(error, *context, world.process, events);
     conclude_failed(error, *context);
-    if (control.rank() == 0) telemetry.leave_result(config);
+    if (control.rank() == 0) telemetry.write_textfile(config);
     end_save_under_way(error, *context, world);
     linger_failed(error, telemetry, config, requests);
     throw;

@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "daemon/config/version.h"
 #include "daemon/device/device.h"
-#include "daemon/reports/push_gateway.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
@@ -141,7 +140,7 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
     return;
   }
   if (process.rank == 0) return show(config, ranks);
-  if (server_) exposition_.share_live_with(scheme() + "://" + ranks.front().address);
+  exposition_.share_live_with(scheme() + "://" + ranks.front().address);
   if (others_) gather(process.rank, ranks);
 }
 
@@ -210,13 +209,8 @@ void Telemetry::linger(const metrics::MetricsOptions& options,
     std::this_thread::sleep_for(kLingerTurn);
 }
 
-void Telemetry::leave_result(const RunConfig& config) const {
-  if (!config.metrics.textfile_dir.empty()) write_textfile(config);
-  if (!config.metrics.pushgateway.empty())
-    push_result(config.metrics.pushgateway, config.run.name, metrics_.result());
-}
-
 void Telemetry::write_textfile(const RunConfig& config) const {
+  if (config.metrics.textfile_dir.empty()) return;
   const auto path = std::filesystem::path(config.metrics.textfile_dir) /
                     fmt::format("lockstep_{}.prom", name_for_file(config.run.name));
   try {
@@ -229,8 +223,7 @@ void Telemetry::write_textfile(const RunConfig& config) const {
 void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process,
                        Requests& requests) {
   const std::optional<metrics::ListenAddress> wanted = listen_for(config, process);
-  metrics::HttpOptions options{.fall_back_to_any_port = true,
-                               .processor_share = config.metrics.processor_share};
+  metrics::HttpOptions options{.fall_back_to_any_port = true};
   if (!wanted) {
     if (!config.metrics.gathers(process.world_size)) return;
     options.listen = {

@@ -54,9 +54,8 @@ class Telemetry {
   /// has scraped them and the run file does not ask for it.
   void linger(const metrics::MetricsOptions& options, const train::StopRequest& stop) const;
 
-  /// The run's series as a file in metrics.textfile_dir and with metrics.pushgateway, where these
-  /// are set. Never throws.
-  void leave_result(const RunConfig& config) const;
+  /// Writes the run's series into metrics.textfile_dir, if that is set. Never throws.
+  void write_textfile(const RunConfig& config) const;
 
   /// Around the reading of a save: the run's state is restoring meanwhile, and the probes wait.
   void note_restoring();
@@ -81,7 +80,6 @@ class Telemetry {
   /// The pages of those that this rank shows.
   void gather(int own_rank, const std::vector<metrics::RankSource>& ranks);
   std::string scheme() const { return server_ && server_->is_tls() ? "https" : "http"; }
-  void write_textfile(const RunConfig& config) const;
 
   const std::string process_ = metrics::random_token().substr(0, 16);  ///< id of this process
   metrics::TrainingMetrics metrics_;

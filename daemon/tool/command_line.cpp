@@ -19,7 +19,6 @@
 #include "daemon/tool/checkpoint_commands.h"
 #include "daemon/tool/launch_commands.h"
 #include "daemon/tool/queue_commands.h"
-#include "daemon/trace_command.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -45,7 +44,6 @@ constexpr auto kExamples = std::to_array<std::string_view>(
      "lockstep new recipe my_recipe.yaml",
      "lockstep new project my_project --python",
      "lockstep curves runs/digits --svg curves.svg",
-     "lockstep trace merge runs/digits -o digits_trace.json",
      "lockstep eval configs/digits.yaml",
      "lockstep eval configs/digits.yaml --watch",
      "lockstep infer --saved_model latest --config configs/digits.yaml",
@@ -73,7 +71,6 @@ struct Tool {
   ScaleOptions scale;
   int64_t steps_per_epoch = 0;
   EvalCommandOptions to_evaluate;
-  TraceMergeOptions to_merge;
   InferCommandOptions to_infer;
   Command command;
   CheckpointCommands ckpt{tensors, &command};
@@ -182,18 +179,6 @@ struct Tool {
     sub->callback([this] { command = [this] { return tensors.curves(file, svg_file); }; });
   }
 
-  void add_trace() {
-    CLI::App* parent = app.add_subcommand("trace", "look at timelines")->require_subcommand(1);
-    CLI::App* sub =
-        parent->add_subcommand("merge", "one trace of several steps of a run, each at its time");
-    sub->add_option("SOURCE", to_merge.sources,
-                    "timeline-<step>.json, or a run's folder: all of its")
-        ->required();
-    sub->add_option("-o,--output", to_merge.out_file, "the trace, which Perfetto opens")
-        ->required();
-    sub->callback([this] { command = [this] { return trace_merge_command(to_merge); }; });
-  }
-
   void add_eval() {
     CLI::App* sub = app.add_subcommand("eval", "evaluate a run's saves, beside it or after it");
     sub->add_option("FILE", to_evaluate.config_file, "the run file")->required();
@@ -259,7 +244,6 @@ struct Tool {
     add_plan();
     add_new();
     add_curves();
-    add_trace();
     add_eval();
     add_infer();
     ckpt.add_to(&app);

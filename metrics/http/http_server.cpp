@@ -7,7 +7,6 @@
 #include <thread>
 
 #include <sys/resource.h>
-#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,15 +22,9 @@
 #include "metrics/http/http_session.h"
 #include "metrics/http/tls_context.h"
 #include "metrics/http/unix_socket.h"
-#include "metrics/http/waiting_line.h"
 
 namespace lockstep::metrics {
 namespace {
-
-/// Of a core that training wants too the thread gets some 3 % at most; an answer beside a flood of
-/// connections then takes some 60 ms (bench/run --parts attacked).
-constexpr int kServerNiceness = 15;
-constexpr double kBurst_s = 0.01;
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
@@ -108,8 +101,7 @@ class HttpServer::Impl {
  public:
   Impl(const HttpOptions& options, HttpHandler handler, HttpObserver* observer)
       : access_(options.access),
-        shared_{within_descriptors(options), std::move(handler), observer, &access_, &line_},
-        line_(io_, options.processor_share, kBurst_s) {
+        shared_{within_descriptors(options), std::move(handler), observer, &access_} {
     if (access_.config().tls) tls_.emplace(*access_.config().tls);
     if (options.socket_path.empty())
       open_tcp();
@@ -167,7 +159,6 @@ class HttpServer::Impl {
 
   /// A scrape must never end the training: what is thrown here is logged, and serving goes on.
   void run() {
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kServerNiceness);  // of this thread
     while (!io_.stopped()) {
       try {
         io_.run();
@@ -181,7 +172,6 @@ class HttpServer::Impl {
   std::optional<RenewedTlsContext> tls_;
   HttpShared shared_;  // outlives the sessions, which io_ owns, like the above
   asio::io_context io_{1};
-  WaitingLine line_;  // holds sessions, too
   ListenAddress address_;
   std::optional<UnixSocket> socket_;
   std::optional<HttpListener<tcp>> tcp_;  // this one or the next

@@ -67,9 +67,6 @@ struct HttpOptions {
   double timeout_s =
       5;  ///< to receive one whole request; to send one whole answer; to stay idle in between
   int max_connections = 512;  ///< and half of the descriptors that the process may have
-  /// Of a core, for requests that may wait: those that are refused, and all but the first of a
-  /// connection. Beyond it, and 10 ms at once, they do (WaitingLine).
-  double processor_share = 0.007;
   /// Answers POST, as the other handler GET; empty: 405. Only requests that no page of a browser
   /// can make come here: those with a header X-Lockstep-Control, to this host by its number or as
   /// localhost (by any name where credentials are asked for); the others get 403. Their bodies are

@@ -136,7 +136,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
       return refuse(plain(403,
                           "a POST needs the header X-Lockstep-Control: 1, and, where no token is "
                           "asked for, this host's number or localhost as its host\n"));
-    if (parser_->is_done()) return answer_in_turn();
+    if (parser_->is_done()) return answer();
     constexpr std::chrono::seconds kAfterVerdict{1};  // which may have taken all of the time
     timed_socket().expires_at(std::max(ends_at_, Clock::now() + kAfterVerdict));
     note_silence();  // a body that does not come is no request
@@ -144,7 +144,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
                      [self = shared_from_this()](error_code body_fault, size_t) {
                        self->note_request();
                        if (body_fault) return self->on_read_fault(body_fault);
-                       self->answer_in_turn();
+                       self->answer();
                      });
   }
 
@@ -187,13 +187,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     }  // else the client has gone
   }
 
-  /// The first request of a connection never waits: a probe is one.
-  void answer_in_turn() {
-    if (num_answers_ == 0) return answer();
-    timed_socket().expires_never();  // there are as many waiting as connections
-    shared_.line->enter([self = shared_from_this()] { self->answer(); });
-  }
-
   /// Path and query; a client may name the host before them, as it does for a proxy (RFC 9112
   /// 3.2.2).
   std::string_view target() const {
@@ -230,12 +223,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     });
   }
 
-  void refuse(HttpResponse response) {
-    timed_socket().expires_never();
-    shared_.line->enter_last([self = shared_from_this(), response = std::move(response)]() mutable {
-      self->write(std::move(response), false);
-    });
-  }
+  void refuse(HttpResponse response) { write(std::move(response), false); }
 
   void write(HttpResponse response, bool keep_alive) {
     namespace http = boost::beast::http;

@@ -7,7 +7,6 @@
 #include "metrics/access/access.h"
 #include "metrics/http/byte_stream.h"
 #include "metrics/http/http_server.h"
-#include "metrics/http/waiting_line.h"
 
 namespace lockstep::metrics {
 
@@ -53,7 +52,6 @@ struct HttpShared {
   const HttpHandler handler;
   HttpObserver* const observer;
   Access* const access;
-  WaitingLine* const line;
   int num_connections = 0;
   SilentConnections silent = {};
 

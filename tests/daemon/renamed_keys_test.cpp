@@ -104,6 +104,21 @@ TEST_F(RenamedKeys, SoMayTheEnvironment) {
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("environment LOCKSTEP_SYNC_WIRE")));
 }
 
+TEST_F(RenamedKeys, RemovedKeysAreFaultsThatNameTheWayOut) {
+  const std::string keys = "metrics:\n  pushgateway: http://n0:9091\n  processor_share: 0.1";
+  load_with("run: {name: r}", keys);
+  EXPECT_EQ(faults_.list().size(), 2U) << faults_.text();
+  EXPECT_THAT(faults_.text(),
+              AllOf(HasSubstr("run.yaml:4:3: error: 'metrics.pushgateway' is no longer supported"),
+                    HasSubstr("'metrics.textfile_dir'"), HasSubstr("run.yaml:5:3"),
+                    HasSubstr("'metrics.processor_share' is no longer supported")));
+  for (const char* set : {"metrics.processor_share=1", "metrics={processor_share: 1}"}) {
+    load_with("run: {name: r}", "metrics: {linger_secs: 0}", {set});
+    EXPECT_EQ(faults_.list().size(), 1U) << faults_.text();
+    EXPECT_THAT(faults_.text(), AllOf(HasSubstr("--set metrics"), HasSubstr("remove the line")));
+  }
+}
+
 TEST(RenamedKeysOfCheckpoints, AreNoChangeOfTheSettings) {
   CheckpointMetadata saved, now;
   saved.settings = "sync.packed=never\nsync.wire=bf16";

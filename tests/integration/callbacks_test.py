@@ -228,7 +228,6 @@ class Traces(LockstepTest):
             self.assertTrue(inside, "LibTorch's operators lie within Lockstep's spans")
             self.assert_nested(events)
         self.assertTrue(any(event.get("name") == "[memory]" for event in trace["traceEvents"]))
-        self.assert_merged(run, [trace, json.loads((run.folder / "timeline-40.json").read_text())])
 
     def test_a_trace_keeps_the_rules_of_its_format(self):
         """Those of the Trace Event Format for complete events and metadata, as Perfetto and chrome://tracing read it."""
@@ -262,31 +261,6 @@ class Traces(LockstepTest):
             for one in (("main", "forward"), ("main", "begin a save"), ("main", "evaluation"), ("save", "save"), ("save", "stage a save"),
                         ("all-reduce", "reducing")):
                 self.assertIn(one, found)
-
-    def assert_merged(self, run, timelines):
-        """`lockstep trace merge` lays the steps one behind the other on the same ranks and threads."""
-        said = self.tool("trace", "merge", run.folder, "-o", self.folder / "all.json")
-        self.assertIn("2 timelines", said)
-        merged = json.loads((self.folder / "all.json").read_text())
-        for rank in (0, 1):
-            events = own_spans(merged, rank)
-            self.assertEqual(len(events), sum(len(own_spans(one, rank)) for one in timelines))
-            self.assert_nested(events)
-            apart_us = (timelines[1]["baseTimeNanoseconds"] - timelines[0]["baseTimeNanoseconds"]) / 1000
-            self.assertGreater(apart_us, 0)
-            begins = sorted(event["ts"] for event in events if event["name"] == "forward")
-            wanted = sorted(event["ts"] + later_us for one, later_us in zip(timelines, (0, apart_us)) for event in own_spans(one, rank) if event["name"] == "forward")
-            for begin, want in zip(begins, wanted, strict=True):
-                self.assertAlmostEqual(begin - begins[0], want - wanted[0], delta=1)
-            names = [event for event in merged["traceEvents"] if event["ph"] == "M" and event["name"] == "process_name" and event["pid"] == rank]
-            self.assertEqual(len(names), 1)
-        for text in ('{"traceEvents": []}', '{"traceEvents": [{"ph": 5}], "baseTimeNanoseconds": 0}', "[" * 1000000 + "]" * 1000000):
-            (self.folder / "other.json").write_text(text)
-            self.assertIn("other.json is no timeline", self.tool("trace", "merge", self.folder / "other.json", "-o", self.folder / "x.json", expect=65))
-        self.tool("trace", "merge", run.folder, "-o", run.folder / "timeline-all.json")
-        self.assertIn("2 timelines", self.tool("trace", "merge", run.folder, "-o", run.folder / "timeline-all.json"))
-        self.assertIn("no timeline-<step>.json", self.tool("trace", "merge", self.folder, "-o", self.folder / "x.json", expect=66))
-        self.assertFalse((self.folder / "x.json").exists())
 
     def assert_nested(self, events):
         """Two spans of one thread follow each other, or one holds the other."""

@@ -228,7 +228,7 @@ class Control(LockstepTest):
     def test_a_thousand_wrong_tokens_do_nothing_and_the_right_one_works_under_any_name(self):
         token = self.folder / "token"
         token.write_text("0123456789abcdef0123456789abcdef\n")
-        run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='0.0.0.0:0'", "metrics.processor_share=1", f"metrics.token_file={token}", "control.listen=pages"])
+        run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='0.0.0.0:0'", f"metrics.token_file={token}", "control.listen=pages"])
         port = self.port_of(run)
         wait_for((run.folder / "control.sock").exists, "the socket")
         wrong = ["", "Bearer ", "Bearer 0123456789abcdef0123456789abcdee", "Bearer 0123456789abcdef0123456789abcdef0", "Basic 0123456789abcdef0123456789abcdef"]

@@ -1,61 +1,14 @@
-"""What a run tells other programs of itself: its result to a Pushgateway, its progress to the object of its job."""
+"""Progress that a run reports to the object of its job."""
 import datetime
 import http.server
 import json
 import re
 import ssl
 import subprocess
-import sys
 import threading
 import unittest
-import urllib.request
 
-from harness import SOURCE, LockstepTest, metric, wait_for
-
-sys.path.insert(0, str(SOURCE / "tests" / "support"))
-import skips
-from ports import free_port
-
-PUSHGATEWAY = SOURCE / ".venv-test" / "bin" / "prometheus-pushgateway"
-
-
-class Pushgateway(LockstepTest):
-    def setUp(self):
-        super().setUp()
-        if not PUSHGATEWAY.exists():
-            skips.missing_tool(f"no {PUSHGATEWAY} (tools/setup test makes it)")
-        self.url = f"http://127.0.0.1:{free_port()}"
-        server = subprocess.Popen([PUSHGATEWAY, f"--web.listen-address={self.url[7:]}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.kill)
-        wait_for(lambda: self.page() is not None, "the Pushgateway")
-
-    def page(self):
-        try:
-            with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
-                return answer.read().decode()
-        except OSError:
-            return None
-
-    def ours(self):
-        return [line for line in self.page().splitlines() if line.startswith("lockstep_")]
-
-    def test_the_result_of_a_run_and_of_the_next_one_of_its_name(self):
-        name = "a%b ü c"  # no name for a path of a URL
-        sets = [f"metrics.pushgateway={self.url}", f"run.name={name}"]
-        self.train(2, sets=[*sets, "train.max_steps=6"], run="first")
-        self.assertEqual(metric(self.page(), "lockstep_step", instance="", job="lockstep", run=name), 6)
-        self.train(1, sets=[*sets, "train.max_steps=4"], run="second")
-        self.assertEqual(metric(self.page(), "lockstep_step", instance="", job="lockstep", run=name), 4)
-        for line in self.ours():
-            self.assertIn('instance="",job="lockstep"', line)
-            self.assertIn(f'run="{name}"', line)
-        self.assertEqual([line for line in self.ours() if "process_" in line or "lockstep_rank_info" in line], [], "of the run alone")
-        self.assertEqual(metric(self.page(), "lockstep_run_state", instance="", job="lockstep", run=name, state="finished"), 1)
-
-    def test_one_that_is_not_there_costs_a_warning(self):
-        run = self.train(1, sets=[f"metrics.pushgateway=http://127.0.0.1:{free_port()}", "train.max_steps=3"])
-        self.assertRegex(run.log, r" W \[metrics\] metrics.pushgateway: .*onnect")
+from harness import LockstepTest
 
 
 class Status(http.server.BaseHTTPRequestHandler):

@@ -73,7 +73,7 @@ class Tool(LockstepTest):
             self.assertNotIn("cannot be started (", done.stderr, words)
             if words[0] not in ("serve",):  # whose ranks end here before they serve
                 self.assertEqual(done.returncode, 0, f"{words}: {done.stderr}")
-        for words, code in ((["ctl", self.folder, "status"], 66), (["trace", "merge", self.folder, "-o", "x.json"], 66), (["pss"], 64), (["wait", 9, "--queue", queue], 66)):
+        for words, code in ((["ctl", self.folder, "status"], 66), (["pss"], 64), (["wait", 9, "--queue", queue], 66)):
             self.assertEqual(self.call(*words, program=alone).returncode, code, words)
         done = self.call("check", DIGITS, program=alone)
         self.assertEqual(done.returncode, 69)

@@ -52,7 +52,7 @@ class HttpAccessTest : public ::testing::Test {
     return {.web_config = (folder.path() / "web.yml").string(), .token_file = ""};
   }
   static HttpOptions any_port(const AccessOptions& access) {
-    return {.listen = {"127.0.0.1", 0}, .access = access, .processor_share = 1};
+    return {.listen = {"127.0.0.1", 0}, .access = access};
   }
 
   const tests::TemporaryFolder folder;

@@ -5,9 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -226,12 +224,6 @@ double slowest_of_five_s(uint16_t port) {
   return slowest_s;
 }
 
-/// The shortest of three such times: other work of this machine delays one of them, a server that
-/// lets these requests wait delays all.
-double best_slowest_of_five_s(uint16_t port) {
-  return std::min({slowest_of_five_s(port), slowest_of_five_s(port), slowest_of_five_s(port)});
-}
-
 TEST_F(HttpAttack, PipelinedRequestsAreAnsweredInOrderAndNoneTooMany) {
   const double before_mib = resident_mib();
   Connection connection(port);
@@ -278,64 +270,6 @@ TEST_F(HttpAttack, ProbesAreAnsweredAtOnceBesideOneThatSendsWithoutEnd) {
   EXPECT_LT(slowest_of_five_s(port), kPatienceS);
 }
 
-/// Processor time of the server's thread so far.
-double server_s() {
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    int64_t used_ns = 0;
-    std::ifstream(task.path() / "comm") >> name;
-    std::ifstream(task.path() / "schedstat") >> used_ns;
-    if (name == "lockstep-http") return 1e-9 * static_cast<double>(used_ns);
-  }
-  return 0;
-}
-
-/// What whoever does nothing but this for 2 s takes of the processor.
-double share_taken(const std::function<void()>& ask) {
-  const double before_s = server_s();
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-  while (std::chrono::steady_clock::now() < end) ask();
-  return (server_s() - before_s) / 2;
-}
-
-TEST_F(HttpAttack, WhoIsRefusedAgainAndAgainTakesNextToNothing) {
-  const double share = share_taken([&] {
-    Connection one(port);
-    one.send("PUT / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    EXPECT_THAT(one.read_answer(), HasSubstr("405"));
-  });
-  EXPECT_LT(share, 0.025) << "0.007, and 10 ms at once";
-  EXPECT_GT(share, 0) << "the thread is found";
-}
-
-TEST_F(HttpAttack, OneConnectionWithoutEndTakesNextToNothing) {
-  Connection one(port);
-  const double share = share_taken([&] {
-    one.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    EXPECT_THAT(one.read_answer(), HasSubstr("200 OK"));
-  });
-  EXPECT_LT(share, 0.025);
-  EXPECT_THAT(ask(), HasSubstr("200 OK"));
-}
-
-TEST(HttpAttackByWaiting, NewConnectionsDoNotWaitWhereOthersDo) {
-  const HttpServer server{{.listen = {"127.0.0.1", 0}, .timeout_s = 5, .processor_share = 1e-5},
-                          [](std::string_view) {
-                            return HttpResponse{200, "text/plain", "ok\n", "/livez"};
-                          },
-                          nullptr};
-  Connection one(server.address().port);
-  double waited_s = 0;
-  while (waited_s < 1) {  // the burst is used up then, and a request waits for 2 s
-    const auto start = std::chrono::steady_clock::now();
-    one.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    ASSERT_THAT(one.read_answer(), HasSubstr("200 OK"));
-    waited_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-  const uint16_t port = server.address().port;
-  EXPECT_TRUE(tests::comes_true([&] { return slowest_of_five_s(port) < 1.5; }));
-}
-
 TEST_F(HttpAttack, AFloodThatIsRefusedDelaysNobody) {
   std::atomic<bool> stop = false;
   std::atomic<int> num_refused = 0;
@@ -348,7 +282,7 @@ TEST_F(HttpAttack, AFloodThatIsRefusedDelaysNobody) {
         num_refused += one.read_answer().find("405") != std::string::npos;
       }
     });
-  while (num_refused < 300) std::this_thread::sleep_for(kLook);  // they wait for their answers now
+  while (num_refused < 300) std::this_thread::sleep_for(kLook);
   EXPECT_TRUE(tests::comes_true([&] { return slowest_of_five_s(port) < 1; }))
       << "it takes them longer, every time";
   stop = true;

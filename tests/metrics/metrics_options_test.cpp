@@ -42,13 +42,13 @@ TEST(MetricsOptions, AbsentSectionsKeepDefaults) {
 
 TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   const Reading reading = read(
-      "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7,\n"
+      "metrics: {listen: \"[::1]:9000\", scope: run, max_turn_secs: 5, max_step_secs: 7,\n"
       "  linger_secs: 30, textfile_dir: /var/lib/node, web_config: w.yml, token_file: t,\n"
-      "  pushgateway: \"http://n0:9091\", targets_dir: /srv/targets}\n"
+      "  targets_dir: /srv/targets}\n"
       "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
       "per_layer: true,\n  flush_secs: 3, histogram_steps: 50, x_axis: samples}\n");
   EXPECT_EQ(reading.faults, "");
-  EXPECT_EQ(reading.metrics.scope, "root");
+  EXPECT_EQ(reading.metrics.scope, "run");
   EXPECT_EQ(reading.metrics.turn_limit_s, 5);
   EXPECT_EQ(reading.metrics.step_limit_s, 7);
   EXPECT_FALSE(reading.summary.tensorboard);
@@ -63,19 +63,13 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_EQ(reading.summary.flush_s, 3);
   EXPECT_EQ(reading.summary.histogram_steps, 50);
   EXPECT_EQ(reading.summary.axis_units_per_step(32), 32);
-  EXPECT_EQ(reading.metrics.pushgateway, "http://n0:9091");
-  EXPECT_EQ(reading.docs.size(), 20u);
+  EXPECT_EQ(reading.docs.size(), 18u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {
   EXPECT_THAT(read("metrics: {listen: nowhere}\n").faults,
               HasSubstr("run.yaml:1:19: error: 'metrics.listen' must be"));
   EXPECT_THAT(read("metrics: {listen: \"h:99999\"}\n").faults, HasSubstr("not 'h:99999'"));
-  for (const char* url :
-       {"n0:9091", "http://", "http://:9091", "http://[::1", "http://a b", "ftp://a"})
-    EXPECT_THAT(read(std::string("metrics: {pushgateway: \"") + url + "\"}\n").faults,
-                HasSubstr("must be http:// or https:// with a host"));
-  EXPECT_EQ(read("metrics: {pushgateway: \"https://me:secret@[::1]:9091/x\"}\n").faults, "");
   EXPECT_THAT(read("metrics: {lisen: off}\n").faults, HasSubstr("did you mean 'listen'"));
   EXPECT_THAT(read("summary: {log_every: 0}\n").faults, HasSubstr("must be >= 1"));
 }
@@ -107,19 +101,18 @@ TEST(MetricsOptions, ScopeAndOffDecideWhoListens) {
   MetricsOptions options;
   EXPECT_EQ(options.listen_for(5, 1, 8)->text(), "127.0.0.1:9465");
   EXPECT_FALSE(options.gathers(8));
-  for (const char* scope : {"root", "run"}) {
-    options.scope = scope;
-    EXPECT_FALSE(options.listen_for(5, 1, 8));
-    EXPECT_FALSE(options.listen_for(4, 0, 8));
-    EXPECT_TRUE(options.listen_for(0, 0, 8));
-  }
+  options.scope = "run";
+  EXPECT_FALSE(options.listen_for(5, 1, 8));
+  EXPECT_FALSE(options.listen_for(4, 0, 8));
+  EXPECT_TRUE(options.listen_for(0, 0, 8));
   EXPECT_TRUE(options.gathers(8));
   options.scope = "node";
   EXPECT_TRUE(options.gathers(8));
   EXPECT_TRUE(options.listen_for(4, 0, 8));
   EXPECT_FALSE(options.listen_for(5, 1, 8));
-  EXPECT_THAT(read("metrics: {scope: each}\n").faults,
-              HasSubstr("must be one of auto, rank, node, run, root"));
+  for (const char* scope : {"each", "root"})
+    EXPECT_THAT(read(std::string("metrics: {scope: ") + scope + "}\n").faults,
+                HasSubstr("must be one of auto, rank, node, run"));
   options.listen = "off";
   EXPECT_FALSE(options.gathers(8));
   EXPECT_FALSE(options.listen_for(0, 0, 8));

@@ -4,13 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include "base/error.h"
 
 namespace lockstep::train {
 namespace {
@@ -29,11 +26,10 @@ bool is_flow(const Json& event) {
   return phase == "s" || phase == "t" || phase == "f";
 }
 
-/// Viewers join the ends of an arrow by its number alone: those of several ranks and steps are
-/// counted through.
+/// Gives each arrow of all ranks its own number: viewers join the ends of an arrow by that number.
 class FlowNumbers {
  public:
-  void next_source() { numbers_.clear(); }
+  void next_rank() { numbers_.clear(); }
   void renumber(Json* event) {
     if (!is_flow(*event) || !event->contains("id")) return;
     const auto [known, is_new] = numbers_.try_emplace((*event)["id"].dump(), num_flows_);
@@ -42,7 +38,7 @@ class FlowNumbers {
   }
 
  private:
-  std::map<std::string, int64_t> numbers_;  // of one source
+  std::map<std::string, int64_t> numbers_;  // of one rank
   int64_t num_flows_ = 0;
 };
 
@@ -124,30 +120,6 @@ std::map<int64_t, std::string> names_of_threads(const RankTrace& trace, const Js
   return names;
 }
 
-std::string text_of(Json events, int64_t base_ns) {
-  return Json{{"displayTimeUnit", "ms"}, {kBase, base_ns}, {kEvents, std::move(events)}}.dump(
-             -1, ' ', false, Json::error_handler_t::replace) +
-         "\n";
-}
-
-/// What is nested deeper is left out: one level of it is one call at its end.
-bool is_shallow(int depth, Json::parse_event_t /*event*/, Json& /*value*/) { return depth <= 64; }
-
-void require_timeline(const Json& trace, const std::string& path) {
-  const bool is_one = trace.is_object() && trace.contains(kBase) &&
-                      trace[kBase].is_number_integer() && trace.contains(kEvents) &&
-                      trace[kEvents].is_array();
-  const auto is_event = [](const Json& event) {
-    return event.is_object() && (!event.contains("ts") || event["ts"].is_number()) &&
-           (!event.contains("ph") || event["ph"].is_string());
-  };
-  if (!is_one || !std::all_of(trace[kEvents].begin(), trace[kEvents].end(), is_event))
-    throw Error(ExitCode::kBadData, "trace",
-                path +
-                    " is no timeline of this version of Lockstep (trainer.run_config."
-                    "profile_hook_config leaves timeline-<step>.json in a run's folder)");
-}
-
 }  // namespace
 
 std::string rank_events(const RankTrace& trace, const TimelineOptions& options) {
@@ -169,7 +141,7 @@ std::string merged_timeline(const std::vector<std::string>& rank_events) {
   FlowNumbers flows;
   for (const std::string& text : rank_events) {
     if (text.empty()) continue;
-    flows.next_source();
+    flows.next_rank();
     for (Json& event : Json::parse(text)) {
       flows.renumber(&event);
       if (event.contains("ts")) first_ns = std::min(first_ns, event["ts"].get<int64_t>());
@@ -180,31 +152,8 @@ std::string merged_timeline(const std::vector<std::string>& rank_events) {
     if (event.contains("ts"))
       event["ts"] = static_cast<double>(event["ts"].get<int64_t>() - first_ns) / 1000;
   const int64_t base_ns = all.empty() ? 0 : first_ns;
-  return text_of(std::move(all), base_ns);
-}
-
-std::string joined_timelines(const std::vector<TimelineFile>& files) {
-  std::vector<Json> timelines;
-  int64_t first_ns = std::numeric_limits<int64_t>::max();
-  for (const TimelineFile& file : files) {
-    timelines.push_back(Json::parse(file.text, is_shallow, /*allow_exceptions=*/false));
-    require_timeline(timelines.back(), file.path);
-    first_ns = std::min(first_ns, timelines.back()[kBase].get<int64_t>());
-  }
-  Json all = Json::array();
-  std::set<std::string> names;  // of processes and threads, which each file has
-  FlowNumbers flows;
-  for (Json& timeline : timelines) {
-    flows.next_source();
-    const auto shift_us = static_cast<double>(timeline[kBase].get<int64_t>() - first_ns) / 1000;
-    for (Json& event : timeline[kEvents]) {
-      if (event.value("ph", "") == "M" && !names.insert(event.dump()).second) continue;
-      if (event.contains("ts")) event["ts"] = event["ts"].get<double>() + shift_us;
-      flows.renumber(&event);
-      all.push_back(std::move(event));
-    }
-  }
-  return text_of(std::move(all), first_ns);
+  const Json trace{{"displayTimeUnit", "ms"}, {kBase, base_ns}, {kEvents, std::move(all)}};
+  return trace.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace lockstep::train

@@ -35,14 +35,4 @@ std::string rank_events(const RankTrace& trace, const TimelineOptions& options);
 /// baseTimeNanoseconds tells when that was.
 std::string merged_timeline(const std::vector<std::string>& rank_events);
 
-/// A file of merged_timeline().
-struct TimelineFile {
-  std::string path;  ///< for messages
-  std::string text;
-};
-
-/// One trace of several steps of a run, each at its own time. Throws Error(kBadData), naming the
-/// file, for what merged_timeline() has not written.
-std::string joined_timelines(const std::vector<TimelineFile>& files);
-
 }  // namespace lockstep::train

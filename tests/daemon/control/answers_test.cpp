@@ -57,8 +57,7 @@ class Pages {
   Pages(const std::vector<std::string>& sets, const metrics::AccessOptions& access,
         bool has_control = true)
       : config_(config_with(sets)), api_(config_, 2, requests_, health_) {
-    metrics::HttpOptions options{
-        .listen = {"127.0.0.1", 0}, .access = access, .processor_share = 1};
+    metrics::HttpOptions options{.listen = {"127.0.0.1", 0}, .access = access};
     if (has_control) options.post = [this](std::string_view target) { return api_.post(target); };
     server_ = std::make_unique<metrics::HttpServer>(
         options,

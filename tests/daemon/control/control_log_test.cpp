@@ -50,8 +50,7 @@ class ControlLogTest : public ::testing::Test {
       return metrics::HttpResponse{target.find("nothing") == std::string::npos ? 200 : 404};
     };
     server = std::make_unique<metrics::HttpServer>(
-        metrics::HttpOptions{.listen = {"127.0.0.1", 0}, .processor_share = 1, .post = answer},
-        answer, log.get());
+        metrics::HttpOptions{.listen = {"127.0.0.1", 0}, .post = answer}, answer, log.get());
   }
   void call(const std::string& request) const {
     Connection connection(server->address().port);
