@@ -32,9 +32,6 @@ struct SyncOptions {
   std::string share_weights = "auto";
   bool sync_replicas = true;  ///< false: local steps (train/sync/local_steps.h)
   int64_t sync_every = 8;     ///< of them from one mean of the ranks to the next
-  /// What is made of a mean: none (the ranks go on from it), nesterov (optim/outer_nesterov.h).
-  std::string outer_optimizer = "none";
-  double outer_lr = 0.7, outer_momentum = 0.9;  ///< nesterov
   bool shared_window = true;          ///< ranks of one host exchange through shared memory
   double timeout_s = 300;             ///< longest wait for a peer inside a collective
   double slow_after_s = 60;           ///< longer ones are logged; of section `watchdog`

@@ -25,6 +25,23 @@ constexpr std::array kRenamed = {
     RenamedKey{"run", "grace_s", "grace_seconds", "preemption"},
 };
 
+struct RemovedKey {
+  std::string_view section, name;
+  std::string_view advice;  ///< what to do without it
+
+  std::string path() const { return fmt::format("{}.{}", section, name); }
+  std::string fault() const {
+    return fmt::format("'{}' is no longer supported: {}", path(), advice);
+  }
+};
+
+constexpr std::array kRemoved = {
+    RemovedKey{"sync", "outer_optimizer",
+               "remove the line; local steps continue from the mean of the ranks"},
+    RemovedKey{"sync", "outer_lr", "remove the line; local steps have no outer optimizer"},
+    RemovedKey{"sync", "outer_momentum", "remove the line; local steps have no outer optimizer"},
+};
+
 /// The key in a map, not its value; undefined where it is not there.
 YAML::Node find_key(const YAML::Node& map, std::string_view name) {
   for (const auto& pair : map)
@@ -104,6 +121,26 @@ std::string with_new_names(const std::string& settings_line) {
     if (settings_line.starts_with(key.former_path() + "="))
       return key.path() + settings_line.substr(key.former_path().size());
   return settings_line;
+}
+
+void refuse_removed_keys(YamlDocument* document, Diagnostics* faults) {
+  for (const RemovedKey& key : kRemoved) {
+    YAML::Node section = value_of(document->root(), key.section);
+    if (!section.IsDefined() || !section.IsMap()) continue;
+    const YAML::Node found = find_key(section, key.name);
+    if (!found.IsDefined()) continue;
+    faults->add(document->fault_at(found, key.fault()));
+    section.remove(std::string(key.name));
+  }
+}
+
+void refuse_removed_keys(std::vector<Override>* overrides, Diagnostics* faults) {
+  for (const RemovedKey& key : kRemoved)
+    std::erase_if(*overrides, [&](const Override& one) {
+      if (one.path != key.path()) return false;
+      faults->add({one.origin, 0, 0, key.fault(), ""});
+      return true;
+    });
 }
 
 }  // namespace lockstep::daemon

@@ -6,7 +6,8 @@
 #include "base/yaml/yaml_document.h"
 #include "daemon/config/overrides.h"
 
-/// Deprecated keys: former names of keys of the run file, which are read for one more version.
+/// Deprecated keys: former names of keys of the run file, which are read for one more version, and
+/// keys that no version reads any more.
 namespace lockstep::daemon {
 
 /// The former names, dotted.
@@ -21,5 +22,12 @@ std::vector<std::string> rename_keys(std::vector<Override>* overrides);
 
 /// The same of the lines "path=value" that a checkpoint of an earlier version keeps; no warnings.
 std::string with_new_names(const std::string& settings_line);
+
+/// Adds a fault for each removed key of the document, with its place and what to use instead, and
+/// takes the key out of the document.
+void refuse_removed_keys(YamlDocument* document, Diagnostics* faults);
+
+/// Does the same for the paths of overrides.
+void refuse_removed_keys(std::vector<Override>* overrides, Diagnostics* faults);
 
 }  // namespace lockstep::daemon

@@ -237,15 +237,18 @@ Merged merge(const std::string& path, const Text& text, const std::vector<Overri
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
   if (!document.root() || !document.root().IsMap()) return {};
   merged.warnings = rename_keys(&document, faults);
+  refuse_removed_keys(&document, faults);
   const std::vector<FieldDoc> fields = run_file_fields();
   std::vector<std::string> names = paths_of(fields);
   for (const std::string& former : former_names()) names.push_back(former);
   EnvironmentOverrides above = overrides_from_environment(process_environment(), names);
   above.list = all_above(std::move(above.list), overrides, fields);
   append(rename_keys(&above.list), &above.warnings);
+  refuse_removed_keys(&above.list, faults);
   require_known_flags(above.list, fields);
   apply_overrides(above.list, paths_of(fields), &document, faults);
   append(rename_keys(&document, faults), &above.warnings);  // in maps that overrides gave
+  refuse_removed_keys(&document, faults);                   // there too
   append(std::move(above.warnings), &merged.warnings);
   apply_defaults(path, above.list, fields, &document, faults);
   const std::vector<FieldDoc> read = fields_read_with(document);

@@ -161,10 +161,6 @@ class InTorch(unittest.TestCase):
         self.compare("{type: momentum, learning_rate: 0.01, nesterov: true, weight_decay: 0.1}",
                      in_torch(lambda params: torch.optim.SGD(params, 0.01, 0.9, nesterov=True, weight_decay=0.1)))
 
-    def test_the_outer_optimizer_of_local_steps(self):
-        for rate, momentum in ((0.05, 0.9), (0.2, 0.5)):
-            self.compare(f"outer={rate},{momentum}", in_torch(lambda params: torch.optim.SGD(params, rate, momentum, nesterov=True)), 2e-5)
-
     def test_lamb(self):
         """You et al. 2020, algorithm 2."""
         rate, beta1, beta2, epsilon, decay = 0.01, 0.9, 0.999, 1e-6, 0.05
