@@ -10,8 +10,7 @@
 namespace lockstep::optim {
 
 /// One update of `num` elements that stand close together. Arrays do not overlap; slots that the
-/// rule does not have may be null. Values and slots are updated in place; a rule that gives a
-/// direction leaves it in `grads` and the values alone.
+/// rule does not have may be null. Values and slots are updated in place.
 template <typename Rule>
 using UpdateKernel = void (*)(int64_t num, float* values, float* grads, float* first_slot,
                               float* second_slot, const rules::WeightDecay<float>& decay,
@@ -41,10 +40,10 @@ struct UpdateKernels {
   /// gradients in one walk.
   void (*pack)(const float* values, const float* grads, const uint8_t* bits, int64_t num_elements,
                PackedBlock& block);
-  /// The inverse: packed_K, the block's values or its gradients, to the kept elements of the
-  /// `dense` ones that it was filled from; the others stay as they are.
-  void (*put_kept)(const PackedBlock& block, const PackedBlock::Floats& packed_K,
-                   const uint8_t* bits, int64_t num_elements, float* dense);
+  /// The inverse: the block's values to the kept elements of the `dense` ones that it was filled
+  /// from; the others stay as they are.
+  void (*put_kept)(const PackedBlock& block, const uint8_t* bits, int64_t num_elements,
+                   float* dense);
   /// averages[i] += share * (weights[i] - averages[i])
   void (*follow)(int64_t num, const float* weights, float share, float* averages);
   rules::OfAll<Of> of_rules;

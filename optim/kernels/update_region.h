@@ -42,10 +42,9 @@ using UpdateBlock =
 /// gradients are packed in small blocks, the rule is computed on what stands close together, and
 /// its results are put where they belong; pruned elements stay as they are. Uses ATen's threads; an
 /// element's bits depend neither on them, nor on the path, nor on where the element stands.
-/// `into_grads`: the rule's results stand in the gradients.
 void update_dense(const RegionData& data, UpdateBlock update);
-void update_kept(const PackedMask& kept, const RegionData& data, bool into_grads,
-                 UpdateBlock update, SimdPath path = fastest_simd_path());
+void update_kept(const PackedMask& kept, const RegionData& data, UpdateBlock update,
+                 SimdPath path = fastest_simd_path());
 
 /// The same for a rule with its numbers; `kept` empty: dense.
 template <typename Rule>
@@ -60,7 +59,7 @@ void update_region(const PackedMask& kept, const RegionData& data, const SlotDat
   if (kept.empty())
     update_dense(data, block);
   else
-    update_kept(kept, data, rules::gives_direction<Rule>(), block, path);
+    update_kept(kept, data, block, path);
 }
 
 }  // namespace lockstep::optim

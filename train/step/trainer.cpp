@@ -309,11 +309,8 @@ void Trainer::apply_changes(const recal::Applied& due) {
     for (const int64_t param : due.changed_params)
       parts_.recipe.zero_pruned(param, parts_.ema->of(param));
   if (masks_are_handed_ && !due.masks_changed && !due.trainable) return;
-  if (parts_.reducer.is_sharded() && (!masks_are_handed_ || due.trainable)) {
+  if (parts_.reducer.is_sharded() && (!masks_are_handed_ || due.trainable))
     parts_.optimizer.set_shards(parts_.reducer.local_shards());
-    parts_.optimizer.set_sum_over_ranks(
-        [this](const at::Tensor& numbers) { parts_.reducer.sum(numbers); });
-  }
   set_masks(parts_.recipe.masks(), parts_.flat_params.buffers(), parts_.clip.norm.has_value(),
             parts_.reducer, parts_.optimizer);
   tell_layers(parts_.recipe.masks(), parts_.flat_params.params());
