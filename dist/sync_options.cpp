@@ -31,17 +31,8 @@ SyncOptions read_sync_options(ConfigReader in) {
       "whether only the gradients of kept weights travel; auto: where that is faster, by bucket "
       "(never "
       "on GPUs, where always needs a whole optimizer and neither overlap: true nor local steps)");
-  in.read_choice(
-      "comm_dtype", &options.comm_dtype, {"fp32", "bf16", "fp16"},
-      "number format of gradients in messages; bf16, fp16: rounded to it, added in fp32");
-  const bool has_feedback = in.read(
-      "error_feedback", &options.error_feedback,
-      "comm_dtype: bf16, fp16: what rounding takes from a rank's gradient is added to its next one "
-      "(on CPUs)");
-  if (has_feedback && options.error_feedback && options.comm_dtype == "fp32" && !in.lists_fields())
-    in.fault("error_feedback",
-             "'sync.error_feedback' has no effect while gradients travel as they are: set "
-             "sync.comm_dtype to bf16 or fp16, or remove it");
+  in.read_choice("comm_dtype", &options.comm_dtype, {"fp32", "bf16"},
+                 "number format of gradients in messages; bf16: rounded to it, added in fp32");
   in.read("shard_optimizer", &options.shard_optimizer,
           "each rank keeps only a share of the optimizer's state");
   in.read_choice(

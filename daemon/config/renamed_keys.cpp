@@ -36,6 +36,8 @@ struct RemovedKey {
 };
 
 constexpr std::array kRemoved = {
+    RemovedKey{"sync", "error_feedback",
+               "remove the line; use sync.comm_dtype fp32 where rounding loses too much"},
     RemovedKey{"sync", "outer_optimizer",
                "remove the line; local steps continue from the mean of the ranks"},
     RemovedKey{"sync", "outer_lr", "remove the line; local steps have no outer optimizer"},

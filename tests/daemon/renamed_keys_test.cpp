@@ -72,11 +72,12 @@ TEST_F(RenamedKeys, AKeyMovesToAnotherSectionThatMayOrMayNotBeThere) {
 }
 
 TEST_F(RenamedKeys, RemovedKeysOfSyncAreFaultsThatSayWhatToDo) {
-  load("  outer_lr: 1\n  outer_optimizer: nesterov");
+  load("  error_feedback: false\n  outer_optimizer: nesterov");
   EXPECT_EQ(faults_.list().size(), 2U) << faults_.text();
   EXPECT_THAT(faults_.text(),
-              AllOf(HasSubstr("run.yaml:4:3: error: 'sync.outer_lr' is no longer supported"),
-                    HasSubstr("run.yaml:5:3"), HasSubstr("continue from the mean of the ranks")));
+              AllOf(HasSubstr("run.yaml:4:3: error: 'sync.error_feedback' is no longer supported"),
+                    HasSubstr("use sync.comm_dtype fp32"), HasSubstr("run.yaml:5:3"),
+                    HasSubstr("continue from the mean of the ranks")));
   for (const char* set : {"sync.outer_lr=1", "sync.outer_momentum=0", "sync={outer_lr: 1}"}) {
     load("  overlap: false", {set});
     EXPECT_EQ(faults_.list().size(), 1U) << faults_.text();

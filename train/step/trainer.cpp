@@ -303,8 +303,6 @@ void Trainer::apply_changes(const recal::Applied& due) {
                        parts_.optimizer, parts_.control);
   if (due.trainable && recorded_pass_) recorded_pass_->forget();
   if (due.trainable && watch_ != nullptr) watch_->follow();
-  for (const int64_t param : due.reset_params)
-    parts_.reducer.reset_errors(static_cast<size_t>(param));
   if (parts_.ema != nullptr && parts_.ema->is_on())
     for (const int64_t param : due.changed_params)
       parts_.recipe.zero_pruned(param, parts_.ema->of(param));

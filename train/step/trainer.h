@@ -113,7 +113,6 @@ class Trainer {
   int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
   dist::StepRequests requests() const {
     return {.squared_grad_norm = parts_.clip.norm.has_value(),
-            .gradient_factor = loss_scale(),
             .by_bucket = !parts_.clip.norm && !parts_.clip.value};
   }
   bool stops_before_recipe(StepReport* report);
