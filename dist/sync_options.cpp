@@ -1,36 +1,8 @@
 #include "dist/sync_options.h"
 
 #include <algorithm>
-#include <utility>
-
-#include <fmt/format.h>
 
 namespace lockstep::dist {
-namespace {
-
-void read_outer_optimizer(ConfigReader& in, SyncOptions* options) {
-  const bool has_type = in.read_choice(
-      "outer_optimizer", &options->outer_optimizer, {"none", "nesterov"},
-      "sync_replicas: false: what moves the weights from one mean of the ranks to the next; none: "
-      "the mean itself; nesterov: SGD with Nesterov momentum over the distance to it (DiLoCo)");
-  const bool has_lr = in.read("outer_lr", &options->outer_lr, between(1e-6, 100),
-                              "outer_optimizer: nesterov: its learning rate");
-  const bool has_momentum = in.read("outer_momentum", &options->outer_momentum, half_open(0, 1),
-                                    "outer_optimizer: nesterov: its momentum");
-  if (in.lists_fields()) return;
-  if (has_type && options->outer_optimizer != "none" && options->sync_replicas)
-    in.fault("outer_optimizer",
-             "'sync.outer_optimizer' has no effect while ranks exchange gradients at every step: "
-             "set sync.sync_replicas to false, or remove it");
-  for (const auto& [is_set, key] :
-       {std::pair(has_lr, "outer_lr"), {has_momentum, "outer_momentum"}})
-    if (is_set && options->outer_optimizer == "none")
-      in.fault(key, fmt::format("'sync.{}' has no effect without an outer optimizer: set "
-                                "sync.outer_optimizer to nesterov, or remove it",
-                                key));
-}
-
-}  // namespace
 
 void fit_bucket_bytes(const BucketPlace& place, SyncOptions* sync) {
   if (sync->bucket_bytes_given) return;
@@ -59,17 +31,8 @@ SyncOptions read_sync_options(ConfigReader in) {
       "whether only the gradients of kept weights travel; auto: where that is faster, by bucket "
       "(never "
       "on GPUs, where always needs a whole optimizer and neither overlap: true nor local steps)");
-  in.read_choice(
-      "comm_dtype", &options.comm_dtype, {"fp32", "bf16", "fp16"},
-      "number format of gradients in messages; bf16, fp16: rounded to it, added in fp32");
-  const bool has_feedback = in.read(
-      "error_feedback", &options.error_feedback,
-      "comm_dtype: bf16, fp16: what rounding takes from a rank's gradient is added to its next one "
-      "(on CPUs)");
-  if (has_feedback && options.error_feedback && options.comm_dtype == "fp32" && !in.lists_fields())
-    in.fault("error_feedback",
-             "'sync.error_feedback' has no effect while gradients travel as they are: set "
-             "sync.comm_dtype to bf16 or fp16, or remove it");
+  in.read_choice("comm_dtype", &options.comm_dtype, {"fp32", "bf16"},
+                 "number format of gradients in messages; bf16: rounded to it, added in fp32");
   in.read("shard_optimizer", &options.shard_optimizer,
           "each rank keeps only a share of the optimizer's state");
   in.read_choice(
@@ -86,7 +49,6 @@ SyncOptions read_sync_options(ConfigReader in) {
     in.fault("sync_every",
              "'sync.sync_every' has no effect while ranks exchange gradients at every step: set "
              "sync.sync_replicas to false, or remove it");
-  read_outer_optimizer(in, &options);
   in.read("shared_window", &options.shared_window,
           "ranks of one host exchange through shared memory, where it has the space; false: by "
           "messages");

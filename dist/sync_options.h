@@ -23,18 +23,13 @@ struct SyncOptions {
   std::string overlap = "auto";
   /// Whether only kept gradients travel: always, never, auto (what was measured faster, by bucket).
   std::string sparse_allreduce = "auto";
-  std::string comm_dtype = "fp32";  ///< number format in messages: fp32 (as they are), bf16, fp16
-  /// What rounding to comm_dtype takes from a gradient is added to the next one.
-  bool error_feedback = false;
-  bool shard_optimizer = false;  ///< each rank keeps a share of the optimizer's state
+  std::string comm_dtype = "fp32";  ///< number format in messages: fp32 (as they are), bf16
+  bool shard_optimizer = false;     ///< each rank keeps a share of the optimizer's state
   /// Whether ranks of one host have one copy of the weights: on, off, auto (where it can be and
   /// pays).
   std::string share_weights = "auto";
-  bool sync_replicas = true;  ///< false: local steps (train/sync/local_steps.h)
-  int64_t sync_every = 8;     ///< of them from one mean of the ranks to the next
-  /// What is made of a mean: none (the ranks go on from it), nesterov (optim/outer_nesterov.h).
-  std::string outer_optimizer = "none";
-  double outer_lr = 0.7, outer_momentum = 0.9;  ///< nesterov
+  bool sync_replicas = true;          ///< false: local steps (train/sync/local_steps.h)
+  int64_t sync_every = 8;             ///< of them from one mean of the ranks to the next
   bool shared_window = true;          ///< ranks of one host exchange through shared memory
   double timeout_s = 300;             ///< longest wait for a peer inside a collective
   double slow_after_s = 60;           ///< longer ones are logged; of section `watchdog`

@@ -25,7 +25,7 @@ class Elementwise : public Optimizer {
   /// may put the update off to end_step().
   virtual void update_tensors(const at::Tensor& values, const at::Tensor& grads,
                               std::vector<at::Tensor>& slots, const GroupRates& rates) {
-    const rules::WeightDecay<double> decay = decay_of<double>(rates);
+    const rules::WeightDecay<double> decay(options(), rates);
     slots.resize(2);
     at::Tensor first = slots[0], second = slots[1];
     const at::Tensor result =
@@ -35,7 +35,7 @@ class Elementwise : public Optimizer {
     slots.resize(Rule<float>::kSlots.size());
     if (!slots.empty()) slots[0].copy_(first);
     if (slots.size() > 1) slots[1].copy_(second);
-    (rules::gives_direction<Rule<float>>() ? grads : values).copy_(result);
+    values.copy_(result);
   }
 
   void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override {
@@ -43,16 +43,9 @@ class Elementwise : public Optimizer {
       if (rates.learning_rate == 0) return;
     if (takes_kernels(buffer))
       return update_region(part->kept, data_of(buffer, part->region), data_of(part->slots),
-                           decay_of<float>(rates), Rule<float>(options(), rates, num_updates()));
+                           rules::WeightDecay<float>(options(), rates),
+                           Rule<float>(options(), rates, num_updates()));
     update_tensors(part->of(buffer.values_E), part->of(buffer.grads_E), part->slots, rates);
-  }
-
- private:
-  /// A rule that gives a direction has the decay in it.
-  template <typename N>
-  rules::WeightDecay<N> decay_of(const GroupRates& rates) const {
-    if (rules::gives_direction<Rule<float>>()) return {};
-    return {options(), rates};
   }
 };
 

@@ -42,7 +42,7 @@ class Fused : public Elementwise<Rule> {
     for (size_t slot = 0; slot < slots.size(); ++slot) batch.slots[slot].push_back(slots[slot]);
   }
 
-  void end_step(const StepRates& /*rates*/) override {
+  void end_step() override {
     for (const FusedBatch& batch : std::exchange(batches_, {})) update_batch(batch);
   }
 

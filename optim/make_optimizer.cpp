@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "optim/elementwise.h"
 #include "optim/fused.h"
-#include "optim/lamb.h"
 
 namespace lockstep::optim {
 namespace {
@@ -31,7 +30,6 @@ Make maker_of(const OptimizerOptions& options) {
                                                   {"adagrad", make<Elementwise<rules::Adagrad>>},
                                                   {"ftrl", make<Elementwise<rules::Ftrl>>},
                                                   {"rmsprop", make<Elementwise<rules::RmsProp>>},
-                                                  {"lamb", make<Lamb>},
                                                   {"lion", make<Elementwise<rules::Lion>>}};
   const auto found = makers.find(options.type);
   check(found != makers.end(), "the reader lets only known optimizers pass");

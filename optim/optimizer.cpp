@@ -19,7 +19,7 @@ void Optimizer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
 
 bool Optimizer::reads_kept_alone(size_t buffer) {
   const std::vector<SlotPart>& parts = slots_.parts(buffer);
-  return is_elementwise() && takes_kernels(buffers_.at(buffer)) &&
+  return takes_kernels(buffers_.at(buffer)) &&
          std::all_of(parts.begin(), parts.end(),
                      [](const SlotPart& part) { return part.is_packed(); });
 }
@@ -68,7 +68,7 @@ int64_t Optimizer::usual_updates() const {
 
 std::vector<Optimizer::Apart> Optimizer::regions_apart() {
   std::vector<Apart> apart;
-  if (!is_elementwise() || (left_out_.empty() && !counts_own_updates())) return apart;
+  if (left_out_.empty() && !counts_own_updates()) return apart;
   const int64_t usual = usual_updates();
   for (size_t b = 0; b < buffers_.size(); ++b) {
     if (buffers_[b].frozen) continue;
@@ -138,13 +138,8 @@ void Optimizer::step(const StepRates& rates, const LateShards& late, const at::T
     for (size_t i = 0; i < late.regions.size(); ++i) late.wait_for_next();
     update_all_but(apart, rates);
   }
-  end_step(rates);
+  end_step();
   left_out_.clear();
-}
-
-void Optimizer::sum_over_ranks(const at::Tensor& numbers) const {
-  check(sum_over_ranks_ != nullptr, "a divided optimizer of whole parameters can sum over ranks");
-  sum_over_ranks_(numbers);
 }
 
 void Optimizer::list_slots(size_t buffer, StateList* list) {

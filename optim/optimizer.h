@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,11 +45,6 @@ class Optimizer {
   /// sharded_state() was completed right before.
   void set_shards(const std::vector<ParamShard>& regions);
 
-  /// Sums int64 numbers on the host over the ranks, in place; collective.
-  using SumOverRanks = std::function<void(const at::Tensor&)>;
-  /// For rules that look at whole parameters (lamb): called in each step() from set_shards() on.
-  void set_sum_over_ranks(SumOverRanks sum) { sum_over_ranks_ = std::move(sum); }
-
   /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied;
   /// empty: all. At each change of masks, with the same bits on all ranks. Slots of weights that
   /// stay kept keep their values, others are 0. Ignored for a frozen buffer.
@@ -70,16 +64,15 @@ class Optimizer {
   /// not 0, once this update's turn comes there, all stays as it is, and the caller, who hears of
   /// it later, says uncount(). Only where takes_found_inf(), and with nothing late.
   ///
-  /// late: regions of float32 buffers on the CPU that lie inside owned ones, without overlap; none
-  /// unless is_elementwise(). All else is updated first, then each of them once wait_for_next() has
-  /// returned. The same bits.
+  /// late: regions of float32 buffers on the CPU that lie inside owned ones, without overlap. All
+  /// else is updated first, then each of them once wait_for_next() has returned. The same bits.
   void step(const StepRates& rates, const LateShards& late = {}, const at::Tensor& found_inf = {});
   /// Whether the rule has kernels that look at such a number, and takes them for these buffers.
   virtual bool takes_found_inf() const { return false; }
   /// The update before was refused: it is not counted.
   void uncount();
   /// The next step() leaves these parameters and their slots as they are, and does not count an
-  /// update of them, as PyTorch where `grad` is None. Ascending; ignored unless is_elementwise().
+  /// update of them, as PyTorch where `grad` is None. Ascending.
   void leave_out(std::vector<int64_t> params) { left_out_ = std::move(params); }
 
   /// Slots by parameter in its shape, `optimizer/<name>/<slot>`, and the number of updates, for
@@ -106,17 +99,14 @@ class Optimizer {
   /// Where slots are sharded, consolidate sharded_state() before the buffers are flattened.
   void rebuild(const std::vector<FlatBuffer>& buffers_before);
 
-  /// Whether the rule looks at each element by itself, so that a region may end anywhere.
-  virtual bool is_elementwise() const { return true; }
-
   /// Memory that the slots take now.
   int64_t slot_bytes() const { return slots_.num_bytes(); }
 
  protected:
   /// One owned region of a buffer that is not frozen. Slots in the order of add_slot().
   virtual void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) = 0;
-  /// After the updates of one step's regions. Collective where slots are divided.
-  virtual void end_step(const StepRates& /*rates*/) {}
+  /// Called after the updates of one step's regions.
+  virtual void end_step() {}
 
   /// A zero tensor beside each buffer's values.
   void add_slot(std::string name) { slots_.add(std::move(name)); }
@@ -126,12 +116,6 @@ class Optimizer {
   const at::Tensor& found_inf() const { return found_inf_; }
   const OptimizerOptions& options() const { return options_; }
   const std::vector<FlatBuffer>& buffers() const { return buffers_; }
-  const ParamTable& params() const { return params_; }
-  /// Owned regions of a buffer.
-  const std::vector<SlotPart>& parts(size_t buffer) { return slots_.parts(buffer); }
-  /// Whether other ranks own parts.
-  bool is_divided() const { return slots_.is_divided(); }
-  void sum_over_ranks(const at::Tensor& numbers) const;
 
  private:
   /// Parameters that the next update treats unlike the rest: left out (0), or with another number
@@ -156,7 +140,6 @@ class Optimizer {
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
   OptimizerState slots_;
-  SumOverRanks sum_over_ranks_;
   int64_t num_updates_ = 0;
   std::vector<int64_t> own_updates_;  ///< by parameter; below 0: as many as num_updates_
   std::vector<int64_t> left_out_;     ///< of the next step

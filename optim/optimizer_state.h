@@ -65,7 +65,6 @@ class OptimizerState {
 
   /// Whether the buffer's slots are divided over ranks: set_shards() was called, and it is not
   /// frozen.
-  bool is_divided() const { return is_divided_; }
   bool is_divided(size_t buffer) const { return is_divided_ && !buffers_[buffer].frozen; }
 
   /// Which elements of a parameter of that buffer this rank owns, counted in the parameter.

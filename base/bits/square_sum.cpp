@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-LOCKSTEP_SQUARE_SUMS(, portable, Doubles2, Floats2)
+LOCKSTEP_SQUARE_SUM(, portable, Doubles2, Floats2)
 
 double square_sum(const float* items, int64_t num_items, SimdPath path) {
   switch (path) {
@@ -15,18 +15,6 @@ double square_sum(const float* items, int64_t num_items, SimdPath path) {
       return avx2_square_sum(items, num_items);
     default:
       return portable_square_sum(items, num_items);
-  }
-}
-
-SquareSums square_sums_of(const float* first, const float* second, int64_t num_items,
-                          SimdPath path) {
-  switch (path) {
-    case SimdPath::kAvx512:
-      return avx512_square_sums(first, second, num_items);
-    case SimdPath::kAvx2:
-      return avx2_square_sums(first, second, num_items);
-    default:
-      return portable_square_sums(first, second, num_items);
   }
 }
 

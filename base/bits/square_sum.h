@@ -25,16 +25,8 @@ inline double sum_of(SquareAccumulators sums) {
 ///     square_sum(grads, num_grads)  // {3, 4}: 25
 double square_sum(const float* items, int64_t num_items, SimdPath path = fastest_simd_path());
 
-using SquareSums = std::array<double, 2>;
-/// Computes the sums of two arrays of equal length in one pass; the same bits as one by one.
-SquareSums square_sums_of(const float* first, const float* second, int64_t num_items,
-                          SimdPath path = fastest_simd_path());
-
 double portable_square_sum(const float* items, int64_t num_items);
 double avx2_square_sum(const float* items, int64_t num_items);
 double avx512_square_sum(const float* items, int64_t num_items);
-SquareSums portable_square_sums(const float* first, const float* second, int64_t num_items);
-SquareSums avx2_square_sums(const float* first, const float* second, int64_t num_items);
-SquareSums avx512_square_sums(const float* first, const float* second, int64_t num_items);
 
 }  // namespace lockstep

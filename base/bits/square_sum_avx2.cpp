@@ -7,16 +7,12 @@ namespace lockstep {
 
 #if defined(__x86_64__)
 
-LOCKSTEP_SQUARE_SUMS(LOCKSTEP_AVX2, avx2, Doubles4, Floats4)
+LOCKSTEP_SQUARE_SUM(LOCKSTEP_AVX2, avx2, Doubles4, Floats4)
 
 #else
 
 double avx2_square_sum(const float* items, int64_t num_items) {
   return portable_square_sum(items, num_items);
-}
-
-SquareSums avx2_square_sums(const float* first, const float* second, int64_t num_items) {
-  return portable_square_sums(first, second, num_items);
 }
 
 #endif

@@ -7,16 +7,12 @@ namespace lockstep {
 
 #if defined(__x86_64__)
 
-LOCKSTEP_SQUARE_SUMS(LOCKSTEP_AVX512, avx512, Doubles8, Floats8)
+LOCKSTEP_SQUARE_SUM(LOCKSTEP_AVX512, avx512, Doubles8, Floats8)
 
 #else
 
 double avx512_square_sum(const float* items, int64_t num_items) {
   return portable_square_sum(items, num_items);
-}
-
-SquareSums avx512_square_sums(const float* first, const float* second, int64_t num_items) {
-  return portable_square_sums(first, second, num_items);
 }
 
 #endif

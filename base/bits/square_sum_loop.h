@@ -9,33 +9,26 @@
 /// Loop of square_sum(), compiled by every path with its own instructions.
 namespace lockstep::square_sums {
 
-/// Sums the squares of arrays of equal length in one loop, because independent sums hide the
-/// latency of the additions. `Wide` is a vector of doubles, `Narrow` one of as many items.
-template <typename Wide, typename Narrow, size_t num_arrays>
-__attribute__((always_inline)) inline std::array<double, num_arrays> sums(
-    const std::array<const float*, num_arrays>& arrays, int64_t num_items) {
+/// Sums the squares of an array. `Wide` is a vector of doubles, `Narrow` one of as many items.
+template <typename Wide, typename Narrow>
+__attribute__((always_inline)) inline double sum(const float* items, int64_t num_items) {
   constexpr int64_t kLanes = sizeof(Wide) / sizeof(double);
-  std::array<std::array<Wide, kSquareAccumulators / kLanes>, num_arrays> wide_sums{};
+  std::array<Wide, kSquareAccumulators / kLanes> wide_sums{};
   int64_t i = 0;
   for (; i + kSquareAccumulators <= num_items; i += kSquareAccumulators)
-    for (size_t array = 0; array < num_arrays; ++array)
-      for (int64_t part = 0; part < kSquareAccumulators / kLanes; ++part) {
-        Narrow narrow;
-        std::memcpy(&narrow, arrays[array] + i + part * kLanes, sizeof narrow);
-        const Wide wide = __builtin_convertvector(narrow, Wide);
-        wide_sums[array][part] += wide * wide;
-      }
-  std::array<double, num_arrays> totals{};
-  for (size_t array = 0; array < num_arrays; ++array) {
-    SquareAccumulators each{};
-    std::memcpy(each.data(), wide_sums[array].data(), sizeof each);
-    for (int64_t rest = i; rest < num_items; ++rest) {
-      const auto item = static_cast<double>(arrays[array][rest]);
-      each[static_cast<size_t>(rest - i)] += item * item;
+    for (int64_t part = 0; part < kSquareAccumulators / kLanes; ++part) {
+      Narrow narrow;
+      std::memcpy(&narrow, items + i + part * kLanes, sizeof narrow);
+      const Wide wide = __builtin_convertvector(narrow, Wide);
+      wide_sums[part] += wide * wide;
     }
-    totals[array] = sum_of(each);
+  SquareAccumulators each{};
+  std::memcpy(each.data(), wide_sums.data(), sizeof each);
+  for (int64_t rest = i; rest < num_items; ++rest) {
+    const auto item = static_cast<double>(items[rest]);
+    each[static_cast<size_t>(rest - i)] += item * item;
   }
-  return totals;
+  return sum_of(each);
 }
 
 using Floats2 = float __attribute__((vector_size(8)));
@@ -47,15 +40,10 @@ using Doubles8 = double __attribute__((vector_size(64)));
 
 }  // namespace lockstep::square_sums
 
-/// Defines the functions of one path; `target` is the attribute of its functions.
+/// Defines the function of one path; `target` is its attribute.
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
-#define LOCKSTEP_SQUARE_SUMS(target, path, Wide, Narrow)                                        \
-  target double path##_square_sum(const float* items, int64_t num_items) {                      \
-    return square_sums::sums<square_sums::Wide, square_sums::Narrow, 1>({items}, num_items)[0]; \
-  }                                                                                             \
-  target SquareSums path##_square_sums(const float* first, const float* second,                 \
-                                       int64_t num_items) {                                     \
-    return square_sums::sums<square_sums::Wide, square_sums::Narrow, 2>({first, second},        \
-                                                                        num_items);             \
+#define LOCKSTEP_SQUARE_SUM(target, path, Wide, Narrow)                                \
+  target double path##_square_sum(const float* items, int64_t num_items) {             \
+    return square_sums::sum<square_sums::Wide, square_sums::Narrow>(items, num_items); \
   }
 // NOLINTEND(bugprone-macro-parentheses)

@@ -82,23 +82,6 @@ void add_squares(const at::Tensor& values_E, const FlatSlice& slice, int64_t row
   });
 }
 
-void add_squares_of_two(const at::Tensor& first_E, const at::Tensor& second_E,
-                        const FlatSlice& slice, int64_t row_E, const ParamShard& region,
-                        Superaccumulator* first_sum, Superaccumulator* second_sum) {
-  // Only float32 has a kernel for two arrays.
-  if (first_E.scalar_type() != at::kFloat || second_E.scalar_type() != at::kFloat) {
-    add_squares(first_E, slice, row_E, region, first_sum);
-    return add_squares(second_E, slice, row_E, region, second_sum);
-  }
-  const auto* const first = first_E.const_data_ptr<float>();
-  const auto* const second = second_E.const_data_ptr<float>();
-  for_each_unit(slice, row_E, region, [&](int64_t begin_E, int64_t end_E) {
-    const SquareSums sums = square_sums_of(first + begin_E, second + begin_E, end_E - begin_E);
-    first_sum->add(sums[0]);
-    second_sum->add(sums[1]);
-  });
-}
-
 void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const ParamShard& region,
                  const std::vector<int64_t>& row_E_by_param, Superaccumulator* sum) {
   if (region.begin_E >= region.end_E) return;

@@ -30,9 +30,5 @@ void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const Par
 /// Does this for one slice's part of the region.
 void add_squares(const at::Tensor& values_E, const FlatSlice& slice, int64_t row_E,
                  const ParamShard& region, Superaccumulator* sum);
-/// Does this for two tensors in one pass.
-void add_squares_of_two(const at::Tensor& first_E, const at::Tensor& second_E,
-                        const FlatSlice& slice, int64_t row_E, const ParamShard& region,
-                        Superaccumulator* first_sum, Superaccumulator* second_sum);
 
 }  // namespace lockstep

@@ -36,7 +36,7 @@ TorchUpdates::TorchUpdates(std::string type, double learning_rate, std::vector<a
 }
 
 std::string TorchUpdates::form() const {
-  if (type_ == "ftrl" || type_ == "lamb" || type_ == "lion") return "loop";
+  if (type_ == "ftrl" || type_ == "lion") return "loop";
   return type_ == "adadelta" || type_ == "rmsprop" ? "foreach" : "fused";
 }
 
@@ -63,7 +63,7 @@ void TorchUpdates::step() {
   else if (type_ == "rmsprop")
     rmsprop();
   for (size_t i = 0; form() == "loop" && i < values_.size(); ++i)
-    type_ == "ftrl" ? ftrl(i) : type_ == "lamb" ? lamb(i) : lion(i);
+    type_ == "ftrl" ? ftrl(i) : lion(i);
 }
 
 void TorchUpdates::adam(double epsilon) {
@@ -107,16 +107,6 @@ void TorchUpdates::ftrl(size_t i) {
   const at::Tensor now = n.sqrt();
   l.add_(grads_[i]).sub_((now - before).div_(rate_).mul_(w));
   w.copy_(l.neg().div_(now.div_(rate_)));
-}
-
-void TorchUpdates::lamb(size_t i) {
-  at::Tensor &w = values_[i], &m = first_[i], &v = second_[i];
-  m.mul_(kBeta1).add_(grads_[i], 1 - kBeta1);
-  v.mul_(kBeta2).addcmul_(grads_[i], grads_[i], 1 - kBeta2);
-  const at::Tensor root = (v.sqrt() / std::sqrt(1 - std::pow(kBeta2, num_updates_))).add_(1e-6);
-  const at::Tensor r = m / (1 - std::pow(kBeta1, num_updates_)) / root;
-  const double ratio = w.norm().item<double>() / r.norm().item<double>();
-  w.add_(r, -rate_ * ratio);
 }
 
 void TorchUpdates::lion(size_t i) {

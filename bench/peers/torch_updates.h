@@ -9,8 +9,8 @@ namespace lockstep::bench {
 
 /// One update of a list of tensors as PyTorch makes it with its defaults: by a fused kernel for
 /// sgd, momentum, adam, adamw and adagrad, in the foreach operations of torch.optim for adadelta
-/// and rmsprop. What PyTorch lacks (ftrl, lamb, lion) is a loop of operations on each tensor, as
-/// its users write them. First values of slots and places of epsilon are TensorFlow's, where that
+/// and rmsprop. What PyTorch lacks (ftrl, lion) is a loop of operations on each tensor, as its
+/// users write them. First values of slots and places of epsilon are TensorFlow's, where that
 /// changes no operation.
 class TorchUpdates {
  public:
@@ -30,7 +30,6 @@ class TorchUpdates {
   void adadelta();
   void rmsprop();
   void ftrl(size_t i);
-  void lamb(size_t i);
   void lion(size_t i);
 
   std::string type_;

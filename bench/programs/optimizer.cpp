@@ -76,24 +76,12 @@ optim::BufferPlan plan_of(const Shape& shape) {
 
 /// Ours: one optimizer over flat buffers.
 struct Flat {
-  Flat(const Shape& shape, const std::string& type_)
-      : type(type_),
-        params(params_of(shape)),
+  Flat(const Shape& shape, const std::string& type)
+      : params(params_of(shape)),
         flat_params(params, plan_of(shape), at::kCPU),
         optimizer(optim::make_optimizer(options_of(type), flat_params.buffers(), params)),
         rates(optim::initial_rates(options_of(type))) {
     for (FlatBuffer& buffer : flat_params.buffers()) buffer.grads_E.normal_();
-    take_grads();
-  }
-
-  void take_grads() {
-    grads.clear();
-    for (const FlatBuffer& buffer : flat_params.buffers())
-      if (type == "lamb") grads.push_back(buffer.grads_E.clone());
-  }
-  /// Untimed: lamb leaves its direction where the gradients stood.
-  void prepare() {
-    for (size_t b = 0; b < grads.size(); ++b) flat_params.buffers()[b].grads_E.copy_(grads[b]);
   }
 
   void prune() {
@@ -108,16 +96,13 @@ struct Flat {
       keep_nonzero(floats.const_data_ptr(), kept.numel(), 4, bits.data());
       optimizer->set_kept(b, bits);
     }
-    take_grads();
   }
   void step() { optimizer->step(rates); }
 
-  std::string type;
   ParamTable params;
   optim::FlatParams flat_params;
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::StepRates rates;
-  std::vector<at::Tensor> grads;
 };
 
 TorchUpdates torch_updates_of(const Flat& ours, const std::string& type) {
@@ -141,10 +126,9 @@ void time_steps(const std::string& type, const std::string& shape_name, const Sh
   Flat ours(shape, type);
   if (pruned) ours.prune();
   TorchUpdates theirs = torch_updates_of(ours, type);
-  for (int i = 0; i < 3; ++i) ours.prepare(), ours.step(), theirs.count(), theirs.step();
+  for (int i = 0; i < 3; ++i) ours.step(), theirs.count(), theirs.step();
   check_equal(ours, theirs, what);
   Contest contest{what, theirs.form(), goal};
-  contest.prepare = [&] { ours.prepare(); };
   contest.ours = [&] { ours.step(); };
   contest.prepare_theirs = [&] { theirs.count(); };
   contest.theirs = [&] { theirs.step(); };
@@ -231,7 +215,7 @@ void run_types(const std::vector<std::string>& types) {
   at::set_num_threads(1);
   at::manual_seed(1);
   for (const std::string& type : types) {
-    const bool is_loop = type == "ftrl" || type == "lamb" || type == "lion";
+    const bool is_loop = type == "ftrl" || type == "lion";
     time_steps(type, "20 M in 32", kLarge, false, is_loop ? 2.0 : 1.0);
     if (type != "sgd")
       time_steps(type, "20 M in 32", kLarge, true, 1.2);  // it has no slots to pack

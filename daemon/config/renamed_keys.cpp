@@ -39,6 +39,12 @@ constexpr std::array kRemoved = {
     RemovedKey{"metrics", "pushgateway", "use 'metrics.textfile_dir' or 'metrics.linger_secs'"},
     RemovedKey{"metrics", "processor_share",
                "remove the line; the server no longer delays requests"},
+    RemovedKey{"sync", "error_feedback",
+               "remove the line; use sync.comm_dtype fp32 where rounding loses too much"},
+    RemovedKey{"sync", "outer_optimizer",
+               "remove the line; local steps continue from the mean of the ranks"},
+    RemovedKey{"sync", "outer_lr", "remove the line; local steps have no outer optimizer"},
+    RemovedKey{"sync", "outer_momentum", "remove the line; local steps have no outer optimizer"},
 };
 
 /// The key in a map, not its value; undefined where it is not there.

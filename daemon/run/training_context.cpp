@@ -161,15 +161,9 @@ void require_whole_saves(const checkpoint::CheckpointOptions& saved,
               "out, so that no run can go on from it");
 }
 
-std::optional<optim::OuterOptions> outer_options(const dist::SyncOptions& sync) {
-  if (sync.outer_optimizer == "none") return std::nullopt;
-  return optim::OuterOptions{.learning_rate = sync.outer_lr, .momentum = sync.outer_momentum};
-}
-
 std::unique_ptr<dist::Communicator> alone_if_local(const dist::SyncOptions& sync,
                                                    const dist::Communicator& all) {
-  if (sync.sync_replicas) return nullptr;
-  if (all.world_size() == 1 && !outer_options(sync)) return nullptr;  // its mean is its own weights
+  if (sync.sync_replicas || all.world_size() == 1) return nullptr;  // one rank is its own mean
   return std::make_unique<dist::SelfCommunicator>(all.device());
 }
 
@@ -229,7 +223,6 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       reducer(alone ? *alone : data_comm, flat_params.buffers(), model->params(), config.sync),
       optimizer(optim::make_optimizer(config.optimizer, flat_params.buffers(), model->params())),
       ema(config.optimizer.ema_decay, model->params()),
-      outer(outer_options(config.sync), model->params()),
       loss_scale(config.train.loss_scale, config.train.precision == "fp16"),
       recipe(attached_recipe(config, *model, clock.steps_per_epoch)),
       facts{.seed = config.run.seed,
@@ -258,7 +251,6 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
                                .flat_params = flat_params,
                                .optimizer = *optimizer,
                                .ema = &ema,
-                               .outer = &outer,
                                .model = *model,
                                .timeline = recipe.timeline(),
                                .clock = clock,
@@ -315,7 +307,6 @@ StateList TrainingContext::learned_state() {
   StateList all = model_state();
   if (saved.includes("optimizer")) {
     append(optimizer->state(), &all);
-    append(outer.state(), &all);
     append(loss_scale.state(), &all);
   }
   if (saved.includes("modifiers")) append(recipe.state(), &all);

@@ -15,7 +15,6 @@
 #include "dist/reducer/gradient_reducer.h"
 #include "optim/ema.h"
 #include "optim/flat_params.h"
-#include "optim/outer_nesterov.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "train/evaluation/model_handler.h"
 #include "train/loss/loss.h"
@@ -85,7 +84,6 @@ class TrainingContext {
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
   optim::Ema ema;
-  optim::OuterNesterov outer;  ///< sync.outer_optimizer
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
   std::optional<train::LocalSteps> local_steps;  ///< sync.sync_replicas: false; null where one

@@ -1,7 +1,11 @@
 #include "dist/bucket/mean_gradient.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <limits>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
@@ -87,6 +91,24 @@ at::Tensor largest_of_all(at::Device device, const std::vector<at::Tensor>& tens
                                                wide_type(tensor)));
   if (largest.empty()) return at::zeros({1}, at::TensorOptions(at::kFloat).device(device));
   return at::stack(largest).amax().view({1});
+}
+
+/// Of finite floats a larger magnitude has larger bits behind the sign. Infinity and NaN have the
+/// largest.
+double largest_magnitude(const at::Tensor& values_E) {
+  check(values_E.is_cpu() && values_E.scalar_type() == at::kFloat && values_E.is_contiguous(),
+        "float32 on the CPU");
+  const auto* items = static_cast<const int32_t*>(values_E.const_data_ptr());
+  const int32_t largest = at::parallel_reduce(
+      0, values_E.numel(), int64_t{1} << 18, 0,
+      [items](int64_t begin, int64_t end, int32_t found) {
+        for (int64_t i = begin; i < end; ++i)
+          found = std::max(found, items[i] & std::numeric_limits<int32_t>::max());
+        return found;
+      },
+      [](int32_t one, int32_t other) { return std::max(one, other); });
+  const auto value = std::bit_cast<float>(largest);
+  return std::isfinite(value) ? static_cast<double>(value) : kInfinity;
 }
 
 }  // namespace lockstep::dist

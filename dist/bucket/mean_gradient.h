@@ -23,4 +23,8 @@ bool divide_and_check(void* sums_E, int64_t num_items, at::ScalarType dtype, int
 /// device, any of which may be empty.
 at::Tensor largest_of_all(at::Device device, const std::vector<at::Tensor>& tensors);
 
+/// The largest magnitude of float32 items in one run on the CPU: infinite if one is not finite, 0
+/// of none. One pass that makes no tensor.
+double largest_magnitude(const at::Tensor& values_E);
+
 }  // namespace lockstep::dist

@@ -9,7 +9,6 @@
 #include "base/bits/kept_bits.h"
 #include "base/error.h"
 #include "dist/bucket/mean_gradient.h"
-#include "dist/bucket/wire_rounding.h"
 #include "dist/shard/shard_slots.h"
 
 namespace lockstep::dist {
@@ -48,8 +47,7 @@ void AllReduceBucket::keep_all() {
   kept_bits_.clear();
   num_kept_ = num_elements();
   mask_there_ = {};
-  dropped_there_E_ = payload_ = packed_scratch_K_ = wire_scratch_ = errors_scratch_K_ =
-      at::Tensor();
+  dropped_there_E_ = payload_ = packed_scratch_K_ = wire_scratch_ = at::Tensor();
 }
 
 at::Tensor AllReduceBucket::packed_K() {
@@ -68,36 +66,19 @@ void AllReduceBucket::unpack_from(const at::Tensor& from_K, const at::Tensor& to
               static_cast<int>(from_K.itemsize()), to_E.mutable_data_ptr());
 }
 
-at::Tensor AllReduceBucket::find_largest() {
-  zero_dropped();
-  return largest_magnitude(grads_E_);
-}
-
-at::Tensor AllReduceBucket::pack(bool packed, double scale, const at::Tensor& errors_E) {
+at::Tensor AllReduceBucket::pack(bool packed) {
   check(!packed || can_pack(), "packing where nothing is left out, or on a device that cannot");
   is_packed_ = packed;
-  scale_ = scale;
   payload_ = grads_E_;
-  if (wire_ && !packed) zero_dropped();  // largest() is as when packed
   if (packed) {
     payload_ = packed_K();
     pack_into(payload_);
   }
   if (wire_) {
-    const at::Tensor rounded =
-        first_items(&wire_scratch_, payload_.numel(), grads_E_.options().dtype(*wire_));
-    round(scale, rounded, errors_E);
-    payload_ = rounded;
+    const at::TensorOptions rounded = grads_E_.options().dtype(*wire_);
+    payload_ = first_items(&wire_scratch_, payload_.numel(), rounded).copy_(payload_);
   }
   return payload_;
-}
-
-void AllReduceBucket::round(double scale, const at::Tensor& rounded, const at::Tensor& errors_E) {
-  at::Tensor errors = errors_E;
-  if (is_packed_ && errors.defined())
-    errors = first_items(&errors_scratch_K_, num_kept_, grads_E_.options());
-  largest_ = round_to_wire(payload_, scale, rounded, errors);
-  if (is_packed_ && errors.defined()) unpack_from(errors, errors_E);
 }
 
 std::unique_ptr<Work> AllReduceBucket::launch(Communicator& comm) {
@@ -109,7 +90,7 @@ bool AllReduceBucket::unpack(int64_t num_samples, Dropped dropped) {
   const bool by_kept = is_packed_ || (dropped == Dropped::kAnything && grads_E_.is_cpu() &&
                                       is_few(num_kept_, num_elements()));
   const at::Tensor sums = by_kept ? packed_K() : grads_E_;
-  if (wire_) widen_from_wire(payload_, scale_, is_packed_ ? sums : grads_E_);
+  if (wire_) (is_packed_ ? sums : grads_E_).copy_(payload_);
   if (!is_packed_) by_kept ? pack_into(sums) : zero_dropped();
   const bool finite = divide_and_check(sums, num_samples);
   if (!by_kept) return finite;

@@ -33,9 +33,7 @@ class AllReduceBucket final : public BucketReduction {
   int64_t dense_bytes() const override { return static_cast<int64_t>(grads_E_.nbytes()); }
   int64_t payload_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
 
-  at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) override;
-  const at::Tensor& largest() const override { return largest_; }
-  at::Tensor find_largest() override;
+  at::Tensor pack(bool packed) override;
   bool travels_in_place() const override { return !is_packed_ && !wire_; }
   std::unique_ptr<Work> launch(Communicator& comm) override;
   bool unpack(int64_t num_samples, Dropped dropped) override;
@@ -45,7 +43,6 @@ class AllReduceBucket final : public BucketReduction {
   at::Tensor packed_K();
   void pack_into(const at::Tensor& to_K);
   void unpack_from(const at::Tensor& from_K, const at::Tensor& to_E);
-  void round(double scale, const at::Tensor& rounded, const at::Tensor& errors_E);
   void zero_dropped();
 
   at::Tensor grads_E_;
@@ -57,11 +54,9 @@ class AllReduceBucket final : public BucketReduction {
   at::Tensor dropped_there_E_;  ///< bool, on a device; undefined on the CPU and while all are kept
   // of the last pack()
   bool is_packed_ = false;
-  double scale_ = 1;
-  at::Tensor largest_;
   at::Tensor payload_;
   // scratch memory, made at first need
-  at::Tensor packed_scratch_K_, wire_scratch_, errors_scratch_K_;
+  at::Tensor packed_scratch_K_, wire_scratch_;
 };
 
 }  // namespace lockstep::dist

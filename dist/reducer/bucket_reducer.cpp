@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include "base/bits/bit_mask.h"
@@ -17,7 +15,6 @@
 #include "base/trace/trace_span.h"
 #include "dist/agree.h"
 #include "dist/bucket/mean_gradient.h"
-#include "dist/bucket/wire_rounding.h"
 #include "dist/copy_to_host.h"
 #include "dist/reducer/all_reduce_bucket.h"
 #include "dist/reducer/shared_bucket.h"
@@ -28,8 +25,8 @@ namespace {
 
 std::optional<at::ScalarType> wire_type(const std::string& name, int world_size) {
   if (world_size == 1 || name == "fp32") return std::nullopt;
-  check(name == "bf16" || name == "fp16", "wire: fp32, bf16 or fp16");
-  return name == "bf16" ? at::kBFloat16 : at::kHalf;
+  check(name == "bf16", "wire: fp32 or bf16");
+  return at::kBFloat16;
 }
 
 double seconds_between(BucketReducer::Clock::time_point from, BucketReducer::Clock::time_point to) {
@@ -44,19 +41,12 @@ BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
       packing_there_(device_packing_for(comm, options)),
       options_(options),
       assignment_(params, options, comm.rank(), comm.world_size()),
-      packing_(options.sparse_allreduce),
-      scale_(wire_type(options.comm_dtype, comm.world_size()) == at::kHalf) {
+      packing_(options.sparse_allreduce) {
   if (options.overlap == "true" && (comm.is_asynchronous() || !comm.device().is_cpu()) &&
       (options.shard_optimizer || options.comm_dtype != "fp32"))
     throw Error(ExitCode::kConfig, "dist",
                 "sync.overlap: true on GPUs needs gradients that travel whole and as they are: "
                 "with sync.shard_optimizer or another sync.comm_dtype than fp32 use auto or false");
-  if (options.error_feedback && !comm.device().is_cpu())
-    throw Error(ExitCode::kConfig, "dist",
-                "sync.error_feedback: true needs gradients on the CPU: on GPUs nothing of it has "
-                "run; use false");
-  if (options.error_feedback && comm.world_size() > 1)
-    errors_.emplace(params, comm.rank(), comm.world_size());
 }
 
 template <typename Part>
@@ -102,7 +92,6 @@ bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
   bucket_reductions_.clear();
   for (size_t i = 0; i < assignment_.size(); ++i)
     bucket_reductions_.push_back(make_reduction(i, buffers[assignment_.buckets()[i].buffer]));
-  if (errors_) errors_->follow(assignment_.buckets(), buffers);
   dropped_.assign(assignment_.size(), Dropped::kZero);
   times_.assign(assignment_.size(), {});
   marks_.assign(assignment_.size(), nullptr);
@@ -126,7 +115,6 @@ void BucketReducer::set_kept(const std::vector<FlatBuffer>& buffers, size_t buff
       bucket_reductions_[i]->keep_all();
     else
       bucket_reductions_[i]->set_kept(bits.data(), bucket.begin_E);
-    if (errors_ && !bits.empty()) errors_->zero_dropped(bucket, i, bits.data());
   }
   masks_changed_ = true;
 }
@@ -149,8 +137,7 @@ uint64_t BucketReducer::fingerprint() const {
   return static_cast<uint64_t>(fnv1a64(text));
 }
 
-void BucketReducer::begin_step(int64_t gradient_factor) {
-  if (errors_) errors_->begin_step(gradient_factor);
+void BucketReducer::begin_step() {
   for (size_t i = 0; i < assignment_.size(); ++i) pack_states_[i].store(PackState::kNone);
   std::fill(marks_.begin(), marks_.end(), nullptr);
   num_unpacked_ = num_marked_ = 0;
@@ -178,9 +165,7 @@ void BucketReducer::pack(size_t bucket) {
   }
   times_[bucket].start = Clock::now();
   try {
-    add_errors(bucket);
-    bucket_reductions_[bucket]->pack(packing_.packs(bucket), scale_.value(),
-                                     errors_ ? errors_->made(bucket) : at::Tensor());
+    bucket_reductions_[bucket]->pack(packing_.packs(bucket));
     state = PackState::kDone;
   } catch (...) {
     state = PackState::kFailed;
@@ -200,7 +185,7 @@ void BucketReducer::mark_complete(size_t num_buckets) {
 }
 
 bool BucketReducer::can_arrive_in_turn() const {
-  return comm_.world_size() > 1 && can_pack_beside() && options_.comm_dtype == "fp32" && !errors_ &&
+  return comm_.world_size() > 1 && can_pack_beside() && options_.comm_dtype == "fp32" &&
          std::all_of(assignment_.grads_by_buffer().begin(), assignment_.grads_by_buffer().end(),
                      [](const at::Tensor& grads_E) {
                        return !grads_E.defined() ||
@@ -211,7 +196,7 @@ bool BucketReducer::can_arrive_in_turn() const {
 double BucketReducer::largest_from(size_t bucket) const {
   double largest = 0;
   for (; bucket < assignment_.size(); ++bucket)
-    largest = std::max(largest, largest_magnitude(assignment_.grads_E(bucket)).item<double>());
+    largest = std::max(largest, largest_magnitude(assignment_.grads_E(bucket)));
   return largest;
 }
 
@@ -229,43 +214,6 @@ void BucketReducer::launch(size_t bucket) {
       work->wait();
   });
   times.reduced = Clock::now();
-}
-
-/// When the bucket's gradients are complete.
-void BucketReducer::add_errors(size_t bucket) {
-  if (errors_) errors_->add_to(bucket, assignment_.grads_E(bucket));
-}
-
-void BucketReducer::keep_errors() {
-  if (errors_) errors_->keep();
-}
-
-void BucketReducer::reset_errors(size_t param) {
-  if (errors_) errors_->reset(param);
-}
-
-void BucketReducer::find_bound() {
-  for (size_t bucket = 0; bucket < assignment_.size(); ++bucket) add_errors(bucket);
-  at::Tensor bound = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
-  for (const auto& reduction : bucket_reductions_)
-    bound = at::maximum(bound, reduction->find_largest());
-  comm_.all_reduce(bound, ReduceOp::kSum)->wait_on_host();
-  scale_.follow(bound.item<double>());
-}
-
-at::Tensor BucketReducer::largest() const {
-  at::Tensor largest = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
-  for (const auto& reduction : bucket_reductions_)
-    if (reduction->largest().defined()) largest = at::maximum(largest, reduction->largest());
-  return largest;
-}
-
-StateList BucketReducer::state() {
-  StateList all = packing_.state();
-  for (StateEntry& entry : scale_.state()) all.push_back(std::move(entry));
-  if (errors_)
-    for (StateEntry& entry : errors_->state()) all.push_back(std::move(entry));
-  return all;
 }
 
 void BucketReducer::wait() {

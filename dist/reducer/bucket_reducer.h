@@ -5,21 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
-#include "dist/bucket/error_feedback.h"
 #include "dist/bucket/scratch_buffer.h"
 #include "dist/communicator.h"
 #include "dist/reducer/bucket_reduction.h"
 #include "dist/reducer/packing_choice.h"
 #include "dist/reducer/reduce_scatter_bucket.h"
 #include "dist/reducer/step_stats.h"
-#include "dist/reducer/wire_scale.h"
 #include "dist/shard/bucket_assignment.h"
 #include "dist/sync_options.h"
 
@@ -37,8 +34,8 @@ class BucketReducer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Throws Error(kConfig) for packed: always, overlap: true or error feedback on a device that
-  /// cannot do it, or not with what else is asked for.
+  /// Throws Error(kConfig) for packed: always or overlap: true on a device that cannot do it, or
+  /// not with what else is asked for.
   BucketReducer(Communicator& comm, const ParamTable& params, const SyncOptions& options);
 
   /// Takes these buffers, if they are others than before: new buckets, without masks. True if so.
@@ -55,34 +52,15 @@ class BucketReducer {
   bool is_measuring() const { return packing_.is_measuring(); }
 
   /// Throws Error(kDisagree).everywhere() if masks are new and differ between ranks.
-  /// gradient_factor: a power of two by which all gradients are multiplied until they are divided.
-  void begin_step(int64_t gradient_factor = 1);
-  /// Whether gradients are scaled on their way (dist/reducer/wire_scale.h).
-  bool scales() const { return scale_.is_used(); }
-  /// Whether find_bound() comes before the first launch() of this step.
-  bool lacks_bound() const { return scale_.lacks_bound(); }
-  /// Asks all ranks for this step's bound, once the gradients are complete. Collective.
-  void find_bound();
-  /// The largest magnitude of what this rank has sent in this step, float64 [1] on the device: the
-  /// sum over ranks is the bound that follow_bound() takes after take_means().
-  at::Tensor largest() const;
-  void follow_bound(double bound) { scale_.follow(bound); }
-  /// As it was before a step that does not count.
-  const WireScale& scale() const { return scale_; }
-  void set_scale(const WireScale& scale) { scale_ = scale; }
-  /// The step counts: what rounding took from its gradients is added to the next ones
-  /// (sync.error_feedback).
-  void keep_errors();
-  /// What a parameter's gradients have lost so far is forgotten.
-  void reset_errors(size_t param);
+  void begin_step();
   /// Whether pack() may be ahead of launch(): each bucket has memory of its own.
   bool can_pack_beside() const { return !comm_.is_asynchronous() && !assignment_.is_sharded(); }
   /// Buckets 0 to num_buckets, exclusive, are complete once the calling thread's stream has done
   /// what is on it now: where calls are asynchronous they are sent behind that, and not behind what
   /// the stream gets later. By the thread that completes them, before launch().
   void mark_complete(size_t num_buckets);
-  /// Whether means may be used one bucket after another: nothing is divided, rounded or kept for
-  /// the next step, and all is float32 on the CPU.
+  /// True if means may be used one bucket after another: nothing is divided or rounded, and all is
+  /// float32 on the CPU.
   bool can_arrive_in_turn() const;
   /// The largest magnitude among the gradients of this bucket and those behind it, as they stand;
   /// infinite if one is not finite. Where can_arrive_in_turn().
@@ -115,7 +93,7 @@ class BucketReducer {
   /// Where they are shared a barrier.
   void gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals);
 
-  StateList state();
+  StateList state() { return packing_.state(); }
 
  private:
   struct BucketTimes {
@@ -130,7 +108,6 @@ class BucketReducer {
   /// Runs a part; an error of it tells what was done with which bucket.
   template <typename Part>
   void with_bucket(const char* doing, size_t bucket, const Part& part) const;
-  void add_errors(size_t bucket);
 
   Communicator& comm_;
   const std::shared_ptr<const DevicePacking> packing_there_;  ///< null: on CPUs
@@ -149,8 +126,6 @@ class BucketReducer {
   bool all_finite_ = true;   ///< of the unpacked ones
   bool masks_changed_ = false;
   PackingChoice packing_;
-  WireScale scale_;
-  std::optional<ErrorFeedback> errors_;  ///< nothing: sync.error_feedback is false, or N = 1
   std::vector<std::unique_ptr<Work>> under_way_;
 };
 

@@ -22,7 +22,7 @@ inline bool is_few(int64_t num_kept, int64_t num_elements) { return 8 * num_kept
 
 /// Carries one bucket's gradients to the reduction and back:
 ///
-///   reduction.pack(packed, scale);  work = reduction.launch(comm);  work->wait();
+///   reduction.pack(packed);  work = reduction.launch(comm);  work->wait();
 ///   finite = reduction.unpack(num_samples, Dropped::kZero);
 ///
 /// Symbols: [E] = elements of the bucket. Afterwards the gradients that concern this rank are sum
@@ -32,11 +32,10 @@ inline bool is_few(int64_t num_kept, int64_t num_elements) { return 8 * num_kept
 ///
 ///   dense   all gradients travel, as they are
 ///   packed  only kept ones travel, close together, in order
-///   wire    a narrower float type: gradients, times `scale`, are rounded to it before they travel,
-///           added in float32 by the communicator, and the sum, rounded to it once more, is what
-///           comes back. Division and the mean are in the gradients' own type. Relative error
-///           without cancellation: 2 roundings, 2^-7 for bfloat16, 2^-10 for float16 (whose scaled
-///           sums beyond 65504 are infinite, so that the step does not count).
+///   wire    a narrower float type: gradients are rounded to it before they travel, added in
+///           float32 by the communicator, and the sum, rounded to it once more, is what comes back.
+///           Division and the mean are in the gradients' own type. Relative error without
+///           cancellation: 2 roundings, 2^-7 for bfloat16.
 ///
 /// pack(), launch() and unpack() in turn, one thread at a time.
 class BucketReduction {
@@ -57,17 +56,8 @@ class BucketReduction {
   /// Bytes of what the last pack() gave.
   virtual int64_t payload_bytes() const = 0;
 
-  /// What is to be reduced. packed: only if can_pack(). scale: a power of two, equal on all ranks
-  /// (dist/reducer/wire_scale.h); without a wire type it has no effect. errors_E, where defined (a
-  /// wire type, CPU), gets what rounding took from each gradient: +0 where it is not kept
-  /// (dist/bucket/error_feedback.h).
-  virtual at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) = 0;
-  /// The largest magnitude of the gradients of the last pack(), 0-dimensional float64 on their
-  /// device, not scaled; infinite if one did not fit. Only with a wire type. On the CPU gradients
-  /// that are not kept do not count.
-  virtual const at::Tensor& largest() const = 0;
-  /// The same of what stands in the gradients now, whose dropped elements become 0 on the CPU.
-  virtual at::Tensor find_largest() = 0;
+  /// Returns the payload that is to be reduced. packed: only if can_pack().
+  virtual at::Tensor pack(bool packed) = 0;
   /// Whether that is the gradients' own memory, as backward left it: pack() did nothing with it.
   virtual bool travels_in_place() const = 0;
   /// Starts the reduction of what pack() gave. Collective.

@@ -108,9 +108,8 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   requests_ = requests;
   listen_to({});
   follow_buffers();
-  buckets_.begin_step(requests.gradient_factor);
+  buckets_.begin_step();
   ready_tracker_.begin();
-  finds_bound_ = buckets_.lacks_bound();  // then nothing can be sent before all is complete
   // Whether buckets may go beside backward in these steps, which all ranks have found alike.
   const bool is_tried = overlap_trial_.is_running() || overlap_is_faster_;
   bounds_late_ = requests.by_bucket && !requests.squared_grad_norm && may_overlap() &&
@@ -119,7 +118,7 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
                                      : buckets_.assignment().size();
   begin_ = Clock::now();
   bytes_before_ = comm_.bytes_reduced();
-  messages_.begin(overlaps_now() && !finds_bound_, num_before_numbers_);
+  messages_.begin(overlaps_now(), num_before_numbers_);
   is_armed_ = true;
 }
 
@@ -185,8 +184,6 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const Early
   is_armed_ = false;
   finish_start_ = Clock::now();
   const std::shared_ptr<StreamMark> computed = comm_.mark();
-  const WireScale scale_before = buckets_.scale();
-  if (finds_bound_) find_bound();
   messages_.send(numbers_of(share), share.gradient_divisor, ready_tracker_.num_complete() > 0,
                  [&] { return may_update_early(share); });
   const Read read = read_sums(share, computed, update);
@@ -202,11 +199,6 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const Early
   }
   take_means(share.gradient_divisor.value_or(std::max<int64_t>(1, totals.num_samples)), read,
              &totals);
-  if (!totals.is_complete)
-    buckets_.set_scale(scale_before);
-  else if (buckets_.scales())
-    buckets_.follow_bound(messages_.sums_V()[-1].item<double>());
-  if (totals.finite()) buckets_.keep_errors();
   conclude(seconds_since(begin_), &totals);
   return totals;
 }
@@ -306,15 +298,7 @@ void GradientReducer::sum(const at::Tensor& numbers) {
   numbers.copy_(copy_to_host(comm_, there));
 }
 
-/// In a message that no step's bytes count.
-void GradientReducer::find_bound() {
-  const int64_t before = comm_.bytes_reduced();
-  buckets_.find_bound();
-  bytes_before_ += comm_.bytes_reduced() - before;
-}
-
 void GradientReducer::learn(double seconds) {
-  if (finds_bound_) return;  // a step unlike the others
   if (buckets_.is_measuring()) {
     // Other messages, another balance of waiting and computing: overlap is measured anew.
     if (buckets_.learn() && may_overlap() && options_.overlap == "auto") overlap_trial_.start(1);

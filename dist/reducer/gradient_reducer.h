@@ -30,9 +30,6 @@ struct StepRequests {
   /// CPUs, for every division into buckets or among ranks, since it is exact over rows
   /// (dist/bucket/squared_grad_norm.h).
   bool squared_grad_norm = false;
-  /// The power of two by which losses, and so gradients, are multiplied until finish() divides
-  /// (LocalStepStats::gradient_divisor); equal on all ranks.
-  int64_t gradient_factor = 1;
   /// Updates may begin before all means are there: finish() may return while the last buckets
   /// travel (GradientReducer::late_shards()). Equal on all ranks.
   bool by_bucket = false;
@@ -75,8 +72,8 @@ struct StepRequests {
 ///
 /// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
 /// they travelled or not, or anything, where set_kept() says so. sync.sparse_allreduce and
-/// sync.comm_dtype: dist/reducer/packing_choice.h, dist/reducer/bucket_reduction.h,
-/// dist/reducer/wire_scale.h. One rank alone rounds nothing.
+/// sync.comm_dtype: dist/reducer/packing_choice.h, dist/reducer/bucket_reduction.h. One rank alone
+/// rounds nothing.
 ///
 /// Divided among ranks (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///
@@ -185,12 +182,7 @@ class GradientReducer {
   /// computed from them. Throws if a peer was lost or hung (Communicator::settle()).
   void settle() { comm_.settle(); }
 
-  /// A parameter has a new value: what rounding took from its gradients is forgotten
-  /// (sync.error_feedback). Between steps, on all ranks.
-  void reset_errors(size_t param) { buckets_.reset_errors(param); }
-
-  /// What a run that goes on repeats: choices found by time (dist/reducer/packing_choice.h), and
-  /// what rounding depends on (dist/reducer/wire_scale.h, dist/bucket/error_feedback.h).
+  /// Choices found by time (dist/reducer/packing_choice.h), which a resumed run repeats.
   StateList state() { return buckets_.state(); }
 
  private:
@@ -219,7 +211,6 @@ class GradientReducer {
   Read read_sums(const LocalStepStats& share, const std::shared_ptr<StreamMark>& computed,
                  const EarlyUpdate& update);
   void take_means(int64_t divisor, const Read& read, GlobalStepStats* totals);
-  void find_bound();
   void name_missing();
   void learn(double seconds);
   bool is_under_way() const { return is_armed_ || late_divisor_; }
@@ -239,7 +230,6 @@ class GradientReducer {
   // of the step under way
   bool is_armed_ = false;
   StepRequests requests_;
-  bool finds_bound_ = false;
   bool bounds_late_ = false;  ///< the numbers travel before the last buckets, with their bound
   size_t num_before_numbers_ = 0;
   std::optional<int64_t> late_divisor_;  ///< while buckets are late

@@ -2,15 +2,11 @@
 
 #include <utility>
 
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/maximum.h>
-
 #include "base/bits/bit_mask.h"
 #include "base/bits/kept_bits.h"
 #include "base/error.h"
 #include "dist/backend_parts.h"
 #include "dist/bucket/mean_gradient.h"
-#include "dist/bucket/wire_rounding.h"
 #include "dist/shard/shard_slots.h"
 
 namespace lockstep::dist {
@@ -49,54 +45,32 @@ at::Tensor ReduceScatterBucket::slot(const at::Tensor& message_NK, int piece) co
   return slot_of(message_NK, piece, pieces_.num_pieces());
 }
 
-void ReduceScatterBucket::load_windows(const at::Tensor& errors_E) {
+void ReduceScatterBucket::load_windows() {
   const at::TensorOptions options = grads_E_.options();
   payload_ = scratch_.take(pieces_.num_pieces() * pieces_.largest(),
                            wire_ ? options.dtype(*wire_) : options);
-  if (wire_ && grads_E_.is_cpu()) zero_all_dropped();  // largest() is as when packed
-  largest_ = at::Tensor();
-  for (int piece = 0; piece < pieces_.num_pieces(); ++piece) {
-    const at::Tensor window_K = window_of(grads_E_, pieces_, piece);
-    if (!wire_) {
-      copy_items(window_K, slot(payload_, piece));
-      continue;
-    }
-    const at::Tensor here =
-        round_to_wire(window_K, scale_, slot(payload_, piece),
-                      errors_E.defined() ? window_of(errors_E, pieces_, piece) : errors_E);
-    largest_ = largest_.defined() ? at::maximum(largest_, here) : here;
-  }
+  for (int piece = 0; piece < pieces_.num_pieces(); ++piece)
+    copy_items(window_of(grads_E_, pieces_, piece), slot(payload_, piece));
 }
 
-void ReduceScatterBucket::load_kept(const at::Tensor& errors_E) {
+void ReduceScatterBucket::load_kept() {
   payload_ = scratch_.take(pieces_.num_pieces() * kept_.largest(), grads_E_.options());
   for (int piece = 0; piece < pieces_.num_pieces(); ++piece)
     pack_piece(grads_E_, pieces_, kept_, piece, slot(payload_, piece));
   if (!wire_) return;
-  const at::Tensor rounded = scratch_.take(payload_.numel(), grads_E_.options().dtype(*wire_));
-  const at::Tensor errors = errors_E.defined() ? at::empty_like(payload_) : errors_E;
-  largest_ = round_to_wire(payload_, scale_, rounded, errors);
-  payload_ = rounded;
-  if (!errors_E.defined()) return;
-  for (int piece = 0; piece < pieces_.num_pieces(); ++piece)
-    unpack_piece(slot(errors, piece), pieces_, kept_, piece, errors_E);
+  const at::TensorOptions rounded = grads_E_.options().dtype(*wire_);
+  payload_ = scratch_.take(payload_.numel(), rounded).copy_(payload_);
 }
 
-at::Tensor ReduceScatterBucket::find_largest() {
-  if (grads_E_.is_cpu()) zero_all_dropped();
-  return largest_magnitude(grads_E_);
-}
-
-at::Tensor ReduceScatterBucket::pack(bool packed, double scale, const at::Tensor& errors_E) {
+at::Tensor ReduceScatterBucket::pack(bool packed) {
   check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
   is_packed_ = packed;
-  scale_ = scale;
   if (packed)
-    load_kept(errors_E);
+    load_kept();
   else if (travels_in_place())
     payload_ = grads_E_;
   else
-    load_windows(errors_E);
+    load_windows();
   return payload_;
 }
 
@@ -113,29 +87,14 @@ std::unique_ptr<Work> ReduceScatterBucket::launch(Communicator& comm) {
 void ReduceScatterBucket::take() {
   at::Tensor arrived = arrival_K();
   if (is_packed_) {
-    if (wire_) {
-      const at::Tensor wide = scratch_.take(arrived.numel(), grads_E_.options());
-      widen_from_wire(arrived, scale_, wide);
-      arrived = wide;
-    }
+    if (wire_) arrived = scratch_.take(arrived.numel(), grads_E_.options()).copy_(arrived);
     unpack_piece(arrived, pieces_, kept_, rank_, grads_E_);
     return;
   }
   if (wire_)
-    widen_from_wire(
-        arrived.narrow(0, pieces_.begin(rank_) - pieces_.window_begin(rank_), pieces_.size(rank_)),
-        scale_, own_E_);
+    own_E_.copy_(
+        arrived.narrow(0, pieces_.begin(rank_) - pieces_.window_begin(rank_), pieces_.size(rank_)));
   zero_dropped();
-}
-
-/// On the CPU.
-void ReduceScatterBucket::zero_all_dropped() {
-  if (kept_.are_all()) return;
-  for (int piece = 0; piece < pieces_.num_pieces(); ++piece) {
-    const at::Tensor piece_E = piece_of(grads_E_, pieces_, piece);
-    zero_pruned(piece_E.mutable_data_ptr(), kept_.bits(piece), piece_E.numel(),
-                static_cast<int>(piece_E.itemsize()));
-  }
 }
 
 void ReduceScatterBucket::zero_dropped() {

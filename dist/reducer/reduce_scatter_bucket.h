@@ -40,9 +40,7 @@ class ReduceScatterBucket final : public BucketReduction {
   int64_t dense_bytes() const override;
   int64_t payload_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
 
-  at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) override;
-  const at::Tensor& largest() const override { return largest_; }
-  at::Tensor find_largest() override;
+  at::Tensor pack(bool packed) override;
   bool travels_in_place() const override { return !is_packed_ && !wire_ && pieces_.are_equal(); }
   std::unique_ptr<Work> launch(Communicator& comm) override;
   bool unpack(int64_t num_samples, Dropped dropped) override;
@@ -54,11 +52,10 @@ class ReduceScatterBucket final : public BucketReduction {
   at::Tensor slot(const at::Tensor& message_NK, int piece) const;
   /// Where the own sums arrive.
   at::Tensor arrival_K() const;
-  void load_windows(const at::Tensor& errors_E);
-  void load_kept(const at::Tensor& errors_E);
+  void load_windows();
+  void load_kept();
   void take();
   void zero_dropped();
-  void zero_all_dropped();
 
   at::Tensor grads_E_;
   BucketShards pieces_;
@@ -70,8 +67,6 @@ class ReduceScatterBucket final : public BucketReduction {
   at::Tensor dropped_there_;         ///< bool, of own_E_: on a device, while not all are kept
   // of the last pack()
   bool is_packed_ = false;
-  double scale_ = 1;
-  at::Tensor largest_;
   at::Tensor payload_;  ///< [N * K]
 };
 

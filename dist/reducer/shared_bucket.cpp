@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "dist/backend_parts.h"
 #include "dist/bucket/mean_gradient.h"
-#include "dist/bucket/wire_rounding.h"
 #include "dist/reduce_in_rank_order.h"
 #include "dist/shard/shard_slots.h"
 
@@ -37,12 +36,10 @@ void SharedBucket::set_kept(const uint8_t* bits, int64_t first_item) {
   kept_.set(bits, first_item);
 }
 
-at::Tensor SharedBucket::pack(bool packed, double /*scale*/, const at::Tensor& /*errors_E*/) {
+at::Tensor SharedBucket::pack(bool packed) {
   check(!packed, "packing where nothing travels");
   return {};
 }
-
-at::Tensor SharedBucket::find_largest() { return largest_magnitude(own_E_); }
 
 std::unique_ptr<Work> SharedBucket::launch(Communicator& /*comm*/) {
   return std::make_unique<DoneWork>();

@@ -29,9 +29,7 @@ class SharedBucket final : public BucketReduction {
   int64_t dense_bytes() const override { return 0; }
   int64_t payload_bytes() const override { return 0; }
 
-  at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) override;
-  const at::Tensor& largest() const override { return largest_; }
-  at::Tensor find_largest() override;
+  at::Tensor pack(bool packed) override;
   bool travels_in_place() const override { return true; }
   std::unique_ptr<Work> launch(Communicator& comm) override;
   /// In one pass, or one over the kept ones: sum, mask, division and look for what is not finite.
@@ -52,7 +50,6 @@ class SharedBucket final : public BucketReduction {
   // Kept so that a steady step allocates nothing.
   std::vector<const std::byte*> inputs_;
   std::vector<std::byte> packed_;  ///< kept ones of a block, by rank
-  at::Tensor largest_;             ///< never defined: nothing is rounded
 };
 
 }  // namespace lockstep::dist

@@ -29,7 +29,7 @@ struct LocalStepStats {
   /// all ranks. 1 where losses were weighted by 1 / samples before backward: that saves a pass.
   std::optional<int64_t> gradient_divisor = std::nullopt;
   /// Samples of all ranks, equal on them, where a rank may leave its own out: the step is not
-  /// complete then, nobody may update, and what later steps round by stays as it is.
+  /// complete then, and nobody may update.
   std::optional<int64_t> expected_samples = std::nullopt;
   bool has_left = false;  ///< this rank has left its samples out
   /// Counts of the caller's, 0 or more, as many on all ranks; their sums come back. Where one is

@@ -10,8 +10,7 @@
 namespace lockstep::optim {
 
 /// Updates `num` contiguous elements by a rule. Arrays do not overlap. Slots that the rule does not
-/// have may be null. Values and slots are updated in place. A rule that gives a direction writes it
-/// to `grads` and does not change the values.
+/// have may be null. Values and slots are updated in place.
 template <typename Rule>
 using UpdateKernel = void (*)(int64_t num, float* values, float* grads, float* first_slot,
                               float* second_slot, const rules::WeightDecay<float>& decay,
@@ -40,10 +39,10 @@ struct UpdateKernels {
   /// and gradients in one pass.
   void (*pack)(const float* values, const float* grads, const uint8_t* bits, int64_t num_elements,
                PackedBlock& block);
-  /// Reverses pack(): writes packed_K (the block's values or its gradients) to the kept elements of
-  /// `dense`, from which the block was filled. Other elements do not change.
-  void (*put_kept)(const PackedBlock& block, const PackedBlock::Floats& packed_K,
-                   const uint8_t* bits, int64_t num_elements, float* dense);
+  /// Reverses pack(): writes the block's values to the kept elements of `dense`, from which the
+  /// block was filled. Other elements do not change.
+  void (*put_kept)(const PackedBlock& block, const uint8_t* bits, int64_t num_elements,
+                   float* dense);
   /// Moves averages: averages[i] += share * (weights[i] - averages[i]).
   void (*follow)(int64_t num, const float* weights, float share, float* averages);
   rules::OfAll<Of> of_rules;

@@ -135,9 +135,9 @@ LOCKSTEP_AVX2_FMA void put_permuted(const float* packed_K, const uint8_t* bits,
   loops::put_kept(packed_K, bits + first / 8, num_elements - first, dense + first);
 }
 
-LOCKSTEP_AVX2_FMA void put_kept(const PackedBlock& block, const PackedBlock::Floats& from_K,
-                                const uint8_t* bits, int64_t num_elements, float* dense) {
-  const float* packed_K = from_K.data();
+LOCKSTEP_AVX2_FMA void put_kept(const PackedBlock& block, const uint8_t* bits, int64_t num_elements,
+                                float* dense) {
+  const float* packed_K = block.values.data();
   if (!is_listed(block.num_kept, num_elements))
     return put_permuted(packed_K, bits, num_elements, dense);
   for (int64_t k = 0; k < block.num_kept; ++k)

@@ -46,10 +46,10 @@ LOCKSTEP_AVX512 void pack(const float* values, const float* grads, const uint8_t
 }
 
 /// Unpacks with whole vectors. Masked stores that overlap the next load would delay each load.
-LOCKSTEP_AVX512 void put_kept(const PackedBlock& /*block*/, const PackedBlock::Floats& from_K,
-                              const uint8_t* bits, int64_t num_elements, float* dense) {
+LOCKSTEP_AVX512 void put_kept(const PackedBlock& block, const uint8_t* bits, int64_t num_elements,
+                              float* dense) {
   constexpr int kLanes = avx512::Lanes<uint32_t>::kNum;
-  const float* packed_K = from_K.data();
+  const float* packed_K = block.values.data();
   int64_t first = 0;
   for (; first + kWordItems <= num_elements; first += kWordItems) {
     const uint64_t kept = word_of(bits, first);

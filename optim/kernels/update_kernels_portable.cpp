@@ -15,9 +15,8 @@ void pack(const float* values, const float* grads, const uint8_t* bits, int64_t 
       loops::pack_rest(values, grads, bits, num_elements, block.values.data(), block.grads.data());
 }
 
-void put_kept(const PackedBlock& /*block*/, const PackedBlock::Floats& from_K, const uint8_t* bits,
-              int64_t num_elements, float* dense) {
-  loops::put_kept(from_K.data(), bits, num_elements, dense);
+void put_kept(const PackedBlock& block, const uint8_t* bits, int64_t num_elements, float* dense) {
+  loops::put_kept(block.values.data(), bits, num_elements, dense);
 }
 
 }  // namespace

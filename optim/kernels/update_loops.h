@@ -19,11 +19,7 @@ LOCKSTEP_INLINE void update(int64_t num, float* __restrict values, float* __rest
   for (int64_t i = 0; i < num; ++i) {
     const float w = rules::multiply_add(values[i], decay.minus_share, values[i]);
     const float g = rules::multiply_add(values[i], decay.l2, grads[i]);
-    const float result = rules::apply(rule, w, g, first_slot, second_slot, i);
-    if constexpr (rules::gives_direction<Rule>())
-      grads[i] = result;
-    else
-      values[i] = result;
+    values[i] = rules::apply(rule, w, g, first_slot, second_slot, i);
   }
 }
 

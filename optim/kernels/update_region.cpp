@@ -14,7 +14,7 @@ namespace lockstep::optim {
 namespace {
 
 /// Updates a chunk in blocks: packs values and gradients, applies the rule, writes results back.
-void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads, SimdPath path,
+void walk(const PackedMask::Chunk& chunk, const RegionData& data, SimdPath path,
           UpdateBlock update) {
   const UpdateKernels& kernels = update_kernels(path);
   PackedBlock block;
@@ -27,24 +27,18 @@ void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grad
     kernels.pack(values, grads, bits, num_elements, block);
     if (block.num_kept == 0) continue;
     update(block.num_kept, block.values.data(), block.grads.data(), begin_K);
-    if (into_grads)
-      kernels.put_kept(block, block.grads, bits, num_elements, grads);
-    else
-      kernels.put_kept(block, block.values, bits, num_elements, values);
+    kernels.put_kept(block, bits, num_elements, values);
     begin_K += block.num_kept;
   }
 }
 
 /// Updates a chunk with few kept elements. Reads and writes only their own cache lines.
-void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads,
-                 UpdateBlock update) {
+void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, UpdateBlock update) {
   std::array<uint32_t, PackedMask::kChunkElements / kItemsOfOneKept + kPlaceSlack> places;
   const int64_t num_kept = find_kept(chunk.bits, chunk.num_elements, places.data());
   float* const values = data.values_R + chunk.begin_R;
   float* const grads = data.grads_R + chunk.begin_R;
-  float* const results = into_grads ? grads : values;
   PackedBlock block;
-  const float* const results_K = into_grads ? block.grads.data() : block.values.data();
   for (int64_t done = 0; done < num_kept; done += block.num_kept) {
     block.num_kept = std::min(kBlock, num_kept - done);
     const uint32_t* const here = places.data() + done;
@@ -53,7 +47,7 @@ void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, bool in
       block.grads[i] = grads[here[i]];
     }
     update(block.num_kept, block.values.data(), block.grads.data(), chunk.begin_K + done);
-    for (int64_t i = 0; i < block.num_kept; ++i) results[here[i]] = results_K[i];
+    for (int64_t i = 0; i < block.num_kept; ++i) values[here[i]] = block.values[i];
   }
 }
 
@@ -82,16 +76,16 @@ void update_dense(const RegionData& data, UpdateBlock update) {
   });
 }
 
-void update_kept(const PackedMask& kept, const RegionData& data, bool into_grads,
-                 UpdateBlock update, SimdPath path) {
+void update_kept(const PackedMask& kept, const RegionData& data, UpdateBlock update,
+                 SimdPath path) {
   // Chunks are independent: kept elements before each chunk were counted once.
   at::parallel_for(0, kept.num_chunks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t index = begin; index < end; ++index) {
       const PackedMask::Chunk chunk = kept.chunk(index);
       if (is_sparse(chunk.num_kept, chunk.num_elements))
-        walk_sparse(chunk, data, into_grads, update);
+        walk_sparse(chunk, data, update);
       else
-        walk(chunk, data, into_grads, path, update);
+        walk(chunk, data, path, update);
     }
   });
 }

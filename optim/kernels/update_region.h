@@ -39,10 +39,10 @@ using UpdateBlock =
 /// Updates a whole region, or its kept elements only, in one pass. Kept elements are packed in
 /// small blocks, updated there and written back; pruned elements do not change. Uses ATen's
 /// threads. The bits of an element depend neither on threads, nor on the SIMD path, nor on its
-/// position. into_grads: the rule's results are in the gradients.
+/// position.
 void update_dense(const RegionData& data, UpdateBlock update);
-void update_kept(const PackedMask& kept, const RegionData& data, bool into_grads,
-                 UpdateBlock update, SimdPath path = fastest_simd_path());
+void update_kept(const PackedMask& kept, const RegionData& data, UpdateBlock update,
+                 SimdPath path = fastest_simd_path());
 
 /// Updates a region by a rule with its parameters. Empty `kept`: all elements.
 template <typename Rule>
@@ -57,7 +57,7 @@ void update_region(const PackedMask& kept, const RegionData& data, const SlotDat
   if (kept.empty())
     update_dense(data, block);
   else
-    update_kept(kept, data, rules::gives_direction<Rule>(), block, path);
+    update_kept(kept, data, block, path);
 }
 
 }  // namespace lockstep::optim

@@ -26,7 +26,7 @@ void read_moments(ConfigReader* in, OptimizerOptions* options) {
 void read_epsilon(ConfigReader* in, OptimizerOptions* options) {
   const std::string& type = options->type;
   std::string place = ": added to the root, before bias correction as in TensorFlow";
-  if (type == "adamw" || type == "lamb") place = ": added to the root, after bias correction";
+  if (type == "adamw") place = ": added to the root, after bias correction";
   if (type == "adadelta") place = ": added to both means under their roots";
   if (type == "rmsprop") place = ": added to the mean square under the root";
   in->read("opt_epsilon", &options->opt_epsilon, at_least(kLeastFloat), type + place);
@@ -48,8 +48,8 @@ void read_rule(ConfigReader* in, OptimizerOptions* options) {
              "momentum: share of the last update that is kept");
     in->read("nesterov", &options->nesterov, "momentum: look ahead by one update");
   }
-  if (is_one_of(type, {"adam", "adamw", "lamb", "lion"})) read_moments(in, options);
-  if (is_one_of(type, {"adam", "adamw", "lamb", "adadelta", "rmsprop"})) read_epsilon(in, options);
+  if (is_one_of(type, {"adam", "adamw", "lion"})) read_moments(in, options);
+  if (is_one_of(type, {"adam", "adamw", "adadelta", "rmsprop"})) read_epsilon(in, options);
   if (type == "adadelta")
     in->read("adadelta_rho", &options->adadelta_rho, half_open(0, 1),
              "adadelta: decay of both means");
@@ -76,7 +76,7 @@ void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
                 fmt::format("'{}' is not a group: use weights, normalisation or biases", group));
   in->read("weight_decay_exclude", &options->weight_decay_exclude,
            "weights without decay: a list of names, each with all below it, or re: patterns");
-  if (!is_one_of(options->type, {"adamw", "lamb", "lion", "ftrl"}))
+  if (!is_one_of(options->type, {"adamw", "lion", "ftrl"}))
     in->read("decoupled", &options->decoupled,
              "weight decay multiplies the weights by 1 - rate * weight_decay, apart from the "
              "update; otherwise it is added to the gradient");
@@ -86,14 +86,13 @@ void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
 
 const std::vector<std::string>& optimizer_types() {
   static const std::vector<std::string> types{"sgd",     "momentum", "adam",    "adamw", "adadelta",
-                                              "adagrad", "ftrl",     "rmsprop", "lamb",  "lion"};
+                                              "adagrad", "ftrl",     "rmsprop", "lion"};
   return types;
 }
 
 OptimizerOptions default_options(const std::string& type) {
   OptimizerOptions options{.type = type};
   if (is_one_of(type, {"adamw", "adadelta"})) options.opt_epsilon = 1e-8;
-  if (type == "lamb") options.opt_epsilon = 1e-6;
   if (type == "rmsprop") options.opt_epsilon = 1e-10;
   if (type == "lion") options.adam_beta2 = 0.99;
   options.decoupled = is_one_of(type, {"adamw", "lion"});

@@ -25,7 +25,7 @@ struct OptimizerOptions {
   LearningRateDecay decay;                         ///< of the rate, where no recipe writes it
   double momentum = 0.9;                           ///< momentum
   bool nesterov = false;                           ///< momentum
-  double adam_beta1 = 0.9;                         ///< adam, adamw, lamb, lion
+  double adam_beta1 = 0.9;                         ///< adam, adamw, lion
   double adam_beta2 = 0.999;                       ///< the same; lion: 0.99
   double opt_epsilon = 1e-7;                       ///< as default_options() has it for the type
   double adadelta_rho = 0.95;                      ///< adadelta

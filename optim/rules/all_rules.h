@@ -9,15 +9,8 @@ namespace lockstep::optim::rules {
 
 /// Of<rule, ...> of every rule on floats: each has a kernel on each path.
 template <template <typename...> typename Of>
-using OfAll = Of<Sgd<float>, Momentum<float>, Adam<float>, LambDirection<float>, Adagrad<float>,
-                 Adadelta<float>, RmsProp<float>, Ftrl<float>, FtrlOfRoot<float>, Lion<float>>;
-
-/// Whether a rule's result takes the gradient's place instead of the weight's.
-template <typename Rule>
-constexpr bool gives_direction() {
-  if constexpr (requires { Rule::kGivesDirection; }) return Rule::kGivesDirection;
-  return false;
-}
+using OfAll = Of<Sgd<float>, Momentum<float>, Adam<float>, Adagrad<float>, Adadelta<float>,
+                 RmsProp<float>, Ftrl<float>, FtrlOfRoot<float>, Lion<float>>;
 
 /// The rule on element i, with its slots in the order of kSlots; those that it does not have may be
 /// null.

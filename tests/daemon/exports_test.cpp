@@ -82,7 +82,7 @@ model::MakeModel read_flagged(ConfigReader* /*in*/) {
 TEST_F(Exports, ANetworkThatReadsFlagsGetsThoseOfItsRun) {
   model::model_types().add({.name = "flagged", .read = read_flagged});
   NetworkCase flagged = digits();
-  flagged.settings = {"model.type=flagged", "optimizer.learning_rate=0.5", "optimizer.type=lamb"};
+  flagged.settings = {"model.type=flagged", "optimizer.learning_rate=0.5", "optimizer.type=adamw"};
   TrainedNetwork trained(flagged);
   const std::string prefix = save(&trained);
   EXPECT_FALSE(flags::are_frozen());
@@ -91,7 +91,7 @@ TEST_F(Exports, ANetworkThatReadsFlagsGetsThoseOfItsRun) {
   const flags::Frozen of_a_run(flags::Values{{"learning_rate", "0.25"}, {"opt_epsilon", "1"}});
   (void)rebuild_network(read_saved_model(prefix));  // as where a run publishes its model
   EXPECT_THAT(rates_seen, testing::ElementsAre(0.5, 0.25));
-  EXPECT_THAT(epsilons_seen, testing::ElementsAre(1e-6, 1));  // lamb's default, adam's is 1e-7
+  EXPECT_THAT(epsilons_seen, testing::ElementsAre(1e-8, 1));  // adamw's default, adam's is 1e-7
 }
 
 TEST_F(Exports, TheNetworksOfTheseTestsAnswerToTheirInputs) {

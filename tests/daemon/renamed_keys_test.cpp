@@ -71,6 +71,20 @@ TEST_F(RenamedKeys, AKeyMovesToAnotherSectionThatMayOrMayNotBeThere) {
   EXPECT_THAT(faults_.text(), HasSubstr("preemption"));
 }
 
+TEST_F(RenamedKeys, RemovedKeysOfSyncAreFaultsThatSayWhatToDo) {
+  load("  error_feedback: false\n  outer_optimizer: nesterov");
+  EXPECT_EQ(faults_.list().size(), 2U) << faults_.text();
+  EXPECT_THAT(faults_.text(),
+              AllOf(HasSubstr("run.yaml:4:3: error: 'sync.error_feedback' is no longer supported"),
+                    HasSubstr("use sync.comm_dtype fp32"), HasSubstr("run.yaml:5:3"),
+                    HasSubstr("continue from the mean of the ranks")));
+  for (const char* set : {"sync.outer_lr=1", "sync.outer_momentum=0", "sync={outer_lr: 1}"}) {
+    load("  overlap: false", {set});
+    EXPECT_EQ(faults_.list().size(), 1U) << faults_.text();
+    EXPECT_THAT(faults_.text(), AllOf(HasSubstr("--set sync"), HasSubstr("no outer optimizer")));
+  }
+}
+
 TEST_F(RenamedKeys, BothNamesAreAFaultWithBothPlaces) {
   load("  comm_dtype: bf16\n  wire: fp16");
   EXPECT_THAT(faults_.text(), AllOf(HasSubstr("run.yaml:5:3"), HasSubstr("'sync.wire'"),
@@ -83,14 +97,14 @@ TEST_F(RenamedKeys, AFaultOfTheValueKeepsItsPlaceAndHasTheNewName) {
 }
 
 TEST_F(RenamedKeys, OverridesMayUseOldNamesOverEither) {
-  for (const char* file : {"  wire: bf16", "  comm_dtype: bf16", "  overlap: false"})
+  for (const char* file : {"  wire: fp32", "  comm_dtype: fp32", "  overlap: false"})
     for (const char* name : {"sync.wire", "sync.comm_dtype"}) {
-      const RunConfig config = load(file, {std::string(name) + "=fp16"});
+      const RunConfig config = load(file, {std::string(name) + "=bf16"});
       EXPECT_TRUE(faults_.empty()) << file << ", " << name << ": " << faults_.text();
-      EXPECT_EQ(config.sync.comm_dtype, "fp16") << file << ", " << name;
+      EXPECT_EQ(config.sync.comm_dtype, "bf16") << file << ", " << name;
     }
-  const RunConfig whole = load("  overlap: false", {"sync={wire: fp16}"});
-  EXPECT_EQ(whole.sync.comm_dtype, "fp16");
+  const RunConfig whole = load("  overlap: false", {"sync={wire: bf16}"});
+  EXPECT_EQ(whole.sync.comm_dtype, "bf16");
   EXPECT_THAT(whole.warnings, ElementsAre(HasSubstr("--set sync")));
   EXPECT_THAT(load("  overlap: false", {"sync.wire=bf16"}).warnings,
               ElementsAre(HasSubstr("--set sync.wire: 'sync.wire' is now 'sync.comm_dtype'")));

@@ -47,6 +47,16 @@ TEST(LargestOfAll, LeavesTheValuesAsTheyAre) {
   EXPECT_TRUE(values_4.view(at::kInt).equal(before_4.view(at::kInt)));
 }
 
+TEST(LargestMagnitude, IsInfiniteWhereAFloatIsNotFinite) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const at::Tensor values_K = at::sin(at::arange(300001, at::kFloat)) * 1e-8;
+  EXPECT_EQ(largest_magnitude(values_K), values_K.abs().max().item<double>());
+  EXPECT_EQ(largest_magnitude(values_K.narrow(0, 0, 0)), 0);
+  EXPECT_EQ(largest_magnitude(at::tensor({-5e-9F, 3e-9F})), static_cast<double>(5e-9F));
+  for (const double bad : {std::nan(""), infinity, -infinity})
+    EXPECT_EQ(largest_magnitude(at::full({2}, bad, at::kFloat)), infinity) << bad;
+}
+
 TEST(GradientNorms, AreTheLengthsOfTheRegions) {
   std::vector<FlatBuffer> buffers(2);
   buffers[0].grads_E = at::tensor({3.0, 4.0, 100.0}, at::kFloat);

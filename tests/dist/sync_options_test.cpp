@@ -69,48 +69,37 @@ TEST(SyncOptions, DefaultsStandWhereNothingIsSaid) {
   EXPECT_EQ(reading.options.overlap, "auto");
   EXPECT_EQ(reading.options.sparse_allreduce, "auto");
   EXPECT_EQ(reading.options.comm_dtype, "fp32");
-  EXPECT_FALSE(reading.options.error_feedback);
   EXPECT_FALSE(reading.options.shard_optimizer);
   EXPECT_TRUE(reading.options.sync_replicas);
   EXPECT_EQ(reading.options.sync_every, 8);
-  EXPECT_EQ(reading.options.outer_optimizer, "none");
-  EXPECT_EQ(reading.options.outer_lr, 0.7);
-  EXPECT_EQ(reading.options.outer_momentum, 0.9);
   EXPECT_EQ(reading.options.replica_check_every, 500);
 }
 
 TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
   const Reading reading = read(
       "sync: {bucket_bytes: 1024, overlap: true, sparse_allreduce: always, comm_dtype: bf16, "
-      "error_feedback: true, shard_optimizer: "
-      "true, shared_window: false, timeout_s: 20, sync_replicas: false, sync_every: 3, "
-      "outer_optimizer: nesterov, outer_lr: 0.5, outer_momentum: 0}");
+      "shard_optimizer: true, shared_window: false, timeout_s: 20, sync_replicas: false, "
+      "sync_every: 3}");
   EXPECT_TRUE(reading.faults.empty()) << reading.faults.text();
   EXPECT_EQ(reading.options.bucket_bytes, 1024);
   EXPECT_EQ(reading.options.overlap, "true");
   EXPECT_EQ(reading.options.sparse_allreduce, "always");
   EXPECT_EQ(reading.options.comm_dtype, "bf16");
-  EXPECT_TRUE(reading.options.error_feedback);
   EXPECT_FALSE(reading.options.sync_replicas);
   EXPECT_EQ(reading.options.sync_every, 3);
-  EXPECT_EQ(reading.options.outer_optimizer, "nesterov");
-  EXPECT_EQ(reading.options.outer_lr, 0.5);
-  EXPECT_EQ(reading.options.outer_momentum, 0);
 }
 
 TEST(SyncOptions, EveryKeyIsDocumented) {
   const Reading reading = read("sync: {}");
-  EXPECT_THAT(reading.docs, SizeIs(16));
+  EXPECT_THAT(reading.docs, SizeIs(12));
   for (const FieldDoc& doc : reading.docs) EXPECT_GT(doc.help.size(), 10U) << doc.path;
 }
 
 TEST(SyncOptions, NonsenseIsAFault) {
   for (const std::string key :
        {"bucket_bytes: 0", "bucket_bytes: 1.5", "overlap: often", "sparse_allreduce: sometimes",
-        "comm_dtype: fp8", "comm_dtype: bf16, error_feedback: 2", "shard_optimizer: 2",
-        "share_weights: sometimes", "sync_replicas: 2", "sync_replicas: false, sync_every: 0",
-        "sync_replicas: false, outer_optimizer: adam",
-        "sync_replicas: false, outer_optimizer: nesterov, outer_momentum: 1", "bucket_byte: 7"})
+        "comm_dtype: fp8", "comm_dtype: fp16", "shard_optimizer: 2", "share_weights: sometimes",
+        "sync_replicas: 2", "sync_replicas: false, sync_every: 0", "bucket_byte: 7"})
     EXPECT_THAT(read("sync: {" + key + "}").faults.list(), SizeIs(1)) << key;
 }
 

@@ -159,30 +159,6 @@ class Averaging(InTensorFlow, LockstepTest):
         self.assert_same_state(self.train(2, run="broken", sets=sets), unbroken)
         self.assertIn("saved step 12:", unbroken.log)  # the first mean at or after step 10
 
-    def test_outer_steps_go_on_from_a_kill_and_a_stop(self):
-        outer = [*LOCAL, "sync.outer_optimizer=nesterov", "optimizer={type: adam, learning_rate: 0.001}", "checkpoint.save_checkpoints_steps=10"]
-        for sparse in ("false", "true"):
-            sets = [*outer, f"checkpoint.sparse={sparse}"]
-            unbroken = self.train(2, run=f"unbroken_{sparse}", sets=sets)
-            for action, step in (("kill", 14), ("usr1", 35)):
-                ended = self.start_faulty(action, rank=step % 2, step=step, run=f"broken_{sparse}", sets=sets).wait()
-                self.assertIn(ended.code, (137, 69) if action == "kill" else (75,), ended.log)
-            self.assert_same_state(self.train(2, run=f"broken_{sparse}", sets=sets), unbroken)
-            momentum = [key for key in self.shown(unbroken.folder) if key.endswith("/outer_momentum")]
-            self.assertEqual(len(momentum), 8)
-        plain = self.train(2, run="plain", sets=[*LOCAL, *outer[-2:]])
-        self.assertEqual(plain.summary()["sparsity"], unbroken.summary()["sparsity"])
-        self.assertNotEqual(plain.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
-        self.assertEqual(metric(unbroken.last_page(0), "lockstep_revived_weights_total"), 0)
-
-    def test_outer_steps_may_begin_and_end_between_two_starts(self):
-        self.train(2, sets=[*LOCAL, "train.max_steps=30"])
-        begun = self.train(1, sets=[*LOCAL, "sync.outer_optimizer=nesterov", "train.max_steps=50"])
-        self.assertIn("optimizer/classifier/weight/outer_momentum", self.shown(begun.folder))
-        ended = self.train(2, sets=LOCAL)
-        self.assertIn("value(s) that this run does not use", ended.log)
-        self.assertNotIn("optimizer/classifier/weight/outer_momentum", self.shown(ended.folder))
-
     def test_one_rank_alone_makes_the_steps_of_any_run(self):
         local, plain = (self.train(1, run=name, sets=sets) for name, sets in (("local", LOCAL), ("plain", SETS)))
         self.assertEqual(local.summary()["parameters_sha256"], plain.summary()["parameters_sha256"])
@@ -190,7 +166,7 @@ class Averaging(InTensorFlow, LockstepTest):
 
     def test_the_examples_of_the_page_train(self):
         examples = re.findall(r"```yaml\n(.*?)```", (SOURCE / "docs/averaging.md").read_text(), re.S)
-        self.assertEqual(len(examples), 3)
+        self.assertEqual(len(examples), 2)
         for number, text in enumerate(examples):
             file = self.folder / f"{number}.yaml"
             file.write_text(text)
@@ -205,12 +181,7 @@ class Averaging(InTensorFlow, LockstepTest):
                 (["optimizer.ema_decay=0"], "'optimizer.ema_decay' is 0, it must be"),
                 (["eval.use_ema=true"], "'eval.use_ema: true' has nothing to evaluate: set optimizer.ema_decay"),
                 (["sync.sync_every=4"], "'sync.sync_every' has no effect"),
-                (["sync.outer_optimizer=nesterov"], "'sync.outer_optimizer' has no effect"),
-                ([local, "sync.outer_lr=1"], "'sync.outer_lr' has no effect without an outer optimizer"),
-                ([local, "sync.outer_momentum=0"], "'sync.outer_momentum' has no effect without an outer optimizer"),
-                ([local, "sync.outer_optimizer=nesterov", "sync.outer_momentum=1"], "'sync.outer_momentum' is 1, it must be"),
-                ([local, "sync.outer_optimizer=nesterov", "sync.outer_lr=0"], "'sync.outer_lr' is 0, it must be"),
-                ([local, "sync.outer_optimizer=adam"], "'sync.outer_optimizer' must be one of none, nesterov"),
+                ([local, "sync.outer_optimizer=nesterov"], "'sync.outer_optimizer' is no longer supported"),
                 ([local, "sync.sync_every=0"], "'sync.sync_every' is 0, it must be"),
                 ([local, "sync.shard_optimizer=true"], "'sync.sync_replicas: false' (--set sync.sync_replicas) cannot be with "
                  "sync.shard_optimizer (--set sync.shard_optimizer)"),

@@ -17,7 +17,7 @@ modifiers:
   - !GMPruningModifier {params: __ALL_PRUNABLE__, init_sparsity: 0.2, final_sparsity: 0.7, start_epoch: 0.2, end_epoch: 0.5, update_frequency: 0.05}
 """
 SETS = ["data.train={type: slow}", "data.loader_threads=1", "data.global_batch_size=50", "data.eval=null", "train.max_steps=13", "eval.every_epochs=0",
-        "checkpoint.save_checkpoints_steps=1000000", "sync.comm_dtype=fp16", "optimizer={type: adam, learning_rate: 0.01}"]
+        "checkpoint.save_checkpoints_steps=1000000", "sync.comm_dtype=bf16", "optimizer={type: adam, learning_rate: 0.01}"]
 
 
 class DataWait(LockstepTest):

@@ -234,8 +234,7 @@ class RanksOnOneGpu(GpuTest):
                 self.assertEqual(run.summary()["parameters_sha256"], plain.summary()["parameters_sha256"])
 
     def test_rounded_messages_and_local_steps(self):
-        for number, more in enumerate((["sync.comm_dtype=bf16"], ["sync.comm_dtype=fp16"], ["sync.comm_dtype=bf16", "sync.shard_optimizer=true"],
-                                       LOCAL, [*LOCAL, "sync.outer_optimizer=nesterov", "optimizer.learning_rate=0.01"])):
+        for number, more in enumerate((["sync.comm_dtype=bf16"], ["sync.comm_dtype=bf16", "sync.shard_optimizer=true"], LOCAL)):
             with self.subTest(more):
                 sets = ["train.max_steps=40", "sync.replica_check_every=4", *more]
                 there, here = (self.train(2, run=f"{number}_{device[0]}", sets=[*device, *sets]) for device in (GPU, CPU))

@@ -56,43 +56,18 @@ class Sync(LockstepTest):
         self.assertEqual(whole.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
         self.assertGreater(metric(unbroken.last_page(0), "lockstep_gather_bytes_total"), 0)
 
-    def test_float16_messages_go_on_from_a_stop_with_the_same_scale(self):
-        half = [*SETS, "sync.comm_dtype=fp16"]
-        unbroken = self.train(2, run="unbroken", sets=half)
-        stopped = self.start_faulty("usr1", rank=1, step=30, run="stopped", sets=half).wait()
+    def test_rounded_messages_go_on_from_a_stop(self):
+        rounded = [*SETS, "sync.comm_dtype=bf16"]
+        unbroken = self.train(2, run="unbroken", sets=rounded)
+        stopped = self.start_faulty("usr1", rank=1, step=30, run="stopped", sets=rounded).wait()
         self.assertEqual(stopped.code, 75, stopped.log)
-        self.assertIn("_lockstep/sync/wire_exponent", self.tool("ckpt", "show", stopped.folder / "checkpoints"))
-        resumed = self.train(2, run="stopped", sets=half)
+        resumed = self.train(2, run="stopped", sets=rounded)
         self.assertEqual(resumed.steps(), unbroken.steps())
         self.assertEqual(resumed.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
-        divided = self.train(2, run="divided", sets=[*half, "sync.shard_optimizer=true", "sync.bucket_bytes=30000"])
+        divided = self.train(2, run="divided", sets=[*rounded, "sync.shard_optimizer=true", "sync.bucket_bytes=30000"])
         self.assertEqual(divided.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
-        alone = self.train(1, run="alone", sets=half)  # rounds nothing
-        self.assertLess(max(abs(a["loss"] - b["loss"]) for a, b in zip(alone.steps()[:20], unbroken.steps())), 0.01)
-
-    def test_errors_of_rounding_go_on_from_a_stop(self):
-        sets = [*SETS, "sync.comm_dtype=bf16", "sync.error_feedback=true"]
-        unbroken = self.train(2, run="unbroken", sets=sets)
-        stopped = self.start_faulty("usr1", rank=1, step=30, run="stopped", sets=sets).wait()
-        self.assertEqual(stopped.code, 75, stopped.log)
-        saved = self.tool("ckpt", "show", stopped.folder / "checkpoints")
-        self.assertIn("_lockstep/sync/errors_of_2_ranks/", saved)
-        resumed = self.train(2, run="stopped", sets=[*sets, "sync.shard_optimizer=true"])
-        self.assertEqual(resumed.steps(), unbroken.steps())
-        self.assertEqual(resumed.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
-        without = self.train(2, run="without", sets=sets[:-1])
-        self.assertNotEqual(without.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
-
-    def test_errors_of_rounding_begin_anew_on_other_ranks(self):
-        sets = [*SETS, "sync.comm_dtype=bf16", "sync.error_feedback=true"]
-        stopped = self.start_faulty("usr1", rank=1, step=30, run="stopped", sets=sets).wait()
-        self.assertEqual(stopped.code, 75, stopped.log)
-        resumed = self.train(3, run="stopped", sets=sets)
-        self.assertRegex(resumed.log, r"the save holds \d+ value\(s\) that this run does not use: _lockstep/sync/errors_of_2_ranks/")
-
-    def test_error_feedback_without_rounding_is_refused(self):
-        refused = self.train(2, sets=[*SETS, "sync.error_feedback=true"], expect=78)
-        self.assertIn("'sync.error_feedback' has no effect while gradients travel as they are", refused.log)
+        alone = self.train(1, run="alone", sets=rounded)  # rounds nothing
+        self.assertLess(max(abs(a["loss"] - b["loss"]) for a, b in zip(alone.steps()[:20], unbroken.steps())), 0.05)
 
     def test_a_rank_that_hangs_is_named_and_ends_the_others(self):
         for name, sets in {"window": [], "messages": ["sync.shared_window=false"], "divided": ["sync.shard_optimizer=true"]}.items():

@@ -40,13 +40,6 @@ inline std::vector<OptimizerOptions> all_options() {
   return all;
 }
 
-/// Without those that no region's border may cut anywhere, and those without slots.
-inline std::vector<OptimizerOptions> elementwise_options() {
-  std::vector<OptimizerOptions> found = all_options();
-  std::erase_if(
-      found, [](const OptimizerOptions& one) { return one.type == "lamb" || one.type == "sgd"; });
-  return found;
-}
 inline std::vector<OptimizerOptions> options_with_slots() {
   std::vector<OptimizerOptions> found = all_options();
   std::erase_if(found, [](const OptimizerOptions& one) { return one.type == "sgd"; });

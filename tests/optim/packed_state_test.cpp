@@ -157,7 +157,6 @@ TEST_P(PackedState, ASteadyStepAllocatesNoTensor) {
 TEST_P(PackedState, AMaskThatKeepsAllMakesNothingWhole) {
   Training training(GetParam());
   training.optimizer->set_shards({{0, 5, 1000}, {1, 0, 19}});
-  training.optimizer->set_sum_over_ranks([](const at::Tensor&) {});
   training.step();
   EXPECT_EQ(num_allocations_of([&] { training.optimizer->set_kept(0, {}); }), 0);
   training.prune(0.2, true);

@@ -58,7 +58,7 @@ const std::vector<int64_t> kThree{0, 1003, 1003, 4210};
 const std::vector<int64_t> kTwo{0, 2561, 4210};
 
 class OwnedRegions : public ::testing::TestWithParam<OptimizerOptions> {};
-INSTANTIATE_TEST_SUITE_P(Rules, OwnedRegions, ::testing::ValuesIn(elementwise_options()));
+INSTANTIATE_TEST_SUITE_P(Rules, OwnedRegions, ::testing::ValuesIn(options_with_slots()));
 
 TEST_P(OwnedRegions, NoBitDependsOnHowRegionsAreCut) {
   Training whole(GetParam());

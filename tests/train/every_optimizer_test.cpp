@@ -117,7 +117,7 @@ TEST_P(EveryOptimizer, UpdatesByBucketHaveTheSameBits) {
   for (const int num_ranks : {2, 4}) {
     std::atomic<int> num_early = 0;
     const Saved early = train(by_bucket, num_ranks, {}, kSteps, &num_early);
-    EXPECT_EQ(num_early > 0, GetParam() != "lamb") << "lamb looks at whole parameters";
+    EXPECT_GT(num_early, 0);
     expect_same_bits(early, train(at_once, num_ranks, {}, kSteps, &num_early), "by bucket");
   }
 }

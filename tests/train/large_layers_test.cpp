@@ -83,11 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"MicroBatches", [](SmallRunOptions* each) { each->train.replicas_to_aggregate = 2; }},
         Way{"Divided", [](SmallRunOptions* each) { each->sync.shard_optimizer = true; }},
         Way{"Clipped", [](SmallRunOptions* each) { each->optimizer.clip.norm = 0.01; }},
-        Way{"RoundedMessages",
-            [](SmallRunOptions* each) {
-              each->sync.comm_dtype = "bf16";
-              each->sync.error_feedback = true;
-            }},
+        Way{"RoundedMessages", [](SmallRunOptions* each) { each->sync.comm_dtype = "bf16"; }},
         Way{"PackedMessages",
             [](SmallRunOptions* each) {
               each->recipe = kHalfPruned;

@@ -1,16 +1,13 @@
 // The C++ side of optimizer_oracle.py: an optimizer with gradients that it is sent, or a loss.
 //
 //   optimizer_driver SECTION EXTENTS STEPS_PER_EPOCH STEPS
-//   optimizer_driver outer=RATE,MOMENTUM EXTENTS 0 STEPS
 //   optimizer_driver loss LABEL_SMOOTHING SAMPLES CLASSES
 //
 // SECTION: `optimizer` of a run file; EXTENTS: elements of each parameter, 300,12. Reads float32:
 // the parameters' values, then the gradients of each step. Writes the rates of all steps, float64,
-// then all values after each step. Outer: the same without rates; a step's gradients are what the
-// ranks' mean lies below the weights. Loss: reads logits float32 [B, C] and classes int64 [B],
-// writes the mean loss, float64.
+// then all values after each step. Loss: reads logits float32 [B, C] and classes int64 [B], writes
+// the mean loss, float64.
 #include <cstdio>
-#include <numeric>
 #include <sstream>
 #include <string>
 
@@ -22,7 +19,6 @@
 #include "base/yaml/yaml_document.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
-#include "optim/outer_nesterov.h"
 #include "train/loss/loss.h"
 
 namespace {
@@ -86,28 +82,6 @@ void run_optimizer(const std::string& section, const std::string& extents, int64
   }
 }
 
-void run_outer(const std::string& rate_and_momentum, const std::string& extents,
-               int64_t num_steps) {
-  const at::NoGradGuard no_grad;
-  lockstep::optim::OuterOptions options;
-  char comma = 0;
-  std::istringstream(rate_and_momentum) >> options.learning_rate >> comma >> options.momentum;
-  ParamTable params = read_params(extents);
-  lockstep::optim::OuterNesterov outer(options, params);
-  std::vector<int64_t> all(params.size());
-  std::iota(all.begin(), all.end(), 0);
-  for (int64_t step = 0; step < num_steps; ++step) {
-    outer.begin_round();
-    for (const lockstep::Param& param : params) {
-      const at::Tensor grad = at::empty_like(param.tensor);
-      read_tensor(grad);
-      param.tensor.detach().sub_(grad);
-    }
-    outer.step(all);
-    for (const lockstep::Param& param : params) write_tensor(param.tensor);
-  }
-}
-
 void run_loss(double label_smoothing, int64_t num_samples, int64_t num_classes) {
   const at::Tensor logits_BC = at::empty({num_samples, num_classes});
   const at::Tensor targets_B = at::empty({num_samples}, at::kLong);
@@ -127,8 +101,6 @@ int main(int argc, char** argv) {
     const std::string what = argv[1];
     if (what == "loss")
       run_loss(std::stod(argv[2]), std::stoll(argv[3]), std::stoll(argv[4]));
-    else if (what.starts_with("outer="))
-      run_outer(what.substr(6), argv[2], std::stoll(argv[4]));
     else
       run_optimizer(what, argv[2], std::stoll(argv[3]), std::stoll(argv[4]));
   } catch (const std::exception& error) {

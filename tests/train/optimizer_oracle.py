@@ -1,7 +1,7 @@
 """TensorFlow and PyTorch as the judges of the optimizers: both get the same gradients for 200 steps.
 
 tf.compat.v1.train's seven optimizers, its decays and its label smoothing; torch.optim's AdamW, and SGD with Nesterov
-and L2; LAMB and Lion as written here from their papers, in float64.
+and L2; Lion as written here from its paper, in float64.
 
 usage: optimizer_oracle.py OPTIMIZER_DRIVER [unittest arguments]
 """
@@ -160,21 +160,6 @@ class InTorch(unittest.TestCase):
     def test_momentum_with_l2(self):
         self.compare("{type: momentum, learning_rate: 0.01, nesterov: true, weight_decay: 0.1}",
                      in_torch(lambda params: torch.optim.SGD(params, 0.01, 0.9, nesterov=True, weight_decay=0.1)))
-
-    def test_the_outer_optimizer_of_local_steps(self):
-        for rate, momentum in ((0.05, 0.9), (0.2, 0.5)):
-            self.compare(f"outer={rate},{momentum}", in_torch(lambda params: torch.optim.SGD(params, rate, momentum, nesterov=True)), 2e-5)
-
-    def test_lamb(self):
-        """You et al. 2020, algorithm 2."""
-        rate, beta1, beta2, epsilon, decay = 0.01, 0.9, 0.999, 1e-6, 0.05
-
-        def step(w, g, state, t):
-            m = state["m"] = beta1 * state.get("m", 0) + (1 - beta1) * g
-            v = state["v"] = beta2 * state.get("v", 0) + (1 - beta2) * g * g
-            r = m / (1 - beta1 ** t) / (np.sqrt(v / (1 - beta2 ** t)) + epsilon) + decay * w
-            return w - rate * np.linalg.norm(w) / np.linalg.norm(r) * r
-        self.compare("{type: lamb, learning_rate: 0.01, weight_decay: 0.05}", by_parameter(step))
 
     def test_lion(self):
         """Chen et al. 2023, algorithm 2."""

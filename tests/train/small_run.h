@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +32,6 @@ struct SmallRunOptions {
   train::StopRequest* stop = nullptr;  ///< ends waits for data, at once
   train::TrainOptions train;
   optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
-  std::optional<optim::OuterOptions> outer = std::nullopt;
   dist::SyncOptions sync{.bucket_bytes = 1024, .overlap = "true"};
   std::string recipe = "version: 1.0.0\nmodifiers: []\n";
 };
@@ -81,7 +79,6 @@ class SmallRun {
                 model->params(), options.sync),
         optimizer(optim::make_optimizer(options.optimizer, flat_params.buffers(), model->params())),
         ema(options.optimizer.ema_decay, model->params()),
-        outer(options.outer, model->params()),
         loss_scale(options.train.loss_scale, options.train.precision == "fp16"),
         recipe(attached()),
         rates(options.optimizer, recipe.timeline(), 100),
@@ -89,7 +86,6 @@ class SmallRun {
                      .flat_params = flat_params,
                      .optimizer = *optimizer,
                      .ema = &ema,
-                     .outer = &outer,
                      .model = *model,
                      .timeline = recipe.timeline(),
                      .clock = clock,
@@ -138,7 +134,7 @@ class SmallRun {
       all.push_back({buffer.name, buffer.tensor, nullptr});
     const StateList moments = optimizer->state();
     reducer.complete(optimizer->sharded_state());
-    for (const StateList& part : {ema.state(), moments, outer.state(), loss_scale.state()})
+    for (const StateList& part : {ema.state(), moments, loss_scale.state()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }
@@ -164,7 +160,6 @@ class SmallRun {
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
   optim::Ema ema;
-  optim::OuterNesterov outer;
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
   train::RateSchedule rates;

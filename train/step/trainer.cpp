@@ -85,7 +85,6 @@ StepReport Trainer::step_asking(const Ask& ask) {
   const data::Batch batch = data_wait_.next_batch();
   report.phases.data = watch.lap();
   if (!apply_recipe(&report)) return report;
-  if (parts_.local_steps != nullptr) parts_.local_steps->begin_step();
   report.phases.modifier = watch.lap();
   begin_report(batch, &report);
 
@@ -304,18 +303,12 @@ void Trainer::apply_changes(const recal::Applied& due) {
                        parts_.optimizer, parts_.control);
   if (due.trainable && recorded_pass_) recorded_pass_->forget();
   if (due.trainable && watch_ != nullptr) watch_->follow();
-  for (const int64_t param : due.reset_params)
-    parts_.reducer.reset_errors(static_cast<size_t>(param));
   if (parts_.ema != nullptr && parts_.ema->is_on())
     for (const int64_t param : due.changed_params)
       parts_.recipe.zero_pruned(param, parts_.ema->of(param));
-  if (parts_.local_steps != nullptr) parts_.local_steps->follow(due, parts_.recipe);
   if (masks_are_handed_ && !due.masks_changed && !due.trainable) return;
-  if (parts_.reducer.is_sharded() && (!masks_are_handed_ || due.trainable)) {
+  if (parts_.reducer.is_sharded() && (!masks_are_handed_ || due.trainable))
     parts_.optimizer.set_shards(parts_.reducer.local_shards());
-    parts_.optimizer.set_sum_over_ranks(
-        [this](const at::Tensor& numbers) { parts_.reducer.sum(numbers); });
-  }
   set_masks(parts_.recipe.masks(), parts_.flat_params.buffers(), parts_.clip.norm.has_value(),
             parts_.reducer, parts_.optimizer);
   tell_layers(parts_.recipe.masks(), parts_.flat_params.params());

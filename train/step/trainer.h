@@ -112,10 +112,8 @@ class Trainer {
                        bool completes, metrics::PhaseSeconds* phases);
   int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
   dist::StepRequests requests() const {
-    return {
-        .squared_grad_norm = parts_.clip.norm.has_value(),
-        .gradient_factor = loss_scale(),
-        .by_bucket = parts_.optimizer.is_elementwise() && !parts_.clip.norm && !parts_.clip.value};
+    return {.squared_grad_norm = parts_.clip.norm.has_value(),
+            .by_bucket = !parts_.clip.norm && !parts_.clip.value};
   }
   bool stops_before_recipe(StepReport* report);
   /// All is as before the step, but for the gradients.

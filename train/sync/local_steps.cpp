@@ -40,18 +40,6 @@ bool LocalSteps::mean_after(int64_t step) const {
                      [](const recal::Action& action) { return changes_state(action.kind); });
 }
 
-void LocalSteps::follow(const recal::Applied& due, const recal::ScheduledModifierManager& recipe) {
-  if (parts_.outer == nullptr || !parts_.outer->is_on()) return;
-  const at::NoGradGuard no_grad;
-  for (const int64_t param : due.changed_params)
-    recipe.zero_pruned(param, parts_.outer->momentum_of(param));
-  for (const int64_t param : due.reset_params) parts_.outer->momentum_of(param).zero_();
-}
-
-void LocalSteps::begin_step() {
-  if (!std::exchange(in_round_, true) && parts_.outer != nullptr) parts_.outer->begin_round();
-}
-
 dist::LocalStepStats LocalSteps::take(const dist::LocalStepStats& share) {
   step_ = share;
   pending_.votes |= share.votes;
@@ -88,21 +76,10 @@ dist::GlobalStepStats LocalSteps::average() {
   dist::mean_over_ranks(parts_.comm, state.means, parts_.bucket_bytes);
   average_statistics(state.statistics);
   parts_.comm.settle();
-  in_round_ = false;
-  if (parts_.outer != nullptr && totals.num_nonfinite_ranks < num_ranks())
-    parts_.outer->step(trainable());
   totals.bytes_reduced = parts_.comm.bytes_reduced() - bytes_before;
   totals.bytes_sent = 2 * (num_ranks() - 1) * totals.bytes_reduced / num_ranks();
   totals.reduce_s = totals.wait_s = seconds_since(start);
   return totals;
-}
-
-std::vector<int64_t> LocalSteps::trainable() const {
-  std::vector<int64_t> params;
-  for (const FlatBuffer& buffer : parts_.flat_params.buffers())
-    for (const FlatSlice& slice : buffer.slices)
-      if (!buffer.frozen) params.push_back(slice.param);
-  return params;
 }
 
 /// Slots of frozen parameters stay as they were when the parameters were frozen, after a mean.

@@ -11,8 +11,7 @@
 #include "optim/ema.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
-#include "optim/outer_nesterov.h"
-#include "recal/scheduled_modifier_manager.h"
+#include "recal/timeline/timeline.h"
 
 namespace lockstep::train {
 
@@ -21,8 +20,7 @@ struct LocalStepsParts {
   dist::Communicator& comm;  ///< of all ranks; local steps alone use it
   optim::FlatParams& flat_params;
   optim::Optimizer& optimizer;
-  optim::Ema* ema = nullptr;              ///< null: none
-  optim::OuterNesterov* outer = nullptr;  ///< null: none
+  optim::Ema* ema = nullptr;  ///< null: none
   const model::Model& model;
   const recal::Timeline& timeline;
   const StepClock& clock;
@@ -59,22 +57,15 @@ class LocalSteps {
   /// trained before the next one. A function of the step, equal on all ranks.
   bool mean_after(int64_t step) const;
 
-  /// What the recipe did to weights before a step: the outer optimizer's momentum of pruned weights
-  /// is 0, as the optimizer's is.
-  void follow(const recal::Applied& due, const recal::ScheduledModifierManager& recipe);
-  /// Before a step, behind what the recipe does: the weights may be those of a new round.
-  void begin_step();
-
   /// What this rank brings to a step goes to the next mean; returns what is left for the step's own
   /// reduction: no vote and no damaged sample acts before that.
   dist::LocalStepStats take(const dist::LocalStepStats& share);
   /// After the update: whether it counted. `votes`: further ones, for the mean.
   void end_step(bool updated, uint32_t votes);
 
-  /// The mean, the outer step from the weights of the round's begin to it (where some rank has
-  /// learnt), and what the ranks did since the last one: loss over the samples of the updates that
-  /// counted, votes, damaged samples; num_nonfinite_ranks: ranks without such an update.
-  /// Collective.
+  /// Averages the state of all ranks and returns what they did since the last mean: loss over the
+  /// samples of the updates that counted, votes, damaged samples. num_nonfinite_ranks counts the
+  /// ranks without such an update. Collective.
   dist::GlobalStepStats average();
 
  private:
@@ -84,7 +75,6 @@ class LocalSteps {
     std::vector<at::Tensor> counts;      // int64, of which the largest is taken
   };
 
-  std::vector<int64_t> trainable() const;
   StateList moving_slots();
   State state();
   void average_statistics(const std::vector<at::Tensor>& statistics);
@@ -95,7 +85,6 @@ class LocalSteps {
   dist::LocalStepStats step_;     // of the step under way
   dist::LocalStepStats pending_;  // since the last mean
   bool has_updated_ = false;      // since the last mean
-  bool in_round_ = false;         // a step has been made since the last mean
 };
 
 }  // namespace lockstep::train

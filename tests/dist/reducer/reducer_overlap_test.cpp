@@ -255,8 +255,6 @@ TEST(ReducerOverlap, WhatAGpuCannotDoIsRefused) {
                 HasSubstr("sync.overlap: true on GPUs needs gradients that travel whole"));
     EXPECT_THAT(refusal({.overlap = "true", .comm_dtype = "bf16"}),
                 HasSubstr("sync.overlap: true on GPUs needs gradients that travel whole"));
-    EXPECT_THAT(refusal({.comm_dtype = "bf16", .error_feedback = true}),
-                HasSubstr("sync.error_feedback: true needs"));
     EXPECT_THAT(refusal({.sparse_allreduce = "always"}),
                 HasSubstr("sync.sparse_allreduce: always on GPUs needs"));
     tests::FakeCluster cluster(1);

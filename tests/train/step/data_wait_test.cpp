@@ -108,7 +108,7 @@ const std::map<std::string, Change> kSituations{
     {"average", [](SmallRunOptions* options) { normalise("average", options); }},
     {"broadcast", [](SmallRunOptions* options) { normalise("broadcast", options); }},
     {"sync", [](SmallRunOptions* options) { normalise("sync", options); }},
-    {"rounded", [](SmallRunOptions* options) { options->sync.comm_dtype = "fp16"; }},
+    {"rounded", [](SmallRunOptions* options) { options->sync.comm_dtype = "bf16"; }},
     {"half precision", [](SmallRunOptions* options) {
        options->train.precision = "fp16";
        options->train.loss_scale = {.initial_exponent = 10, .growth_steps = 3};
