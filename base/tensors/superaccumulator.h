@@ -19,7 +19,6 @@ class Superaccumulator {
   static constexpr int kNumCounters = 68;
 
   void add(double number);
-  void add(const Superaccumulator& sum);
   /// Rounded once, to the nearest but for the last bit; NaN if a number was not finite.
   double value() const;
 
