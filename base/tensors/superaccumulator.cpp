@@ -38,10 +38,6 @@ void Superaccumulator::add(double number) {
     counters_[digit++] += static_cast<int64_t>(static_cast<uint64_t>(wide) & kDigitMask);
 }
 
-void Superaccumulator::add(const Superaccumulator& sum) {
-  for (size_t i = 0; i < kNumCounters; ++i) counters_[i] += sum.counters_[i];
-}
-
 double Superaccumulator::value() const {
   if (counters_[kNumDigits] != 0) return std::numeric_limits<double>::quiet_NaN();
   std::array<int64_t, kNumDigits> digits{};

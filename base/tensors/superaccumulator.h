@@ -21,7 +21,6 @@ class Superaccumulator {
   static constexpr int kNumCounters = 68;
 
   void add(double number);
-  void add(const Superaccumulator& sum);
   /// Returns the sum as float64, which may differ from the nearest one in the last bit; NaN if a
   /// number was not finite.
   double value() const;

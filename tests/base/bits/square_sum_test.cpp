@@ -49,7 +49,8 @@ TEST(Superaccumulator, AddsSumsExactly) {
   Superaccumulator left, right, all;
   for (const double number : {1e30, 1.0, 1e-300}) left.add(number), all.add(number);
   for (const double number : {1.0, 3e30, 0.25}) right.add(number), all.add(number);
-  left.add(right);
+  for (size_t i = 0; i < left.counters().size(); ++i)  // as an all-reduce joins them
+    left.counters()[i] += right.counters()[i];
   EXPECT_THAT(left.counters(), testing::ElementsAreArray(all.counters()));
   EXPECT_EQ(left.value(), all.value());
 }
