@@ -62,9 +62,6 @@ torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) 
 
 TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& data)
     : loaded_(new Loaded{load(path)}), path_(path), seed_(data.seed) {
-  // Its executor would compile other code after the first runs, with other bits: a resumed run
-  // would not be the same.
-  torch::jit::setGraphExecutorOptimize(false);
   loaded_->module.train();
   std::set<const at::TensorImpl*> entered;  // tied ones once, under their first name
   const auto is_new = [&](const at::Tensor& tensor) {
@@ -93,6 +90,9 @@ TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& d
 TorchScriptModel::~TorchScriptModel() = default;
 
 at::Tensor TorchScriptModel::forward(const at::Tensor& inputs_BX) {
+  // The executor would compile other code after the first runs, with other bits: a resumed run
+  // would not be the same. Set only here: with it, LibTorch's freeze breaks networks.
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   try {
     const c10::IValue outputs = loaded_->module.forward({inputs_BX});
     if (outputs.isTensor()) return outputs.toTensor();
