@@ -60,6 +60,8 @@ class Model {
   virtual const std::vector<Buffer>& buffers() const { return table_.buffers; }
   /// Further ones, which no save holds (PyTorch: persistent=False), as they are now.
   virtual std::vector<Buffer> unsaved_buffers() const { return {}; }
+  /// Names of the parameters among buffers(): the network's own code froze them.
+  virtual std::vector<std::string> frozen_params() const { return {}; }
   /// Parameters are moved by their arena; call before the first forward.
   virtual void move_buffers_to(at::Device device) { table_.norms.move_to(device); }
 

@@ -32,6 +32,7 @@ class PythonModel final : public model::Model {
   /// Looked up by name at each call: forward may have put another tensor in a buffer's place.
   const std::vector<model::Buffer>& buffers() const override;
   std::vector<model::Buffer> unsaved_buffers() const override;
+  std::vector<std::string> frozen_params() const override;
   void move_buffers_to(at::Device device) override;
   bool runs_user_code() const override { return true; }
   /// Throws too if parameters are no longer those of the module.

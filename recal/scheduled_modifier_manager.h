@@ -30,12 +30,13 @@ class StateError final : public Error {
 /// What the recipe must know of the training that it changes.
 struct AttachOptions {
   int64_t steps_per_epoch = 1;
-  double base_learning_rate = 0;                   ///< the optimizer's at start-up
-  std::string optimizer_type;                      ///< for warnings; empty: unknown
-  std::string learning_rate_decay_type = "fixed";  ///< the optimizer's own schedule
-  std::vector<LayerInfo> layers;                   ///< of the model, for quantization
-  std::optional<int64_t> max_steps;                ///< a cap of the run
-  std::vector<int64_t> frozen_at_start = {};       ///< as in TimelineInputs
+  double base_learning_rate = 0;                        ///< the optimizer's at start-up
+  std::string optimizer_type;                           ///< for warnings; empty: unknown
+  std::string learning_rate_decay_type = "fixed";       ///< the optimizer's own schedule
+  std::vector<LayerInfo> layers;                        ///< of the model, for quantization
+  std::optional<int64_t> max_steps;                     ///< a cap of the run
+  std::vector<int64_t> frozen_at_start = {};            ///< as in TimelineInputs
+  std::vector<std::string> frozen_in_constructor = {};  ///< as in TimelineInputs
   /// Whoever updates keeps pruned weights at 0 (no gradient, no moments): then end_step() looks at
   /// them at every kReviveCheckSteps-th step only, and saves a pass over the weights at the others.
   bool updates_keep_zeros = false;

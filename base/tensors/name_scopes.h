@@ -29,7 +29,8 @@ class NameScopes {
   bool cover(std::string_view name) const;
   /// Throws Error(kConfig) naming the run file's key, the scope and the five names nearest to it,
   /// if a scope covers none of the names.
-  void require_matches(std::string_view key, const std::vector<std::string>& names) const;
+  void require_matches(std::string_view key, const std::vector<std::string>& names,
+                       const std::vector<std::string>& frozen = {}) const;
   /// "a, b/c"
   std::string text() const;
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -38,6 +39,10 @@ struct Param {
   /// it computes with all.
   std::function<void(const uint8_t* bits)> follow_mask = nullptr;
 };
+
+/// Says of a parameter that it is none of the table.
+constexpr std::string_view kFrozenInConstructor =
+    "frozen in the network's constructor (requires_grad=False)";
 
 /// A model's parameters in the model's own order, the same on every rank.
 using ParamTable = std::vector<Param>;

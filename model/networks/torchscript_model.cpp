@@ -72,11 +72,13 @@ TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& d
   };
   for (const auto& parameter : loaded_->module.named_parameters()) {
     if (!is_new(parameter.value)) continue;
-    if (parameter.value.requires_grad())
+    if (parameter.value.requires_grad()) {
       add_param(path, parameter.name, parameter.value,
                 class_of(owner_of(loaded_->module, parameter.name)), &table_);
-    else
+    } else {
       add_buffer(parameter.name, parameter.value);
+      frozen_.push_back(parameter.name);
+    }
   }
   for (const auto& buffer : loaded_->module.named_buffers())
     if (is_new(buffer.value)) add_buffer(buffer.name, buffer.value);

@@ -26,6 +26,7 @@ class TorchScriptModel final : public Model {
   void set_training(bool training) override;
   /// Looked up by name at each call: forward may have put another tensor in a buffer's place.
   const std::vector<Buffer>& buffers() const override;
+  std::vector<std::string> frozen_params() const override { return frozen_; }
   void move_buffers_to(at::Device device) override;
   bool runs_user_code() const override { return true; }
   std::string torchscript_archive() const override;
@@ -36,6 +37,7 @@ class TorchScriptModel final : public Model {
   std::string path_;
   int64_t seed_;
   at::Device device_ = at::kCPU;
+  std::vector<std::string> frozen_;
   mutable std::vector<Buffer> buffers_;  ///< as of the last look
 };
 

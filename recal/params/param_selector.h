@@ -31,7 +31,8 @@ struct ParamInfo {
 ///
 /// The resolve functions give indexes, ascending, each once. An entry that selects nothing goes to
 /// `unmatched`, with its place and the nearest names: a fault, or a warning where the recipe says
-/// `params_strict: false`.
+/// `params_strict: false`. `frozen`: names of parameters that the network's code froze, which are
+/// not among `params`; such an entry is told so.
 class ParamSelector {
  public:
   /// Reads the required key; wrong forms become faults. `targets` is read as `params`, as newer
@@ -42,10 +43,11 @@ class ParamSelector {
 
   /// The prunable parameters that are meant; a layer's name means its weight.
   std::vector<int64_t> resolve_prunable(const std::vector<ParamInfo>& params,
-                                        Diagnostics* unmatched) const;
+                                        Diagnostics* unmatched,
+                                        const std::vector<std::string>& frozen = {}) const;
   /// All parameters that are meant; a layer's name means all of its parameters.
-  std::vector<int64_t> resolve_any(const std::vector<ParamInfo>& params,
-                                   Diagnostics* unmatched) const;
+  std::vector<int64_t> resolve_any(const std::vector<ParamInfo>& params, Diagnostics* unmatched,
+                                   const std::vector<std::string>& frozen = {}) const;
   /// The layers that are meant; a name means the layer and those below it (blocks: blocks.0.conv).
   std::vector<int64_t> resolve_layers(const std::vector<LayerInfo>& layers,
                                       Diagnostics* unmatched) const;
