@@ -105,9 +105,7 @@ void dry_run(TrainingContext& context) {
   const int64_t world_size = config.run.expect_world_size.value_or(1);
   Faults faults;
   faults.add_from([&] { try_to_share(context, world_size); });
-  faults.add_from([&] {
-    if (config.publish.any()) require_publishable(*context.model);
-  });
+  faults.add_from([&] { require_publishable(*context.model, config.publish); });
   faults.add_from([&] { try_warm_start(context); });
   faults.add_from([&] {
     if (context.eval_data) (void)first_samples(*context.eval_data, kTriedSamples);
