@@ -270,6 +270,15 @@ class Python(LockstepTest):
                              frozen.format("first").replace("teacher", "first"))
         self.assertIn(": ok", self.tool("check", self.odd("Teacher"), "--set", pruning.format("[student]")))
 
+    def test_check_tries_an_evaluation(self):
+        for arguments, said in (("{way: raises}", r"odd_nets.py:\d+: RuntimeError: no evaluation yet"), ("{way: shape}", r"the network gives \[\d+\] for")):
+            sets = [f"model={{type: python, path: {FILES}/odd_nets.py, name: OtherInEvaluation, args: {arguments}}}", "train.max_steps=2"]
+            self.refused_by_both(78, sets, said)
+            settings = [word for one in [*sets, "data.eval=null"] for word in ("--set", one)]
+            self.assertIn(": ok", self.tool("check", self.config(), *settings))
+        own = [f"model={{type: python, path: {FILES}/odd_nets.py, name: OtherInEvaluation, args: {{way: penalty}}}}", "train.loss=own", "train.max_steps=2"]
+        self.refused_by_both(78, own, "does not require grad")
+
     def test_check_opens_the_warm_start(self):
         start = self.train(1, config=self.config(), run="start", sets=["train.max_steps=2"])
         self.refused_by_both(78, [f"checkpoint.warm_start_ckpt={start.folder}", "model.name=Noisy"], "does not fit the model")
