@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@ struct Services {
   /// Names of the driver's own figures next to the KPIs (num_samples, ...); no KPI may have one.
   std::vector<std::string> own_figures = {};
   std::vector<std::string> class_names = {};  ///< by class number; empty: unknown
+  int64_t num_classes = 0;  ///< of `targets`; 0: unknown, or these are not class numbers
 };
 
 }  // namespace lockstep::coord

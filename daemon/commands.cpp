@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "daemon/dry_run.h"
+#include "daemon/publish/saved_models.h"
 #include "daemon/run/find_data.h"
 #include "daemon/run/run_hooks.h"
 #include "daemon/run/training_context.h"
@@ -76,6 +77,7 @@ recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
 CommandResult check_command(const std::string& config_file,
                             const std::vector<Override>& overrides) {
   const std::unique_ptr<Checked> checked = check_all(config_file, overrides);
+  leave_out_exports(*checked->context->model, &checked->config.publish, &checked->config.notes);
   dry_run(*checked->context);
   const TrainingContext& context = *checked->context;
   std::string text = fmt::format(

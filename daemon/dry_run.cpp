@@ -4,12 +4,16 @@
 #include <numeric>
 #include <vector>
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "checkpoint/restore/latest_checkpoint.h"
 #include "daemon/publish/saved_models.h"
+#include "daemon/run/run_hooks.h"
 #include "daemon/run/warm_start.h"
+#include "metrics/http/http_server.h"
+#include "train/evaluation/eval_options.h"
 #include "train/step/moved_buffers.h"
 #include "train/sync/share_weights.h"
 
@@ -61,6 +65,30 @@ void try_forward(TrainingContext& context, int64_t num_samples) {
   (void)context.loss.sum(model.forward(samples.inputs_BX), samples.targets_BY);
 }
 
+/// An evaluation of some samples: PyTorch's layers may do something else in it.
+void try_evaluation(TrainingContext& context) {
+  if (!context.eval_data) return;
+  const data::Samples samples = first_samples(*context.eval_data, kTriedSamples);
+  if (samples.targets_BY.size(0) == 0) return;
+  model::Model& model = *context.model;
+  const bool is_own = context.loss.is_own();
+  const train::EvalMetrics metrics =
+      train::make_eval_metrics(context.config.eval, context.eval_data->spec(), !is_own);
+  const std::unique_ptr<train::Hook> callbacks = callback_hook(coord::Mode::kEval, context);
+  model.set_training(false);
+  const at::NoGradGuard no_grad;
+  at::Tensor outputs_BO;
+  if (!is_own || !metrics.empty() || (callbacks && callbacks->reads_tensors()))
+    outputs_BO = model.forward(samples.inputs_BX).to(at::kFloat);
+  if (is_own) {
+    (void)model.own_loss(samples.inputs_BX, samples.targets_BY);
+  } else {
+    (void)context.loss.num_correct(outputs_BO, samples.targets_BY);
+    (void)context.loss.sum(outputs_BO, samples.targets_BY);
+  }
+  for (const auto& metric : metrics) (void)metric->sums(outputs_BO, samples.targets_BY);
+}
+
 /// With what a step asks of tensors that the network's own code moves.
 void try_step(TrainingContext& context) {
   train::MovedBuffers moved(*context.model, context.control, context.config.train.batch_norm,
@@ -92,6 +120,12 @@ void try_to_share(TrainingContext& context, int64_t world_size) {
                            /*may_write_weights=*/!context.repeats_itself()});
 }
 
+/// Files that rank 0's pages need.
+void try_pages(const RunConfig& config, int64_t world_size) {
+  const auto listen = config.metrics.listen_for(0, 0, static_cast<int>(world_size));
+  if (listen) metrics::check_http_options({.listen = *listen, .access = config.metrics.access});
+}
+
 void try_warm_start(TrainingContext& context) {
   const std::filesystem::path saves = context.config.run.project().checkpoints();
   const bool is_resumed =
@@ -106,10 +140,9 @@ void dry_run(TrainingContext& context) {
   const int64_t world_size = config.run.expect_world_size.value_or(1);
   Faults faults;
   faults.add_from([&] { try_to_share(context, world_size); });
-  faults.add_from([&] {
-    if (config.publish.any()) require_publishable(*context.model);
-  });
+  faults.add_from([&] { require_publishable(*context.model, config.publish); });
   faults.add_from([&] { try_warm_start(context); });
+  faults.add_from([&] { try_pages(config, world_size); });
   faults.add_from([&] {
     if (context.eval_data) (void)first_samples(*context.eval_data, kTriedSamples);
   });
@@ -117,6 +150,7 @@ void dry_run(TrainingContext& context) {
     if (config.run.device == "cuda") return;  // its code may need the GPU
     try_step(context);
     try_single_sample(context, world_size);
+    try_evaluation(context);
   });
   faults.throw_if_any();
 }

@@ -60,6 +60,8 @@ class Model {
   virtual const std::vector<Buffer>& buffers() const { return table_.buffers; }
   /// Current buffers that no checkpoint contains (PyTorch: persistent=False).
   virtual std::vector<Buffer> unsaved_buffers() const { return {}; }
+  /// Names of the parameters among buffers(), which the network's own code froze.
+  virtual std::vector<std::string> frozen_params() const { return {}; }
   /// Moves the buffers. Call it before the first forward. FlatParams moves the parameters.
   virtual void move_buffers_to(at::Device device) { table_.norms.move_to(device); }
 

@@ -76,6 +76,13 @@ std::vector<model::Buffer> PythonModel::unsaved_buffers() const {
   return look_up(/*are_saved=*/false);
 }
 
+std::vector<std::string> PythonModel::frozen_params() const {
+  std::vector<std::string> names;
+  const Value all = call_model("frozen_parameters_of", {module_});
+  for (const Value& name : all.as_list()) names.push_back(name.as_text());
+  return names;
+}
+
 void PythonModel::move_buffers_to(at::Device device) {
   device_ = device;
   if (!device.is_cpu()) (void)call_model("move_buffers", {module_, device.str()});

@@ -31,6 +31,7 @@ class PythonModel final : public model::Model {
   /// Looks the buffers up by name at each call: forward may have replaced a buffer's tensor.
   const std::vector<model::Buffer>& buffers() const override;
   std::vector<model::Buffer> unsaved_buffers() const override;
+  std::vector<std::string> frozen_params() const override;
   void move_buffers_to(at::Device device) override;
   bool runs_user_code() const override { return true; }
   /// Also throws if the parameters are no longer those of the module.

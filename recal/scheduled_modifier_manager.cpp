@@ -115,6 +115,7 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
                                  .params = param_infos(params),
                                  .max_steps = options.max_steps,
                                  .frozen_at_start = options.frozen_at_start,
+                                 .frozen_in_constructor = options.frozen_in_constructor,
                                  .layers = options.layers,
                                  .optimizer_type = options.optimizer_type,
                                  .learning_rate_decay_type = options.learning_rate_decay_type},

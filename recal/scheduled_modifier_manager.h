@@ -31,12 +31,13 @@ class StateError final : public Error {
 /// Properties of the training run that the recipe needs.
 struct AttachOptions {
   int64_t steps_per_epoch = 1;
-  double base_learning_rate = 0;                   ///< initial rate of the optimizer
-  std::string optimizer_type;                      ///< for warnings; empty: unknown
-  std::string learning_rate_decay_type = "fixed";  ///< the optimizer's own schedule
-  std::vector<LayerInfo> layers;                   ///< layers of the model, for quantization
-  std::optional<int64_t> max_steps;                ///< limit of the run, if it has one
-  std::vector<int64_t> frozen_at_start = {};       ///< as in TimelineInputs
+  double base_learning_rate = 0;                        ///< initial rate of the optimizer
+  std::string optimizer_type;                           ///< for warnings; empty: unknown
+  std::string learning_rate_decay_type = "fixed";       ///< the optimizer's own schedule
+  std::vector<LayerInfo> layers;                        ///< layers of the model, for quantization
+  std::optional<int64_t> max_steps;                     ///< limit of the run, if it has one
+  std::vector<int64_t> frozen_at_start = {};            ///< as in TimelineInputs
+  std::vector<std::string> frozen_in_constructor = {};  ///< as in TimelineInputs
   /// Set if the optimizer never moves pruned weights (no gradient, no moments). end_step() then
   /// checks and zeroes them only every kReviveCheckSteps steps, which saves a pass over the
   /// weights.

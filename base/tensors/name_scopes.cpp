@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/nearest_word.h"
+#include "base/tensors/params.h"
 
 namespace lockstep {
 namespace {
@@ -75,14 +76,22 @@ bool NameScopes::cover(std::string_view name) const {
                      [&](const std::string& scope) { return path.starts_with(prefix_of(scope)); });
 }
 
-void NameScopes::require_matches(std::string_view key,
-                                 const std::vector<std::string>& names) const {
+void NameScopes::require_matches(std::string_view key, const std::vector<std::string>& names,
+                                 const std::vector<std::string>& frozen) const {
   for (const std::string& scope : scopes_) {
     // Each scope alone must match; otherwise a misspelled one would be ignored silently.
     const NameScopes one({scope});
     if (std::any_of(names.begin(), names.end(),
                     [&](const std::string& name) { return one.cover(name); }))
       continue;
+    const auto covered = std::find_if(frozen.begin(), frozen.end(),
+                                      [&](const std::string& name) { return one.cover(name); });
+    if (covered != frozen.end())
+      throw Error(
+          ExitCode::kConfig, "config",
+          fmt::format("{}: '{}' names only parameters that are {}, such as {}: they are not "
+                      "trained; remove the scope or requires_grad=False",
+                      key, scope, kFrozenInConstructor, *covered));
     throw Error(ExitCode::kConfig, "config",
                 fmt::format("{}: no variable's name begins with '{}' (nearest: {})", key, scope,
                             fmt::join(nearest_words(plain_name(scope), all_paths(names)), ", ")));

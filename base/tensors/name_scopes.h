@@ -28,8 +28,9 @@ class NameScopes {
   /// True if a scope means this variable; `name` has dots or slashes.
   bool cover(std::string_view name) const;
   /// Throws Error(kConfig) if a scope covers none of the names. The message has the run file's key,
-  /// the scope and the five nearest names.
-  void require_matches(std::string_view key, const std::vector<std::string>& names) const;
+  /// the scope and the five nearest names. It says so if the scope covers only `frozen` ones.
+  void require_matches(std::string_view key, const std::vector<std::string>& names,
+                       const std::vector<std::string>& frozen = {}) const;
   /// Returns, for instance, "a, b/c".
   std::string text() const;
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -37,6 +38,10 @@ struct Param {
   /// must be 0. Empty: it computes with all.
   std::function<void(const uint8_t* bits)> follow_mask = nullptr;
 };
+
+/// Text about a parameter that is not in the table.
+constexpr std::string_view kFrozenInConstructor =
+    "frozen in the network's constructor (requires_grad=False)";
 
 /// Parameters of a model in the model's order, the same on every rank.
 using ParamTable = std::vector<Param>;

@@ -27,7 +27,14 @@ class Confusion : public Callback {
         labels_(std::move(labels)),
         num_classes_(num_classes),
         counts_(static_cast<size_t>(num_classes * num_classes), 0.0),
-        services_(std::move(services)) {}
+        services_(std::move(services)) {
+    if (labels_ == "targets" && num_classes_ < services_.num_classes)
+      throw Error(ExitCode::kConfig, "callbacks",
+                  fmt::format("callback 'confusion' has num_classes {}, and the targets have {} "
+                              "classes: set num_classes to {}",
+                              num_classes_, services_.num_classes, services_.num_classes))
+          .everywhere();
+  }
 
   std::vector<std::string> incoming_keys() const override { return {logits_, labels_}; }
   RunOn run_on() const override { return RunOn::kAll; }

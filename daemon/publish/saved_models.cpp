@@ -31,6 +31,21 @@ SavedModels::SavedModels(std::filesystem::path project_dir, const train::Publish
 
 SavedModels::~SavedModels() { join(); }
 
+namespace {
+
+/// Why the network has no form as TorchScript; empty if it has one.
+std::string fault_of_form(const model::Model& model) {
+  if (!model.torchscript_archive().empty()) return "";
+  try {
+    (void)torchscript_source(portable(model, {}, 0));
+  } catch (const Error& fault) {
+    return fault.what();
+  }
+  return "";
+}
+
+}  // namespace
+
 void SavedModels::join() {
   if (done_.valid()) last_ok_ = done_.get();
 }
@@ -89,16 +104,25 @@ bool SavedModels::settle() {
   return !dist::any_of(control_, control_.rank() == 0 && !last_ok_);
 }
 
-void require_publishable(const model::Model& model) {
-  if (!model.torchscript_archive().empty()) return;
-  try {
-    (void)torchscript_source(portable(model, {}, 0));
-  } catch (const Error& fault) {
-    throw Error(ExitCode::kUsage, "export",
-                fmt::format("section 'export' asks for TorchScript, and this network has no such "
-                            "form: {}; remove the section",
-                            fault.what()));
-  }
+void require_publishable(const model::Model& model, const train::PublishOptions& options) {
+  if (!options.any()) return;
+  const std::string fault = fault_of_form(model);
+  if (fault.empty()) return;
+  const std::string beside = options.preset.empty() ? "" : " beside '" + options.preset + "'";
+  throw Error(ExitCode::kUsage, "export",
+              fmt::format("section 'export'{} asks for TorchScript, and this network has no such "
+                          "form: {}; remove the section",
+                          beside, fault));
+}
+
+void leave_out_exports(const model::Model& model, train::PublishOptions* options,
+                       std::vector<std::string>* notes) {
+  if (!options->any() || !options->is_from_preset || fault_of_form(model).empty()) return;
+  options->after_evaluation = options->at_end = false;
+  notes->push_back(fmt::format(
+      "'{}' exports nothing: this network has no form as TorchScript (docs/models.md names those "
+      "that have one)",
+      options->preset));
 }
 
 }  // namespace lockstep::daemon

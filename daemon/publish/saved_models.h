@@ -4,6 +4,8 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "dist/communicator.h"
 #include "model/model.h"
@@ -43,8 +45,13 @@ class SavedModels final : public train::Exports {
   bool last_ok_ = true;
 };
 
-/// Throws Error(kUsage) if this network has no form as TorchScript, so that a run which is to
-/// publish it says so before its first step.
-void require_publishable(const model::Model& model);
+/// Throws Error(kUsage) if exports are asked for and this network has no form as TorchScript, so
+/// that a run which is to publish it says so before its first step.
+void require_publishable(const model::Model& model, const train::PublishOptions& options);
+
+/// Turns exports off that only a preset asks for, if this network has no form as TorchScript, and
+/// adds a note that says so.
+void leave_out_exports(const model::Model& model, train::PublishOptions* options,
+                       std::vector<std::string>* notes);
 
 }  // namespace lockstep::daemon

@@ -48,7 +48,9 @@ std::unique_ptr<train::Hook> callback_hook(
        .log_dir = context.config.run.project().callbacks(coord::mode_name(mode)),
        .has_outputs = !is_training || !context.loss.is_own(),
        .own_figures = is_training ? std::vector<std::string>() : figures_of_evaluations(context),
-       .class_names = context.spec.class_names},
+       .class_names = context.spec.class_names,
+       .num_classes =
+           context.spec.target_kind == data::TargetKind::kClass ? context.spec.num_classes : 0},
       context.control, show_kpi);
 }
 

@@ -74,13 +74,15 @@ std::unique_ptr<dist::Communicator> make_save_communicator(const RunConfig& conf
   return world.make_cpu_communicator(sync);
 }
 
-std::unique_ptr<TrainingContext> make_context(const RunConfig& config, dist::Communicator& control,
+/// `config` must outlive it; exports that cannot be had are taken out of it.
+std::unique_ptr<TrainingContext> make_context(RunConfig* config, dist::Communicator& control,
                                               dist::Communicator& gradients,
                                               dist::Communicator& saves) {
-  const FoundData found = find_data(config.data, control);
+  const FoundData found = find_data(config->data, control);
   return dist::on_all_ranks(control, [&] {
-    auto context = std::make_unique<TrainingContext>(config, control, gradients, saves, found);
-    if (config.publish.any()) require_publishable(*context->model);
+    auto context = std::make_unique<TrainingContext>(*config, control, gradients, saves, found);
+    leave_out_exports(*context->model, &config->publish, &config->notes);
+    require_publishable(*context->model, config->publish);
     return context;
   });
 }
@@ -391,7 +393,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
-  const auto context = make_context(config, control, *gradients, *saves);
+  const auto context = make_context(&config, control, *gradients, *saves);
   check_and_share(*context, *gradients, world.process);
   RunDirectory run_directory(config, world.process, control);
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};

@@ -45,15 +45,15 @@ std::optional<int64_t> step_limit(const train::TrainOptions& options, int64_t st
 }
 
 /// The parameters outside the scopes, ascending; none if there are no scopes.
-std::vector<int64_t> frozen_by(const NameScopes& trainable, const ParamTable& params) {
+std::vector<int64_t> frozen_by(const NameScopes& trainable, const model::Model& model) {
   if (trainable.empty()) return {};
   std::vector<std::string> names;
   std::vector<int64_t> frozen;
-  for (const Param& param : params) {
+  for (const Param& param : model.params()) {
     if (!trainable.cover(param.name)) frozen.push_back(static_cast<int64_t>(names.size()));
     names.push_back(param.name);
   }
-  trainable.require_matches("train.trainable_scopes", names);
+  trainable.require_matches("train.trainable_scopes", names, model.frozen_params());
   return frozen;
 }
 
@@ -68,7 +68,8 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
                   .learning_rate_decay_type = config.optimizer.decay.type,
                   .layers = model.layers(),
                   .max_steps = step_limit(config.train, steps_per_epoch),
-                  .frozen_at_start = frozen_by(config.train.trainable_scopes, model.params()),
+                  .frozen_at_start = frozen_by(config.train.trainable_scopes, model),
+                  .frozen_in_constructor = model.frozen_params(),
                   .updates_keep_zeros = true},
                  &faults);
   faults.throw_if_any("recipe");

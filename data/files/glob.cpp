@@ -20,20 +20,27 @@ struct GlobResult {
   ~GlobResult() { ::globfree(&found); }
 };
 
-/// Throws Error(kInputMissing) with the nearest file name.
-[[noreturn]] void say_nothing_matches(const std::string& path) {
-  if (is_folder(path))
-    throw Error(ExitCode::kInputMissing, "data",
-                path + ": the folder holds no files; name the folder or the files of the data");
+/// Throws Error(kInputMissing) with the nearest name. `kind`: file or folder.
+[[noreturn]] void say_there_is_none(const std::string& path, const std::string& kind) {
   std::string hint;
   if (!files::is_remote(path)) {
     const std::filesystem::path asked(path);
     const std::filesystem::path folder = asked.has_parent_path() ? asked.parent_path() : ".";
+    std::error_code ignored;
     hint = did_you_mean(asked.filename().string(), files::list(folder));
-    if (!std::filesystem::exists(folder) && path.find_first_of("*?[") == std::string::npos)
+    if (!std::filesystem::exists(folder, ignored) && path.find_first_of("*?[") == std::string::npos)
       hint = " (nor is its folder)";
+    if (asked.is_relative())
+      hint.insert(0, " in " + std::filesystem::current_path(ignored).string());
   }
-  throw Error(ExitCode::kInputMissing, "data", path + ": no such file" + hint);
+  throw Error(ExitCode::kInputMissing, "data", path + ": no such " + kind + hint);
+}
+
+[[noreturn]] void say_nothing_matches(const std::string& path) {
+  if (is_folder(path))
+    throw Error(ExitCode::kInputMissing, "data",
+                path + ": the folder holds no files; name the folder or the files of the data");
+  say_there_is_none(path, "file");
 }
 
 /// Expands a path of this host.
@@ -96,6 +103,16 @@ std::vector<std::filesystem::path> expand_files(const std::string& path) {
 
 bool is_folder(const std::string& path) {
   return files::is_remote(path) ? is_remote_folder(path) : std::filesystem::is_directory(path);
+}
+
+void require_folder(const std::string& path) {
+  if (files::is_remote(path)) return;
+  using std::filesystem::file_type;
+  std::error_code ignored;
+  const file_type type = std::filesystem::status(path, ignored).type();
+  if (type == file_type::not_found) say_there_is_none(path, "folder");
+  if (type == file_type::directory || type == file_type::none) return;  // none: listing says why
+  throw Error(ExitCode::kInputMissing, "data", path + ": is a file, not a folder");
 }
 
 bool holds_folders(const std::string& path) {

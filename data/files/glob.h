@@ -19,6 +19,9 @@ std::vector<std::filesystem::path> expand_files(const std::string& path);
 bool holds_folders(const std::string& path);
 /// True if the path is a folder.
 bool is_folder(const std::string& path);
+/// Throws Error(kInputMissing) with the nearest name if there is no such folder, or if it is a
+/// file. Paths in stores pass: a store has only files.
+void require_folder(const std::string& path);
 
 using TakesFile = bool (*)(const std::filesystem::path& file);
 /// Number of files per ending in lower case, such as ".webp".

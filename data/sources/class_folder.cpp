@@ -86,6 +86,7 @@ const std::string& first_of(const std::string& name, const FoundFiles& found) {
 }  // namespace
 
 FoundFiles find_class_folder(const std::string& folder, bool may_lack_targets) {
+  require_folder(folder);
   FoundFiles found;
   EndingCounts others;
   for (const Subfolder& of_class : files_by_folder(folder, is_image_name)) {

@@ -57,9 +57,9 @@ TcpAcceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint, e
   return acceptor;
 }
 
-void require_protection(const tcp::endpoint& endpoint, const ListenAddress& listen,
+void require_protection(const asio::ip::address& address, const ListenAddress& listen,
                         const Access& access) {
-  if (endpoint.address().is_loopback() || access.protects()) return;
+  if (address.is_loopback() || access.protects()) return;
   throw Error(ExitCode::kConfig, "metrics",
               fmt::format("others can reach {}: name a token_file, or a web_config with users or "
                           "client_auth_type RequireAndVerifyClientCert, or listen on 127.0.0.1",
@@ -68,7 +68,7 @@ void require_protection(const tcp::endpoint& endpoint, const ListenAddress& list
 
 TcpAcceptor listen_at(asio::io_context& io, const HttpOptions& options, const Access& access) {
   tcp::endpoint endpoint = resolve(io, options.listen);
-  require_protection(endpoint, options.listen, access);
+  require_protection(endpoint.address(), options.listen, access);
   error_code fault;
   TcpAcceptor acceptor = open_acceptor(io, endpoint, &fault);
   if (fault == asio::error::address_in_use && options.fall_back_to_any_port) {
@@ -96,6 +96,14 @@ HttpOptions within_descriptors(HttpOptions options) {
 }
 
 }  // namespace
+
+void check_http_options(const HttpOptions& options) {
+  const Access access(options.access);
+  if (access.config().tls) (void)make_tls_context(*access.config().tls);
+  error_code is_name;
+  const auto address = asio::ip::make_address(options.listen.host, is_name);
+  if (!is_name) require_protection(address, options.listen, access);
+}
 
 class HttpServer::Impl {
  public:

@@ -75,6 +75,10 @@ struct HttpOptions {
   LaterHandler* later = nullptr;  ///< may be null; must outlive the server
 };
 
+/// Throws what HttpServer would throw of these options before it listens: files that are missing or
+/// faulty, an address that others can reach and nothing protects. Host names are not looked up.
+void check_http_options(const HttpOptions& options);
+
 /// A small HTTP/1.1 server for probes, scrapes and calls: GET, HEAD, POST, keep-alive, TLS, gzip
 /// where it is asked for, on one thread of its own that takes no signals; passwords are compared on
 /// a second one. Hostile clients are cut, not served: 401 without credentials, 429 while others'

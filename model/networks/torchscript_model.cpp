@@ -62,9 +62,6 @@ torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) 
 
 TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& data)
     : loaded_(new Loaded{load(path)}), path_(path), seed_(data.seed) {
-  // The executor would compile different code after the first runs, with different bits. A resumed
-  // run would then not repeat an uninterrupted one.
-  torch::jit::setGraphExecutorOptimize(false);
   loaded_->module.train();
   std::set<const at::TensorImpl*> entered;  // tied tensors count once, under their first name
   const auto is_new = [&](const at::Tensor& tensor) {
@@ -76,11 +73,13 @@ TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& d
   for (const auto& parameter : loaded_->module.named_parameters()) {
     if (!is_new(parameter.value)) continue;
     // A frozen parameter is entered as a buffer: it has no gradient but must be saved.
-    if (parameter.value.requires_grad())
+    if (parameter.value.requires_grad()) {
       add_param(path, parameter.name, parameter.value,
                 class_of(owner_of(loaded_->module, parameter.name)), &table_);
-    else
+    } else {
       add_buffer(parameter.name, parameter.value);
+      frozen_.push_back(parameter.name);
+    }
   }
   for (const auto& buffer : loaded_->module.named_buffers())
     if (is_new(buffer.value)) add_buffer(buffer.name, buffer.value);
@@ -94,6 +93,10 @@ TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& d
 TorchScriptModel::~TorchScriptModel() = default;
 
 at::Tensor TorchScriptModel::forward(const at::Tensor& inputs_BX) {
+  // The executor would compile different code after the first runs, with different bits. A resumed
+  // run would then not repeat an uninterrupted one. The option is set only here, because LibTorch's
+  // freeze() breaks networks while it is set.
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   try {
     // Errors of user code become errors of the configuration, with the file's name.
     const c10::IValue outputs = loaded_->module.forward({inputs_BX});

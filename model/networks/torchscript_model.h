@@ -26,6 +26,7 @@ class TorchScriptModel final : public Model {
   void set_training(bool training) override;
   /// Looks the buffers up by name at each call: forward may have replaced a buffer's tensor.
   const std::vector<Buffer>& buffers() const override;
+  std::vector<std::string> frozen_params() const override { return frozen_; }
   void move_buffers_to(at::Device device) override;
   bool runs_user_code() const override { return true; }
   std::string torchscript_archive() const override;
@@ -36,6 +37,7 @@ class TorchScriptModel final : public Model {
   std::string path_;
   int64_t seed_;
   at::Device device_ = at::kCPU;
+  std::vector<std::string> frozen_;
   mutable std::vector<Buffer> buffers_;  ///< as of the last call of buffers()
 };
 

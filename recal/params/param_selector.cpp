@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "base/tensors/params.h"
+
 namespace lockstep::recal {
 // A pattern may name a parameter or its layer. Messages suggest names of both kinds.
 namespace {
@@ -27,8 +29,8 @@ std::string layer_of(const std::string& name) {
 
 /// True if a pattern selects a parameter by its own name or by its layer's name. An excluding
 /// pattern is only applied to the parameter's name: the layer's name must not bring it back.
-bool names_param(const NamePattern& pattern, const ParamInfo& param) {
-  return pattern.names(param.name) || (!pattern.excludes() && pattern.names(layer_of(param.name)));
+bool names_param(const NamePattern& pattern, const std::string& param) {
+  return pattern.names(param) || (!pattern.excludes() && pattern.names(layer_of(param)));
 }
 
 std::string shortened(const std::vector<std::string>& names) {
@@ -59,18 +61,29 @@ std::string no_match(const NamePattern& pattern, std::string_view what,
                      hint.empty() ? "; there are " + shortened(shown) : hint);
 }
 
-std::string no_param_message(const NamePattern& pattern, const std::vector<ParamInfo>& params) {
+std::string no_param_message(const NamePattern& pattern, const std::vector<ParamInfo>& params,
+                             const std::vector<std::string>& frozen) {
+  const auto meant = std::find_if(frozen.begin(), frozen.end(), [&](const std::string& name) {
+    return names_param(pattern, name);
+  });
+  if (meant != frozen.end())
+    return fmt::format(
+        "'{}' names only parameters that are {}, such as {}: they are neither trained nor pruned; "
+        "remove the entry, or freeze them by train.trainable_scopes instead",
+        pattern.text(), kFrozenInConstructor, *meant);
   std::vector<std::string> names;
   for (const ParamInfo& param : params) names.push_back(param.name);
   const std::string what = pattern.is_regex() ? "parameter" : "layer or parameter";
   return no_match(pattern, what, prunable_layers(params), std::move(names));
 }
 
-std::string no_prunable_message(const NamePattern& pattern, const std::vector<ParamInfo>& params) {
+std::string no_prunable_message(const NamePattern& pattern, const std::vector<ParamInfo>& params,
+                                const std::vector<std::string>& frozen) {
   // An existing but unprunable parameter gets another message than a misspelt name.
-  const auto unprunable = std::find_if(
-      params.begin(), params.end(), [&](const auto& param) { return names_param(pattern, param); });
-  if (unprunable == params.end()) return no_param_message(pattern, params);
+  const auto unprunable = std::find_if(params.begin(), params.end(), [&](const auto& param) {
+    return names_param(pattern, param.name);
+  });
+  if (unprunable == params.end()) return no_param_message(pattern, params, frozen);
   return fmt::format(
       "'{}' names only what cannot be pruned ({}): weights of linear and convolution layers can: "
       "{}",
@@ -168,19 +181,23 @@ std::vector<int64_t> ParamSelector::select(
 }
 
 std::vector<int64_t> ParamSelector::resolve_prunable(const std::vector<ParamInfo>& params,
-                                                     Diagnostics* unmatched) const {
+                                                     Diagnostics* unmatched,
+                                                     const std::vector<std::string>& frozen) const {
   return select(
       params.size(), [&](size_t i) { return params[i].prunable; },
-      [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i]); },
-      [&](const NamePattern& pattern) { return no_prunable_message(pattern, params); }, unmatched);
+      [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i].name); },
+      [&](const NamePattern& pattern) { return no_prunable_message(pattern, params, frozen); },
+      unmatched);
 }
 
 std::vector<int64_t> ParamSelector::resolve_any(const std::vector<ParamInfo>& params,
-                                                Diagnostics* unmatched) const {
+                                                Diagnostics* unmatched,
+                                                const std::vector<std::string>& frozen) const {
   return select(
       params.size(), [&](size_t i) { return all_ != All::kPrunable || params[i].prunable; },
-      [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i]); },
-      [&](const NamePattern& pattern) { return no_param_message(pattern, params); }, unmatched);
+      [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i].name); },
+      [&](const NamePattern& pattern) { return no_param_message(pattern, params, frozen); },
+      unmatched);
 }
 
 std::vector<int64_t> ParamSelector::resolve_layers(const std::vector<LayerInfo>& layers,

@@ -31,7 +31,8 @@ struct ParamInfo {
 ///
 /// The resolve functions return indexes, ascending and unique. An entry that selects nothing goes
 /// to `unmatched`, with its place and the nearest names. The caller makes it a fault, or a warning
-/// with `params_strict: false`. `params_strict: false`.
+/// with `params_strict: false`. `frozen`: names of parameters that the network's code froze, which
+/// are not among `params`; the message for such an entry says so.
 class ParamSelector {
  public:
   /// Reads the required key; wrong forms become faults. If key is `params`, also accepts `targets`,
@@ -42,10 +43,11 @@ class ParamSelector {
 
   /// Selected prunable parameters. A layer's name selects its weight.
   std::vector<int64_t> resolve_prunable(const std::vector<ParamInfo>& params,
-                                        Diagnostics* unmatched) const;
+                                        Diagnostics* unmatched,
+                                        const std::vector<std::string>& frozen = {}) const;
   /// Selected parameters of any kind. A layer's name selects all of its parameters.
-  std::vector<int64_t> resolve_any(const std::vector<ParamInfo>& params,
-                                   Diagnostics* unmatched) const;
+  std::vector<int64_t> resolve_any(const std::vector<ParamInfo>& params, Diagnostics* unmatched,
+                                   const std::vector<std::string>& frozen = {}) const;
   /// Selected layers. A name selects the layer and all layers below it (blocks: blocks.0.conv).
   std::vector<int64_t> resolve_layers(const std::vector<LayerInfo>& layers,
                                       Diagnostics* unmatched) const;

@@ -60,6 +60,8 @@ struct TimelineInputs {
   /// Parameters that are frozen until a modifier changes that: indexes, ascending. Only read if
   /// `params` is given.
   std::vector<int64_t> frozen_at_start = {};
+  /// Names of parameters outside `params` that the network itself froze: for faults.
+  std::vector<std::string> frozen_in_constructor = {};
   /// Layers that can be quantized, in the model's order. Only read if `params` is given.
   std::vector<LayerInfo> layers;
   std::string optimizer_type = {};  ///< for warnings; empty: unknown

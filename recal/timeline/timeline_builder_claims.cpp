@@ -34,8 +34,10 @@ std::vector<int64_t> TimelineBuilder::resolve(const Selection& selection, Select
   if (!inputs_.params) return {};
   Diagnostics unmatched;
   const std::vector<int64_t> params =
-      what == Selects::kAny ? selection.params.resolve_any(*inputs_.params, &unmatched)
-                            : selection.params.resolve_prunable(*inputs_.params, &unmatched);
+      what == Selects::kAny
+          ? selection.params.resolve_any(*inputs_.params, &unmatched, inputs_.frozen_in_constructor)
+          : selection.params.resolve_prunable(*inputs_.params, &unmatched,
+                                              inputs_.frozen_in_constructor);
   // Only the modifier knows whether a missing name is a fault (params_strict).
   for (const Fault& missing : unmatched.list())
     selection.strict ? faults_->add(missing) : warn(missing.message);

@@ -196,6 +196,24 @@ TEST(BadFiles, NothingMatches) {
               AllOf(StartsWith("78"), HasSubstr("unknown key 'context'")));
 }
 
+TEST(BadFiles, FolderThatIsNotThere) {
+  const DataFolder folder;
+  folder.write("train/a/1.png", small_png());
+  for (const std::string type : {"image_folder", "images", "cifar10", "tfrecord", "files"})
+    EXPECT_THAT(
+        folder.fault_of("{type: " + type + ", path: '@/trian'}"),
+        AllOf(StartsWith("66"),
+              HasSubstr(type == "image_folder" ? "/trian: no such folder" : "/trian: no such file"),
+              HasSubstr("(did you mean 'train'?)")))
+        << type;
+  EXPECT_THAT(folder.fault_of("{type: image_folder, path: nothere}"),
+              HasSubstr("nothere: no such folder in " + std::filesystem::current_path().string()));
+  EXPECT_THAT(folder.fault_of("{type: tfrecord, path: nothere}"),
+              HasSubstr("nothere: no such file in " + std::filesystem::current_path().string()));
+  EXPECT_THAT(folder.fault_of("{type: image_folder, path: '@/train/a/1.png'}"),
+              AllOf(StartsWith("66"), HasSubstr("1.png: is a file, not a folder")));
+}
+
 TEST(BadFiles, IdxAndCifar) {
   const DataFolder folder;
   const std::string labels = written::idx_of({2}, std::string("\0\1", 2));

@@ -117,6 +117,14 @@ class BadInput(LockstepTest):
         self.assertEqual(run.log.count("did you mean 'learning_rate'"), 1)  # rank 0 speaks for all
         self.assertFalse(run.folder.exists())
 
+    def test_pages_whose_files_are_not_there(self):
+        for metrics, code, said in (("{listen: '0.0.0.0:9999', token_file: /nope}", 66, "/nope: there is no such file"),
+                                    ("{listen: '127.0.0.1:0', web_config: nope.yml}", 66, "nope.yml: there is no such file"),
+                                    ("{listen: '0.0.0.0:0'}", 78, "others can reach 0.0.0.0:0")):
+            self.assertIn(said, self.tool("check", DIGITS, "--set", f"metrics={metrics}", expect=code))
+            self.assertIn(said, self.train(1, sets=[f"metrics={metrics}"], expect=code).log)
+        self.tool("check", DIGITS, "--set", "metrics={listen: 'off', token_file: /nope}")
+
     def test_rows_of_one_name_are_refused_with_both_origins(self):
         """A program that embeds Lockstep adds them before anything can catch."""
         refused = self.start_faulty("two_networks", rank="all", step=0).wait()

@@ -109,7 +109,11 @@ class Callbacks(LockstepTest):
                             (["callbacks.topk.k=[1, 5]", "eval.metrics=[top_k]"], "callback 'topk' shows a KPI 'top_5', as a figure of each evaluation"),
                             (["trainer.run_config.profile_hook_config={save_steps: 5, output_dir: x}"], "output_dir"),
                             (["trainer.run_config.profile_hook_config={show_memory: true}"], "give one of save_steps and save_secs"),
-                            (["trainer.run_config.profile_hook_config={save_steps: 0}"], "save_steps")):
+                            (["trainer.run_config.profile_hook_config={save_steps: 0}"], "save_steps"),
+                            (["callbacks.confusion={num_classes: 3, modes: [eval]}"], "num_classes 3, and the targets have 10 classes"),
+                            (["callbacks.confusion={num_classes: 9, modes: [train]}"], "num_classes 9, and the targets have 10 classes")):
+            settings = [word for one in sets for word in ("--set", one)]
+            self.assertIn(words, self.tool("check", DIGITS, *settings, expect=78))
             run = self.train(1, sets=[*SHORT, *sets], expect=78)
             self.assertIn(words, run.log)
             self.assertFalse(run.folder.exists())
@@ -118,8 +122,8 @@ class Callbacks(LockstepTest):
             self.assertIn(words, self.train(1, sets=[*SHORT, *sets], expect=78).log)
 
     def test_a_callback_that_fails_ends_all_ranks_and_names_itself(self):
-        run = self.train(2, sets=[*SHORT, "callbacks.confusion={num_classes: 3, modes: [train]}"], expect=65)
-        self.assertRegex(run.log, r"there is a sample of class \d, and num_classes is 3 \(callback 'confusion', iteration 0\)")
+        run = self.train(2, sets=[*SHORT, "callbacks.confusion={outputs: targets, num_classes: 10, modes: [train]}"], expect=65)
+        self.assertRegex(run.log, r"'targets' is of 1 samples and 'targets' of \d+; .* \(callback 'confusion', iteration 0\)")
         self.assertEqual(run.summary()["exit_reason"], "failed")
 
 

@@ -15,6 +15,7 @@ from mounts import in_own_mounts
 
 SAVES = ["eval.on_save=true", "checkpoint.save_checkpoints_steps=10", "checkpoint.keep_checkpoint_max=-1"]
 EVAL_DATA = ["data.eval.type=digits", "data.eval.split=test"]
+NETS = SOURCE / "tests/integration/programs/python/nets.py"
 FAULT_CALLS = BUILD / "tests/integration/libfault_calls.so"
 
 
@@ -66,6 +67,21 @@ class EvaluationOfSaves(LockstepTest):
         self.assertFalse((own.folder / "saved_models").exists())
         alone = self.train(1, run="alone", config=config, sets=["data.eval=null"])
         self.assertEqual(os.listdir(alone.folder / "saved_models"), ["46"])
+
+    def test_the_trainers_preset_exports_nothing_of_a_network_without_a_form_for_it(self):
+        config = self.folder / "preset.yaml"
+        config.write_text(f"version: 1.0.0\npreset: trainer\nrun: {{name: preset}}\nmodel: {{type: python, path: {NETS}, name: LeNet}}\n"
+                          "data: {train: {type: digits}, eval: {type: digits, split: test}, global_batch_size: 64}\ntrain: {max_epochs: 2}\n")
+        for name, sets in (("evaluated", []), ("at_end", ["data.eval=null"])):
+            settings = [word for one in sets for word in ("--set", one)]
+            self.assertIn("'preset: trainer' exports nothing", self.tool("check", config, *settings))
+            run = self.train(2, run=name, config=config, sets=sets)
+            self.assertEqual(run.log.count("'preset: trainer' exports nothing"), 1, run.log)
+            self.assertFalse((run.folder / "saved_models").exists())
+        for keys in ("export.after_evaluation=true", "export.best=true"):
+            self.assertIn("section 'export'", self.tool("check", config, "--set", keys, expect=64))
+            self.assertIn("remove the section", self.train(1, run="own", config=config, sets=[keys], expect=64).log)
+        self.assertIn("section 'export' beside 'preset: trainer'", self.tool("check", config, "--set", "export.best=true", expect=64))
 
     def test_a_save_that_fails_is_not_evaluated(self):
         environment = {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": "model.ckpt-20",

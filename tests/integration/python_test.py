@@ -253,6 +253,32 @@ class Python(LockstepTest):
         self.assertEqual(run.code, code, run.log)
         self.assertRegex(run.log, said)
 
+    def test_what_the_constructor_froze_is_neither_pruned_nor_trained(self):
+        teacher = [f"model.path={FILES}/odd_nets.py", "model.name=Teacher"]
+        pruning = "modifiers=[!GMPruningModifier {{params: {}, init_sparsity: 0.1, final_sparsity: 0.5, start_epoch: 0.5, end_epoch: 2, update_frequency: 1}}]"
+        frozen = r"'{}' names only parameters that are frozen in the network's constructor \(requires_grad=False\), such as teacher.weight"
+        for entry in ("teacher.weight", "teacher", "re:teacher"):
+            self.refused_by_both(78, [*teacher, pruning.format(f"['{entry}']")], frozen.format(entry))
+        trainable = "modifiers=[!TrainableParamsModifier {params: [teacher], trainable: true, start_epoch: 0, end_epoch: 2}]"
+        self.refused_by_both(78, [*teacher, trainable], frozen.format("teacher"))
+        self.refused_by_both(78, [*teacher, "train.trainable_scopes=[teacher]"], frozen.format("teacher"))
+        archive = self.folder / "teacher.pt"
+        program = f"import sys; sys.path[:0] = ['{GLUE}', '{FILES}']\nfrom lockstep_glue.torch_import import torch\nimport nets\n" \
+                  f"net = nets.Plain(); net.first.requires_grad_(False); torch.jit.script(net).save('{archive}')"
+        self.python("-c", program)
+        self.refused_by_both(78, [f"model={{type: torchscript, path: {archive}}}", pruning.format("[first]")],
+                             frozen.format("first").replace("teacher", "first"))
+        self.assertIn(": ok", self.tool("check", self.odd("Teacher"), "--set", pruning.format("[student]")))
+
+    def test_check_tries_an_evaluation(self):
+        for arguments, said in (("{way: raises}", r"odd_nets.py:\d+: RuntimeError: no evaluation yet"), ("{way: shape}", r"the network gives \[\d+\] for")):
+            sets = [f"model={{type: python, path: {FILES}/odd_nets.py, name: OtherInEvaluation, args: {arguments}}}", "train.max_steps=2"]
+            self.refused_by_both(78, sets, said)
+            settings = [word for one in [*sets, "data.eval=null"] for word in ("--set", one)]
+            self.assertIn(": ok", self.tool("check", self.config(), *settings))
+        own = [f"model={{type: python, path: {FILES}/odd_nets.py, name: OtherInEvaluation, args: {{way: penalty}}}}", "train.loss=own", "train.max_steps=2"]
+        self.refused_by_both(78, own, "does not require grad")
+
     def test_check_opens_the_warm_start(self):
         start = self.train(1, config=self.config(), run="start", sets=["train.max_steps=2"])
         self.refused_by_both(78, [f"checkpoint.warm_start_ckpt={start.folder}", "model.name=Noisy"], "does not fit the model")

@@ -9,6 +9,7 @@ from random import Random
 
 from harness import BUILD, DIGITS, SOURCE, LockstepTest
 from soak import rounds
+from stored import stored
 
 FILES = pathlib.Path(__file__).parent / "programs" / "python"
 GLUE = BUILD / "lib" / "lockstep"
@@ -141,6 +142,27 @@ sync: {{replica_check_every: 1}}
         state = json.loads(self.script("state", exported))
         self.assertEqual(state["second.weight"], state["third.weight"])
         self.assertNotEqual(state["second.weight"], json.loads(self.script("state", self.saved("Plain")))["second.weight"])
+
+    def test_a_checkpoint_answers_by_both_engines(self):
+        points = f"{{type: safetensors, path: {self.points()}, inputs: x, targets: y}}"
+        for name, data in (("LeNet", "{type: digits}"), ("Noisy", points), ("Plain", points)):
+            with self.subTest(name):
+                config = self.folder / f"{name}.yaml"
+                config.write_text(f"version: 1.0.0\nrun: {{name: {name}}}\nmodel: {{type: torchscript, path: {self.saved(name)}}}\n"
+                                  f"data: {{train: {data}, global_batch_size: 50}}\ntrain: {{max_steps: 5}}\n")
+                run = self.train(1, config=config, run=name)
+                logits = {}
+                for engine in ("plain", "optimized"):
+                    results = self.folder / f"{name}.{engine}"
+                    config.write_text(f"run: {{name: x, threads: 1, device: cpu}}\ninferer: {{log_dir: {results}, engine: {engine}, "
+                                      f"batch_size: 50, callbacks: {{tfrecords_saver: {{keys: [logits]}}}}}}\n")
+                    log = self.tool("infer", "--checkpoint", run.folder / "checkpoints", "--config", config, "--feed", data)
+                    self.assertIn(f"engine {engine}", log)
+                    self.assertNotIn("cannot freeze", log)
+                    logits[engine] = [value for values in stored(results, "logits") for value in values]
+                self.assertGreater(len(logits["plain"]), 100)
+                for ours, theirs in zip(logits["optimized"], logits["plain"], strict=True):
+                    self.assertAlmostEqual(ours, theirs, delta=1e-4)
 
     def test_archives_that_are_none(self):
         cut = self.folder / "cut.pt"

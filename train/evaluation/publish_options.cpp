@@ -1,6 +1,26 @@
 #include "train/evaluation/publish_options.h"
 
+#include <yaml-cpp/yaml.h>
+
 namespace lockstep::train {
+
+namespace {
+
+void read_origins(const ConfigReader& in, PublishOptions* options) {
+  bool is_written = false;
+  if (!in.node().IsMap()) return;
+  for (const auto& pair : in.node()) {
+    if (pair.second.IsNull()) continue;  // counts as absent
+    const std::string origin = in.document().place_text(pair.first.Mark());
+    if (origin.starts_with("preset: "))
+      options->preset = origin;
+    else
+      is_written = true;
+  }
+  options->is_from_preset = !options->preset.empty() && !is_written;
+}
+
+}  // namespace
 
 PublishOptions read_publish_options(ConfigReader in) {
   PublishOptions options;
@@ -16,6 +36,7 @@ PublishOptions read_publish_options(ConfigReader in) {
     in.fault("keep", "'export.keep' is 0, which would keep no export; -1 keeps all");
   if (options.best && !options.after_evaluation)
     in.fault("best", "'export.best' has no effect without 'export.after_evaluation: true'");
+  read_origins(in, &options);
   in.done();
   return options;
 }

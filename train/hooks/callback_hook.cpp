@@ -123,6 +123,7 @@ std::unique_ptr<Hook> make_callback_hook(
   coord::Services services = services_over(control);
   services.own_figures = options.own_figures;
   services.class_names = options.class_names;
+  services.num_classes = options.num_classes;
   services.set_kpi = [kpis, show_kpi](const std::string& name, double value) {
     (*kpis)[name] = value;
     if (show_kpi) show_kpi(name, value);

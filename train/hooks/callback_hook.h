@@ -24,6 +24,7 @@ struct CallbackHookOptions {
   /// Names of what stands beside KPIs in kpi.json and the result of an evaluation.
   std::vector<std::string> own_figures = {};
   std::vector<std::string> class_names = {};  ///< as coord::Services have them
+  int64_t num_classes = 0;                    ///< likewise
 };
 
 /// Callbacks as a hook of a training or of evaluations: each iteration is a DataMap with this

@@ -215,3 +215,25 @@ class Dropped(nn.Module):
         self.passes += self.training
         values = self.fixed(inputs)
         return values if self.training and self.passes % 3 == 0 else self.adapter(values)
+
+
+class OtherInEvaluation(nn.Module):
+    """Fails in evaluation, or gives another shape there; `penalty`: by a loss that needs gradients."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.classifier = nn.Linear(4, 3)
+        self.way = way
+
+    def forward(self, inputs, targets=None):
+        outputs = self.classifier(inputs)
+        if not self.training and self.way == "raises":
+            raise RuntimeError("no evaluation yet")
+        if not self.training and self.way == "shape":
+            return outputs.argmax(1)
+        if targets is None:
+            return outputs
+        inputs = inputs.detach().requires_grad_()
+        loss = nn.functional.cross_entropy(self.classifier(inputs), targets)
+        slope, = torch.autograd.grad(loss, inputs, create_graph=True)
+        return loss + slope.square().sum()
