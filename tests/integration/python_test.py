@@ -297,7 +297,7 @@ class Python(LockstepTest):
         for way_out in ("data.drop_last=true", "train.max_steps=6", "data.global_batch_size=31"):
             self.assertIn(": ok", self.tool("check", self.config(), *settings, "--set", way_out))
 
-    def odd(self, name, args="{}"):
+    def odd_sets(self, name, args="{}"):
         return [f"model.path={FILES}/odd_nets.py", f"model.name={name}", f"model.args={args}", "train.max_steps=6"]
 
     def test_buffers_that_no_save_could_hold_are_refused(self):
@@ -305,7 +305,7 @@ class Python(LockstepTest):
                           ("grows", r"the network's center is Float \[0, 8\] when it is built, and its forward pass makes it Float \[2, 8\]"),
                           ("type", r"center is Float \[8\] when it is built, and its forward pass makes it Double \[8\]"), ("sparse", "keeps center as torch.sparse_coo")):
             with self.subTest(how=how):
-                sets = self.odd("Buffers", f"{{how: {how}}}")
+                sets = self.odd_sets("Buffers", f"{{how: {how}}}")
                 run = self.start(2, config=self.config(), run=how, sets=sets).wait()
                 self.assertEqual(run.code, 78, run.log)
                 self.assertRegex(run.log, text)
@@ -314,7 +314,7 @@ class Python(LockstepTest):
 
     def test_buffers_that_forward_fills_and_a_loss_without_a_gradient_train(self):
         for how in ("unsaved", "expanded", "dropped"):
-            sets = self.odd("Dropped") if how == "dropped" else self.odd("Buffers", f"{{how: {how}}}")
+            sets = self.odd_sets("Dropped") if how == "dropped" else self.odd_sets("Buffers", f"{{how: {how}}}")
             whole = self.train(2, config=self.config(), run=f"{how}_whole", sets=sets)
             self.train(2, config=self.config(), run=f"{how}_parts", sets=[*sets, "train.max_steps=3"])
             parts = self.train(2, config=self.config(), run=f"{how}_parts", sets=sets)
