@@ -59,12 +59,11 @@ void PythonModel::set_training(bool training) {
 
 std::vector<model::Buffer> PythonModel::look_up(bool are_saved) const {
   std::vector<model::Buffer> found;
-  const Value rows = call_model("buffers_of", {module_});
+  const Value rows = call_model("buffers_of", {module_, are_saved});
   for (const Value& row : rows.as_list())
-    if (row.as_list()[2].as_bool() == are_saved)
-      found.push_back({.name = row.as_list()[0].as_text(),
-                       .tensor = row.as_list()[1].as_tensor(),
-                       .moved_by_forward = true});
+    found.push_back({.name = row.as_list()[0].as_text(),
+                     .tensor = row.as_list()[1].as_tensor(),
+                     .moved_by_forward = true});
   return found;
 }
 

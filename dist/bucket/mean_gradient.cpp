@@ -93,8 +93,8 @@ at::Tensor largest_of_all(at::Device device, const std::vector<at::Tensor>& tens
   return at::stack(largest).amax().view({1});
 }
 
-/// Of finite floats a larger magnitude has larger bits behind the sign. Infinity and NaN have the
-/// largest.
+/// Compares floats by the bits behind their sign: the larger a finite magnitude, the larger its
+/// bits. Infinity and NaN have the largest.
 double largest_magnitude(const at::Tensor& values_E) {
   check(values_E.is_cpu() && values_E.scalar_type() == at::kFloat && values_E.is_contiguous(),
         "float32 on the CPU");

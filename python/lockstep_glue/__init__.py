@@ -6,8 +6,7 @@ C++ calls the functions below by name (python/host.h); users import nothing from
 from .callbacks import call_callback, end_iteration, make_callback
 from .datasets import digest, make_dataset, read_samples
 from .faults import begin_job, describe_fault, flush
-from .frozen import frozen_parameters_of
-from .models import (begin_forward, buffers_of, forward, make_model, move_buffers, own_loss, parameters_of, set_training,
+from .models import (begin_forward, buffers_of, forward, frozen_parameters_of, make_model, move_buffers, own_loss, parameters_of, set_training,
                      unlike_parameters)
 from .workers import end_workers, read_samples_by_worker, start_workers
 

@@ -80,29 +80,37 @@ def parameters_of(network):
     return network.trained
 
 
-def buffers_of(network):
-    """[name, tensor, whether saves hold it] of all others: frozen parameters and buffers. Their names are settled, tensors are looked up
-    anew at each call: code may have put another one in a buffer's place."""
-    network.require_settled()
+def frozen_parameters_of(network):
+    """Names of the parameters that the constructor froze; buffers_of() has their tensors."""
+    return [name for name, *_ in network.frozen]
+
+
+def buffers_of(network, are_saved):
+    """Lists [name, tensor] of the others that saves hold, or of those that they do not: frozen parameters and buffers. The names are settled.
+    Tensors are looked up at each call, because code may have put another one in a buffer's place. Each step calls it twice: keep it quick."""
+    if are_saved:
+        network.require_settled()
     rows = []
     for name, owner, last, is_saved in network.frozen + network.buffers:
+        if is_saved != are_saved:
+            continue
         tensor = getattr(owner, last, None)
         if not isinstance(tensor, torch.Tensor):
             raise Fault(f"{type(network.module).__name__} removed {name}, which it had when it was built")
         if is_saved and tensor.layout != torch.strided:
             raise Fault(f"{type(network.module).__name__} keeps {name} as {tensor.layout}, which no save holds: register it with persistent=False")
-        if tensor.layout == torch.strided and overlaps_itself(tensor):
+        if tensor.layout == torch.strided and not tensor.is_contiguous() and overlaps_itself(tensor):
             tensor = tensor.detach().contiguous()
             if last in owner._buffers:
                 owner._buffers[last] = tensor
             else:
                 getattr(owner, last).data = tensor
-        rows.append([name, tensor.detach(), is_saved])
+        rows.append([name, tensor.detach()])
     return rows
 
 
 def overlaps_itself(tensor):
-    """As what expand() gives: it cannot be written, so it cannot be restored."""
+    """Tells whether elements share memory, as in what expand() returns. Such a tensor cannot be written, so it cannot be restored."""
     return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride()))
 
 

@@ -20,8 +20,8 @@ namespace lockstep::train {
 ///              their number; whole numbers: the largest
 /// A skipped step changes nothing. Without such tensors no call does anything.
 ///
-/// What a save holds keeps its shape and type. One that no save holds may grow, as a cache does:
-/// from then on it is each rank's own.
+/// Tensors that a save holds keep their shape and type. A tensor that no save holds may grow, as a
+/// cache does. From then on each rank has its own.
 ///
 /// A tensor has moved if its memory or its version is another one. Code that writes by `.data`
 /// leaves both as they are, so the first steps, and then some, compare sums over the bytes too;
@@ -41,8 +41,8 @@ class MovedBuffers {
   void end_step(bool updated, int64_t num_samples);
 
  private:
-  /// What a step did to a tensor on some rank, the most counts. kReshaped: it is no longer of the
-  /// shape and type that it had in the constructor.
+  /// Effect of a step on a tensor; of several ranks the largest one counts. kReshaped: the tensor
+  /// no longer has the shape and type that it had in the constructor.
   enum class Move : int64_t { kNone, kMoved, kReshaped };
 
   /// One tensor as it was when it was last looked at.
