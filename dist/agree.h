@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "dist/communicator.h"
 
-/// How ranks decide together. Every function is collective and gives the same answer on every rank.
-/// Meant for the control communicator: small messages, not in the middle of a step.
+/// Agreements between ranks. Every function is collective and returns the same answer on every
+/// rank. Meant for the control communicator: small messages, outside of a step.
 namespace lockstep::dist {
 
 /// True if all N ranks passed the same value. Costs one all_reduce of two int64.
@@ -24,27 +24,28 @@ int64_t min_of(Communicator& comm, int64_t value);
 int64_t max_of(Communicator& comm, int64_t value);
 int64_t sum_of(Communicator& comm, int64_t value);
 
-/// Every rank's text, by rank. Texts may differ in length.
+/// Returns every rank's text, by rank. Texts may differ in length.
 std::vector<std::string> gather_texts(Communicator& comm, std::string_view text);
 
-/// Rank 0's bytes on every rank.
+/// Returns rank 0's bytes on every rank.
 std::string broadcast_text(Communicator& comm, std::string_view text);
 
 /// Throws Error(kDisagree).everywhere() on every rank unless all passed the same text. The message
-/// names `what`, and for each group of ranks its text around the first difference: "binary differs:
-/// rank 0: 0.1.0; ranks 1, 2: 0.2.0". Costs one all_reduce of 128 bytes while texts are equal,
-/// however long they are.
+/// names `what`. For each group of ranks it quotes the text around the first difference: "binary
+/// differs: rank 0: 0.1.0; ranks 1, 2: 0.2.0". Costs one all_reduce of 128 bytes while texts are
+/// equal, however long they are.
 void require_equal(Communicator& comm, std::string_view what, std::string_view text);
 
-/// One rank's fault becomes every rank's: if any rank passes an error, every rank throws the error
-/// of the lowest such rank (code and area kept, "rank 1: " before the message if N > 1), marked
-/// everywhere(). Not for faults of the communicator itself: then no rank can be asked any more.
+/// Turns one rank's fault into an error of all ranks. If any rank passes an error, every rank
+/// throws the error of the lowest such rank, marked everywhere(). Code and area are kept; "rank 1:
+/// " is put before the message if N > 1. Not for faults of the communicator itself, which can carry
+/// no more messages.
 void throw_if_any(Communicator& comm, const std::optional<Error>& fault);
 
-/// "rank 3", "ranks 0, 2", "ranks 1-4, 7": how messages name ranks. Ascending, not empty.
+/// Formats ranks for messages: "rank 3", "ranks 0, 2", "ranks 1-4, 7". Ascending, not empty.
 std::string ranks_text(const std::vector<int>& ranks);
 
-/// Runs a part that every rank does by itself and that sends nothing. If it throws on some rank
+/// Runs a part that every rank does alone and that sends nothing. If it throws on some rank
 /// (anything derived from std::exception), all ranks throw the error of the lowest such rank.
 template <typename Part>
 auto on_all_ranks(Communicator& comm, const Part& part) {

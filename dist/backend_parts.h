@@ -4,7 +4,7 @@
 
 #include "dist/communicator.h"
 
-/// What every backend needs; not meant for callers of Communicator.
+/// Helpers of the backends; not meant for callers of Communicator.
 namespace lockstep::dist {
 
 /// A collective that was complete when its call returned.
@@ -17,7 +17,8 @@ class DoneWork final : public Work {
 /// listed dtype.
 void check_values(const at::Tensor& values, at::Device device);
 
-/// check_values on both, and N times as many items in values_NK, of the same dtype.
+/// Calls check_values() on both, and requires values_NK to have N times as many items of the same
+/// dtype.
 void check_pieces(const at::Tensor& values_K, const at::Tensor& values_NK, int world_size,
                   at::Device device);
 

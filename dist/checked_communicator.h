@@ -8,16 +8,16 @@
 
 namespace lockstep::dist {
 
-/// A communicator whose ranks compare each call before they make it (sync.check_collectives; as
-/// PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL). For a backend that finds no difference and names no
-/// rank, as NCCL: a rank that makes another call, in kind, operation, root, items or dtype, becomes
-/// Error(kDisagree).everywhere() with what each rank called, and a rank that hangs or is gone is
-/// named by the communicator that carries the comparison.
+/// Communicator whose ranks compare each call before they make it (sync.check_collectives; like
+/// PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL). For a backend that detects no mismatch and names no
+/// rank, such as NCCL. A call that differs in kind, operation, root, items or dtype throws
+/// Error(kDisagree).everywhere(), with the call of each rank. The communicator that carries the
+/// comparison names a rank that hangs or is gone.
 ///
-/// Costs a message of 128 bytes over it a call, for which the host waits.
+/// Costs one message of 128 bytes per call, for which the host waits.
 class CheckedCommunicator final : public Communicator {
  public:
-  /// comparison: the same ranks, for this use alone.
+  /// comparison: a communicator of the same ranks, for this use alone.
   CheckedCommunicator(std::unique_ptr<Communicator> comm, std::unique_ptr<Communicator> comparison);
 
   int rank() const override { return comm_->rank(); }

@@ -9,29 +9,29 @@
 
 namespace lockstep::dist {
 
-/// A thread that does jobs 0, 1, 2, ... of a round, each once it was released, in order.
+/// Thread that executes jobs 0, 1, 2, ... of a round in order, each after its release.
 ///
-///   begin();  release(2);  release(5);  ...  num_done = end();   // and the caller does the rest
+///   begin();  release(2);  release(5);  ...  num_done = end();   // the caller executes the rest
 ///
-/// It sleeps while nothing is released. begin(), wait_for() and end() by one thread in turn;
-/// release() by any. A job sees all that happened before its release; after end() the caller sees
-/// all that jobs did.
+/// The thread sleeps while no released job is left. One thread at a time calls begin(), wait_for()
+/// and end(); any thread calls release(). A job sees all writes made before its release. After
+/// end() the caller sees all writes of the jobs.
 class CommunicationThread {
  public:
-  /// What `job` uses must outlive this. It runs only between begin() and end().
+  /// Objects that `job` uses must outlive this. `job` runs only between begin() and end().
   explicit CommunicationThread(std::function<void(size_t)> job);
-  /// Waits for a job under way.
+  /// Waits for the running job.
   ~CommunicationThread();
   CommunicationThread(const CommunicationThread&) = delete;
   CommunicationThread& operator=(const CommunicationThread&) = delete;
 
   void begin();
-  /// Jobs 0 to num_jobs, exclusive, may be done. Fewer than before has no effect.
+  /// Allows jobs 0 to num_jobs, exclusive. A smaller number than before has no effect.
   void release(size_t num_jobs);
-  /// Waits until so many jobs are done, which must have been released; false if one has thrown.
+  /// Waits until `num_jobs` jobs are done, which must have been released. False if one has thrown.
   bool wait_for(size_t num_jobs);
-  /// Waits for a job under way; none is begun any more. Returns how many were done, or throws what
-  /// a job threw (none was begun after it).
+  /// Ends the round: waits for the running job and starts no other. Returns the number of jobs
+  /// done, or throws what a job threw (no job starts after that one).
   size_t end();
 
  private:
@@ -49,7 +49,7 @@ class CommunicationThread {
   size_t num_done_ = 0;
   std::exception_ptr fault_;
 
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last: it uses the members above
 };
 
 }  // namespace lockstep::dist

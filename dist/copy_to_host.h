@@ -6,9 +6,9 @@
 
 namespace lockstep::dist {
 
-/// The values on the host, which waits for the collectives of `comm` that they may come from; the
-/// same tensor if it is there already. Throws as comm.settle(): never what an aborted collective
-/// left.
+/// Returns the values on the host; the same tensor if it is there already. First waits for the
+/// collectives of `comm` that the values may depend on. Throws like comm.settle(), so it never
+/// returns what an aborted collective left.
 inline at::Tensor copy_to_host(Communicator& comm, const at::Tensor& values) {
   comm.settle();
   return values.cpu();

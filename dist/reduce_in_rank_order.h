@@ -10,37 +10,39 @@
 
 namespace lockstep::dist {
 
-/// The one place where CPU backends add, so that their bits agree.
+/// Reduces values of all ranks. The only place where CPU backends add, so that their bits agree.
 ///
-/// The order of additions is a binary tree over the ranks, fixed by their number alone: the ranks
+/// The order of additions is a binary tree over the ranks, fixed by their number alone. The ranks
 /// [b, e) are the ranks [b, b + h) plus the ranks [b + h, e), where h is the largest power of two
-/// below e - b. So 3 ranks are (x_0 + x_1) + x_2, and 4 are (x_0 + x_1) + (x_2 + x_3). Ranks that
-/// share a host can be summed there without another result (docs/decisions/0011-sums-as-a-tree.md).
+/// below e - b. So 3 ranks are (x_0 + x_1) + x_2, and 4 are (x_0 + x_1) + (x_2 + x_3). Ranks of one
+/// host can therefore be summed there without changing the result
+/// (docs/decisions/0011-sums-as-a-tree.md).
 ///
-/// 16-bit floats are summed in float32 and rounded once; integer sums wrap; a NaN on any rank makes
-/// minimum and maximum NaN. `out` may be one of the inputs, and must not overlap them in part.
-/// `also_out`, if given, gets the results too.
+/// 16-bit floats are summed in float32 and rounded once. Integer sums wrap. A NaN on any rank makes
+/// minimum and maximum NaN. `out` may be one of the inputs, but must not overlap them in part.
+/// `also_out`, if given, receives the results too.
 void reduce_in_rank_order(std::span<const std::byte* const> values_by_rank, std::byte* out,
                           int64_t num_items, at::ScalarType dtype, ReduceOp op,
                           std::byte* also_out = nullptr);
 
-/// In what sums of `dtype` are kept until all ranks are in: float32 for 16-bit floats.
+/// Accumulator type for sums of `dtype`: float32 for 16-bit floats.
 at::ScalarType accumulator_of(at::ScalarType dtype);
 
-/// Part of such a reduction, or its end: input i is the reduction over the ranks
-/// [first_ranks[i], first_ranks[i + 1]), which must be nodes of the tree; first_ranks has one entry
-/// more than there are inputs and begins with a node's first rank, 0 for the whole.
+/// Inputs of one part of such a reduction, or of its end. Input i is the reduction over the ranks
+/// [first_ranks[i], first_ranks[i + 1]), which must be nodes of the tree. first_ranks has one entry
+/// more than there are inputs. It begins with a node's first rank, 0 for the whole.
 struct PartialInputs {
   std::span<const std::byte* const> values;
   std::span<const int> first_ranks;
 };
 
-/// Items come as in_dtype and leave as out_dtype: equal, or one the accumulator of the other.
+/// Reduces parts. Items come as in_dtype and leave as out_dtype: equal, or one the accumulator of
+/// the other.
 void reduce_parts(const PartialInputs& inputs, std::byte* out, int64_t num_items,
                   at::ScalarType in_dtype, at::ScalarType out_dtype, ReduceOp op,
                   std::byte* also_out = nullptr);
 
-/// How many of the ranks [0, count) the tree puts to the left; count >= 2.
+/// Returns the number of ranks in the left subtree of [0, count); count >= 2.
 int left_ranks(int count);
 
 }  // namespace lockstep::dist

@@ -4,7 +4,7 @@
 
 namespace lockstep::dist {
 
-/// The world of one rank: every collective is the identity. Lets code that needs a Communicator run
+/// World of one rank: every collective is the identity. Lets code that needs a Communicator run
 /// without a launcher or MPI, on the CPU or on one GPU.
 class SelfCommunicator final : public Communicator {
  public:

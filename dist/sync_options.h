@@ -7,50 +7,50 @@
 
 namespace lockstep::dist {
 
-/// As DDP has it: a message costs a launch there, and a buffer several kernels a step.
+/// Bucket size on GPUs, DDP's default. A message costs a launch there, and a buffer several kernels
+/// per step.
 inline constexpr int64_t kGpuBucketBytes = 26214400;
 
-/// Of a bucket, for each that takes part in the exchange between hosts. Small buckets leave early,
-/// and the wire rests less between them; but each member sends its share of one in a message of its
-/// own, whose latency counts when it is short (docs/results/tried.md).
+/// Bucket bytes for each member of the exchange between hosts. With small buckets the first leaves
+/// early, and the network idles less between them. But each member sends its share of a bucket as a
+/// separate message, and latency dominates short messages (docs/results/tried.md).
 inline constexpr int64_t kBucketBytesAMember = 524288;
 
 /// Section `sync` of the run file: how ranks exchange gradients.
 struct SyncOptions {
-  int64_t bucket_bytes = 4194304;   ///< of gradients that travel together; > 0
+  int64_t bucket_bytes = 4194304;   ///< gradients per bucket, in bytes; > 0
   bool bucket_bytes_given = false;  ///< false: fit_bucket_bytes() may choose another size
-  /// Whether buckets travel while backward goes on: true, false, auto (what was measured faster).
+  /// Overlap of buckets with backward: true, false, auto (the faster one, measured).
   std::string overlap = "auto";
-  /// Whether only kept gradients travel: always, never, auto (what was measured faster, by bucket).
+  /// Sending only kept gradients: always, never, auto (the faster one, measured for each bucket).
   std::string sparse_allreduce = "auto";
   std::string comm_dtype = "fp32";  ///< number format in messages: fp32 (as they are), bf16
-  bool shard_optimizer = false;     ///< each rank keeps a share of the optimizer's state
-  /// Whether ranks of one host have one copy of the weights: on, off, auto (where it can be and
-  /// pays).
+  bool shard_optimizer = false;     ///< ZeRO-1: each rank keeps a shard of the optimizer's state
+  /// One copy of the weights for all ranks of a host: on, off, auto (where possible and useful).
   std::string share_weights = "auto";
-  bool sync_replicas = true;          ///< false: local steps (train/sync/local_steps.h)
-  int64_t sync_every = 8;             ///< of them from one mean of the ranks to the next
-  bool shared_window = true;          ///< ranks of one host exchange through shared memory
-  double timeout_s = 300;             ///< longest wait for a peer inside a collective
-  double slow_after_s = 60;           ///< longer ones are logged; of section `watchdog`
-  bool check_collectives = false;     ///< ranks compare each call before they make it
+  bool sync_replicas = true;       ///< false: local steps (train/sync/local_steps.h)
+  int64_t sync_every = 8;          ///< local steps between two averages over the ranks
+  bool shared_window = true;       ///< ranks of one host exchange through shared memory
+  double timeout_s = 300;          ///< longest wait for a peer inside a collective
+  double slow_after_s = 60;        ///< seconds; longer waits are logged; key of section `watchdog`
+  bool check_collectives = false;  ///< ranks compare each call before they make it
   int64_t replica_check_every = 500;  ///< steps between comparisons of the ranks' state; 0: never
 };
 
-/// Where gradients travel. Equal on all ranks.
+/// Hardware and ranks that exchange the gradients. Equal on all ranks.
 struct BucketPlace {
   bool on_gpu = false;
   int num_hosts = 1, num_ranks = 1;
   bool prunes = false;  ///< masks may leave few gradients
 };
 
-/// Gives bucket_bytes, where the run file leaves it open, the size that suits: kGpuBucketBytes on
-/// GPUs; on CPUs on several hosts kBucketBytesAMember for each of these (for each rank where ranks
-/// of a host share no window), up to the default, where gradients travel whole at every step and
-/// may do so beside backward.
+/// Chooses bucket_bytes if the run file leaves it open. On GPUs: kGpuBucketBytes. On CPUs of
+/// several hosts: kBucketBytesAMember for each host, or for each rank if ranks of a host share no
+/// window, up to the default. That applies only if gradients travel dense at every step and may
+/// overlap with backward.
 void fit_bucket_bytes(const BucketPlace& place, SyncOptions* sync);
 
-/// Reads the section; faults go where `in` sends them.
+/// Reads the section. Faults go to the diagnostics of `in`.
 SyncOptions read_sync_options(ConfigReader in);
 
 }  // namespace lockstep::dist

@@ -8,6 +8,7 @@
 namespace lockstep::dist {
 namespace {
 
+/// Bucket of one group that still takes parameters.
 struct OpenBucket {
   std::vector<int64_t> params;
   int64_t num_bytes = 0;

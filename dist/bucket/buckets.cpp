@@ -9,18 +9,20 @@
 namespace lockstep::dist {
 namespace {
 
-/// How buckets are to be cut.
+/// Limits for the cuts.
 struct Limits {
   int64_t bucket_bytes;
-  const std::vector<int64_t>* row_E_by_param = nullptr;  ///< null: anywhere
+  const std::vector<int64_t>* row_E_by_param = nullptr;  ///< null: a cut may be anywhere
   int num_pieces = 1;
 };
 
-/// The place for a border near element at_E of a slice that is longer than a bucket.
+/// Returns the border for a cut near element at_E of a slice that is longer than a bucket.
 int64_t border_near(const FlatSlice& slice, int64_t at_E, int64_t limit_E, const Limits& limits) {
   if (limits.row_E_by_param == nullptr || slice.param < 0) return at_E;
   const RowBorders rows{slice.num_elements,
                         limits.row_E_by_param->at(static_cast<size_t>(slice.param))};
+  // A row that exceeds a bucket is cut inside. Otherwise prefer multiples of num_pieces rows, which
+  // give equal pieces, if that many rows fit in a bucket.
   if (rows.row_E > limit_E) return rows.nearest_cut(at_E);
   return rows.nearest(at_E, rows.row_E * limits.num_pieces <= limit_E ? limits.num_pieces : 1);
 }
@@ -53,7 +55,7 @@ class BufferCut {
   }
 
  private:
-  /// The slice alone is open, and longer than a bucket.
+  /// Cuts the only open slice, which is longer than a bucket, into near-equal buckets.
   void close_in_pieces(const FlatSlice& slice) {
     const std::vector<int64_t> params = params_;
     const int64_t first_E = begin_E_;
@@ -79,7 +81,7 @@ class BufferCut {
   std::vector<int64_t> params_;
 };
 
-/// The parameter that backward reaches last; -1 where there is none.
+/// Returns the parameter of the bucket that backward reaches last; -1 if there is none.
 int64_t last_to_come(const Bucket& bucket) {
   return bucket.params.empty() ? -1 : *std::min_element(bucket.params.begin(), bucket.params.end());
 }
@@ -103,7 +105,7 @@ void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool begi
   pieces.close();
 }
 
-/// begins_small: whether a buffer's first bucket is to be small.
+/// begins_small: true if the first bucket of this buffer must be small.
 std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits,
                             const std::function<bool(size_t buffer)>& begins_small) {
   std::vector<Bucket> buckets;
@@ -119,6 +121,8 @@ std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits
   check(limits.bucket_bytes > 0, "bucket_bytes must be positive");
   const auto none = [](size_t) { return false; };
   if (limits.bucket_bytes == kUnlimitedBytes) return cut_all(buffers, limits, none);
+  // Only the step's first bucket may be small. The first pass finds its buffer, the second one
+  // cuts.
   const std::vector<Bucket> all_small = cut_all(buffers, limits, [](size_t) { return true; });
   if (all_small.empty()) return {};
   const size_t first = all_small.front().buffer;

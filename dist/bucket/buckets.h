@@ -9,9 +9,8 @@
 
 namespace lockstep::dist {
 
-/// The first bucket of a step is no larger than this, so that it leaves early: until it does, the
-/// wire rests. But it holds a whole parameter where that fits in a bucket, and whole rows where
-/// buckets are divided.
+/// Largest size of a step's first bucket. Until it leaves, the network is idle. It still contains a
+/// whole parameter if that fits in a bucket, and whole rows if buckets are sharded.
 inline constexpr int64_t kFirstBucketBytes = 1 << 20;
 
 inline constexpr int64_t kUnlimitedBytes = std::numeric_limits<int64_t>::max();
@@ -21,35 +20,35 @@ struct Bucket {
   size_t buffer = 0;  ///< index in the list of buffers
   int64_t begin_E = 0;
   int64_t end_E = 0;
-  std::vector<int64_t> params;  ///< whose gradients lie in it, whole or in part, in memory order
+  std::vector<int64_t> params;  ///< parameters with gradients in it, whole or in part, in memory
+                                ///< order
 
   int64_t num_elements() const { return end_E - begin_E; }
 };
 
-/// Cuts the buffers that are not frozen into buckets of at most bucket_bytes (> 0, but an element
-/// at least; kUnlimitedBytes: each buffer is one bucket), in the order in which backward completes
-/// them.
+/// Cuts the trainable buffers into buckets of at most bucket_bytes, in the order in which backward
+/// completes them. bucket_bytes > 0; a bucket has at least one element. kUnlimitedBytes: each
+/// buffer is one bucket.
 ///
-/// Backward makes gradients from the last parameter of the model to the first, and a bucket is
-/// complete with the one of its parameters that stands first in the model; so buckets stand with
-/// the latest such parameter first. A bucket holds whole parameters as long as the next one fits.
-/// A parameter larger than a bucket is cut into near-equal pieces, each a bucket of its own; the
-/// step's first bucket is a smaller one. Where
-/// a buffer has no slices, its elements belong to no parameter and come last. Together the buckets
-/// hold each element once.
+/// Backward produces gradients from the last parameter of the model to the first. A bucket is
+/// complete with that of its parameters that comes first in the model. So buckets are sorted by
+/// this parameter, in descending order. A bucket contains whole parameters as long as the next one
+/// fits. A parameter larger than a bucket is cut into near-equal pieces, each a separate bucket.
+/// The step's first bucket is smaller. Elements of a buffer without slices belong to no parameter
+/// and come last. Each element is in exactly one bucket.
 ///
-/// Pure arithmetic on values that are equal on all ranks, so the buckets are too.
+/// A pure function of values that are equal on all ranks, so the buckets are equal too.
 std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes);
 
-/// The same for buckets that will be divided among num_pieces ranks: a parameter larger than a
-/// bucket is parted between rows, and where possible after a multiple of num_pieces rows, so that
-/// pieces can be equal; inside of a row (dist/bucket/shard_alignment.h) only if that is larger than
-/// a bucket. A bucket may so exceed bucket_bytes by these rows, or kCutElements.
+/// Cuts buckets that will be sharded among num_pieces ranks. A parameter larger than a bucket is
+/// cut between rows, if possible after a multiple of num_pieces rows, so that pieces can be equal.
+/// It is cut inside a row (dist/bucket/shard_alignment.h) only if the row is larger than a bucket.
+/// A bucket may exceed bucket_bytes by these rows, or by kCutElements.
 std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes,
                                      const std::vector<int64_t>& row_E_by_param, int num_pieces);
 
-/// How many buckets stand before those that backward completes last: the pieces of one parameter,
-/// or one bucket.
+/// Returns the number of buckets before those that backward completes last. These are the pieces of
+/// one parameter, or one bucket.
 size_t num_before_last_to_come(const std::vector<Bucket>& buckets);
 
 }  // namespace lockstep::dist

@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Whether all items, computed as A, are finite; only reads.
+/// True if all items, computed as A, are finite. Reads only.
 template <typename T, typename A>
 bool all_finite(const T* values, int64_t num_items) {
   int32_t num_bad = 0;
@@ -31,8 +31,8 @@ bool all_finite(const T* values, int64_t num_items) {
   return num_bad == 0;
 }
 
-/// Items of type T, computed as A. `x - x` is 0 for a finite x and NaN otherwise, and a sum keeps a
-/// NaN; unlike a branch, this vectorises.
+/// Divides items of type T, computed as A, and checks the means. `x - x` is 0 for a finite x and
+/// NaN otherwise. Unlike a branch, this vectorises.
 template <typename T, typename A>
 bool divide(void* sums_E, int64_t num_items, int64_t num_samples) {
   T* values = static_cast<T*>(sums_E);
@@ -48,7 +48,7 @@ bool divide(void* sums_E, int64_t num_items, int64_t num_samples) {
   return num_bad == 0;
 }
 
-/// One in which the items of all types are finite where they are in their own.
+/// Returns a type in which items of any type are finite if they are in their own.
 at::ScalarType wide_type(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -85,7 +85,7 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
 
 at::Tensor largest_of_all(at::Device device, const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> largest;
-  for (const at::Tensor& tensor : tensors)  // one pass that only reads; a maximum keeps a NaN
+  for (const at::Tensor& tensor : tensors)  // one read-only pass; a maximum keeps a NaN
     if (tensor.numel() > 0)
       largest.push_back(at::linalg_vector_norm(tensor, kInfinity, c10::nullopt, /*keepdim=*/false,
                                                wide_type(tensor)));
@@ -93,8 +93,8 @@ at::Tensor largest_of_all(at::Device device, const std::vector<at::Tensor>& tens
   return at::stack(largest).amax().view({1});
 }
 
-/// Compares floats by the bits behind their sign: the larger a finite magnitude, the larger its
-/// bits. Infinity and NaN have the largest.
+/// Compares the bits of the magnitudes as integers: of two finite floats the larger one has the
+/// larger bits after the sign. Infinity and NaN have the largest.
 double largest_magnitude(const at::Tensor& values_E) {
   check(values_E.is_cpu() && values_E.scalar_type() == at::kFloat && values_E.is_contiguous(),
         "float32 on the CPU");

@@ -8,8 +8,8 @@
 
 namespace lockstep::dist {
 
-/// Memory in which messages are put together, one after another: as large as the largest of each
-/// type, made at first need. What take() gives holds until the next take() of that type.
+/// Reusable memory for messages: for each type as large as the largest one, allocated at first use.
+/// A tensor from take() is valid until the next take() of that type.
 class ScratchBuffer {
  public:
   at::Tensor take(int64_t num_items, const at::TensorOptions& options) {

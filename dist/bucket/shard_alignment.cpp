@@ -5,7 +5,7 @@
 namespace lockstep::dist {
 namespace {
 
-/// The nearer one of two multiples of `unit` around `at`, the second of which ends at `end`.
+/// Returns the nearer of two multiples of `unit` around `at`. The upper one is limited to `end`.
 int64_t nearer(int64_t at, int64_t unit, int64_t end) {
   const int64_t below = at / unit * unit;
   const int64_t above = std::min(below + unit, end);
