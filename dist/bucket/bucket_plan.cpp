@@ -20,6 +20,7 @@ std::vector<std::vector<int64_t>> plan_buckets(
     const std::vector<PlannedParam>& params_in_model_order, int64_t bucket_bytes) {
   check(bucket_bytes > 0, "bucket_bytes must be positive");
   std::vector<std::vector<int64_t>> buckets;
+  // From the last parameter to the first: the order in which backward produces gradients.
   std::map<int64_t, OpenBucket> open_by_group;
   for (auto i = static_cast<int64_t>(params_in_model_order.size()) - 1; i >= 0; --i) {
     const PlannedParam& param = params_in_model_order[i];

@@ -38,6 +38,7 @@ void add_gradient_squares(Communicator& comm, const std::vector<FlatBuffer>& buf
 
 void join_over_ranks(Communicator& comm, Superaccumulator* sum, std::span<int64_t> flags) {
   const auto num_counters = static_cast<int64_t>(Superaccumulator::kNumCounters);
+  // Counters and flags share one message. Integer sums are exact, so no order of ranks matters.
   const at::Tensor host_C =
       at::empty({num_counters + static_cast<int64_t>(flags.size())}, at::kLong);
   int64_t* items = host_C.mutable_data_ptr<int64_t>();

@@ -1,3 +1,5 @@
+// One bucket: pack() rounds or compacts the gradients into a payload, launch() all-reduces it, and
+// unpack() writes the means back. Scratch memory stays, so that a steady step allocates nothing.
 #include "dist/reducer/all_reduce_bucket.h"
 
 #include <algorithm>
@@ -14,7 +16,7 @@
 namespace lockstep::dist {
 namespace {
 
-/// The first items of `scratch`, which is made anew if it is too small.
+/// Returns the first items of `scratch`, which is reallocated if it is too small.
 at::Tensor first_items(at::Tensor* scratch, int64_t num_items, const at::TensorOptions& options) {
   if (!scratch->defined() || scratch->numel() < num_items)
     *scratch = at::empty({num_items}, options);
@@ -27,6 +29,7 @@ AllReduceBucket::AllReduceBucket(at::Tensor grads_E, std::optional<at::ScalarTyp
                                  std::shared_ptr<const DevicePacking> packing)
     : grads_E_(std::move(grads_E)), packing_(std::move(packing)), num_kept_(grads_E_.numel()) {
   check(grads_E_.dim() == 1 && grads_E_.is_contiguous(), "a bucket is a run of elements");
+  // A type that is not narrower would cost a copy and save nothing.
   if (wire && c10::elementSize(*wire) < grads_E_.itemsize()) wire_ = wire;
 }
 
@@ -35,6 +38,7 @@ void AllReduceBucket::set_kept(const uint8_t* bits, int64_t first_item) {
   std::vector<uint8_t> kept(static_cast<size_t>(num_mask_bytes(num_elements())));
   copy_bits(bits, first_item, num_elements(), kept.data(), 0);
   const int64_t num_kept = count_kept(kept.data(), num_elements());
+  // A mask that keeps everything is dropped: no passes for it, and can_pack() is false.
   if (num_kept == num_elements()) return;
   kept_bits_ = std::move(kept);
   num_kept_ = num_kept;
@@ -74,6 +78,7 @@ at::Tensor AllReduceBucket::pack(bool packed) {
     payload_ = packed_K();
     pack_into(payload_);
   }
+  // Rounding comes after compaction: fewer elements to convert.
   if (wire_) {
     const at::TensorOptions rounded = grads_E_.options().dtype(*wire_);
     payload_ = first_items(&wire_scratch_, payload_.numel(), rounded).copy_(payload_);
@@ -86,7 +91,7 @@ std::unique_ptr<Work> AllReduceBucket::launch(Communicator& comm) {
 }
 
 bool AllReduceBucket::unpack(int64_t num_samples, Dropped dropped) {
-  // Few kept ones are divided by themselves, however they travelled.
+  // Few kept elements: compact and divide only these, however they travelled.
   const bool by_kept = is_packed_ || (dropped == Dropped::kAnything && grads_E_.is_cpu() &&
                                       is_few(num_kept_, num_elements()));
   const at::Tensor sums = by_kept ? packed_K() : grads_E_;

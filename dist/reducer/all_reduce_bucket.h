@@ -12,13 +12,13 @@
 
 namespace lockstep::dist {
 
-/// The whole bucket on every rank: an all_reduce in place. Symbols: [E] = elements of the bucket,
-/// [K] = kept ones.
+/// Reduction of a bucket to every rank: an all_reduce in place. Symbols: [E] = elements of the
+/// bucket, [K] = kept ones.
 class AllReduceBucket final : public BucketReduction {
  public:
-  /// grads_E: part of a flat buffer, contiguous, whose memory stays. `wire`: nothing, or a float
-  /// type; one that is not narrower than the gradients' is taken as nothing. `packing`: of the
-  /// gradients' device; null: they are packed on the CPU alone.
+  /// grads_E: part of a flat buffer, contiguous, whose memory stays valid. `wire`: nullopt, or a
+  /// float type; one that is not narrower than the gradients' has no effect. `packing`: kernels of
+  /// the gradients' device; null: they are packed on the CPU only.
   AllReduceBucket(at::Tensor grads_E, std::optional<at::ScalarType> wire,
                   std::shared_ptr<const DevicePacking> packing = nullptr);
 
@@ -50,12 +50,12 @@ class AllReduceBucket final : public BucketReduction {
   std::shared_ptr<const DevicePacking> packing_;
   std::vector<uint8_t> kept_bits_;
   int64_t num_kept_;
-  DeviceMask mask_there_;       ///< of packing_
+  DeviceMask mask_there_;       ///< the mask on the device, for packing_
   at::Tensor dropped_there_E_;  ///< bool, on a device; undefined on the CPU and while all are kept
   // of the last pack()
   bool is_packed_ = false;
   at::Tensor payload_;
-  // scratch memory, made at first need
+  // scratch memory, allocated at first use
   at::Tensor packed_scratch_K_, wire_scratch_;
 };
 

@@ -1,3 +1,4 @@
+// Measures two ways in alternate steps, so that drift of the machine affects both alike.
 #include "dist/reducer/autotuner.h"
 
 #include <algorithm>
@@ -10,15 +11,17 @@
 namespace lockstep::dist {
 namespace {
 
+// One uncounted step of each way: the first use of a way allocates memory.
 constexpr int kWarmSteps = 2;
 
-/// Largest alone_s and smallest together_s over the ranks, in place, in one message.
+/// Reduces to the largest alone_s and the smallest together_s over the ranks, in place, in one
+/// message.
 void merge_over_ranks(std::vector<ItemSeconds>* steps, Communicator& comm) {
   const auto num = static_cast<int64_t>(steps->size());
   const at::Tensor host_2S = at::empty({2 * num}, at::kDouble);
   double* seconds = host_2S.mutable_data_ptr<double>();
   for (int64_t i = 0; i < num; ++i) {
-    seconds[2 * i] = -(*steps)[static_cast<size_t>(i)].alone_s;  // the minimum's largest
+    seconds[2 * i] = -(*steps)[static_cast<size_t>(i)].alone_s;  // -min(-x) is the maximum
     seconds[2 * i + 1] = (*steps)[static_cast<size_t>(i)].together_s;
   }
   const at::Tensor there_2S = host_2S.to(comm.device());

@@ -9,32 +9,32 @@
 
 namespace lockstep::dist {
 
-/// Time of one item (a bucket, or a whole step) in one step on this rank.
+/// Seconds of one item (a bucket, or a whole step) in one step on this rank.
 struct ItemSeconds {
   double alone_s = 0;     ///< this rank's own work
-  double together_s = 0;  ///< inside collectives, waiting for later ranks included
+  double together_s = 0;  ///< inside collectives, including the wait for later ranks
 };
 
-/// Autotuner: decides by time which of two ways is faster, for each of several items. Steps take
-/// the first and the second way in turn, kRounds times each, after one step of each that does not
-/// count. Then the ranks agree on one verdict.
+/// Decides by measurement which of two ways is faster, for each of several items. Steps use the
+/// first and the second way alternately, kRounds times each, after one uncounted step of each. Then
+/// the ranks agree on one result.
 ///
-/// An item's time in a step is the largest alone_s of the ranks plus the smallest together_s: the
-/// rank that comes last to a collective waits for nobody, and only the transfer itself may decide.
-/// The median over the rounds stands for a way; the first way wins a tie.
+/// The time of an item in a step is the largest alone_s of the ranks plus the smallest together_s.
+/// The last rank to enter a collective waits for no other, so its time is that of the transfer
+/// itself. Each way is judged by its median over the rounds; the first way wins a tie.
 class Autotuner {
  public:
   static constexpr int kRounds = 5;
 
-  /// Begins anew; what was measured is forgotten. No items: nothing to find out.
+  /// Starts a new trial and discards all measurements. num_items = 0: nothing to measure.
   void start(size_t num_items);
   bool is_running() const { return num_items_ > 0; }
-  /// Whether the step under way takes the second way.
+  /// True if the current step must use the second way.
   bool takes_second() const { return is_running() && num_steps_ % 2 == 1; }
 
-  /// The step's times, by item. After the last step the trial is over and the result tells for each
-  /// item whether the second way is faster, equal on all ranks; that call is collective (one
-  /// all_reduce), so all ranks make the same calls.
+  /// Records the step's times, by item. After the last step the trial ends. The result says for
+  /// each item whether the second way is faster; it is equal on all ranks. That last call is
+  /// collective (one all_reduce), so all ranks make the same calls.
   std::optional<std::vector<bool>> add_step(const std::vector<ItemSeconds>& items,
                                             Communicator& comm);
 

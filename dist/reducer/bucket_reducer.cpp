@@ -1,3 +1,6 @@
+// Owns the BucketReduction of every bucket and its state in this step. Two threads may use it
+// during a step: the communication thread launches, the caller packs ahead and unpacks.
+// pack_states_ decides which of them packs a bucket.
 #include "dist/reducer/bucket_reducer.h"
 
 #include <algorithm>
@@ -24,6 +27,7 @@ namespace lockstep::dist {
 namespace {
 
 std::optional<at::ScalarType> wire_type(const std::string& name, int world_size) {
+  // A single rank exchanges nothing, so it rounds nothing.
   if (world_size == 1 || name == "fp32") return std::nullopt;
   check(name == "bf16", "wire: fp32 or bf16");
   return at::kBFloat16;
@@ -134,6 +138,7 @@ uint64_t BucketReducer::fingerprint() const {
     const std::vector<uint8_t>& bits = bucket_reductions_[i]->kept_bits();
     text.append(bits.begin(), bits.end());
   }
+  // Covers all that packing times depend on. The same number tells whether masks agree.
   return static_cast<uint64_t>(fnv1a64(text));
 }
 
@@ -145,6 +150,7 @@ void BucketReducer::begin_step() {
   if (!masks_changed_) return;
   masks_changed_ = false;
   const uint64_t now = fingerprint();
+  // Must come before any reduction: with different masks, payloads of ranks would not match.
   if (!all_equal(comm_, static_cast<int64_t>(now)))
     throw Error(ExitCode::kDisagree, "dist",
                 "the ranks have different masks for their gradients; nothing was sent")
@@ -157,6 +163,7 @@ void BucketReducer::begin_step() {
 
 void BucketReducer::pack(size_t bucket) {
   std::atomic<PackState>& state = pack_states_[bucket];
+  // The first caller packs; another one waits until that pack is complete.
   PackState before = PackState::kNone;
   if (!state.compare_exchange_strong(before, PackState::kUnderWay)) {
     state.wait(PackState::kUnderWay);
@@ -202,12 +209,15 @@ double BucketReducer::largest_from(size_t bucket) const {
 
 void BucketReducer::launch(size_t bucket) {
   pack(bucket);
+  // A packed or rounded payload is made by the stream's later work, so only in-place payloads may
+  // start at the mark.
   if (bucket_reductions_[bucket]->travels_in_place())
     comm_.begin_behind(std::exchange(marks_[bucket], nullptr));
   BucketTimes& times = times_[bucket];
   times.launched = Clock::now();
   with_bucket("reducing", bucket, [&] {
     std::unique_ptr<Work> work = bucket_reductions_[bucket]->launch(comm_);
+    // Asynchronous collectives end in wait(), blocking ones here.
     if (comm_.is_asynchronous())
       under_way_.push_back(std::move(work));
     else
@@ -243,7 +253,7 @@ at::Tensor BucketReducer::begin_means(int64_t divisor) {
   const std::vector<at::Tensor>& all = assignment_.grads_by_buffer();
   if (assignment_.is_sharded())
     for (const auto& reduction : bucket_reductions_) means.push_back(reduction->means_E());
-  else  // whole buffers: few passes
+  else  // whole buffers: fewer passes
     std::copy_if(all.begin(), all.end(), std::back_inserter(means),
                  [](const at::Tensor& grads_E) { return grads_E.defined(); });
   return largest_of_all(comm_.device(), means);
@@ -267,7 +277,7 @@ void BucketReducer::count(Clock::time_point finish_start, GlobalStepStats* total
     totals->overlapped_s +=
         std::max(0.0, seconds_between(times.launched, std::min(times.reduced, finish_start)));
   }
-  // A reduce_scatter is half of an all_reduce.
+  // Bytes on the wire: an all_reduce sends 2 (N - 1) / N of its payload, a reduce_scatter half.
   const int64_t twice_sent =
       2 * totals->bytes_reduced - (assignment_.is_sharded() ? gradient_bytes : 0);
   totals->bytes_sent = (comm_.world_size() - 1) * twice_sent / comm_.world_size();
@@ -275,6 +285,7 @@ void BucketReducer::count(Clock::time_point finish_start, GlobalStepStats* total
 
 void BucketReducer::gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals) {
   if (assignment_.is_shared()) return comm_.barrier();
+  // New masks apply from the next begin_step() on; until then the old choice does not fit them.
   for (size_t i = 0; i < reduce_scatters_.size(); ++i) {
     const Bucket& bucket = assignment_.buckets()[i];
     const ReduceScatterBucket& reduction = *reduce_scatters_[i];

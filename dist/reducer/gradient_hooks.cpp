@@ -1,3 +1,5 @@
+// Hooks on autograd's AccumulateGrad nodes: they run once the gradient is in `grad`. (Hooks of
+// tensors would run before that.)
 #include "dist/reducer/gradient_hooks.h"
 
 #include <unordered_map>
@@ -12,6 +14,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
+/// Post-hook of one parameter's accumulator node.
 class TellParam final : public torch::autograd::FunctionPostHook {
  public:
   TellParam(const GradientHooks::Listener& listener, int64_t param)
@@ -29,8 +32,8 @@ class TellParam final : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-/// The node that adds gradients to a parameter, held so that LibTorch does not make another one for
-/// the next graph.
+/// The node that accumulates a parameter's gradients. Holding it makes LibTorch reuse it in the
+/// next graph.
 struct GradientHooks::Hook {
   int64_t param;
   std::shared_ptr<torch::autograd::Node> accumulator;
@@ -49,6 +52,7 @@ GradientHooks::GradientHooks(const ParamTable& params, Listener on_gradient)
 }
 
 std::vector<int64_t> GradientHooks::with_one_source(const at::Tensor& root) const {
+  // Walks the whole graph once. An accumulator with one incoming edge has one source.
   std::unordered_map<const torch::autograd::Node*, int64_t> num_edges_to;
   std::vector<const torch::autograd::Node*> open{root.grad_fn().get()};
   while (!open.empty()) {

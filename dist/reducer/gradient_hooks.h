@@ -9,23 +9,25 @@
 
 namespace lockstep::dist {
 
-/// Tells when backward has added a parameter's gradient to its `grad`, and where it comes from.
+/// Notifies a listener when backward has added a parameter's gradient to its `grad`. Also finds
+/// parameters whose gradient has one source only.
 ///
-/// The listener runs on the thread of backward that added it, once a parameter and backward pass,
-/// several parameters perhaps at the same time; what it throws comes out of backward(). Parameters
-/// that require no gradient when this is made are left out. Set-up and end while no backward runs.
+/// The listener runs on the autograd thread that added the gradient, once per parameter and
+/// backward pass. Calls for different parameters may be concurrent. Exceptions of the listener
+/// leave backward(). Parameters that require no gradient at construction are ignored. Construct and
+/// destroy while no backward runs.
 class GradientHooks {
  public:
-  /// Gets the parameter's index in the table.
+  /// Function that receives the parameter's index in the table.
   using Listener = std::function<void(int64_t param)>;
 
   GradientHooks(const ParamTable& params, Listener on_gradient);
   ~GradientHooks();
 
-  /// Parameters (indices, ascending) to whose gradient one edge leads in the graph of `root`, so
-  /// that what its one layer has written there in backward is what it will be. A weight that is
-  /// used twice, or of which a loss is made too, is not among them; nor one whose layer's graph is
-  /// only made during backward.
+  /// Returns the parameters (indices, ascending) whose gradient has exactly one incoming edge in
+  /// the graph of `root`. For these, what the one layer has written during backward is final.
+  /// Excluded are weights that are used twice or that also enter a loss, and layers whose graph is
+  /// built only during backward.
   std::vector<int64_t> with_one_source(const at::Tensor& root) const;
 
   GradientHooks(const GradientHooks&) = delete;

@@ -1,3 +1,10 @@
+// Drives a step: prepare_for_backward() opens it, hooks of backward release complete buckets, and
+// finish() sends the rest and decides whether the step counts. BucketReducer knows the buckets,
+// StepMessages the order of messages.
+//
+// Three kinds of threads: the caller, autograd's threads (on_gradient, on_written), and the
+// communication thread inside StepMessages. Autograd's threads use only ready_tracker_, which
+// locks, mark_complete() and release().
 #include "dist/reducer/gradient_reducer.h"
 
 #include <algorithm>
@@ -21,10 +28,10 @@
 namespace lockstep::dist {
 namespace {
 
-/// Below this, in all, waking a thread costs more than it could hide: `auto` does not even try.
+/// Least total bytes for `auto`. Below this, waking a thread costs more than overlap can hide.
 constexpr int64_t kLeastOverlapBytes = 1 << 20;
 
-/// Sums of float32 whose magnitudes add up to less are finite in every order.
+/// Bound on the sum of magnitudes: below it, sums of float32 are finite in every order.
 constexpr double kSafeBound = std::numeric_limits<float>::max() / 2;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -106,13 +113,16 @@ bool GradientReducer::overlaps_now() const {
 void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   check(!is_under_way(), "prepare_for_backward() twice without finish()");
   requests_ = requests;
+  // The callbacks of the last step refer to its graph; none may fire in the new step.
   listen_to({});
   follow_buffers();
   buckets_.begin_step();
   ready_tracker_.begin();
-  // Whether buckets may go beside backward in these steps, which all ranks have found alike.
+  // True if buckets may overlap in these steps. The trial's state is equal on all ranks.
   const bool is_tried = overlap_trial_.is_running() || overlap_is_faster_;
   bounds_late_ = requests.by_bucket && !requests.squared_grad_norm && may_overlap() &&
+                 // All ranks must agree on the place of the numbers, so no local condition may
+                 // enter here.
                  (options_.overlap == "true" || is_tried) && buckets_.can_arrive_in_turn();
   num_before_numbers_ = bounds_late_ ? num_before_last_to_come(buckets_.assignment().buckets())
                                      : buckets_.assignment().size();
@@ -130,7 +140,7 @@ void GradientReducer::follow_graph(const at::Tensor& loss) {
     listen_to(hooks_->with_one_source(loss));
 }
 
-/// To no others from now on.
+/// Sets the listeners of these parameters and removes all others.
 void GradientReducer::listen_to(const std::vector<int64_t>& params) {
   for (const Param& param : params_)
     if (param.grad_in_place != nullptr) param.grad_in_place->on_written = nullptr;
@@ -146,12 +156,14 @@ void GradientReducer::on_written(int64_t param, int64_t num_elements) {
 }
 
 void GradientReducer::on_gradient(int64_t param) {
+  // is_armed_: micro-batches before the last also run backward and must not release buckets.
   if (is_armed_ && ready_tracker_.mark_ready(param)) release_complete();
 }
 
 void GradientReducer::release_complete() {
   if (!messages_.is_beside()) return;
   const size_t num_complete = ready_tracker_.num_complete();
+  // First the mark, then the release: the communication thread reads the mark.
   buckets_.mark_complete(num_complete);
   messages_.release(num_complete);
 }
@@ -159,6 +171,7 @@ void GradientReducer::release_complete() {
 at::Tensor GradientReducer::numbers_of(const LocalStepStats& share) const {
   const at::Tensor share_V = to_numbers(share, comm_.device());
   if (!bounds_late_) return share_V;
+  // Read before any of these buckets is reduced: the bound is that of local gradients.
   const double largest = buckets_.largest_from(num_before_numbers_);
   return at::cat({share_V, at::full({1}, largest, share_V.options())});
 }
@@ -171,7 +184,8 @@ GlobalStepStats GradientReducer::totals_of(const LocalStepStats& share) const {
   return totals;
 }
 
-/// Equal on all ranks that ask, and what finish() would find once the late means are there.
+/// Returns the same on all ranks that ask: true if finish() would find a finite step once the late
+/// means have arrived.
 bool GradientReducer::may_update_early(const LocalStepStats& share) const {
   const GlobalStepStats totals = totals_of(share);
   return totals.finite() && totals.num_skipped == 0 && totals.counts_nothing() &&
@@ -239,14 +253,15 @@ void GradientReducer::conclude(double seconds, GlobalStepStats* totals) {
   learn(seconds);
 }
 
-/// The step's one wait of the host, where a GPU computes: means and their check stand on its stream
-/// by then, if what they are divided by is known before and nothing is divided over the ranks.
+/// Waits for the sums: the only wait of the host in a step on a GPU. Means and their check are
+/// enqueued first, if the divisor is known and nothing is sharded.
 GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
                                                  const std::shared_ptr<StreamMark>& computed,
                                                  const EarlyUpdate& update) {
   Read read;
   if (computed != nullptr) {
     if (share.gradient_divisor && !buckets_.assignment().is_sharded()) {
+      // Enqueue everything before the wait, so that the device has no gap between kernels.
       const at::Tensor largest_1 = buckets_.begin_means(*share.gradient_divisor);
       const at::Tensor sums_V = messages_.sums_V();
       messages_.add_number(largest_1);
@@ -300,7 +315,7 @@ void GradientReducer::sum(const at::Tensor& numbers) {
 
 void GradientReducer::learn(double seconds) {
   if (buckets_.is_measuring()) {
-    // Other messages, another balance of waiting and computing: overlap is measured anew.
+    // The new packing changes messages and balance, so overlap is measured again.
     if (buckets_.learn() && may_overlap() && options_.overlap == "auto") overlap_trial_.start(1);
   } else if (overlap_trial_.is_running()) {
     const auto verdict = overlap_trial_.add_step({{.alone_s = seconds}}, comm_);

@@ -24,18 +24,19 @@
 
 namespace lockstep::dist {
 
-/// Optional results of a step, which cost time only where they are asked for.
+/// Optional results of a step. Each costs time only if requested.
 struct StepRequests {
-  /// GlobalStepStats::squared_grad_norm, for clipping by norm: equal bits on all ranks and, on
-  /// CPUs, for every division into buckets or among ranks, since it is exact over rows
+  /// Computes GlobalStepStats::squared_grad_norm, for clipping by norm. Its bits are equal on all
+  /// ranks and, on CPUs, for every division into buckets or shards, since it is exact over rows
   /// (dist/bucket/squared_grad_norm.h).
   bool squared_grad_norm = false;
-  /// Updates may begin before all means are there: finish() may return while the last buckets
+  /// Lets updates begin before all means have arrived: finish() may return while the last buckets
   /// travel (GradientReducer::late_shards()). Equal on all ranks.
   bool by_bucket = false;
 };
 
-/// Turns each rank's summed gradients into the mean over all samples of the step.
+/// Turns each rank's summed gradients into the mean over all samples of the step, like DDP's
+/// reducer.
 ///
 ///   reducer.prepare_for_backward();
 ///   reducer.follow_graph(loss_sum);         // optional
@@ -44,145 +45,154 @@ struct StepRequests {
 ///   if (totals.finite()) optimizer.step();  // grads_E: sum over ranks / totals.num_samples
 ///
 /// So an uneven or partial last batch is weighted exactly. Frozen buffers do not travel. All ranks
-/// make all calls in turn; prepare_for_backward() and finish() are collective. Between the two
-/// there is at most one backward pass, on any threads; a second one that reaches the same
+/// make all calls in the same order. prepare_for_backward() and finish() are collective. Between
+/// the two there is at most one backward pass, on any threads. A second one that reaches the same
 /// parameters is a bug and throws Error(kBug) out of backward(). Micro-batches before the last come
 /// before prepare_for_backward().
 ///
-/// Buckets (dist/bucket/buckets.h) are reduced one after another, always in the same order, and
-/// then the step's numbers. With overlap a communication thread begins with a bucket as soon as
-/// backward has completed it and those before it; in finish() it sends the rest too, if it has
-/// begun. Without, all is done in finish(). The messages are the same, so ranks need not overlap
-/// alike, and no bit of a result depends on it. What backward does not reach (an unused parameter;
-/// all, on a rank without samples) holds the zeros, or the earlier micro-batches' gradients, that
-/// stood there before; it is reduced in finish(), and rank 0 names such parameters once.
+/// Buckets (dist/bucket/buckets.h) are reduced one after another, always in the same order,
+/// followed by the step statistics. With overlap, a communication thread starts a bucket as soon as
+/// backward has completed it and all buckets before it. In finish() it also sends the rest, if it
+/// has begun. Without overlap, finish() does everything. The messages are the same, so ranks may
+/// differ in overlap, and no bit of a result depends on it.
 ///
-/// Asked for by_bucket, where buckets travel beside backward as they are:
+/// Gradients that backward does not reach (an unused parameter; all, on a rank without samples)
+/// keep their contents: zeros, or the sum of earlier micro-batches. They are reduced in finish(),
+/// and rank 0 logs the names of such parameters once.
+///
+/// With by_bucket, if buckets overlap with backward and travel dense:
 ///
 ///   totals = reducer.finish(share);
 ///   if (totals.finite()) optimizer.step(rates, reducer.late_shards());  // waits for the last ones
 ///   reducer.finish_late(&totals);
 ///
-/// The step's numbers travel before the buckets that backward completes last, with the largest
-/// magnitude among their gradients: if the sum of it over the ranks is far from the largest float,
-/// the sums of these gradients are finite too, and the verdict is known before they travel. On a
-/// wire that is slower than the computing the update of all others then costs no time. If the
-/// verdict is not that good (not finite, damaged samples, a rank without its share), or this rank
-/// sends nothing beside backward, finish() waits for all, and late_shards() is empty.
+/// The statistics then travel before the buckets that backward completes last. They include the
+/// largest magnitude among these buckets' gradients. If its sum over the ranks is far from the
+/// largest float, the sums of these gradients are finite too. So all ranks know that the step is
+/// finite before these buckets travel. If the network is slower than the computation, the update of
+/// all other buckets then costs no time. finish() waits for everything, and late_shards() is empty,
+/// if the step may not be finite, has damaged samples, lacks a rank's share, or if this rank does
+/// not overlap.
 ///
-/// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
-/// they travelled or not, or anything, where set_kept() says so. sync.sparse_allreduce and
-/// sync.comm_dtype: dist/reducer/packing_choice.h, dist/reducer/bucket_reduction.h. One rank alone
-/// rounds nothing.
+/// Kept positions: with a mask, gradients of dropped elements are +0 in the result, whether they
+/// travelled or not, or undefined if set_kept() says so. sync.sparse_allreduce and sync.comm_dtype:
+/// dist/reducer/packing_choice.h, dist/reducer/bucket_reduction.h. A single rank rounds nothing.
 ///
-/// Divided among ranks (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
+/// Sharded (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///
-///   for (const ParamShard& region : reducer.local_shards()) ...    // what the optimizer updates,
-///   and keeps reducer.prepare_for_backward();  backward();  totals = reducer.finish(share); if
-///   (totals.finite()) { optimizer.step();  reducer.gather_values(); }
+///   for (const ParamShard& region : reducer.local_shards()) ...  // what the optimizer updates
+///   reducer.prepare_for_backward();  backward();  totals = reducer.finish(share);
+///   if (totals.finite()) { optimizer.step();  reducer.gather_values(); }
 ///
-/// each rank gets the means of its own regions, bit for bit those of an undivided reduction, and
-/// the rest of the gradients is overwritten and means nothing after finish(). Whether all are
-/// finite is agreed in one more message after the means are there: the step's numbers cannot carry
-/// it, as they tell by what to divide. dist/shard/bucket_shards.h says how a bucket is divided:
-/// depending on the buffers and N alone, not on masks.
+/// Each rank gets the means of its own regions, bit for bit those of an unsharded reduction. Other
+/// gradients are undefined after finish(). One more message, after the means, agrees on whether all
+/// are finite. The statistics cannot include that, because they determine the divisor.
+/// dist/shard/bucket_shards.h defines how a bucket is sharded; it depends on the buffers and N
+/// alone, not on masks.
 ///
-/// Shared (FlatBuffer::grads_by_rank; sync.share_weights): divided in the same way, but each rank
-/// adds up its regions' gradients from where the ranks wrote them, and what it updates is the one
-/// copy of all. Nothing but the step's numbers and the verdict travels, so nothing is packed or
-/// overlapped: begin_changes() before any rank changes values, gather_values() after all have.
+/// Shared (FlatBuffer::grads_by_rank; sync.share_weights): sharded in the same way. Each rank sums
+/// its regions' gradients directly from the ranks' buffers, and updates the only copy of the
+/// weights. Only the statistics and the finite flag travel, so nothing is packed or overlapped.
+/// Call begin_changes() before any rank changes values, gather_values() after all have.
 ///
-/// `auto` (overlap, packed) is found out by time in the first steps after a change of buffers or
-/// masks (dist/reducer/autotuner.h), by messages after the step's, which no step's bytes count.
+/// `auto` (overlap, packed) is decided by measurement in the first steps after a change of buffers
+/// or masks (dist/reducer/autotuner.h). Its messages follow those of the step and count in no
+/// step's bytes.
 ///
-/// Errors: those of the communicator, on whichever thread it came up, out of
-/// finish(), with the bucket's place and first parameter at the end of the text; Error(kBug) for
-/// calls out of turn or a step without samples. After an error only destruction is allowed.
-/// Destruction between prepare_for_backward() and finish() is allowed too, for a rank whose
-/// backward pass has thrown: it waits for the bucket whose reduction has begun. The other ranks'
-/// next reduction then ends as their communicator says of a lost rank.
+/// Errors: finish() throws those of the communicator, from any thread, with the bucket's position
+/// and first parameter at the end of the text. Error(kBug) for calls in the wrong order or a step
+/// without samples. After an error only destruction is allowed. Destruction between
+/// prepare_for_backward() and finish() is allowed too, for a rank whose backward pass has thrown.
+/// It waits for a bucket whose reduction has begun. The next reduction of the other ranks then ends
+/// as their communicator reports a lost rank.
 class GradientReducer {
  public:
-  /// `params` is the table that the buffers' slices index; `comm` is used by the reducer alone. All
-  /// must outlive the reducer. Before each step the buffers may be rebuilt, equally on all ranks;
-  /// masks are gone then. They live on comm.device().
+  /// `params` is the table that the buffers' slices index. Only the reducer uses `comm`. All must
+  /// outlive the reducer. Before each step the buffers may be rebuilt, equally on all ranks, which
+  /// drops the masks. They are on comm.device().
   GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers, const ParamTable& params,
                   const SyncOptions& options);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied;
-  /// empty: all. Between steps, at each change of masks and after the buffers were rebuilt, with
-  /// the same bits on all ranks: the next prepare_for_backward() compares them and throws
-  /// Error(kDisagree).everywhere(). Ignored for a frozen buffer. kAnything: nobody reads the
-  /// gradients of dropped elements after finish(), and squared_grad_norm is not asked for.
+  /// Sets the kept elements of a buffer (base/bits/bit_mask.h; the buffer's elements as items),
+  /// copied; empty: all. Call it between steps, at each change of masks and after the buffers were
+  /// rebuilt, with the same bits on all ranks. The next prepare_for_backward() compares them and
+  /// throws Error(kDisagree).everywhere(). Ignored for a frozen buffer. kAnything requires that no
+  /// one reads gradients of dropped elements after finish(), and that squared_grad_norm is not
+  /// requested.
   void set_kept(size_t buffer, std::span<const uint8_t> bits, Dropped dropped = Dropped::kZero);
 
-  /// Whether each rank updates its own part only: options.shard_optimizer or shared gradients, on
+  /// True if each rank updates only its own shard: options.shard_optimizer or shared gradients, on
   /// several ranks.
   bool is_sharded();
-  /// The parts of the buffers that this rank updates, ascending, until the buffers are rebuilt: all
-  /// that is not frozen, unless divided. A rank may own none.
+  /// Returns the parts of the buffers that this rank updates, ascending, valid until the buffers
+  /// are rebuilt. Unsharded: all trainable elements. A rank may own none.
   std::vector<ParamShard> local_shards();
 
-  /// Before the forward or the backward pass whose end completes the gradients: of several
-  /// micro-batches, the last one's. The wishes are for this step and equal on all ranks.
+  /// Begins a step. Call it before the forward or the backward pass that completes the gradients:
+  /// of several micro-batches, the last one's. The requests apply to this step and are equal on all
+  /// ranks.
   void prepare_for_backward(const StepRequests& requests = {});
 
-  /// Whether buckets may travel beside backward, in some steps at least; equal on all ranks.
+  /// True if buckets may overlap with backward, at least in some steps; equal on all ranks.
   bool may_send_in_backward() const { return comm_.world_size() > 1 && may_overlap(); }
-  /// From now on nothing does, whatever sync.overlap says. On all ranks, before the first step.
+  /// Disables overlap with backward for the rest of the run, overriding sync.overlap. Call it on
+  /// all ranks, before the first step.
   void send_after_backward() { is_overlap_off_ = true; }
-  /// From now on rank 0 does not name what backward did not reach: the caller knows more.
+  /// Disables the log message about parameters that backward did not reach, for a caller that knows
+  /// more.
   void name_no_missing() { names_missing_ = false; }
-  /// False: this rank is not told in backward any more which gradients are there, and sends all in
-  /// finish(). True, as at first: it is. Between steps, each rank for itself.
+  /// Enables (as at first) or disables notification of gradients during backward. Disabled, this
+  /// rank sends all buckets in finish(). Call it between steps; ranks may differ.
   void follow_backward(bool follows);
 
-  /// After prepare_for_backward() and the forward pass; the next backward pass must be that of
-  /// `loss`. With overlap, buckets of a large gradient then leave while its layer still computes
-  /// the rest of it (GradInPlace::on_written), unless something else in the graph of `loss` adds to
-  /// it. Without this call none leaves before its gradient is whole.
+  /// Announces the next backward pass, which must be that of `loss`. Optional. Call it after
+  /// prepare_for_backward() and the forward pass. With overlap, buckets of a large gradient then
+  /// leave while its layer still computes the rest (GradInPlace::on_written), unless something else
+  /// in the graph of `loss` adds to that gradient. Without this call no bucket leaves before its
+  /// gradients are complete.
   void follow_graph(const at::Tensor& loss);
 
-  /// Puts an update on the caller's stream that the device leaves out where found_inf_1 is 1
-  /// (Optimizer::step()).
+  /// Enqueues an update that the device skips if found_inf_1 == 1 (Optimizer::step()).
   using EarlyUpdate = std::function<void(const at::Tensor& found_inf_1)>;
-  /// `update`, if given, is called where a device will have the means, and the verdict, before the
-  /// host knows them: the host then waits beside it. Not called: update as ever.
+  /// Completes the reductions and returns the totals. `update`, if given, is called once the means
+  /// and the finite flag are enqueued on a device, before the host knows them; the host waits for
+  /// them after that. If `update` was not called, the caller updates as usual.
   GlobalStepStats finish(const LocalStepStats& share, const EarlyUpdate& update = {});
-  /// After finish(): what is still on its way, to be waited for on this thread until finish_late().
+  /// Returns the shards that are still in transit after finish(). Wait for them on this thread,
+  /// before finish_late().
   LateShards late_shards();
-  /// After the last wait_for_next(): the totals are complete. Nothing to do where nothing was late.
+  /// Completes the totals after the last wait_for_next(). No effect if nothing was late.
   void finish_late(GlobalStepStats* totals);
 
-  /// After each rank has updated what it owns, in values_E of the buffers: all values on all ranks,
-  /// the bits of their owners. Collective, blocks; between finish() and the next
-  /// prepare_for_backward(). Buckets that packing would send packed in the next step have only
-  /// their kept values sent; the others become +0 where another rank owns them, which they are
-  /// already where masks are enforced (dist/shard/value_gather.h). Values are never rounded to
-  /// sync.comm_dtype. Undivided: nothing is done.
+  /// Gathers all values_E of the buffers on all ranks, bit for bit those of their owners, after
+  /// each rank has updated its shard. Collective, blocks. Call it between finish() and the next
+  /// prepare_for_backward(). Buckets that the next step would pack send only their kept values. The
+  /// other values become +0 on ranks that do not own them; with enforced masks they already are
+  /// (dist/shard/value_gather.h). Values are never rounded to sync.comm_dtype. No effect if
+  /// unsharded.
   GatherTotals gather_values();
 
-  /// Where values are shared, returns once all ranks have called it: none of them reads the values
-  /// of before any more. Else at once. Collective, between steps or after finish().
+  /// Waits until all ranks have called it, if values are shared: after that no rank reads the old
+  /// values. Otherwise returns at once. Collective, between steps or after finish().
   void begin_changes();
 
-  /// consolidate_state() (dist/shard/consolidate_state.h) over the reducer's communicator, between
-  /// steps.
+  /// Calls consolidate_state() (dist/shard/consolidate_state.h) over the reducer's communicator,
+  /// between steps.
   void complete(const StateList& parts) { consolidate_state(comm_, parts); }
 
-  /// Sums over the ranks of int64 numbers on the host, in place; collective, between finish() and
-  /// the next prepare_for_backward(). In a message that no step's bytes count.
+  /// Sums int64 numbers on the host over the ranks, in place. Collective, between finish() and the
+  /// next prepare_for_backward(). Counts in no step's bytes.
   void sum(const at::Tensor& numbers);
 
-  /// Returns once all that this rank has begun with its peers is done, the values of
-  /// gather_values() on a device too: before the host reads gradients or values there, or a loss
-  /// computed from them. Throws if a peer was lost or hung (Communicator::settle()).
+  /// Waits until all collectives of this rank are done, on a device including those of
+  /// gather_values(). Call it before the host reads gradients or values there, or a loss computed
+  /// from them. Throws if a peer was lost or hung (Communicator::settle()).
   void settle() { comm_.settle(); }
 
-  /// Choices found by time (dist/reducer/packing_choice.h), which a resumed run repeats.
+  /// Choices found by measurement (dist/reducer/packing_choice.h), which a resumed run repeats.
   StateList state() { return buckets_.state(); }
 
  private:
@@ -200,13 +210,13 @@ class GradientReducer {
   GlobalStepStats totals_of(const LocalStepStats& share) const;
   bool may_update_early(const LocalStepStats& share) const;
   void wait_for_late();
-  /// seconds: of the step so far, without the update.
+  /// seconds: duration of the step so far, without the update.
   void conclude(double seconds, GlobalStepStats* totals);
-  /// What came with the step's numbers.
+  /// Results returned with the step statistics.
   struct Read {
     double compute_s = 0;                           ///< GlobalStepStats::compute_s
     double update_s = 0;                            ///< GlobalStepStats::update_s
-    std::optional<bool> are_finite = std::nullopt;  ///< the means; nothing: take_means() looks
+    std::optional<bool> are_finite = std::nullopt;  ///< the means; nullopt: take_means() checks
   };
   Read read_sums(const LocalStepStats& share, const std::shared_ptr<StreamMark>& computed,
                  const EarlyUpdate& update);
@@ -227,18 +237,18 @@ class GradientReducer {
   bool names_missing_ = true;
   std::vector<bool> was_named_;  ///< by parameter
 
-  // of the step under way
+  // of the current step
   bool is_armed_ = false;
   StepRequests requests_;
-  bool bounds_late_ = false;  ///< the numbers travel before the last buckets, with their bound
+  bool bounds_late_ = false;  ///< the numbers precede the last buckets and include their bound
   size_t num_before_numbers_ = 0;
   std::optional<int64_t> late_divisor_;  ///< while buckets are late
-  double early_s_ = 0;                   ///< of the step, until finish() left them
-  double late_wait_s_ = 0;               ///< for them
+  double early_s_ = 0;                   ///< of the step, until finish() returned with late buckets
+  double late_wait_s_ = 0;               ///< waiting for late buckets
   Clock::time_point begin_, finish_start_;
   int64_t bytes_before_ = 0;
 
-  // Of all that uses the rest, the last: hooks and thread end first.
+  // Declared last: hooks and thread are destroyed before the members they use.
   ReadyTracker ready_tracker_;
   std::unique_ptr<GradientHooks> hooks_;
   StepMessages messages_;

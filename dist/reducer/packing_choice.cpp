@@ -46,6 +46,7 @@ void PackingChoice::follow(std::vector<bool> can_pack, uint64_t fingerprint) {
 
 bool PackingChoice::adopt_stored() {
   const std::string fingerprint = text_of(situation_, {});
+  // A result for other masks, buckets or ranks does not apply.
   if (!stored_.starts_with(fingerprint) || stored_.size() != fingerprint.size() + can_pack_.size())
     return false;
   for (size_t i = 0; i < can_pack_.size(); ++i)
@@ -54,6 +55,7 @@ bool PackingChoice::adopt_stored() {
 }
 
 bool PackingChoice::packs(size_t bucket) const {
+  // During a trial the second way is "packed", in odd steps.
   return autotuner_.is_running() ? autotuner_.takes_second() && can_pack_.at(bucket)
                                  : chosen_.at(bucket);
 }

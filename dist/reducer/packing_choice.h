@@ -13,37 +13,37 @@
 
 namespace lockstep::dist {
 
-/// What packs gradients on a device; null where the CPU packs them, or nothing is packed: `auto`
-/// would compare the times in which kernels are enqueued. Throws Error(kConfig) where
-/// sparse_allreduce: always cannot be done.
+/// Returns the kernels that pack gradients on a device; null if the CPU packs them or nothing is
+/// packed. `auto` gives null on a device, since it would measure only the time to enqueue kernels.
+/// Throws Error(kConfig) if sparse_allreduce: always is not possible.
 std::shared_ptr<const DevicePacking> device_packing_for(Communicator& comm,
                                                         const SyncOptions& options);
 
-/// Which buckets travel packed (dist/reducer/all_reduce_bucket.h). Equal on all ranks, as all are
-/// told the same and what is measured is agreed.
+/// Choice of the buckets that travel packed (dist/reducer/all_reduce_bucket.h). Equal on all ranks:
+/// the inputs are equal and the ranks agree on measurements.
 ///
 /// `auto` measures both ways for each bucket after each change of masks (dist/reducer/autotuner.h)
-/// and keeps the faster one. The verdict is state of the run, together with a digest of the
-/// fingerprint for which it was found: a run that goes on in that fingerprint repeats the choice
-/// and measures nothing. A trial under way is not saved; it begins anew.
+/// and keeps the faster one. The result is part of the checkpoint, with a digest of the fingerprint
+/// it belongs to. A resumed run with the same fingerprint repeats the choice without measuring. An
+/// unfinished trial is not saved; it starts again.
 class PackingChoice {
  public:
   /// mode: auto, always, never.
   explicit PackingChoice(std::string mode);
 
-  /// New masks or other buckets: which buckets can be packed, and a digest of all that the times
+  /// Adopts new masks or buckets. can_pack: by bucket. fingerprint: digest of all that the times
   /// depend on (masks, buckets, ranks, wire type).
   void follow(std::vector<bool> can_pack, uint64_t fingerprint);
-  /// Whether this bucket travels packed in the step under way.
+  /// True if this bucket travels packed in the current step.
   bool packs(size_t bucket) const;
   bool is_measuring() const { return autotuner_.is_running(); }
 
-  /// The step's times, by bucket. Collective at the end of a trial. True if the choice may have
-  /// changed.
+  /// Records the step's times, by bucket. Collective at the end of a trial. True if the choice may
+  /// have changed.
   bool add_step(const std::vector<ItemSeconds>& buckets, Communicator& comm);
 
-  /// `_lockstep/sync/packed`: live text, "<digest> <0 or 1 for each bucket>", empty before a
-  /// verdict and where a save has none.
+  /// Checkpoint state `_lockstep/sync/packed`: live text, "<digest> <0 or 1 for each bucket>".
+  /// Empty before a result, and if a checkpoint has none.
   StateList state();
 
  private:

@@ -1,3 +1,5 @@
+// Counts the missing gradients of each bucket with atomics, since several autograd threads may mark
+// at once. The mutex guards only the number of leading complete buckets.
 #include "dist/reducer/ready_tracker.h"
 
 #include <algorithm>
@@ -8,14 +10,14 @@
 namespace lockstep::dist {
 namespace {
 
-/// How many elements from the front of its parameter complete a bucket. Where it shares the bucket
-/// with others, only all of them, as mark_ready() says.
+/// Returns the number of leading elements of the parameter that complete a bucket. If other
+/// parameters share the bucket: only mark_ready() completes it.
 int64_t end_of_part(const Bucket& bucket, int64_t begin_E) {
   return bucket.params.size() > 1 ? std::numeric_limits<int64_t>::max()
                                   : begin_E + bucket.num_elements();
 }
 
-/// A network of the user's own can do it, so it is no bug of ours.
+/// A user's network can cause this, so it is not kBug.
 void require_first(bool is_first) {
   if (is_first) return;
   throw Error(ExitCode::kConfig, "dist",
@@ -83,6 +85,7 @@ bool ReadyTracker::mark_parts(Param& param, int64_t num_elements) {
   for (; param.num_there < param.parts.size(); ++param.num_there) {
     const Part& part = param.parts[param.num_there];
     if (part.end_E > num_elements) break;
+    // acq_rel: the thread that completes a bucket sees the gradients that other threads wrote.
     completed = num_missing_[part.bucket].fetch_sub(1, std::memory_order_acq_rel) == 1 || completed;
   }
   if (!completed) return false;

@@ -11,53 +11,55 @@
 
 namespace lockstep::dist {
 
-/// Which gradients of the backward pass under way are there, and so which buckets are complete.
+/// Tracks the gradients that the current backward pass has completed, and so the complete buckets.
 ///
-/// rebuild() and begin() while no backward runs; mark_written() and mark_ready() from any of its
-/// threads, of one parameter one after another; the rest from any thread. What a thread wrote
-/// before it marked is visible to whoever sees the bucket as complete.
+/// Call rebuild() and begin() while no backward runs. mark_written() and mark_ready() may come from
+/// any of its threads; for one parameter, one call after another. Any thread may call the rest.
+/// Memory that a thread wrote before it marked is visible to every thread that sees the bucket as
+/// complete.
 class ReadyTracker {
  public:
-  /// Other buckets from now on, in the order in which they will be sent.
+  /// Replaces the buckets. They are in sending order.
   void rebuild(const std::vector<Bucket>& buckets);
-  /// No gradient is there.
+  /// Marks all gradients as missing, for a new step.
   void begin();
 
-  /// The gradient of this parameter is there. True if num_complete() grew. A parameter in no bucket
-  /// does not count. Throws Error(kConfig) if it was there already: then its bucket may be on its
-  /// way.
+  /// Marks this parameter's gradient as complete. True if num_complete() grew. A parameter in no
+  /// bucket does not count. Throws Error(kConfig) if it was already marked, since its bucket may be
+  /// in transit.
   bool mark_ready(int64_t param);
 
-  /// The first elements of this parameter's gradient are what they will be. Completes those of its
-  /// buckets that hold no others, as far as num_elements reaches. True if num_complete() grew.
-  /// Throws as mark_ready().
+  /// Marks the first num_elements elements of this parameter's gradient as final. That completes
+  /// its buckets up to there, if they hold no other parameter. True if num_complete() grew. Throws
+  /// like mark_ready().
   bool mark_written(int64_t param, int64_t num_elements);
 
-  /// Buckets 0 to this one, exclusive, are complete: those behind a gap wait for it.
+  /// Number of leading complete buckets; buckets after a gap do not count.
   size_t num_complete() const;
 
-  /// Parameters in buckets whose gradient is not there, ascending.
+  /// Parameters in buckets whose gradient is missing, ascending.
   std::vector<int64_t> missing() const;
-  /// True if any gradient is there.
+  /// True if any gradient is complete.
   bool any() const;
 
  private:
-  /// A bucket with elements of a parameter, and how many from its front must be there for it.
+  /// A bucket with elements of a parameter, and the number of leading elements that complete this
+  /// part.
   struct Part {
     size_t bucket;
     int64_t end_E;
   };
   struct Param {
     std::vector<Part> parts;  ///< in memory order
-    size_t num_there = 0;     ///< of the parts, the first ones
+    size_t num_there = 0;     ///< number of leading complete parts
     std::atomic<bool> is_there = false;
   };
 
-  /// Null where none of its elements is in a bucket.
+  /// Returns null if no element of the parameter is in a bucket.
   Param* find(int64_t param);
   bool mark_parts(Param& param, int64_t num_elements);
 
-  /// By parameter and by bucket. Arrays, since atomics do not move.
+  /// Arrays by parameter and by bucket; not vectors, since atomics cannot move.
   std::unique_ptr<Param[]> params_;
   size_t num_params_ = 0;
   std::vector<int32_t> num_awaited_;

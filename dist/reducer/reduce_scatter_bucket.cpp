@@ -1,3 +1,5 @@
+// One sharded bucket: copies pieces into equal slots if they are not equal already, reduces, and
+// takes this rank's sums back at once, since the next bucket reuses the scratch memory.
 #include "dist/reducer/reduce_scatter_bucket.h"
 
 #include <utility>
@@ -91,6 +93,7 @@ void ReduceScatterBucket::take() {
     unpack_piece(arrived, pieces_, kept_, rank_, grads_E_);
     return;
   }
+  // The window may start before the piece (dist/shard/bucket_shards.h); copy the piece alone.
   if (wire_)
     own_E_.copy_(
         arrived.narrow(0, pieces_.begin(rank_) - pieces_.window_begin(rank_), pieces_.size(rank_)));

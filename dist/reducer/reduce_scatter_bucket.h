@@ -14,20 +14,20 @@
 
 namespace lockstep::dist {
 
-/// Of a bucket that is divided among the ranks, each rank gets its own piece: a reduce_scatter. The
-/// gradients of all other pieces are overwritten and mean nothing afterwards.
+/// Reduction of a sharded bucket: a reduce_scatter that gives each rank its own piece. The
+/// gradients of all other pieces are overwritten and undefined afterwards.
 ///
-/// Symbols: N = ranks, [K] = the items of the largest piece, dense or packed: the communicator's
-/// slots are of one size, so a message has up to N * K - E items more than it needs. Equal pieces
-/// travel from the gradients' own memory, others by way of `scratch`, which all carriers share.
+/// Symbols: N = ranks, [K] = the items of the largest piece, dense or packed. The communicator's
+/// slots have one size, so a message has up to N * K - E padding items. Equal pieces travel from
+/// the gradients' own memory. Others travel in `scratch`, which all buckets share.
 ///
-/// launch() orders all that follows on the stream (on the CPU: the caller) after the reduction, so
-/// that the buffer is free again.
+/// launch() orders all later work of the stream (on the CPU: of the caller) after the reduction, so
+/// that the scratch buffer is free again.
 class ReduceScatterBucket final : public BucketReduction {
  public:
-  /// grads_E: part of a flat buffer, contiguous, whose memory stays. `wire`: nothing, or a float
-  /// type; one that is not narrower than the gradients' is taken as nothing. The buffer must
-  /// outlive this.
+  /// grads_E: part of a flat buffer, contiguous, whose memory stays valid. `wire`: nullopt, or a
+  /// float type; one that is not narrower than the gradients' has no effect. The scratch buffer
+  /// must outlive this.
   ReduceScatterBucket(at::Tensor grads_E, BucketShards pieces, int rank,
                       std::optional<at::ScalarType> wire, ScratchBuffer& scratch);
 
@@ -36,7 +36,7 @@ class ReduceScatterBucket final : public BucketReduction {
   const std::vector<uint8_t>& kept_bits() const override { return kept_.all_bits(); }
   bool can_pack() const override { return !kept_.are_all() && grads_E_.is_cpu(); }
 
-  /// N * K of the gradients' type.
+  /// Bytes of N * K items of the gradients' type.
   int64_t dense_bytes() const override;
   int64_t payload_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
 
@@ -50,7 +50,7 @@ class ReduceScatterBucket final : public BucketReduction {
 
  private:
   at::Tensor slot(const at::Tensor& message_NK, int piece) const;
-  /// Where the own sums arrive.
+  /// Returns the slot that receives this rank's sums.
   at::Tensor arrival_K() const;
   void load_windows();
   void load_kept();
@@ -64,7 +64,7 @@ class ReduceScatterBucket final : public BucketReduction {
   ScratchBuffer& scratch_;
   ShardMasks kept_;
   at::Tensor own_E_, own_window_K_;  ///< parts of grads_E_
-  at::Tensor dropped_there_;         ///< bool, of own_E_: on a device, while not all are kept
+  at::Tensor dropped_there_;         ///< bool, of own_E_: on a device, while a mask is set
   // of the last pack()
   bool is_packed_ = false;
   at::Tensor payload_;  ///< [N * K]

@@ -12,8 +12,8 @@
 namespace lockstep::dist {
 namespace {
 
-/// Of a sum that stays in the second cache until it was masked, divided and looked at. A multiple
-/// of 8: blocks of a mask begin with a byte.
+/// Block size in elements: fits L2 while the sum is masked, divided and checked. A multiple of 8,
+/// so that blocks of a mask start at a byte.
 constexpr int64_t kBlockElements = 16384;
 
 }  // namespace
@@ -75,7 +75,7 @@ bool SharedBucket::reduce_kept(int64_t begin_E, int64_t num_elements, int64_t nu
   const at::ScalarType dtype = own_E_.scalar_type();
   const uint8_t* const bits = kept_.bits(rank_) + begin_E / 8;
   const int64_t begin_bytes = begin_E * item_bytes;
-  constexpr int64_t kMostKept = kBlockElements / 8;  // is_few()
+  constexpr int64_t kMostKept = kBlockElements / 8;  // largest num_kept for which is_few() holds
   const int64_t room_bytes = kMostKept * item_bytes;
   packed_.resize(inputs_.size() * static_cast<size_t>(room_bytes));
   int64_t num_kept = 0;

@@ -12,13 +12,13 @@
 
 namespace lockstep::dist {
 
-/// Of a bucket whose gradients all ranks see (FlatBuffer::grads_by_rank) each rank adds up its own
-/// piece, from where the ranks wrote it to where this one wrote it. Nothing travels, so pack() and
-/// launch() do nothing; unpack() reads what the others wrote, so a collective comes before it, and
-/// another one before anybody writes gradients again.
+/// Reduction of a bucket whose gradients all ranks map (FlatBuffer::grads_by_rank). Each rank sums
+/// its own piece over the ranks' buffers into its own buffer. No messages, so pack() and launch()
+/// do nothing. unpack() reads what the other ranks wrote: a collective must come before it, and
+/// another one before any rank writes gradients again.
 class SharedBucket final : public BucketReduction {
  public:
-  /// grads_by_rank: [E] each, parts of flat buffers, contiguous, whose memory stays.
+  /// grads_by_rank: [E] each, parts of flat buffers, contiguous, whose memory stays valid.
   SharedBucket(std::vector<at::Tensor> grads_by_rank, const BucketShards& pieces, int rank);
 
   void set_kept(const uint8_t* bits, int64_t first_item) override;
@@ -32,13 +32,13 @@ class SharedBucket final : public BucketReduction {
   at::Tensor pack(bool packed) override;
   bool travels_in_place() const override { return true; }
   std::unique_ptr<Work> launch(Communicator& comm) override;
-  /// In one pass, or one over the kept ones: sum, mask, division and look for what is not finite.
+  /// Sums, masks, divides and checks in one pass, or in one over the kept elements.
   bool unpack(int64_t num_samples, Dropped dropped) override;
   at::Tensor means_E() const override { return own_E_; }
 
  private:
   std::byte* own_bytes() const { return static_cast<std::byte*>(own_E_.mutable_data_ptr()); }
-  /// Elements of the own piece; of all, or of the kept ones alone.
+  /// Reduces one block of the own piece: all elements, or only the kept ones.
   bool reduce_all(int64_t begin_E, int64_t num_elements, int64_t num_samples);
   bool reduce_kept(int64_t begin_E, int64_t num_elements, int64_t num_samples, Dropped dropped);
 
@@ -46,10 +46,10 @@ class SharedBucket final : public BucketReduction {
   const int rank_;
   ShardMasks kept_;
   at::Tensor own_E_;                           ///< the own piece of the own gradients
-  std::vector<const std::byte*> own_by_rank_;  ///< the own piece of each rank's
-  // Kept so that a steady step allocates nothing.
+  std::vector<const std::byte*> own_by_rank_;  ///< the own piece in each rank's buffer
+  // Members, so that a steady step allocates nothing.
   std::vector<const std::byte*> inputs_;
-  std::vector<std::byte> packed_;  ///< kept ones of a block, by rank
+  std::vector<std::byte> packed_;  ///< kept elements of a block, by rank
 };
 
 }  // namespace lockstep::dist

@@ -1,3 +1,6 @@
+// The jobs of a step are the buckets and, at num_before_numbers_, the step statistics. The order of
+// jobs is the order of messages, equal on all ranks. So jobs run either all on one thread, or first
+// on the communication thread and then, after its end(), on the caller.
 #include "dist/reducer/step_messages.h"
 
 #include <algorithm>
@@ -22,11 +25,13 @@ void StepMessages::begin(bool beside, size_t num_before_numbers) {
 }
 
 void StepMessages::release(size_t num_complete) {
+  // The numbers exist only after backward. So the thread must not pass their place before send().
   if (is_beside_) thread_->release(std::min(num_complete, num_before_numbers_));
 }
 
 void StepMessages::run(size_t job) {
   if (job != num_before_numbers_) return buckets_.launch(bucket_of(job));
+  // The numbers may follow only completed buckets: an asynchronous bucket is ordered first.
   buckets_.wait();
   comm_.all_reduce(numbers_V_, ReduceOp::kSum)->wait();
 }
@@ -34,6 +39,7 @@ void StepMessages::run(size_t job) {
 void StepMessages::add_number(const at::Tensor& number_1) {
   const at::Tensor both_V = at::cat({numbers_V_, number_1});
   has_number_ = true;
+  // Pinned memory, so that the copy does not block the host.
   host_V_ = at::empty(both_V.sizes(),
                       at::TensorOptions(both_V.scalar_type()).pinned_memory(both_V.is_cuda()));
   host_V_.copy_(both_V, /*non_blocking=*/true);
@@ -57,11 +63,12 @@ void StepMessages::send(at::Tensor numbers_V, std::optional<int64_t> divisor, bo
   numbers_V_ = std::move(numbers_V);
   divisor_ = divisor;
   if (is_beside_ && has_begun && buckets_.can_pack_beside() && follow_thread(may_leave)) return;
+  // Without work in backward, waking the thread would cost more than sending here.
   for (size_t job = is_beside_ ? thread_->end() : 0; job <= num_buckets(); ++job) run(job);
 }
 
-/// While the thread sends the rest, this one prepares what it will send and unpacks what it sent.
-/// False if the caller is to end the thread's round: all is sent, or a job has thrown.
+/// Packs what the thread will send and unpacks what it has sent, while the thread sends. False if
+/// the caller must end the thread's round: all is sent, or a job has thrown.
 bool StepMessages::follow_thread(const std::function<bool()>& may_leave) {
   const size_t num_jobs = num_buckets() + 1;
   thread_->release(num_jobs);
@@ -81,7 +88,8 @@ bool StepMessages::follow_thread(const std::function<bool()>& may_leave) {
 void StepMessages::take_next() {
   check(num_left_ > 0, "all buckets are there");
   const size_t bucket = num_buckets() - num_left_;
-  if (!thread_->wait_for(bucket + 2)) thread_->end();  // throws what stopped it
+  // Late buckets follow the numbers, so this is job bucket + 1. end() throws what stopped it.
+  if (!thread_->wait_for(bucket + 2)) thread_->end();
   buckets_.unpack(bucket, *divisor_);
   if (--num_left_ == 0) thread_->end();
 }

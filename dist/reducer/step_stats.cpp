@@ -12,7 +12,7 @@
 namespace lockstep::dist {
 namespace {
 
-// Places in the tensor of one step's numbers. Counts are exact in float64 up to 2^53.
+// Indices into the tensor of one step's numbers. Counts are exact in float64 up to 2^53.
 enum : int64_t {
   kLossSum,
   kNumSamples,
@@ -29,7 +29,7 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   const auto num_counts = static_cast<int64_t>(share.counts.size());
   const at::Tensor share_V = at::empty({kNumShareItems + num_counts}, at::kDouble);
   double* items = share_V.mutable_data_ptr<double>();
-  // So that a device sees too that the step does not count.
+  // A NaN makes the sum non-finite, so that found_inf() on a device skips the step too.
   items[kLossSum] = share.has_left ? std::nan("") : share.loss_sum;
   items[kNumSamples] = static_cast<double>(share.num_samples);
   items[kNumSkipped] = static_cast<double>(share.num_skipped);
@@ -47,6 +47,7 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
 at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1, size_t num_counts) {
   at::Tensor sum_1 = sums_V.narrow(0, kLossSum, 1) + largest_1;  // finite if both are
   at::Tensor found_inf_1 = at::empty({1}, sums_V.options().dtype(at::kFloat));
+  // x - x is 0 for a finite x and NaN otherwise, so only a good step without counts gives 0.
   sum_1 = sum_1 - sum_1;
   for (size_t i = 0; i < num_counts; ++i)
     sum_1 = sum_1 + sums_V.narrow(0, kNumShareItems + static_cast<int64_t>(i), 1);
@@ -61,7 +62,7 @@ GlobalStepStats from_numbers(const at::Tensor& sums_V, size_t num_counts) {
   totals.num_skipped = static_cast<int64_t>(items[kNumSkipped]);
   totals.loss_mean = items[kLossSum] / items[kNumSamples];
   totals.num_nonfinite_ranks = static_cast<int64_t>(items[kNonFinite]);
-  if (!std::isfinite(items[kLossSum]))  // of a rank whose host has not seen its loss
+  if (!std::isfinite(items[kLossSum]))  // a rank whose host has not seen its loss
     totals.num_nonfinite_ranks = std::max<int64_t>(1, totals.num_nonfinite_ranks);
   totals.work_s = items[kWorkSeconds];
   for (int i = 0; i < kNumVotes; ++i) totals.votes[i] = static_cast<int64_t>(items[kFirstVote + i]);
