@@ -1,3 +1,5 @@
+// Agreements over a Communicator. Tensors go through comm.device(), so that NCCL works too. While
+// ranks agree, one small all_reduce suffices; texts are exchanged only after a difference.
 #include "dist/agree.h"
 
 #include <algorithm>
@@ -66,7 +68,7 @@ std::string broadcast_from(Communicator& comm, std::string_view text, int root) 
   return text_of(comm, bytes_K);
 }
 
-/// Where the texts first differ from that of rank 0.
+/// Returns the first position at which a text differs from that of rank 0.
 size_t first_difference(const std::vector<std::string>& texts) {
   size_t nearest = std::string::npos;
   for (const std::string& text : texts) {
@@ -78,12 +80,13 @@ size_t first_difference(const std::vector<std::string>& texts) {
   return nearest;
 }
 
-/// About 100 bytes around `place` in one line; cuts fall between UTF-8 characters.
+/// Returns about 100 bytes around `place` in one line; cuts fall between UTF-8 characters.
 std::string excerpt(const std::string& text, size_t place) {
   constexpr size_t kBefore = 40, kAfter = 60;
   const auto inside_character = [&](size_t i) {
     return i < text.size() && (text[i] & 0xC0) == 0x80;
   };
+  // In UTF-8, bytes 10xxxxxx continue a character.
   size_t begin = place > kBefore ? std::min(place - kBefore, text.size()) : 0;
   size_t end = std::min(place + kAfter, text.size());
   while (inside_character(begin)) ++begin;
@@ -125,6 +128,7 @@ int64_t sum_of(Communicator& comm, int64_t value) {
   return reduced_one(comm, value, ReduceOp::kSum);
 }
 
+// all_gather needs equal sizes, so the lengths come first and texts are padded to the longest.
 std::vector<std::string> gather_texts(Communicator& comm, std::string_view text) {
   const auto num_ranks = static_cast<int64_t>(comm.world_size());
   const auto own_bytes = static_cast<int64_t>(text.size());
@@ -134,6 +138,7 @@ std::vector<std::string> gather_texts(Communicator& comm, std::string_view text)
   const int64_t* length = host_N.const_data_ptr<int64_t>();
   const int64_t most_bytes = *std::max_element(length, length + num_ranks);
 
+  // K = most_bytes
   const at::Tensor all_NK = byte_tensor("", num_ranks * most_bytes, comm.device());
   comm.all_gather(all_NK, byte_tensor(text, most_bytes, comm.device()))->wait();
   const std::string all = text_of(comm, all_NK);
@@ -147,6 +152,7 @@ std::string broadcast_text(Communicator& comm, std::string_view text) {
   return broadcast_from(comm, text, 0);
 }
 
+// Digests instead of texts: the message has a fixed size, however long the texts are.
 void require_equal(Communicator& comm, std::string_view what, std::string_view text) {
   const std::string digest = sha256_hex(text);
   std::array<int64_t, 8> words_8{};
@@ -178,6 +184,7 @@ void throw_if_any(Communicator& comm, const std::optional<Error>& fault) {
       static_cast<ExitCode>(sum_of(comm, is_root ? static_cast<int64_t>(fault->code()) : 0));
   std::string text = broadcast_from(comm, is_root ? fault->what() : "", root);
 
+  // what() is "[area] message"; the new Error adds the area again.
   std::string area = "dist";
   const size_t area_end = text.find("] ");
   if (text.starts_with('[') && area_end != std::string::npos) {

@@ -65,6 +65,7 @@ SharedMemory CheckedCommunicator::share_memory(int64_t num_bytes) {
   return comm_->share_memory(num_bytes);
 }
 
+// Both communicators split in the same way, so that a part compares only its own ranks.
 std::unique_ptr<Communicator> CheckedCommunicator::split(int color, int key) {
   require_equal_calls("split");
   auto part = comm_->split(color, key);

@@ -1,3 +1,4 @@
+// A thread that executes released jobs in order. The mutex guards the round's state, never a job.
 #include "dist/communication_thread.h"
 
 #include <algorithm>
@@ -11,12 +12,13 @@
 #include "base/error.h"
 #include "base/trace/trace_span.h"
 
-/// OpenMP's, of the library that LibTorch brings; null without one.
+/// OpenMP's function, from LibTorch's OpenMP library; null without one.
 extern "C" void omp_set_num_threads(int) __attribute__((weak));
 
 namespace lockstep::dist {
 namespace {
 
+// Nice value: 0 is normal, -20 the highest priority.
 constexpr int kNice = -15;
 
 /// The kernel's struct sched_attr, first version.
@@ -29,10 +31,10 @@ struct SchedulingWish {
 };
 static_assert(sizeof(SchedulingWish) == 48);
 
-/// Asks to be let in at once when a message has come although other threads compute: for short
-/// turns, and for a higher priority. Both are wishes. Systems before Linux 6.12 know no turns, and
-/// priority needs a privilege (CAP_SYS_NICE); where they are refused, a wire may stand still for
-/// some milliseconds while backward has all cores.
+/// Asks the scheduler to run this thread at once when a message arrives, even if other threads
+/// compute: short time slices and a higher priority. Both are best effort. Time slices need Linux
+/// 6.12, priority a privilege (CAP_SYS_NICE). Without them the network may be idle for some
+/// milliseconds while backward uses all cores.
 void ask_to_come_first() {
   SchedulingWish wish;
   if (syscall(SYS_sched_getattr, 0, &wish, sizeof wish, 0) == 0) {
@@ -68,6 +70,7 @@ void CommunicationThread::release(size_t num_jobs) {
   {
     const std::lock_guard lock(mutex_);
     num_released_ = std::max(num_released_, num_jobs);
+    // A busy thread looks for the next job itself, before it sleeps.
     if (is_busy_ || !may_start()) return;
   }
   wake_.notify_one();
@@ -92,13 +95,14 @@ size_t CommunicationThread::end() {
 void CommunicationThread::run() {
   trace::name_thread("all-reduce");
   ask_to_come_first();
-  // Helpers of this thread would take its place in the queue, and cores from those that compute.
+  // OpenMP helpers would delay this thread and take cores from backward.
   if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [&] { return must_end_ || may_start(); });
     if (must_end_) return;
     is_busy_ = true;
+    // The job runs without the lock, so that release() never blocks autograd.
     const size_t job = num_done_;
     lock.unlock();
     std::exception_ptr fault;
@@ -110,6 +114,7 @@ void CommunicationThread::run() {
     lock.lock();
     is_busy_ = false;
     fault_ = fault;
+    // After a fault no job starts; end() throws it.
     if (!fault) ++num_done_;
     idle_.notify_one();
   }

@@ -9,7 +9,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// The end of the message that begins at `begin`.
+/// Returns the end of the message that begins at `begin`.
 size_t end_of_message(const Tensors& flat, size_t begin, int64_t message_bytes) {
   auto num_bytes = static_cast<int64_t>(flat[begin].nbytes());
   size_t end = begin + 1;
@@ -34,6 +34,7 @@ void mean_over_ranks(Communicator& comm, const Tensors& tensors, int64_t message
     if (tensor.numel() > 0) flat.push_back(tensor.view({-1}));
   for (size_t begin = 0, end = 0; begin < flat.size(); begin = end) {
     end = end_of_message(flat, begin, message_bytes);
+    // A large tensor is reduced in place, without copies.
     if (end == begin + 1) {
       take_mean(comm, flat[begin]);
       continue;

@@ -1,3 +1,4 @@
+// Rank and world size from the environment of mpirun, srun or torchrun, before MPI starts.
 #include "dist/process_info.h"
 
 #include <charconv>
@@ -19,7 +20,7 @@ std::optional<int> parse_count(std::string_view text) {
   return value;
 }
 
-/// The variable as a number, `otherwise` if it is not set.
+/// Returns the variable as a number, or `otherwise` if it is not set.
 int number(const Environment& environment, const std::string& name, int otherwise) {
   const std::optional<std::string> text = environment(name);
   if (!text) return otherwise;
@@ -30,8 +31,8 @@ int number(const Environment& environment, const std::string& name, int otherwis
   return *value;
 }
 
-/// Entry `index` of Slurm's list of counts, "2(x3),1" = 2 2 2 1; 0 if there is no such entry or
-/// another form.
+/// Returns entry `index` of Slurm's list of counts, "2(x3),1" = 2 2 2 1. 0 if there is no such
+/// entry or the format is unknown.
 int entry_of_slurm_list(std::string_view list, int index) {
   while (!list.empty()) {
     const size_t comma = std::min(list.find(','), list.size());
@@ -54,6 +55,7 @@ ProcessInfo from_mpirun(const Environment& environment) {
   info.world_size = number(environment, "OMPI_COMM_WORLD_SIZE", 1);
   info.local_rank = number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", 0);
   info.local_world_size = number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+  // The number of nodes is known only if all ranks are on this one.
   info.num_nodes = info.local_world_size == info.world_size ? 1 : 0;
   return info;
 }

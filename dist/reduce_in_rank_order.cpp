@@ -1,3 +1,4 @@
+// Sums in a fixed tree over the ranks, block by block, so that intermediate results stay in L1.
 #include "dist/reduce_in_rank_order.h"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 
+// Tells the compiler that iterations are independent, so that it vectorises the loop.
 #ifdef __clang__
 #define LOCKSTEP_INDEPENDENT_ITEMS _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -21,9 +23,9 @@
 namespace lockstep::dist {
 namespace {
 
-constexpr int64_t kBlockItems = 1024;  // of accumulators: a few blocks stay in the nearest cache
+constexpr int64_t kBlockItems = 1024;  // a few blocks of accumulators fit in L1
 
-/// Sums of unsigned integers may wrap, of signed ones they may not.
+/// Unsigned type for sums of int64: signed overflow would be undefined.
 template <typename T>
 using Addend = std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, T>;
 
@@ -32,7 +34,7 @@ A combine(A a, A b) {
   if constexpr (op == ReduceOp::kSum) {
     return static_cast<A>(static_cast<Addend<A>>(a) + static_cast<Addend<A>>(b));
   } else if constexpr (op == ReduceOp::kMin) {
-    return b < a || b != b ? b : a;  // b != b: a NaN
+    return b < a || b != b ? b : a;  // b != b: b is NaN
   } else {
     return b > a || b != b ? b : a;
   }
@@ -49,7 +51,7 @@ struct Block {
     return reinterpret_cast<const In*>(inputs.values[i]) + begin;
   }
 
-  /// Where the tree parts inputs [first, last): the first input of the right side.
+  /// Returns the first input of the right subtree of inputs [first, last).
   size_t split(size_t first, size_t last) const {
     const auto ranks = inputs.first_ranks.begin();
     const int middle = ranks[first] + left_ranks(ranks[last] - ranks[first]);
@@ -57,13 +59,13 @@ struct Block {
   }
 };
 
-/// into = left op right, item by item; `also`, if given, gets it too.
+/// Computes into = left op right, item by item, and stores it in `also` too, if given.
 template <ReduceOp op, typename A, typename L, typename R, typename Out>
 void combine_runs(const L* left, const R* right, Out* into, Out* also, int64_t num_items) {
   const auto item = [&](int64_t i) {
     return static_cast<Out>(combine<op>(static_cast<A>(left[i]), static_cast<A>(right[i])));
   };
-  // `into` may be `left` or `right` itself, which to g++ looks as if items depended on each other.
+  // `into` may be `left` or `right` itself, from which g++ would conclude a dependency of items.
   if (also == nullptr) {
     LOCKSTEP_INDEPENDENT_ITEMS
     for (int64_t i = 0; i < num_items; ++i) into[i] = item(i);
@@ -73,7 +75,7 @@ void combine_runs(const L* left, const R* right, Out* into, Out* also, int64_t n
   }
 }
 
-/// Reduces inputs [first, last) of the block; accumulators A.
+/// Reduces inputs [first, last) of the block with accumulators A.
 template <ReduceOp op, typename In, typename A, typename Out>
 void reduce_range(const Block& block, size_t first, size_t last, Out* into, Out* also) {
   if (last - first == 1) {
@@ -82,7 +84,8 @@ void reduce_range(const Block& block, size_t first, size_t last, Out* into, Out*
     return;
   }
   const size_t middle = block.split(first, last);
-  std::array<A, kBlockItems> left, right;  // not initialised: a block is written before it is read
+  std::array<A, kBlockItems> left, right;  // uninitialised: written before it is read
+  // Inner nodes stay in the accumulator type; only the root rounds to Out.
   const bool left_is_input = middle - first == 1, right_is_input = last - middle == 1;
   if (!left_is_input) reduce_range<op, In, A, A>(block, first, middle, left.data(), nullptr);
   if (!right_is_input) reduce_range<op, In, A, A>(block, middle, last, right.data(), nullptr);
@@ -116,7 +119,7 @@ void reduce(const Job& job) {
   }
 }
 
-/// T is a 16-bit float, summed in float32.
+/// Reduces 16-bit floats T with float32 accumulators.
 template <ReduceOp op, typename T>
 void reduce_short(const Job& job, bool short_in, bool short_out) {
   if (short_in && short_out) return reduce<op, T, float, T>(job);
@@ -149,6 +152,7 @@ void reduce_dtypes(const Job& job, at::ScalarType in, at::ScalarType out) {
 }  // namespace
 
 int left_ranks(int count) {
+  // The largest power of two below count.
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
 }
 
@@ -175,7 +179,8 @@ void reduce_parts(const PartialInputs& inputs, std::byte* out, int64_t num_items
 void reduce_in_rank_order(std::span<const std::byte* const> values_by_rank, std::byte* out,
                           int64_t num_items, at::ScalarType dtype, ReduceOp op,
                           std::byte* also_out) {
-  thread_local std::vector<int> ranks;  // 0, 1, ... N: kept so that a steady step allocates nothing
+  thread_local std::vector<int> ranks;  // 0, 1, ... N; kept, so that a steady step allocates
+                                        // nothing
   if (ranks.size() != values_by_rank.size() + 1) {
     ranks.resize(values_by_rank.size() + 1);
     std::iota(ranks.begin(), ranks.end(), 0);

@@ -6,6 +6,7 @@ namespace lockstep::dist {
 
 void fit_bucket_bytes(const BucketPlace& place, SyncOptions* sync) {
   if (sync->bucket_bytes_given) return;
+  // Packed gradients are smaller, and a small bucket of few kept elements would be all latency.
   const bool packs = place.prunes && sync->sparse_allreduce != "never";
   const int num_members = sync->shared_window ? place.num_hosts : place.num_ranks;
   if (place.on_gpu)

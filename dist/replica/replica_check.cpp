@@ -1,3 +1,5 @@
+// Two phases: digests of all tensors in one all_reduce; if some differ, the first one is examined
+// with further collectives. All ranks see the same digests, so all take the same path.
 #include "dist/replica/replica_check.h"
 
 #include <cmath>
@@ -24,14 +26,14 @@ std::vector<int64_t> digests_of(const std::vector<NamedTensor>& tensors) {
   return digests;
 }
 
-/// The indices of the digests that differ between ranks.
+/// Returns the indices of the digests that differ between ranks.
 std::vector<size_t> differing(Communicator& comm, const std::vector<int64_t>& digests_T) {
   const auto num_tensors = static_cast<int64_t>(digests_T.size());
   const at::Tensor host_2T = at::empty({2 * num_tensors}, at::kLong);
   int64_t* both = host_2T.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < num_tensors; ++i) {
     both[i] = digests_T[i];
-    both[num_tensors + i] = ~digests_T[i];  // ~ reverses order: its maximum is the minimum's
+    both[num_tensors + i] = ~digests_T[i];  // ~ reverses order: its maximum gives the minimum
   }
   const at::Tensor most_2T = host_2T.to(comm.device());
   comm.all_reduce(most_2T, ReduceOp::kMax)->wait();
@@ -48,7 +50,7 @@ std::string signature(const NamedTensor& named) {
                      fmt::join(named.tensor.sizes(), ", "));
 }
 
-/// Ranks that share a text, by the lowest rank of each group.
+/// Groups ranks with equal texts, by the lowest rank of each group.
 std::map<int, std::vector<int>> group_ranks(const std::vector<std::string>& texts) {
   std::map<std::string, int> first_with;
   std::map<int, std::vector<int>> groups;
@@ -57,7 +59,7 @@ std::map<int, std::vector<int>> group_ranks(const std::vector<std::string>& text
   return groups;
 }
 
-/// "rank 1 from ranks 0, 2, 3": the ranks that are not as rank 0, and those that are.
+/// Formats "rank 1 from ranks 0, 2, 3": the ranks that differ from rank 0, then those that do not.
 std::string sides_text(const std::vector<std::string>& digest_texts) {
   std::vector<int> as_first, other;
   for (int rank = 0; rank < static_cast<int>(digest_texts.size()); ++rank)
@@ -65,7 +67,7 @@ std::string sides_text(const std::vector<std::string>& digest_texts) {
   return fmt::format("{} from {}", ranks_text(other), ranks_text(as_first));
 }
 
-/// Bytes as a tensor on the communicator's device, whatever the dtype.
+/// Copies the bytes to the communicator's device, whatever the dtype.
 at::Tensor bytes_there(const at::Tensor& host, at::Device device) {
   const at::Tensor bytes = at::empty({static_cast<int64_t>(host.nbytes())}, at::kByte);
   if (host.nbytes() > 0)
@@ -73,7 +75,7 @@ at::Tensor bytes_there(const at::Tensor& host, at::Device device) {
   return bytes.to(device);
 }
 
-/// The first item in which any rank differs from rank 0.
+/// Returns the first item in which any rank differs from rank 0.
 int64_t first_differing_item(Communicator& comm, const at::Tensor& host) {
   const at::Tensor there = bytes_there(host, comm.device());
   comm.broadcast(there, 0);
@@ -90,7 +92,8 @@ std::string index_text(at::IntArrayRef sizes, int64_t item) {
   return fmt::format("[{}]", fmt::join(index_by_dimension, ", "));
 }
 
-/// Enough digits to tell any two values apart; NaNs, which print alike, with their bytes.
+/// Formats a value with enough digits to tell any two values apart. NaNs print alike, so their
+/// bytes are added.
 std::string value_text(const at::Tensor& host, int64_t item) {
   if (host.is_complex()) {
     const at::Tensor parts = at::view_as_real(host).view(-1);
@@ -108,7 +111,7 @@ std::string value_text(const at::Tensor& host, int64_t item) {
   return fmt::format("{} (bytes {:02x})", text, fmt::join(bytes, bytes + host.itemsize(), " "));
 }
 
-/// "ranks 0, 2, 3: 1; rank 1: 0"
+/// Formats "ranks 0, 2, 3: 1; rank 1: 0".
 std::string values_text(Communicator& comm, const std::string& own_value) {
   const std::vector<std::string> values = gather_texts(comm, own_value);
   std::vector<std::string> parts;
@@ -117,7 +120,7 @@ std::string values_text(Communicator& comm, const std::string& own_value) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-/// "first at item 17 [1, 1, 2]: ranks 0, 2, 3: 1; rank 1: 0"
+/// Formats "first at item 17 [1, 1, 2]: ranks 0, 2, 3: 1; rank 1: 0".
 std::string first_difference_text(Communicator& comm, const at::Tensor& host) {
   const int64_t item = first_differing_item(comm, host);
   check(item < host.numel(), "digests differ of tensors that do not");
@@ -135,6 +138,7 @@ void require_equal_replicas(Communicator& comm, std::string_view what,
 
   const size_t index = differing_tensors.front();
   const NamedTensor& named = tensors[index];
+  // Equal names, dtypes and shapes first: without them the bytes below could not be compared.
   require_equal(comm, fmt::format("{}, tensor {}", what, index), signature(named));
   const std::string sides = sides_text(gather_texts(comm, std::to_string(digests_T[index])));
   const std::string place = first_difference_text(comm, named.tensor.detach().cpu().contiguous());

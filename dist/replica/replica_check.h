@@ -15,17 +15,17 @@ struct NamedTensor {
   at::Tensor tensor;  ///< any dtype, device and strides
 };
 
-/// Throws Error(kDisagree).everywhere() unless each tensor holds the same bytes on all ranks (so 0
-/// and -0 differ, and a NaN equals itself). Collective. The list has the same length on all ranks;
-/// names, order, dtypes and shapes are compared too. The message tells the first tensor that
-/// differs, between which ranks, where first (index in row-major order and per dimension), and
+/// Throws Error(kDisagree).everywhere() unless each tensor contains the same bytes on all ranks (so
+/// 0 and -0 differ, and a NaN equals itself). Collective. The list has the same length on all
+/// ranks. Names, order, dtypes and shapes are compared too. The message names the first tensor that
+/// differs, the ranks, the first differing item (index in row-major order and per dimension), and
 /// every rank's value there:
 ///
 ///   mask of blocks.0.conv.weight differs: rank 1 from ranks 0, 2, 3; first at item 17 [1, 1, 2]:
 ///   ranks 0, 2, 3: 1; rank 1: 0 (1 of 5 tensors differs)
 ///
-/// Cost while all agree: one digest a tensor (memory speed) and one all_reduce of 16 bytes a
-/// tensor.
+/// Cost while all agree: one digest per tensor (at memory speed), and one all_reduce of 16 bytes
+/// per tensor.
 void require_equal_replicas(Communicator& comm, std::string_view what,
                             const std::vector<NamedTensor>& tensors);
 

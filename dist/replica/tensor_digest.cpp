@@ -8,7 +8,7 @@ namespace lockstep::dist {
 namespace {
 
 constexpr uint64_t kMultiplier =
-    0x9fb21c651e98df25;  // odd, so that each step below is one to one in the word
+    0x9fb21c651e98df25;  // odd, so that each step below is a bijection of the word
 constexpr uint64_t kFinal = 0xd6e8feb86659fd93;
 
 uint64_t absorb(uint64_t lane, uint64_t word) { return std::rotl(lane ^ word, 29) * kMultiplier; }
@@ -25,8 +25,8 @@ uint64_t word_at(const std::byte* bytes) {
   return word;
 }
 
-/// Four lanes, since each waits for its own multiplication; then the words that are left, the last
-/// one filled with zeros.
+/// Uses four lanes, since each waits for its own multiplication. Then come the remaining words, the
+/// last one padded with zeros.
 uint64_t digest_bytes(const std::byte* bytes, int64_t num_bytes, uint64_t seed) {
   std::array<uint64_t, 4> lanes{seed, spread(seed + 1), spread(seed + 2), spread(seed + 3)};
   int64_t i = 0;
@@ -48,6 +48,7 @@ uint64_t digest_bytes(const std::byte* bytes, int64_t num_bytes, uint64_t seed) 
 
 int64_t tensor_digest(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.detach().cpu().contiguous();
+  // Type and shape are part of the digest: the same bytes in another shape must differ.
   uint64_t seed = spread(static_cast<uint64_t>(whole.scalar_type()) + 1);
   for (const int64_t size : whole.sizes()) seed = absorb(seed, spread(static_cast<uint64_t>(size)));
   const auto num_bytes = static_cast<int64_t>(whole.nbytes());

@@ -1,3 +1,4 @@
+// Computes buckets and shards from the buffers alone, so that all ranks compute the same ones.
 #include "dist/shard/bucket_assignment.h"
 
 #include <algorithm>
@@ -10,13 +11,13 @@
 namespace lockstep::dist {
 namespace {
 
-/// Of all ranks, in all buffers or in none.
+/// True if the gradients of all ranks are shared; that holds for all buffers or for none.
 bool are_shared(const std::vector<FlatBuffer>& buffers) {
   return std::any_of(buffers.begin(), buffers.end(),
                      [](const FlatBuffer& buffer) { return !buffer.grads_by_rank.empty(); });
 }
 
-/// By buffer and place; regions that touch are one.
+/// Sorts by buffer and position, and merges adjacent regions.
 std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
   std::sort(regions.begin(), regions.end(), [](const ParamShard& a, const ParamShard& b) {
     return std::pair(a.buffer, a.begin_E) < std::pair(b.buffer, b.begin_E);
@@ -49,6 +50,8 @@ BucketAssignment::BucketAssignment(const ParamTable& params, const SyncOptions& 
 bool BucketAssignment::has(const std::vector<FlatBuffer>& buffers) const {
   return has_any_ &&
          std::equal(buffers.begin(), buffers.end(), grads_by_buffer_.begin(),
+                    // A layout change creates new tensors, so identity tells whether buckets still
+                    // fit.
                     grads_by_buffer_.end(), [](const FlatBuffer& now, const at::Tensor& before) {
                       return now.grads_E.is_same(before);
                     });
@@ -56,7 +59,7 @@ bool BucketAssignment::has(const std::vector<FlatBuffer>& buffers) const {
 
 std::vector<Bucket> BucketAssignment::cut(const std::vector<FlatBuffer>& buffers) const {
   if (!is_sharded_) return cut_into_buckets(buffers, bucket_bytes_);
-  // Where nothing travels, as few pieces as can be.
+  // Shared buckets send nothing, so few large pieces are best.
   return cut_into_buckets(buffers, is_shared_ ? kUnlimitedBytes : bucket_bytes_, row_E_by_param_,
                           world_size_);
 }

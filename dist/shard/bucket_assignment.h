@@ -15,36 +15,37 @@
 
 namespace lockstep::dist {
 
-/// Assignment of gradients to buckets and, where these are sharded (ZeRO stage 1), of shards to
-/// ranks. Equal on all ranks except for what concerns this rank.
+/// Assignment of gradients to buckets and, if sharded (ZeRO stage 1), of shards to ranks. Equal on
+/// all ranks except for the values of this rank.
 class BucketAssignment {
  public:
-  /// The table must outlive it. Of no buffers until the first rebuild().
+  /// Starts without buffers, until the first rebuild(). The table must outlive this.
   BucketAssignment(const ParamTable& params, const SyncOptions& options, int rank, int world_size);
 
-  /// Takes these buffers, if they are others than before. True if so.
+  /// Adopts these buffers if they differ from the previous ones. True if so.
   bool rebuild(const std::vector<FlatBuffer>& buffers);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   size_t size() const { return buckets_.size(); }
-  /// Whether each rank owns a shard of each bucket.
+  /// True if each rank owns a shard of each bucket.
   bool is_sharded() const { return is_sharded_; }
-  /// Whether all ranks see all gradients and values (FlatBuffer::grads_by_rank); with
-  /// several ranks buckets are sharded then.
+  /// True if all ranks map all gradients and values (FlatBuffer::grads_by_rank). With several
+  /// ranks, buckets are then sharded.
   bool is_shared() const { return is_shared_; }
-  /// Where is_sharded().
+  /// Shards of a bucket. Only if is_sharded().
   const BucketShards& shards(size_t bucket) const { return shards_[bucket]; }
 
-  /// By buffer; undefined where frozen.
+  /// Gradients by buffer; undefined if frozen.
   const std::vector<at::Tensor>& grads_by_buffer() const { return grads_by_buffer_; }
-  /// [E] of one bucket, of this rank.
+  /// Returns the gradients [E] of one bucket, of this rank.
   at::Tensor grads_E(size_t bucket) const;
 
-  /// The elements whose means this rank gets, by buffer and place; neighbours are one region.
+  /// Returns the elements whose means this rank gets, by buffer and position; adjacent elements
+  /// form one region.
   std::vector<ParamShard> local_shards() const;
-  /// row_elements() of the table.
+  /// Elements per row of each parameter: row_elements() of the table.
   const std::vector<int64_t>& row_E_by_param() const { return row_E_by_param_; }
-  /// For messages: its number and first parameter.
+  /// Describes a bucket in messages: its number and first parameter.
   std::string text_of(size_t bucket) const;
 
  private:
@@ -62,7 +63,7 @@ class BucketAssignment {
   std::vector<BucketShards> shards_;  ///< by bucket; empty unless is_sharded_
 };
 
-/// The part of a buffer's elements that a bucket holds.
+/// Returns the part of a buffer that belongs to a bucket.
 at::Tensor part_of(const at::Tensor& flat_E, const Bucket& bucket);
 
 }  // namespace lockstep::dist

@@ -18,7 +18,7 @@ namespace lockstep::dist {
 /// elements of a window outside its shard are ignored.
 class BucketShards {
  public:
-  /// borders_E: N + 1 of them, ascending, from 0 to the bucket's number of elements.
+  /// borders_E: N + 1 of them, ascending, from 0 to the number of elements of the bucket.
   explicit BucketShards(std::vector<int64_t> borders_E);
 
   int num_pieces() const { return static_cast<int>(borders_E_.size()) - 1; }
@@ -29,7 +29,7 @@ class BucketShards {
   int64_t window_begin(int piece) const {
     return std::min(begin(piece), num_elements() - largest_);
   }
-  /// All of one size: the bucket itself is the message.
+  /// True if all shards have one size, so that the bucket itself is the message.
   bool are_equal() const { return largest_ * num_pieces() == num_elements(); }
 
  private:
@@ -38,11 +38,11 @@ class BucketShards {
 };
 
 /// Divides a bucket of `buffer` into num_pieces near-equal shards. Each border is that of an even
-/// division, moved to the nearest row border of the parameter there, so a shard differs from an
+/// division, moved to the nearest row border of the parameter there. So a shard differs from an
 /// even one by at most one row. A row longer than an even shard is cut inside, at a multiple of
-/// kCutElements from its first element. Where a buffer has no slices, a row is an element.
+/// kCutElements from its first element. In a buffer without slices, a row is an element.
 ///
-/// row_E_by_param: row_elements(). Pure arithmetic on values that are equal on all ranks.
+/// row_E_by_param: row_elements(). A pure function of values that are equal on all ranks.
 BucketShards cut_into_pieces(const Bucket& bucket, const FlatBuffer& buffer,
                              const std::vector<int64_t>& row_E_by_param, int num_pieces);
 

@@ -10,6 +10,7 @@ void consolidate_state(Communicator& comm, const StateList& parts) {
     if (!part.tensor.defined()) continue;
     check(part.tensor.is_contiguous(), "state that is completed is contiguous: " + part.key);
     const at::Tensor bytes_B = part.tensor.detach().view(-1).view(at::kByte);
+    // All but the owner have +0, so the bytewise maximum is the owner's value.
     comm.all_reduce(bytes_B, ReduceOp::kMax)->wait();
   }
   comm.settle();

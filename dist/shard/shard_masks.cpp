@@ -36,6 +36,7 @@ void ShardMasks::set(const uint8_t* bits, int64_t first_item) {
     counts.push_back(count_kept(here, pieces_.size(piece)));
     num_kept += counts.back();
   }
+  // A mask that keeps everything is dropped.
   if (num_kept == pieces_.num_elements()) return;
   bits_ = std::move(kept);
   counts_ = std::move(counts);

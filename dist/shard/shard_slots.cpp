@@ -27,6 +27,7 @@ void pack_piece(const at::Tensor& bucket_E, const BucketShards& pieces, const Sh
   pack_kept(own_E.const_data_ptr(), kept.bits(piece), own_E.numel(), item_bytes(own_E),
             slot_K.mutable_data_ptr());
   const int64_t num_kept = kept.count(piece);
+  // Padding travels too. Zeros, so that its bytes are defined.
   slot_K.narrow(0, num_kept, slot_K.numel() - num_kept).zero_();
 }
 

@@ -13,6 +13,7 @@ int64_t gather_kept(Communicator& comm, const at::Tensor& values_E, const Bucket
   pack_piece(values_E, pieces, kept, comm.rank(), own_K);
   comm.all_gather(message_NK, own_K)->wait();
   for (int piece = 0; piece < num_ranks; ++piece)
+    // The own piece stays as it is: unpacking would zero its dropped values.
     if (piece != comm.rank())
       unpack_piece(slot_of(message_NK, piece, num_ranks), pieces, kept, piece, values_E);
   return static_cast<int64_t>(message_NK.nbytes());
@@ -30,6 +31,7 @@ int64_t gather_windows(Communicator& comm, const at::Tensor& values_E, const Buc
   const at::Tensor message_NK = scratch.take(num_ranks * pieces.largest(), values_E.options());
   comm.all_gather(message_NK, window_of(values_E, pieces, comm.rank()))->wait();
   for (int piece = 0; piece < num_ranks; ++piece) {
+    // Windows overlap, so only the piece inside a window is current.
     if (piece == comm.rank()) continue;
     const int64_t skipped = pieces.begin(piece) - pieces.window_begin(piece);
     copy_items(slot_of(message_NK, piece, num_ranks).narrow(0, skipped, pieces.size(piece)),

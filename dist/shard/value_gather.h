@@ -11,14 +11,14 @@
 
 namespace lockstep::dist {
 
-/// After each rank has updated its own piece of a bucket's values: all pieces on every rank, the
-/// bits of their owners. Collective; one all_gather. Returns the payload that each rank brought
-/// together: N * K items, where K are those of the largest piece.
+/// Gathers all pieces of a bucket on every rank, after each rank has updated its own piece. Bits
+/// are those of the owners. Collective; one all_gather. Returns the payload of all ranks together
+/// in bytes: N * K items, K = the items of the largest piece.
 ///
-/// packed: only kept values travel, and the others of a piece that comes from elsewhere become +0.
-/// They are +0 already wherever masks have been enforced (recal/masks/mask_table.h), as an update
-/// keeps them: gradient, moment and decay of a zero whose gradient is zero are zero, for every
-/// optimizer. On the CPU, and not if all are kept. Equal dense pieces are gathered in place.
+/// packed: only kept values travel, and other values of a remote piece become +0. With enforced
+/// masks they are +0 already (recal/masks/mask_table.h), and an update keeps them. For every
+/// optimizer, gradient, moment and decay of a zero weight with zero gradient are zero. On the CPU,
+/// and not if all are kept. Equal dense pieces are gathered in place.
 int64_t gather_pieces(Communicator& comm, const at::Tensor& values_E, const BucketShards& pieces,
                       const ShardMasks& kept, bool packed, ScratchBuffer& scratch);
 

@@ -9,14 +9,14 @@
 namespace lockstep::dist {
 namespace {
 
-/// Copies begin at pages, buffers at lines of the cache.
+/// Alignment: copies start at pages, buffers at cache lines.
 constexpr int64_t kPageBytes = 4096, kLineBytes = 64;
 
 int64_t rounded_up(int64_t num_bytes, int64_t unit_bytes) {
   return (num_bytes + unit_bytes - 1) / unit_bytes * unit_bytes;
 }
 
-/// Each parameter may begin a buffer.
+/// Returns the bytes of one copy of all parameters. Each parameter may start a buffer.
 int64_t bytes_of_copy(const ParamTable& params) {
   int64_t num_bytes = 0;
   for (const Param& param : params)
@@ -37,6 +37,7 @@ int64_t SharedFlatMemory::bytes_for(const ParamTable& params, int num_ranks) {
 }
 
 void SharedFlatMemory::begin() {
+  // No rank may still read the old layout when a new one is written.
   comm_.barrier();
   given_bytes_ = 0;
 }
@@ -44,6 +45,7 @@ void SharedFlatMemory::begin() {
 at::Tensor SharedFlatMemory::part(int64_t begin_bytes, int64_t num_elements,
                                   at::ScalarType dtype) const {
   return at::from_blob(
+      // Each tensor keeps the memory mapped.
       memory_.get() + begin_bytes, {num_elements}, [keep = memory_](void*) {},
       at::TensorOptions(dtype));
 }

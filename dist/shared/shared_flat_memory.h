@@ -8,14 +8,14 @@
 
 namespace lockstep::dist {
 
-/// Flat buffers of ranks that share one piece of memory: values first, then each rank's gradients,
-/// buffer by buffer, each from a line of the cache on.
+/// Flat buffers in memory that all ranks map: values first, then each rank's gradients, buffer by
+/// buffer, each aligned to a cache line.
 class SharedFlatMemory final : public FlatMemory {
  public:
-  /// memory: of bytes_for() bytes, from comm.share_memory(). `comm` must outlive this.
+  /// memory: bytes_for() bytes, from comm.share_memory(). `comm` must outlive this.
   SharedFlatMemory(Communicator& comm, SharedMemory memory, const ParamTable& params);
 
-  /// What any layout of these parameters takes, whoever of them is trained.
+  /// Bytes for any layout of these parameters, whichever are trainable.
   static int64_t bytes_for(const ParamTable& params, int num_ranks);
 
   void begin() override;
@@ -28,8 +28,8 @@ class SharedFlatMemory final : public FlatMemory {
 
   Communicator& comm_;
   const std::shared_ptr<std::byte> memory_;
-  const int64_t copy_bytes_;  ///< of one copy of all parameters
-  int64_t given_bytes_ = 0;   ///< of each copy
+  const int64_t copy_bytes_;  ///< size of one copy of all parameters
+  int64_t given_bytes_ = 0;   ///< used so far in each copy
 };
 
 }  // namespace lockstep::dist
