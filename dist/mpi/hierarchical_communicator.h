@@ -10,8 +10,8 @@
 
 namespace lockstep::dist::mpi {
 
-/// Collectives between ranks on several hosts, some of which hold several ranks: large tensors
-/// through a HostExchange, everything else in messages between all ranks.
+/// Collectives between ranks on several hosts, some of which run several ranks. Large tensors use a
+/// HostExchange; all else is sent in messages between all ranks.
 class HierarchicalCommunicator final : public Communicator {
  public:
   HierarchicalCommunicator(std::unique_ptr<P2pCommunicator> flat, SharedMemoryGroup group,
@@ -41,7 +41,7 @@ class HierarchicalCommunicator final : public Communicator {
   }
 
  private:
-  /// Whether N pieces like this one go through exchange_. The same on all ranks.
+  /// True if N pieces like this one go through exchange_. The same on all ranks.
   bool goes_by_hosts(const at::Tensor& piece_K) const;
 
   std::unique_ptr<P2pCommunicator> flat_;

@@ -1,3 +1,6 @@
+// run() is the pipeline: copy_in, reduce, start_exchange, finish_scatter, finish_gather, copy_out.
+// Chunk i is in stage s while chunk i + 1 is in stage s - 1. Only the leader acts in the middle
+// stages; steps of the group tell the other members when to read.
 #include "dist/mpi/host_exchange.h"
 
 #include <algorithm>
@@ -11,8 +14,8 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-// The longer a wait's chain to a rank that hangs, the later it gives up: first the ranks of that
-// rank's own host, then the other hosts' leaders, then who waits for these.
+// Factors on the timeout, so that the ranks nearest to a hanging rank fail first and name it: its
+// own host's ranks, then the other hosts' leaders, then the ranks that wait for these.
 constexpr double kLeadersPatience = 1.25;
 constexpr double kResultPatience = 1.5;
 
@@ -34,8 +37,8 @@ ChunkedAllReduce::Format format_of(const Items& items, bool has_pieces) {
 
 }  // namespace
 
-/// A part of a tensor on its way, or the same part of each piece; the steps after which it can be
-/// read.
+/// A part of a tensor in transit, or the same part of each piece. The counts are steps after which
+/// its data may be read.
 struct HostExchange::Chunk {
   int64_t begin = 0, run_items = 0;  ///< of the tensor, or of each piece
   int64_t num_items = 0;             ///< all runs together
@@ -88,7 +91,8 @@ void HostExchange::set_timeout(double timeout_s) {
 }
 
 bool HostExchange::can_scatter(int64_t item_bytes) const {
-  const int64_t widest_bytes = std::max<int64_t>(item_bytes, sizeof(float));  // of a partial sum
+  const int64_t widest_bytes = std::max<int64_t>(item_bytes, sizeof(float));  // size of a partial
+                                                                              // sum's item
   return sends_direct_ && group_.layout().slot_bytes >= widest_bytes * num_ranks();
 }
 
@@ -104,7 +108,7 @@ int64_t HostExchange::offset_in_chunk(const Chunk& chunk, int r) const {
   return places_N_[r] * chunk.run_items * job_.format.out_bytes;
 }
 
-/// All but the share that this rank adds up, which it reads where it is.
+/// Copies all but the share that this rank reduces, which it reads in place.
 void HostExchange::copy_in_shares(const Chunk& chunk) {
   std::byte* slot = group_.slot(group_.self(), chunk.slot);
   const int64_t b = job_.format.out_bytes, end = chunk.num_items * b;
@@ -135,6 +139,7 @@ void HostExchange::copy_in(Chunk& chunk) {
 }
 
 void HostExchange::reduce(Chunk& chunk) {
+  // all_gather has no sums: reading may start when all have copied in.
   chunk.added_up = chunk.brought;
   if (!job_.reduces()) return;
   group_.wait_for_all(chunk.brought);
@@ -200,6 +205,7 @@ void HostExchange::copy_out(const Chunk& chunk) {
       std::memcpy(job_.out + offset_in_tensor(chunk, r), from + offset_in_chunk(chunk, r),
                   run_bytes);
   }
+  // The step after this one: all members have copied out by then.
   group_.release_slot(chunk.slot, group_.num_ticks() + 1);
 }
 
@@ -225,6 +231,7 @@ void HostExchange::run(const Job& job) {
       copy_in(*chunk);
     }
     if (Chunk* chunk = in_stage(i, 1)) reduce(*chunk);
+    // Late, so that notes arrive during the first chunks' work. Before any data leaves the host.
     if (i == 2) notes_.wait_for_notes();
     if (Chunk* chunk = in_stage(i, 2)) start_exchange(*chunk);
     if (Chunk* chunk = in_stage(i, 3)) finish_scatter(*chunk);
@@ -235,7 +242,8 @@ void HostExchange::run(const Job& job) {
 
 void HostExchange::begin(const Call& call) {
   group_.begin(call);
-  notes_.begin(call);  // a rank that does something else may do it by any way
+  notes_.begin(call);  // a rank that makes another call may use another path, so all paths send
+                       // notes
   if (is_leader()) leader_mail_->begin(call);
 }
 

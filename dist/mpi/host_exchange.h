@@ -16,38 +16,39 @@
 
 namespace lockstep::dist::mpi {
 
-/// Collectives of large tensors between ranks on several hosts, some of which hold several ranks.
+/// Collectives of large tensors between ranks on several hosts, some of which run several ranks.
 ///
-/// The ranks of a host add up what they hold of the sum tree
-/// (docs/decisions/0011-sums-as-a-tree.md) in memory that they share, one of them, the leader,
-/// exchanges these partial sums with the other hosts' leaders, and all take what is theirs of the
-/// result. So of S bytes each of H like hosts, with a whole node of the tree, sends S (H - 1) / H
-/// for a reduce_scatter, as much for an all_gather and twice that for an all_reduce, whatever the
-/// number of its ranks. Chunks go through six stages, in which neighbours overlap.
+/// The ranks of a host add their nodes of the sum tree (docs/decisions/0011-sums-as-a-tree.md) in
+/// shared memory. One of them, the leader, exchanges these partial sums with the leaders of the
+/// other hosts. Then every rank copies its part of the result. Let each of H equal hosts hold a
+/// whole node of the tree. Then a host sends S (H - 1) / H of S bytes for a reduce_scatter, as much
+/// for an all_gather and twice that for an all_reduce, whatever the number of its ranks. Chunks
+/// pass through six stages, and stages of neighbouring chunks overlap.
 ///
 /// More than MessageOptions::direct_ranks hosts all-reduce along the tree
-/// (dist/mpi/p2p/tree_exchange.h) if each has one part of it: 1, 2, 4, 8, ... ranks each, in order
-/// (the last host may have fewer), and cannot scatter. Else each leader sends to each other.
+/// (dist/mpi/p2p/tree_exchange.h), if each has one part of it: 1, 2, 4, 8, ... ranks each, in order
+/// (the last host may have fewer). They cannot scatter. Otherwise each leader sends to each other
+/// leader.
 ///
-/// Order and threads as of a Communicator.
+/// Order and threads: those of a Communicator.
 class HostExchange {
  public:
-  /// notes: of all ranks; outlives this.
+  /// notes: the channel between all ranks; outlives this.
   HostExchange(P2pChannel& notes, SharedMemoryGroup group, Hosts hosts,
                const MessageOptions& options);
 
-  /// What a group needs: slots for chunks in all stages, and rings for this host's partial sums and
-  /// the result.
+  /// Returns the layout of a group: slots for chunks in all stages, and rings for this host's
+  /// partial sums and the result.
   static RoomLayout layout_for(const std::vector<int>& hosts_N, int host);
 
-  /// Whether reduce_scatter() and all_gather() can be called, with N pieces of such items. The same
+  /// True if reduce_scatter() and all_gather() may be called with N pieces of such items. The same
   /// on all ranks.
   bool can_scatter(int64_t item_bytes) const;
 
-  /// values: of num_items > 0, replaced by their reduction over all ranks.
+  /// Replaces values by their reduction over all ranks; num_items > 0.
   void all_reduce(const Call& call, std::byte* values, int64_t num_items, const Items& items);
-  /// Communicator::reduce_scatter() and all_gather() of num_items > 0 in each of N pieces, if
-  /// can_scatter().
+  /// Implement Communicator::reduce_scatter() and all_gather() for num_items > 0 in each of N
+  /// pieces. Require can_scatter().
   void reduce_scatter(const Call& call, const std::byte* values, std::byte* out, int64_t num_items,
                       const Items& items);
   void all_gather(const Call& call, const std::byte* values, std::byte* out, int64_t num_items,
@@ -61,9 +62,9 @@ class HostExchange {
   struct Chunk;
   struct Part {  ///< a node of the sum tree that this host holds
     std::vector<int> members;
-    std::vector<int> first_ranks;  ///< the members' ranks, and the node's end
+    std::vector<int> first_ranks;  ///< the members' ranks, and the end of the node
   };
-  /// What is done with which tensor.
+  /// One collective: kind, buffers, format.
   struct Job {
     CallKind kind = CallKind::kAllReduce;
     const std::byte* values = nullptr;
@@ -90,7 +91,8 @@ class HostExchange {
   int num_ranks() const { return notes_.num_ranks(); }
   bool is_leader() const { return leader_mail_ != nullptr; }
   std::byte* result(const Chunk& chunk) const;
-  /// Of rank r's piece, in bytes: in the tensor, and in a chunk, where pieces lie host by host.
+  /// Offsets of rank r's piece in bytes: in the tensor, and in a chunk, where pieces are ordered by
+  /// host.
   int64_t offset_in_tensor(const Chunk& chunk, int r) const;
   int64_t offset_in_chunk(const Chunk& chunk, int r) const;
 
@@ -99,9 +101,9 @@ class HostExchange {
   Hosts hosts_;
   TreeParts tree_;
   std::vector<Part> parts_;
-  std::vector<int> places_N_;  ///< of each rank's piece in a chunk
-  bool sends_direct_ = true;   ///< each leader to each other
-  // Only on a leader; of the last two one.
+  std::vector<int> places_N_;  ///< position of each rank's piece in a chunk
+  bool sends_direct_ = true;   ///< each leader sends to each other leader
+  // Only on a leader, with exactly one of the last two.
   std::unique_ptr<MpiTransport> leader_transport_;
   std::unique_ptr<P2pChannel> leader_mail_;
   std::unique_ptr<ChunkedAllReduce> exchange_;

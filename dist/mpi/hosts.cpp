@@ -27,6 +27,7 @@ OwnedComm split(const OwnedComm& comm, int color) {
 Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
   Hosts hosts;
   const bool is_leader = host.rank() == 0;
+  // The leaders' communicator numbers the hosts by their first ranks.
   OwnedComm group = split(comm, is_leader ? 0 : 1);
   int number = is_leader ? group.rank() : 0;
   check_mpi(MPI_Bcast(&number, 1, MPI_INT, 0, host.get()), "MPI_Bcast");

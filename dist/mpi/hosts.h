@@ -7,22 +7,23 @@
 
 namespace lockstep::dist::mpi {
 
-/// Placement of a communicator's ranks on hosts, and the communicator of the first ranks of all
-/// hosts.
+/// Placement of a communicator's ranks on hosts, and the communicator of the hosts' first ranks.
 struct Hosts {
   std::vector<int> hosts_N;            ///< host of each rank, numbered by their first ranks
-  std::unique_ptr<OwnedComm> leaders;  ///< on the first rank of each host, in order; else empty
+  std::unique_ptr<OwnedComm> leaders;  ///< on the first rank of each host, in order; null on others
 
   int num_hosts() const;
-  /// Place of each rank if the ranks of host 0 come first, then those of host 1, ...
+  /// Returns the position of each rank if ranks are ordered by host: those of host 0 first, and so
+  /// on.
   std::vector<int> places_N() const;
 };
 
-/// Finds the placement of the ranks of `comm`. host: those on this host, in the same order.
-/// Collective over `comm`.
+/// Determines the placement of the ranks of `comm`. host: communicator of this host's ranks, in the
+/// same order. Collective over `comm`.
 Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host);
 
-/// Communicator of the ranks of `comm` that pass the same color, in the same order. Collective.
+/// Creates a communicator of the ranks of `comm` that pass the same color, in the same order.
+/// Collective.
 OwnedComm split(const OwnedComm& comm, int color);
 
 }  // namespace lockstep::dist::mpi

@@ -19,14 +19,14 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-// Measured by bench/allreduce. On one host larger slots fall out of the caches; between hosts
-// smaller ones are too many messages, unless a link is shared by several peers.
+// Measured by bench/allreduce. On one host, larger slots no longer fit in the caches. Between
+// hosts, smaller slots mean too many messages, unless several peers share a link.
 constexpr int64_t kOneHostSlotBytes = 256 << 10;
 constexpr int64_t kManyHostsSlotBytes = 1 << 20;
 constexpr int64_t kPieceBytes = 1 << 20;
-// Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before they flow. A
-// single such message to a single other host loses nothing by that. Where several are under way,
-// the answers wait behind the bytes of other messages, and the link rests a fourth of the time.
+// Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before data flows.
+// That costs nothing for a single message to a single host. With several messages, answers queue
+// after other messages' bytes, and the link is idle for a fourth of the time.
 constexpr int64_t kEagerPieceBytes = 56 << 10;
 
 int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,
@@ -55,11 +55,12 @@ MessageOptions message_options(const CommunicatorOptions& options, int num_hosts
           .piece_bytes = num_hosts > 2 ? kEagerPieceBytes : kPieceBytes};
 }
 
-/// Of all ranks, over messages; its children from `make`.
+/// Creates the communicator of all ranks over messages; `make` creates its children.
 std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const MessageOptions& options,
                                            const MakeCommunicator& make) {
   auto transport = std::make_unique<MpiTransport>(std::move(comm));
-  const OwnedComm& own = transport->comm();  // lives as long as what calls this
+  const OwnedComm& own = transport->comm();  // owned by the communicator, so it outlives the
+                                             // callback
   const auto split_off = [&own, make](int color, int key) {
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(own.get(), color, key, &part), "MPI_Comm_split");
@@ -82,6 +83,7 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
                                                 const std::shared_ptr<WindowKeeper>& keeper) {
   const MakeCommunicator make = [options, keeper](OwnedComm part) {
     CommunicatorOptions of_child = options;
+    // hosts_N has the ranks of the parent, so children ask MPI.
     of_child.hosts_N.clear();
     return make_communicator(std::move(part), of_child, keeper);
   };

@@ -10,8 +10,8 @@ namespace lockstep::dist::mpi {
 class WindowKeeper;
 struct CommunicatorOptions;
 
-/// The fastest communicator of these ranks: over a shared window where they are on one host and it
-/// has the space, else over messages. Its children come from here too. Collective.
+/// Creates the fastest communicator of these ranks: over a shared window if they are on one host
+/// with enough space, else over messages. Its children are created in the same way. Collective.
 std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const CommunicatorOptions& options,
                                                 const std::shared_ptr<WindowKeeper>& keeper);
 

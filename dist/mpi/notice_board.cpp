@@ -9,9 +9,9 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-constexpr int kNumTags = 32768;  // that any MPI has
+constexpr int kNumTags = 32768;  // guaranteed by the MPI standard
 
-// They stay where they are, however long a message takes.
+// Static, since MPI reads a message's bytes until it is sent.
 constexpr std::array<uint32_t, 1U << Notice::kNumWords> kMessages{0, 1, 2, 3};
 
 uint32_t receive(const OwnedComm& comm, int from, int tag) {
@@ -37,7 +37,7 @@ class NoticeBoard::OneNotice final : public Notice {
     check(words < kMessages.size(), "a word beyond Notice::kNumWords");
     if ((words & ~told_) != 0) send(words & ~told_);
     told_ |= words;
-    int done = 0;  // a first message to a host needs help of this process until it is connected
+    int done = 0;  // MPI connects to a host only during calls of this process
     check_mpi(MPI_Testall(static_cast<int>(under_way_.size()), under_way_.data(), &done,
                           MPI_STATUSES_IGNORE),
               "MPI_Testall");
@@ -47,6 +47,7 @@ class NoticeBoard::OneNotice final : public Notice {
     while (true) {
       int is_there = 0;
       MPI_Status status;
+      // Polls without receiving, so that this never blocks.
       check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, tag_, board_.comm_.get(), &is_there, &status),
                 "MPI_Iprobe");
       if (is_there == 0) return heard_;
@@ -77,6 +78,7 @@ std::unique_ptr<Notice> NoticeBoard::make_notice() {
   return std::make_unique<OneNotice>(*this, num_notices_++ % kNumTags);
 }
 
+// All ranks exchange the numbers of messages sent, so each knows how many it must still receive.
 void NoticeBoard::settle() {
   std::vector<int64_t> told_N(static_cast<size_t>(comm_.num_ranks()));
   check_mpi(MPI_Allgather(&num_told_, 1, MPI_INT64_T, told_N.data(), 1, MPI_INT64_T, comm_.get()),

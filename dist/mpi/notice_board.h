@@ -9,17 +9,18 @@
 
 namespace lockstep::dist::mpi {
 
-/// The messages of all notices of a world, in a message space of their own that lives as long as
-/// the world: what a notice has not heard when it goes is not heard by a later one, and is received
-/// at the end.
+/// Messages of all notices of a world, over a separate communicator that exists as long as the
+/// world. A message that a notice did not receive before its destruction reaches no later notice;
+/// settle() receives it.
 class NoticeBoard {
  public:
-  /// Collective.
+  /// Takes over the communicator, on which only notices send. Collective.
   explicit NoticeBoard(OwnedComm comm) : comm_(std::move(comm)) {}
 
-  /// Every rank makes the same notices in the same order; not collective. The board outlives them.
+  /// Creates a notice. Every rank creates the same notices in the same order; not collective. The
+  /// board outlives them.
   std::unique_ptr<Notice> make_notice();
-  /// Receives what nobody has listened to: MPI must not end before. Collective, without notices.
+  /// Receives all unread messages, since MPI must not end before that. Collective, without notices.
   void settle();
 
  private:

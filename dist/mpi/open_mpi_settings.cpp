@@ -11,9 +11,9 @@ namespace {
 
 void prefer(const char* name, const char* value) { static_cast<void>(setenv(name, value, 0)); }
 
-/// A part of a tensor goes at once. Larger messages wait for an answer, and are then cut over the
-/// connections: the wire rests until the slower one is done. The two limits belong together: who
-/// has set one keeps Open MPI's own value of the other.
+/// Lets a part of a tensor leave at once. Larger messages wait for an answer and are then split
+/// over the connections, so the network is idle until the slower one is done. The two limits belong
+/// together: if the user has set one, the other keeps Open MPI's value.
 void prefer_parts_sent_at_once() {
   constexpr const char* kAtOnce = "OMPI_MCA_btl_tcp_eager_limit";
   constexpr const char* kLongest = "OMPI_MCA_btl_tcp_max_send_size";
@@ -24,7 +24,7 @@ void prefer_parts_sent_at_once() {
   prefer(kLongest, part_bytes.c_str());
 }
 
-/// As mpirun says. A process that no launcher started is alone.
+/// True if all ranks are on one host, according to mpirun. A process without a launcher is alone.
 bool are_on_one_host() {
   const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -35,13 +35,14 @@ bool are_on_one_host() {
 }  // namespace
 
 void prefer_open_mpi_settings() {
-  // On one connection the small messages that let large ones flow wait behind these, and the two
-  // directions of a link take turns: half of its speed.
+  // On one connection, small control messages queue after large ones, and the two directions of a
+  // link alternate: half of its speed.
   prefer("OMPI_MCA_btl_tcp_links", "2");
   prefer_parts_sent_at_once();
-  // A process alone needs no daemon beside it, which only serves to start further ones.
+  // A single process needs no daemon, which only serves to start further processes.
   prefer("OMPI_MCA_ess_singleton_isolated", "1");
   if (!are_on_one_host()) return;
+  // ob1 uses shared memory without probing network cards; hwloc then skips PCI devices too.
   prefer("OMPI_MCA_pml", "ob1");
   prefer("HWLOC_COMPONENTS", "-linuxio,-pci");
 }

@@ -2,12 +2,13 @@
 
 namespace lockstep::dist::mpi {
 
-/// Sets, in the environment of this process, Open MPI's settings that suit Lockstep, where the user
-/// has none of his own. MPI_Init reads them there, also in processes that mpirun did not start, so
-/// this comes before it, while the process has one thread.
+/// Sets Open MPI's settings for Lockstep in the environment of this process, unless the user has
+/// set them. MPI_Init reads them, also in processes that mpirun did not start. So call this before
+/// MPI_Init, while the process has one thread.
 ///
-/// Ranks that all share one host, as the launcher's variables tell, look for no network card: that
-/// is a third of a second of each start where there are many PCI devices or kinds of networks.
+/// Ranks that all share one host, according to the launcher's variables, do not search for network
+/// cards. The search takes a third of a second of each start on hosts with many PCI devices or
+/// kinds of networks.
 void prefer_open_mpi_settings();
 
 }  // namespace lockstep::dist::mpi

@@ -22,9 +22,9 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-// With what is said before it, within the 5 s after a deadline in which every rank ends. The
-// launcher has the request, and this exit code tells it the same: it may not answer for as long as
-// it leaves the other ranks from SIGTERM to SIGKILL, in which this one, too, would stand still.
+// Limit for MPI_Abort. All ranks must end within 5 s after a deadline. The launcher already has the
+// request and gets the same code from this exit. MPI_Abort may not return while the launcher takes
+// other ranks from SIGTERM to SIGKILL.
 constexpr auto kAbortLimit = std::chrono::milliseconds(100);
 
 void start_mpi() {
@@ -56,7 +56,8 @@ std::string node_name() {
   return {name.data(), static_cast<size_t>(length)};
 }
 
-/// Ranks that can share memory are on one node; each node's first rank counts it.
+/// Finds rank and node. Ranks that can share memory are on one node; each node's first rank counts
+/// it.
 ProcessInfo find_place() {
   ProcessInfo info;
   info.launcher = "mpi";
@@ -76,7 +77,8 @@ ProcessInfo find_place() {
   return info;
 }
 
-/// MPI waits without end for a rank that does not come up, or that others cannot reach.
+/// Limits the start of MPI, which waits forever for a rank that does not start or cannot be
+/// reached.
 class StartWatch {
  public:
   explicit StartWatch(const StartLimits& limits) {
@@ -102,7 +104,7 @@ class StartWatch {
   std::optional<Deadline> slow_, hang_;
 };
 
-/// All have said that they leave, so nothing is lost.
+/// Ends this process. All ranks have announced their end, so nothing is lost.
 [[noreturn]] void give_up_the_end(double limit_s) {
   log::error("dist.mpi",
              fmt::format("process {} on {} has waited {} s for MPI to end: another rank hangs, or "
@@ -129,6 +131,7 @@ World::~World() {
   if (end_limit_s_)
     limit.emplace(std::chrono::duration<double>(*end_limit_s_),
                   [limit_s = *end_limit_s_] { give_up_the_end(limit_s); });
+  // Collective calls, in the same order on all ranks: windows first, then unread notices.
   keeper_.reset();
   try {
     notices_->settle();
@@ -153,7 +156,7 @@ void World::abort(int exit_code) {
   static_cast<void>(log::flush(1.0));
   const Deadline end(kAbortLimit, [exit_code] { std::_Exit(exit_code); });
   static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code));
-  std::_Exit(exit_code);  // MPI_Abort should not come back
+  std::_Exit(exit_code);  // MPI_Abort should not return
 }
 
 std::string World::library_version() {

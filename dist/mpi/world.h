@@ -14,28 +14,29 @@ namespace lockstep::dist::mpi {
 class NoticeBoard;
 class WindowKeeper;
 
-/// How the ranks of a communicator exchange. Equal on all of them.
+/// Transport options of a communicator. Equal on all ranks.
 struct CommunicatorOptions {
-  bool shared_window = true;  ///< ranks of one host through shared memory, where it has the space
-  double timeout_s = 300;     ///< longest wait for a peer within a collective; longer ones throw
+  bool shared_window = true;  ///< ranks of one host use shared memory, if it has the space
+  double timeout_s = 300;     ///< longest wait for a peer within a collective, in seconds; longer
+                              ///< waits throw
   double slow_after_s = 60;   ///< a longer wait is logged, once, naming the peer
-  std::vector<int> hosts_N;   ///< host of each rank, from 0; empty: as MPI sees it. For tests
-  /// Up to so many ranks, or hosts, send to all others (dist/mpi/p2p/p2p_communicator.h).
+  std::vector<int> hosts_N;   ///< host of each rank, from 0; empty: determined by MPI. For tests
+  /// Largest number of ranks, or hosts, that send to all others (dist/mpi/p2p/p2p_communicator.h).
   int direct_ranks = 16;
 };
 
-/// How long MPI may take to start on all ranks.
+/// Time limits for the start of MPI on all ranks.
 struct StartLimits {
-  double slow_s = 30;   ///< then a line of the log says that it waits
-  double hang_s = 600;  ///< then this process ends (79); 0: never
+  double slow_s = 30;   ///< seconds after which the log says that it waits
+  double hang_s = 600;  ///< seconds after which this process ends (79); 0: never
 };
 
-/// MPI's life in this process: starts it and, destroyed, ends it. One per process; MPI cannot be
-/// started again.
+/// MPI in this process: the constructor starts it, the destructor ends it. One per process; MPI
+/// cannot be started again.
 ///
-/// Order: every communicator made here must be gone before the world is. The destructor waits for
-/// all ranks, so a rank that leaves because of an error which the others do not share
-/// (Error::on_every_rank() is false) calls abort() instead.
+/// Order: destroy every communicator made here before the world. The destructor waits for all
+/// ranks. So a rank that leaves because of an error of its own (Error::on_every_rank() is false)
+/// must call abort() instead.
 class World {
  public:
   /// Throws Error(kUnavailable) if MPI cannot be started with MPI_THREAD_MULTIPLE.
@@ -44,33 +45,33 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// As MPI sees it: all fields set, nodes counted by shared memory. Collective in the constructor,
-  /// not here.
+  /// Returns the placement found by MPI: all fields set, nodes counted by shared memory. Not
+  /// collective; the constructor was.
   const ProcessInfo& process_info() const { return info_; }
 
-  /// All ranks, in a message space of its own: calls on two communicators cannot be mixed up.
-  /// Collective.
+  /// Creates a communicator of all ranks, with separate messages: calls on two communicators cannot
+  /// be confused. Collective.
   std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options = {});
 
-  /// Words from rank to rank beside all communicators. Every rank makes them in the same order; the
-  /// world must outlive them.
+  /// Creates flags that ranks send outside of all communicators. Every rank creates them in the
+  /// same order; the world must outlive them.
   std::unique_ptr<Notice> make_notice();
 
-  /// Shared memory of communicators stays when they are gone. How much there is now, and its end
-  /// for all that came later: the communicators that were made since must be gone on all ranks.
-  /// The second is collective.
+  /// Returns the number of shared-memory windows. They outlive their communicators.
+  /// free_windows_from() frees all windows with a number from `first` on; it is collective, and the
+  /// communicators made since then must be gone on all ranks.
   size_t num_windows() const;
   void free_windows_from(size_t first);
 
-  /// All ranks have said that they leave: from now on this process waits no longer than that for
-  /// MPI to end, and then ends by itself with 79. MPI would wait without end for a rank that hangs.
+  /// Limits the wait for MPI to end, in seconds; then this process ends itself with 79. Call it
+  /// after all ranks have announced their end. MPI itself would wait forever for a rank that hangs.
   void limit_end(double limit_s) { end_limit_s_ = limit_s; }
 
-  /// Ends all ranks at once; the launcher returns `exit_code`. Does not return, and ends this
-  /// process within 3 s even if MPI hangs.
+  /// Ends all ranks at once; the launcher returns `exit_code`. Does not return. Ends this process
+  /// within 3 s even if MPI hangs.
   [[noreturn]] void abort(int exit_code);
 
-  /// "Open MPI v4.1.4, ...": must be equal on all ranks.
+  /// Returns MPI's version text, "Open MPI v4.1.4, ...": must be equal on all ranks.
   static std::string library_version();
 
  private:

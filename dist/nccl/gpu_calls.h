@@ -13,31 +13,31 @@
 #include "base/device/device_packing.h"
 #include "dist/communicator.h"
 
-/// The table of calls between the communicator's logic and CUDA and NCCL. The logic (order of
-/// calls, events, deadlines, abort) includes no header of theirs, so tests run it over a device of
-/// their own (tests/support/fake_gpu.h); cuda/cuda_calls.cpp is the real table.
+/// Interface between the communicator's logic and CUDA and NCCL. The logic (order of calls, events,
+/// deadlines, abort) includes no header of them. So tests run it over a fake device
+/// (tests/support/fake_gpu.h). cuda/cuda_calls.cpp is the real implementation.
 namespace lockstep::dist::nccl {
 
 using Stream = void*;       ///< a cudaStream_t
 using EventHandle = void*;  ///< a cudaEvent_t
 using CommHandle = void*;   ///< an ncclComm_t
 
-/// What an NCCL call answered, or the state of a communicator.
+/// Result of an NCCL call, or state of a communicator.
 struct Result {
   enum class Kind { kDone, kInProgress, kFailed };
   Kind kind = Kind::kDone;
-  std::string reason = {};  ///< of kFailed, in NCCL's words
+  std::string reason = {};  ///< of kFailed: NCCL's message
 
   bool is_in_progress() const { return kind == Kind::kInProgress; }
   bool is_failed() const { return kind == Kind::kFailed; }
 };
 
-/// The calls for one device of this process. CUDA's calls throw Error(kUnavailable) with CUDA's
-/// reason; NCCL's return theirs. Calls on streams and events want the device to be the calling
+/// Calls for one device of this process. CUDA's calls throw Error(kUnavailable) with CUDA's reason;
+/// NCCL's return a Result. Calls on streams and events require the device to be the calling
 /// thread's current one (use_device()).
 ///
-/// Threads: any, but one call with the same communicator handle at a time; state() and abort() may
-/// come beside another call.
+/// Threads: any, but one call at a time with the same communicator handle. state() and abort() may
+/// run during another call.
 class GpuCalls {
  public:
   virtual ~GpuCalls() = default;
@@ -45,36 +45,36 @@ class GpuCalls {
   virtual at::Device device() const = 0;
   /// Throws Error(kUnavailable) if this process has no such device or lacks a library.
   virtual void require_usable() = 0;
-  /// The device is the calling thread's current one until the result is destroyed.
+  /// Makes the device the calling thread's current one until the result is destroyed.
   virtual std::shared_ptr<void> use_device() = 0;
 
-  /// See Communicator::make_graph().
+  /// Implements Communicator::make_graph().
   virtual std::shared_ptr<DeviceGraph> make_graph() = 0;
 
-  /// The same device with another own_stream().
+  /// Returns calls for the same device with a different own_stream().
   virtual std::shared_ptr<GpuCalls> beside() = 0;
 
-  /// The stream on which the calling thread's kernels run now.
+  /// Returns the calling thread's current stream, on which its kernels run.
   virtual Stream callers_stream() = 0;
-  /// The communicator's stream, beside the caller's.
+  /// Returns the communicator's stream, separate from the caller's.
   virtual Stream own_stream() = 0;
-  /// Enqueues on own_stream() the kernels that `part` launches.
+  /// Enqueues the kernels that `part` launches on own_stream().
   virtual void enqueue_kernels(std::function<void()> part) = 0;
-  /// The tensor's memory is not given to others before own_stream() has passed this point.
+  /// Keeps the tensor's memory from reuse until own_stream() has passed this point.
   virtual void keep_until_done(const at::Tensor& tensor) = 0;
 
-  /// A new event that is reached when the stream has done all it has now.
+  /// Records a new event, which is reached when the stream has done all its present work.
   virtual EventHandle record(Stream stream) = 0;
-  /// Later work of the stream starts after the event; the host runs on.
+  /// Makes later work of the stream wait for the event; the host does not wait.
   virtual void hold(Stream stream, EventHandle event) = 0;
   virtual bool is_reached(EventHandle event) = 0;
   virtual void destroy(EventHandle event) = 0;
 
-  /// Page-locked memory of the host; throws Error(kUnavailable). What own_stream() still writes
-  /// there must be done when the last owner goes.
+  /// Allocates page-locked host memory; throws Error(kUnavailable). All writes of own_stream() into
+  /// it must be done when the last owner releases it.
   virtual std::shared_ptr<std::byte> pin_memory(int64_t num_bytes) = 0;
-  /// Enqueues on own_stream() a copy of memory of the device into pinned memory. `from` lies within
-  /// `owner`, which is kept only if keep_until_done() is called for it.
+  /// Enqueues a copy of device memory into pinned memory on own_stream(). `from` is inside `owner`,
+  /// which is kept only if keep_until_done() is called for it.
   virtual void copy_to_host(std::byte* to, const std::byte* from, int64_t num_bytes,
                             const at::Tensor& owner) = 0;
 
@@ -84,22 +84,23 @@ class GpuCalls {
   virtual void unpack_kept(const DeviceMask& mask, const at::Tensor& packed_K,
                            const at::Tensor& items_E) = 0;
 
-  /// The bytes by which the ranks of a new communicator find each other; throws
+  /// Returns the bytes by which the ranks of a new communicator find each other; throws
   /// Error(kUnavailable).
   virtual std::string make_unique_id() = 0;
-  /// Begins a communicator none of whose calls blocks the host. *comm is set when this returns.
+  /// Starts a communicator in non-blocking mode. *comm is set on return.
   virtual Result init(const std::string& unique_id, int num_ranks, int rank, CommHandle* comm) = 0;
-  /// *part, a null before, is set by another thread, possibly some time after `comm` is no longer
-  /// in progress. The part may still be in progress then.
+  /// Starts a split. NCCL's thread sets *part, null before, possibly some time after `comm` is no
+  /// longer in progress. The part may still be in progress then.
   virtual Result split(CommHandle comm, int color, int key, CommHandle* part) = 0;
   virtual int rank(CommHandle comm) = 0;
   virtual int num_ranks(CommHandle comm) = 0;
-  /// kInProgress while a call goes on; kFailed once a peer was lost or a collective failed.
+  /// Returns kInProgress while a call is pending, kFailed once a peer was lost or a collective
+  /// failed.
   virtual Result state(CommHandle comm) = 0;
-  /// Begins the orderly end; then state() is asked, then destroy_comm() is called.
+  /// Starts the orderly shutdown. Then poll state() and call destroy_comm().
   virtual Result finalize(CommHandle comm) = 0;
-  /// Both free the handle and may block. abort() also stops what runs on the device, so that
-  /// streams go on, over garbage.
+  /// Free the handle and may block. abort() also stops the collectives on the device, so that
+  /// streams continue, with undefined data.
   virtual Result destroy_comm(CommHandle comm) = 0;
   virtual Result abort(CommHandle comm) = 0;
 
@@ -110,12 +111,12 @@ class GpuCalls {
   virtual Result all_gather(CommHandle comm, const at::Tensor& out_NK,
                             const at::Tensor& values_K) = 0;
   virtual Result broadcast(CommHandle comm, const at::Tensor& values_K, int root) = 0;
-  /// Piece r of values_NK goes to rank r; piece r of out_NK comes from rank r.
+  /// Sends piece r of values_NK to rank r; piece r of out_NK comes from rank r.
   virtual Result all_to_all(CommHandle comm, const at::Tensor& out_NK,
                             const at::Tensor& values_NK) = 0;
 };
 
-/// A point on a stream; owner of the handle.
+/// A point on a stream; owns its handle.
 class Event {
  public:
   Event(std::shared_ptr<GpuCalls> gpu, Stream stream)

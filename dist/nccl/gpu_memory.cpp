@@ -12,13 +12,13 @@ namespace {
 
 int64_t mib(int64_t num_bytes) { return num_bytes >> 20; }
 
-/// What is taken of a share, in whole blocks.
+/// Returns the part of a share to reserve, in whole blocks.
 int64_t without_small_tensors(int64_t share) {
   const int64_t large = std::max<int64_t>(0, share - kBytesForSmallTensors);
   return large - large % kBlockBytes;
 }
 
-/// The whole GPU means what is free of it; a share must be there.
+/// Returns the bytes to reserve. fraction = 1 means everything free; a smaller share must be free.
 int64_t bytes_to_reserve(const GpuMemoryOptions& options, const GpuMemoryFacts& facts) {
   const int64_t available = facts.free - kBytesBeside;
   if (available > 0 && (options.fraction == 1 || facts.limit <= available))
@@ -33,6 +33,7 @@ int64_t bytes_to_reserve(const GpuMemoryOptions& options, const GpuMemoryFacts& 
 }
 
 GpuMemoryFacts divide(MemoryCalls& gpu, const GpuMemoryOptions& options) {
+  // Earlier runs in this process may have left cached memory.
   gpu.give_back();
   if (const int64_t taken = gpu.taken(); taken > 0)
     throw Error(ExitCode::kConfig, "gpu",

@@ -36,6 +36,7 @@ DeviceMask GpuPacking::to_device(const uint8_t* bits, int64_t num_items) const {
   auto* words = static_cast<uint64_t*>(words_W.mutable_data_ptr());
   auto* before = before_W.mutable_data_ptr<int64_t>();
   if (num_items > 0) std::memcpy(words, bits, static_cast<size_t>(num_mask_bytes(num_items)));
+  // Prefix sums by word: with them each thread finds the position of its item alone.
   int64_t num_kept = 0;
   for (int64_t i = 0; i < num_words; ++i) {
     before[i] = num_kept;

@@ -10,8 +10,8 @@ namespace lockstep::dist::nccl {
 
 MaskView view_of(const DeviceMask& mask);
 
-/// Packs by kernels (dist/nccl/kernels/kept_items.h). The bits of what is packed are those of the
-/// CPU's functions, as nothing is computed.
+/// Packing by kernels (dist/nccl/kernels/kept_items.h). Results are bit-identical to those of the
+/// CPU's functions, since items are only moved.
 class GpuPacking final : public DevicePacking {
  public:
   explicit GpuPacking(std::shared_ptr<GpuCalls> gpu);

@@ -40,9 +40,10 @@ std::filesystem::path find_module() {
                   nccl::kModuleFile, fmt::join(tried, ", "), kVariable));
 }
 
-/// Opens the module for the rest of the process: objects of its classes may live to the end.
+/// Opens the module for the rest of the process, since objects of its classes may live that long.
 const nccl::ModuleTable& open_module() {
   const std::string path = find_module().string();
+  // RTLD_LOCAL: symbols of CUDA must not replace those of the program.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr)
     throw unavailable(fmt::format(
@@ -88,7 +89,7 @@ GpuMemoryUse gpu_memory_use(int device_index) { return open_module().memory_use(
 
 std::string nccl_version() {
   const int code =
-      open_module().nccl_version();  // 10000 * major + 100 * minor + patch since NCCL 2.9
+      open_module().nccl_version();  // since NCCL 2.9: 10000 * major + 100 * minor + patch
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
@@ -101,6 +102,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, int 
   } catch (const Error& error) {
     fault = error;
   }
+  // Collective: without it, ranks that have the module would wait inside NCCL for this one.
   throw_if_any(control, fault);
   return std::unique_ptr<Communicator>(table->make_communicator(control, device_index, timeout_s));
 }

@@ -12,17 +12,17 @@
 
 namespace lockstep::dist::nccl {
 
-/// Collectives between GPUs, on a stream of their own beside the caller's. A call returns at once;
-/// wait() orders the caller's stream behind it, and only barrier(), settle() and wait_on_host()
-/// make the host wait, no longer than the time limit. The watchdog (watched_comm.h) bounds all
-/// other waits for a stream, inside CUDA.
+/// Collectives between GPUs, on a separate stream. A call returns at once, and wait() orders the
+/// caller's stream after it. Only barrier(), settle() and wait_on_host() make the host wait, at
+/// most for the time limit. The watchdog (watched_comm.h) bounds all other waits for a stream,
+/// inside CUDA.
 ///
-/// Sums of floats follow NCCL's order, which is the same on all ranks but depends on N and the
-/// algorithm that NCCL picks. 16-bit floats travel as they are: each rank gets all contributions to
-/// its piece, adds them in float32, and the rounded pieces are gathered.
+/// Sums of floats follow NCCL's order. It is the same on all ranks, but depends on N and on the
+/// algorithm that NCCL chooses. 16-bit floats are sent unchanged: each rank receives all
+/// contributions to its piece, adds them in float32, and the rounded pieces are gathered.
 class NcclCommunicator final : public Communicator {
  public:
-  /// `comm` is started.
+  /// `comm` must be started.
   NcclCommunicator(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm);
 
   int rank() const override { return rank_; }
@@ -46,14 +46,15 @@ class NcclCommunicator final : public Communicator {
   int64_t bytes_reduced() const override { return bytes_reduced_; }
 
  private:
-  /// Runs `enqueue`, whose calls go to the communicator's stream, behind the caller's stream, or
-  /// the mark of begin_behind(); `touched` tensors stay allocated until it is done.
+  /// Runs `enqueue`, whose calls go to the communicator's stream, after the work of the caller's
+  /// stream, or after the mark of begin_behind(). `touched` tensors stay allocated until the
+  /// collective is done.
   std::unique_ptr<Work> enqueue_after_caller(std::string what,
                                              std::initializer_list<at::Tensor> touched,
                                              const std::function<void()>& enqueue);
   void sum_16_bit(const at::Tensor& values_K);
-  /// This rank's piece of the sum of 16-bit floats: values_NK [N * K] -> out_K [K]. from_ranks_NK:
-  /// room.
+  /// Computes this rank's piece of the sum of 16-bit floats: values_NK [N * K] -> out_K [K].
+  /// from_ranks_NK: scratch memory.
   void exchange_and_add(const at::Tensor& out_K, const at::Tensor& values_NK,
                         const at::Tensor& from_ranks_NK);
 
@@ -61,8 +62,8 @@ class NcclCommunicator final : public Communicator {
   const std::shared_ptr<WatchedComm> comm_;
   const at::Device device_;
   at::Tensor barrier_1_;
-  std::shared_ptr<StreamMark> behind_;  ///< of the next collective
-  std::shared_ptr<Event> last_;         ///< of the collective enqueued last
+  std::shared_ptr<StreamMark> behind_;  ///< for the next collective
+  std::shared_ptr<Event> last_;         ///< end of the collective enqueued last
   int rank_ = 0;
   int num_ranks_ = 1;
   int64_t bytes_reduced_ = 0;

@@ -3,9 +3,9 @@
 #include "dist/communicator.h"
 #include "dist/gpu_memory.h"
 
-/// What passes between a program and the NCCL module: a library that is opened where a GPU is used,
-/// so that programs link neither CUDA nor NCCL. Both sides come from one build; `build_id` tells if
-/// they do not.
+/// Interface between a program and the NCCL module, a library that is opened only if a GPU is used.
+/// So programs link neither CUDA nor NCCL. Both sides must come from one build; `build_id` proves
+/// it.
 namespace lockstep::dist::nccl {
 
 constexpr int kDeviceIdBytes = 64;
@@ -13,23 +13,23 @@ constexpr int kDeviceIdBytes = 64;
 struct ModuleTable {
   const char* build_id;  ///< must be the first field of every version
 
-  /// NCCL's version as it numbers itself: 22809 for 2.28.9.
+  /// Returns NCCL's version number: 22809 for 2.28.9.
   int (*nccl_version)();
 
-  /// GPUs that this process can use; 0 if there is no GPU or no driver.
+  /// Returns the number of GPUs that this process can use; 0 without a GPU or driver.
   int (*num_devices)();
 
-  /// Writes the name of a GPU, "GPU-" and its UUID, and a 0: at most kDeviceIdBytes; only the 0 if
-  /// CUDA does not tell.
+  /// Writes the name of a GPU, "GPU-" and its UUID, and a 0: at most kDeviceIdBytes. Writes only
+  /// the 0 if CUDA does not report it.
   void (*device_id)(int device_index, char* id);
 
-  /// See set_up_gpu_memory().
+  /// Implements set_up_gpu_memory().
   GpuMemoryFacts (*set_up_memory)(int device_index, const GpuMemoryOptions& options);
 
-  /// See gpu_memory_use().
+  /// Implements gpu_memory_use().
   GpuMemoryUse (*memory_use)(int device_index);
 
-  /// See make_nccl_communicator(); the caller owns the result.
+  /// Implements make_nccl_communicator(); the caller owns the result.
   Communicator* (*make_communicator)(Communicator& control, int device_index, double timeout_s);
 };
 

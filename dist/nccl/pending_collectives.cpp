@@ -19,6 +19,7 @@ std::optional<std::string> PendingCollectives::overdue(Clock::time_point now, do
   }
   if (pending_.empty()) return std::nullopt;
   const Pending& oldest = pending_.front();
+  // The stream has not reached the collective: this rank still computes, no peer is late.
   if (!oldest.begun->is_reached()) {
     last_progress_ = now;
     return std::nullopt;

@@ -10,21 +10,21 @@
 
 namespace lockstep::dist::nccl {
 
-/// The collectives of a communicator that have been enqueued and are not known to be done, oldest
-/// first. One thread at a time.
+/// Collectives of a communicator that are enqueued and not known to be done, oldest first. One
+/// thread at a time.
 class PendingCollectives {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `begun`: what it is held behind; `what` names the collective in messages, e.g. "all_reduce of
-  /// 10 Float".
+  /// Adds a collective. `begun`: event after which it may start. `what` names it in messages, such
+  /// as "all_reduce of 10 Float".
   void add(std::shared_ptr<Event> begun, std::shared_ptr<Event> done, std::string what,
            Clock::time_point now);
 
-  /// Forgets those that are done. If nothing has ended for more than timeout_s while one was
-  /// waited for: the oldest, as text, with its number since the start (from 1). A collective's time
-  /// begins when what it is held behind is done and the one before it has ended, so neither a long
-  /// backward pass nor a long queue is a fault.
+  /// Removes completed collectives. Returns the oldest, as text with its number since the start
+  /// (from 1), if it has made no progress for more than timeout_s. Its time starts when `begun` is
+  /// reached and the previous collective has ended. So neither a long backward pass nor a long
+  /// queue is an error.
   std::optional<std::string> overdue(Clock::time_point now, double timeout_s);
 
  private:

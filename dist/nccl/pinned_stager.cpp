@@ -10,17 +10,18 @@
 namespace lockstep::dist::nccl {
 namespace {
 
+// Interval between two polls of an event.
 constexpr std::chrono::microseconds kLook{200};
 
-/// The host waits for as long as the communicator is healthy, whose watchdog bounds the time that
-/// the device may wait for a peer.
+/// Waits on the host while the communicator is healthy. Its watchdog bounds the time that the
+/// device may wait for a peer.
 void wait_for(GpuCalls& gpu, WatchedComm& comm, const Event& event) {
   const auto on_device = gpu.use_device();
   while (!event.is_reached()) {
     comm.require_healthy();
     std::this_thread::sleep_for(kLook);
   }
-  comm.require_healthy();  // behind an aborted collective the stream goes on, over garbage
+  comm.require_healthy();  // after an abort the stream continues, with undefined data
 }
 
 class PinnedCopy final : public StagedCopy {
@@ -46,12 +47,12 @@ class PinnedCopy final : public StagedCopy {
   const std::vector<at::Tensor> copies_;
 };
 
-/// As a state's files want it: in row-major order, without marks of lazy operations.
+/// Returns the tensor as checkpoints need it: row-major, without pending conjugation or negation.
 at::Tensor plain(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
 }
 
-/// A device that hangs never ends its copies, and to free their memory would wait for that.
+/// Leaks memory of copies on a device that hangs. Freeing it would wait for the device.
 void never_free(std::shared_ptr<std::byte> memory) {
   static std::mutex mutex;
   static auto* const lost = new std::vector<std::shared_ptr<std::byte>>;
@@ -80,6 +81,7 @@ bool PinnedStager::is_idle() const {
 void PinnedStager::prepare(int64_t num_bytes) {
   if (num_bytes <= num_bytes_) return;
   const auto on_device = gpu_->use_device();
+  // Frees pinned memory only when no copy writes to it.
   if (last_ != nullptr && !last_->is_reached()) wait_for(*gpu_, *comm_, *last_);
   num_bytes_ = 0;
   memory_.reset();
@@ -93,12 +95,13 @@ std::unique_ptr<StagedCopy> PinnedStager::begin(const std::vector<StagedPart>& p
   prepare(bytes_of(parts));
   std::vector<StagedPart> originals;
   for (const StagedPart& part : parts) originals.push_back({plain(part.tensor), part.held});
+  // Event A: copies start after all work that the caller has enqueued.
   Event(gpu_, gpu_->callers_stream()).hold(gpu_->own_stream());
   try {
     std::vector<at::Tensor> copies = copy_all(originals);
     last_ = std::make_shared<Event>(gpu_, gpu_->own_stream());
     return std::make_unique<PinnedCopy>(gpu_, comm_, last_, std::move(copies));
-  } catch (...) {  // the stream may write all the same
+  } catch (...) {  // copies that were enqueued may still write
     never_free(std::exchange(memory_, nullptr));
     num_bytes_ = 0;
     throw;

@@ -11,18 +11,18 @@
 
 namespace lockstep::dist::nccl {
 
-/// Copies of a GPU's tensors in page-locked memory, on a stream of their own:
+/// Copies of a GPU's tensors in page-locked memory, on a separate stream:
 ///
-///   compute  ... update | event A | forward, backward | behind B: update
-///   copies              behind A: copies | event B
+///   compute  ... update | event A | forward, backward | wait for B: update
+///   copies              wait for A: copies | event B
 ///
-/// The host waits for B where it reads the copies. LibTorch gives the memory of an original to
-/// others only after B, whoever lets go of it. The copies' memory is not given back while the
-/// stream may write to it: if the stream is not done at the end, it is leaked instead.
+/// The host waits for B before it reads the copies. LibTorch reuses the memory of an original only
+/// after B, even if its owner releases it earlier. The memory of the copies is never freed while
+/// the stream may write to it. If the stream is not done at the end, that memory is leaked.
 class PinnedStager final : public DeviceStager {
  public:
-  /// gpu: its own stream is for these copies alone. comm: on a device that this communicator has
-  /// given up, copies are garbage.
+  /// gpu: its own_stream() is for these copies alone. comm: after an abort of this communicator,
+  /// copies are undefined, and waits throw its error.
   PinnedStager(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm);
   ~PinnedStager() override;
   PinnedStager(const PinnedStager&) = delete;
@@ -41,7 +41,7 @@ class PinnedStager final : public DeviceStager {
   const std::shared_ptr<WatchedComm> comm_;
   std::shared_ptr<std::byte> memory_;
   int64_t num_bytes_ = 0;
-  std::shared_ptr<Event> last_;  ///< B of the copy begun last
+  std::shared_ptr<Event> last_;  ///< event B of the last copy
 };
 
 }  // namespace lockstep::dist::nccl

@@ -30,6 +30,7 @@ void agreed(Communicator& control, const std::function<void()>& part) {
 std::unique_ptr<Communicator> start_communicator(Communicator& control,
                                                  std::shared_ptr<GpuCalls> gpu,
                                                  const WatchLimits& limits) {
+  // Every stage ends with an agreement, so that no rank waits inside NCCL for one that has failed.
   agreed(control, [&] { gpu->require_usable(); });
   std::string id;
   agreed(control, [&] {

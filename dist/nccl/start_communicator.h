@@ -8,9 +8,9 @@
 
 namespace lockstep::dist::nccl {
 
-/// A communicator over the devices of the ranks of `control`, this rank's being that of `gpu`.
-/// Collective over `control`, which is not kept. If a rank cannot take part or does not come in
-/// time, every rank throws the error of the lowest such rank.
+/// Creates a communicator over the devices of the ranks of `control`; `gpu` is that of this rank.
+/// Collective over `control`, which is not kept. If a rank cannot take part or is late, every rank
+/// throws the error of the lowest such rank.
 std::unique_ptr<Communicator> start_communicator(Communicator& control,
                                                  std::shared_ptr<GpuCalls> gpu,
                                                  const WatchLimits& limits);

@@ -1,3 +1,5 @@
+// Waiting threads poll events and never block inside CUDA or NCCL, so that they notice a failure.
+// Closing runs on a detached thread, since NCCL may hang there; Handle keeps shared state alive.
 #include "dist/nccl/watched_comm.h"
 
 #include <algorithm>
@@ -14,16 +16,17 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using SteadyClock = std::chrono::steady_clock;
 
-/// A call with the handle is short; where one hangs all the same, the abort comes beside it.
+/// Longest expected call with the handle, in seconds. If a call hangs longer, abort() runs during
+/// it.
 constexpr double kCallLimitS = 1;
-/// How much later than the watchdog a waiting host gives up by itself.
+/// Seconds by which a waiting host thread gives up later than the watchdog.
 constexpr double kWatchdogIsLateS = 1;
 
 double seconds_since(SteadyClock::time_point start) {
   return Seconds(SteadyClock::now() - start).count();
 }
 
-/// Between two looks: first the core is only offered to others, since most waits are short.
+/// Waits between two polls: first only yields the core, since most waits are short.
 void pause_since(SteadyClock::time_point start) {
   if (seconds_since(start) < 200e-6)
     std::this_thread::yield();
@@ -60,10 +63,12 @@ WatchedComm::~WatchedComm() {
   }
   wake_.notify_all();
   watchdog_.join();
+  // During an exception the peers may never call the orderly shutdown.
   const bool in_order = !failure_ && std::uncaught_exceptions() == 0;
   if (!is_closing_) close_beside(in_order ? close_in_order : abort, limits_.grace_s);
   const auto since = failure_ ? failed_at_ : Clock::now();
-  const Seconds limit((in_order ? 2 : 1) * limits_.grace_s);  // the orderly end may end in an abort
+  const Seconds limit((in_order ? 2 : 1) * limits_.grace_s);  // an orderly shutdown may end in an
+                                                              // abort
   std::unique_lock lock(handle_->mutex);
   handle_->changed.wait_until(lock, since + std::chrono::duration_cast<Clock::duration>(limit),
                               [&] { return handle_->is_closed; });
@@ -87,7 +92,7 @@ CommHandle WatchedComm::split(int color, int key) {
        [&](CommHandle comm) { return gpu_->split(comm, color, key, &handle_->part); });
   try {
     wait_for_part();
-  } catch (...) {  // NCCL may still write there
+  } catch (...) {  // NCCL may still write to `part`: leak the handle
     static_cast<void>(new std::shared_ptr<Handle>(handle_));
     throw;
   }
@@ -105,6 +110,7 @@ void WatchedComm::wait_for_part() {
 
 void WatchedComm::call(std::string_view what, const std::function<Result(CommHandle)>& part) {
   Result result;
+  // The lock ends before the wait, so that the watchdog can poll the state meanwhile.
   {
     const std::lock_guard calls(handle_->calls);
     require_healthy();
@@ -142,7 +148,7 @@ void WatchedComm::wait_until_done(const Event& done) {
   const auto start = SteadyClock::now();
   while (!done.is_reached()) {
     require_healthy();
-    // The watchdog knows since when; this is for the case that it hangs itself.
+    // The watchdog normally fails first; this covers a hang of the watchdog.
     if (seconds_since(start) > limits_.timeout_s + kWatchdogIsLateS) fail(hang("a collective"));
     pause_since(start);
   }
@@ -165,9 +171,11 @@ Error WatchedComm::hang(const std::string& what) const {
 void WatchedComm::fail(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
+    // Only the first error counts; later ones are its consequences.
     if (failure_) return;
     failure_ = error;
     failed_at_ = Clock::now();
+    // See the class comment: other ranks must detect the hang before they see a lost peer.
     if (error.code() == ExitCode::kWatchdog)
       handle_->abort_not_before =
           failed_at_ + std::chrono::duration_cast<Clock::duration>(Seconds(limits_.grace_s / 4));
@@ -206,14 +214,15 @@ void WatchedComm::look() {
       overdue = pending_.overdue(Clock::now(), limits_.timeout_s);
     }
     if (overdue) fail(hang(*overdue));
-  } catch (const Error& error) {  // of CUDA: its streams are lost, and so is the communicator
+  } catch (const Error& error) {  // CUDA's: its streams are lost, and so is the communicator
     fail(error);
-  } catch (const std::exception& error) {  // LibTorch's own, where it calls CUDA
+  } catch (const std::exception& error) {  // thrown by LibTorch when it calls CUDA
     fail(unavailable("CUDA", error.what()));
   }
 }
 
 void WatchedComm::look_at_state() {
+  // A call in progress holds the lock; its own thread polls the state then.
   const std::unique_lock calls(handle_->calls, std::try_to_lock);
   if (!calls.owns_lock() || handle_->comm == nullptr) return;
   const Result state = gpu_->state(handle_->comm);
@@ -226,7 +235,7 @@ void WatchedComm::close_beside(void (*close)(Handle&, double limit_s), double li
       const auto on_device = handle->gpu->use_device();
       close(*handle, limit_s);
     } catch (...) {
-      // An error from here could reach nobody: the communicator is given up either way.
+      // No one could handle this error: the communicator is given up in any case.
     }
     const std::lock_guard lock(handle->mutex);
     handle->is_closed = true;
@@ -245,6 +254,7 @@ void WatchedComm::close_in_order(Handle& handle, double limit_s) {
 
 void WatchedComm::abort(Handle& handle, double limit_s) {
   std::this_thread::sleep_until(handle.abort_not_before);
+  // Waits for a running call, but at most kCallLimitS: ncclCommAbort may run during a call.
   std::unique_lock calls(handle.calls, std::try_to_lock);
   for (const auto start = SteadyClock::now();
        !calls.owns_lock() && seconds_since(start) < kCallLimitS;) {

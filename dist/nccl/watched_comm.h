@@ -22,26 +22,28 @@ namespace lockstep::dist::nccl {
 
 struct WatchLimits {
   double timeout_s = 300;  ///< longest wait for a peer: sync.timeout_s
-  /// After a failure the process has this long to end by itself: for the abort, for the host
-  /// thread to come back, and to unwind as far as the communicator's destruction.
+  /// Seconds after a failure within which the process must end by itself. That covers the abort,
+  /// the return of the host thread, and unwinding to the communicator's destruction.
   double grace_s = 4;
-  /// Called by the watchdog's thread when that time is over.
+  /// Function that the watchdog's thread calls when that time is over.
   std::function<void(const Error&)> end_process = nccl::end_process;
 };
 
-/// An NCCL communicator and its watchdog: a thread that looks for asynchronous errors and at the
-/// oldest collective that is not done.
+/// An NCCL communicator and its watchdog: a thread that polls asynchronous errors and the oldest
+/// pending collective.
 ///
-///   timeout_s over      Error(kWatchdog): some rank hangs or is cut off
-///   NCCL says failed    Error(kUnavailable): a peer is lost, or a device failed
+///   timeout_s exceeded  Error(kWatchdog): a rank hangs or is cut off
+///   NCCL reports one    Error(kUnavailable): a peer is lost, or a device failed
 ///
-/// The first error is the communicator's for good: each later call throws it again. The watchdog
-/// aborts the communicator, which ends its kernels, so that a host thread that waits inside CUDA
-/// for a stream (a copy, an item()) comes back, with garbage: whoever has read from the device asks
-/// require_healthy() before it believes what it read. To its peers an abort looks like a lost rank;
-/// so a rank whose time is over waits a quarter of grace_s before it, in which those that began to
-/// wait at about the same time find the hang by themselves. Where the process still stands grace_s
-/// after the failure (the abort hangs, or the host thread does elsewhere), the watchdog ends it.
+/// The first error is final: each later call throws it again. The watchdog aborts the communicator,
+/// which ends its kernels. A host thread that waits inside CUDA for a stream (a copy, an item())
+/// then returns, with undefined data. So call require_healthy() after reading from the device,
+/// before using the data.
+///
+/// To its peers an abort looks like a lost rank. So after a timeout a rank waits a quarter of
+/// grace_s before the abort. Ranks that began to wait at about the same time then detect the hang
+/// themselves. If the process still runs grace_s after the failure (the abort or the host thread
+/// hangs), the watchdog ends it.
 ///
 /// Threads: call(), wait_until_done() and the destructor from one thread at a time.
 class WatchedComm {
@@ -49,31 +51,31 @@ class WatchedComm {
   WatchedComm(std::shared_ptr<GpuCalls> gpu, WatchLimits limits);
   WatchedComm(const WatchedComm&) = delete;
   WatchedComm& operator=(const WatchedComm&) = delete;
-  /// Closes the communicator: in order, together with the peers, or by abort after a failure, while
-  /// an exception passes (the peers may never come) and where the orderly end takes too long. Waits
-  /// for either, no longer than grace_s each.
+  /// Closes the communicator: orderly, together with the peers; or by abort after a failure, during
+  /// an exception (the peers may never call), or if the orderly shutdown takes too long. Waits at
+  /// most grace_s for each.
   ~WatchedComm();
 
-  /// Makes the handle, together with the other ranks. Once; throws as call().
+  /// Creates the handle, together with the other ranks. Call it once. Throws like call().
   void start(const std::string& unique_id, int num_ranks, int rank);
-  /// Instead of start(): takes over a handle, of which it is the owner from now on, and waits until
-  /// NCCL lets it be used, which may be later than the call that made it is done. Throws as call().
+  /// Takes ownership of a handle, instead of start(). Waits until NCCL allows its use, which may be
+  /// later than the end of the call that created it. Throws like call().
   void adopt(CommHandle handle);
-  /// A new handle, over the ranks with this color; the caller is its owner. Throws as call().
+  /// Creates a handle over the ranks with this color; the caller owns it. Throws like call().
   CommHandle split(int color, int key);
 
-  /// One call of NCCL, waited for until NCCL has taken it (not until it is done). Throws the
-  /// communicator's error, of which the call's failure or delay may be the cause.
+  /// Makes one NCCL call and waits until NCCL has accepted it (not until it is done). Throws the
+  /// communicator's error, which may come from this call's failure or delay.
   void call(std::string_view what, const std::function<Result(CommHandle)>& part);
 
-  /// From now on the watchdog waits for `done`, and counts from when `begun` is reached: what the
-  /// collective is held behind, this rank's own computing say, is not a peer's delay.
+  /// Makes the watchdog wait for `done`. Time counts from when `begun` is reached, since earlier
+  /// delays, such as this rank's own computation, are no peer's fault.
   void watch(std::shared_ptr<Event> begun, std::shared_ptr<Event> done, std::string what);
-  /// The host waits for an event of this rank's own work, which may take as long as it likes, while
-  /// the communicator is healthy. Throws its error, also where that was reached behind an aborted
-  /// collective, over garbage.
+  /// Waits on the host for an event of this rank's own work, without time limit, while the
+  /// communicator is healthy. Throws its error, even if the event was reached after an aborted
+  /// collective, since data is then undefined.
   void wait_for_own_work(const Event& event);
-  /// The host waits for the event. Returns only if all collectives up to it were completed.
+  /// Waits on the host for the event. Returns only if all collectives up to it completed.
   void wait_until_done(const Event& done);
   /// Throws the communicator's error if there is one.
   void require_healthy();
@@ -83,16 +85,16 @@ class WatchedComm {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// What a thread that closes the handle, and may hang in it, shares with this object.
+  /// State shared with a thread that closes the handle, and that may hang in it.
   struct Handle {
     explicit Handle(std::shared_ptr<GpuCalls> calls_of) : gpu(std::move(calls_of)) {}
     const std::shared_ptr<GpuCalls> gpu;
-    std::mutex calls;  ///< held by a call with the handle
+    std::mutex calls;  ///< held during a call with the handle
     CommHandle comm = nullptr;
     std::chrono::steady_clock::time_point abort_not_before{};  ///< set before it is closed
-    CommHandle part = nullptr;  ///< of the last split(); NCCL writes it some time after `comm` says
-                                ///< that the call is done
-    std::mutex mutex;           ///< of all below
+    CommHandle part = nullptr;  ///< of the last split(); NCCL writes it some time after `comm`
+                                ///< reports the end of the call
+    std::mutex mutex;           ///< guards all below
     std::condition_variable changed;
     bool is_closed = false;
   };
@@ -104,7 +106,7 @@ class WatchedComm {
   void look_at_state();
   void watch_until_end();
   void look();
-  /// Runs `close` on a thread of its own.
+  /// Runs `close` on a detached thread.
   void close_beside(void (*close)(Handle&, double limit_s), double limit_s);
   static void close_in_order(Handle& handle, double limit_s);
   static void abort(Handle& handle, double limit_s);
@@ -113,7 +115,7 @@ class WatchedComm {
   const std::shared_ptr<GpuCalls> gpu_;
   const WatchLimits limits_;
   const std::shared_ptr<Handle> handle_;
-  std::mutex mutex_;  ///< of all below
+  std::mutex mutex_;  ///< guards all below
   std::condition_variable wake_;
   PendingCollectives pending_;
   std::optional<Error> failure_;

@@ -13,7 +13,7 @@ namespace {
 constexpr int kChunkScatterTag = 1;
 constexpr int kChunkGatherTag = 2;
 
-/// Appends the largest nodes of the tree under ranks [begin, end) that lie on one host each.
+/// Appends the largest nodes of the tree under ranks [begin, end) that are on one host each.
 void add_parts(const std::vector<int>& hosts_N, int begin, int end, TreeParts* parts) {
   const auto first = hosts_N.begin() + begin, last = hosts_N.begin() + end;
   if (std::all_of(first, last, [&](int host) { return host == *first; })) {
@@ -26,7 +26,8 @@ void add_parts(const std::vector<int>& hosts_N, int begin, int end, TreeParts* p
   add_parts(hosts_N, middle, end, parts);
 }
 
-/// Whether the tree of ranks parts [first, last) of `parts` where that of last - first ranks would.
+/// True if the tree of ranks splits parts [first, last) at the same positions as a tree of last -
+/// first ranks.
 bool parts_like_ranks(const TreeParts& parts, int first, int last) {
   if (last - first < 2) return true;
   const int begin = parts.first_ranks[static_cast<size_t>(first)];
@@ -96,6 +97,8 @@ void ChunkedAllReduce::start_scatter(int lane_index, std::span<const std::byte* 
     if (parts_.owners[i] != self)
       channel_.receive(lane.received.data() + own_bytes * static_cast<int64_t>(i), own_bytes,
                        parts_.owners[i], kChunkScatterTag, &lane.batch);
+  // Each member starts with its right neighbour, so that no member receives from all others at
+  // once.
   for (int step = 1; step < channel_.num_ranks(); ++step) {
     const int to = (self + step) % channel_.num_ranks();
     const int64_t begin = piece_begin(lane, to);
@@ -138,6 +141,7 @@ void ChunkedAllReduce::start_gather(int lane_index) {
     return std::pair(lane.out + begin * lane.format.out_bytes,
                      (piece_begin(lane, member + 1) - begin) * lane.format.out_bytes);
   };
+  // Receives first, so that arriving data has a destination.
   for (int step = 1; step < channel_.num_ranks(); ++step) {
     const int from = (channel_.rank() + channel_.num_ranks() - step) % channel_.num_ranks();
     channel_.receive(piece(from).first, piece(from).second, from, kChunkGatherTag, &lane.batch);

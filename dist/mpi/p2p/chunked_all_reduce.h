@@ -11,53 +11,55 @@
 
 namespace lockstep::dist::mpi {
 
-/// Which parts of the sum tree (dist/reduce_in_rank_order.h) the members of an exchange hold: each
-/// brings the sums over one or more nodes of the tree, together they cover all ranks.
+/// Assignment of nodes of the sum tree (dist/reduce_in_rank_order.h) to the members of an exchange.
+/// Each member contributes the sums over one or more nodes; together they cover all ranks.
 struct TreeParts {
-  std::vector<int> first_ranks;  ///< of the parts in order, and the number of ranks at the end
-  std::vector<int> owners;       ///< the member that brings the part
-  /// All parts of one member, in order.
+  std::vector<int> first_ranks;  ///< first rank of each part, in order, then the number of ranks
+  std::vector<int> owners;       ///< member that contributes each part
+  /// Returns all parts of one member, in order.
   std::vector<int> parts_of(int member) const;
-  /// Whether each of M members brings one part, in order, and the parts are added along the tree of
-  /// M ranks.
+  /// True if each of M members contributes one part, in order, and the parts are added along the
+  /// tree of M ranks.
   bool are_like_ranks() const;
 
-  /// Every rank is a member and brings itself.
+  /// Returns the parts of an exchange in which every rank is a member and contributes its own
+  /// values.
   static TreeParts of_ranks(int num_ranks);
-  /// Rank r runs on host hosts_N[r], numbered from 0; each host is a member and brings the largest
-  /// nodes of the tree that it holds.
+  /// Returns the parts of an exchange between hosts. Rank r runs on host hosts_N[r], numbered from
+  /// 0. Each host is a member and contributes the largest nodes of the tree that it contains.
   static TreeParts of_hosts(const std::vector<int>& hosts_N);
 };
 
-/// All-reduce over messages: of each chunk, member g owns piece g; it gets that piece of every
-/// part, adds them as the tree says, and sends the sum to all others.
+/// All-reduce over messages. Member g owns piece g of each chunk: it receives that piece of every
+/// part, adds them along the tree, and sends the sum to all others.
 ///
-/// A chunk goes start_scatter, finish_scatter, start_gather, finish_gather, or through one of these
-/// halves alone; up to kLanes chunks may be under way, each in a lane of its own, so that both
-/// directions of a link stay busy.
+/// A chunk passes start_scatter, finish_scatter, start_gather, finish_gather, or only one of these
+/// halves. Up to kLanes chunks may be in progress, each in a separate lane, so that both directions
+/// of a link stay busy.
 class ChunkedAllReduce {
  public:
   static constexpr int kLanes = 3;
 
   ChunkedAllReduce(P2pChannel& channel, TreeParts parts);
 
-  /// In what the parts come, and what the sum leaves as.
+  /// Types of the parts and of the sum.
   struct Format {
     at::ScalarType in, out;
-    int64_t in_bytes, out_bytes;  ///< an item's
+    int64_t in_bytes, out_bytes;  ///< size of an item
     ReduceOp op;
     bool by_ranks =
-        false;  ///< pieces are in proportion to their members' ranks; else all are equal
+        false;  ///< piece sizes are proportional to the members' ranks; false: all are equal
   };
 
-  /// sources: this member's parts, num_items of Format::in each.
+  /// Starts the exchange of pieces. sources: this member's parts, num_items of Format::in each.
   void start_scatter(int lane, std::span<const std::byte* const> sources, int64_t num_items,
                      const Format& format);
-  /// Writes the own piece of the sum to its place in `out`, num_items of Format::out.
+  /// Writes the own piece of the sum to its position in `out`, num_items of Format::out.
   void finish_scatter(int lane, std::byte* out);
-  /// Of what finish_scatter() wrote.
+  /// Sends the piece that finish_scatter() wrote to all others.
   void start_gather(int lane);
-  /// Without a scatter before: the own piece stands in `out`, num_items of Format::out.
+  /// Starts a gather without a scatter. `out` has num_items of Format::out and contains the own
+  /// piece.
   void start_gather(int lane, std::byte* out, int64_t num_items, const Format& format);
   void finish_gather(int lane);
 
@@ -75,7 +77,7 @@ class ChunkedAllReduce {
 
   P2pChannel& channel_;
   TreeParts parts_;
-  std::vector<int> ranks_before_;  ///< by member: ranks of those before it; and of all
+  std::vector<int> ranks_before_;  ///< by member: number of ranks before it; last: all ranks
   std::array<Lane, kLanes> lanes_;
   std::vector<const std::byte*> inputs_;  ///< by part
 };

@@ -9,7 +9,8 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-constexpr size_t kHandleBytes = sizeof(MPI_Request);  // a pointer or a number, by implementation
+constexpr size_t kHandleBytes = sizeof(MPI_Request);  // MPI_Request is a pointer or a number,
+                                                      // depending on the MPI library
 static_assert(kHandleBytes <= sizeof(Transport::Request));
 
 Transport::Request wrapped(MPI_Request request) {
@@ -56,6 +57,7 @@ bool MpiTransport::test_all(std::span<Request> requests) {
 }
 
 bool MpiTransport::test(Request* request) {
+  // MPI_Test sets a completed request to MPI_REQUEST_NULL, for which it returns true again.
   MPI_Request asked = unwrapped(*request);
   int done = 0;
   check_mpi(MPI_Test(&asked, &done, MPI_STATUS_IGNORE), "MPI_Test");

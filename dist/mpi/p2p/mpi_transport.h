@@ -9,7 +9,7 @@
 
 namespace lockstep::dist::mpi {
 
-/// Messages of MPI itself.
+/// Transport over MPI.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(OwnedComm comm) : comm_(std::move(comm)) {}
@@ -27,7 +27,7 @@ class MpiTransport final : public Transport {
 
  private:
   OwnedComm comm_;
-  std::vector<MPI_Request> asked_;  ///< kept so that a steady step allocates nothing
+  std::vector<MPI_Request> asked_;  ///< a member, so that a steady step allocates nothing
 };
 
 }  // namespace lockstep::dist::mpi

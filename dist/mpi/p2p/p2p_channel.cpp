@@ -1,3 +1,5 @@
+// Point-to-point messages with deadlines. finish() polls MPI and looks for missing ranks every
+// kLookForPeers; all waits end there.
 #include "dist/mpi/p2p/p2p_channel.h"
 
 #include <algorithm>
@@ -14,16 +16,17 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr int kNoteTag = 0;
-constexpr double kValuesPatience = 1.25;  // of ranks that wait for each other in chains
+constexpr double kValuesPatience = 1.25;  // factor on the timeout for ranks that wait for each
+                                          // other in chains
 constexpr auto kLookForPeers = std::chrono::milliseconds(100);
 
-// A rank that has not come may compute for long: sleep. One that has come is sending, and both
-// sides must keep asking for bytes to move; but a yield would give the turn away for long.
+// A late rank may compute for long: sleep. A rank that has come sends data, and both sides must
+// keep polling so that bytes move; a yield would give the core away for too long.
 BackOff for_notes() { return BackOff(microseconds(20)); }
-// Between two questions the buffers of sockets must not run empty: at 10 Gbit/s 50 us are 60 KB.
+// The socket buffers must not run empty between two polls: at 10 Gbit/s 50 us are 60 KB.
 BackOff for_values() { return BackOff(microseconds(20), microseconds(50)); }
 
-/// Calls start(begin, length) for each part of a message; of an empty one, too.
+/// Calls start(begin, length) for each part of a message, once for an empty one.
 template <typename Start>
 void in_parts(int64_t num_bytes, const Start& start) {
   int64_t begin = 0;
@@ -67,7 +70,7 @@ void P2pChannel::receive(std::byte* bytes, int64_t num_bytes, int from, int tag,
 }
 
 void P2pChannel::number(Call call) {
-  finish(&notes_sent_, for_notes());  // left over only if the call before threw
+  finish(&notes_sent_, for_notes());  // pending only if the previous call threw
   call.number = own_->call.number + 1;
   own_->call = call;
 }
@@ -81,6 +84,7 @@ void P2pChannel::begin(Call call, const std::byte* values, int64_t num_bytes) {
   check(num_bytes <= (is_direct_ ? kNoteBytes : 0), "a note too large");
   number(call);
   if (num_bytes > 0) std::memcpy(own_->values, values, static_cast<size_t>(num_bytes));
+  // Receives first, so that MPI need not buffer notes.
   for (size_t i = 0; i < sources_.size(); ++i) receive_note(i);
   const auto note_bytes = static_cast<int64_t>(offsetof(Note, values)) + num_bytes;
   for (const int target : targets_)
@@ -96,7 +100,8 @@ void P2pChannel::wait_for_notes() {
   finish(&notes_sent_, for_notes());
 }
 
-/// A note goes out once those before it have come, so it tells of twice as many ranks each time.
+/// Sends each note after the previous ones have arrived, so that it covers twice as many ranks each
+/// time.
 void P2pChannel::meet(Call call) {
   if (is_direct_) {
     begin(call);
@@ -151,7 +156,8 @@ void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
   batch->is_receive_.clear();
 }
 
-/// What a rank sent before it ended still arrives, so it must be seen gone twice.
+/// Throws or logs if ranks are missing. Data sent before a rank ended may still arrive, so the rank
+/// must be seen gone twice.
 void P2pChannel::look_after(Batch* batch, double waited_s, double patience, Seen* seen) const {
   const std::vector<Missing> missing = missing_in(batch);
   if (missing.empty()) return;
@@ -168,7 +174,8 @@ void P2pChannel::look_after(Batch* batch, double waited_s, double patience, Seen
 
 std::vector<Missing> P2pChannel::missing_in(Batch* batch) const {
   std::vector<bool> waits_for_N(num_ranks());
-  for (const bool is_receive : {true, false}) {  // who sends nothing, else who takes nothing
+  for (const bool is_receive : {true, false}) {  // ranks that send nothing; if none, ranks that
+                                                 // receive nothing
     for (size_t i = 0; i < batch->requests_.size(); ++i)
       if (batch->is_receive_[i] == is_receive && !transport_.test(&batch->requests_[i]))
         waits_for_N[batch->ranks_[i]] = true;

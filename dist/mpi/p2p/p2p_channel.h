@@ -13,25 +13,25 @@
 
 namespace lockstep::dist::mpi {
 
-/// Messages between the N ranks of a communicator, each wait with a time limit.
+/// Messages between the N ranks of a communicator. Each wait has a time limit.
 ///
-/// Every collective begins with notes: each rank says to others what it is about to do. So a rank
-/// that does not come, or does something else, is known by its own name. Up to kDirectRanks ranks
-/// tell all others, with up to kNoteBytes of their values, so that small collectives need no second
-/// message. More ranks tell those 1, 2, 4, ... ranks further, which is log2 N notes: what differs
-/// still meets what it differs from, and a rank that hangs is named by these.
-/// Order: all ranks make the same sequence of begin() and meet() calls; messages between two ranks
-/// with the same tag arrive in the order in which they were sent.
+/// Every collective begins with notes: each rank tells others which call it makes. So errors name a
+/// rank that is late or makes another call. Up to kDirectRanks ranks send notes to all others, with
+/// up to kNoteBytes of their values, so that small collectives need no second message. More ranks
+/// send to the ranks at distance 1, 2, 4, ..., which is log2 N notes. Different calls are still
+/// detected between ranks that exchange notes, and these name a rank that hangs.
+/// Order: all ranks make the same sequence of begin() and meet() calls. Messages between two ranks
+/// with the same tag arrive in sending order.
 /// Threads: one caller at a time.
 class P2pChannel {
  public:
   static constexpr int64_t kNoteBytes = 4096;
   static constexpr int kDirectRanks = 16;
-  /// What is longer travels in parts of so many bytes. Open MPI sends a part at once, on one of its
-  /// connections in turn (dist/mpi/open_mpi_settings.h).
+  /// Longest message in bytes; longer data is sent in parts of this size. Open MPI sends each part
+  /// at once, on its connections in turn (dist/mpi/open_mpi_settings.h).
   static constexpr int64_t kPartBytes = 128 << 10;
 
-  /// Messages under way; must live, as the bytes they touch, until wait() has returned.
+  /// Pending messages. The object and the bytes must live until wait() has returned.
   class Batch {
    public:
     bool empty() const { return requests_.empty(); }
@@ -39,56 +39,60 @@ class P2pChannel {
    private:
     friend class P2pChannel;
     std::vector<Transport::Request> requests_;
-    std::vector<int> ranks_;  ///< with whom
+    std::vector<int> ranks_;  ///< the other rank of each message
     std::vector<bool> is_receive_;
   };
 
-  /// Collective. The transport must outlive this. direct_ranks: see above.
+  /// Exchanges the peers' identities. Collective. The transport must outlive this. direct_ranks:
+  /// see above.
   explicit P2pChannel(Transport& transport, int direct_ranks = kDirectRanks);
   P2pChannel(const P2pChannel&) = delete;
   P2pChannel& operator=(const P2pChannel&) = delete;
 
-  /// A wait that takes slow_after_s is logged, once; one that takes timeout_s throws.
+  /// Sets the limits in seconds. A wait that takes slow_after_s is logged, once; one that takes
+  /// timeout_s throws.
   void set_limits(double timeout_s, double slow_after_s) {
     timeout_s_ = timeout_s;
     slow_after_s_ = slow_after_s;
   }
-  /// Returns what it was.
+  /// Sets timeout_s and returns the previous value.
   double set_timeout(double timeout_s) { return std::exchange(timeout_s_, timeout_s); }
-  /// Ranks may wait elsewhere before they come here: who does not come may wait in turn for one
-  /// that hangs, and errors say so. They do without this where not every rank gets every other's
-  /// notes.
+  /// Declares that a late rank may itself be blocked on another rank, outside this channel. Error
+  /// messages then say so. Unless is_direct(), that is the default.
   void expect_chains() { in_chains_ = true; }
 
   int rank() const { return transport_.rank(); }
   int num_ranks() const { return transport_.num_ranks(); }
-  /// Whether every rank gets every other's notes.
+  /// True if every rank receives every other rank's notes.
   bool is_direct() const { return is_direct_; }
 
-  /// Sends the notes of a collective; `values` (up to kNoteBytes, only if is_direct()) go with
-  /// them.
+  /// Sends the notes of a collective. `values` (up to kNoteBytes, only if is_direct()) are sent
+  /// with them.
   void begin(Call call, const std::byte* values = nullptr, int64_t num_bytes = 0);
 
-  /// Returns once all notes for this rank are here and its own have left: one that waits for its
-  /// connection moves only while MPI is asked to, which a rank that sleeps in shared memory or
-  /// computes does not do. Throws like wait(), and Error(kDisagree) if a rank makes another call.
+  /// Waits until all notes for this rank have arrived and its own have left. A note that waits for
+  /// its connection moves only while MPI is called. A rank that computes or sleeps in shared memory
+  /// does not call MPI. Throws like wait(), and Error(kDisagree) if a rank makes another call.
   void wait_for_notes();
 
-  /// begin() and wait_for_notes(), and returns once every rank has called it. Unless is_direct(),
-  /// who waits for the rank itself gives up first, then those that wait for these.
+  /// Calls begin() and wait_for_notes(), and returns once every rank has called it. Unless
+  /// is_direct(), ranks that wait for the missing rank itself give up first, then those that wait
+  /// for these.
   void meet(Call call);
 
-  /// What rank r sent with its note; for r = rank(), what was given to begin(). If is_direct().
+  /// Returns the values in rank r's note; for r = rank(), those given to begin(). Only if
+  /// is_direct().
   const std::byte* note_values(int r) const;
 
-  /// Of more than kPartBytes both sides pass the same number; else a receive may have more room.
+  /// Sends or receives a message in a batch. For more than kPartBytes both sides must pass the same
+  /// size; a smaller message may be shorter than its receive buffer.
   void send(const std::byte* bytes, int64_t num_bytes, int to, int tag, Batch* batch);
   void receive(std::byte* bytes, int64_t num_bytes, int from, int tag, Batch* batch);
 
-  /// Returns once the whole batch is done, and empties it. Waits for the notes first. Throws
-  /// Error(kWatchdog) naming the ranks whose messages did not come within the time limit (a quarter
-  /// more unless is_direct(), as these may wait for others in turn), Error(kUnavailable) if they
-  /// are known to be gone.
+  /// Waits until the whole batch is done, and empties it. First waits for the notes. Throws
+  /// Error(kWatchdog) naming the ranks whose messages were late. Unless is_direct() the limit is a
+  /// quarter longer, since these ranks may wait for others. Throws Error(kUnavailable) if they are
+  /// known to be gone.
   void wait(Batch* batch);
 
  private:
@@ -102,12 +106,12 @@ class P2pChannel {
   void compare(size_t source) const;
   void finish(Batch* batch, BackOff back_off, double patience = 1);
   bool are_done(Batch* batch) const;
-  /// The ranks of whose messages some are still under way.
+  /// Returns the ranks with pending messages of the batch.
   std::vector<Missing> missing_in(Batch* batch) const;
-  /// What a wait for a batch has seen so far.
+  /// Observations during a wait for a batch.
   struct Seen {
-    bool gone = false;  ///< a rank that has ended
-    bool slow = false;  ///< and told so
+    bool gone = false;  ///< a rank has ended
+    bool slow = false;  ///< the slow wait was logged
   };
   void look_after(Batch* batch, double waited_s, double patience, Seen* seen) const;
 
@@ -117,8 +121,8 @@ class P2pChannel {
   std::vector<Peer> peers_N_;
   std::vector<bool> seen_here_N_;
   double timeout_s_ = 300, slow_after_s_ = 60;
-  // Whose notes come, in the order of their distance, and who gets this rank's: [i] is as far
-  // behind as [i] of the other is ahead.
+  // Senders of notes to this rank, and receivers of its own, by distance: sources_[i] is as far
+  // before this rank as targets_[i] is after it.
   std::vector<int> sources_, targets_;
   std::unique_ptr<Note> own_;
   std::vector<Note> notes_;  ///< by source

@@ -12,17 +12,17 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-constexpr int64_t kWholeBytes = 64 << 10;  // over all ranks: up to here one message beats two
-constexpr int64_t kChunkBytes = 8 << 20;   // of N pieces at most: bounds the scratch memory
+constexpr int64_t kWholeBytes = 64 << 10;  // total bytes up to which one message per rank beats two
+constexpr int64_t kChunkBytes = 8 << 20;   // most bytes of N pieces: bounds the scratch memory
 constexpr int kScatterTag = 3, kGatherTag = 4;
 
-/// Of each of N pieces that travel together; whole items of up to 8 bytes.
+/// Returns the size of each of N pieces that travel together; whole items of up to 8 bytes.
 int64_t bounded_piece_bytes(int64_t wanted_bytes, int num_ranks) {
   return std::min(wanted_bytes, std::max<int64_t>(kChunkBytes / num_ranks / 8 * 8, 4096));
 }
 
 /// Calls start(begin, items, lane) and, one step later, finish(begin, items, lane) for each run of
-/// items, so that one run travels while another is awaited. Lanes are 0 and 1 in turn.
+/// items. So one run travels while the code waits for another. Lanes alternate between 0 and 1.
 template <typename Start, typename Finish>
 void in_two_lanes(int64_t num_items, int64_t run_items, const Start& start, const Finish& finish) {
   const auto length = [&](int64_t begin) { return std::min(run_items, num_items - begin); };
@@ -60,6 +60,7 @@ void P2pCommunicator::reduce_by_pieces(std::byte* values, int64_t num_items, con
   const int64_t num_chunks = (num_items + chunk_items - 1) / chunk_items;
   const ChunkedAllReduce::Format format{items.dtype, items.dtype, b, b, items.op};
   const auto lane = [](int64_t i) { return static_cast<int>(i % ChunkedAllReduce::kLanes); };
+  // Three chunks overlap, one in each stage; ChunkedAllReduce has a lane for each.
   for (int64_t i = 0; i < num_chunks + 2; ++i) {
     if (i < num_chunks) {
       const std::byte* source = values + i * chunk_items * b;
@@ -158,8 +159,8 @@ std::unique_ptr<Work> P2pCommunicator::all_gather(at::Tensor out_NK, at::Tensor 
   return std::make_unique<DoneWork>();
 }
 
-/// Piece r goes from the root to rank r, and from there to everyone, so that no rank sends more
-/// than twice what is broadcast.
+/// Sends piece r from the root to rank r, and from there to all ranks, so that no rank sends more
+/// than twice the tensor.
 void P2pCommunicator::broadcast(at::Tensor values_K, int root) {
   check_values(values_K, device());
   check(root >= 0 && root < world_size(), "broadcast from a rank that does not exist");
@@ -202,8 +203,7 @@ void P2pCommunicator::barrier() { channel_.meet({.kind = CallKind::kBarrier}); }
 
 std::unique_ptr<Communicator> P2pCommunicator::split(int color, int key) {
   check(color >= 0, "split needs a color >= 0");
-  channel_.meet(
-      {.kind = CallKind::kSplit});  // names a rank that is missing; MPI would wait for ever
+  channel_.meet({.kind = CallKind::kSplit});  // names a missing rank; MPI would wait forever
   return split_(color, key);
 }
 

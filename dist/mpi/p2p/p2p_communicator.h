@@ -12,30 +12,34 @@
 
 namespace lockstep::dist::mpi {
 
-/// How a P2pCommunicator exchanges.
+/// Transport options of a P2pCommunicator.
 struct MessageOptions {
-  double timeout_s = 300;                       ///< longer waits for a rank throw
-  double slow_after_s = 60;                     ///< longer ones are logged
-  int direct_ranks = P2pChannel::kDirectRanks;  ///< up to so many ranks send to all others
+  double timeout_s = 300;                       ///< longer waits for a rank throw, in seconds
+  double slow_after_s = 60;                     ///< longer waits are logged, in seconds
+  int direct_ranks = P2pChannel::kDirectRanks;  ///< most ranks that send to all others
   int64_t piece_bytes = 1 << 20;                ///< longest message of a tensor; whole 8 bytes
 };
 
 /// Collectives over messages between CPUs. Every call is done when it returns.
 ///
-/// More than `direct_ranks` ranks: dist/mpi/p2p/tree_exchange.h, about 2 log2 N messages a rank for
-/// each collective, and log2 N notes (dist/mpi/p2p/p2p_channel.h). Up to there each rank sends to
-/// each other, which is N squared messages but one or two stages. Cost of all_reduce of S bytes
-/// then, sent by each rank: small tensors (S <= 4 KiB, N * S <= 64 KiB) go whole to every rank with
-/// its note, S * (N - 1); larger ones 2 * S * (N - 1) / N: piece r goes to rank r, which adds the N
-/// pieces, and back to all. MPI's own reductions choose their order by size and rank count, so
-/// their bits would depend on both. Tensors travel in chunks, several at a time, which bounds the
-/// scratch memory and keeps both directions of a link busy.
+/// With more than `direct_ranks` ranks: dist/mpi/p2p/tree_exchange.h. A rank sends about 2 log2 N
+/// messages for each collective, and log2 N notes (dist/mpi/p2p/p2p_channel.h).
+///
+/// With fewer ranks each rank sends to each other: N squared messages, but one or two stages. Cost
+/// of an all_reduce of S bytes, sent by each rank. Small tensors (S <= 4 KiB, N * S <= 64 KiB) go
+/// whole to every rank with its note: S * (N - 1). Larger ones take 2 * S * (N - 1) / N: piece r
+/// goes to rank r, which adds the N pieces, and back to all.
+///
+/// MPI's own reductions choose their order by size and rank count, so their bits would depend on
+/// both. Tensors travel in chunks, several at a time, which bounds the scratch memory and keeps
+/// both directions of a link busy.
 class P2pCommunicator final : public Communicator {
  public:
-  /// Makes the children, after all ranks have come; collective over the transport's ranks.
+  /// Function that creates the children, after all ranks have called; collective over the
+  /// transport's ranks.
   using Split = std::function<std::unique_ptr<Communicator>(int color, int key)>;
 
-  /// Collective.
+  /// Takes over the transport. Collective.
   P2pCommunicator(std::unique_ptr<Transport> transport, const MessageOptions& options, Split split);
 
   int rank() const override { return channel_.rank(); }
@@ -52,7 +56,8 @@ class P2pCommunicator final : public Communicator {
   int64_t bytes_reduced() const override { return bytes_reduced_; }
   double set_timeout(double timeout_s) override { return channel_.set_timeout(timeout_s); }
 
-  /// For a communicator that has other ways too, so that every call begins with notes.
+  /// Channel of this communicator, for one with several paths, so that every call begins with
+  /// notes.
   P2pChannel& channel() { return channel_; }
 
  private:
@@ -66,7 +71,7 @@ class P2pCommunicator final : public Communicator {
   Split split_;
   const int64_t piece_bytes_;
   int64_t bytes_reduced_ = 0;
-  // Kept so that a steady step allocates nothing.
+  // Members, so that a steady step allocates nothing.
   std::vector<const std::byte*> runs_N_;
   std::array<std::vector<std::byte>, 2> scratch_;
   std::array<P2pChannel::Batch, 2> batches_;

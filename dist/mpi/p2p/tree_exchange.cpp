@@ -1,3 +1,5 @@
+// Three phases: halve() reduces within each block, fold() adds the blocks' sums into the first
+// block, spread() sends results back. Ranges say which items a rank holds in each phase.
 #include "dist/mpi/p2p/tree_exchange.h"
 
 #include <algorithm>
@@ -12,7 +14,8 @@ namespace lockstep::dist::mpi {
 namespace {
 
 constexpr int kTreeTag = 5;
-constexpr int64_t kTreeChunkBytes = 32 << 20;  // that travel together: bounds the scratch memory
+constexpr int64_t kTreeChunkBytes = 32 << 20;  // bytes that travel together: bounds the scratch
+                                               // memory
 
 std::byte* first_bytes(std::vector<std::byte>* scratch, int64_t num_bytes) {
   if (static_cast<int64_t>(scratch->size()) < num_bytes)
@@ -20,7 +23,7 @@ std::byte* first_bytes(std::vector<std::byte>* scratch, int64_t num_bytes) {
   return scratch->data();
 }
 
-/// From one type to another; one of them may be the other's accumulator.
+/// Converts between types; one of them may be the other's accumulator.
 void convert(const std::byte* from, std::byte* to, int64_t num_items, at::ScalarType from_dtype,
              at::ScalarType to_dtype) {
   const std::array<int, 2> one_rank{0, 1};
@@ -45,8 +48,8 @@ TreeExchange::TreeExchange(P2pChannel& channel) : channel_(channel) {
   local_ = channel_.rank() - blocks_[block_].begin;
 }
 
-/// What rank `local` of a block holds once the block has halved: each bit, from the lowest on,
-/// takes one half of what is left.
+/// Returns the range that rank `local` of a block holds after the halving: each bit, from the
+/// lowest on, selects one half of the rest.
 TreeExchange::Range TreeExchange::held(int local, int size) const {
   Range range{0, blocks_.front().size};
   for (int bit = 1; bit < size; bit *= 2) {
@@ -81,7 +84,7 @@ void TreeExchange::cut_by_pieces(int64_t piece_items) {
 
 void TreeExchange::send(const std::byte* items, const Range& range, int64_t item_bytes, int to) {
   const int64_t num_bytes = num_items_of(range) * item_bytes;
-  if (num_bytes > 0)  // the receiver knows, too
+  if (num_bytes > 0)  // the receiver skips it too
     channel_.send(items + begin_of(range.first) * item_bytes, num_bytes, to, kTreeTag, &batch_);
 }
 
@@ -98,7 +101,7 @@ void TreeExchange::receive_to_scratch(const Range& range, int64_t item_bytes, in
   if (num_bytes > 0) channel_.receive(scratch, num_bytes, from, kTreeTag, &batch_);
 }
 
-/// The own sums of a range and those in the scratch memory, into the own.
+/// Combines the own sums of a range with those in the scratch memory, into the own.
 void TreeExchange::combine(std::byte* items, const Range& range, const Format& format,
                            bool received_is_left) {
   constexpr std::array<int, 3> kTwoParts{0, 1, 2};
@@ -121,7 +124,7 @@ void TreeExchange::halve(std::byte* sums, const Format& format) {
   }
 }
 
-/// The sum of all is that of the first block plus (that of the second plus (...)).
+/// Adds in the tree's order: the first block plus (the second plus (...)).
 void TreeExchange::fold(std::byte* sums, const Format& format) {
   const Block& block = blocks_[block_];
   if (block_ + 1 < blocks_.size()) {
@@ -138,7 +141,7 @@ void TreeExchange::fold(std::byte* sums, const Format& format) {
   channel_.wait(&batch_);
 }
 
-/// What each rank of the first block holds goes to all ranks.
+/// Sends the results of each rank of the first block to all ranks.
 void TreeExchange::spread(std::byte* items, int64_t item_bytes) {
   const Block& block = blocks_[block_];
   if (!is_first_block()) {
@@ -151,6 +154,7 @@ void TreeExchange::spread(std::byte* items, int64_t item_bytes) {
     const Block& next = blocks_[block_ + 1];
     send(items, held(local_, block.size), item_bytes, next.begin + (local_ & (next.size - 1)));
   }
+  // Doubling: the halving's steps in reverse order.
   for (int bit = block.size / 2; bit > 0; bit /= 2) {
     const int partner = block.begin + (local_ ^ bit);
     receive(items, held(local_ ^ bit, bit * 2), item_bytes, partner);
@@ -255,8 +259,8 @@ void TreeExchange::all_gather(std::byte* out, const std::byte* values, int64_t n
   }
 }
 
-/// Along a binomial tree: the rank at distance d from the root gets it from the one whose distance
-/// lacks the lowest bit of d.
+/// Broadcasts along a binomial tree. The rank at distance d from the root receives from the rank
+/// whose distance lacks the lowest bit of d.
 void TreeExchange::broadcast(std::byte* values, int64_t num_bytes, int root) {
   const int num = channel_.num_ranks(), distance = (channel_.rank() - root + num) % num;
   const auto rank_at = [&](int far) { return (root + far) % num; };

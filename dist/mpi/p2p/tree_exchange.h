@@ -9,48 +9,50 @@
 
 namespace lockstep::dist::mpi {
 
-/// Collectives of many ranks, with about 2 log2 N messages a rank instead of 2 N: recursive halving
-/// and doubling along the sum tree (dist/reduce_in_rank_order.h), so with its bits. A number of
-/// ranks that is no power of two is a row of blocks that are (13 = 8 + 4 + 1): each block halves by
-/// itself, gives its sums to the larger block before it, and gets the results from there.
+/// Collectives of many ranks, with about 2 log2 N messages per rank instead of 2 N: recursive
+/// halving and doubling along the sum tree (dist/reduce_in_rank_order.h), so with its bits. If N is
+/// not a power of two, ranks form a row of blocks whose sizes are (13 = 8 + 4 + 1). Each block
+/// halves separately, sends its sums to the larger block before it, and receives the results from
+/// there.
 ///
-/// Cost, of S bytes: a rank of the first block sends at most 2 S, one of another block at most 3 S.
+/// Cost of S bytes: a rank of the first block sends at most 2 S, one of another block at most 3 S.
 /// Messages over all ranks: at most 2 N log2 N + 2 N. Source: Thakur, Rabenseifner and Gropp,
 /// Optimization of Collective Communication Operations in MPICH (2005), sections 4.4 and 4.5.
 ///
-/// The mail's notes have been sent; nothing here sends any. Each call is done when it returns.
+/// The caller has sent the channel's notes; this class sends none. Each call is done when it
+/// returns.
 class TreeExchange {
  public:
   explicit TreeExchange(P2pChannel& channel);
 
-  /// In what sums are kept on their way, and what they leave as.
+  /// Accumulation type and output type.
   struct Format {
     at::ScalarType wide, out;
-    int64_t wide_bytes, out_bytes;  ///< an item's
+    int64_t wide_bytes, out_bytes;  ///< size of an item
     ReduceOp op;
 
     static Format of(const Items& items);
   };
 
-  /// `sums`: this rank's items in Format::wide, overwritten; `out` may be the same memory if the
-  /// types are.
+  /// All-reduces. `sums`: this rank's items in Format::wide, overwritten. `out` may be the same
+  /// memory if the types are equal.
   void all_reduce(std::byte* sums, std::byte* out, int64_t num_items, const Format& format);
-  /// The same, of items in Format::out.
+  /// All-reduces items in Format::out, in place.
   void all_reduce_narrow(std::byte* values, int64_t num_items, const Format& format);
-  /// Communicator::reduce_scatter() of num_items in each of N pieces; pieces of `values` are not
-  /// changed, but for the one that `out` may be.
+  /// Implements Communicator::reduce_scatter() of num_items in each of N pieces. `values` stays
+  /// unchanged, except for a piece that `out` shares.
   void reduce_scatter(const std::byte* values, std::byte* out, int64_t num_items,
                       const Format& format);
-  /// Communicator::all_gather() of pieces of num_items.
+  /// Implements Communicator::all_gather() of pieces of num_items.
   void all_gather(std::byte* out, const std::byte* values, int64_t num_items, int64_t item_bytes);
   void broadcast(std::byte* values, int64_t num_bytes, int root);
 
  private:
-  /// Ranks begin to begin + size, size a power of two; together they have all ranks.
+  /// Ranks begin to begin + size; size is a power of two. All blocks together contain all ranks.
   struct Block {
     int begin, size;
   };
-  /// Places in the first block's number of equal parts into which items are cut.
+  /// Range of places. Items are cut into as many places as the first block has ranks.
   struct Range {
     int first, last;
   };
@@ -63,7 +65,8 @@ class TreeExchange {
   bool is_first_block() const { return block_ == 0; }
 
   void cut_evenly(int64_t num_items);
-  /// Place p holds piece slot_of(p), and the one a first block's size behind it if there is one.
+  /// Cuts pieces into places. Place p contains piece slot_of(p), and the one a first block's size
+  /// after it, if that exists.
   void cut_by_pieces(int64_t piece_items);
   int slot_of(int place) const;
 
@@ -78,10 +81,10 @@ class TreeExchange {
 
   P2pChannel& channel_;
   std::vector<Block> blocks_;
-  size_t block_ = 0;             ///< this rank's
-  int local_ = 0;                ///< this rank in it
-  std::vector<int64_t> begins_;  ///< items, by place; and the end
-  // Kept so that a steady step allocates nothing.
+  size_t block_ = 0;             ///< the block of this rank
+  int local_ = 0;                ///< position of this rank in it
+  std::vector<int64_t> begins_;  ///< first item of each place, then the end
+  // Members, so that a steady step allocates nothing.
   P2pChannel::Batch batch_;
   std::vector<std::byte> scratch_, sums_;
 };

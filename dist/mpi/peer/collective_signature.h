@@ -20,25 +20,25 @@ enum class CallKind : int32_t {
   kShareMemory
 };
 
-/// What a rank says of its collective. Travels between ranks as it lies in memory.
+/// Signature of a rank's collective. Sent between ranks in its memory layout.
 struct Call {
   CallKind kind = CallKind::kBarrier;
   int32_t dtype = 0;      ///< at::ScalarType
-  int32_t argument = 0;   ///< operation or root; 0 where there is none
-  int32_t reserved = 0;   ///< no byte of a message is undefined
-  int64_t num_items = 0;  ///< of the tensor that all ranks have alike
+  int32_t argument = 0;   ///< operation or root; 0 if the kind has none
+  int32_t reserved = 0;   ///< makes padding explicit: no byte of a message is undefined
+  int64_t num_items = 0;  ///< of the tensor whose size is equal on all ranks
   uint64_t number = 0;    ///< of this communicator's calls, from 1
 
   bool operator==(const Call&) const = default;
 };
 
-/// "all_reduce of 1000 Float (sum), call 7".
+/// Formats a call: "all_reduce of 1000 Float (sum), call 7".
 std::string text_of(const Call& call);
 
-/// Throws Error(kDisagree) naming both ranks and what each brought, unless the calls are equal.
+/// Throws Error(kDisagree) naming both ranks and their calls, unless the calls are equal.
 void require_same_call(const Call& mine, int rank, const Call& theirs, int their_rank);
 
-/// What a local sum must know of a call's items.
+/// Types and operation of a local sum.
 struct Items {
   at::ScalarType dtype;
   int64_t item_bytes;

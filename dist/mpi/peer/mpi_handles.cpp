@@ -30,7 +30,7 @@ OwnedComm::OwnedComm(MPI_Comm comm) : comm_(comm) {
 }
 
 OwnedComm::~OwnedComm() {
-  // A code from here could reach nobody: the communicator is given up either way.
+  // No one could handle an error here: the communicator is given up in any case.
   if (comm_ != MPI_COMM_NULL && is_running()) static_cast<void>(MPI_Comm_free(&comm_));
 }
 

@@ -4,13 +4,13 @@
 
 #include <mpi.h>
 
-/// Owners of MPI's handles. For dist/mpi only.
+/// Owners of MPI's handles, for dist/mpi only.
 namespace lockstep::dist::mpi {
 
 /// Throws Error(kUnavailable) naming the call and MPI's reason unless it succeeded.
 void check_mpi(int code, std::string_view call);
 
-/// A communicator of ours, freed at the end; errors come back as codes.
+/// Owner of a communicator, which it frees; MPI errors are returned as codes.
 class OwnedComm {
  public:
   explicit OwnedComm(MPI_Comm comm);

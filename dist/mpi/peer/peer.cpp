@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kFieldsToStart = 20;  // of /proc/PID/stat: from the state, field 3, to field 22
 
-/// When the process began, in ticks since the host's boot; nothing if it is gone or only waits to
-/// be reaped. Its name, in brackets, may hold anything, so fields are counted behind it.
+/// Returns the start of the process, in ticks since the host's boot; nullopt if it is gone or a
+/// zombie. Its name, in brackets, may contain any character, so fields are counted after it.
 std::optional<uint64_t> start_time_of(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -32,7 +32,7 @@ std::optional<uint64_t> start_time_of(int pid) {
   return std::stoull(field.back());
 }
 
-/// Where process numbers mean the same processes.
+/// A space in which a process id denotes one process: PID namespace and boot.
 struct PidSpace {
   uint64_t inode = 0;
   std::array<char, 40> boot_id{};
@@ -63,6 +63,7 @@ std::string names_of(std::span<const Missing> missing, bool gone) {
 
 }  // namespace
 
+// Start time and namespace make a process id unique; ids alone are reused.
 Peer this_process() {
   Peer peer;
   peer.pid = getpid();

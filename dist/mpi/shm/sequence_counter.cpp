@@ -14,8 +14,8 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// Waits within one exchange are about as long as a copy of a piece, some 10 us to 100 us, and a
-// sleeper needs some 50 us to come back. Longer waits are for a peer that computes.
+// Waits within one exchange take about as long as copying a piece, some 10 us to 100 us. A sleeping
+// rank needs some 50 us to wake. Longer waits are for a peer that computes.
 constexpr auto kSpin = std::chrono::microseconds(20);
 constexpr auto kYield = std::chrono::microseconds(100);
 constexpr int kPausesPerLook = 16;
@@ -28,11 +28,12 @@ void pause_core() {
 #endif
 }
 
-/// The word is in memory of several processes, so the futex must not be a private one.
+/// Sleeps while the word equals `seen`. The word is shared by processes, so the futex must not be
+/// private.
 void futex_wait(std::atomic<uint32_t>* word, uint32_t seen, nanoseconds at_most) {
   const timespec limit{.tv_sec = static_cast<time_t>(at_most.count() / 1'000'000'000),
                        .tv_nsec = static_cast<long>(at_most.count() % 1'000'000'000)};
-  // Woken, too late, interrupted, changed meanwhile: the caller looks at the count in any case.
+  // Woken, timed out, interrupted or changed: the caller checks the count in any case.
   static_cast<void>(syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, nullptr, 0));
 }
 
@@ -43,8 +44,8 @@ void futex_wake_all(std::atomic<uint32_t>* word) {
 }  // namespace
 
 void SequenceCounter::raise(uint64_t count) {
-  // Sequentially consistent, as the two lines in sleep_for() that enter the sleep are: either the
-  // sleeper sees the new count, or this sees the sleeper.
+  // Sequentially consistent, like the first two accesses of sleep_for(): either the sleeper sees
+  // the new count, or this sees the sleeper.
   value_.store(count);
   if (num_sleepers_.load() == 0) return;
   futex_word_.fetch_add(1);
@@ -68,6 +69,8 @@ bool SequenceCounter::sleep_for(uint64_t count, Clock::time_point until) {
   num_sleepers_.fetch_add(1);
   bool reached = false;
   for (;;) {
+    // Read before the count: a raise() after this changes the word, so futex_wait() returns at
+    // once.
     const uint32_t heard = futex_word_.load();
     reached = value_.load() >= count;
     const Clock::time_point now = Clock::now();

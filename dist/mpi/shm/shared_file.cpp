@@ -25,10 +25,10 @@ namespace {
 
 constexpr int64_t kLargePageBytes = int64_t{2} << 20;
 
-/// What rank 0 says of the file that it made. Travels as it lies in memory.
+/// Rank 0's message about its file. Sent in its memory layout.
 struct Offer {
-  std::array<char, 256> path{};     ///< empty: none was made
-  std::array<char, 256> why_not{};  ///< then
+  std::array<char, 256> path{};     ///< empty: there is no file
+  std::array<char, 256> why_not{};  ///< set if path is empty
 };
 
 void set(std::array<char, 256>* text, const std::string& value) {
@@ -56,8 +56,8 @@ class File {
   int descriptor_;
 };
 
-/// Removes files of processes that were killed before they could. One of the last minute stays: its
-/// process may belong to another container that shares the folder.
+/// Removes files of processes that were killed before they could. Files of the last minute stay:
+/// their processes may be in another container that shares the folder.
 void remove_left_behind() {
   constexpr std::chrono::minutes kLeastAge{1};
   const std::string begin = "lockstep-";
@@ -73,8 +73,8 @@ void remove_left_behind() {
   }
 }
 
-/// A file with all its pages; ftruncate() alone would leave a writer to be killed where none is
-/// left.
+/// Creates a file with all its pages. With ftruncate() alone, a write without a free page would
+/// kill the writer.
 Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
   Offer offer;
   remove_left_behind();
@@ -85,6 +85,7 @@ Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
     return offer;
   }
   std::string path;
+  // Other names may exist: files of other runs, or of another container with equal process ids.
   for (int i = 0; i < 1000; ++i) {
     path = fmt::format("{}/lockstep-{}-{}", window_folder(), getpid(), i);
     const File file(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC);
@@ -102,11 +103,12 @@ Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
   return offer;
 }
 
-/// From a large page on, so that the file's large pages can be this process's.
+/// Maps the file at a large-page boundary, so that this process can use its large pages.
 std::shared_ptr<std::byte> map_file(const std::string& path, int64_t num_bytes) {
   const File file(path, O_RDWR | O_CLOEXEC);
   if (file.get() < 0) return nullptr;
   const auto size = static_cast<size_t>(num_bytes), slack = static_cast<size_t>(kLargePageBytes);
+  // Reserves the address range first, with room for the alignment.
   void* const room = mmap(nullptr, size + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) return nullptr;
   const auto address = reinterpret_cast<uintptr_t>(room);
@@ -124,8 +126,8 @@ bool on_all(const OwnedComm& host, bool holds) {
   return all == 1;
 }
 
-/// The first rank makes the large pages, the others only map them. Where the kernel cannot, the
-/// pages stay as they are.
+/// Requests large pages. The first rank creates them, the others only map them. If the kernel
+/// cannot, pages stay as they are.
 void ask_for_large_pages(const OwnedComm& host, std::byte* begin, int64_t num_bytes) {
   for (const bool is_turn : {host.rank() == 0, host.rank() != 0}) {
     if (is_turn) static_cast<void>(madvise(begin, static_cast<size_t>(num_bytes), MADV_COLLAPSE));
@@ -142,6 +144,7 @@ SharedMemory map_shared_file(const OwnedComm& host, int64_t num_bytes, int64_t r
   check_mpi(MPI_Bcast(&offer, sizeof(offer), MPI_BYTE, 0, host.get()), "MPI_Bcast");
   if (offer.path[0] == '\0') return {nullptr, offer.why_not.data()};
   std::shared_ptr<std::byte> memory = map_file(offer.path.data(), size);
+  // All ranks must have opened the file before its name goes.
   const bool is_mapped = on_all(host, memory != nullptr);
   if (host.rank() == 0) unlink(offer.path.data());
   if (!is_mapped) return {nullptr, fmt::format("a rank cannot map {}", offer.path.data())};

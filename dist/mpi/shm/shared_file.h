@@ -7,14 +7,13 @@
 
 namespace lockstep::dist::mpi {
 
-/// Memory that all ranks of `host` map: a file in window_folder(), whose name is gone when this
-/// returns, so that nothing is left behind whatever ends the ranks later. What a rank that was
-/// killed before left, a later call removes. All its pages are there, large
-/// ones (2 MiB) where the kernel makes them (6.1 and later), and what a rank no longer uses is
-/// unmapped without the others.
+/// Maps memory that all ranks of `host` share: a file in window_folder(), whose name is removed
+/// before this returns. So nothing is left over, however the ranks end. Files of ranks that were
+/// killed before that are removed by a later call. All pages are allocated, as large pages (2 MiB)
+/// if the kernel supports it (6.1 and later). A rank may unmap memory without the others.
 ///
-/// Nothing on all ranks, with the reason, if the folder has not the space beside reserved_bytes.
-/// Collective.
+/// Returns null on all ranks, with the reason, if the folder lacks the space in addition to
+/// reserved_bytes. Collective.
 SharedMemory map_shared_file(const OwnedComm& host, int64_t num_bytes, int64_t reserved_bytes);
 
 }  // namespace lockstep::dist::mpi

@@ -15,7 +15,8 @@ namespace {
 using Clock = SequenceCounter::Clock;
 
 constexpr int64_t kPageBytes = 4096;
-constexpr auto kLookForMembers = std::chrono::milliseconds(100);  // while waiting
+constexpr auto kLookForMembers = std::chrono::milliseconds(100);  // interval between checks of
+                                                                  // members during a wait
 
 double seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
 
@@ -29,8 +30,8 @@ int64_t RoomLayout::total_bytes() const {
   return segment_bytes(0) + (num_members - 1) * segment_bytes(1);
 }
 
-/// Calls of odd and even number lie apart: nobody announces call n + 2 before all have read n, as
-/// each call waits for the first step of all members.
+/// Head of a segment. Calls of odd and even number are separate: no member announces call n + 2
+/// before all have read n, since each call waits for the first step of all members.
 struct SharedMemoryGroup::Head {
   SequenceCounter ticks;
   std::array<Call, 2> calls;
@@ -80,6 +81,7 @@ void SharedMemoryGroup::wait_for_all(uint64_t count) {
   check(count <= num_ticks_, "a wait for a step that needs this rank too");
   for (int m = 0; m < num_members(); ++m)
     if (m != self_) wait_for(m, count, 1);
+  // The first steps of all members are complete, so their calls are readable.
   if (!calls_compared_ && count >= first_tick_) compare_calls();
 }
 
@@ -94,6 +96,7 @@ void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
     const bool seen_here = seen_here_M_[member];
     const bool gone = seen_here && !is_running_here(peers_M_[member]);
     const Clock::time_point now = Clock::now();
+    // A member that is gone gets one last look at its count: it may have made the step before.
     const auto rest = std::min<Clock::duration>(start + limit - now, kLookForMembers);
     if (head(member).ticks.wait_for(count, gone ? now : now + rest)) return;
     const Clock::duration waited = Clock::now() - start;
@@ -103,7 +106,7 @@ void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
   }
 }
 
-/// Of the members that are behind, some may themselves wait: those furthest behind are missing.
+/// Returns the members furthest behind. Others that are behind may only wait for these.
 std::vector<Missing> SharedMemoryGroup::missing(uint64_t count) const {
   uint64_t least = count;
   for (int m = 0; m < num_members(); ++m) least = std::min(least, head(m).ticks.value());

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kWindowPageBytes = 4096;
 constexpr int64_t kSmallestSlotBytes = 32 << 10;
-constexpr int64_t kMessageBytes = 5 << 20;  // of a rank: Open MPI's segment has 4 MiB
+constexpr int64_t kMessageBytes = 5 << 20;  // per rank: Open MPI's segment has 4 MiB
 
 int64_t least_of(int64_t value, const OwnedComm& comm) {
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MIN, comm.get()),
@@ -30,16 +30,16 @@ int64_t least_of(int64_t value, const OwnedComm& comm) {
   return value;
 }
 
-/// Pages of a file in memory are made at the first write, and if none is left the writer is
-/// killed. This makes them all, or says that it cannot.
+/// Allocates all pages; false if that fails. Otherwise pages of a file in memory are allocated at
+/// the first write, and a writer that gets none is killed.
 bool make_pages(std::byte* begin, int64_t num_bytes) {
   if (madvise(begin, num_bytes, MADV_POPULATE_WRITE) == 0) return true;
   if (errno != EINVAL) return false;
-  std::memset(begin, 0, num_bytes);  // a kernel before 5.14: the space was there a moment ago
+  std::memset(begin, 0, num_bytes);  // kernels before 5.14; the free space was checked just before
   return true;
 }
 
-/// `num_bytes` from a whole page on: see begin_of_page().
+/// Allocates a window of `num_bytes` after a page boundary; see begin_of_page().
 MPI_Win make_window(const OwnedComm& comm, int64_t num_bytes) {
   MPI_Info info = MPI_INFO_NULL;
   check_mpi(MPI_Info_create(&info), "MPI_Info_create");
@@ -53,9 +53,9 @@ MPI_Win make_window(const OwnedComm& comm, int64_t num_bytes) {
   return window;
 }
 
-/// Open MPI's segments begin 8 bytes or so behind a page's begin, where each wide load and store
-/// would touch two lines. The next page is the same one for all who see the segment, as mappings
-/// are of whole pages.
+/// Returns the next page boundary. Open MPI's segments start about 8 bytes after one, so wide loads
+/// and stores would touch two cache lines. All processes find the same page, since mappings are
+/// page-aligned.
 std::byte* begin_of_page(void* at) {
   const auto address = reinterpret_cast<uintptr_t>(at);
   const auto page = static_cast<uintptr_t>(kWindowPageBytes);
@@ -122,6 +122,7 @@ std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const 
   const int64_t free = least_of(free_bytes(window_folder()), host);
   const int64_t fitting =
       fitting_slot_bytes(layout, largest_slot_bytes, free - keeper.reserved_bytes());
+  // All hosts must use one slot size, since chunks are cut by it.
   layout.slot_bytes = least_of(fitting, all);
   if (fitting == 0) say_why_not(host, free);
   if (layout.slot_bytes == 0) return std::nullopt;
@@ -129,6 +130,7 @@ std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const 
   MPI_Win window = make_window(host, layout.segment_bytes(host.rank()));
   SharedSegments made{layout, segments_of(window, layout.num_members)};
   const bool is_made = make_pages(made.segments_M[host.rank()], layout.segment_bytes(host.rank()));
+  // Agreed over all hosts, so that all ranks choose the same communicator.
   if (least_of(is_made ? 1 : 0, all) == 1) {
     keeper.keep(window);
     return made;

@@ -14,24 +14,24 @@
 
 namespace lockstep::dist::mpi {
 
-/// MPI's windows of this process. They are freed together, when the world ends or free_from() is
-/// called: freeing one is collective, and a communicator may be given up by one rank alone.
+/// MPI's windows of this process. They are freed together, when the world ends or by free_from().
+/// Freeing is collective, but one rank alone may destroy its communicator.
 class WindowKeeper {
  public:
-  /// num_ranks_here: of the world, on this host.
+  /// num_ranks_here: the world's ranks on this host.
   explicit WindowKeeper(int num_ranks_here) : num_ranks_here_(num_ranks_here) {}
   WindowKeeper(const WindowKeeper&) = delete;
   WindowKeeper& operator=(const WindowKeeper&) = delete;
-  /// Collective.
+  /// Frees all windows. Collective.
   ~WindowKeeper();
 
   void keep(MPI_Win window) { windows_.push_back(window); }
   size_t count() const { return windows_.size(); }
-  /// Frees those that were kept when count() was `first`, and later. Collective.
+  /// Frees the windows that were kept when count() was `first` or more. Collective.
   void free_from(size_t first);
 
-  /// What MPI's own messages may still take of the shared memory: each rank has a file there whose
-  /// pages come into being as they are used, and a rank that finds none left is killed.
+  /// Shared memory that MPI's own messages may still need. Each rank has a file there whose pages
+  /// are allocated at first use, and a rank that gets no page is killed.
   int64_t reserved_bytes() const;
 
  private:
@@ -39,26 +39,27 @@ class WindowKeeper {
   std::vector<MPI_Win> windows_;
 };
 
-/// Where MPI puts shared windows: OMPI_MCA_osc_sm_backing_directory, else /dev/shm.
+/// Folder of MPI's shared windows: OMPI_MCA_osc_sm_backing_directory, else /dev/shm.
 std::string window_folder();
 
-/// Bytes that files in `folder` may still take; 0 if there is no such folder.
+/// Bytes that files in `folder` may still use; 0 if there is no such folder.
 int64_t free_bytes(const std::string& folder);
 
-/// The largest slots, in bytes up to `largest`, with which a group fits into half of `free_bytes`
-/// of shared memory (the other half is for a second group); 0 if not even small ones do.
+/// Returns the largest slot size in bytes, up to `largest`, with which a group fits into half of
+/// `free_bytes` of shared memory (the other half is for a second group). 0 if not even small slots
+/// fit.
 int64_t fitting_slot_bytes(RoomLayout layout, int64_t largest, int64_t free_bytes);
 
-/// The memory of a group.
+/// Memory of a group.
 struct SharedSegments {
   RoomLayout layout;
   std::vector<std::byte*> segments_M;
 };
 
-/// A shared window of the ranks of `host`, with slots of up to `largest_slot_bytes`. The ranks of
-/// `all`, on all hosts, have slots of the same size, which is what all of them see free. Every page
-/// is there when this returns: no later write can fail. Collective over `all`; returns nothing on
-/// all ranks, and says why in one log line, if one host has not the space.
+/// Allocates a shared window of the ranks of `host`, with slots of up to `largest_slot_bytes`.
+/// Ranks of `all`, on all hosts, use the same slot size, the smallest that fits everywhere. All
+/// pages are allocated on return, so no later write can fail. Collective over `all`. If one host
+/// lacks the space, returns nullopt on all ranks and logs the reason in one line.
 std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const OwnedComm& all,
                                                    RoomLayout layout, int64_t largest_slot_bytes,
                                                    WindowKeeper& keeper);

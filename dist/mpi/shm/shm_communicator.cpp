@@ -1,3 +1,5 @@
+// Each function enqueues steps of the group in the same order on all ranks: copy in, advance, wait,
+// read.
 #include "dist/mpi/shm/shm_communicator.h"
 
 #include <algorithm>
@@ -13,8 +15,8 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-constexpr int64_t kOneStageBytes = 64 << 10;  // over all ranks: up to here one stage beats three
-constexpr int64_t kLineBytes = 64;            // shares begin at whole cache lines of a slot
+constexpr int64_t kOneStageBytes = 64 << 10;  // total bytes up to which one stage beats three
+constexpr int64_t kLineBytes = 64;            // shares start at cache lines of a slot
 
 void copy_bytes(std::byte* to, const std::byte* from, int64_t num_bytes) {
   if (num_bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(num_bytes));
@@ -22,14 +24,14 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t num_bytes) {
 
 }  // namespace
 
-/// A part of a tensor on its way through the group.
+/// A part of a tensor in transit through the group.
 struct ShmCommunicator::Chunk {
   std::byte* values = nullptr;
   int64_t num_bytes = 0;
   int slot = 0;
   uint64_t brought = 0, reduced = 0;  ///< the steps after which it can be read
 
-  /// Where rank m's share of M begins; share M begins at the end.
+  /// Returns the start of rank m's share of M; share M starts at the end.
   int64_t share_begin(int m, int num_members) const {
     return m == num_members ? num_bytes : num_bytes * m / num_members / kLineBytes * kLineBytes;
   }
@@ -58,6 +60,7 @@ void ShmCommunicator::exchange(int64_t num_items, int64_t chunk_items, const Bri
     const uint64_t brought = group_.advance();
     group_.wait_for_all(brought);
     read(begin, num_here, slot);
+    // brought + 1: the next step of a member means that it has read this slot.
     group_.release_slot(slot, brought + 1);
     begin += num_here;
   } while (begin < num_items);
@@ -82,6 +85,7 @@ void ShmCommunicator::reduce_whole(std::byte* values, int64_t num_items, const I
 }
 
 std::byte* ShmCommunicator::result_slot(int m, int slot) const {
+  // Not the own slot: other ranks' copies of share m are in all slots but m's.
   return group_.slot(m == 0 ? 1 : 0, slot);
 }
 
@@ -208,7 +212,7 @@ void ShmCommunicator::barrier() {
 
 void ShmCommunicator::meet_before_mpi(const Call& call) {
   group_.begin(call);
-  group_.wait_for_all(group_.advance());  // names a rank that is missing; MPI would wait for ever
+  group_.wait_for_all(group_.advance());  // names a missing rank; MPI would wait forever
 }
 
 SharedMemory ShmCommunicator::share_memory(int64_t num_bytes) {

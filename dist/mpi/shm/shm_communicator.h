@@ -10,20 +10,20 @@
 
 namespace lockstep::dist::mpi {
 
-/// Makes the children of a communicator: like make_communicator(), with its options. Collective.
+/// Function that creates the children of a communicator: make_communicator() with its options.
+/// Collective.
 using MakeCommunicator = std::function<std::unique_ptr<Communicator>(OwnedComm comm)>;
 
-/// Collectives between ranks of one host, over memory that they share. Every call is done when it
-/// returns.
+/// Collectives between ranks of one host over shared memory. Every call is done when it returns.
 ///
-/// A tensor goes through the slots of a SharedMemoryGroup in chunks of a slot, each chunk in three
-/// stages: every rank brings the shares of the others, reduces its own share over all ranks in rank
-/// order, and takes the shares that the others reduced. The stages of neighbouring chunks overlap,
-/// so that a rank rarely waits; chunks are small enough for what is brought to be read from a
-/// cache. Of S bytes a rank reads and writes S (1 - 1/M) bytes of shared memory and S of its own.
+/// A tensor passes through the slots of a SharedMemoryGroup in chunks of one slot. A chunk has
+/// three stages: every rank copies in the other ranks' shares, reduces its own share over all ranks
+/// in rank order, and copies out the shares that the others reduced. Stages of neighbouring chunks
+/// overlap, so that a rank rarely waits. Chunks are small enough to be read from a cache. For S
+/// bytes a rank reads and writes S (1 - 1/M) bytes of shared memory and S of its own.
 class ShmCommunicator final : public Communicator {
  public:
-  /// reserved_bytes: of shared memory, for others (WindowKeeper).
+  /// reserved_bytes: shared memory to leave for others (WindowKeeper).
   ShmCommunicator(OwnedComm comm, SharedMemoryGroup group, MakeCommunicator make,
                   int64_t reserved_bytes);
 
@@ -47,20 +47,21 @@ class ShmCommunicator final : public Communicator {
 
   void begin(CallKind kind, const at::Tensor& values_K, int argument = 0);
   void meet_before_mpi(const Call& call);
-  /// One stage for all: copy_in(begin, items, slot) fills the own slot, read(begin, items, slot
-  /// index) looks at everyone's. At least once, also for no items.
+  /// Runs one stage for all: copy_in(begin, items, slot) fills the own slot, read(begin, items,
+  /// slot index) reads all slots. Runs at least once, also for no items.
   template <typename Bring, typename Read>
   void exchange(int64_t num_items, int64_t chunk_items, const Bring& copy_in, const Read& read);
 
   void reduce_whole(std::byte* values, int64_t num_items, const Items& items);
   void reduce_by_shares(std::byte* values, int64_t num_items, const Items& items);
-  /// Where the result of rank m's share goes: over what another rank brought of it. Lines that were
-  /// just read are in the cache, those of a slot of its own would have to be fetched to be written.
+  /// Returns the slot for the result of rank m's share: over another rank's copy of that share.
+  /// These cache lines were just read; lines of a separate slot would have to be fetched before the
+  /// write.
   std::byte* result_slot(int m, int slot) const;
   void bring_shares(Chunk& chunk);
   void reduce_share(Chunk& chunk, const Items& items);
   void take_shares(const Chunk& chunk);
-  /// Reduces items at `offset_bytes` of everyone's slot, `own` instead of the own slot.
+  /// Reduces items at `offset_bytes` of all slots, with `own` instead of the own slot.
   void reduce_slots(int slot, int64_t offset_bytes, const std::byte* own, std::byte* out,
                     std::byte* also_out, int64_t num_items, const Items& items);
 
@@ -69,7 +70,7 @@ class ShmCommunicator final : public Communicator {
   MakeCommunicator make_;
   int64_t reserved_bytes_;
   int64_t bytes_reduced_ = 0;
-  std::vector<const std::byte*> runs_M_;  ///< kept so that a steady step allocates nothing
+  std::vector<const std::byte*> runs_M_;  ///< a member, so that a steady step allocates nothing
 };
 
 }  // namespace lockstep::dist::mpi

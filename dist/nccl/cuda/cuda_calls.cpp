@@ -50,7 +50,7 @@ ncclDataType_t type_of(const at::Tensor& values) {
     case at::kLong:
       return ncclInt64;
     default:
-      return ncclUint8;  // check_values() let no other pass
+      return ncclUint8;  // check_values() excludes other types
   }
 }
 
@@ -87,8 +87,7 @@ class CudaCalls final : public GpuCalls {
           ExitCode::kUnavailable, "dist.nccl",
           fmt::format("GPU {} was asked for, but this process sees {} (CUDA_VISIBLE_DEVICES?)",
                       device_.index(), count));
-    // LibTorch's CUDA kernels register themselves when their library is opened; programs do not
-    // link it.
+    // Opening LibTorch's CUDA library registers its kernels. Programs do not link it.
     if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
       throw Error(
           ExitCode::kUnavailable, "dist.nccl",
@@ -108,6 +107,7 @@ class CudaCalls final : public GpuCalls {
 
   std::shared_ptr<GpuCalls> beside() override {
     auto other = std::make_shared<CudaCalls>(device_.index());
+    // Low priority: copies must not delay the kernels of training.
     other->stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
     return other;
   }
@@ -139,7 +139,7 @@ class CudaCalls final : public GpuCalls {
   bool is_reached(EventHandle event) override {
     const cudaError_t state = cudaEventQuery(as_event(event));
     if (state == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // "not ready" is an answer, not a fault to be kept
+      static_cast<void>(cudaGetLastError());  // "not ready" is no error: clear it
       return false;
     }
     check_cuda(state, "cudaEventQuery");
@@ -186,6 +186,7 @@ class CudaCalls final : public GpuCalls {
     check(unique_id.size() == sizeof(id.internal), "NCCL's unique id was cut short");
     std::memcpy(id.internal, unique_id.data(), sizeof(id.internal));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    // Non-blocking: calls return ncclInProgress, so that the host can poll and give up.
     config.blocking = 0;
     return result_of(
         ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(comm), num_ranks, id, rank, &config));
@@ -245,8 +246,8 @@ class CudaCalls final : public GpuCalls {
     const size_t num_bytes = values_NK.nbytes() / static_cast<size_t>(num_ranks);
     const auto* outgoing = static_cast<const std::byte*>(values_NK.const_data_ptr());
     auto* incoming = static_cast<std::byte*>(out_NK.mutable_data_ptr());
-    // Within the group calls only line up; that they are under way is its end's answer. The group
-    // is closed whatever happens.
+    // Within a group, calls are only queued; ncclGroupEnd() starts them. It must be called in any
+    // case.
     fault = ncclGroupStart();
     const auto line_up = [&](ncclResult_t result) {
       if (fault == ncclSuccess && result != ncclInProgress) fault = result;
@@ -271,7 +272,7 @@ class CudaCalls final : public GpuCalls {
 
 void check_cuda(cudaError_t result, std::string_view call) {
   if (result == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // else the next unrelated call would report it again
+  static_cast<void>(cudaGetLastError());  // otherwise the next unrelated call would report it again
   throw unavailable(call, cudaGetErrorString(result));
 }
 
@@ -284,7 +285,7 @@ int library_version() {
 int num_cuda_devices() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  static_cast<void>(cudaGetLastError());  // "no device" and "no driver" are answers here
+  static_cast<void>(cudaGetLastError());  // "no device" and "no driver" are no errors here
   return 0;
 }
 

@@ -19,13 +19,13 @@ namespace {
 namespace allocator = c10::cuda::CUDACachingAllocator;
 using PoolId = c10::MempoolId_t;
 
-/// Of an own range: LibTorch's graphs count from 1.
+/// Returns an unused pool id. LibTorch's graphs count from 1, so these start far above.
 PoolId next_pool() {
   static std::atomic<c10::CaptureId_t> last{c10::CaptureId_t{1} << 40};
   return {++last, 0};
 }
 
-/// Allocations on one stream come out of one pool while this is there.
+/// Allocates the memory of one stream from one pool while this object exists.
 class PoolGuard {
  public:
   PoolGuard(c10::DeviceIndex index, PoolId pool, cudaStream_t stream) : index_(index), pool_(pool) {
@@ -42,7 +42,7 @@ class PoolGuard {
 
 using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, decltype(&cudaGraphDestroy)>;
 
-/// The kernels that `body` launches on `stream`. Threads that do not record may call CUDA as ever
+/// Captures the kernels that `body` launches on `stream`. Other threads may call CUDA as usual
 /// meanwhile.
 Graph captured(cudaStream_t stream, const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
@@ -66,7 +66,7 @@ class CudaGraph final : public DeviceGraph {
   ~CudaGraph() override {
     try {
       forget();
-    } catch (const std::exception&) {  // of a device that has failed, which others tell
+    } catch (const std::exception&) {  // the device failed, which others report
     }
   }
   CudaGraph(const CudaGraph&) = delete;
@@ -76,12 +76,13 @@ class CudaGraph final : public DeviceGraph {
     forget();
     const c10::cuda::CUDAGuard on_device(index_);
     if (!stream_) stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_);
-    // What the same work took outside a graph serves it no more, and none is given back while it
-    // is recorded.
+    // The memory of the uncaptured work is no longer needed, and none may be freed during the
+    // capture.
     allocator::emptyCache();
     pool_ = next_pool();
     try {
-      const c10::cuda::CUDAStreamGuard on_stream(*stream_);  // the default one records nothing
+      const c10::cuda::CUDAStreamGuard on_stream(*stream_);  // the default stream cannot be
+                                                             // captured
       const PoolGuard to_pool(index_, *pool_, stream_->stream());
       const Graph graph = captured(stream_->stream(), body);
       check_cuda(cudaGraphInstantiateWithFlags(&work_, graph.get(),
@@ -99,6 +100,7 @@ class CudaGraph final : public DeviceGraph {
 
   void replay() override {
     check(work_ != nullptr, "replay() without capture()");
+    // Launched on the caller's stream, so it is ordered like the work it replaces.
     const c10::cuda::CUDAGuard on_device(index_);
     check_cuda(cudaGraphLaunch(work_, c10::cuda::getCurrentCUDAStream(index_).stream()),
                "cudaGraphLaunch");
@@ -106,6 +108,7 @@ class CudaGraph final : public DeviceGraph {
 
   void forget() override {
     const c10::cuda::CUDAGuard on_device(index_);
+    // The graph first: it uses the pool's memory.
     if (work_ != nullptr) static_cast<void>(cudaGraphExecDestroy(std::exchange(work_, nullptr)));
     if (pool_) allocator::releasePool(index_, *std::exchange(pool_, std::nullopt));
   }

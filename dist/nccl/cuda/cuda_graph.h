@@ -6,7 +6,7 @@
 
 namespace lockstep::dist::nccl {
 
-/// A CUDA graph of one GPU of this process, with memory of its own in LibTorch's allocator.
+/// Creates a CUDA graph of one GPU of this process, with a private pool in LibTorch's allocator.
 std::shared_ptr<DeviceGraph> make_cuda_graph(int device_index);
 
 }  // namespace lockstep::dist::nccl

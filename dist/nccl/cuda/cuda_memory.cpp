@@ -19,7 +19,7 @@ class CudaMemory final : public MemoryCalls {
  public:
   explicit CudaMemory(int device_index) : index_(static_cast<c10::DeviceIndex>(device_index)) {
     make_cuda_calls(device_index)->require_usable();
-    at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator's own start
+    at::globalContext().lazyInitDevice(at::kCUDA);  // initialises the allocator
   }
 
   Bytes bytes() override {
@@ -49,6 +49,7 @@ class CudaMemory final : public MemoryCalls {
   void set_fraction(double fraction) override { allocator::setMemoryFraction(fraction, index_); }
   void reserve(int64_t num_bytes) override {
     const c10::cuda::CUDAGuard on_device(index_);
+    // Allocate and free: the memory stays in the allocator's cache.
     allocator::raw_delete(allocator::raw_alloc(static_cast<size_t>(num_bytes)));
   }
 

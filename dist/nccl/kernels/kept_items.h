@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// Compiled by nvcc for the device (kept_kernels.cu) and by the host's compiler for tests: what one
-// thread of a kernel does with one item. It needs nothing but this file.
+// Compiled by nvcc for the device (kept_kernels.cu) and by the host's compiler for tests: the work
+// of one thread on one item. Depends on no other file.
 #ifdef __CUDACC__
 #define LOCKSTEP_ON_DEVICE __host__ __device__
 #else
@@ -14,7 +14,7 @@ namespace lockstep::dist::nccl {
 
 constexpr int64_t kItemsPerWord = 64;
 
-/// A mask as the kernels read it: DeviceMask (base/device/device_packing.h).
+/// A mask in the kernels' form; see DeviceMask (base/device/device_packing.h).
 struct MaskView {
   const uint64_t* words_W = nullptr;
   const int64_t* before_W = nullptr;  ///< kept items before each word
@@ -22,7 +22,7 @@ struct MaskView {
   LOCKSTEP_ON_DEVICE bool is_kept(int64_t item) const {
     return ((words_W[item / kItemsPerWord] >> (item % kItemsPerWord)) & 1) != 0;
   }
-  /// Where the item, if it is kept, lies among the kept ones.
+  /// Position of a kept item among the kept ones.
   LOCKSTEP_ON_DEVICE int64_t place_of(int64_t item) const {
     const int64_t word = item / kItemsPerWord;
     const uint64_t below = words_W[word] & ((uint64_t{1} << (item % kItemsPerWord)) - 1);
@@ -38,8 +38,8 @@ struct MaskView {
   }
 };
 
-/// What the thread of one item does. T: an unsigned integer as wide as an item, so that its bits
-/// stay whatever they mean.
+/// Work of one thread on one item. T: an unsigned integer of the item's width, so that bits are
+/// preserved.
 template <typename T>
 LOCKSTEP_ON_DEVICE void pack_item(const MaskView& mask, int64_t item, const T* items_E,
                                   T* packed_K) {

@@ -8,8 +8,8 @@
 
 namespace lockstep::dist::nccl {
 
-/// Launch one thread an item on the stream of the current device. item_bytes: 2, 4 or 8 (another
-/// width: cudaErrorInvalidValue). The answer is of the launch.
+/// Launch one thread per item on the stream of the current device. item_bytes: 2, 4 or 8 (another
+/// width: cudaErrorInvalidValue). The result is that of the launch.
 cudaError_t launch_pack_kept(const MaskView& mask, int64_t num_items, int item_bytes,
                              const void* items_E, void* packed_K, cudaStream_t stream);
 cudaError_t launch_unpack_kept(const MaskView& mask, int64_t num_items, int item_bytes,
