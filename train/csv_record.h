@@ -11,32 +11,33 @@
 
 namespace lockstep::train {
 
-/// A line of a file, without its line break, and the offset behind that.
+/// A line of a file, without its line break, and the offset after the line break.
 struct FoundLine {
   std::string text;
   int64_t end = 0;
 };
 
-/// The last wanted one of a file's whole lines from the offset `begin` on. Reads from the end, no
-/// more than it must: the file may be larger than memory. Throws as files::Reader does.
+/// Returns the last wanted complete line of a file, from the offset `begin` on. Reads backwards
+/// from the end, no more than necessary, since the file may be larger than memory. Throws like
+/// files::Reader.
 std::optional<FoundLine> last_line(const std::filesystem::path& path, int64_t begin,
                                    const std::function<bool(std::string_view)>& is_wanted);
 
-/// A file of lines that begin with the step they belong to, steps rising. A resumed run cuts it at
-/// the restored step, so that the file reads as that of an unbroken run.
+/// A file of lines that begin with their step, in rising order. A resumed run truncates it at the
+/// restored step, so that the file reads like that of an uninterrupted run.
 ///
-/// A record that cannot be written does not end a run: lines wait in memory (at most 4 MiB, later
-/// ones are lost), one warning tells why, and the file goes on where it stopped once there is room.
+/// A failed write does not end a run. Lines are kept in memory (at most 4 MiB, later ones are
+/// lost), and one warning gives the reason. Writing continues once there is space.
 class CsvRecord {
  public:
-  /// Keeps lines of steps <= restored_step below the header, drops the rest. Throws
+  /// Keeps the header and lines of steps <= restored_step, drops the rest. Throws
   /// Error(kCannotCreate or kIo).
   CsvRecord(const std::filesystem::path& path, std::string_view header, int64_t restored_step);
   ~CsvRecord();  // flushes
   CsvRecord(const CsvRecord&) = delete;
   CsvRecord& operator=(const CsvRecord&) = delete;
 
-  /// Whole lines, each with its line break.
+  /// Appends complete lines, each with its line break.
   void append(std::string_view lines);
   void flush();
 

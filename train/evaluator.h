@@ -12,21 +12,20 @@
 
 namespace lockstep::train {
 
-/// The hooks of an evaluation, and which it is.
+/// The step and the hooks of an evaluation.
 struct EvalLoop {
   Hooks* hooks = nullptr;  ///< may be null
   int64_t step = 0;        ///< updates done
-  /// Whether this rank is to stop, asked every few batches. The ranks agree: where one is, all
-  /// leave out the rest behind the same batch, and the evaluation is void. May be empty, on all
-  /// ranks.
+  /// True if this rank must stop; called every few batches. The ranks agree: if one must stop, all
+  /// skip the rest after the same batch, and the evaluation is void. May be empty, on all ranks.
   std::function<bool()> must_stop = {};
-  data::LoaderOptions loader = {};  ///< threads that read ahead; by default the caller reads
+  data::LoaderOptions loader = {};  ///< read-ahead threads; by default the caller reads
 };
 
 /// Evaluates the model (ModelHandler::eval_plan(), in float32) on the first num_eval_samples() of a
-/// data set, each rank on its contiguous share; the same result on every rank. Collective. Where
-/// the loss is the network's own, metrics and hooks that read the outputs cost a second forward
-/// pass.
+/// data set. Each rank evaluates a contiguous part; the result is the same on every rank.
+/// Collective. If the network computes its own loss, metrics and hooks that read the outputs cost a
+/// second forward pass.
 EvalResult evaluate(const ModelHandler& handler, const Loss& loss, const data::Dataset& dataset,
                     const EvalOptions& options, dist::Communicator& control,
                     const EvalLoop& loop = {});

@@ -8,25 +8,26 @@
 
 namespace lockstep::train {
 
-/// A save that is to be published, and what is known of it.
+/// A checkpoint to publish, with its metrics.
 struct Evaluated {
   int64_t step = 0;
-  std::string save;                  ///< prefix, committed
-  std::optional<double> train_loss;  ///< of the update before it
+  std::string save;                  ///< prefix of a committed checkpoint
+  std::optional<double> train_loss;  ///< of the last update before it
   std::optional<EvalResult> eval;
 };
 
-/// Publishes models beside training. Every rank makes the same calls, by the thread that trains;
-/// rank 0 works, in a thread of its own. A fault ends nothing: it is told, counted, and known at
-/// the end.
+/// Publishes models in parallel to training. Every rank makes the same calls, on the training
+/// thread. Rank 0 does the work, in a separate thread. Errors end nothing: they are logged,
+/// counted, and reported at the end.
 class Exports {
  public:
   virtual ~Exports() = default;
-  /// Waits for the export before, if that is still under way.
+  /// Starts an export. First waits for the previous one.
   virtual void begin(const Evaluated& evaluated) = 0;
-  /// Before another save may remove the one that is being published.
+  /// Waits until the checkpoint that is being published has been read. Call it before another save
+  /// may remove it.
   virtual void wait_until_read() = 0;
-  /// Waits for the export under way. Collective. False on all ranks if the last one failed.
+  /// Waits for the running export. Collective. False on all ranks if the last one failed.
   virtual bool settle() = 0;
 };
 

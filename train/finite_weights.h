@@ -8,11 +8,11 @@
 
 namespace lockstep::train {
 
-/// Updates whose loss or gradients are not finite are skipped; but a finite update may still be so
-/// large that weights overflow, and no step comes back from there. Before a save and at the end:
-/// one pass over the weights and buffers. Throws Error(kNonFinite) on all ranks where a weight of
-/// any rank is not finite, or a buffer holds NaN: an infinite one may be a mask. `last_commit`: the
-/// save that stands, empty if there is none. Collective.
+/// Checks weights and buffers in one pass, before a save and at the end of training. Updates with a
+/// non-finite loss or gradients are skipped, but a finite update can still overflow weights, and
+/// training cannot recover from that. Throws Error(kNonFinite) on all ranks if a weight of any rank
+/// is not finite, or a buffer contains NaN (infinity may be a mask). `last_commit`: the last
+/// committed checkpoint, empty if none. Collective.
 void require_finite_weights(const model::Model& model, int64_t step, const std::string& last_commit,
                             dist::Communicator& control);
 

@@ -11,31 +11,31 @@
 
 namespace lockstep::train {
 
-/// Whether the weights after the clock's step are to be evaluated for the end of an epoch.
+/// True if an evaluation at the end of an epoch is due after the clock's step.
 bool ends_eval_epoch(const EvalOptions& options, const StepClock& clock);
 
-/// Whose evaluations are asked for.
+/// Inputs of past_evaluations().
 struct PastOptions {
   std::filesystem::path project_dir;
   EvalOptions eval;
   PublishOptions publish;
-  StepClock clock;            ///< where the run begins or goes on
-  bool is_own_save = false;   ///< it goes on from a save in its own folder
-  bool has_eval_data = true;  ///< false: nothing is ever evaluated
+  StepClock clock;            ///< position where the run begins or resumes
+  bool is_own_save = false;   ///< it resumes from a checkpoint in its own folder
+  bool has_eval_data = true;  ///< false: evaluations never happen
 };
 
-/// The evaluations that a run, or the one it goes on from, has made.
+/// Evaluations of this run, or of the run that it resumes.
 struct PastEvaluations {
-  Patience patience;  ///< knows them, but for one that is missing
-  /// The save that the run goes on from was to be evaluated, and to be published, and one of the
-  /// two was not done: the run was stopped or killed before.
+  Patience patience;  ///< includes all past evaluations, except a missing one
+  /// True if the checkpoint that the run resumes from should have been evaluated (and published),
+  /// but the run was stopped or killed before.
   bool is_missing = false;
-  /// Of the update before it, by train/steps.csv; on rank 0.
+  /// Loss of the last update before it, from train/steps.csv; on rank 0.
   std::optional<double> train_loss;
 };
 
-/// As rank 0 finds them in train/evals.csv and saved_models, on every rank. After the recorder has
-/// cut the record. Collective.
+/// Finds past evaluations in train/evals.csv and saved_models. Rank 0 reads, and all ranks get the
+/// result. Call it after the recorder has truncated the record. Collective.
 PastEvaluations past_evaluations(const PastOptions& options, dist::Communicator& control);
 
 }  // namespace lockstep::train

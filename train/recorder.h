@@ -21,64 +21,63 @@ struct RecorderOptions {
   metrics::SummaryOptions summary;
   std::filesystem::path project_dir;
   std::string node;
-  bool is_root = true;  ///< writes the run's files and progress lines
+  bool is_root = true;  ///< true on the rank that writes the run's files and progress lines
   int64_t total_steps = 0;
   int64_t global_batch_size = 1;  ///< samples of a step, over all ranks
-  bool is_interactive = false;    ///< a bar in the place of progress lines, which the file has
+  bool is_interactive = false;    ///< show a progress bar instead of lines; the log file gets the
+                                  ///< lines
   std::optional<int64_t> resumed_from_step;
-  std::vector<int>
-      pruning_modifiers;       ///< places in the timeline's list of those that schedule a sparsity
-  int64_t num_parameters = 0;  ///< elements, of the whole model
+  std::vector<int> pruning_modifiers;  ///< positions of sparsity modifiers in the timeline's list
+  int64_t num_parameters = 0;          ///< elements, of the whole model
   int64_t num_prunable_weights = 0;
-  std::string run_text = {};  ///< what the run was told, as Markdown
+  std::string run_text = {};  ///< settings of the run, as Markdown
   const ParamTable* params =
       nullptr;  ///< needed for summary.histogram_steps; outlives the recorder
-  std::optional<double> save_interval_s;            ///< if saves go by time
-  std::optional<int64_t> save_interval_steps = {};  ///< if they go by steps
+  std::optional<double> save_interval_s;            ///< set if saves go by time, in seconds
+  std::optional<int64_t> save_interval_steps = {};  ///< set if saves go by steps
 };
 
-/// Hands what the loop reports to everyone who watches: steps.csv, TensorBoard
-/// (SummarySaverHook), Prometheus, the progress line, the summary's numbers. The first hook of
-/// every training and evaluation; every rank makes the same calls; files and lines come from the
-/// root alone.
+/// Distributes the loop's reports to steps.csv, TensorBoard (SummarySaverHook), Prometheus, the
+/// progress line and the summary. It is the first hook of every training and evaluation. Every rank
+/// makes the same calls; only the root writes files and lines.
 class Recorder final : public Hook {
  public:
-  /// All outlive the recorder.
+  /// All arguments outlive the recorder.
   Recorder(const RecorderOptions& options, const recal::ScheduledModifierManager& recipe,
            metrics::TrainingMetrics& metrics, metrics::Health& health);
   ~Recorder() override;  // takes the bar away
 
   void state(metrics::RunState state);
-  /// Of training: the update's report. Of an evaluation: the process lives.
+  /// Records an update in training. In an evaluation it only reports that the process is alive.
   void after_step(const IterationEnd& end) override;
   void after_evaluation(int64_t step, const EvalResult& result) override;
-  /// `ctl set checkpoint.save_checkpoints_steps`.
+  /// Sets the save interval, for `ctl set checkpoint.save_checkpoints_steps`.
   void save_interval_steps(int64_t num_steps) { metrics_.set_checkpoint_interval_steps(num_steps); }
-  /// A progress line each so many seconds from now on; 0: none.
+  /// Sets the interval of progress lines in seconds; 0: none.
   void progress_every(double seconds) { progress_.set_every(options_.is_root ? seconds : 0); }
-  /// A save was not evaluated, since the last evaluation is not long ago.
+  /// Counts a save that was not evaluated, because of eval.eval_throttle_secs.
   void evaluation_skipped() { metrics_.record_skipped_validation(); }
-  /// Behind the last step; an evaluation may follow.
+  /// Ends the training's curves after the last step; an evaluation may follow.
   void end_training();
-  /// What the recipe closed the run with, after `step` updates.
+  /// Records the recipe's closing actions, after `step` updates.
   void closing(int64_t step, const recal::Applied& applied, int64_t num_trainable);
-  /// A save under way blocked training for stall_s seconds.
+  /// Records a save, which blocked training for stall_s seconds.
   void save(const metrics::SaveSample& sample);
   void replica_check(const ReplicaCheck& replica_check) {
     metrics_.set_replica_checks(replica_check.num_checks(), replica_check.seconds());
   }
   void signal(int signal_number) { metrics_.record_signal(signal_number); }
-  /// A KPI of callbacks has a new value.
+  /// Records a new value of a callback's KPI.
   void kpi(coord::Mode mode, const std::string& name, double value);
   void flush();
 
-  /// Null where no summaries are written.
+  /// Returns the TensorBoard hook; null if no summaries are written.
   SummarySaverHook* summaries() { return summaries_ ? &*summaries_ : nullptr; }
   std::optional<double> last_loss() const { return last_loss_; }
-  /// Updates of this rank that were skipped because something was not finite.
+  /// Number of updates of this rank that were skipped because something was not finite.
   int64_t num_skipped() const { return num_skipped_; }
-  /// Global samples a second, without this process' first 10 steps, saves and evaluation; 0 if
-  /// there were no more.
+  /// Global samples per second, without this process' first 10 steps, saves and evaluation; 0
+  /// without further steps.
   double samples_per_second() const {
     return counted_s_ > 0 ? static_cast<double>(counted_samples_) / counted_s_ : 0;
   }

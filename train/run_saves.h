@@ -14,54 +14,56 @@
 
 namespace lockstep::train {
 
-/// What saves are made of; all of it outlives the run.
+/// Components of saves; all outlive the run.
 struct RunSavesParts {
   checkpoint::Saver& saver;
   checkpoint::SaveSchedule& schedule;
   const checkpoint::CheckpointOptions& options;
-  ReplicaCheck& replica_check;  ///< counts the comparisons that saves make
-  StateSource state;            ///< what a save holds
+  ReplicaCheck& replica_check;  ///< counts the comparisons of saves
+  StateSource state;            ///< lists the state to save
   std::string prefix;           ///< DIR/model.ckpt
   Recorder& recorder;
   dist::Communicator& control;
   const StepClock& clock;
-  int64_t last_saved_step = -1;       ///< of the save in the own folder that the run goes on from
-  std::string last_commit;            ///< prefix of the save that the run goes on from, if any
-  std::function<void()> before = {};  ///< before each save, which may remove others; may be empty
+  int64_t last_saved_step = -1;  ///< step of the checkpoint in the own folder that the run resumes
+                                 ///< from
+  std::string last_commit;       ///< prefix of the checkpoint that the run resumes from, if any
+  std::function<void()> before = {};  ///< called before each save, which may remove checkpoints;
+                                      ///< may be empty
 };
 
-/// The saves of a run: begun between two steps, written beside the next ones, recorded when they
-/// have ended on all ranks. Every rank makes the same calls at the same steps.
+/// Saves of a run: begun between two steps, written in parallel to the next steps, recorded when
+/// all ranks have finished. Every rank makes the same calls at the same steps.
 class RunSaves {
  public:
-  /// Collective: the best save so far is read by rank 0.
+  /// Reads the best checkpoint so far on rank 0. Collective.
   explicit RunSaves(const RunSavesParts& parts);
 
   bool enabled() const { return parts_.options.enabled; }
-  /// This rank's votes in the step that ends with `step` updates.
+  /// True if this rank votes for a save in the step that ends with `step` updates.
   bool due_here(int64_t step) const { return parts_.schedule.due_here(step); }
-  /// From now on, equal on all ranks.
+  /// Changes the interval from now on; equal on all ranks.
   void set_every_steps(int64_t every_steps) { parts_.schedule.set_every_steps(every_steps); }
   bool done_here() const { return parts_.saver.is_under_way() && parts_.saver.is_done(); }
 
-  /// Saves the state after the clock's step; waits for a save before it, and as long as the options
-  /// say for this one.
+  /// Saves the state after the clock's step. Waits for a previous save, and for this one as long as
+  /// the options say.
   void begin();
-  /// Before what a save may still read changes.
+  /// Waits until the save in progress has copied the state. Call it before the state changes.
   void wait_until_staged() { parts_.saver.wait_until_staged(); }
-  /// Waits for the save under way, if any, and records how it ended. Throws as Saver::wait().
+  /// Waits for the save in progress, if any, and records its result. Throws like Saver::wait().
   void settle();
-  /// begin() and settle(); true if committed.
+  /// Calls begin() and settle(); true if committed.
   bool save_now();
 
-  /// An evaluation after the clock's step: where it is the best so far, that step is saved if it is
-  /// not yet, and the save stays.
+  /// Reports an evaluation after the clock's step. If it is the best so far, its step is saved
+  /// (unless it is already), and that checkpoint is kept.
   void evaluated(const EvalResult& result);
 
   int64_t last_saved_step() const { return last_saved_step_; }     ///< committed
   const std::string& last_commit() const { return last_commit_; }  ///< empty: none
-  /// Whether a save begun now would end within that time: twice the longest save of this process;
-  /// before the first one, what a slow disk would need.
+  /// True if a save begun now would end within grace_s seconds. Estimate: twice the longest save of
+  /// this process; before the first save, the time of a slow disk.
   bool fits(double grace_s) const;
 
  private:
@@ -78,9 +80,9 @@ class RunSaves {
   std::string last_commit_;
   bool last_ok_ = true;
   double longest_s_ = 0;
-  double begin_s_ = 0;  ///< it took to list the state of the save under way
+  double begin_s_ = 0;  ///< seconds to list the state of the save in progress
   std::optional<double> best_value_;
-  std::optional<Best> to_be_named_;  ///< once its save is committed
+  std::optional<Best> to_be_named_;  ///< becomes the best once its save is committed
 };
 
 }  // namespace lockstep::train

@@ -18,11 +18,11 @@ struct StepLine {
   bool has_loss = true;  ///< false: the field is empty, and loss NaN
 };
 
-/// The record of a run's steps as CSV (step,epoch,loss,learning_rate,sparsity); restored steps and
-/// full disks: CsvRecord. Numbers are written so that reading them gives the same bits.
+/// Record of a run's steps as CSV (step,epoch,loss,learning_rate,sparsity). Restored steps and full
+/// disks: see CsvRecord. Numbers are written so that reading them gives the same bits.
 class StepsCsv {
  public:
-  /// Throws as CsvRecord does.
+  /// Throws like CsvRecord.
   StepsCsv(const std::filesystem::path& path, int64_t restored_step);
 
   void append(const StepLine& line);
@@ -32,14 +32,13 @@ class StepsCsv {
   CsvRecord record_;
 };
 
-/// The lines of a steps.csv, steps rising. A last line without its line break is left out: it is
-/// still being written, or a crash cut it. A loss may be NaN or infinite, or its field empty.
-/// Throws Error: kInputMissing or kIo as files::read does, kBadData with file:line for a line that
-/// is none.
+/// Reads the lines of a steps.csv, in rising order of steps. A last line without its line break is
+/// skipped: it is being written, or a crash cut it. A loss may be NaN, infinite or empty. Throws
+/// Error: kInputMissing or kIo like files::read, kBadData with file:line for an invalid line.
 std::vector<StepLine> read_steps(const std::filesystem::path& path);
 
-/// The last whole line of a steps.csv; nothing if it is no line of numbers. Throws as files::Reader
-/// does.
+/// Returns the last complete line of a steps.csv; nullopt if it is not a line of numbers. Throws
+/// like files::Reader.
 std::optional<StepLine> last_step(const std::filesystem::path& path);
 
 }  // namespace lockstep::train

@@ -6,11 +6,11 @@
 
 namespace lockstep::train {
 
-/// While it lives, LibTorch computes layers of this thread in a narrower type where that is safe
-/// (linear layers, convolutions; its own lists say which), from weights that stay float32. fp32:
-/// does nothing.
+/// Enables LibTorch's autocast on this thread for its lifetime: layers compute in a narrower type
+/// if that is safe (linear layers, convolutions; LibTorch's lists decide). Weights stay float32.
+/// fp32: no effect.
 ///
-/// Keep it around forward only: backward computes in the types that forward chose.
+/// Use it around forward only: backward computes in the types that forward chose.
 class Autocast {
  public:
   /// precision: fp32 | bf16 | fp16.

@@ -14,16 +14,15 @@ struct GraphQuestion {
   std::string wanted = "auto";  ///< train.cuda_graphs
   const model::Model& model;
   dist::Communicator& gradients;
-  bool repeats_itself = false;   ///< the rows of network and loss say so
+  bool repeats_itself = false;   ///< network and loss are declared to repeat the same work
   bool steps_alone = false;      ///< sync.sync_replicas: false
   bool sums_batch_norm = false;  ///< train.batch_norm: sync
-  bool keeps_tensors = false;    ///< somebody reads what went through the network
-  bool memory_at_start = false;  ///< the share of the GPU is taken at the start (section gpu)
+  bool keeps_tensors = false;    ///< a callback or hook reads the tensors of the network
+  bool memory_at_start = false;  ///< the GPU's memory is reserved at the start (section gpu)
 };
 
-/// What records the training passes of a GPU (train/gradients/recorded_pass.h); null where they are
-/// not to be recorded, or cannot be: `on` then warns, with the reason, on rank 0. Null on CPUs,
-/// which record nothing.
+/// Creates the graph that records training passes on a GPU (train/gradients/recorded_pass.h). Null
+/// if recording is off or impossible; with `on`, rank 0 then warns with the reason. Null on CPUs.
 std::shared_ptr<DeviceGraph> choose_graph(const GraphQuestion& question);
 
 }  // namespace lockstep::train

@@ -12,33 +12,33 @@
 
 namespace lockstep::train {
 
-/// Watches what a user's network does with its trained parameters in a step: which of them backward
-/// reaches, and whether forward writes one. Calls while no forward or backward pass runs.
+/// Observes how a user's network treats its trained parameters in a step: which of them backward
+/// reaches, and whether forward writes one. Call it while no forward or backward pass runs.
 class ParamsWatch {
  public:
-  /// The table outlives this.
+  /// The table must outlive this.
   explicit ParamsWatch(const ParamTable& params);
   ParamsWatch(const ParamsWatch&) = delete;
   ParamsWatch& operator=(const ParamsWatch&) = delete;
 
-  /// Other parameters require a gradient now.
+  /// Adapts to a new set of parameters that require a gradient.
   void follow();
-  /// No parameter is reached.
+  /// Marks all parameters as not reached.
   void begin_step();
-  /// Every parameter is reached: for a step without samples, whose gradients are zeros.
+  /// Marks every parameter as reached, for a step without samples, whose gradients are zeros.
   void take_all_as_reached();
   void before_forward();
   void after_forward();
 
-  /// Trained ones that no backward pass since begin_step() has reached.
+  /// Number of trained parameters that no backward pass since begin_step() has reached.
   int64_t num_missing() const;
-  /// By parameter int64 [P]: 1 for those that were reached, and for those that are not trained.
+  /// Flags by parameter, int64 [P]: 1 for reached parameters, and for those that are not trained.
   at::Tensor reached_P() const;
-  /// Whether forward has written a trained parameter in place, until note_write().
+  /// True if forward has written a trained parameter in place, until note_write().
   bool has_written() const { return written_ && !is_noted_; }
-  /// All ranks know of it. Returns the parameter's name; empty if another rank has written.
+  /// Acknowledges a write on all ranks. Returns the parameter's name; empty if another rank wrote.
   std::string note_write();
-  /// Names of those of these parameters that were not named before.
+  /// Returns the names of those parameters that were not returned before.
   std::vector<std::string> new_names(const std::vector<int64_t>& params);
 
  private:
@@ -48,7 +48,7 @@ class ParamsWatch {
   std::vector<bool> was_named_;
   std::optional<size_t> written_;
   bool is_noted_ = false;
-  std::unique_ptr<dist::GradientHooks> hooks_;  ///< last: they use the rest
+  std::unique_ptr<dist::GradientHooks> hooks_;  ///< last: uses the members above
 };
 
 }  // namespace lockstep::train

@@ -14,23 +14,24 @@
 
 namespace lockstep::train {
 
-/// A CUDA graph of a rank's forward and backward pass (train.cuda_graphs), which is recorded here
-/// (captured, in CUDA's word): the host launches it by one call instead of some hundred, and where
-/// kernels are short a step then takes as long as they do.
+/// A CUDA graph of a rank's forward and backward pass (train.cuda_graphs), captured here. The host
+/// launches it by one call instead of some hundred. So with short kernels a step takes only as long
+/// as its kernels.
 ///
-/// What changes from step to step is copied to where the recording reads it: samples, targets, and
-/// what losses are weighted with. It is made once most passes so far, and kPassesBefore more
-/// than others, were over samples of one shape, and holds for this shape; others, as the last of an
-/// epoch, run as ever. Not recorded are passes in which a number of the host counts (ForwardPass:
-/// dropout), that a layer hook watches (quantization), and those beside which buckets may travel,
-/// since no hook of autograd is called in a replay.
+/// Inputs that change from step to step are copied to fixed memory: samples, targets, and the
+/// weight of losses. The graph is captured once kPassesBefore more passes had one input shape than
+/// other shapes. It is valid for this shape; others, such as the last batch of an epoch, run
+/// normally. Some passes are not captured: those that use a number from the host (ForwardPass:
+/// dropout), those with a layer hook (quantization), and those with overlapped buckets, since a
+/// replay calls no autograd hooks.
 ///
-/// If the device refuses, rank 0 says why, once, and passes run as ever. The bits are those of
-/// passes that are not recorded, where the device takes the same kernels.
+/// If the device refuses, rank 0 logs the reason once, and passes run normally. Bits equal those of
+/// normal passes if the device selects the same kernels.
 class RecordedPass {
  public:
   static constexpr int64_t kPassesBefore = 3;
-  static constexpr int64_t kMost = 12;  ///< after so many of others the usual shape is another one
+  static constexpr int64_t kMost = 12;  ///< cap of the count: after this many others, another shape
+                                        ///< becomes usual
 
   struct Parts {
     TrainingPass& pass;
@@ -38,21 +39,22 @@ class RecordedPass {
     dist::GradientReducer& reducer;
     BatchStatistics& statistics;
     at::Device device;   ///< of the weights
-    bool tells = false;  ///< what happens to the log
+    bool tells = false;  ///< log events on this rank
   };
   RecordedPass(const Parts& parts, std::shared_ptr<DeviceGraph> graph)
       : parts_(parts), graph_(std::move(graph)) {}
 
-  /// The pass over these samples, the update's last, from the recording: made now, if it is due;
-  /// prepare_for_backward() is called. Nothing where it is not recorded: then nothing was done.
+  /// Runs the pass over these samples, the update's last, from the graph, and captures it first if
+  /// that is due. Calls prepare_for_backward(). Returns nullopt, without effect, if the pass cannot
+  /// use a graph.
   std::optional<LossSum> run(const data::Samples& samples, double weight,
                              const dist::StepRequests& requests);
 
-  /// Parameters lie elsewhere now, or others are trained.
+  /// Discards the graph: parameters have moved, or the trained set has changed.
   void forget();
 
  private:
-  /// What the recording depends on, beside parameters.
+  /// Properties that the graph depends on, besides parameters.
   struct Shape {
     std::vector<int64_t> inputs, targets;
     at::ScalarType inputs_type = at::kFloat, targets_type = at::kLong;
@@ -75,10 +77,10 @@ class RecordedPass {
                                 const dist::StepRequests& requests);
 
   Parts parts_;
-  std::shared_ptr<DeviceGraph> graph_;  // null: the device has refused
+  std::shared_ptr<DeviceGraph> graph_;  // null: the device refused
   std::unique_ptr<Recorded> recorded_;
-  Shape usual_;           // of most passes
-  int64_t num_more_ = 0;  // passes of it than of others, at most kMost
+  Shape usual_;           // shape of most passes
+  int64_t num_more_ = 0;  // passes of this shape minus others, at most kMost
 };
 
 }  // namespace lockstep::train

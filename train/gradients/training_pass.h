@@ -19,32 +19,32 @@
 
 namespace lockstep::train {
 
-/// The sum of the losses of this rank's samples, here or, where a device may still compute it,
-/// there (float64 []).
+/// Sum of the losses of this rank's samples: on the host, or (if a device may still compute it) on
+/// the device, float64 [].
 struct LossSum {
   double here = 0;
   at::Tensor there = {};
 };
 
-/// A rank's samples on the device of the weights, and what each loss is multiplied by before
-/// backward (float32 []). `first_sample`: place of the first in the global batch.
+/// Samples of a rank on the device of the weights, and the factor on each loss before backward
+/// (float32 []). `first_sample`: index of the first in the global batch.
 struct PassInputs {
   at::Tensor inputs_BX, targets_BY;
   int64_t first_sample = 0;
   at::Tensor weight;
 };
 
-/// What the host may wait for within a pass.
+/// Waits that the host may make within a pass.
 enum class HostWaits {
-  kForLosses,  ///< the device too: it reads each loss
-  kForPeers,   ///< weights that are still on their way from other ranks
-  kForNothing  ///< while a device records (base/device/device_graph.h); such weights are there
+  kForLosses,  ///< for the device too, to read each loss
+  kForPeers,   ///< for weights that are still in transit from other ranks
+  kForNothing  ///< while a graph is captured (base/device/device_graph.h); weights are complete
 };
 
 /// Forward, loss and backward of this rank's samples, by micro-batch.
 class TrainingPass {
  public:
-  /// All outlive the pass. tensors: where outputs are left; may be null.
+  /// All references outlive the pass. tensors: receives the outputs; may be null.
   struct Parts {
     model::Model& model;
     optim::FlatParams& flat_params;
@@ -53,15 +53,15 @@ class TrainingPass {
     const BatchStatistics& statistics;
     const StepClock& clock;
     StepTensors* tensors = nullptr;
-    ParamsWatch* watch = nullptr;    ///< of a user's network; null: of another
-    std::string precision = "fp32";  ///< of the network's own computing (Autocast)
-    int64_t num_micro_batches = 1;   ///< into which the samples are cut
+    ParamsWatch* watch = nullptr;    ///< for a user's network; null: for other networks
+    std::string precision = "fp32";  ///< type of the network's computation (Autocast)
+    int64_t num_micro_batches = 1;   ///< number of parts of the samples
   };
   explicit TrainingPass(Parts parts) : parts_(std::move(parts)) {}
 
-  /// Weighted gradients of these samples in the flat buffers, and the sum of their losses.
-  /// completes: they are the last that the update waits for; the reducer is told so before the
-  /// backward pass of their last micro-batch. Forward may run backward passes of its own.
+  /// Computes weighted gradients of these samples in the flat buffers, and returns the sum of their
+  /// losses. completes: these are the last samples of the update; the reducer is prepared before
+  /// the backward pass of the last micro-batch. Forward may run backward passes of its own.
   LossSum run(const PassInputs& inputs, const std::optional<dist::StepRequests>& completes,
               HostWaits waits, metrics::PhaseSeconds* phases);
 

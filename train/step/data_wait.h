@@ -7,31 +7,31 @@
 
 namespace lockstep::train {
 
-/// The wait for a step's data, which ends early where a run is told to stop.
+/// Waits for a step's data. A stop request ends the wait early.
 ///
-/// The ranks that have their data wait in the step's reduction, so the one that has not joins them,
-/// without its samples: these are missing in the step's count, by which all ranks know that it is
-/// left out (GlobalStepStats::is_complete). Before what the recipe does at a step, which would
-/// change the state, they ask each other.
+/// Ranks that have their data already wait in the step's reduction. So a rank without data joins
+/// them without its samples. The step's sample count is then too small, and so all ranks know that
+/// the step is skipped (GlobalStepStats::is_complete). Recipe actions at a step would change the
+/// state. So before them the ranks ask each other.
 ///
-/// Where the training thread reads the samples itself (they lie ready in memory and CPUs compute,
-/// or a data set in Python without workers makes them) it looks after it has read them.
+/// Some training threads read the samples themselves (samples are in memory and CPUs compute, or a
+/// Python data set has no workers). Then the check comes after reading.
 class DataWait {
  public:
-  /// All outlive it. `stop` null: the wait is as long as it takes. Within patience_s data are
-  /// usually there: a stop leaves no step out that is about to begin.
+  /// All arguments outlive this. `stop` null: waits without limit. Data usually arrive within
+  /// patience_s, so an early stop does not skip a step that is about to begin.
   DataWait(data::Loader& loader, dist::Communicator& control, StopRequest* stop, double patience_s)
       : loader_(loader), control_(control), stop_(stop), patience_s_(patience_s) {}
 
-  /// The next batch, or one without this rank's samples.
+  /// Returns the next batch, or one without this rank's samples.
   data::Batch next_batch();
-  /// Whether a rank goes without its samples, or (`is_long`: what follows takes a while) is told to
+  /// True if a rank goes without its samples, or (`is_long`: the next work takes long) is told to
   /// stop; then the report says so. Collective.
   bool stops_here(bool is_long, StepReport* report) const;
   bool can_leave() const { return stop_ != nullptr; }
-  /// This rank goes without its samples.
+  /// True if this rank goes without its samples.
   bool has_left() const { return has_left_; }
-  /// The step is left out: the next one is to take the same samples.
+  /// Rewinds the loader after a skipped step, so that the next step takes the same samples.
   void take_back() { loader_.go_back_to(before_); }
 
  private:

@@ -12,54 +12,54 @@
 namespace lockstep::train {
 
 /// Tensors that a network's own code may change in forward (model::Buffer::moved_by_forward): the
-/// running statistics of PyTorch's batch normalisation, a teacher's frozen parameters, buffers that
-/// no save holds. Those that a step moved on any rank are equal on all ranks at its end, bit for
-/// bit; the others do not travel. train.batch_norm says how:
-///   broadcast  rank 0's
-///   average    floats, complex ones too: the mean over the ranks that have samples, weighted by
-///              their number; whole numbers: the largest
-/// A skipped step changes nothing. Without such tensors no call does anything.
+/// running statistics of PyTorch's batch normalisation, a teacher's frozen parameters, buffers
+/// outside of checkpoints. Tensors that a step changed on any rank are equal on all ranks at its
+/// end, bit for bit. Unchanged tensors are not sent. train.batch_norm selects the method:
+///   broadcast  rank 0's values
+///   average    floats (and complex numbers): the mean over ranks with samples, weighted by their
+///              number; integers: the maximum
+/// A skipped step changes nothing. Without such tensors no call has an effect.
 ///
-/// Tensors that a save holds keep their shape and type. A tensor that no save holds may grow, as a
-/// cache does. From then on each rank has its own.
+/// Tensors in checkpoints keep their shape and type. Others may grow, like a cache; from then on
+/// they belong to each rank alone.
 ///
-/// A tensor has moved if its memory or its version is another one. Code that writes by `.data`
-/// leaves both as they are, so the first steps, and then some, compare sums over the bytes too;
-/// what was found so counts as moved in every step from then on.
+/// A tensor counts as changed if its memory or its version changed. Code that writes through
+/// `.data` changes neither. So the first steps, and some later ones, also compare sums over the
+/// bytes. A tensor found changed in this way counts as changed in every later step.
 class MovedBuffers {
  public:
-  /// Both outlive it.
+  /// Both references outlive this.
   MovedBuffers(model::Model& model, dist::Communicator& control, const std::string& mode,
                bool elastic);
 
-  /// Before the step's first forward pass.
+  /// Begins a step, before its first forward pass.
   void begin_step();
-  /// After the verdict on the step, on every rank. num_samples: this rank's. Collective if
-  /// `updated`. Throws Error(kConfig).everywhere() where something moved and train.batch_norm is
-  /// sync, or `elastic`: shard by shard it would move as often as there are shards; and where what
-  /// a save holds got another shape or type.
+  /// Ends a step, on every rank, when all ranks know whether the update counts. num_samples: this
+  /// rank's. Collective if `updated`. Throws Error(kConfig).everywhere() if a tensor changed and
+  /// train.batch_norm is sync, or if `elastic` (the number of shards would change the result). Also
+  /// throws if a tensor in checkpoints got another shape or type.
   void end_step(bool updated, int64_t num_samples);
 
  private:
-  /// Effect of a step on a tensor; of several ranks the largest one counts. kReshaped: the tensor
-  /// no longer has the shape and type that it had in the constructor.
+  /// Effect of a step on a tensor, on any rank; the largest value counts. kReshaped: shape or type
+  /// differ from those in the constructor.
   enum class Move : int64_t { kNone, kMoved, kReshaped };
 
-  /// One tensor as it was when it was last looked at.
+  /// State of one tensor when it was last examined.
   struct Seen {
-    std::vector<int64_t> sizes = {};  ///< at first, as the type
+    std::vector<int64_t> sizes = {};  ///< initial sizes
     at::ScalarType type = at::kFloat;
     c10::Storage memory = {};  ///< kept, so that no other tensor gets its address
     const void* place = nullptr;
     uint32_t version = 0;
-    int64_t sum_of_bits = 0;    ///< only in steps that look
-    at::Tensor copy = {};       ///< values that a skipped step restores; undefined: none is kept
-    bool is_copy_old = false;   ///< the values have moved since
-    bool has_moved = false;     ///< in some step
-    bool moves_unseen = false;  ///< by `.data`
+    int64_t sum_of_bits = 0;    ///< only in steps that compare bytes
+    at::Tensor copy = {};       ///< values that a skipped step restores; undefined: no copy
+    bool is_copy_old = false;   ///< the values have changed since the copy
+    bool has_moved = false;     ///< in any step
+    bool moves_unseen = false;  ///< through `.data`
   };
 
-  /// Saved ones first.
+  /// Returns all rows, those in checkpoints first.
   std::vector<model::Buffer> rows() const;
   bool looks() const;
   bool is_like_first(const at::Tensor& tensor, const Seen& seen) const;
@@ -80,7 +80,7 @@ class MovedBuffers {
   const bool elastic_;
   int64_t num_steps_ = 0;   ///< of this process
   std::vector<Seen> seen_;  ///< by row
-  size_t num_saved_ = 0;    ///< rows
+  size_t num_saved_ = 0;    ///< number of rows in checkpoints
 };
 
 }  // namespace lockstep::train

@@ -7,15 +7,15 @@
 
 namespace lockstep::train {
 
-/// Learning rate and weight decay of each parameter group at each step: what the recipe writes,
-/// else the optimizer's own. Pure functions of the step. All references outlive it.
+/// Learning rate and weight decay of each parameter group at each step: those of the recipe, else
+/// the optimizer's own. Pure functions of the step. All references outlive this.
 class RateSchedule {
  public:
   RateSchedule(const optim::OptimizerOptions& options, const recal::Timeline& timeline,
                int64_t total_steps)
       : options_(options), timeline_(timeline), total_steps_(total_steps) {}
 
-  /// Rates of the update that is made at `step` (updates done before it).
+  /// Returns the rates of the update at `step` (the number of updates done before it).
   optim::StepRates at(int64_t step) const;
 
  private:

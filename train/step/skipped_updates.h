@@ -7,15 +7,15 @@
 
 namespace lockstep::train {
 
-/// Tells of updates that were skipped because something was not finite: at once of the first, then
-/// at most once a minute, with their number.
+/// Limits messages about updates skipped because something was not finite: the first is logged at
+/// once, later ones at most once a minute, with their number.
 class SkippedUpdates {
  public:
-  /// A steady clock's seconds; empty: the system's.
+  /// clock_s: seconds of a steady clock; empty: the system's.
   explicit SkippedUpdates(std::function<double()> clock_s = {});
 
-  /// `step`: the update that was skipped, from 1. `why`: "the loss of rank 1 is not finite".
-  /// Returns what to log; nothing in the minute after the last one.
+  /// Counts a skipped update. `step`: its number, from 1. `what`: such as "the loss of rank 1 is
+  /// not finite". Returns the text to log; nullopt within a minute after the last one.
   std::optional<std::string> add(int64_t step, const std::string& what);
 
  private:

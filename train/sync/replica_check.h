@@ -9,15 +9,17 @@
 
 namespace lockstep::train {
 
-/// What a save holds, listed anew: tensors move when parameters are frozen.
+/// Function that lists the state to save. It lists anew each time, since tensors move when
+/// parameters are frozen.
 using StateSource = std::function<StateList()>;
 
-/// Proves that the ranks hold the same: parameters, optimizer state, masks, observers, positions
-/// and the timeline, bit for bit. One digest a tensor at memory speed, and one small all-reduce.
-/// Saves are compared by the saver, beside training (SaverOptions::compare_replicas).
+/// Verifies that ranks have the same state, bit for bit: parameters, optimizer state, masks,
+/// observers, positions and the timeline. Costs one digest per tensor, at memory speed, and one
+/// small all-reduce. For saves, the saver compares, in parallel to training
+/// (SaverOptions::compare_replicas).
 class ReplicaCheck {
  public:
-  /// `every_steps` 0: only when require() is called. `control` must outlive it.
+  /// every_steps = 0: only when require() is called. `control` must outlive this.
   ReplicaCheck(dist::Communicator& control, StateSource state, int64_t every_steps)
       : control_(control), state_(std::move(state)), every_steps_(every_steps) {}
 
@@ -28,7 +30,7 @@ class ReplicaCheck {
   /// first index and each rank's value. Collective. `when`: "at step 500".
   void require(std::string_view when);
 
-  /// Counts a comparison that a save has made (SaverOptions::compare_replicas).
+  /// Counts a comparison made by a save (SaverOptions::compare_replicas).
   void count(double seconds) {
     ++num_checks_;
     seconds_ += seconds;
