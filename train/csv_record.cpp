@@ -21,7 +21,7 @@ std::optional<int64_t> step_of(std::string_view line) {
   return parse_integer(line.substr(0, line.find(',')));
 }
 
-/// Whether the file is there and begins with this line.
+/// True if the file exists and begins with this line.
 bool begins_with(const std::filesystem::path& path, std::string_view header) {
   if (!std::filesystem::exists(path)) return false;
   const std::string wanted = fmt::format("{}\n", header);
@@ -32,8 +32,8 @@ bool begins_with(const std::filesystem::path& path, std::string_view header) {
   return found == wanted;
 }
 
-/// Drops the lines of later steps. Steps rise, so that these, and what a crash cut, are at the end:
-/// a record of days is not read to find them.
+/// Drops the lines of later steps. Since steps rise, these lines and a cut one are at the end. So
+/// not the whole file is read.
 void cut(const std::filesystem::path& path, std::string_view header, int64_t last_step) {
   const auto header_bytes = static_cast<int64_t>(header.size()) + 1;
   const std::optional<FoundLine> last = last_line(path, header_bytes, [&](std::string_view line) {
@@ -49,7 +49,7 @@ void cut(const std::filesystem::path& path, std::string_view header, int64_t las
         fmt::format("{}: cannot be cut at step {}: {}", path.string(), last_step, fault.message()));
 }
 
-/// Cuts the file (makes it if need be) and opens it for what follows.
+/// Truncates the file (creates it if necessary) and opens it for appending.
 files::Writer cut_and_open(const std::filesystem::path& path, std::string_view header,
                            int64_t last_step) {
   files::make_folders(path.parent_path());
@@ -66,7 +66,7 @@ files::Writer cut_and_open(const std::filesystem::path& path, std::string_view h
 std::optional<FoundLine> last_line(const std::filesystem::path& path, int64_t begin,
                                    const std::function<bool(std::string_view)>& is_wanted) {
   const files::Reader file(path);
-  std::string text;  // of the file from `start` to `end`
+  std::string text;  // bytes `start` to `end` of the file
   int64_t end = file.num_bytes(), start = end;
   while (end > begin) {
     const size_t before = text.size() < 2 ? text.npos : text.rfind('\n', text.size() - 2);
@@ -104,6 +104,7 @@ void CsvRecord::append(std::string_view lines) {
 }
 
 void CsvRecord::flush() {
+  // append() may write a part before it throws; keep only the rest.
   const int64_t before = out_.num_bytes();
   try {
     out_.append(pending_);

@@ -16,7 +16,7 @@ std::map<int64_t, double> read_evals(const std::filesystem::path& path, const st
   if (!std::filesystem::exists(path, ignored)) return {};
   std::map<int64_t, double> last_by_step;
   std::istringstream lines(files::read(path));
-  const std::string mark = "," + name + ",,";  // the class is empty: of all samples
+  const std::string mark = "," + name + ",,";  // empty class: all samples
   for (std::string line; std::getline(lines, line);) {
     const size_t at = line.find(mark);
     if (at == std::string::npos || at != line.find(',')) continue;

@@ -1,3 +1,5 @@
+// Each rank evaluates a contiguous part and adds up sums; one all_reduce at the end joins them. So
+// the result does not depend on the world size, except for rounding.
 #include "train/evaluator.h"
 
 #include <optional>
@@ -18,9 +20,10 @@ namespace {
 
 enum SumOf { kLoss, kCorrect, kCounted, kSamples, kNumSums };
 
-constexpr int64_t kBatchesAVote = 4;  ///< a vote costs a small message
+constexpr int64_t kBatchesAVote = 4;  ///< batches between two votes, each of which costs a small
+                                      ///< message
 
-/// A rank's samples of an evaluation, numbered from 0.
+/// Samples of one rank, numbered from 0.
 class RankShare final : public data::Dataset {
  public:
   RankShare(const data::Dataset& all, data::Shard mine) : all_(all), mine_(mine) {}
@@ -28,7 +31,8 @@ class RankShare final : public data::Dataset {
   int64_t num_samples() const override { return mine_.size(); }
   data::SampleSpec spec() const override { return all_.spec(); }
   std::string digest() const override { return all_.digest(); }
-  /// Threads that read ahead begin a second epoch, which an evaluation does not need: it is empty.
+  /// Returns no samples for a second epoch, which read-ahead threads begin although it is not
+  /// needed.
   data::Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override {
     if (epoch > 0) return data::no_samples(spec());
     std::vector<int64_t> places(indices_B.begin(), indices_B.end());
@@ -41,7 +45,7 @@ class RankShare final : public data::Dataset {
   const data::Shard mine_;
 };
 
-/// The batches of a rank's share, in their order.
+/// Batches of a rank's samples, in order.
 class ShareReader {
  public:
   /// `mine` is not empty.
@@ -62,7 +66,7 @@ class ShareReader {
   const int64_t num_batches_;
 };
 
-/// One evaluation on this rank.
+/// State of one evaluation on this rank.
 class Evaluation {
  public:
   Evaluation(model::Model& model, const Loss& loss, EvalMetrics metrics, const EvalLoop& loop)
@@ -99,7 +103,7 @@ class Evaluation {
     if (loop_.hooks != nullptr) loop_.hooks->after_step(end);
   }
 
-  /// Whether any rank is to stop; where nobody may ask for that, nothing is sent. Collective.
+  /// True if any rank must stop. Sends nothing if stops are not possible. Collective.
   bool all_stop(dist::Communicator& control) const {
     if (!loop_.must_stop) return false;
     at::Tensor asked = at::zeros({1}, at::kLong);
@@ -108,13 +112,13 @@ class Evaluation {
     return asked.item<int64_t>() > 0;
   }
 
-  /// Callbacks store what they have.
+  /// Ends without a result; callbacks store what they have.
   EvalResult abandoned() {
     if (loop_.hooks != nullptr) loop_.hooks->break_off();
     return {.is_abandoned = true};
   }
 
-  /// Over all ranks. Collective.
+  /// Returns the result over all ranks. Collective.
   EvalResult result(dist::Communicator& control, bool has_accuracy) {
     control.all_reduce(sums_4_, dist::ReduceOp::kSum)->wait();
     const auto num_samples = sums_4_[kSamples].item<double>();
@@ -186,6 +190,7 @@ EvalResult evaluate(const ModelHandler& handler, const Loss& loss, const data::D
   const int64_t least_share = num_samples / control.world_size();
   evaluation.begin(num_batches, {.model = handler.model()});
   for (int64_t batch = 0; batch < num_batches; ++batch) {
+    // Ranks may have one batch more than others, so only batches that all have are voted on.
     const bool votes = batch * options.batch_size < least_share && batch % kBatchesAVote == 0;
     if (votes && evaluation.all_stop(control)) return evaluation.abandoned();
     evaluation.before_batch();

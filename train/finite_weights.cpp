@@ -14,7 +14,8 @@
 namespace lockstep::train {
 namespace {
 
-/// One pass without a temporary: what is not finite has an exponent of ones, and is the largest.
+/// Checks in one pass without a temporary: a non-finite float has all exponent bits set, so its
+/// bits without sign are the largest.
 bool are_finite(const float* values, int64_t num_values) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < num_values; ++i)
@@ -33,8 +34,8 @@ bool holds_nan(const at::Tensor& values) {
   return may_hold && at::isnan(values).any().item<bool>();
 }
 
-/// The place of the first parameter that is not finite, then of the first buffer with NaN; behind
-/// the last one: there is none.
+/// Returns the index of the first non-finite parameter, else of the first buffer with NaN (counted
+/// after the parameters). The total number if all are good.
 int64_t first_fault(const ParamTable& params, const std::vector<model::Buffer>& buffers) {
   int64_t place = 0;
   for (const Param& param : params) {
@@ -60,6 +61,7 @@ void require_finite_weights(const model::Model& model, int64_t step, const std::
                             dist::Communicator& control) {
   const ParamTable& params = model.params();
   const std::vector<model::Buffer>& buffers = model.buffers();
+  // The lowest fault of any rank: all ranks throw the same message.
   const int64_t place = dist::min_of(control, first_fault(params, buffers));
   if (place == static_cast<int64_t>(params.size() + buffers.size())) return;
   throw Error(ExitCode::kNonFinite, "train",

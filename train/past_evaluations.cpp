@@ -30,25 +30,26 @@ bool is_done(const PastOptions& options, const std::filesystem::path& record) {
           std::filesystem::exists(Project(options.project_dir).saved_model(step), ignored));
 }
 
-/// Whether one is missing (0 or 1), then the values.
+/// Returns "1" if an evaluation is missing, else "0", then the values.
 std::string found(const PastOptions& options) {
   const std::string name =
       options.publish.best_by.substr(std::string_view("eval.").size());  // loss, accuracy
   const std::filesystem::path record = Project(options.project_dir).train() / "evals.csv";
   std::map<int64_t, double> evals = read_evals(record, name);
   const bool is_missing = is_due(options) && !is_done(options, record);
+  // The missing evaluation will be made again, so it must not count twice.
   if (is_missing) evals.erase(options.clock.step);
   std::vector<double> values;
   for (const auto& [step, value] : evals) values.push_back(value);
   return fmt::format("{} {}", is_missing ? 1 : 0, fmt::join(values, " "));
 }
 
-/// Nothing where there is no such record, or not of this step.
+/// Returns nullopt if there is no record, or none of this step.
 std::optional<double> recorded_loss(const std::filesystem::path& steps, int64_t step) {
   try {
     const std::optional<StepLine> line = last_step(steps);
     if (line && line->step == step && line->has_loss) return line->loss;
-  } catch (const Error&) {  // nobody's run fails for it
+  } catch (const Error&) {  // an unreadable record is no reason to fail
   }
   return std::nullopt;
 }

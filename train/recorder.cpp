@@ -1,3 +1,4 @@
+// Metrics are recorded on every rank; files, TensorBoard and progress lines exist on the root only.
 #include "train/recorder.h"
 
 #include <array>
@@ -13,6 +14,7 @@
 namespace lockstep::train {
 namespace {
 
+// Steps that samples_per_second() leaves out.
 constexpr int64_t kWarmUpSteps = 10;
 
 metrics::StepSample sample_of(const StepReport& report) {
@@ -128,10 +130,11 @@ void Recorder::record_recipe(const StepReport& report) {
   record_followed_formulas(report.step - 1);
 }
 
-/// A rate by a formula is set anew at every step, of which only the first is an action.
+/// Counts modifiers that set a rate by a formula at every step, since only the first step is an
+/// action.
 void Recorder::record_followed_formulas(int64_t step) {
   const recal::Timeline& timeline = recipe_.timeline();
-  int counted = -1;  // of both groups it is mostly the same
+  int counted = -1;  // both groups usually have the same modifier
   for (int group = 0; group < kNumParamGroups; ++group) {
     const recal::Action* setter = timeline.learning_rate_setter(step, group);
     if (setter == nullptr || setter->formula < 0 || setter->step == step) continue;
@@ -143,7 +146,7 @@ void Recorder::record_followed_formulas(int64_t step) {
   }
 }
 
-/// What the timeline did before the update at `step`.
+/// Records the timeline's actions before the update at `step`.
 void Recorder::record_due(int64_t step, int64_t num_mask_updates, int64_t num_trainable) {
   metrics::RecipeMetrics& shown = metrics_.recipe();
   const recal::Timeline& timeline = recipe_.timeline();

@@ -1,3 +1,6 @@
+// The training loop. All ranks must make the same collective calls at the same step. So the loop
+// branches only on values of the step's report, which are equal on all ranks, or on agreements made
+// here. reducer.settle() comes before any look at the weights from the host.
 #include "train/run.h"
 
 #include <chrono>
@@ -22,6 +25,7 @@
 namespace lockstep::train {
 namespace {
 
+// Interval between two votes during a pause
 constexpr std::chrono::milliseconds kPauseTurn{50};
 
 }  // namespace
@@ -54,11 +58,13 @@ RunResult Run::train() {
     const summary::DefaultWriter writer(
         parts_.hooks.summaries_at(coord::SummaryClock::train_step(clock.step + 1)));
     if (parts_.on_step) {
+      // A save may still be copying the state, which the hook may change.
       parts_.saves.wait_until_staged();
       parts_.on_step(clock.step, parts_.training.model);
     }
     parts_.hooks.before_step(clock.step);
     const StepReport report = step();
+    // The step did not happen: no hook sees it, and nothing is recorded.
     if (report.is_left_out) return stop(report);
     parts_.hooks.after_step({.iteration = report.step - 1,
                              .step = report.step,
@@ -73,10 +79,11 @@ RunResult Run::train() {
     note_write(report);
     check_is_owed_ = check_is_owed_ || parts_.replica_check.is_due(clock.step);
     if (check_is_owed_ && report.ranks_agree) agree(fmt::format("at step {}", clock.step));
-    const bool is_last =
-        clock.step >= parts_.total_steps;  // then it finishes, whoever asks to stop
-    // A rank that asks to save and stop goes on asking: after a skipped update the next one stops.
+    const bool is_last = clock.step >= parts_.total_steps;  // then the run finishes, whatever stop
+                                                            // requests there are
+    // A rank that asks to save and stop keeps asking: after a skipped update the next one stops.
     const bool stops = report.must_end || (report.wants_stop && !report.skipped);
+    // A stop at the last step has nothing left to stop; finish() saves.
     if (stops && !is_last) return stop(report);
     if (report.has_changes) make_changes();
     if (!save_and_evaluate(report, is_last)) return stop_here();
@@ -86,7 +93,8 @@ RunResult Run::train() {
 }
 
 StepReport Run::step() {
-  // A rank may have fewer parts of a batch than another: no mean over ranks in the network.
+  // A rank may have fewer micro-batches than another, so summaries in the network must not be
+  // collective.
   const summary::DefaultWriter alone(summary::of_this_rank_alone());
   return parts_.trainer.step_asking([this] { return votes(); });
 }
@@ -123,7 +131,7 @@ void Run::pause() {
   if (control.rank() == 0) log::info("control", fmt::format("paused after step {}", step));
   while (true) {
     const bool must_stop = is_told_to_stop();
-    // Before the vote: what is asked for while ranks wait in it counts for the next one.
+    // Read before the vote: requests made while ranks wait in it count for the next one.
     const int64_t num_saves_asked = parts_.stop.num_saves_asked();
     const bool wants_save = parts_.saves.enabled() && num_saves_asked > saves_made_for_;
     at::Tensor asked_3 = at::zeros({3}, at::kLong);
@@ -135,6 +143,7 @@ void Run::pause() {
     if (asked_3[2].item<int64_t>() > 0 && parts_.saves.last_saved_step() != step)
       (void)parts_.saves.save_now();
     if (asked_3[0].item<int64_t>() == 0 || asked_3[1].item<int64_t>() > 0) break;
+    // Also reports that this rank is alive, so that health checks stay green.
     parts_.recorder.state(metrics::RunState::kPaused);
     std::this_thread::sleep_for(kPauseTurn);
   }
@@ -161,17 +170,17 @@ Votes Run::votes() {
       .change = parts_.stop.has_changes()};
 }
 
-/// Saves, then evaluates what was saved, as far as this step asks for either.
+/// Saves, then evaluates the saved state, as far as this step requests either.
 bool Run::save_and_evaluate(const StepReport& report, bool is_last) {
   const bool ends_epoch = parts_.eval_data != nullptr && !is_last &&
                           ends_eval_epoch(parts_.eval, parts_.training.clock);
-  // A skipped update changed nothing; saving it again and again would push good saves out.
-  // It is made up for at the next one that counts, and after which the ranks hold the same.
+  // A skipped update changed nothing, and saving it repeatedly would evict good checkpoints. The
+  // save moves to the next step that counts and after which the ranks agree.
   eval_is_owed_ = eval_is_owed_ || (ends_epoch && evaluates_saves());
   save_is_owed_ = save_is_owed_ || eval_is_owed_ || report.wants_save;
   save_is_due_ = save_is_owed_ && !report.skipped && report.ranks_agree;
   if (save_is_due_) save_is_owed_ = false;
-  if (is_last) return true;  // finish() does both
+  if (is_last) return true;  // finish() saves and evaluates
   bool evaluates = ends_epoch && !evaluates_saves();
   if (save_is_due_) {
     parts_.training.reducer.settle();  // no save of weights that a lost rank left half updated
@@ -181,10 +190,10 @@ bool Run::save_and_evaluate(const StepReport& report, bool is_last) {
       parts_.saves.begin();
   }
   if (!evaluates || evaluate_now()) return true;
-  return report.skipped || !report.ranks_agree;  // no step to be saved: the next one stops
+  return report.skipped || !report.ranks_agree;  // this step cannot be saved: the next one stops
 }
 
-/// Whether the save after this step is to be evaluated.
+/// True if the save after this step must be evaluated.
 bool Run::starts_evaluation(const StepReport& report) {
   if (std::exchange(eval_is_owed_, false)) return true;
   if (!parts_.eval.on_save || parts_.eval_data == nullptr) return false;
@@ -222,7 +231,7 @@ std::optional<EvalResult> Run::evaluate_now() {
   return result;
 }
 
-/// At a switch between training and evaluation.
+/// Reloads the checkpoint at a switch between training and evaluation.
 void Run::reload() {
   if (!parts_.eval.strict_restore_on_switch) return;
   if (parts_.saves.last_saved_step() == parts_.training.clock.step) {
@@ -233,7 +242,7 @@ void Run::reload() {
   }
 }
 
-/// Publishes the save of this step, once.
+/// Publishes this step's checkpoint, once.
 void Run::publish(const std::optional<EvalResult>& result) {
   const int64_t step = parts_.training.clock.step;
   if (parts_.saves.last_saved_step() != step || published_step_ == step) return;
@@ -245,7 +254,7 @@ void Run::publish(const std::optional<EvalResult>& result) {
                          .eval = result});
 }
 
-/// Ranks may write different values: they are compared at once.
+/// Schedules a comparison, since ranks may have written different values.
 void Run::note_write(const StepReport& report) {
   if (!report.forward_wrote) return;
   check_is_owed_ = true;
@@ -253,7 +262,7 @@ void Run::note_write(const StepReport& report) {
                          report.written_param.empty() ? "on another rank" : report.written_param);
 }
 
-/// Ranks that have parted must not go on, and must not push good saves out.
+/// Compares the ranks' states. Diverged ranks must neither continue nor evict good checkpoints.
 void Run::agree(const std::string& when) {
   check_is_owed_ = false;
   parts_.training.reducer.settle();
@@ -261,8 +270,8 @@ void Run::agree(const std::string& when) {
   parts_.recorder.replica_check(parts_.replica_check);
 }
 
-/// Whether there is what a save needs: a finite update, time, a folder. Rank 0's clock decides for
-/// all whether there is time.
+/// True if a save is possible: a finite update, enough time, a folder. Rank 0's clock decides about
+/// the time for all ranks.
 bool Run::can_save(const StepReport& report) {
   const bool fits_here = report.wants_stop || parts_.saves.fits(parts_.grace_s);
   at::Tensor fits = at::full({1}, fits_here ? 1 : 0, at::kLong);
@@ -289,6 +298,7 @@ RunResult Run::stop(const StepReport& report) {
     parts_.recorder.flush();
     return {RunEnd::kEnded, std::nullopt, parts_.saves.last_commit()};
   }
+  // The save in progress may be that of this step; save again only if it is not.
   parts_.saves.settle();
   if (parts_.saves.last_saved_step() != report.step && !parts_.saves.save_now())
     throw Error(ExitCode::kIo, "train",
@@ -321,10 +331,12 @@ RunResult Run::finish() {
   parts_.training.reducer.settle();
   parts_.recorder.end_training();
   parts_.saves.settle();
-  stops_no_more_ = is_told_to_stop();  // all steps are done: only a later wish breaks the rest off
+  stops_no_more_ = is_told_to_stop();  // all steps are done: only a later stop request aborts the
+                                       // rest
   const recal::Applied closing = parts_.trainer.close();
   parts_.recorder.closing(clock.step, closing,
                           parts_.training.flat_params.num_trainable_elements());
+  // Before the final save: non-finite weights must not replace a good checkpoint.
   require_finite_weights(parts_.training.model, clock.step, parts_.saves.last_commit(),
                          parts_.training.control);
   const bool is_new = closing.masks_changed || parts_.saves.last_saved_step() != clock.step;
@@ -343,7 +355,7 @@ RunResult Run::finish() {
   if (is_new && !is_saved && !is_alone && parts_.replica_check.is_on())  // a save compares too
     agree(fmt::format("at the end, step {}", clock.step));
   if (must_save && !is_saved) result.end = RunEnd::kNotSaved;
-  // What was published of this step has other masks; so has a save from before the closing.
+  // An export of this step has other masks, and so has a checkpoint from before the closing.
   if (closing.masks_changed) published_step_ = is_saved ? -1 : clock.step;
   if (parts_.eval_data != nullptr) {
     result.eval =

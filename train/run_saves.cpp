@@ -1,3 +1,5 @@
+// A save runs in the saver's thread while training continues. settle() is its end: the only place
+// that records a result, called by all ranks at the same step.
 #include "train/run_saves.h"
 
 #include <chrono>
@@ -15,6 +17,7 @@
 namespace lockstep::train {
 namespace {
 
+// Interval of the votes in wait_together()
 constexpr std::chrono::milliseconds kMeetEvery{200};
 
 std::optional<int64_t> free_bytes_beside(const std::filesystem::path& save) {
@@ -23,9 +26,9 @@ std::optional<int64_t> free_bytes_beside(const std::filesystem::path& save) {
   return fault ? std::nullopt : std::optional(static_cast<int64_t>(space.available));
 }
 
-/// Rank 0's text as every rank's number; nothing where it is of another metric, or of a save behind
-/// the one that the run goes on from: that one is made anew, and train/evals.csv has forgotten it
-/// too.
+/// Returns the best value so far, read by rank 0. nullopt if it belongs to another metric, or to a
+/// checkpoint after the one that the run resumes from. That checkpoint will be made again, and
+/// train/evals.csv no longer contains it.
 std::optional<double> best_so_far(const RunSavesParts& parts) {
   std::string text;
   if (parts.control.rank() == 0) {
@@ -45,10 +48,12 @@ RunSaves::RunSaves(const RunSavesParts& parts)
 }
 
 void RunSaves::begin() {
+  // One save at a time: the saver allows no second one.
   settle();
   const trace::Span span("begin a save");
   if (parts_.before) parts_.before();
-  parts_.recorder.flush();  // the steps' record reaches as far as the save, whatever happens next
+  parts_.recorder.flush();  // the record of steps must reach as far as the checkpoint, whatever
+                            // happens next
   parts_.recorder.state(metrics::RunState::kSaving);
   Stopwatch watch;
   const StateList state = parts_.state();
@@ -60,8 +65,9 @@ void RunSaves::begin() {
   parts_.recorder.state(metrics::RunState::kTraining);
 }
 
-/// A save may wait long for a slow disk, but a rank that waits here is alive and says so: one that
-/// hangs in its save is missed within the time limit of training, not that of saves.
+/// Waits for the save on all ranks. A rank that waits here votes regularly, so it is known to be
+/// alive. A rank that hangs in its save is detected by the time limit of training, not by that of
+/// saves.
 void RunSaves::wait_together() {
   bool is_done_here = false;
   do is_done_here = parts_.saver.is_done_within(kMeetEvery);
@@ -104,11 +110,12 @@ bool RunSaves::save_now() {
 
 void RunSaves::evaluated(const EvalResult& result) {
   if (!enabled() || parts_.options.keep_best == "none") return;
-  if (to_be_named_) settle();  // the best so far may be the one whose save is under way
+  if (to_be_named_) settle();  // the best so far may be the one whose save is in progress
   const double value = number_of(result, parts_.options.keep_best);
   if (!is_better(parts_.options.keep_best, value, best_value_)) return;
   const int64_t step = parts_.clock.step;
   to_be_named_ = {step, value};
+  // The step may be saved, in progress, or neither.
   const bool is_begun = parts_.saver.is_under_way() && parts_.saver.number() == step;
   if (last_saved_step_ == step)
     name_best();
@@ -130,6 +137,7 @@ void RunSaves::name_best() {
 }
 
 bool RunSaves::fits(double grace_s) const {
+  // Estimates before the first save: a slow disk writes 50 MB/s, plus a fixed 0.2 s.
   constexpr double kSlowDiskBytesPerS = 50e6, kFixed_s = 0.2;
   if (longest_s_ > 0) return 2 * longest_s_ < grace_s;
   double num_bytes = 0;

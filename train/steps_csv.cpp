@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kHeader = "step,epoch,loss,learning_rate,sparsity";
 
-/// NaN and infinity as append() writes them, too; NaN for an empty field.
+/// Parses NaN and infinity as append() writes them; NaN for an empty field.
 std::optional<double> parse_loss(std::string_view text) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (text.empty() || text == "nan" || text == "-nan")

@@ -8,7 +8,7 @@
 namespace lockstep::train {
 namespace {
 
-/// A number, or lists of them as deep as the tensor has dimensions.
+/// Converts a tensor to a number, or to nested lists with one level per dimension.
 nlohmann::ordered_json tensor_json(const at::Tensor& values) {
   if (values.dim() == 0)
     return values.scalar_type() == at::kLong ? nlohmann::ordered_json(values.item<int64_t>())

@@ -8,14 +8,15 @@
 
 namespace lockstep::train {
 
-/// Outputs and targets of a batch, a row for each class to be found. Symbols: N = samples, or
-/// tokens of all samples without the ignored ones (data::kIgnoredTarget); C = classes.
+/// Outputs and targets of a batch, one row per class to predict. Symbols: N = samples, or tokens of
+/// all samples without ignored ones (data::kIgnoredTarget); C = classes.
 struct ClassOutputs {
-  at::Tensor outputs_NC;  ///< as the network gives them
-  at::Tensor classes_N;   ///< int64; of soft labels the most probable class
+  at::Tensor outputs_NC;  ///< the network's outputs
+  at::Tensor classes_N;   ///< int64; for soft labels the most probable class
 };
 
-/// Throws Error(kConfig), which names the metric, if the shape of the outputs does not fit.
+/// Flattens a batch. Throws Error(kConfig) that names the metric if the outputs' shape does not
+/// fit.
 ClassOutputs class_outputs(const std::string& metric, const at::Tensor& outputs_BO,
                            const at::Tensor& targets_BY, const data::SampleSpec& spec);
 

@@ -19,6 +19,7 @@ class ConfusionMatrix : public EvalMetric {
 
   at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const override {
     const ClassOutputs batch = class_outputs("confusion_matrix", outputs_BO, targets_BY, spec_);
+    // Row-major index of the cell (actual, predicted).
     const at::Tensor cell_N = batch.classes_N * spec_.num_classes + batch.outputs_NC.argmax(1);
     return at::bincount(cell_N, /*weights=*/{}, num_sums()).to(at::kDouble);
   }

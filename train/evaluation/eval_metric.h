@@ -12,46 +12,47 @@
 #include "base/yaml/config_reader.h"
 #include "data/datasets/dataset.h"
 
-/// Metrics of evaluations: what eval.metrics of a run file may name. Symbols: B = samples, O = the
-/// shape of what the network gives for one, Y = the shape of one target, C = classes, S = sums.
+/// Metrics of evaluations: the values of eval.metrics in a run file. Symbols: B = samples, O = the
+/// shape of one sample's outputs, Y = the shape of one target, C = classes, S = sums.
 namespace lockstep::train {
 
-/// Something that a metric has found, on the CPU: [] one number, [C] one of each class, [C, C] one
-/// of each pair; float64, or int64 for counts.
+/// A result of a metric, on the CPU: [] one number, [C] one per class, [C, C] one per pair of
+/// classes; float64, or int64 for counts.
 struct EvalValue {
   std::string name;
   at::Tensor value;
 };
 
-/// Numbers that follow from sums over samples, so that it does not matter which rank saw a sample
-/// in which batch: the evaluator adds the sums of batches and ranks. Holds no state.
+/// Metric computed from sums over samples. So the distribution of samples over ranks and batches
+/// does not matter: the evaluator adds the sums. Stateless.
 class EvalMetric {
  public:
   virtual ~EvalMetric() = default;
   virtual int64_t num_sums() const = 0;
-  /// Of one batch: float64 [S], on the outputs' device. Outputs are float32. Throws Error(kConfig)
-  /// if their shape does not fit the targets'.
+  /// Returns the sums of one batch: float64 [S], on the outputs' device. Outputs are float32.
+  /// Throws Error(kConfig) if their shape does not fit the targets'.
   virtual at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const = 0;
-  /// What the sums [S] over all samples say, on the CPU; never for no samples.
+  /// Returns the results for the sums [S] over all samples, on the CPU; never called without
+  /// samples.
   virtual std::vector<EvalValue> values(const at::Tensor& sums_S) const = 0;
 };
 
-/// Throws Error(kConfig) if the metric cannot be had of such data.
+/// Factory; throws Error(kConfig) if such data do not allow the metric.
 using MakeEvalMetric = std::function<std::unique_ptr<EvalMetric>(const data::SampleSpec&)>;
 
-/// One row of the table.
+/// A row of the table.
 struct EvalMetricType {
   std::string name;
-  /// Reads the keys of the metric's own section, eval.<name>.
+  /// Reads the keys of the metric's section, eval.<name>.
   std::function<MakeEvalMetric(ConfigReader* in)> read;
 };
 
-/// The table; a program that embeds Lockstep adds rows of its own before it reads the run file:
-///   top_k             share of samples whose class is among the k highest outputs
-///   precision_recall  of each class, and their means over the classes
-///   confusion_matrix  samples of each class (row) by the class that got the highest output
+/// Table of metrics. A program that embeds Lockstep adds rows before it reads the run file:
+///   top_k             fraction of samples whose class is among the k highest outputs
+///   precision_recall  per class, and their means over the classes
+///   confusion_matrix  samples of each class (row) by the class with the highest output
 ///   perplexity        e to the mean cross-entropy, of tokens or class numbers
-/// Of tokens, each counts as a sample; of soft labels, the most probable class counts.
+/// Each token counts as a sample. For soft labels, the most probable class counts.
 NamedTable<EvalMetricType>& eval_metric_types();
 
 }  // namespace lockstep::train

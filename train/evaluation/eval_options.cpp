@@ -11,7 +11,7 @@
 
 namespace lockstep::train {
 
-// Each stands in a file of its own and has a row below.
+// Each type is defined in a separate file and has a row below.
 EvalMetricType confusion_matrix_type();
 EvalMetricType perplexity_type();
 EvalMetricType precision_recall_type();
@@ -45,13 +45,13 @@ std::string fault_of_names(const std::vector<std::string>& wanted) {
   return "";
 }
 
-/// In the order of the table.
+/// Returns the wanted metrics in the order of the table.
 std::vector<MakeEvalMetric> read_wanted(const std::vector<std::string>& wanted, ConfigReader* in) {
   std::vector<MakeEvalMetric> metrics;
   for (const EvalMetricType* type : eval_metric_types().rows()) {
     const bool is_wanted = std::find(wanted.begin(), wanted.end(), type->name) != wanted.end();
     if (!is_wanted && !in->has(type->name) && !in->lists_fields()) {
-      (void)in->take(type->name);  // null, perhaps, is no unknown key
+      (void)in->take(type->name);  // a null value is allowed
       continue;
     }
     ConfigReader section = in->section(type->name);

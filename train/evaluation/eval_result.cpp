@@ -31,6 +31,7 @@ std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& f
 }
 
 std::vector<metrics::ValidationValue> shown_numbers(const std::vector<EvalValue>& found) {
+  // Each class becomes a time series in Prometheus and a curve in TensorBoard.
   constexpr int64_t kMaxClasses = 100;
   std::vector<metrics::ValidationValue> numbers;
   for (const EvalValue& value : found)

@@ -7,19 +7,18 @@
 
 namespace lockstep::train {
 
-/// Turns a model from training to evaluation and back. This is the one place that decides with
-/// which weights a model is evaluated. (For inference daemon/exports/ builds another one from a
-/// save.)
+/// Switches a model from training to evaluation and back. Only this class decides which weights are
+/// evaluated. (For inference, daemon/exports/ builds another model from a checkpoint.)
 class ModelHandler {
  public:
-  /// Both must outlive the handler. `ema`: evaluate these averages of the model's weights; null, or
-  /// where it is off: the weights themselves.
+  /// Both must outlive the handler. `ema`: evaluate these averages of the weights; null, or an EMA
+  /// that is off: the weights themselves.
   explicit ModelHandler(model::Model& model, optim::Ema* ema = nullptr)
       : model_(model), ema_(ema) {}
 
-  /// While it lives, the model's forward pass is that of evaluation (Model::set_training(false)),
-  /// no gradients are recorded on this thread, and the weights are those to be evaluated. Plans do
-  /// not overlap.
+  /// Evaluation mode for its lifetime. The model's forward pass is that of evaluation
+  /// (Model::set_training(false)), no gradients are recorded on this thread, and the weights are
+  /// those to be evaluated. Plans must not overlap.
   class EvalPlan {
    public:
     explicit EvalPlan(const ModelHandler& handler);

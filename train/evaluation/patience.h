@@ -6,24 +6,24 @@
 
 namespace lockstep::train {
 
-/// Whether an evaluation's value is better than the best so far, if there is one. `metric`:
-/// eval.loss, of which less is better, or eval.accuracy. As good is no better, and what is not
-/// finite never is.
+/// True if an evaluation's value is better than the best so far, if there is one. `metric`:
+/// eval.loss (lower is better) or eval.accuracy. An equal value is not better, and a non-finite one
+/// never is.
 bool is_better(const std::string& metric, double value, const std::optional<double>& best);
 
-/// Which evaluation was the best so far, and for how long none was better (eval.patience). Follows
-/// from the values alone, so that ranks which evaluate alike decide alike.
+/// Tracks the best evaluation and the number of evaluations since without improvement
+/// (eval.patience). Depends on the values alone, so ranks with equal values decide alike.
 class Patience {
  public:
-  /// `metric` as in is_better(). `limit`: evaluations; 0: never exhausted.
+  /// metric: as in is_better(). limit: number of evaluations; 0: never exhausted.
   explicit Patience(std::string metric = "eval.loss", int64_t limit = 0)
       : metric_(std::move(metric)), limit_(limit) {}
 
   const std::string& metric() const { return metric_; }
   int64_t limit() const { return limit_; }
-  /// True if the value is the best so far.
+  /// Adds a value; true if it is the best so far.
   bool add(double value);
-  /// The last `limit` evaluations brought nothing better.
+  /// True if the last `limit` evaluations brought no improvement.
   bool is_exhausted() const { return limit_ > 0 && num_without_ >= limit_; }
 
  private:

@@ -8,12 +8,12 @@
 namespace lockstep::train {
 namespace {
 
-/// The share, 0 where there is nothing to share: as in scikit-learn.
+/// Returns part / whole, or 0 if whole is 0, like scikit-learn.
 at::Tensor share(const at::Tensor& part_C, const at::Tensor& whole_C) {
   return part_C / whole_C.clamp_min(1);
 }
 
-/// Sums: of each class the samples found, those that were said to be of it, those that are.
+/// Metric with three sums per class: correct samples, predicted samples, actual samples.
 class PrecisionRecall : public EvalMetric {
  public:
   explicit PrecisionRecall(data::SampleSpec spec) : spec_(std::move(spec)) {}

@@ -7,18 +7,18 @@
 
 namespace lockstep::train {
 
-/// Section `export` of the run file: which saves are published as models for inference.
+/// Section `export` of the run file: selects the checkpoints that are published for inference.
 struct PublishOptions {
-  bool after_evaluation = false;  ///< each save that was evaluated
+  bool after_evaluation = false;  ///< each evaluated checkpoint
   bool at_end = false;            ///< the final weights
-  bool best = false;              ///< saved_models/best names the best evaluation's
-  int64_t keep = 5;               ///< newest ones kept, beside the best; -1: all
-  /// A preset asks for exports and no key of the section is written: exports of a network that has
-  /// no form for them are left out.
+  bool best = false;              ///< saved_models/best points to the best evaluation's export
+  int64_t keep = 5;               ///< number of newest exports to keep, besides the best; -1: all
+  /// True if exports come from a preset and the section has no written key. A network without an
+  /// export format is then skipped.
   bool is_from_preset = false;
-  std::string preset;                 ///< "preset: trainer", if that asks for exports
-  bool ema = false;                   ///< with the averages of the weights; the run decides, no key
-  std::string best_by = "eval.loss";  ///< or eval.accuracy; the run decides, no key
+  std::string preset;                 ///< "preset: trainer", if it requests exports
+  bool ema = false;                   ///< export averaged weights; set by the run, no key
+  std::string best_by = "eval.loss";  ///< or eval.accuracy; set by the run, no key
 
   bool any() const { return after_evaluation || at_end; }
 };

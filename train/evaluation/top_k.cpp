@@ -10,8 +10,8 @@
 namespace lockstep::train {
 namespace {
 
-/// Ties count as right, samples with an output that is not finite as wrong, as in TensorFlow's
-/// in_top_k.
+/// Top-k accuracy. Ties count as correct, samples with a non-finite output as wrong, like
+/// TensorFlow's in_top_k.
 class TopK : public EvalMetric {
  public:
   TopK(int64_t k, data::SampleSpec spec) : k_(k), spec_(std::move(spec)) {}

@@ -12,12 +12,12 @@
 namespace lockstep::train {
 namespace {
 
-/// float64 [M] on the CPU, M = N + K: the numbers of samples, then the sums.
+/// Encodes statistics as float64 [M] on the CPU, M = N + K: numbers of samples, then sums.
 at::Tensor message_of(const model::SeenStatistics& seen) {
   return at::cat({at::tensor(seen.num_samples_N, at::kDouble), seen.sums_K.to(at::kCPU)});
 }
 
-/// The way back. `like`: of the same model.
+/// Decodes them. like: statistics of the same model.
 model::SeenStatistics seen_of(const at::Tensor& message_M, const model::SeenStatistics& like) {
   const auto num_norms = static_cast<int64_t>(like.num_samples_N.size());
   const auto* num_samples = message_M.const_data_ptr<double>();
@@ -67,6 +67,7 @@ void BatchStatistics::end_step(bool updated) {
   const std::optional<model::SeenStatistics> given = std::exchange(given_, std::nullopt);
   const model::SeenStatistics seen = given ? *given : norms_.take_seen();
   at::Tensor message_M = std::exchange(given_M_, {});
+  // Every rank returns here or none: both conditions are equal on all ranks.
   if (!updated || norms_.is_frozen()) return;
   const bool is_of_all_ranks = control_.world_size() == 1 || sums_ != nullptr;
   if (!is_of_all_ranks)

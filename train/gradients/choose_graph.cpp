@@ -7,7 +7,7 @@
 namespace lockstep::train {
 namespace {
 
-/// Why they cannot be recorded; empty: nothing known by now.
+/// Returns the reason against recording; empty if none is known.
 std::string hindrance(const GraphQuestion& question) {
   if (!question.repeats_itself)
     return "nothing says that each pass of this network and loss does the same work "

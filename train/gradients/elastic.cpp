@@ -28,6 +28,7 @@ std::vector<data::Shard> elastic_shards(int64_t global_num_samples, int rank, in
 
 at::Tensor ShardTree::add(std::vector<FlatBuffer>& buffers, at::Tensor numbers_V) {
   int level = 0;
+  // A binary counter: two sums of one level combine to one of the next, as in the fixed tree.
   for (; num_kept_ > 0 && kept_[num_kept_ - 1].level == level; ++level) {
     const Node& left = kept_[--num_kept_];
     for (size_t i = 0; i < buffers.size(); ++i)

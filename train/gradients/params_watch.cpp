@@ -1,3 +1,4 @@
+// reached_ is atomic, since several autograd threads may set flags at the same time.
 #include "train/gradients/params_watch.h"
 
 #include <ATen/ops/ones.h>

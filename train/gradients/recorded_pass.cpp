@@ -1,3 +1,5 @@
+// Capture and replay of one pass. Kernels of a graph use fixed addresses, so inputs are copied into
+// recorded_->inputs, and any move of parameters discards the graph (forget()).
 #include "train/gradients/recorded_pass.h"
 
 #include <algorithm>
@@ -35,15 +37,15 @@ RecordedPass::Shape RecordedPass::shape_of(const data::Samples& samples) const {
           .batch_norm_frozen = parts_.model.batch_norms().is_frozen()};
 }
 
-/// The next passes run as ever, as the first ones did: what they do for the first time is done
-/// before it is recorded.
+/// Discards the graph. The next passes run normally, so that one-time work, such as allocations, is
+/// done before the next capture.
 void RecordedPass::forget() {
   recorded_.reset();
   if (graph_ != nullptr) graph_->forget();
   num_more_ = 0;
 }
 
-/// Boyer and Moore's vote: the usual shape loses its place once others have come as often.
+/// Counts shapes by Boyer and Moore's vote: the usual shape is replaced after as many others.
 void RecordedPass::count(const Shape& shape) {
   if (num_more_ == 0) usual_ = shape;
   num_more_ = shape == usual_ ? std::min(num_more_ + 1, kMost) : num_more_ - 1;
@@ -72,8 +74,8 @@ void RecordedPass::copy_in(const data::Samples& samples, double weight) {
 }
 
 bool RecordedPass::record(const data::Samples& samples, double weight, const Shape& shape) {
-  // Autograd's nodes that add to a parameter run on the stream on which they were made: those of
-  // the passes before must be gone.
+  // Autograd's accumulator nodes run on the stream on which they were created. So those of earlier
+  // passes must be gone.
   parts_.reducer.follow_backward(false);
   parts_.reducer.settle();
   recorded_ = std::make_unique<Recorded>();
@@ -94,6 +96,7 @@ bool RecordedPass::record(const data::Samples& samples, double weight, const Sha
     });
   } catch (const std::exception& error) {
     if (!parts_.model.batch_norms().empty()) (void)parts_.statistics.take_seen();
+    // The device refused once; no further attempt.
     graph_.reset();
     forget();
     if (parts_.tells)
@@ -112,6 +115,7 @@ bool RecordedPass::record(const data::Samples& samples, double weight, const Sha
 std::optional<LossSum> RecordedPass::replay(const data::Samples& samples, double weight,
                                             const dist::StepRequests& requests) {
   const trace::Span span("forward and backward");
+  // Waits for the gather of weights, which the graph reads.
   parts_.reducer.settle();
   parts_.reducer.prepare_for_backward(requests);
   copy_in(samples, weight);

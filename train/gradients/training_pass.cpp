@@ -26,8 +26,9 @@ LossSum TrainingPass::run(const PassInputs& inputs,
   LossSum loss_sum;
   const int64_t num_parts = parts_.num_micro_batches;
   for (int64_t part = 0; part < num_parts; ++part) {
-    const bool is_last = completes && part + 1 == num_parts;  // its gradients are the update's last
+    const bool is_last = completes && part + 1 == num_parts;  // its gradients complete the update
     const data::Shard share = data::shard_of(inputs.targets_BY.size(0), part, num_parts);
+    // Without samples a rank skips the pass, unless other ranks wait for its sums in forward.
     if (share.size() == 0 && !parts_.statistics.needs_every_rank()) {
       if (is_last) parts_.reducer.prepare_for_backward(*completes);
       continue;
@@ -51,14 +52,14 @@ LossSum TrainingPass::run(const PassInputs& inputs,
 
 void TrainingPass::backward(const at::Tensor& loss, const at::Tensor& weight) {
   const trace::Span span("backward");
-  // A branch may leave out all that is trained: then backward reaches nothing, as torch.optim has
-  // it.
+  // A branch may leave out all trained parameters: then backward reaches nothing, as in
+  // torch.optim.
   if (!loss.requires_grad() && parts_.model.runs_user_code()) return parts_.model.after_backward();
   parts_.reducer.follow_graph(loss);
   try {
     loss.backward(weight);
   } catch (const std::exception&) {
-    parts_.model.after_backward();  // knows more, if the network's own code raised it
+    parts_.model.after_backward();  // throws the network's own error if its code raised one
     throw;
   }
   parts_.model.after_backward();
@@ -80,6 +81,7 @@ at::Tensor TrainingPass::sum_of_losses(const at::Tensor& inputs_BX, const at::Te
   if (parts_.watch != nullptr) parts_.watch->after_forward();
   if (parts_.tensors != nullptr) parts_.tensors->add_outputs(outputs_BO);
   if (outputs_BO.defined()) return parts_.loss.sum(outputs_BO, targets_BY);
+  // own_loss() is a mean over the samples.
   return own_loss.to(at::kFloat).mul(static_cast<double>(inputs_BX.size(0)));
 }
 

@@ -50,16 +50,17 @@ void CallbackHook::begin(const LoopStart& start) {
   context.number_iterations_per_epoch = start.num_iterations;
   context.summary_writer = start.summary_writer;
   if (is_evaluation()) context.log_dir = options_.log_dir / std::to_string(start.step);
+  // Values of an earlier evaluation must not reach the next result.
   kpis_->clear();
   set_place(is_evaluation() ? 0 : start.step, start.step);
   handler_.begin();
 }
 
-/// In which iteration we are, after or before `step` updates.
+/// Sets the position to an iteration, after or before `step` updates.
 void CallbackHook::set_place(int64_t iteration, int64_t step) {
   coord::CallbackContext& context = handler_.context();
   iteration_ = iteration;
-  // The epoch that an evaluation ends; of training the one that the iteration is in.
+  // An evaluation belongs to the epoch that it ends, training to the epoch of the iteration.
   const int64_t update = is_evaluation() ? std::max<int64_t>(step - 1, 0) : iteration;
   context.iteration_info.epoch_number = update / steps_per_epoch_;
   context.iteration_info.iteration_number = iteration;
@@ -85,6 +86,7 @@ coord::DataMap CallbackHook::data_of(const IterationEnd& end) const {
   const auto put = [&data](const char* key, double value) {
     data.put(key, at::scalar_tensor(value, at::TensorOptions(at::kDouble)));
   };
+  // Copies to the CPU only what some callback reads.
   if (reads(kInputs)) data.put(kInputs, end.tensors->inputs_BX().cpu());
   if (reads(kTargets)) data.put(kTargets, end.tensors->targets_BY().cpu());
   if (reads(kOutputs) && options_.has_outputs) data.put(kOutputs, end.tensors->outputs_BO().cpu());

@@ -18,26 +18,25 @@ struct CallbackHookOptions {
   coord::Mode mode = coord::Mode::kTrain;
   int rank = 0;
   int world_size = 1;
-  /// Results of training; of an evaluation they are in the folder <step> of it.
+  /// Folder for results of training. An evaluation uses its subfolder <step>.
   std::filesystem::path log_dir;
   bool has_outputs = true;  ///< false: the network computes its own loss in training
-  /// Names of what stands beside KPIs in kpi.json and the result of an evaluation.
+  /// Names of other values next to KPIs in kpi.json and in an evaluation's result.
   std::vector<std::string> own_figures = {};
-  std::vector<std::string> class_names = {};  ///< as coord::Services have them
-  int64_t num_classes = 0;                    ///< likewise
+  std::vector<std::string> class_names = {};  ///< as in coord::Services
+  int64_t num_classes = 0;                    ///< as in coord::Services
 };
 
-/// Callbacks as a hook of a training or of evaluations: each iteration is a DataMap with this
-/// rank's `inputs` and `targets`, `logits` (what the network gives), and numbers: `loss`, `step`,
-/// `epoch`, and in training `learning_rate`, `weight_decay`, `sparsity`, and `_gradient_norm` where
-/// it is known. Callbacks live as long as the hook; each evaluation is a begin() and an end() of
-/// them.
+/// Runs callbacks as a hook of training or of evaluations. Each iteration is a DataMap with this
+/// rank's `inputs` and `targets`, `logits` (the network's outputs), and numbers: `loss`, `step`,
+/// `epoch`. Training adds `learning_rate`, `weight_decay`, `sparsity`, and `_gradient_norm` if
+/// known. Callbacks live as long as the hook; each evaluation calls their begin() and end().
 class CallbackHook final : public Hook {
  public:
   using Kpis = std::map<std::string, double>;
 
-  /// `kpis`: where the callbacks' Services::set_kpi leaves values. Throws Error(kConfig) as
-  /// coord::CallbacksHandler does.
+  /// `kpis`: storage for values of the callbacks' Services::set_kpi. Throws Error(kConfig) like
+  /// coord::CallbacksHandler.
   CallbackHook(std::vector<coord::NamedCallback> callbacks, const CallbackHookOptions& options,
                std::shared_ptr<Kpis> kpis = std::make_shared<Kpis>());
   CallbackHook(const CallbackHook&) = delete;
@@ -49,7 +48,7 @@ class CallbackHook final : public Hook {
   void after_step(const IterationEnd& end) override;
   void end() override;
   void break_off() override;
-  /// Their KPIs.
+  /// Adds the KPIs to the result.
   void complete(EvalResult* result) override;
 
  private:
@@ -63,22 +62,24 @@ class CallbackHook final : public Hook {
   std::vector<std::string> keys_read_;
   bool reads_tensors_ = false;
   int64_t steps_per_epoch_ = 1;
-  int64_t num_iterations_ = 0;  // of the loop, as LoopStart
-  int64_t iteration_ = 0;       // the one that is under way or comes next
+  int64_t num_iterations_ = 0;  // of the loop; as in LoopStart
+  int64_t iteration_ = 0;       // the current or next one
   const std::shared_ptr<Kpis> kpis_;
 };
 
-/// One callback under a name of its own.
+/// Creates a hook from one callback with a given name.
 std::unique_ptr<Hook> to_hook(coord::NamedCallback callback, const CallbackHookOptions& options);
 
-/// Those that the run file asks for in this mode; null if there are none. `show_kpi` is called for
-/// each new value of a KPI, on every rank; it may be empty. `control` must outlive the hook.
+/// Creates the callbacks of the run file for this mode; null if there are none. `show_kpi` is
+/// called for each new value of a KPI, on every rank; it may be empty. `control` must outlive the
+/// hook.
 std::unique_ptr<Hook> make_callback_hook(
     const std::vector<coord::WantedCallback>& wanted, const CallbackHookOptions& options,
     dist::Communicator& control,
     const std::function<void(const std::string& name, double value)>& show_kpi);
 
-/// What callbacks may ask of the ranks, over `control`, which must outlive it.
+/// Returns the services of callbacks that need other ranks, over `control`, which must outlive
+/// them.
 coord::Services services_over(dist::Communicator& control);
 
 }  // namespace lockstep::train

@@ -1,3 +1,4 @@
+// Maps travel between ranks as pickled dictionaries, LibTorch's format of torch.save.
 #include <span>
 #include <string_view>
 #include <vector>
@@ -43,7 +44,7 @@ coord::DataMap to_map(const c10::IValue& dict) {
   return data;
 }
 
-/// LibTorch's own format of values, as torch.save writes it.
+/// Serialises a map in LibTorch's format, as torch.save does.
 std::string bytes_of(const coord::DataMap& data) {
   const std::vector<char> bytes = torch::jit::pickle_save(to_ivalue(data));
   return {bytes.begin(), bytes.end()};

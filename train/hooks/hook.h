@@ -17,86 +17,88 @@
 
 namespace lockstep::train {
 
-/// Facts of the run that a hook belongs to; all of them outlive it.
+/// Properties of the run that a hook belongs to; all outlive it.
 struct HookContext {
   int rank = 0;
   int world_size = 1;
-  std::filesystem::path project_dir;  ///< of the run; a hook that writes does so on one rank
+  std::filesystem::path project_dir;  ///< folder of the run; a hook that writes there does so on
+                                      ///< one rank
   int64_t total_steps = 0;
   int64_t steps_per_epoch = 1;
   const model::Model& model;
   metrics::TrainingMetrics* metrics =
-      nullptr;  ///< registry() takes series of one's own; null in `lockstep eval`
+      nullptr;  ///< registry() accepts additional series; null in `lockstep eval`
 };
 
-/// The loop that begins: the training, or an evaluation.
+/// Start of a loop: the training, or an evaluation.
 struct LoopStart {
   const HookContext& run;
   coord::Mode mode = coord::Mode::kTrain;
-  int64_t step = 0;            ///< updates done before it
+  int64_t step = 0;            ///< number of updates before it
   int64_t num_iterations = 0;  ///< of this rank, in an epoch of training or in this evaluation
-  metrics::EventFile* summary_writer = nullptr;  ///< of this loop's curves; null: none are written
+  metrics::EventFile* summary_writer = nullptr;  ///< for this loop's curves; null: none are written
 };
 
-/// What one iteration of a loop left on this rank.
+/// Results of one iteration of a loop on this rank.
 struct IterationEnd {
   int64_t iteration = 0;  ///< from 0: in training since the run's first start, else in this
                           ///< evaluation
-  int64_t step = 0;       ///< updates done; in training this iteration's included
+  int64_t step = 0;       ///< updates done; in training including this iteration
   double loss = 0;        ///< training: StepReport::loss; evaluation: mean over the batch
-  double network_s = 0;   ///< seconds of forward and backward
-  const StepTensors* tensors = nullptr;  ///< null where no hook reads_tensors()
+  double network_s = 0;   ///< duration of forward and backward
+  const StepTensors* tensors = nullptr;  ///< null unless a hook has reads_tensors()
   const StepReport* report = nullptr;    ///< of the update; null in evaluation
 };
 
-/// Code around the steps of a loop, in the manner of TensorFlow's SessionRunHook. Every rank has
-/// its own and makes the same calls in the same order: begin, then before_step and after_step for
-/// each iteration (no after_step for a last one that a stop leaves out, train/step/data_wait.h),
-/// then end (also where a signal ends the run, and not after an error). It reads the weights and
-/// changes none. What it throws ends the run on all ranks.
+/// Code around the steps of a loop, like TensorFlow's SessionRunHook. Every rank has a separate
+/// instance, and all make the same calls in the same order: begin, then before_step and after_step
+/// for each iteration, then end. A last iteration that a stop skips has no after_step
+/// (train/step/data_wait.h). end is also called if a signal ends the run, but not after an error. A
+/// hook may read the weights but must not change them. Its exceptions end the run on all ranks.
 ///
 ///   class LowestLoss : public Hook {
 ///     void after_step(const IterationEnd& end) override { lowest_ = std::min(lowest_, end.loss); }
 ///   };
 ///
-/// Callbacks (coord/callback.h) are for users; to_hook() makes a hook of them.
+/// Callbacks (coord/callback.h) are the users' interface; to_hook() converts them to hooks.
 ///
-/// Threads: called by the thread that trains, which waits.
+/// Threads: called on the training thread, which waits.
 class Hook {
  public:
   virtual ~Hook() = default;
-  /// Whether after_step() looks at the tensors, which are kept only then.
+  /// True if after_step() reads the tensors, which are kept only then.
   virtual bool reads_tensors() const { return false; }
   virtual void begin(const LoopStart&) {}
-  /// `step`: updates done.
+  /// Called before an iteration. step: updates done.
   virtual void before_step(int64_t /*step*/) {}
   virtual void after_step(const IterationEnd&) {}
-  /// In training: an evaluation was made after `step` updates.
+  /// Called in training after an evaluation at `step` updates.
   virtual void after_evaluation(int64_t /*step*/, const EvalResult&) {}
-  /// In training after the last save.
+  /// Called in training after the last save.
   virtual void end() {}
-  /// Instead of end(), where a stop ended a training before its last step, or an evaluation before
+  /// Called instead of end() if a stop ended training before its last step, or an evaluation before
   /// its last batch.
   virtual void break_off() { end(); }
-  /// After end() of an evaluation: adds what the hook found to its result.
+  /// Adds the hook's results to that of an evaluation. Called after end().
   virtual void complete(EvalResult*) {}
 };
 
 using MakeHook = std::function<std::unique_ptr<Hook>()>;
 
-/// Hooks called one after the other, in the order in which they were added.
+/// Calls several hooks one after another, in the order in which they were added.
 class Hooks {
  public:
   explicit Hooks(const HookContext& context) : context_(context) {}
-  /// It must outlive this.
+  /// Adds a hook, which must outlive this.
   void add(Hook& hook) { all_.push_back(&hook); }
   void add_first(Hook& hook) { all_.insert(all_.begin(), &hook); }
-  /// The writer of this loop's summaries, on this rank. On every rank, as it may have a mean.
+  /// Sets the writer of this loop's summaries on this rank. Call it on every rank, since summaries
+  /// may contain a mean.
   void set_summaries(summary::DefaultWriterOptions summaries) { summaries_ = std::move(summaries); }
-  /// For the iteration whose summaries stand at `summary_step`: a summary::DefaultWriter around it.
+  /// Returns the options of a summary::DefaultWriter for the iteration at `summary_step`.
   summary::DefaultWriterOptions summaries_at(int64_t summary_step) const;
   bool read_tensors() const;
-  /// Runs one loop after the other; see Hook.
+  /// Run one loop after another; see Hook.
   void begin(coord::Mode mode, int64_t step, int64_t num_iterations);
   void before_step(int64_t step);
   void after_step(const IterationEnd& end);

@@ -20,6 +20,7 @@ void MetricUpdateHook::after_step(const IterationEnd& end) {
 std::vector<EvalValue> MetricUpdateHook::values(dist::Communicator& control) {
   std::vector<EvalValue> found;
   if (metrics_.empty()) return found;
+  // One message for all metrics.
   at::Tensor all = at::cat(sums_);
   control.all_reduce(all, dist::ReduceOp::kSum)->wait();
   int64_t begin = 0;

@@ -8,8 +8,8 @@
 
 namespace lockstep::train {
 
-/// The metrics that eval.metrics asks for, updated batch by batch: sums, which the ranks add at the
-/// end. Every evaluation has one.
+/// Updates the metrics of eval.metrics batch by batch, as sums that the ranks add at the end. Every
+/// evaluation has one.
 class MetricUpdateHook final : public Hook {
  public:
   explicit MetricUpdateHook(EvalMetrics metrics) : metrics_(std::move(metrics)) {}
@@ -17,12 +17,12 @@ class MetricUpdateHook final : public Hook {
   bool reads_tensors() const override { return !metrics_.empty(); }
   void begin(const LoopStart&) override;
   void after_step(const IterationEnd& end) override;
-  /// What they found over all ranks. Collective.
+  /// Returns the results over all ranks. Collective.
   std::vector<EvalValue> values(dist::Communicator& control);
 
  private:
   const EvalMetrics metrics_;
-  std::vector<at::Tensor> sums_;  // of each metric, float64
+  std::vector<at::Tensor> sums_;  // by metric, float64
 };
 
 }  // namespace lockstep::train

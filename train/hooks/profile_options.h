@@ -8,17 +8,18 @@
 
 namespace lockstep::train {
 
-/// `trainer.run_config.profile_hook_config` of the run file, with the names of TensorFlow's
-/// ProfilerHook: which steps leave a trace.
+/// Selects the steps to trace: `trainer.run_config.profile_hook_config` of the run file, with the
+/// names of TensorFlow's ProfilerHook.
 struct ProfileOptions {
-  std::optional<int64_t> save_steps;  ///< each step whose number is a multiple of it
-  std::optional<double> save_secs;    ///< or: the next step after so long, by rank 0's clock
-  bool show_memory = false;           ///< also what is allocated and freed
-  bool show_dataflow = true;          ///< also arrows from forward to backward operators
-  std::vector<int64_t> ranks;         ///< whose; empty: all
+  std::optional<int64_t> save_steps;  ///< each step whose number is a multiple
+  std::optional<double> save_secs;    ///< alternatively: the next step after this time, by rank 0's
+                                      ///< clock
+  bool show_memory = false;           ///< include allocations
+  bool show_dataflow = true;          ///< include arrows from forward to backward operators
+  std::vector<int64_t> ranks;         ///< traced ranks; empty: all
 };
 
-/// Nothing where the section is not there.
+/// Returns nullopt if the section is missing.
 std::optional<ProfileOptions> read_profile_options(ConfigReader* run_config);
 
 }  // namespace lockstep::train

@@ -31,7 +31,7 @@ std::set<profiler::ActivityType> activities(at::Device device) {
   return {profiler::ActivityType::CPU, profiler::ActivityType::CUDA};
 }
 
-/// Of this process' threads that live, as the system's tools show them.
+/// Returns the names of this process' threads, as the system's tools show them.
 std::map<int64_t, std::string> names_of_threads() {
   std::map<int64_t, std::string> names;
   std::error_code fault;
@@ -56,7 +56,7 @@ ProfilerHook::ProfilerHook(const ProfileOptions& options, dist::Communicator& co
                               "world has {} rank(s)",
                               rank, control.world_size()))
           .everywhere();
-  ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);  // else it tells that there is no GPU
+  ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);  // otherwise it reports missing GPUs
 }
 
 void ProfilerHook::begin(const LoopStart& start) {
@@ -64,7 +64,7 @@ void ProfilerHook::begin(const LoopStart& start) {
   last_s_ = now_s();
 }
 
-/// The same on all ranks.
+/// True if the step is traced; the same on all ranks.
 bool ProfilerHook::is_due(int64_t step) {
   if (options_.save_steps) return (step + 1) % *options_.save_steps == 0;
   at::Tensor is_time_1 =
@@ -89,11 +89,13 @@ void ProfilerHook::start() const {
                                         /*report_input_shapes=*/false, options_.show_memory);
   kineto::prepareProfiler(config, activities(device_));
   kineto::enableProfiler(config, activities(device_));
+  // Lockstep's spans continue after the step; own_events() stops them.
   trace::start();
 }
 
 std::string ProfilerHook::stop_operators() const {
   const std::unique_ptr<kineto::ProfilerResult> result = kineto::disableProfiler();
+  // LibTorch can save its trace only into a file.
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() /
       fmt::format("lockstep-timeline-{}-{}.json", ::getpid(), control_.rank());
@@ -115,7 +117,7 @@ void ProfilerHook::after_step(const IterationEnd& end) {
   last_s_ = now_s();
 }
 
-/// Empty where this rank is not traced.
+/// Returns this rank's events; empty if this rank is not traced.
 std::string ProfilerHook::own_events() {
   if (!is_traced_here()) return "";
   try {
@@ -126,7 +128,7 @@ std::string ProfilerHook::own_events() {
                         .node = node_,
                         .show_dataflow = options_.show_dataflow,
                         .show_memory = options_.show_memory});
-  } catch (const std::exception& fault) {  // LibTorch's JSON is not ours
+  } catch (const std::exception& fault) {  // LibTorch's JSON may be invalid
     log::warning("trace", fmt::format("step {}: {}", pending_->step, fault.what()));
     return "";
   }
@@ -135,6 +137,7 @@ std::string ProfilerHook::own_events() {
 void ProfilerHook::write_pending() {
   if (!pending_) return;
   const int64_t step = pending_->step;
+  // Collective: every rank calls it, traced or not.
   const std::vector<std::string> all = dist::gather_texts(control_, own_events());
   pending_.reset();
   if (control_.rank() != 0) return;

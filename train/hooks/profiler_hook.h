@@ -11,17 +11,17 @@
 
 namespace lockstep::train {
 
-/// Traces of whole steps: LibTorch's operators (Kineto) and Lockstep's own spans (data, masks,
-/// forward, backward, each bucket's reduction, optimizer) of the ranks, merged by rank 0 into
-/// <project_dir>/timeline-<step>.json, which Perfetto opens. Lockstep's spans reach to the next
-/// step, so that they hold the saves and evaluations behind the step; operators are those of the
-/// step, on a GPU its kernels too. Steps that leave none cost nothing but, with save_secs, a word
-/// of rank 0 to the others.
+/// Traces whole steps: LibTorch's operators (Kineto) and Lockstep's own spans (data, masks,
+/// forward, backward, each bucket's reduction, optimizer). Rank 0 merges the ranks' traces into
+/// <project_dir>/timeline-<step>.json, which Perfetto opens. Lockstep's spans extend to the next
+/// step, to include saves and evaluations after the step. Operators are those of the step, on a GPU
+/// also its kernels. Other steps cost nothing, except for one small message from rank 0 with
+/// save_secs.
 ///
-/// A trace that cannot be written is warned of and ends nothing.
+/// A failed write of a trace only logs a warning.
 class ProfilerHook final : public Hook {
  public:
-  /// `control` must outlive it.
+  /// `control` must outlive this.
   ProfilerHook(const ProfileOptions& options, dist::Communicator& control, std::string node,
                at::Device device);
 
@@ -43,9 +43,9 @@ class ProfilerHook final : public Hook {
   const std::string node_;
   const at::Device device_;
   std::filesystem::path folder_;
-  std::optional<double> last_s_;  // of rank 0: when the last one was made, or the loop began
+  std::optional<double> last_s_;  // on rank 0: time of the last trace, or of the loop's begin
   bool is_under_way_ = false;
-  /// A traced step whose spans go on until the next one begins.
+  /// A traced step whose spans continue until the next step begins.
   struct Pending {
     int64_t step = 0;
     std::string operators_json;

@@ -11,10 +11,11 @@
 namespace lockstep::train {
 namespace {
 
+// Limit on the queue of the event files; later points are dropped
 constexpr int64_t kPoints_bytes = 64 << 20;
-constexpr int kTensorBoardPort = 6006;  ///< where it listens unless told otherwise
+constexpr int kTensorBoardPort = 6006;  ///< TensorBoard's default port
 
-/// One copy of the weights may wait until its histograms are computed.
+/// Returns the memory of one copy of the weights, which may wait until its histograms are computed.
 int64_t histogram_bytes(const SummarySaverOptions& options) {
   if (options.histogram_steps == 0) return 0;
   int64_t num_bytes = 0;
@@ -47,7 +48,7 @@ void tell_viewers(const SummarySaverOptions& options) {
                                         folder));
 }
 
-/// top_5/eval, recall/eval/3.
+/// Returns tags such as top_5/eval, recall/eval/3.
 std::vector<std::string> tags_of(const std::vector<metrics::ValidationValue>& numbers) {
   std::vector<std::string> tags;
   for (const metrics::ValidationValue& number : numbers) {
@@ -101,6 +102,7 @@ void SummarySaverHook::write_point() {
 
 void SummarySaverHook::write_histograms(int64_t step) {
   for (const Param& param : *options_.params) {
+    // A copy, since training changes the weights before the writer thread computes the histogram.
     const at::Tensor copy = param.tensor.detach().to(at::kCPU, at::kFloat, /*non_blocking=*/false,
                                                      /*copy=*/true, at::MemoryFormat::Contiguous);
     const auto histogram = [copy]() -> metrics::SummaryValue {
@@ -112,7 +114,7 @@ void SummarySaverHook::write_histograms(int64_t step) {
   }
 }
 
-/// What the recipe does at `step`, under recal/.
+/// Writes the recipe's state at `step`, under recal/.
 void SummarySaverHook::write_recipe(int64_t num_updates, int64_t step) {
   std::vector<recal::Summary> all = recipe_.summaries(step);
   std::vector<metrics::Scalar> scalars;
@@ -137,7 +139,7 @@ void SummarySaverHook::after_evaluation(int64_t step, const EvalResult& result) 
 }
 
 void SummarySaverHook::closing(int64_t step) {
-  end_training();  // before what closes it
+  end_training();  // the point before the closing actions
   const std::array<metrics::Scalar, 1> sparsity{{{"sparsity", recipe_.sparsity()}}};
   train_.add(step, sparsity);
   write_recipe(step, step);

@@ -26,7 +26,8 @@ bool is_flow(const Json& event) {
   return phase == "s" || phase == "t" || phase == "f";
 }
 
-/// Gives each arrow of all ranks its own number: viewers join the ends of an arrow by that number.
+/// Gives each arrow a number that is unique over all ranks. Viewers join the ends of an arrow by
+/// it.
 class FlowNumbers {
  public:
   void next_rank() { numbers_.clear(); }
@@ -38,7 +39,7 @@ class FlowNumbers {
   }
 
  private:
-  std::map<std::string, int64_t> numbers_;  // of one rank
+  std::map<std::string, int64_t> numbers_;  // of the current rank
   int64_t num_flows_ = 0;
 };
 
@@ -51,7 +52,7 @@ bool is_wanted(const Json& event, const TimelineOptions& options) {
          event["tid"].is_number() && event.value("cat", "") != "Trace";
 }
 
-/// LibTorch's events count from a base of their own.
+/// Adds LibTorch's events; their times are relative to a base in the trace.
 void add_operators(const std::string& text, const TimelineOptions& options, Json* events) {
   const Json trace = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!trace.is_object() || !trace.contains(kEvents)) return;
@@ -78,8 +79,8 @@ void add_span(const trace::SpanRecord& span, int rank, Json* events) {
   events->push_back(std::move(event));
 }
 
-/// Cuts what LibTorch measured to Lockstep's spans of its thread where it reaches over their begin
-/// or end: the clocks differ by some microseconds.
+/// Cuts LibTorch's events at the begin or end of Lockstep's spans of the same thread: the clocks
+/// differ by some microseconds.
 void cut_to_spans(const std::vector<trace::SpanRecord>& spans, Json* events) {
   for (Json& event : *events) {
     if (event.value("ph", "") != "X") continue;
@@ -103,7 +104,7 @@ bool is_on_gpu(const Json& event) {
   return category == "kernel" || category.starts_with("gpu_");
 }
 
-/// Of every thread and stream that an event lies on.
+/// Returns a name for every thread and stream with an event.
 std::map<int64_t, std::string> names_of_threads(const RankTrace& trace, const Json& events) {
   std::map<int64_t, std::string> names;
   for (const trace::SpanRecord& span : trace.spans)

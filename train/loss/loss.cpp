@@ -22,7 +22,7 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits_BC, const at::Tensor& targ
                                 data::kIgnoredTarget, options.label_smoothing);
 }
 
-/// How many numbers make up one sample.
+/// Returns the number of values per sample.
 double numbers_a_sample(const at::Tensor& values_BY) {
   int64_t num = 1;
   for (const int64_t extent : values_BY.sizes().slice(1)) num *= extent;
@@ -59,7 +59,7 @@ const char* usual_loss(TargetKind kind) {
   return "next_token";
 }
 
-/// What the network must give for one sample.
+/// Returns the output shape that the network must have for one sample.
 std::vector<int64_t> wanted_outputs(const data::SampleSpec& spec, const at::Tensor& targets_BY) {
   if (spec.target_kind == TargetKind::kValues) return targets_BY.sizes().slice(1).vec();
   if (spec.target_kind == TargetKind::kTokens) return {targets_BY.size(1), spec.num_classes};
@@ -105,6 +105,7 @@ Loss::Loss(const std::string& name, const LossOptions& options, const data::Samp
 
 at::Tensor Loss::sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {
   require_fit(outputs_BO, targets_BY);
+  // Losses are computed in float32, whatever autocast chose for the outputs.
   return type_->value(outputs_BO.to(at::kFloat), targets_BY, options_);
 }
 
@@ -133,6 +134,7 @@ std::optional<double> Loss::num_correct(const at::Tensor& outputs_BO,
   const at::Tensor chosen = outputs_BO.argmax(-1);
   const at::Tensor right =
       chosen.eq(spec_.target_kind == TargetKind::kSoft ? targets_BY.argmax(-1) : targets_BY);
+  // Soft labels and tokens: `right` has one flag per sample or token.
   return right.sum().item<double>() / numbers_a_sample(right);
 }
 

@@ -16,6 +16,7 @@ LossScaleOptions read_loss_scale_options(ConfigReader in) {
 }
 
 bool LossScale::end_step(bool losses_finite, bool gradients_finite) {
+  // A non-finite loss comes from the data or the weights; a smaller scale would not help.
   if (!dynamic_ || !losses_finite) return false;
   if (!gradients_finite) {
     finite_steps_ = 0;

@@ -1,3 +1,4 @@
+// Each rank decides alone whether to stop waiting; the reduction's sample count tells the others.
 #include "train/step/data_wait.h"
 
 #include <chrono>
@@ -20,6 +21,7 @@ data::Batch DataWait::next_batch() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   std::optional<data::Batch> batch = loader_.next_unless([&] {
+    // Before patience_s no stop is considered: data usually arrive in that time.
     if (waited_s() <= patience_s_) return false;
     stop_->listen();
     return is_told_to_stop();
@@ -38,6 +40,7 @@ bool DataWait::stops_here(bool is_long, StepReport* report) const {
   votes_3[0] = leaves ? 1 : 0;
   votes_3[1] = stop_->stop_asked() ? 1 : 0;
   votes_3[2] = stop_->end_asked() ? 1 : 0;
+  // Maximum over the ranks, so that all return the same.
   control_.all_reduce(votes_3, dist::ReduceOp::kMax)->wait();
   if (votes_3[0].item<int64_t>() == 0) return false;
   report->wants_stop = votes_3[1].item<int64_t>() > 0;

@@ -21,7 +21,7 @@ std::string plan_text(const optim::BufferPlan& plan, const std::vector<bool>& tr
   return text;
 }
 
-/// Equal for parameters that may share a buffer.
+/// Returns equal numbers for parameters that may share a buffer.
 int64_t buffer_kind(const Param& param, bool trainable) {
   const auto dtype = static_cast<int64_t>(param.tensor.scalar_type());
   return (dtype * 2 + (trainable ? 0 : 1)) * kNumParamGroups + group_of(param);
@@ -42,6 +42,7 @@ void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
                  optim::FlatParams& flat_params, optim::Optimizer& optimizer,
                  dist::Communicator& control) {
   const optim::BufferPlan plan = plan_layout(flat_params.params(), trainable, bucket_bytes);
+  // Different plans would mix gradients of different parameters in one message.
   dist::require_equal(control, "the buffer plan", plan_text(plan, trainable));
   optimizer.rebuild(flat_params.flatten(plan, trainable));
 }

@@ -1,3 +1,5 @@
+// Detects changes by memory address and version counter, and in some steps by sums of bytes. Then
+// the ranks agree on the changed tensors (all_reduce of the maximum), and only these are sent.
 #include "train/step/moved_buffers.h"
 
 #include <algorithm>
@@ -17,8 +19,8 @@
 namespace lockstep::train {
 namespace {
 
-/// Steps that look at all bytes, and of which all tensors are copied: what moves at all mostly does
-/// so in one of the first.
+/// Steps that compare all bytes; the first ones also copy all tensors. A tensor that changes at all
+/// mostly does so in one of the first steps.
 constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
 
 uint32_t version_of(const at::Tensor& tensor) {
@@ -26,7 +28,8 @@ uint32_t version_of(const at::Tensor& tensor) {
   return version.enabled() ? version.current_version() : 0;  // tensors of inference_mode have none
 }
 
-/// Sum of the tensor's bytes as whole numbers, so that any change but an exchange is seen.
+/// Returns the sum of the tensor's bytes as integers, which detects any change except a
+/// permutation.
 int64_t sum_of_bits(const at::Tensor& tensor) {
   const at::Tensor values = dist::real_view(tensor.detach());
   if (values.numel() == 0) return 0;
@@ -73,7 +76,7 @@ void MovedBuffers::note(const at::Tensor& tensor, Seen* seen) const {
   seen->version = version_of(tensor);
 }
 
-/// Copies all tensors in the first steps, later only those that have moved.
+/// Copies all tensors in the first steps, later only those that have changed.
 void MovedBuffers::keep_copy(const at::Tensor& tensor, Seen* seen) const {
   if (!seen->has_moved && num_steps_ > kFirstLooks) {
     seen->copy = at::Tensor();
@@ -94,7 +97,7 @@ void MovedBuffers::begin_step() {
     const at::Tensor& tensor = rows[i].tensor;
     Seen& seen = seen_.at(i);
     if (!is_like_first(tensor, seen)) continue;
-    // A change since the last step, by an evaluation perhaps, travels in this one.
+    // A change since the last step, such as by an evaluation, is sent in this step.
     const bool is_new = seen.place == nullptr;
     seen.is_copy_old = seen.is_copy_old || seen.moves_unseen || is_new || differs(tensor, seen);
     if (is_new) note(tensor, &seen);
@@ -120,7 +123,7 @@ std::vector<MovedBuffers::Move> MovedBuffers::moves_here(const std::vector<model
   return moves;
 }
 
-/// Ranks must agree on what travels, and how much.
+/// Returns the strongest move on any rank. Ranks must agree on what is sent, and how much.
 std::vector<MovedBuffers::Move> MovedBuffers::on_any(const std::vector<Move>& here) const {
   if (control_.world_size() == 1) return here;
   const at::Tensor moves_R = at::zeros({static_cast<int64_t>(here.size())}, at::kLong);
@@ -134,7 +137,7 @@ std::vector<MovedBuffers::Move> MovedBuffers::on_any(const std::vector<Move>& he
 
 void MovedBuffers::restore(const std::vector<model::Buffer>& rows, const std::vector<Move>& moves) {
   for (size_t i = 0; i < rows.size(); ++i) {
-    // Else it travels in the next step.
+    // Without a copy the change is sent in the next step.
     if (moves[i] != Move::kMoved || !seen_[i].copy.defined()) continue;
     rows[i].tensor.copy_(seen_[i].copy);
     note(rows[i].tensor, &seen_[i]);
@@ -171,6 +174,7 @@ void MovedBuffers::end_step(bool updated, int64_t num_samples) {
   const at::NoGradGuard no_grad;
   const std::vector<model::Buffer> rows = this->rows();
   const std::vector<Move> here = moves_here(rows);
+  // A skipped step is skipped on all ranks, so no rank waits in on_any().
   if (!updated) return restore(rows, here);
   const std::vector<Move> moves = on_any(here);
   std::vector<at::Tensor> floats, numbers;
@@ -198,7 +202,7 @@ void MovedBuffers::take_mean(const std::vector<at::Tensor>& floats, int64_t num_
     control_.broadcast(values_K, 0);
   } else {
     const at::Tensor weight = at::full({1}, num_samples, values_K.options());
-    // No product where there is no sample: 0 times infinity would be no number.
+    // No product without samples: 0 times infinity would be NaN.
     const at::Tensor share_K = num_samples == 0 ? at::zeros_like(values_K) : values_K * weight;
     at::Tensor sums_V = at::cat({weight, share_K});
     control_.all_reduce(sums_V, dist::ReduceOp::kSum)->wait();

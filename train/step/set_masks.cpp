@@ -38,6 +38,7 @@ void set_masks(const recal::MaskTable& masks, const std::vector<FlatBuffer>& buf
     if (buffers[i].frozen) continue;
     const std::vector<uint8_t> bits = kept_bits_of(buffers[i], masks);
     optimizer.set_kept(i, bits);
+    // The optimizer may read all gradients, and a norm reads all: then dropped ones must be 0.
     const bool needs_zeros = adds_squares || !optimizer.reads_kept_alone(i);
     reducer.set_kept(i, bits, needs_zeros ? dist::Dropped::kZero : dist::Dropped::kAnything);
   }

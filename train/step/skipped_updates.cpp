@@ -21,6 +21,7 @@ SkippedUpdates::SkippedUpdates(std::function<double()> clock_s)
 std::optional<std::string> SkippedUpdates::add(int64_t step, const std::string& why) {
   ++num_skipped_;
   const double now_s = clock_s_();
+  // Counted but not logged; the next message contains the number.
   if (told_at_s_ && now_s - *told_at_s_ < kTellEvery_s) return std::nullopt;
   told_at_s_ = now_s;
   return fmt::format("step {}: the update was skipped, because {}; skipped so far: {}", step, why,

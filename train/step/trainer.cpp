@@ -1,3 +1,6 @@
+// One update, in the order of step_asking(). All ranks take the same path, because every decision
+// comes from the reduction's totals: the vote bits, the finite flag, the sample count. A branch on
+// a local value would leave other ranks alone in a collective.
 #include "train/step/trainer.h"
 
 #include <cmath>
@@ -20,6 +23,7 @@
 namespace lockstep::train {
 namespace {
 
+/// Bits of LocalStepStats::votes.
 enum VoteBit {
   kSaveBit,
   kStopBit,
@@ -46,7 +50,7 @@ LossSum divided(LossSum sum, double divisor) {
   return sum;
 }
 
-/// In memory of its own: kernels may compute otherwise where samples are aligned otherwise.
+/// Returns a copy: kernels may compute differently if samples have another alignment.
 data::Samples part_of(const data::Samples& all, const data::Shard& share) {
   return {all.inputs_BX.narrow(0, share.begin, share.size()).clone(),
           all.targets_BY.narrow(0, share.begin, share.size()).clone()};
@@ -84,12 +88,14 @@ StepReport Trainer::step_asking(const Ask& ask) {
   limits_.begin_step(parts_.clock);
   const data::Batch batch = data_wait_.next_batch();
   report.phases.data = watch.lap();
+  // A stop may come before the recipe's actions; then the step never begins.
   if (!apply_recipe(&report)) return report;
   report.phases.modifier = watch.lap();
   begin_report(batch, &report);
 
   loss_ = compute_gradients(batch, &report.phases);
   reduce_gradients(batch, loss_, ask, &report);
+  // Too few samples: a rank left its samples out, so all skip the step.
   if (report.totals.is_complete)
     update_weights(&report);
   else
@@ -116,6 +122,7 @@ void Trainer::begin_report(const data::Batch& batch, StepReport* report) const {
 
 bool Trainer::stops_before_recipe(StepReport* report) {
   const int64_t step = parts_.clock.step;
+  // A step without recipe actions needs no question: the reduction tells about a stop.
   if (!data_wait_.can_leave() || !parts_.recipe.acts_at(step)) return false;
   const bool is_due = !parts_.recipe.timeline().due_at(step).empty();
   if (!data_wait_.stops_here(/*is_long=*/is_due, report)) return false;
@@ -125,12 +132,14 @@ bool Trainer::stops_before_recipe(StepReport* report) {
   return true;
 }
 
-/// Before the host knows whether the step counts, where the update takes that from the device.
+/// Returns the early update. On GPUs it is enqueued before the host knows whether it is finite; the
+/// kernel skips it on the device if not.
 dist::GradientReducer::EarlyUpdate Trainer::early_update(const optim::StepRates& rates) {
   if (!runs_ahead() || parts_.clip.norm || parts_.clip.value || !parts_.optimizer.takes_found_inf())
     return {};
   return [this, rates](const at::Tensor& found_inf_1) {
     const trace::Span span("optimizer");
+    // No reducer.settle() here: it would make the host wait for the device.
     if (parts_.before_changes) parts_.before_changes();
     parts_.optimizer.step(rates, {}, found_inf_1);
     is_updated_ = true;
@@ -138,6 +147,7 @@ dist::GradientReducer::EarlyUpdate Trainer::early_update(const optim::StepRates&
 }
 
 void Trainer::leave_out(StepReport* report) {
+  // The device has skipped the early update; undo its count.
   if (std::exchange(is_updated_, false)) parts_.optimizer.uncount();
   parts_.reducer.settle();
   parts_.recipe.end_step(/*updated=*/false, parts_.control);
@@ -148,8 +158,10 @@ void Trainer::leave_out(StepReport* report) {
 }
 
 bool Trainer::apply_recipe(StepReport* report) {
-  const trace::Span span("masks");  // the watchdog's phase of the mask update: also of the question
+  const trace::Span span("masks");  // name of the watchdog's phase; includes the question to other
+                                    // ranks
   if (stops_before_recipe(report)) return false;
+  // A save may still read weights and masks, so it comes before their change.
   if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
   const recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
   apply_changes(due);
@@ -179,7 +191,7 @@ void Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss, co
       data_wait_.has_left() &&
       data::shard_of(batch.global_num_samples, control.rank(), control.world_size()).size() > 0;
   if (data_wait_.can_leave()) share.expected_samples = batch.global_num_samples;
-  // A rank that learns alone updates by zeros where it has no samples, as any network does.
+  // A rank with local steps updates by zeros if it has no samples, like any network.
   const bool learns_alone = parts_.local_steps != nullptr;
   if (watch_ != nullptr && learns_alone && share.num_samples == 0) watch_->take_all_as_reached();
   if (watch_ != nullptr)
@@ -189,12 +201,14 @@ void Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss, co
   report->totals = parts_.reducer.finish(share, early_update(report->rates));
   report->forward_wrote = watch_ != nullptr && report->totals.counts[1] > 0;
   if (report->forward_wrote) report->written_param = watch_->note_write();
+  // Losses were summed over all targets; the mean is over those that count.
   if (parts_.local_steps == nullptr) report->totals.loss_mean /= counted_share_;
   check(parts_.local_steps != nullptr || report->totals.num_samples == batch.global_num_samples ||
             !report->totals.is_complete,
         "the ranks' shares make up the global batch");
-  phases.backward += report->totals.compute_s;  // on a GPU also of forward
+  phases.backward += report->totals.compute_s;  // on a GPU including forward
   phases.allreduce += watch.lap() - report->totals.compute_s - report->totals.update_s;
+  // Reported with the next step on a GPU, where this step's time is known too late.
   work_s_ = work_s();
 }
 
@@ -202,6 +216,7 @@ void Trainer::update_weights(StepReport* report) {
   Stopwatch watch;
   check_finite(report);
   update(report);
+  // late_wait_s was spent waiting inside update(), update_s computing inside finish().
   ++parts_.clock.step;
   report->phases.optimizer = watch.lap() - report->totals.late_wait_s + report->totals.update_s;
   report->phases.allreduce += report->totals.late_wait_s;
@@ -229,7 +244,8 @@ void Trainer::complete_report(StepReport* report) const {
 }
 
 LossSum Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases) {
-  // Gradients of the mean loss: summed over the ranks they are complete, with no pass to divide.
+  // Weighted losses give gradients of the mean loss: summed over the ranks they are complete,
+  // without a pass to divide.
   const int64_t num_alike = parts_.local_steps != nullptr ? parts_.local_steps->num_ranks() : 1;
   counted_share_ = counted_share(batch);
   const double weight = static_cast<double>(loss_scale() * num_alike) /
@@ -238,7 +254,7 @@ LossSum Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecon
     return divided(
         gradients_of(batch.samples, batch.first_sample, weight, /*completes=*/true, phases),
         loss_divisor());
-  at::Tensor sums_V;  // of losses, then what batch normalisation saw
+  at::Tensor sums_V;  // losses, then statistics of batch normalisation
   const dist::Communicator& control = parts_.control;
   for (const data::Shard& shard :
        elastic_shards(batch.global_num_samples, control.rank(), control.world_size())) {
@@ -247,13 +263,13 @@ LossSum Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecon
                      batch.first_sample + shard.begin, weight, /*completes=*/false, phases);
     sums_V = shard_tree_->add(parts_.flat_params.buffers(), statistics_.take_seen_after(loss.here));
   }
-  parts_.reducer.prepare_for_backward(requests());  // the sums are there: no backward pass follows
+  parts_.reducer.prepare_for_backward(requests());  // sums are complete: no backward pass follows
   return divided({.here = statistics_.give_seen_after(sums_V)}, loss_divisor());
 }
 
-/// Divisor of a rank's loss before it travels. The sum of all ranks is divided by the share
-/// afterwards, so that elastic worlds agree on each bit; a NaN goes ahead, for the update is left
-/// out.
+/// Divisor of a rank's loss before the reduction. The sum of all ranks is divided by the share
+/// afterwards, so that elastic worlds agree on each bit. NaN is applied at once, since the update
+/// will be skipped.
 double Trainer::loss_divisor() const {
   return parts_.local_steps != nullptr || std::isnan(counted_share_) ? counted_share_ : 1;
 }
@@ -269,7 +285,7 @@ double Trainer::counted_share(const data::Batch& batch) const {
     parts_.control.all_reduce(counts_2, dist::ReduceOp::kSum)->wait();
   if (counts_2[1].item<int64_t>() == 0) return 1;
   const double share = counts_2[0].item<double>() / counts_2[1].item<double>();
-  return share > 0 ? share : std::nan("");  // as PyTorch's mean of none: the update is left out
+  return share > 0 ? share : std::nan("");  // like PyTorch's mean of none: the update is skipped
 }
 
 LossSum Trainer::gradients_of(const data::Samples& samples, int64_t first_sample, double weight,
@@ -297,7 +313,7 @@ recal::Applied Trainer::close() {
 }
 
 void Trainer::apply_changes(const recal::Applied& due) {
-  // What is divided over the ranks now is divided otherwise once buffers are laid out anew.
+  // Sharded state must be complete before a new layout shards it differently.
   if (due.trainable) parts_.reducer.complete(parts_.optimizer.sharded_state());
   apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.flat_params,
                        parts_.optimizer, parts_.control);
@@ -306,6 +322,7 @@ void Trainer::apply_changes(const recal::Applied& due) {
   if (parts_.ema != nullptr && parts_.ema->is_on())
     for (const int64_t param : due.changed_params)
       parts_.recipe.zero_pruned(param, parts_.ema->of(param));
+  // Masks and layout are unchanged: reducer and optimizer already have them.
   if (masks_are_handed_ && !due.masks_changed && !due.trainable) return;
   if (parts_.reducer.is_sharded() && (!masks_are_handed_ || due.trainable))
     parts_.optimizer.set_shards(parts_.reducer.local_shards());
@@ -321,7 +338,9 @@ void Trainer::check_finite(StepReport* report) {
   report->skipped = report->rank_skipped_update = !totals.finite();
   const bool scale_fell =
       parts_.loss_scale != nullptr &&
+      // The scale falls only if the gradients, not the losses, are non-finite.
       parts_.loss_scale->end_step(totals.num_nonfinite_ranks == 0, totals.gradients_finite);
+  // Excused: a lower scale, or a batch with only ignored targets, is no sign of divergence.
   limits_.add_update(!report->skipped, scale_fell || std::isnan(counted_share_));
   if (report->skipped && !scale_fell) tell_skipped(*report);
   if (parts_.local_steps == nullptr)
@@ -349,7 +368,7 @@ void Trainer::tell_skipped(const StepReport& report) {
 
 void Trainer::leave_out_unreached(const dist::GlobalStepStats& totals) {
   if (watch_ == nullptr || totals.counts_nothing()) return;
-  if (std::exchange(is_updated_, false)) parts_.optimizer.uncount();  // the device has refused it
+  if (std::exchange(is_updated_, false)) parts_.optimizer.uncount();  // the device has skipped it
   const at::Tensor num_ranks_P = watch_->reached_P();
   parts_.reducer.sum(num_ranks_P);
   std::vector<int64_t> unreached;
@@ -368,6 +387,7 @@ void Trainer::leave_out_unreached(const dist::GlobalStepStats& totals) {
 
 void Trainer::update(StepReport* report) {
   const trace::Span span("optimizer");
+  // Order: wait for saves, update, gather the values, then masks and statistics.
   before_changes();
   if (!report->skipped) {
     leave_out_unreached(report->totals);
@@ -377,6 +397,7 @@ void Trainer::update(StepReport* report) {
                                 parts_.reducer.local_shards(), report->totals.squared_grad_norm);
       parts_.optimizer.step(report->rates, parts_.reducer.late_shards());
     }
+    // Completes the totals of late buckets; gather_values() requires it.
     parts_.reducer.finish_late(&report->totals);
     report->gathered = parts_.reducer.gather_values();
   }
@@ -393,7 +414,7 @@ void Trainer::join_local_steps(StepReport* report) {
   report->ranks_agree = local.mean_after(parts_.clock.step);
   if (!report->ranks_agree) {
     report->has_loss = report->rank_samples > 0;
-    report->totals.bytes_reduced = report->totals.bytes_saved = 0;  // nothing has travelled
+    report->totals.bytes_reduced = report->totals.bytes_saved = 0;  // nothing was sent
     report->totals.bucket_s.clear();
     return;
   }

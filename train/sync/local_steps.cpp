@@ -1,3 +1,5 @@
+// Between averages nothing is sent; take() and end_step() collect this rank's numbers in pending_.
+// average() exchanges them first, then the state.
 #include "train/sync/local_steps.h"
 
 #include <algorithm>
@@ -18,7 +20,7 @@ bool changes_state(recal::ActionKind kind) {
   return kind != recal::ActionKind::kSetLearningRate && kind != recal::ActionKind::kSetWeightDecay;
 }
 
-/// Slots or averages to `floats`, numbers to `counts`.
+/// Sorts entries: floating-point ones to `floats`, others to `counts`.
 void sort_into(const StateList& list, std::vector<at::Tensor>* floats,
                std::vector<at::Tensor>* counts) {
   for (const StateEntry& entry : list)
@@ -48,7 +50,8 @@ dist::LocalStepStats LocalSteps::take(const dist::LocalStepStats& share) {
   dist::LocalStepStats own = share;
   own.votes = 0;
   own.num_skipped = 0;
-  own.num_samples = std::max<int64_t>(1, own.num_samples);  // a short batch may leave a rank none
+  own.num_samples = std::max<int64_t>(1, own.num_samples);  // a short batch may leave a rank
+                                                            // without samples
   return own;
 }
 
@@ -82,7 +85,8 @@ dist::GlobalStepStats LocalSteps::average() {
   return totals;
 }
 
-/// Slots of frozen parameters stay as they were when the parameters were frozen, after a mean.
+/// Returns the slots to average. Slots of frozen parameters have not changed since the average
+/// before the freeze.
 StateList LocalSteps::moving_slots() {
   std::set<std::string> frozen;
   for (const FlatBuffer& buffer : parts_.flat_params.buffers())
@@ -113,7 +117,8 @@ LocalSteps::State LocalSteps::state() {
   return state;
 }
 
-/// In float64, which leaves what is equal as it is, but for float64 itself: its last bits may move.
+/// Averages in float64, which keeps equal values unchanged. Values that are float64 themselves may
+/// change in the last bits.
 void LocalSteps::average_statistics(const std::vector<at::Tensor>& statistics) {
   const at::TensorOptions wide = at::TensorOptions(parts_.comm.device()).dtype(at::kDouble);
   std::vector<at::Tensor> values;

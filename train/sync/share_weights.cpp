@@ -15,7 +15,7 @@
 namespace lockstep::train {
 namespace {
 
-/// `auto` takes weights from here on (docs/performance.md, "One copy of the weights").
+/// Least size of weights for `auto` (docs/performance.md, "One copy of the weights").
 constexpr int64_t kLeastBytes = int64_t{1} << 20;
 
 double mib(int64_t num_bytes) { return static_cast<double>(num_bytes) / (1 << 20); }
@@ -37,13 +37,13 @@ std::string hindrance(const ShareWeightsParts& parts) {
     return fmt::format("sync.comm_dtype: {} rounds what travels", sync.comm_dtype);
   if (parts.model.runs_user_code() || parts.may_write_weights)
     return "the network's code is the user's, who may write weights on each rank";
-  // With copies the comparison of replicas finds such a write; in one copy there is nothing to see.
+  // With copies, the comparison of replicas would detect such a write; with one copy it cannot.
   if (parts.has_users_hooks)
     return "the estimator's hooks are the user's code, who may write weights on one rank";
   return "";
 }
 
-/// Why not; empty: done.
+/// Shares the weights; returns the reason if that is impossible, else an empty text.
 std::string try_to_share(const ShareWeightsParts& parts) {
   const ParamTable& params = parts.model.params();
   dist::SharedMemory memory = parts.gradients.share_memory(
@@ -52,7 +52,7 @@ std::string try_to_share(const ShareWeightsParts& parts) {
   parts.flat_params.move_to(
       std::make_unique<dist::SharedFlatMemory>(parts.gradients, std::move(memory), params));
   parts.recipe.share_weights();
-  malloc_trim(0);  // what held the weights before
+  malloc_trim(0);  // returns the weights' old memory to the system
   return "";
 }
 
@@ -81,8 +81,8 @@ void refuse_if(const std::string& why_not) {
       .everywhere();
 }
 
-/// Reason for a copy on each rank, whatever memory there is; empty: the weights can be shared.
-/// Equal on all ranks.
+/// Returns the reason for a copy on each rank, independent of memory; empty: the weights can be
+/// shared. Equal on all ranks.
 std::string why_own_copies(const ShareWeightsParts& parts) {
   const std::string& wanted = parts.options.share_weights;
   if (wanted == "off") return "sync.share_weights is off";
@@ -101,9 +101,10 @@ void require_sharable(const ShareWeightsParts& parts) {
 
 void share_weights(const ShareWeightsParts& parts) {
   const std::string& wanted = parts.options.share_weights;
-  if (wanted == "off" || parts.gradients.world_size() == 1) return;  // nothing to tell
+  if (wanted == "off" || parts.gradients.world_size() == 1) return;  // nothing to log
   std::string why_not = why_own_copies(parts);
   if (why_not.empty()) {
+    // One copy replaces all, so the ranks' weights must be equal before.
     require_equal_weights(parts);
     why_not = try_to_share(parts);
   }
