@@ -11,7 +11,7 @@ at::Tensor gradients_of(const std::vector<FlatBuffer>& buffers, const ParamShard
   return buffers[region.buffer].grads_E.narrow(0, region.begin_E, region.num_elements());
 }
 
-/// The norm before.
+/// Returns the norm before clipping.
 double clip_by_norm(double limit, std::vector<FlatBuffer>& buffers,
                     const std::vector<ParamShard>& regions,
                     std::optional<double> squared_grad_norm) {

@@ -9,12 +9,12 @@
 
 namespace lockstep::optim {
 
-/// Shortens the gradients within the regions in place, first by norm, then by value. By norm: where
-/// the square root of squared_grad_norm (over the gradients of all parameters on all ranks, 0 where
-/// weights are pruned: dist::GlobalStepStats) is above the limit, each gradient is multiplied by
-/// limit / norm, as tf.clip_by_global_norm does. Gradients must be finite means. Equal gradients
-/// and sums give equal bits on every rank. Returns the norm before clipping; nothing if none is
-/// asked for.
+/// Clips the gradients within the regions in place, first by norm, then by value. By norm: if the
+/// square root of squared_grad_norm exceeds the limit, each gradient is multiplied by limit / norm,
+/// like tf.clip_by_global_norm. squared_grad_norm covers the gradients of all parameters on all
+/// ranks, with 0 for pruned weights (dist::GlobalStepStats). Gradients must be finite means. Equal
+/// gradients and sums give equal bits on every rank. Returns the norm before clipping; nullopt
+/// without clipping by norm.
 std::optional<double> clip_gradients(const ClipOptions& options, std::vector<FlatBuffer>& buffers,
                                      const std::vector<ParamShard>& regions,
                                      std::optional<double> squared_grad_norm);

@@ -9,8 +9,8 @@
 
 namespace lockstep::optim {
 
-/// An optimizer whose rule (optim/rules) looks at each element by itself: kernels of our own for
-/// float32 on the CPU, the same rule written in ATen's operations elsewhere.
+/// Optimizer with an elementwise rule (optim/rules): own kernels for float32 on the CPU, otherwise
+/// the same rule in ATen's operations.
 template <template <typename> class Rule>
 class Elementwise : public Optimizer {
  public:
@@ -21,8 +21,8 @@ class Elementwise : public Optimizer {
   }
 
  protected:
-  /// [R] each. By default the rule in ATen's operations, each of which makes a tensor. An override
-  /// may put the update off to end_step().
+  /// Updates tensors of [R] elements each. The default applies the rule in ATen's operations, each
+  /// of which creates a tensor. An override may postpone the update to end_step().
   virtual void update_tensors(const at::Tensor& values, const at::Tensor& grads,
                               std::vector<at::Tensor>& slots, const GroupRates& rates) {
     const rules::WeightDecay<double> decay(options(), rates);

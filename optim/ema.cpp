@@ -13,7 +13,8 @@
 namespace lockstep::optim {
 namespace {
 
-/// A kernel of ours, as ATen's rounds the last elements of each thread in another way.
+/// Updates float32 averages with own kernels: ATen's round the last elements of each thread
+/// differently.
 void follow_floats(const at::Tensor& weight, const at::Tensor& average, float share) {
   const float* const weights = weight.const_data_ptr<float>();
   float* const averages = average.mutable_data_ptr<float>();
@@ -38,6 +39,7 @@ Ema::Ema(std::optional<double> decay, ParamTable& params) : decay_(decay), param
   for (const Param& param : params_) {
     const at::Tensor weight = param.tensor.detach();
     averages_.push_back(
+        // Large pages: every update streams through the whole average.
         empty_on_large_pages(weight.numel(), weight.options()).view(weight.sizes()).copy_(weight));
   }
 }

@@ -11,39 +11,41 @@
 
 namespace lockstep::optim {
 
-/// The exponential moving average (EMA) of a model's weights, a copy of them that follows slowly:
+/// Exponential moving average (EMA) of a model's weights:
 ///
 ///   ema += (1 - d) (w - ema),   d = min(decay, (1 + n) / (10 + n))
 ///
-/// after the n-th update, so that the first updates count more. Source: TensorFlow's
+/// after the n-th update, so that the first updates have more weight. Source: TensorFlow's
 /// tf.train.ExponentialMovingAverage(decay, num_updates), with num_updates = n.
 ///
-/// All parameters are averaged, frozen ones too, each as one dense tensor: how they lie in flat
-/// buffers, or who of the ranks updates them, does not matter. Takes as much memory as the
-/// weights, on each rank, and one pass over both at each update. On CPUs no bit of a float32
-/// average depends on the number of threads. One caller at a time.
+/// Averages all parameters, including frozen ones, each as one dense tensor. So flat layout and
+/// sharding do not matter. Needs as much memory as the weights, on each rank, and one pass over
+/// both at each update. On CPUs no bit of a float32 average depends on the number of threads. One
+/// caller at a time.
 class Ema {
  public:
-  /// The table must outlive it. No decay: off, and then no call does anything or takes memory.
+  /// The table must outlive this. Without decay the EMA is off: no call has an effect or uses
+  /// memory.
   Ema(std::optional<double> decay, ParamTable& params);
 
   bool is_on() const { return decay_.has_value(); }
 
-  /// Before the first update: the average begins as the weights, unless updates are in it already
-  /// (a restore has brought it). True if it begins.
+  /// Copies the weights to the average, unless it already contains updates (from a restore). Call
+  /// it before the first update. True if it copied.
   bool begin();
-  /// After each update of the weights.
+  /// Adds an update. Call it after each update of the weights.
   void update();
 
-  /// Of one parameter, in its shape: live memory. Undefined where off.
+  /// Average of one parameter, in its shape: live memory. Undefined if off.
   at::Tensor of(int64_t param) const;
-  /// The model's parameters with the averages as their tensors: live memory. Empty where off.
+  /// Returns the model's parameter table with the averages as tensors: live memory. Empty if off.
   ParamTable params() const;
-  /// `ema/<name>` of each parameter, and the number of updates, `_lockstep/ema/num_updates`. A save
-  /// without them leaves 0 updates, after which begin() begins. Empty where off.
+  /// Checkpoint state: `ema/<name>` of each parameter, and the number of updates,
+  /// `_lockstep/ema/num_updates`. A checkpoint without them leaves 0 updates, so begin() copies the
+  /// weights. Empty if off.
   StateList state();
 
-  /// d, of the n-th update.
+  /// Returns d of the n-th update.
   static double decay_at(double decay, int64_t n);
 
  private:
@@ -51,13 +53,13 @@ class Ema {
 
   const std::optional<double> decay_;
   ParamTable& params_;
-  std::vector<at::Tensor> averages_;  // by parameter; empty where off
+  std::vector<at::Tensor> averages_;  // by parameter; empty if off
   int64_t num_updates_ = 0;
 };
 
-/// While it lives, the model computes with the averages in the place of its weights: for evaluation
-/// and export. No memory is copied or changed, so a save under way reads on. Meanwhile nobody may
-/// update the weights, nor list what a save holds.
+/// Replaces the model's weights by the averages for its lifetime, for evaluation and export. No
+/// memory is copied or changed, so a save in progress is not disturbed. Meanwhile do not update the
+/// weights or list the state for a save.
 class EmaInModel {
  public:
   /// Null, or an average that is off: the weights stay.
@@ -68,7 +70,7 @@ class EmaInModel {
 
  private:
   Ema* ema_;
-  std::vector<at::Tensor> weights_;  // by parameter, the memory of before
+  std::vector<at::Tensor> weights_;  // by parameter: the original memory
 };
 
 }  // namespace lockstep::optim

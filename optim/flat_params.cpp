@@ -37,7 +37,7 @@ std::vector<FlatSlice> flat_slices(const ParamTable& params, const std::vector<i
   return slices;
 }
 
-/// The parameter's tensor and gradient become views of the buffer; the value is copied unless
+/// Makes the parameter's tensor and gradient views of the buffer. Copies the value unless it is
 /// undefined.
 void move_in(const FlatBuffer& buffer, const FlatSlice& slice, const at::Tensor& value,
              ParamTable& params) {
@@ -50,7 +50,7 @@ void move_in(const FlatBuffer& buffer, const FlatSlice& slice, const at::Tensor&
   if (!buffer.frozen) tensor.mutable_grad() = view_of_slice(buffer.grads_E, slice, params);
 }
 
-/// Without memory.
+/// Returns a buffer's layout, without memory.
 FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& members,
                      const std::vector<bool>& trainable) {
   FlatBuffer buffer{.slices = flat_slices(params, members, trainable)};
@@ -102,7 +102,7 @@ std::vector<FlatBuffer> FlatParams::flatten(const BufferPlan& plan,
   std::vector<FlatBuffer> now = layouts_of(params_, plan, trainable);
   if (memory_ == nullptr) {
     fill(now, device());
-  } else {  // where the old layout is: one rank has copies while it writes
+  } else {  // shared memory is reused: the writing rank needs copies of the old values
     std::vector<at::Tensor> values_by_param(params_.size());
     if (memory_->is_writer()) {
       values_by_param = values_of(params_);
@@ -131,7 +131,7 @@ void FlatParams::fill(std::vector<FlatBuffer>& buffers, at::Device device) {
   }
 }
 
-/// Undefined values: another rank writes them.
+/// Fills buffers in shared memory. Undefined values are written by another rank.
 void FlatParams::fill_shared(std::vector<FlatBuffer>& buffers,
                              std::vector<at::Tensor> values_by_param) {
   memory_->begin();
@@ -143,6 +143,7 @@ void FlatParams::fill_shared(std::vector<FlatBuffer>& buffers,
     for (const FlatSlice& slice : buffer.slices)
       move_in(buffer, slice, values_by_param[static_cast<size_t>(slice.param)], params_);
   }
+  // After this no rank reads values that the writer has not written yet.
   memory_->meet();
 }
 
@@ -157,7 +158,7 @@ void FlatParams::zero_grads() {
   std::vector<at::Tensor> parts;
   for (const FlatBuffer& buffer : buffers_) {
     if (buffer.frozen) continue;
-    int64_t begin_E = 0;  // of what is to be zeroed in one call
+    int64_t begin_E = 0;  // start of the range to zero in one call
     const auto zero_until = [&](int64_t end_E) {
       if (begin_E < end_E) parts.push_back(buffer.grads_E.narrow(0, begin_E, end_E - begin_E));
     };
@@ -175,7 +176,7 @@ void FlatParams::zero_grads() {
 
 void FlatParams::require_views() const {
   const auto is_at = [](const at::Tensor& part, const at::Tensor& flat_E, int64_t offset_E) {
-    return !part.defined() || part.numel() == 0 ||  // without elements it has no address
+    return !part.defined() || part.numel() == 0 ||  // empty tensors have no address
            part.const_data_ptr() ==
                static_cast<const char*>(flat_E.const_data_ptr()) + offset_E * flat_E.element_size();
   };

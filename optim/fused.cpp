@@ -10,6 +10,7 @@ namespace {
 
 void decay_values(const FusedBatch& batch, const rules::WeightDecay<double>& decay) {
   if (decay.minus_share == 0) return;
+  // The skip happens on the device, so the factor becomes 1 there if found_inf is set.
   if (!batch.found_inf) return at::_foreach_mul_(batch.values, 1 + decay.minus_share);
   const at::Tensor factor = at::full({}, 1 + decay.minus_share, batch.values.front().options());
   at::_foreach_mul_(batch.values, factor.masked_fill_(batch.found_inf->squeeze().ne(0), 1));
@@ -36,6 +37,7 @@ void FusedAdam::update_batch(const FusedBatch& batch) {
   const rules::WeightDecay<double> decay(options(), *batch.rates);
   const rules::Adam<double> rule(options(), *batch.rates, batch.num_updates);
   decay_values(batch, decay);
+  // ATen takes the update number as a tensor for each parameter.
   const at::Tensor update_number = at::full({}, static_cast<double>(batch.num_updates),
                                             batch.values.front().options().dtype(at::kFloat));
   const std::vector<at::Tensor> update_numbers(batch.values.size(), update_number);

@@ -7,20 +7,21 @@
 
 #include "optim/elementwise.h"
 
-/// Rules for which ATen has a fused kernel: it is taken where no kernel of ours goes.
+/// Rules with a fused ATen kernel, which is used if no own kernel applies.
 namespace lockstep::optim {
 
-/// What one fused call updates: tensors of one type and one group. By slot, then as the values are.
+/// Batch of one fused call: tensors of one type and one group. `slots`: by slot, then like the
+/// values.
 struct FusedBatch {
   const GroupRates* rates = nullptr;
-  int64_t num_updates = 0;  ///< of these, this one included
+  int64_t num_updates = 0;  ///< of these tensors, including this one
   std::vector<at::Tensor> values, grads;
   std::vector<std::vector<at::Tensor>> slots;
-  std::optional<at::Tensor> found_inf;  ///< Optimizer::step()
+  std::optional<at::Tensor> found_inf;  ///< see Optimizer::step()
 };
 
-/// Collects a step's tensors and updates them together: on a GPU a kernel for each flat buffer
-/// alone would leave most of it idle.
+/// Collects a step's tensors and updates them together. On a GPU, a kernel per flat buffer would
+/// leave most of it idle.
 template <template <typename> class Rule>
 class Fused : public Elementwise<Rule> {
   using Elementwise<Rule>::Elementwise;
@@ -63,7 +64,7 @@ class Fused : public Elementwise<Rule> {
     return batches_.back();
   }
 
-  std::vector<FusedBatch> batches_;  ///< of this step so far
+  std::vector<FusedBatch> batches_;  ///< collected in this step
 };
 
 class FusedSgd final : public Fused<rules::Sgd> {
@@ -76,7 +77,7 @@ class FusedMomentum final : public Fused<rules::Momentum> {
   void update_batch(const FusedBatch& batch) override;
 };
 
-/// adam and adamw.
+/// Fused kernel for adam and adamw.
 class FusedAdam final : public Fused<rules::Adam> {
   using Fused::Fused;
   void update_batch(const FusedBatch& batch) override;

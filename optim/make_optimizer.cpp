@@ -17,7 +17,7 @@ std::unique_ptr<Optimizer> make(const OptimizerOptions& options, std::vector<Fla
   return std::make_unique<Kind>(options, buffers, params);
 }
 
-/// What a type is made of; some are simpler with some numbers.
+/// Returns the factory of a type. Some values select a simpler rule.
 Make maker_of(const OptimizerOptions& options) {
   if (options.type == "momentum" && options.momentum == 0) return make<FusedSgd>;
   if (options.type == "ftrl" && options.ftrl_learning_rate_power == -0.5)

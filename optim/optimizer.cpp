@@ -1,3 +1,5 @@
+// The common part of all rules: which regions to update, in which order, and the counts of updates.
+// OptimizerState stores the slots; update() of a subclass applies the rule to one region.
 #include "optim/optimizer.h"
 
 #include <algorithm>
@@ -28,8 +30,8 @@ void Optimizer::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   slots_.rebuild(buffers_before);
 }
 
-/// PyTorch counts updates by parameter, and TensorFlow's RMSProp has its first value by variable;
-/// its Adam has one count for all.
+/// True if updates are counted by parameter: PyTorch does so, and in TensorFlow's RMSProp the
+/// initial value belongs to a variable. TensorFlow's Adam has one count for all.
 bool Optimizer::counts_own_updates() const {
   return options_.type == "adamw" || options_.type == "rmsprop";
 }
@@ -50,6 +52,7 @@ void Optimizer::count_updates() {
     for (const FlatSlice& slice : buffer.slices) {
       if (buffer.frozen || is_left_out(slice.param)) continue;
       int64_t& own = own_updates_[static_cast<size_t>(slice.param)];
+      // Below 0: a checkpoint without this entry; then all updates so far count.
       own = own < 0 ? num_updates_ : own + 1;
       counted_.push_back(slice.param);
     }
@@ -61,7 +64,7 @@ void Optimizer::uncount() {
   counted_.clear();
 }
 
-/// The usual case.
+/// Returns the number of updates of most parameters.
 int64_t Optimizer::usual_updates() const {
   return counted_.empty() ? num_updates_ : updates_of(counted_.front());
 }
@@ -73,7 +76,8 @@ std::vector<Optimizer::Apart> Optimizer::regions_apart() {
   for (size_t b = 0; b < buffers_.size(); ++b) {
     if (buffers_[b].frozen) continue;
     for (const SlotPart& part : slots_.parts(b)) {
-      bool joins = false;  // what goes before it, in this part
+      bool joins = false;  // true if the previous slice of this part ended apart, so that adjacent
+                           // ones may be joined
       for (const FlatSlice& slice : buffers_[b].slices) {
         const ParamShard common{b, std::max(part.region.begin_E, slice.offset_E),
                                 std::min(part.region.end_E, slice.offset_E + slice.num_elements)};
@@ -107,7 +111,7 @@ void Optimizer::update_all_but(const std::vector<Apart>& apart, const StepRates&
   }
 }
 
-/// Updates late shards after all others.
+/// Updates late shards after all others, each when its gradients have arrived.
 void Optimizer::update_in_turn(const LateShards& late, const StepRates& rates) {
   if (late.regions.empty()) {
     for (size_t b = 0; b < buffers_.size(); ++b)
@@ -135,6 +139,7 @@ void Optimizer::step(const StepRates& rates, const LateShards& late, const at::T
   if (apart.empty()) {
     update_in_turn(late, rates);
   } else {
+    // Apart regions and late ones may overlap, so wait for all late ones first.
     for (size_t i = 0; i < late.regions.size(); ++i) late.wait_for_next();
     update_all_but(apart, rates);
   }
@@ -142,6 +147,7 @@ void Optimizer::step(const StepRates& rates, const LateShards& late, const at::T
   left_out_.clear();
 }
 
+// Zeros are restored first, so that saved state is the same however slots were stored.
 void Optimizer::list_slots(size_t buffer, StateList* list) {
   const std::vector<at::Tensor>& whole = slots_.expand_clean(buffer);
   for (size_t slot = 0; slot < whole.size(); ++slot)

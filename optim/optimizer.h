@@ -15,21 +15,22 @@
 
 namespace lockstep::optim {
 
-/// Updates the trainable parameters in their flat buffers (docs/optimizers.md). One rule for dense
-/// buffers and for what masks leave, in kernels of our own for float32 on the CPU, in ATen's
-/// operations elsewhere. One caller at a time.
+/// Updates the trainable parameters in their flat buffers (docs/optimizers.md). The same rule
+/// applies to dense buffers and to kept elements of masked ones: in own kernels for float32 on the
+/// CPU, otherwise in ATen's operations. One caller at a time.
 ///
-/// Of its slots (moments) it keeps only what its own updates need: those of the regions that this
-/// rank owns, and in a buffer of which a mask keeps at most OptimizerState::kPackBelow those of
-/// kept weights alone. A pruned weight is 0 and its gradient counts as 0, so its slots would stay 0
-/// anyway: with every rule slots start at 0 (docs/decisions/0028-slots-start-at-zero.md).
+/// Stores only the slots (moments) that its own updates need. These are the slots of the regions
+/// that this rank owns (ZeRO-1). If a mask keeps at most OptimizerState::kPackBelow of a buffer,
+/// only kept weights have slots there. A pruned weight is 0 and its gradient counts as 0, so its
+/// slots would stay 0: with every rule slots start at 0
+/// (docs/decisions/0028-slots-start-at-zero.md).
 ///
-/// Float32 on the CPU: no bit of a weight or slot depends on how regions are cut, on what is
-/// packed, or on the number of threads (tests/optim). Elsewhere ATen rounds as it likes, and an
-/// element may come out differently near the end of a region.
+/// Float32 on the CPU: no bit of a weight or slot depends on the division into regions, on packing,
+/// or on the number of threads (tests/optim). Elsewhere ATen's rounding applies, and an element may
+/// differ near the end of a region.
 class Optimizer {
  public:
-  /// The buffers and the table must outlive the optimizer. Owns all; nothing is pruned.
+  /// Owns all regions; nothing is pruned. The buffers and the table must outlive the optimizer.
   Optimizer(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
             const ParamTable& params)
       : options_(options),
@@ -39,87 +40,89 @@ class Optimizer {
         own_updates_(params.size(), 0) {}
   virtual ~Optimizer() = default;
 
-  /// Which parts of the buffers this rank updates, disjoint, in any order; of a buffer without a
-  /// region none. Regions of frozen buffers are passed over: their slots stay whole on every rank.
-  /// Masks are forgotten: set_kept() comes after. What was not owned before starts at 0, unless
-  /// sharded_state() was completed right before.
+  /// Sets the regions that this rank updates: disjoint, in any order. A buffer without a region is
+  /// not updated. Regions of frozen buffers are ignored; their slots stay complete on every rank.
+  /// Drops the masks, so call set_kept() afterwards. Newly owned elements start at 0, unless
+  /// sharded_state() was consolidated right before.
   void set_shards(const std::vector<ParamShard>& regions);
 
-  /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied;
-  /// empty: all. At each change of masks, with the same bits on all ranks. Slots of weights that
-  /// stay kept keep their values, others are 0. Ignored for a frozen buffer.
+  /// Sets the kept elements of a buffer (base/bits/bit_mask.h; the buffer's elements as items),
+  /// copied; empty: all. Call it at each change of masks, with the same bits on all ranks. Slots of
+  /// weights that stay kept keep their values, others become 0. Ignored for a frozen buffer.
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
 
-  /// Whether step() reads the gradients of kept elements alone, of a buffer that is not frozen:
-  /// then those of pruned ones may be anything. Else they must be +0. Until the next set_kept(),
-  /// set_shards() or rebuild().
+  /// True if step() reads only the gradients of kept elements, for a buffer that is not frozen.
+  /// Those of pruned elements are then unused; otherwise they must be +0. Valid until the next
+  /// set_kept(), set_shards() or rebuild().
   bool reads_kept_alone(size_t buffer);
 
-  /// One update with the gradients that stand in the buffers, and mean nothing afterwards. What
-  /// this rank does not own, frozen buffers and their slots stay as they are, and so do pruned
-  /// weights of packed buffers. No tensor is allocated, except in the
-  /// first step and in one after state() or slots_of().
+  /// Makes one update with the gradients in the buffers, which are undefined afterwards. Unchanged
+  /// are elements that this rank does not own, frozen buffers and their slots, and pruned weights
+  /// of packed buffers. Allocates no tensor, except in the first step and in the first one after
+  /// state() or slots_of().
   ///
-  /// found_inf: float32 [1] on the device, as PyTorch's fused optimizers take it: where it is 1,
-  /// not 0, once this update's turn comes there, all stays as it is, and the caller, who hears of
-  /// it later, says uncount(). Only where takes_found_inf(), and with nothing late.
+  /// found_inf: float32 [1] on the device, as in PyTorch's fused optimizers. If it is 1 (not 0)
+  /// when the device reaches this update, nothing changes. The caller, which learns this later,
+  /// then calls uncount(). Requires takes_found_inf() and no late regions.
   ///
-  /// late: regions of float32 buffers on the CPU that lie inside owned ones, without overlap. All
-  /// else is updated first, then each of them once wait_for_next() has returned. The same bits.
+  /// late: regions of float32 buffers on the CPU inside owned ones, without overlap. All else is
+  /// updated first, then each late region after a wait_for_next(). The bits are the same.
   void step(const StepRates& rates, const LateShards& late = {}, const at::Tensor& found_inf = {});
-  /// Whether the rule has kernels that look at such a number, and takes them for these buffers.
+  /// True if the rule has kernels that read found_inf and uses them for these buffers.
   virtual bool takes_found_inf() const { return false; }
-  /// The update before was refused: it is not counted.
+  /// Reverts the count of an update that the device has skipped.
   void uncount();
-  /// The next step() leaves these parameters and their slots as they are, and does not count an
-  /// update of them, as PyTorch where `grad` is None. Ascending.
+  /// Excludes these parameters and their slots from the next step(), which counts no update for
+  /// them, like PyTorch if `grad` is None. Ascending.
   void leave_out(std::vector<int64_t> params) { left_out_ = std::move(params); }
 
   /// Slots by parameter in its shape, `optimizer/<name>/<slot>`, and the number of updates, for
-  /// some rules of each parameter (`optimizer/<name>/updates`): for saves and restores. Values that
-  /// this rank owns, zeros where it does not and where packing left none. Live memory until step(),
-  /// set_shards(), set_kept() or rebuild(), which take back what then stands there; calling again
-  /// gives the same memory, with those zeros restored.
+  /// some rules per parameter (`optimizer/<name>/updates`): for saves and restores. Contains values
+  /// that this rank owns, zeros for other elements and for those that packing omits. Live memory
+  /// until step(), set_shards(), set_kept() or rebuild(), which take over its contents. Another
+  /// call returns the same memory, with those zeros restored.
   ///
-  /// Until then the slots take as much memory as dense slots of all parameters, on each rank, and
-  /// one packed tensor more at the peak. Time: about three packed updates to expand, one to pack
-  /// again in the next step. Nothing is copied where no slot is packed or sharded.
+  /// Until then the slots need the memory of dense slots of all parameters, on each rank, plus one
+  /// packed tensor at the peak. Time: about three packed updates to expand, one to pack again in
+  /// the next step. Nothing is copied if no slot is packed or sharded.
   StateList state();
-  /// The entries of state() whose values are divided over the ranks by set_shards(): summed over
-  /// the ranks they are whole. Equal names on all ranks. The same memory as state()'s.
+  /// Entries of state() that set_shards() has sharded: their sum over the ranks is the complete
+  /// tensor. Equal names on all ranks. The same memory as that of state().
   StateList sharded_state();
-  /// Slots of one parameter in its shape, on the terms of state() but for the zeros.
+  /// Slots of one parameter in its shape, under the conditions of state(), but without restoring
+  /// zeros.
   std::vector<at::Tensor> slots_of(int64_t param);
-  /// The parameter's momentum (slots `momentum` and `m`) becomes 0. Sums and means of squares stay:
+  /// Zeroes the parameter's momentum (slots `momentum` and `m`). Sums and means of squares stay:
   /// without them an update would be many times too large.
   void reset_momentum(int64_t param);
 
-  /// Call after the buffers were flattened anew: slots then have the buffers' new order and keep
-  /// their values. They are dense until the next step() or set_kept(), whole until set_shards().
-  /// Where slots are sharded, consolidate sharded_state() before the buffers are flattened.
+  /// Adapts the slots to the buffers' new layout and keeps their values. Call it after
+  /// FlatParams::flatten(). Slots are dense until the next step() or set_kept(), complete until
+  /// set_shards(). If slots are sharded, consolidate sharded_state() before the buffers are
+  /// flattened.
   void rebuild(const std::vector<FlatBuffer>& buffers_before);
 
-  /// Memory that the slots take now.
+  /// Bytes that the slots use now.
   int64_t slot_bytes() const { return slots_.num_bytes(); }
 
  protected:
-  /// One owned region of a buffer that is not frozen. Slots in the order of add_slot().
+  /// Updates one owned region of a buffer that is not frozen. Slots are in the order of add_slot().
   virtual void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) = 0;
   /// Called after the updates of one step's regions.
   virtual void end_step() {}
 
-  /// A zero tensor beside each buffer's values.
+  /// Adds a slot: a tensor of zeros for each buffer's values.
   void add_slot(std::string name) { slots_.add(std::move(name)); }
-  /// Updates made of what update() is called for, this one included.
+  /// Number of updates of the region passed to update(), including this one.
   int64_t num_updates() const { return updates_of_part_; }
-  /// Of the step under way; undefined: it counts.
+  /// Argument of the current step(); undefined: the step counts.
   const at::Tensor& found_inf() const { return found_inf_; }
   const OptimizerOptions& options() const { return options_; }
   const std::vector<FlatBuffer>& buffers() const { return buffers_; }
 
  private:
-  /// Parameters that the next update treats unlike the rest: left out (0), or with another number
-  /// of updates.
+  /// A region that the next update treats differently: excluded (0), or with another number of
+  /// updates.
   struct Apart {
     ParamShard region;
     int64_t num_updates = 0;
@@ -141,14 +144,14 @@ class Optimizer {
   const ParamTable& params_;
   OptimizerState slots_;
   int64_t num_updates_ = 0;
-  std::vector<int64_t> own_updates_;  ///< by parameter; below 0: as many as num_updates_
-  std::vector<int64_t> left_out_;     ///< of the next step
-  std::vector<int64_t> counted_;      ///< whose own updates the last step counted
-  int64_t updates_of_part_ = 0;       ///< of what is being updated
+  std::vector<int64_t> own_updates_;  ///< by parameter; below 0: equal to num_updates_
+  std::vector<int64_t> left_out_;     ///< parameters that the next step excludes
+  std::vector<int64_t> counted_;      ///< parameters whose own updates the last step counted
+  int64_t updates_of_part_ = 0;       ///< of the region that is being updated
   at::Tensor found_inf_;
 };
 
-/// The buffers and the table must outlive the optimizer.
+/// Creates the optimizer of options.type. The buffers and the table must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<FlatBuffer>& buffers,
                                           const ParamTable& params);

@@ -1,3 +1,5 @@
+// Conversions between the three forms of slots (see the header). They work slot by slot and free
+// the old form as they go, to keep the peak memory low.
 #include "optim/optimizer_state.h"
 
 #include <algorithm>
@@ -32,7 +34,7 @@ at::Tensor zeros_beside(const FlatBuffer& buffer) {
   return zeros_on_large_pages(buffer.values_E.numel(), buffer.values_E.options());
 }
 
-/// Parts of a slot put together. A whole part is the result itself.
+/// Joins the parts of a slot. A part that covers everything is the result itself.
 at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts, size_t slot) {
   if (is_whole(parts, buffer.values_E.numel())) return parts.front().slots[slot];
   at::Tensor whole_E = zeros_beside(buffer);
@@ -57,7 +59,7 @@ at::Tensor absent(const FlatBuffer& buffer, const SlotPart& part) {
                               buffer.values_E.options());
 }
 
-/// A piece of a part, whose slots are the part's own memory.
+/// Appends a piece of a part, with views of the part's slots.
 void add_cut(const SlotPart& part, const ParamShard& region, std::vector<SlotPart>* cut) {
   if (region.num_elements() == 0) return;
   SlotPart piece{.region = region};
@@ -73,7 +75,7 @@ void add_cut(const SlotPart& part, const ParamShard& region, std::vector<SlotPar
 }
 
 void zero_pruned_anywhere(const at::Tensor& whole_E, std::span<const uint8_t> bits) {
-  const at::Tensor there = whole_E.cpu();  // the same tensor if it lives there
+  const at::Tensor there = whole_E.cpu();  // the same tensor if it is on the CPU
   zero_pruned(there.mutable_data_ptr(), bits.data(), there.numel(),
               static_cast<int>(there.element_size()));
   if (!whole_E.is_cpu()) whole_E.copy_(there);
@@ -126,6 +128,7 @@ void OptimizerState::set_shards(const std::vector<ParamShard>& regions) {
   for (size_t b = 0; b < buffers_.size(); ++b) {
     if (buffers_[b].frozen) continue;
     BufferStore& store = stores_[b];
+    // Absent slots are zeros without memory; no conversion is needed.
     const bool is_absent = store.is_absent();
     if (!is_absent) expand(b);
     store.parts.clear();
@@ -137,7 +140,7 @@ void OptimizerState::set_shards(const std::vector<ParamShard>& regions) {
     require_apart(store.parts, buffers_[b].values_E.numel());
     if (!is_absent) take_back(b);
   }
-  malloc_trim(0);  // what others own takes no memory of this process any more
+  malloc_trim(0);  // returns the memory of other ranks' slots to the system
 }
 
 std::vector<ElementRange> OptimizerState::owned_of(size_t buffer, const FlatSlice& slice) const {
@@ -168,6 +171,7 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
     part.kept = packs_now ? PackedMask(bits, part.region.begin_E, part.region.num_elements())
                           : PackedMask();
   if (is_absent) return;
+  // Not packed: pruned elements must be zero, since their slots would move them.
   if (!bits.empty() && !packs_now)
     for (const at::Tensor& whole_E : store.whole) zero_pruned_anywhere(whole_E, bits);
   take_back(buffer);
@@ -184,6 +188,7 @@ void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   for (size_t slot = 0; slot < names_.size(); ++slot) {
     std::vector<at::Tensor> by_param(params_.size());
     for (size_t b = 0; b < before.size(); ++b) {
+      // One slot at a time; the old one is freed before the next is copied.
       const at::Tensor whole_E = std::exchange(before[b].whole[slot], {});
       for (const FlatSlice& slice : buffers_before[b].slices)
         by_param[static_cast<size_t>(slice.param)] = view_of_slice(whole_E, slice, params_);
@@ -218,6 +223,7 @@ CutParts& OptimizerState::cut_at(const std::vector<ParamShard>& regions) {
   for (const ParamShard& region : regions)
     for (const SlotPart& part : stores_.at(region.buffer).parts)
       if (part.holds(region)) add_cut(part, region, &cut_.regions);
+  // Regions that cross a border of parts are in none of them.
   check(cut_.regions.size() == regions.size(), "a late region lies inside an owned one");
   cut_regions_ = regions;
   return cut_;
@@ -266,7 +272,9 @@ void OptimizerState::take_back(size_t buffer) {
     for (SlotPart& part : store.parts)
       part.slots[slot] = store.whole.empty() ? absent(buffers_[buffer], part)
                                              : taken_from(store.whole[slot], part);
-    if (!store.whole.empty()) store.whole[slot] = at::Tensor();  // before the next one needs memory
+    if (!store.whole.empty())
+      store.whole[slot] = at::Tensor();  // before the next slot needs
+                                         // memory
   }
   store.whole.clear();
   store.is_in_parts = true;

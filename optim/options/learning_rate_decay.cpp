@@ -9,9 +9,9 @@ namespace {
 
 constexpr double kDefaultEpochsPerDecay = 2.0;
 
-/// The C library picks its double functions by processor (with fused products or without), and
-/// their last bits differ: ranks on hosts of two kinds would part. Its functions of long double
-/// exist once.
+/// Computes in long double. The C library selects its double functions by processor (with or
+/// without fused products), and their last bits differ. So ranks on different hosts would diverge.
+/// Its long double functions have one version.
 double portable_cos_pi(double x) {
   return static_cast<double>(std::cos(std::numbers::pi_v<long double> * x));
 }
@@ -23,7 +23,7 @@ double steps_per_decay(double num_epochs, int64_t steps_per_epoch) {
   return std::max(1.0, std::round(num_epochs * static_cast<double>(steps_per_epoch)));
 }
 
-/// Steps from the first rate to the last of a polynomial.
+/// Returns the number of steps from the first rate of a polynomial to the last.
 double polynomial_steps(const LearningRateDecay& decay, int64_t steps_per_epoch,
                         int64_t total_steps) {
   if (decay.decay_steps) return static_cast<double>(*decay.decay_steps);

@@ -9,17 +9,17 @@
 
 namespace lockstep::optim {
 
-/// The optimizer's own schedule, keys `learning_rate_decay_type` and those behind it.
+/// Schedule of the optimizer itself: key `learning_rate_decay_type` and the keys after it.
 ///
 ///   fixed        rate
-///   exponential  rate * factor^(s / d), the exponent rounded down where `staircase`
+///   exponential  rate * factor^(s / d), the exponent rounded down if `staircase`
 ///   polynomial   (rate - end) * (1 - min(s, n) / n)^power + end
 ///   cosine       rate * s / w while s < w, then
 ///                (rate - end) * (1 + cos(pi * min(s - w, n) / n)) / 2 + end
 ///
-/// s: updates done; d = round(num_epochs_per_decay * steps per epoch), at least 1; n: decay_steps
-/// where given, else d where num_epochs_per_decay is given, else the steps of the run; cosine: less
-/// w. w: warmup_steps, or warmup_epochs in steps. Sources: tf.compat.v1.train.exponential_decay,
+/// s: updates done. d = round(num_epochs_per_decay * steps per epoch), at least 1. n: decay_steps
+/// if given, else d if num_epochs_per_decay is given, else the steps of the run (cosine: minus w).
+/// w: warmup_steps, or warmup_epochs in steps. Sources: tf.compat.v1.train.exponential_decay,
 /// polynomial_decay and cosine_decay; Loshchilov & Hutter 2017 (SGDR), without restarts.
 struct LearningRateDecay {
   std::string type = "fixed";  ///< fixed | exponential | polynomial | cosine
@@ -35,7 +35,8 @@ struct LearningRateDecay {
 
 void read_learning_rate_decay(ConfigReader* in, LearningRateDecay* decay);
 
-/// The rate of update `step` (from 0): a pure function, the same on every rank and after a resume.
+/// Returns the rate of update `step` (from 0): a pure function, the same on every rank and after a
+/// resume.
 double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_t step,
                     int64_t steps_per_epoch, int64_t total_steps);
 

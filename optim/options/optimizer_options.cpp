@@ -7,7 +7,7 @@
 namespace lockstep::optim {
 namespace {
 
-/// Smaller numbers are 0 in float32, where updates are computed.
+/// Least value for epsilon: smaller numbers are 0 in float32, in which updates are computed.
 constexpr double kLeastFloat = 1.2e-38;
 
 bool is_one_of(const std::string& type, std::initializer_list<const char*> types) {

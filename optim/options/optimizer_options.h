@@ -14,52 +14,53 @@ namespace lockstep::optim {
 
 /// Keys clip_norm and clip_value of section `optimizer`.
 struct ClipOptions {
-  std::optional<double> value;  ///< > 0: each element is kept within ± this
-  std::optional<double> norm;   ///< > 0: all gradients together are not longer than this
+  std::optional<double> value;  ///< > 0: each element is limited to ± this
+  std::optional<double> norm;   ///< > 0: limit on the norm of all gradients together
 };
 
 /// Section `optimizer` of the run file. docs/optimizers.md has the formulas.
 struct OptimizerOptions {
   std::string type = "momentum";  ///< a name of optimizer_types()
   double learning_rate = 0.01;
-  LearningRateDecay decay;                         ///< of the rate, where no recipe writes it
-  double momentum = 0.9;                           ///< momentum
-  bool nesterov = false;                           ///< momentum
-  double adam_beta1 = 0.9;                         ///< adam, adamw, lion
-  double adam_beta2 = 0.999;                       ///< the same; lion: 0.99
-  double opt_epsilon = 1e-7;                       ///< as default_options() has it for the type
-  double adadelta_rho = 0.95;                      ///< adadelta
-  double rmsprop_decay = 0.9;                      ///< rmsprop
-  double rmsprop_momentum = 0.9;                   ///< rmsprop
+  LearningRateDecay decay;        ///< of the rate, if no recipe sets it
+  double momentum = 0.9;          ///< momentum
+  bool nesterov = false;          ///< momentum
+  double adam_beta1 = 0.9;        ///< adam, adamw, lion
+  double adam_beta2 = 0.999;      ///< adam, adamw, lion; default for lion: 0.99
+  double opt_epsilon = 1e-7;      ///< default depends on the type: default_options()
+  double adadelta_rho = 0.95;     ///< adadelta
+  double rmsprop_decay = 0.9;     ///< rmsprop
+  double rmsprop_momentum = 0.9;  ///< rmsprop
   double adagrad_initial_accumulator_value = 0.1;  ///< adagrad
   double ftrl_initial_accumulator_value = 0.1;     ///< ftrl
   double ftrl_learning_rate_power = -0.5;          ///< ftrl
   double ftrl_l1 = 0.0, ftrl_l2 = 0.0;             ///< ftrl
   double weight_decay = 0.0;                       ///< on the parameters of weight_decay_groups
-  bool decoupled = false;  ///< weight decay shrinks the weights by rate * weight_decay; else it is
-                           ///< L2, a part of the gradient
+  bool decoupled = false;  ///< weight decay multiplies the weights by 1 - rate * weight_decay; else
+                           ///< it is L2, a part of the gradient
   std::vector<std::string> weight_decay_groups{"weights"};  ///< weights, normalisation, biases
-  std::vector<std::string> weight_decay_exclude;  ///< names or `re:` patterns of weights without it
+  std::vector<std::string> weight_decay_exclude;  ///< names or `re:` patterns of weights without
+                                                  ///< decay
   ClipOptions clip;                               ///< of the gradients, before the update
   std::optional<double> ema_decay;  ///< of the moving average of the weights (optim/ema.h)
 };
 
-/// The names of the update rules.
+/// Names of the update rules.
 const std::vector<std::string>& optimizer_types();
 
-/// The defaults of a type, where they differ from type to type.
+/// Returns the default values of a type, for options whose default depends on it.
 OptimizerOptions default_options(const std::string& type);
 
 OptimizerOptions read_optimizer_options(ConfigReader in);
 
-/// What one update takes beside the gradients, by parameter group.
+/// Rates of one update, by parameter group.
 struct GroupRates {
   double learning_rate = 0;
   double weight_decay = 0;
 };
 using StepRates = std::array<GroupRates, kNumParamGroups>;
 
-/// The options' own rates at step 0: weight decay on the weights' group only.
+/// Returns the options' own rates at step 0: weight decay for the weights' group only.
 StepRates initial_rates(const OptimizerOptions& options);
 
 }  // namespace lockstep::optim

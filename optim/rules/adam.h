@@ -17,9 +17,9 @@ namespace lockstep::optim::rules {
 /// Both moments start at 0: m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g². `num_updates` is t,
 /// this update included, at least 1. Source: Kingma & Ba 2015.
 ///
-/// The order of operations and which are fused is what ATen's fused kernels do in their vectors on
-/// x86-64 with AVX2 or AVX-512 (found by trying, LibTorch 2.11; tests/optim/packed_update_test.cpp
-/// compares bits).
+/// The order of operations and their fusion match ATen's fused vector kernels on x86-64 with AVX2
+/// or AVX-512 (determined by experiment, LibTorch 2.11). tests/optim/packed_update_test.cpp
+/// compares bits.
 template <typename N>
 struct Adam {
   static constexpr std::array kSlots{"m", "v"};

@@ -7,14 +7,14 @@
 #include "optim/options/optimizer_options.h"
 #include "optim/rules/numbers.h"
 
-/// Rules whose means of squares start at a value of their own in TensorFlow. Here every slot starts
-/// at 0 and holds what the gradients brought; what is left of the first value is a function of the
-/// number of updates, and added where it is used (docs/decisions/0028-slots-start-at-zero.md). So a
-/// pruned weight's slots are 0 with every rule.
+/// Rules whose means of squares have an initial value in TensorFlow. Here every slot starts at 0
+/// and contains only the gradients' part. The remainder of the initial value is a function of the
+/// number of updates and is added where it is used (docs/decisions/0028-slots-start-at-zero.md). So
+/// a pruned weight's slots are 0 with every rule.
 namespace lockstep::optim::rules {
 
-/// a += g²;  w -= rate * g / sqrt(initial + a). Source: Duchi et al. 2011, as
-/// tf.compat.v1.train.AdagradOptimizer has it, without epsilon.
+/// Adagrad: a += g²;  w -= rate * g / sqrt(initial + a). Source: Duchi et al. 2011, in the form of
+/// tf.compat.v1.train.AdagradOptimizer, without epsilon.
 template <typename N>
 struct Adagrad {
   static constexpr std::array kSlots{"accumulator"};
@@ -32,8 +32,8 @@ struct Adagrad {
   N initial, minus_rate;
 };
 
-/// a = rho a + (1 - rho) g²;  u = sqrt(d + epsilon) / sqrt(a + epsilon) * g;
-/// d = rho d + (1 - rho) u²;  w -= rate * u. Source: Zeiler 2012, as
+/// Adadelta: a = rho a + (1 - rho) g²;  u = sqrt(d + epsilon) / sqrt(a + epsilon) * g; d = rho d +
+/// (1 - rho) u²;  w -= rate * u. Source: Zeiler 2012, in the form of
 /// tf.compat.v1.train.AdadeltaOptimizer.
 template <typename N>
 struct Adadelta {
@@ -56,8 +56,9 @@ struct Adadelta {
   N rho, share, epsilon, minus_rate;
 };
 
-/// s = decay s + (1 - decay) g², starting at 1;  m = momentum m + rate * g / sqrt(s + epsilon);
-/// w -= m. Source: Hinton's lecture 6, as tf.compat.v1.train.RMSPropOptimizer.
+/// RMSProp: s = decay s + (1 - decay) g², starting at 1;  m = momentum m + rate * g / sqrt(s +
+/// epsilon);  w -= m. Source: Hinton's lecture 6, in the form of
+/// tf.compat.v1.train.RMSPropOptimizer.
 template <typename N>
 struct RmsProp {
   static constexpr std::array kSlots{"rms", "momentum"};
@@ -78,14 +79,14 @@ struct RmsProp {
   }
 
   N decay, share;
-  N floor;  ///< decay^t, what is left of the first value, and epsilon
+  N floor;  ///< decay^t, the remainder of the initial value, plus epsilon
   N momentum, rate;
 };
 
-/// With n the sum of squares before and n' after this gradient, p = -power:
+/// FTRL-Proximal. n and n' are the sums of squares before and after this gradient, p = -power:
 ///   l += g - (n'^p - n^p) / rate * w;  q = n'^p / rate + 2 l2;
-///   w = (sign(l) l1 - l) / q where |l| > l1, else 0.
-/// Source: McMahan et al. 2013, as tf.compat.v1.train.FtrlOptimizer. kIsRoot: p is 1/2.
+///   w = (sign(l) l1 - l) / q if |l| > l1, else 0.
+/// Source: McMahan et al. 2013, in the form of tf.compat.v1.train.FtrlOptimizer. kIsRoot: p is 1/2.
 template <typename N, bool kIsRoot>
 struct FtrlOfPower {
   static constexpr std::array kSlots{"accumulator", "linear"};
@@ -116,7 +117,7 @@ struct FtrlOfPower {
       return power(n, exponent);
   }
 
-  /// Where nothing was summed up yet, 0 / 0 is 0.
+  /// Least divisor, so that 0 / 0 is 0 before the first gradient.
   static constexpr N kSmallest = N(1e-37);
 
   N initial, exponent, rate, l1, twice_l2;
@@ -127,7 +128,7 @@ using Ftrl = FtrlOfPower<N, false>;
 template <typename N>
 using FtrlOfRoot = FtrlOfPower<N, true>;
 
-/// w -= rate * sign(b1 m + (1 - b1) g);  m = b2 m + (1 - b2) g. Source: Chen et al. 2023; its
+/// Lion: w -= rate * sign(b1 m + (1 - b1) g);  m = b2 m + (1 - b2) g. Source: Chen et al. 2023. Its
 /// weight decay is decoupled.
 template <typename N>
 struct Lion {

@@ -7,13 +7,13 @@
 
 namespace lockstep::optim::rules {
 
-/// Of<rule, ...> of every rule on floats: each has a kernel on each path.
+/// List of all rules on floats, as Of<rule, ...>: each has a kernel on each SIMD path.
 template <template <typename...> typename Of>
 using OfAll = Of<Sgd<float>, Momentum<float>, Adam<float>, Adagrad<float>, Adadelta<float>,
                  RmsProp<float>, Ftrl<float>, FtrlOfRoot<float>, Lion<float>>;
 
-/// The rule on element i, with its slots in the order of kSlots; those that it does not have may be
-/// null.
+/// Applies the rule to element i, with slots in the order of kSlots. Slots that the rule lacks may
+/// be null.
 template <typename Rule, typename V>
 LOCKSTEP_INLINE V apply(const Rule& rule, const V& w, const V& g, V* first, V* second, int64_t i) {
   if constexpr (Rule::kSlots.size() == 2)

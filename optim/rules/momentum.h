@@ -8,7 +8,7 @@
 
 namespace lockstep::optim::rules {
 
-/// w -= rate * g. Source: tf.compat.v1.train.GradientDescentOptimizer.
+/// SGD: w -= rate * g. Source: tf.compat.v1.train.GradientDescentOptimizer.
 template <typename N>
 struct Sgd {
   static constexpr std::array<const char*, 0> kSlots{};
@@ -25,8 +25,8 @@ struct Sgd {
   N minus_rate;
 };
 
-/// m = momentum * m + g;  w -= rate * m, or rate * (g + momentum * m) with Nesterov. Source:
-/// tf.compat.v1.train.MomentumOptimizer.
+/// Momentum: m = momentum * m + g;  w -= rate * m, or rate * (g + momentum * m) with Nesterov.
+/// Source: tf.compat.v1.train.MomentumOptimizer.
 template <typename N>
 struct Momentum {
   static constexpr std::array kSlots{"momentum"};

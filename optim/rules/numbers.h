@@ -7,23 +7,23 @@ namespace at {
 class Tensor;
 }
 
-/// What the update rules are written in, for two kinds of numbers: a float in a kernel, and a whole
-/// tensor where no kernel of ours goes (other types, devices). Beside these a rule uses + - * /.
+/// Operations of the update rules, for two kinds of numbers: a float in a kernel, and a whole
+/// tensor if no own kernel applies (other types, devices). Rules also use + - * /.
 ///
-/// All operations on floats are IEEE's, and the sources of kernels are compiled without contraction
-/// (optim/CMakeLists.txt): an element gets the same bits in a vector, in the rest behind the last
-/// vector, and on every path.
+/// All operations on floats follow IEEE, and kernel sources are compiled without contraction
+/// (optim/CMakeLists.txt). So an element gets the same bits in a vector, in the remainder after the
+/// last vector, and on every path.
 namespace lockstep::optim::rules {
 
 #define LOCKSTEP_INLINE inline __attribute__((always_inline))
 
-/// a * b + c, rounded once.
+/// Returns a * b + c, rounded once.
 LOCKSTEP_INLINE float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 LOCKSTEP_INLINE float root(float x) { return std::sqrt(x); }
 LOCKSTEP_INLINE float power(float x, float exponent) { return std::pow(x, exponent); }
-/// -1, 0 or 1.
+/// Returns -1, 0 or 1.
 LOCKSTEP_INLINE float sign_of(float x) { return x > 0 ? 1.0F : x < 0 ? -1.0F : 0.0F; }
-/// The larger, and the smaller, of x and the bound.
+/// Return the larger, and the smaller, of x and the bound.
 LOCKSTEP_INLINE float clamp_min(float x, float bound) { return x < bound ? bound : x; }
 LOCKSTEP_INLINE float clamp_max(float x, float bound) { return x > bound ? bound : x; }
 
@@ -35,8 +35,8 @@ at::Tensor sign_of(const at::Tensor& x);
 at::Tensor clamp_min(const at::Tensor& x, double bound);
 at::Tensor clamp_max(const at::Tensor& x, double bound);
 
-/// mean + share (x - mean), in the form that is exact at both ends. (Choosing one of two numbers
-/// instead of one of two sums: compilers make vectors of that.)
+/// Returns mean + share (x - mean), in the form that is exact at both ends. (It selects one of two
+/// numbers instead of one of two sums, which compilers can vectorise.)
 template <typename V, typename N>
 LOCKSTEP_INLINE V lerp(const V& mean, const V& x, N share) {
   const bool begins_at_mean = share < N(0.5);

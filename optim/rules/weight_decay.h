@@ -7,9 +7,9 @@
 
 namespace lockstep::optim::rules {
 
-/// What weight decay does before the rule: L2 adds weight_decay * w to the gradient, decoupled
-/// decay takes rate * weight_decay * w from w, at most all of it (Loshchilov & Hutter 2019, as
-/// PyTorch has it).
+/// Weight decay, applied before the rule. L2 adds weight_decay * w to the gradient. Decoupled decay
+/// subtracts rate * weight_decay * w from w, at most all of it (Loshchilov & Hutter 2019, in
+/// PyTorch's form).
 template <typename N>
 struct WeightDecay {
   N l2 = 0;
