@@ -11,9 +11,8 @@ at::Tensor joined(at::TensorList tensors, const at::TensorOptions& options) {
   converted.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) converted.push_back(tensor.to(options));
   const at::Tensor joined_K = at::flatten_dense_tensors(converted);
-  return joined_K.is_alias_of(converted.front()) ? joined_K.clone() : joined_K;  // a single tensor
-                                                                                 // is not copied by
-                                                                                 // flatten
+  // A single tensor is not copied by flatten.
+  return joined_K.is_alias_of(converted.front()) ? joined_K.clone() : joined_K;
 }
 
 void take_apart(const at::Tensor& joined_K, at::TensorList tensors) {

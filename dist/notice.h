@@ -4,7 +4,7 @@
 
 namespace lockstep::dist {
 
-/// Flags that any rank sends to all others without a matching call there: the others may be in a
+/// Flags that any rank sends to all others without a matching call there. The others may be in a
 /// collective, or busy elsewhere, and poll heard(). Flags are the lowest kNumWords bits of a
 /// number. Threads: one sender, one reader.
 class Notice {

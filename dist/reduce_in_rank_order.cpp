@@ -179,8 +179,8 @@ void reduce_parts(const PartialInputs& inputs, std::byte* out, int64_t num_items
 void reduce_in_rank_order(std::span<const std::byte* const> values_by_rank, std::byte* out,
                           int64_t num_items, at::ScalarType dtype, ReduceOp op,
                           std::byte* also_out) {
-  thread_local std::vector<int> ranks;  // 0, 1, ... N; kept, so that a steady step allocates
-                                        // nothing
+  // 0, 1, ... N; kept, so that a steady step allocates nothing.
+  thread_local std::vector<int> ranks;
   if (ranks.size() != values_by_rank.size() + 1) {
     ranks.resize(values_by_rank.size() + 1);
     std::iota(ranks.begin(), ranks.end(), 0);

@@ -13,7 +13,7 @@ namespace lockstep::dist {
 /// Reduces values of all ranks. The only place where CPU backends add, so that their bits agree.
 ///
 /// The order of additions is a binary tree over the ranks, fixed by their number alone. The ranks
-/// [b, e) are the ranks [b, b + h) plus the ranks [b + h, e), where h is the largest power of two
+/// [b, e) are the ranks [b, b + h) plus the ranks [b + h, e). Here h is the largest power of two
 /// below e - b. So 3 ranks are (x_0 + x_1) + x_2, and 4 are (x_0 + x_1) + (x_2 + x_3). Ranks of one
 /// host can therefore be summed there without changing the result
 /// (docs/decisions/0011-sums-as-a-tree.md).

@@ -16,8 +16,8 @@
 namespace lockstep::optim {
 
 /// Updates the trainable parameters in their flat buffers (docs/optimizers.md). The same rule
-/// applies to dense buffers and to kept elements of masked ones: in own kernels for float32 on the
-/// CPU, otherwise in ATen's operations. One caller at a time.
+/// applies to dense buffers and to kept elements of masked ones. It runs in own kernels for float32
+/// on the CPU, otherwise in ATen's operations. One caller at a time.
 ///
 /// Stores only the slots (moments) that its own updates need. These are the slots of the regions
 /// that this rank owns (ZeRO-1). If a mask keeps at most OptimizerState::kPackBelow of a buffer,

@@ -272,9 +272,8 @@ void OptimizerState::take_back(size_t buffer) {
     for (SlotPart& part : store.parts)
       part.slots[slot] = store.whole.empty() ? absent(buffers_[buffer], part)
                                              : taken_from(store.whole[slot], part);
-    if (!store.whole.empty())
-      store.whole[slot] = at::Tensor();  // before the next slot needs
-                                         // memory
+    // Freed before the next slot needs memory.
+    if (!store.whole.empty()) store.whole[slot] = at::Tensor();
   }
   store.whole.clear();
   store.is_in_parts = true;

@@ -20,8 +20,8 @@ namespace {
 
 enum SumOf { kLoss, kCorrect, kCounted, kSamples, kNumSums };
 
-constexpr int64_t kBatchesAVote = 4;  ///< batches between two votes, each of which costs a small
-                                      ///< message
+// Batches between two votes, each of which costs a small message.
+constexpr int64_t kBatchesAVote = 4;
 
 /// Samples of one rank, numbered from 0.
 class RankShare final : public data::Dataset {

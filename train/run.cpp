@@ -79,8 +79,8 @@ RunResult Run::train() {
     note_write(report);
     check_is_owed_ = check_is_owed_ || parts_.replica_check.is_due(clock.step);
     if (check_is_owed_ && report.ranks_agree) agree(fmt::format("at step {}", clock.step));
-    const bool is_last = clock.step >= parts_.total_steps;  // then the run finishes, whatever stop
-                                                            // requests there are
+    // At the last step the run finishes, whatever stop requests there are.
+    const bool is_last = clock.step >= parts_.total_steps;
     // A rank that asks to save and stop keeps asking: after a skipped update the next one stops.
     const bool stops = report.must_end || (report.wants_stop && !report.skipped);
     // A stop at the last step has nothing left to stop; finish() saves.
@@ -331,8 +331,8 @@ RunResult Run::finish() {
   parts_.training.reducer.settle();
   parts_.recorder.end_training();
   parts_.saves.settle();
-  stops_no_more_ = is_told_to_stop();  // all steps are done: only a later stop request aborts the
-                                       // rest
+  // All steps are done: only a later stop request aborts the rest.
+  stops_no_more_ = is_told_to_stop();
   const recal::Applied closing = parts_.trainer.close();
   parts_.recorder.closing(clock.step, closing,
                           parts_.training.flat_params.num_trainable_elements());

@@ -14,8 +14,8 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-// Factors on the timeout, so that the ranks nearest to a hanging rank fail first and name it: its
-// own host's ranks, then the other hosts' leaders, then the ranks that wait for these.
+// Factors on the timeout, so that the ranks nearest to a hanging rank fail first and name it. First
+// come its own host's ranks, then the other hosts' leaders, then the ranks that wait for these.
 constexpr double kLeadersPatience = 1.25;
 constexpr double kResultPatience = 1.5;
 
@@ -91,8 +91,8 @@ void HostExchange::set_timeout(double timeout_s) {
 }
 
 bool HostExchange::can_scatter(int64_t item_bytes) const {
-  const int64_t widest_bytes = std::max<int64_t>(item_bytes, sizeof(float));  // size of a partial
-                                                                              // sum's item
+  // Partial sums of 16-bit floats are float32.
+  const int64_t widest_bytes = std::max<int64_t>(item_bytes, sizeof(float));
   return sends_direct_ && group_.layout().slot_bytes >= widest_bytes * num_ranks();
 }
 

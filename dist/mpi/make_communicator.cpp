@@ -59,8 +59,8 @@ MessageOptions message_options(const CommunicatorOptions& options, int num_hosts
 std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const MessageOptions& options,
                                            const MakeCommunicator& make) {
   auto transport = std::make_unique<MpiTransport>(std::move(comm));
-  const OwnedComm& own = transport->comm();  // owned by the communicator, so it outlives the
-                                             // callback
+  // Owned by the communicator, so it outlives the callback.
+  const OwnedComm& own = transport->comm();
   const auto split_off = [&own, make](int color, int key) {
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(own.get(), color, key, &part), "MPI_Comm_split");

@@ -67,8 +67,8 @@ WatchedComm::~WatchedComm() {
   const bool in_order = !failure_ && std::uncaught_exceptions() == 0;
   if (!is_closing_) close_beside(in_order ? close_in_order : abort, limits_.grace_s);
   const auto since = failure_ ? failed_at_ : Clock::now();
-  const Seconds limit((in_order ? 2 : 1) * limits_.grace_s);  // an orderly shutdown may end in an
-                                                              // abort
+  // An orderly shutdown may end in an abort.
+  const Seconds limit((in_order ? 2 : 1) * limits_.grace_s);
   std::unique_lock lock(handle_->mutex);
   handle_->changed.wait_until(lock, since + std::chrono::duration_cast<Clock::duration>(limit),
                               [&] { return handle_->is_closed; });

@@ -51,9 +51,9 @@ class WatchedComm {
   WatchedComm(std::shared_ptr<GpuCalls> gpu, WatchLimits limits);
   WatchedComm(const WatchedComm&) = delete;
   WatchedComm& operator=(const WatchedComm&) = delete;
-  /// Closes the communicator: orderly, together with the peers; or by abort after a failure, during
-  /// an exception (the peers may never call), or if the orderly shutdown takes too long. Waits at
-  /// most grace_s for each.
+  /// Closes the communicator, normally in an orderly way, together with the peers. Aborts it after
+  /// a failure, during an exception (the peers may never call), or if the orderly shutdown takes
+  /// too long. Waits at most grace_s for each.
   ~WatchedComm();
 
   /// Creates the handle, together with the other ranks. Call it once. Throws like call().

@@ -70,9 +70,9 @@ struct StepRequests {
 /// largest magnitude among these buckets' gradients. If its sum over the ranks is far from the
 /// largest float, the sums of these gradients are finite too. So all ranks know that the step is
 /// finite before these buckets travel. If the network is slower than the computation, the update of
-/// all other buckets then costs no time. finish() waits for everything, and late_shards() is empty,
-/// if the step may not be finite, has damaged samples, lacks a rank's share, or if this rank does
-/// not overlap.
+/// all other buckets then costs no time. In other cases finish() waits for everything, and
+/// late_shards() is empty. These cases: the step may not be finite, has damaged samples or lacks a
+/// rank's share, or this rank does not overlap.
 ///
 /// Kept positions: with a mask, gradients of dropped elements are +0 in the result, whether they
 /// travelled or not, or undefined if set_kept() says so. sync.sparse_allreduce and sync.comm_dtype:
@@ -150,15 +150,15 @@ class GradientReducer {
 
   /// Announces the next backward pass, which must be that of `loss`. Optional. Call it after
   /// prepare_for_backward() and the forward pass. With overlap, buckets of a large gradient then
-  /// leave while its layer still computes the rest (GradInPlace::on_written), unless something else
-  /// in the graph of `loss` adds to that gradient. Without this call no bucket leaves before its
-  /// gradients are complete.
+  /// leave while its layer still computes the rest (GradInPlace::on_written). The exception:
+  /// something else in the graph of `loss` adds to that gradient. Without this call no bucket
+  /// leaves before its gradients are complete.
   void follow_graph(const at::Tensor& loss);
 
   /// Enqueues an update that the device skips if found_inf_1 == 1 (Optimizer::step()).
   using EarlyUpdate = std::function<void(const at::Tensor& found_inf_1)>;
   /// Completes the reductions and returns the totals. `update`, if given, is called once the means
-  /// and the finite flag are enqueued on a device, before the host knows them; the host waits for
+  /// and the finite flag are enqueued on a device. The host does not know them yet and waits for
   /// them after that. If `update` was not called, the caller updates as usual.
   GlobalStepStats finish(const LocalStepStats& share, const EarlyUpdate& update = {});
   /// Returns the shards that are still in transit after finish(). Wait for them on this thread,

@@ -1,5 +1,5 @@
-// One sharded bucket: copies pieces into equal slots if they are not equal already, reduces, and
-// takes this rank's sums back at once, since the next bucket reuses the scratch memory.
+// One sharded bucket. Pieces of unequal size are copied into equal slots. launch() takes this
+// rank's sums back at once, since the next bucket reuses the scratch memory.
 #include "dist/reducer/reduce_scatter_bucket.h"
 
 #include <utility>

@@ -59,8 +59,9 @@ struct GlobalStepStats {
 
   int64_t bytes_reduced = 0;  ///< payload that this rank sent for this step
   int64_t bytes_saved = 0;    ///< by packing and narrower types, compared with dense gradients
-  /// Bytes that a rank must send at least to reduce that payload, with any transport: 2 (N - 1) / N
-  /// of it, and half as much for sharded gradients. bytes_sent / reduce_s is the bus bandwidth.
+  /// Bytes that a rank must send at least to reduce that payload, with any transport. That is 2 (N
+  /// - 1) / N of it, and half as much for sharded gradients. bytes_sent / reduce_s is the bus
+  /// bandwidth.
   int64_t bytes_sent = 0;
   double reduce_s = 0;                ///< this rank's time inside the reductions of gradients
   double overlapped_s = 0;            ///< the part of reduce_s hidden by backward or by the update

@@ -18,8 +18,8 @@ struct NamedTensor {
 /// Throws Error(kDisagree).everywhere() unless each tensor contains the same bytes on all ranks (so
 /// 0 and -0 differ, and a NaN equals itself). Collective. The list has the same length on all
 /// ranks. Names, order, dtypes and shapes are compared too. The message names the first tensor that
-/// differs, the ranks, the first differing item (index in row-major order and per dimension), and
-/// every rank's value there:
+/// differs and the ranks. It gives the first differing item (index in row-major order and per
+/// dimension), and every rank's value there:
 ///
 ///   mask of blocks.0.conv.weight differs: rank 1 from ranks 0, 2, 3; first at item 17 [1, 1, 2]:
 ///   ranks 0, 2, 3: 1; rank 1: 0 (1 of 5 tensors differs)

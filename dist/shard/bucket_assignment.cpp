@@ -48,10 +48,9 @@ BucketAssignment::BucketAssignment(const ParamTable& params, const SyncOptions& 
       row_E_by_param_(row_elements(params)) {}
 
 bool BucketAssignment::has(const std::vector<FlatBuffer>& buffers) const {
+  // A layout change creates new tensors, so identity tells whether buckets still fit.
   return has_any_ &&
          std::equal(buffers.begin(), buffers.end(), grads_by_buffer_.begin(),
-                    // A layout change creates new tensors, so identity tells whether buckets still
-                    // fit.
                     grads_by_buffer_.end(), [](const FlatBuffer& now, const at::Tensor& before) {
                       return now.grads_E.is_same(before);
                     });

@@ -10,7 +10,7 @@
 
 namespace lockstep::dist {
 
-/// Shards of a bucket, one for each of N ranks (ZeRO stage 1): rank r owns the elements [begin(r),
+/// Shards of a bucket, one for each of N ranks (ZeRO stage 1). Rank r owns the elements [begin(r),
 /// begin(r) + size(r)), counted from the bucket's first. A shard may be empty.
 ///
 /// reduce_scatter and all_gather need N slots of one size, K = largest() elements. Slot r is the

@@ -7,8 +7,8 @@ namespace at {
 class Tensor;
 }
 
-/// Operations of the update rules, for two kinds of numbers: a float in a kernel, and a whole
-/// tensor if no own kernel applies (other types, devices). Rules also use + - * /.
+/// Operations of the update rules, for two kinds of numbers. One is a float in a kernel, the other
+/// a whole tensor if no own kernel applies (other types, devices). Rules also use + - * /.
 ///
 /// All operations on floats follow IEEE, and kernel sources are compiled without contraction
 /// (optim/CMakeLists.txt). So an element gets the same bits in a vector, in the remainder after the

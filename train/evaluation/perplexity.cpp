@@ -21,9 +21,8 @@ class Perplexity : public EvalMetric {
   at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const override {
     const ClassOutputs batch = class_outputs("perplexity", outputs_BO, targets_BY, spec_);
     const at::Tensor loss_N = at::cross_entropy_loss(batch.outputs_NC, batch.classes_N,
-                                                     // Summed in float64: float32 would lose digits
-                                                     // over many tokens.
                                                      /*weight=*/{}, at::Reduction::None);
+    // In float64: float32 would lose digits over many tokens.
     const at::Tensor loss = loss_N.sum(at::kDouble);
     return at::stack({loss, at::full_like(loss, loss_N.size(0))});
   }

@@ -19,10 +19,8 @@ Autocast::Autocast(const std::string& precision, at::Device device)
 
 Autocast::~Autocast() {
   if (!is_on_) return;
-  if (at::autocast::decrement_nesting() == 0)
-    at::autocast::clear_cache();  // weights will change,
-                                  // and the cache holds
-                                  // converted copies
+  // The cache holds converted copies of the weights, which will change.
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_type_, was_enabled_);
   at::autocast::set_autocast_dtype(device_type_, dtype_before_);
 }

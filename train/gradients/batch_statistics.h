@@ -43,9 +43,9 @@ class BatchStatistics {
   void give_seen(model::SeenStatistics seen) { given_ = std::move(seen); }
 
   /// Takes the statistics of a part of the batch, for sums that are computed elsewhere
-  /// (train/gradients/elastic.h): float64 [1 + M] on the CPU, `number` first, then the statistics
-  /// since the last call. give_seen_after() takes the sums of such tensors and returns the sum of
-  /// the numbers. Neither changes the moving statistics.
+  /// (train/gradients/elastic.h). Returns float64 [1 + M] on the CPU: `number` first, then the
+  /// statistics since the last call. give_seen_after() takes the sums of such tensors and returns
+  /// the sum of the numbers. Neither changes the moving statistics.
   at::Tensor take_seen_after(double number);
   double give_seen_after(const at::Tensor& sums_V);
 

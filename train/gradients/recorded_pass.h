@@ -22,8 +22,8 @@ namespace lockstep::train {
 /// weight of losses. The graph is captured once kPassesBefore more passes had one input shape than
 /// other shapes. It is valid for this shape; others, such as the last batch of an epoch, run
 /// normally. Some passes are not captured: those that use a number from the host (ForwardPass:
-/// dropout), those with a layer hook (quantization), and those with overlapped buckets, since a
-/// replay calls no autograd hooks.
+/// dropout), those with a layer hook (quantization), and those with overlapped buckets. The reason
+/// for the last: a replay calls no autograd hooks.
 ///
 /// If the device refuses, rank 0 logs the reason once, and passes run normally. Bits equal those of
 /// normal passes if the device selects the same kernels.

@@ -51,8 +51,8 @@ struct IterationEnd {
 };
 
 /// Code around the steps of a loop, like TensorFlow's SessionRunHook. Every rank has a separate
-/// instance, and all make the same calls in the same order: begin, then before_step and after_step
-/// for each iteration, then end. A last iteration that a stop skips has no after_step
+/// instance, and all make the same calls in the same order. First begin, then before_step and
+/// after_step for each iteration, then end. A last iteration that a stop skips has no after_step
 /// (train/step/data_wait.h). end is also called if a signal ends the run, but not after an error. A
 /// hook may read the weights but must not change them. Its exceptions end the run on all ranks.
 ///

@@ -25,9 +25,9 @@ struct TimelineOptions {
   bool show_memory = false;
 };
 
-/// Returns the events of a rank as a JSON list: process = rank, threads (and streams of a GPU) with
-/// their names, times in whole nanoseconds since 1970. Events of a thread are disjoint or nested.
-/// The clocks of LibTorch and Lockstep differ by some microseconds. So an operator that crosses the
+/// Returns the events of a rank as a JSON list. Process = rank; threads (and streams of a GPU) have
+/// names; times are in whole nanoseconds since 1970. Events of a thread are disjoint or nested. The
+/// clocks of LibTorch and Lockstep differ by some microseconds. So an operator that crosses the
 /// begin or end of a Lockstep span is cut there.
 std::string rank_events(const RankTrace& trace, const TimelineOptions& options);
 

@@ -11,10 +11,11 @@
 
 namespace lockstep::train {
 
-/// Tensors that a network's own code may change in forward (model::Buffer::moved_by_forward): the
-/// running statistics of PyTorch's batch normalisation, a teacher's frozen parameters, buffers
-/// outside of checkpoints. Tensors that a step changed on any rank are equal on all ranks at its
-/// end, bit for bit. Unchanged tensors are not sent. train.batch_norm selects the method:
+/// Tensors that a network's own code may change in forward (model::Buffer::moved_by_forward).
+/// Examples: the running statistics of PyTorch's batch normalisation, a teacher's frozen
+/// parameters, buffers outside of checkpoints. Tensors that a step changed on any rank are equal on
+/// all ranks at its end, bit for bit. Unchanged tensors are not sent. train.batch_norm selects the
+/// method:
 ///   broadcast  rank 0's values
 ///   average    floats (and complex numbers): the mean over ranks with samples, weighted by their
 ///              number; integers: the maximum

@@ -7,7 +7,7 @@
 
 namespace lockstep::train {
 
-/// Limits messages about updates skipped because something was not finite: the first is logged at
+/// Limits messages about updates skipped because something was not finite. The first is logged at
 /// once, later ones at most once a minute, with their number.
 class SkippedUpdates {
  public:

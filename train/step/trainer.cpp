@@ -158,8 +158,8 @@ void Trainer::leave_out(StepReport* report) {
 }
 
 bool Trainer::apply_recipe(StepReport* report) {
-  const trace::Span span("masks");  // name of the watchdog's phase; includes the question to other
-                                    // ranks
+  // Name of the watchdog's phase; includes the question to other ranks.
+  const trace::Span span("masks");
   if (stops_before_recipe(report)) return false;
   // A save may still read weights and masks, so it comes before their change.
   if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();

@@ -73,7 +73,7 @@ struct TrainerParts {
 ///   clip -> update -> masks -> moving statistics -> EMA
 ///
 /// No rank decides alone. The loss, the decision on non-finite values and the votes come from the
-/// same reduction as the gradients, and the loss scale follows from that decision. With local steps
+/// same reduction as the gradients. The loss scale follows from that decision. With local steps
 /// (train/sync/local_steps.h), votes and limits wait for the next average, and a rank whose own
 /// update is not finite skips it alone.
 class Trainer {
@@ -86,8 +86,8 @@ class Trainer {
   using Ask = std::function<Votes()>;
 
   /// Runs one update. Throws Error(kNonFinite).everywhere() after too many skipped updates in a
-  /// row, Error(kBadData).everywhere() after too many damaged samples, Error(kDisagree) if new
-  /// masks differ, Error(kUnavailable) if a peer is gone.
+  /// row, Error(kBadData).everywhere() after too many damaged samples. Throws Error(kDisagree) if
+  /// new masks differ, Error(kUnavailable) if a peer is gone.
   StepReport step_asking(const Ask& ask);
   StepReport step(const Votes& votes) {
     return step_asking([&votes] { return votes; });
@@ -143,7 +143,7 @@ class Trainer {
   /// Averages after a local step if due, and handles the requests that waited for that.
   void join_local_steps(StepReport* report);
   void complete_report(StepReport* report) const;
-  /// Prepares a change of weights, moments or masks, or a look at them from the host: waits until
+  /// Prepares a change of weights, moments or masks, or a look at them from the host. Waits until
   /// they are complete and no save still copies them, for shared weights on all ranks. Collective
   /// then.
   void before_changes() {

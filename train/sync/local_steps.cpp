@@ -50,8 +50,8 @@ dist::LocalStepStats LocalSteps::take(const dist::LocalStepStats& share) {
   dist::LocalStepStats own = share;
   own.votes = 0;
   own.num_skipped = 0;
-  own.num_samples = std::max<int64_t>(1, own.num_samples);  // a short batch may leave a rank
-                                                            // without samples
+  // A short batch may leave a rank without samples.
+  own.num_samples = std::max<int64_t>(1, own.num_samples);
   return own;
 }
 

@@ -53,9 +53,9 @@ class LocalSteps {
   /// Communicator that replaces the other ranks within a step: a world of this rank alone.
   dist::Communicator& alone() { return alone_; }
 
-  /// True if an average follows the update number `step`. That is every sync_every steps, at the
-  /// end of each epoch and of the run, and before a step at which the recipe changes masks, weights
-  /// or the trained set. A function of the step, equal on all ranks.
+  /// True if an average follows the update number `step`. That is every sync_every steps, and at
+  /// the end of each epoch and of the run. It is also before a step at which the recipe changes
+  /// masks, weights or the trained set. A function of the step, equal on all ranks.
   bool mean_after(int64_t step) const;
 
   /// Keeps this rank's contributions for the next average, and returns those for the step's own
@@ -64,9 +64,9 @@ class LocalSteps {
   /// Ends a step. updated: the update counted. votes: further votes for the average.
   void end_step(bool updated, uint32_t votes);
 
-  /// Averages the state of all ranks and returns the totals since the last average: loss over the
-  /// samples of the updates that counted, votes, damaged samples. num_nonfinite_ranks counts the
-  /// ranks without such an update. Collective.
+  /// Averages the state of all ranks and returns the totals since the last average. These are loss
+  /// over the samples of the updates that counted, votes, damaged samples. num_nonfinite_ranks
+  /// counts the ranks without such an update. Collective.
   dist::GlobalStepStats average();
 
  private:

@@ -30,7 +30,7 @@ struct TreeParts {
   static TreeParts of_hosts(const std::vector<int>& hosts_N);
 };
 
-/// All-reduce over messages. Member g owns piece g of each chunk: it receives that piece of every
+/// All-reduce over messages. Member g owns piece g of each chunk. It receives that piece of every
 /// part, adds them along the tree, and sends the sum to all others.
 ///
 /// A chunk passes start_scatter, finish_scatter, start_gather, finish_gather, or only one of these

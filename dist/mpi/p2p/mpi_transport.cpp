@@ -9,8 +9,8 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-constexpr size_t kHandleBytes = sizeof(MPI_Request);  // MPI_Request is a pointer or a number,
-                                                      // depending on the MPI library
+// MPI_Request is a pointer or a number, depending on the MPI library.
+constexpr size_t kHandleBytes = sizeof(MPI_Request);
 static_assert(kHandleBytes <= sizeof(Transport::Request));
 
 Transport::Request wrapped(MPI_Request request) {

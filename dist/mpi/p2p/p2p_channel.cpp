@@ -16,12 +16,12 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr int kNoteTag = 0;
-constexpr double kValuesPatience = 1.25;  // factor on the timeout for ranks that wait for each
-                                          // other in chains
+// Factor on the timeout for ranks that wait for each other in chains.
+constexpr double kValuesPatience = 1.25;
 constexpr auto kLookForPeers = std::chrono::milliseconds(100);
 
 // A late rank may compute for long: sleep. A rank that has come sends data, and both sides must
-// keep polling so that bytes move; a yield would give the core away for too long.
+// keep polling so that bytes move. A yield would give the core away for too long.
 BackOff for_notes() { return BackOff(microseconds(20)); }
 // The socket buffers must not run empty between two polls: at 10 Gbit/s 50 us are 60 KB.
 BackOff for_values() { return BackOff(microseconds(20), microseconds(50)); }
@@ -174,8 +174,8 @@ void P2pChannel::look_after(Batch* batch, double waited_s, double patience, Seen
 
 std::vector<Missing> P2pChannel::missing_in(Batch* batch) const {
   std::vector<bool> waits_for_N(num_ranks());
-  for (const bool is_receive : {true, false}) {  // ranks that send nothing; if none, ranks that
-                                                 // receive nothing
+  // First the ranks that send nothing; if there are none, the ranks that receive nothing.
+  for (const bool is_receive : {true, false}) {
     for (size_t i = 0; i < batch->requests_.size(); ++i)
       if (batch->is_receive_[i] == is_receive && !transport_.test(&batch->requests_[i]))
         waits_for_N[batch->ranks_[i]] = true;

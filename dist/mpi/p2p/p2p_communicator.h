@@ -27,7 +27,7 @@ struct MessageOptions {
 ///
 /// With fewer ranks each rank sends to each other: N squared messages, but one or two stages. Cost
 /// of an all_reduce of S bytes, sent by each rank. Small tensors (S <= 4 KiB, N * S <= 64 KiB) go
-/// whole to every rank with its note: S * (N - 1). Larger ones take 2 * S * (N - 1) / N: piece r
+/// whole to every rank with its note: S * (N - 1). Larger ones take 2 * S * (N - 1) / N. Piece r
 /// goes to rank r, which adds the N pieces, and back to all.
 ///
 /// MPI's own reductions choose their order by size and rank count, so their bits would depend on

@@ -14,8 +14,8 @@ namespace lockstep::dist::mpi {
 namespace {
 
 constexpr int kTreeTag = 5;
-constexpr int64_t kTreeChunkBytes = 32 << 20;  // bytes that travel together: bounds the scratch
-                                               // memory
+// Bytes that travel together: bounds the scratch memory.
+constexpr int64_t kTreeChunkBytes = 32 << 20;
 
 std::byte* first_bytes(std::vector<std::byte>* scratch, int64_t num_bytes) {
   if (static_cast<int64_t>(scratch->size()) < num_bytes)

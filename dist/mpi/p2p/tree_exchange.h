@@ -9,11 +9,11 @@
 
 namespace lockstep::dist::mpi {
 
-/// Collectives of many ranks, with about 2 log2 N messages per rank instead of 2 N: recursive
-/// halving and doubling along the sum tree (dist/reduce_in_rank_order.h), so with its bits. If N is
-/// not a power of two, ranks form a row of blocks whose sizes are (13 = 8 + 4 + 1). Each block
-/// halves separately, sends its sums to the larger block before it, and receives the results from
-/// there.
+/// Collectives of many ranks, with about 2 log2 N messages per rank instead of 2 N. Method:
+/// recursive halving and doubling along the sum tree (dist/reduce_in_rank_order.h), so with its
+/// bits. If N is not a power of two, ranks form a row of blocks whose sizes are (13 = 8 + 4 + 1).
+/// Each block halves separately, sends its sums to the larger block before it, and receives the
+/// results from there.
 ///
 /// Cost of S bytes: a rank of the first block sends at most 2 S, one of another block at most 3 S.
 /// Messages over all ranks: at most 2 N log2 N + 2 N. Source: Thakur, Rabenseifner and Gropp,

@@ -28,8 +28,8 @@ Peer this_process();
 std::vector<Peer> gather_peers(const OwnedComm& comm);
 
 /// True if the peer is visible as a running process of this host. False if it is gone, or not
-/// visible from here (another host or container, even one in which an equal pid started at the same
-/// tick).
+/// visible from here: on another host or in another container. Equal pids of two containers are
+/// distinguished even if both started at the same tick.
 bool is_running_here(const Peer& peer);
 
 /// A rank that did not arrive in time.

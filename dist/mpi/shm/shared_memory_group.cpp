@@ -15,8 +15,8 @@ namespace {
 using Clock = SequenceCounter::Clock;
 
 constexpr int64_t kPageBytes = 4096;
-constexpr auto kLookForMembers = std::chrono::milliseconds(100);  // interval between checks of
-                                                                  // members during a wait
+// Interval between checks of the members during a wait.
+constexpr auto kLookForMembers = std::chrono::milliseconds(100);
 
 double seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
 
@@ -30,7 +30,7 @@ int64_t RoomLayout::total_bytes() const {
   return segment_bytes(0) + (num_members - 1) * segment_bytes(1);
 }
 
-/// Head of a segment. Calls of odd and even number are separate: no member announces call n + 2
+/// Head of a segment. Calls of odd and even number are separate. No member announces call n + 2
 /// before all have read n, since each call waits for the first step of all members.
 struct SharedMemoryGroup::Head {
   SequenceCounter ticks;

@@ -69,8 +69,8 @@ class SharedMemoryGroup {
   void wait_for_all(uint64_t count);
 
   /// Waits for one member, after the first wait_for_all() of a call. `patience` multiplies the
-  /// limit. Pass more than 1 if that member itself waits for another host, so that the rank nearest
-  /// to the missing one fails first and names it.
+  /// limit. Pass more than 1 if that member itself waits for another host. So the rank nearest to
+  /// the missing one fails first and names it.
   void wait_for(int member, uint64_t count, double patience);
 
   /// Returns the index of the ring's next slot, once every member has released its old contents.

@@ -46,7 +46,7 @@ std::string window_folder();
 int64_t free_bytes(const std::string& folder);
 
 /// Returns the largest slot size in bytes, up to `largest`, with which a group fits into half of
-/// `free_bytes` of shared memory (the other half is for a second group). 0 if not even small slots
+/// `free_bytes` of shared memory. The other half is for a second group. 0 if not even small slots
 /// fit.
 int64_t fitting_slot_bytes(RoomLayout layout, int64_t largest, int64_t free_bytes);
 

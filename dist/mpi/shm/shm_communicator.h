@@ -17,10 +17,11 @@ using MakeCommunicator = std::function<std::unique_ptr<Communicator>(OwnedComm c
 /// Collectives between ranks of one host over shared memory. Every call is done when it returns.
 ///
 /// A tensor passes through the slots of a SharedMemoryGroup in chunks of one slot. A chunk has
-/// three stages: every rank copies in the other ranks' shares, reduces its own share over all ranks
-/// in rank order, and copies out the shares that the others reduced. Stages of neighbouring chunks
-/// overlap, so that a rank rarely waits. Chunks are small enough to be read from a cache. For S
-/// bytes a rank reads and writes S (1 - 1/M) bytes of shared memory and S of its own.
+/// three stages. Every rank copies in the other ranks' shares, and reduces its own share over all
+/// ranks in rank order. Then it copies out the shares that the others reduced. Stages of
+/// neighbouring chunks overlap, so that a rank rarely waits. Chunks are small enough to be read
+/// from a cache. For S bytes a rank reads and writes S (1 - 1/M) bytes of shared memory and S of
+/// its own.
 class ShmCommunicator final : public Communicator {
  public:
   /// reserved_bytes: shared memory to leave for others (WindowKeeper).

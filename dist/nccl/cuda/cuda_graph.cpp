@@ -81,8 +81,8 @@ class CudaGraph final : public DeviceGraph {
     allocator::emptyCache();
     pool_ = next_pool();
     try {
-      const c10::cuda::CUDAStreamGuard on_stream(*stream_);  // the default stream cannot be
-                                                             // captured
+      // The default stream cannot be captured.
+      const c10::cuda::CUDAStreamGuard on_stream(*stream_);
       const PoolGuard to_pool(index_, *pool_, stream_->stream());
       const Graph graph = captured(stream_->stream(), body);
       check_cuda(cudaGraphInstantiateWithFlags(&work_, graph.get(),
