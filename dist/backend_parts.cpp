@@ -1,3 +1,4 @@
+// Argument checks that all backends share. They run before any message is sent.
 #include "dist/backend_parts.h"
 
 #include <fmt/format.h>

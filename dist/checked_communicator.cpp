@@ -1,3 +1,5 @@
+// Compares a text of each call over a second communicator before the call itself, so that a
+// mismatch is an error instead of a hang.
 #include "dist/checked_communicator.h"
 
 #include <utility>
@@ -32,6 +34,7 @@ CheckedCommunicator::CheckedCommunicator(std::unique_ptr<Communicator> comm,
     : comm_(std::move(comm)), comparison_(std::move(comparison)) {}
 
 void CheckedCommunicator::require_equal_calls(const std::string& call) {
+  // The number distinguishes equal calls at different positions of the sequence.
   require_equal(*comparison_, fmt::format("collective {} of the gradients", ++num_calls_), call);
 }
 

@@ -88,6 +88,7 @@ size_t CommunicationThread::end() {
   check(is_open_, "no round of jobs is open");
   is_open_ = false;
   idle_.wait(lock, [&] { return !is_busy_; });
+  // The job's error is thrown on the caller's thread.
   if (fault_) std::rethrow_exception(std::exchange(fault_, nullptr));
   return num_done_;
 }

@@ -1,3 +1,4 @@
+// Reader of section `sync`, and the choice of the bucket size for this hardware.
 #include "dist/sync_options.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Cuts buffers front to back, then sorts the buckets by the order in which backward completes them.
 #include "dist/bucket/buckets.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Loops over gradient elements. They have no branches, so that compilers vectorise them.
 #include "dist/bucket/mean_gradient.h"
 
 #include <algorithm>

@@ -18,6 +18,7 @@ at::Tensor gradient_norms(const std::vector<FlatBuffer>& buffers,
         buffers[region.buffer].grads_E.narrow(0, region.begin_E, region.end_E - region.begin_E);
     norms.push_back(at::linalg_vector_norm(part_E, 2, c10::nullopt, false, at::kDouble));
   }
+  // One tensor, so that the host copies all norms at once.
   return at::stack(norms);
 }
 

@@ -1,3 +1,5 @@
+// Chooses between the exchange by hosts (large tensors) and flat messages. The choice depends on
+// sizes alone, so all ranks make the same one.
 #include "dist/mpi/hierarchical_communicator.h"
 
 #include "dist/backend_parts.h"

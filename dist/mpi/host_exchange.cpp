@@ -61,6 +61,7 @@ HostExchange::HostExchange(P2pChannel& notes, SharedMemoryGroup group, Hosts hos
       tree_(TreeParts::of_hosts(hosts_.hosts_N)),
       places_N_(hosts_.places_N()) {
   group_.expect_chains();
+  // Members of the group are the host's ranks in ascending order, as are its parts of the tree.
   int next_member = 0;
   for (const int i : tree_.parts_of(hosts_.hosts_N[self()])) {
     Part part;
@@ -181,12 +182,14 @@ void HostExchange::finish_scatter(Chunk& chunk) {
     return tree_exchange_->all_reduce(
         group_.extra_slot(0, chunk.slot), result(chunk), chunk.num_items,
         {format.in, format.out, format.in_bytes, format.out_bytes, format.op});
+  // Writes the leader's piece of the result into shared memory.
   exchange_->finish_scatter(chunk.lane, result(chunk));
   if (job_.gathers()) exchange_->start_gather(chunk.lane);
 }
 
 void HostExchange::finish_gather(Chunk& chunk) {
   if (exchange_ != nullptr && job_.gathers()) exchange_->finish_gather(chunk.lane);
+  // The result is complete in shared memory; members may copy it out.
   chunk.complete = group_.advance();
 }
 

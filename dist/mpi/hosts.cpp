@@ -1,3 +1,4 @@
+// Placement of ranks on hosts, agreed by two small collectives.
 #include "dist/mpi/hosts.h"
 
 #include <algorithm>

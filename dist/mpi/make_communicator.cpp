@@ -1,3 +1,5 @@
+// Chooses the backend by the placement of ranks: shared memory on one host, the exchange by hosts
+// on several, else messages between all ranks.
 #include "dist/mpi/make_communicator.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Notices use plain MPI messages, which arrive without a matching call of the receiver. A notice
+// polls them with MPI_Iprobe.
 #include "dist/mpi/notice_board.h"
 
 #include <array>

@@ -1,3 +1,4 @@
+// Start and end of MPI. MPI's own calls wait without limit, so each wait here has a deadline.
 #include "dist/mpi/world.h"
 
 #include <array>

@@ -1,3 +1,4 @@
+// Applies section `gpu` to LibTorch's allocator: a limit, and memory reserved at the start.
 #include "dist/nccl/gpu_memory.h"
 
 #include <algorithm>

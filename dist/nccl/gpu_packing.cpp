@@ -1,3 +1,4 @@
+// Computes word masks and prefix sums on the host once per mask; the kernels use them every step.
 #include "dist/nccl/gpu_packing.h"
 
 #include <bit>

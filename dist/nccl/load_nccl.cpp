@@ -1,3 +1,4 @@
+// Opens the NCCL module on demand, so that programs run on hosts without CUDA.
 #include "dist/nccl/load_nccl.h"
 
 #include <array>
@@ -52,6 +53,7 @@ const nccl::ModuleTable& open_module() {
   const auto* table = static_cast<const nccl::ModuleTable*>(dlsym(library, nccl::kModuleSymbol));
   if (table == nullptr)
     throw unavailable(fmt::format("{} is no NCCL module of Lockstep: {}", path, dl_error()));
+  // Classes pass between both sides, so their layouts must be equal.
   if (std::string_view(table->build_id) != LOCKSTEP_BUILD_ID)
     throw unavailable(fmt::format("{} is of build '{}', this program of '{}': build both together",
                                   path, table->build_id, LOCKSTEP_BUILD_ID));

@@ -54,12 +54,14 @@ class NcclWork final : public Work {
   void wait() override {
     comm_->require_healthy();
     const auto on_device = gpu_->use_device();
+    // The device orders the streams; the host continues at once.
     done_->hold(gpu_->callers_stream());
   }
 
   void wait_on_host() override {
     wait();
     const auto on_device = gpu_->use_device();
+    // wait() has ordered the stream; this blocks the host.
     comm_->wait_until_done(*done_);
   }
 
@@ -88,11 +90,13 @@ std::unique_ptr<Work> NcclCommunicator::enqueue_after_caller(
     const std::function<void()>& enqueue) {
   comm_->require_healthy();
   const auto on_device = gpu_->use_device();
+  // A mark applies to one collective only.
   const auto mark = std::exchange(behind_, nullptr);
   const auto begun = mark != nullptr ? static_cast<const NcclMark&>(*mark).event()
                                      : std::make_shared<Event>(gpu_, gpu_->callers_stream());
   begun->hold(gpu_->own_stream());
   enqueue();
+  // The caller may release the tensors before the stream has used them.
   for (const at::Tensor& tensor : touched) gpu_->keep_until_done(tensor);
   last_ = std::make_shared<Event>(gpu_, gpu_->own_stream());
   comm_->watch(begun, last_, std::move(what));
@@ -110,6 +114,7 @@ void NcclCommunicator::exchange_and_add(const at::Tensor& out_K, const at::Tenso
   comm_->call("ncclSend, ncclRecv", [&](CommHandle handle) {
     return gpu_->all_to_all(handle, from_ranks_NK, values_NK);
   });
+  // One sum over the rank dimension in float32, rounded once.
   gpu_->enqueue_kernels([out_K, from_ranks_NK, num_ranks = num_ranks_] {
     out_K.copy_(
         from_ranks_NK.view({num_ranks, -1}).sum(at::IntArrayRef{0}, /*keepdim=*/false, at::kFloat));
@@ -131,6 +136,7 @@ void NcclCommunicator::sum_16_bit(const at::Tensor& values_K) {
   comm_->call("ncclAllGather",
               [&](CommHandle handle) { return gpu_->all_gather(handle, padded_NK, own_K); });
   gpu_->enqueue_kernels([=] { values_K.copy_(padded_NK.narrow(0, 0, num_items)); });
+  // Scratch tensors end with this function, before the stream has used them.
   gpu_->keep_until_done(padded_NK);
   gpu_->keep_until_done(from_ranks_NK);
 }
@@ -213,6 +219,7 @@ std::shared_ptr<DevicePacking> NcclCommunicator::make_packing() {
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   check(color >= 0, "split needs a color >= 0");
   const auto on_device = gpu_->use_device();
+  // The part has a separate watchdog, and shares the stream, so that collectives stay in one order.
   auto part = std::make_shared<WatchedComm>(gpu_, comm_->limits());
   part->adopt(comm_->split(color, key));
   return std::make_unique<NcclCommunicator>(gpu_, std::move(part));

@@ -1,3 +1,4 @@
+// Copies to pinned memory on a low-priority stream, so that a save does not delay training.
 #include "dist/nccl/pinned_stager.h"
 
 #include <chrono>

@@ -1,3 +1,5 @@
+// Collective start of NCCL. Local work runs in agreed(), which turns one rank's fault into an error
+// of all ranks.
 #include "dist/nccl/start_communicator.h"
 
 #include <functional>

@@ -1,3 +1,4 @@
+// `auto` measures after each change of masks. Checkpoints store the result with its fingerprint.
 #include "dist/reducer/packing_choice.h"
 
 #include <algorithm>

@@ -49,6 +49,7 @@ at::Tensor ReduceScatterBucket::slot(const at::Tensor& message_NK, int piece) co
 
 void ReduceScatterBucket::load_windows() {
   const at::TensorOptions options = grads_E_.options();
+  // Slots have one size, that of the largest piece; windows fill them with neighbouring elements.
   payload_ = scratch_.take(pieces_.num_pieces() * pieces_.largest(),
                            wire_ ? options.dtype(*wire_) : options);
   for (int piece = 0; piece < pieces_.num_pieces(); ++piece)
@@ -81,6 +82,7 @@ at::Tensor ReduceScatterBucket::arrival_K() const {
 }
 
 std::unique_ptr<Work> ReduceScatterBucket::launch(Communicator& comm) {
+  // On a GPU, wait() only orders the stream.
   comm.reduce_scatter(arrival_K(), payload_)->wait();
   take();
   return std::make_unique<DoneWork>();

@@ -1,3 +1,5 @@
+// No messages: all ranks map all gradients. Blocks keep the working set in the cache, so that sum,
+// mask, division and check read memory once.
 #include "dist/reducer/shared_bucket.h"
 
 #include <algorithm>
@@ -49,6 +51,7 @@ bool SharedBucket::unpack(int64_t num_samples, Dropped dropped) {
   bool finite = true;
   for (int64_t begin_E = 0; begin_E < own_E_.numel(); begin_E += kBlockElements) {
     const int64_t num_here = std::min(kBlockElements, own_E_.numel() - begin_E);
+    // Decided for each block, since masks are uneven.
     const bool are_few =
         !kept_.are_all() && is_few(count_kept(kept_.bits(rank_) + begin_E / 8, num_here), num_here);
     finite = (are_few ? reduce_kept(begin_E, num_here, num_samples, dropped)
@@ -85,6 +88,7 @@ bool SharedBucket::reduce_kept(int64_t begin_E, int64_t num_elements, int64_t nu
     inputs_[r] = packed_K;
   }
   std::byte* const sums_K = packed_.data();
+  // In place: the first rank's packed values become the sums.
   reduce_in_rank_order(inputs_, sums_K, num_kept, dtype, ReduceOp::kSum);
   const bool finite = divide_and_check(sums_K, num_kept, dtype, num_samples);
   (dropped == Dropped::kAnything ? put_kept : unpack_kept)(sums_K, bits, num_elements, item_bytes,

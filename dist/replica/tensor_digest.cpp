@@ -1,3 +1,4 @@
+// A fast non-cryptographic hash. The result is the same on all hosts, since it uses integers only.
 #include "dist/replica/tensor_digest.h"
 
 #include <array>

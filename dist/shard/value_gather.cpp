@@ -1,3 +1,4 @@
+// Three forms of the same gather: packed, in place (equal shards), and through windows.
 #include "dist/shard/value_gather.h"
 
 #include "dist/shard/shard_slots.h"

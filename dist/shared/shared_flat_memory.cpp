@@ -1,3 +1,4 @@
+// Layout: one copy for the values, then one copy for each rank's gradients, all with equal offsets.
 #include "dist/shared/shared_flat_memory.h"
 
 #include <utility>

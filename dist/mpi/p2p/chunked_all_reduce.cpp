@@ -1,3 +1,4 @@
+// Exchange of pieces between all members, lane by lane. Receives start before sends.
 #include "dist/mpi/p2p/chunked_all_reduce.h"
 
 #include <algorithm>

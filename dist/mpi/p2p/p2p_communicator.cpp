@@ -1,3 +1,5 @@
+// All collectives begin with notes and end with wait_for_notes(). So a rank with another call is
+// named, even if its messages would have matched.
 #include "dist/mpi/p2p/p2p_communicator.h"
 
 #include <algorithm>
@@ -86,6 +88,7 @@ std::unique_ptr<Work> P2pCommunicator::all_reduce(at::Tensor values_K, ReduceOp 
     tree_.all_reduce_narrow(values, values_K.numel(),
                             TreeExchange::Format::of(items_of(values_K, op)));
     channel_.wait_for_notes();
+    // The note itself carries the values: one message per rank, and every rank adds all of them.
   } else if (num_bytes <= std::min(P2pChannel::kNoteBytes, kWholeBytes / world_size())) {
     channel_.begin(call, values, num_bytes);
     reduce_notes(values, values_K.numel(), items_of(values_K, op));
@@ -110,6 +113,7 @@ std::unique_ptr<Work> P2pCommunicator::reduce_scatter(at::Tensor out_K, at::Tens
   const int64_t b = items.item_bytes, whole_bytes = payload_bytes(out_K);
   const int64_t run_items = piece_bytes_ / b;
   const std::byte* values = bytes_of(values_NK);
+  // Two lanes: one run is received while the other is added.
   for (auto& scratch : scratch_) scratch.resize(run_items * b * world_size());
   const auto start = [&](int64_t begin, int64_t num_items, int lane) {
     for (int r = 0; r < world_size(); ++r) {

@@ -44,6 +44,7 @@ TreeExchange::TreeExchange(P2pChannel& channel) : channel_(channel) {
   for (int begin = 0; begin < num; begin += blocks_.back().size)
     blocks_.push_back(
         {begin, static_cast<int>(std::bit_floor(static_cast<unsigned>(num - begin)))});
+  // Blocks by descending size, the binary digits of the number of ranks.
   while (channel_.rank() >= blocks_[block_].begin + blocks_[block_].size) ++block_;
   local_ = channel_.rank() - blocks_[block_].begin;
 }
@@ -173,6 +174,7 @@ void TreeExchange::all_reduce(std::byte* sums, std::byte* out, int64_t num_items
     cut_evenly(std::min(chunk_items, num_items - begin));
     halve(from, format);
     fold(from, format);
+    // Only the first block has final sums; rounding them here gives all ranks the same bits.
     if (is_first_block() && from != to) {
       const Range own = held(local_, blocks_.front().size);
       convert(from + begin_of(own.first) * format.wide_bytes,

@@ -1,3 +1,4 @@
+// Text and comparison of the calls that ranks exchange in notes and in shared memory.
 #include "dist/mpi/peer/collective_signature.h"
 
 #include <array>

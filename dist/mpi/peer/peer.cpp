@@ -1,3 +1,5 @@
+// Identifies the processes of ranks, so that a rank whose process has ended is reported at once,
+// without waiting for a timeout. Works only within one host and PID namespace.
 #include "dist/mpi/peer/peer.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Shared memory by an unlinked file. Unlike a window, it can use large pages and needs no
+// collective call to free it.
 #include "dist/mpi/shm/shared_file.h"
 
 #include <array>

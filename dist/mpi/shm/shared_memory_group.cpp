@@ -1,3 +1,5 @@
+// Synchronisation by counters: each member raises its own, and waits for those of the others. Slots
+// need no locks, since the step numbers order writes and reads.
 #include "dist/mpi/shm/shared_memory_group.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Shared memory by MPI windows. The free space is checked and all pages are allocated in advance: a
+// later write without a page would kill the process.
 #include "dist/mpi/shm/shared_window.h"
 
 #include <algorithm>

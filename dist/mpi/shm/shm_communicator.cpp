@@ -92,6 +92,7 @@ std::byte* ShmCommunicator::result_slot(int m, int slot) const {
 void ShmCommunicator::bring_shares(Chunk& chunk) {
   chunk.slot = group_.take_slot();
   std::byte* slot = group_.slot(rank(), chunk.slot);
+  // All but the own share, which this rank reads from the tensor.
   const int64_t own_begin = chunk.share_begin(rank(), world_size());
   const int64_t own_end = chunk.share_begin(rank() + 1, world_size());
   copy_bytes(slot, chunk.values, own_begin);
@@ -103,6 +104,7 @@ void ShmCommunicator::reduce_share(Chunk& chunk, const Items& items) {
   const int64_t begin = chunk.share_begin(rank(), world_size());
   const int64_t num_bytes = chunk.share_begin(rank() + 1, world_size()) - begin;
   group_.wait_for_all(chunk.brought);
+  // In place: the own share of the tensor is an input and receives the result.
   std::byte* own = chunk.values + begin;
   reduce_slots(chunk.slot, begin, own, own, result_slot(rank(), chunk.slot) + begin,
                num_bytes / items.item_bytes, items);
@@ -140,6 +142,7 @@ std::unique_ptr<Work> ShmCommunicator::all_reduce(at::Tensor values_K, ReduceOp 
   const int64_t num_bytes = payload_bytes(values_K);
   bytes_reduced_ += num_bytes;
   begin(CallKind::kAllReduce, values_K, static_cast<int>(op));
+  // Small tensors: every rank reduces everything, which saves two waits.
   const int64_t whole_bytes = std::min(kOneStageBytes / world_size(), group_.layout().slot_bytes);
   num_bytes <= whole_bytes
       ? reduce_whole(bytes_of(values_K), values_K.numel(), items_of(values_K, op))
@@ -155,6 +158,7 @@ std::unique_ptr<Work> ShmCommunicator::reduce_scatter(at::Tensor out_K, at::Tens
   const int64_t b = items.item_bytes, piece_bytes = payload_bytes(out_K);
   const std::byte* values = bytes_of(values_NK);
   exchange(
+      // A slot contains a chunk of every rank's piece.
       out_K.numel(), group_.layout().slot_bytes / world_size() / b,
       [&](int64_t begin, int64_t num_items, std::byte* slot) {
         for (int m = 0; m < world_size(); ++m)

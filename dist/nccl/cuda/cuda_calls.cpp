@@ -1,3 +1,5 @@
+// The real GpuCalls: thin wrappers of CUDA, NCCL and LibTorch's CUDA allocator. Every CUDA error
+// becomes Error(kUnavailable) and is cleared. NCCL's results are returned, since the caller polls.
 #include "dist/nccl/cuda/cuda_calls.h"
 
 #include <algorithm>
@@ -37,6 +39,7 @@ Result result_of(ncclResult_t result) {
   return {Result::Kind::kFailed, ncclGetErrorString(result)};
 }
 
+// Sums of float16 and bfloat16 never come here: the communicator adds them in float32.
 ncclDataType_t type_of(const at::Tensor& values) {
   switch (values.scalar_type()) {
     case at::kFloat:
@@ -96,6 +99,7 @@ class CudaCalls final : public GpuCalls {
               "tools/setup fetches where it finds a GPU)",
               dlerror()));
     const auto on_device = use_device();
+    // High priority: collectives must start even if compute kernels fill the device.
     stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device_.index());
   }
 
@@ -117,15 +121,18 @@ class CudaCalls final : public GpuCalls {
   }
   Stream own_stream() override { return stream_->stream(); }
   void enqueue_kernels(std::function<void()> part) override {
+    // LibTorch's kernels run on the thread's current stream.
     const c10::cuda::CUDAStreamGuard on_stream(*stream_);
     part();
   }
   void keep_until_done(const at::Tensor& tensor) override {
+    // The allocator reuses the memory only after an event that it records on this stream.
     c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(), *stream_);
   }
 
   EventHandle record(Stream stream) override {
     cudaEvent_t event = nullptr;
+    // Without timing, events are cheaper and do not synchronise.
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
                "cudaEventCreateWithFlags");
     const cudaError_t result = cudaEventRecord(event, as_stream(stream));
@@ -152,6 +159,7 @@ class CudaCalls final : public GpuCalls {
     check_cuda(cudaHostAlloc(&memory, static_cast<size_t>(num_bytes), cudaHostAllocDefault),
                fmt::format("{} bytes of page-locked memory: cudaHostAlloc", num_bytes));
     return {static_cast<std::byte*>(memory),
+            // cudaFreeHost may wait for the device, so callers free idle memory only.
             [](std::byte* begin) { static_cast<void>(cudaFreeHost(begin)); }};
   }
   void copy_to_host(std::byte* to, const std::byte* from, int64_t num_bytes,
@@ -207,6 +215,7 @@ class CudaCalls final : public GpuCalls {
   }
   Result state(CommHandle comm) override {
     ncclResult_t state = ncclSuccess;
+    // Two results: that of the query itself, and the state it asked for.
     const ncclResult_t answer = ncclCommGetAsyncError(as_comm(comm), &state);
     return result_of(answer == ncclSuccess ? state : answer);
   }
