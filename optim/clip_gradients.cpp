@@ -17,6 +17,7 @@ double clip_by_norm(double limit, std::vector<FlatBuffer>& buffers,
                     std::optional<double> squared_grad_norm) {
   check(squared_grad_norm.has_value(), "clipping by norm needs the sum of squares");
   const double norm = std::sqrt(*squared_grad_norm);
+  // Every rank scales its own regions by the same factor, since the norm is equal on all ranks.
   if (norm > limit)
     for (const ParamShard& region : regions) gradients_of(buffers, region).mul_(limit / norm);
   return norm;

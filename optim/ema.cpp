@@ -1,3 +1,4 @@
+// Averages are dense tensors by parameter. A GPU or another type uses ATen's lerp.
 #include "optim/ema.h"
 
 #include <algorithm>
@@ -96,6 +97,7 @@ EmaInModel::EmaInModel(Ema* ema) : ema_(ema != nullptr && ema->is_on() ? ema : n
   for (size_t i = 0; i < ema_->params_.size(); ++i) {
     at::Tensor& tensor = ema_->params_[i].tensor;
     weights_.push_back(tensor.detach());
+    // Exchanges memory, so that nothing is copied; the destructor exchanges it back.
     tensor.set_data(ema_->averages_[i]);
   }
 }

@@ -1,3 +1,5 @@
+// Flat buffers: one tensor for the values and one for the gradients of several parameters. The
+// parameters' tensors become views by set_data(), so the network's code sees no difference.
 #include "optim/flat_params.h"
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 namespace lockstep::optim {
 namespace {
 
+/// Checks that the plan contains each parameter exactly once.
 void require_each_once(const BufferPlan& plan, size_t num_params) {
   std::vector<int> num_uses(num_params, 0);
   for (const auto& members : plan)
@@ -45,6 +48,7 @@ void move_in(const FlatBuffer& buffer, const FlatSlice& slice, const at::Tensor&
   const at::Tensor view = view_of_slice(buffer.values_E, slice, params);
   if (value.defined()) view.copy_(value);
   tensor.mutable_grad() = at::Tensor();
+  // Keeps the tensor object, which the network's modules refer to.
   tensor.set_data(view);
   tensor.set_requires_grad(!buffer.frozen);
   if (!buffer.frozen) tensor.mutable_grad() = view_of_slice(buffer.grads_E, slice, params);
@@ -110,6 +114,7 @@ std::vector<FlatBuffer> FlatParams::flatten(const BufferPlan& plan,
     }
     fill_shared(now, std::move(values_by_param));
   }
+  // The old buffers go to the caller, who moves its tensors of the same layout.
   std::swap(buffers_, now);
   return now;
 }
@@ -134,11 +139,13 @@ void FlatParams::fill(std::vector<FlatBuffer>& buffers, at::Device device) {
 /// Fills buffers in shared memory. Undefined values are written by another rank.
 void FlatParams::fill_shared(std::vector<FlatBuffer>& buffers,
                              std::vector<at::Tensor> values_by_param) {
+  // Collective: all ranks have copied what they need from the old layout.
   memory_->begin();
   for (FlatBuffer& buffer : buffers) {
     buffer.grads_by_rank.clear();
     memory_->give(&buffer, num_elements(buffer),
                   c10::typeMetaToScalarType(options_of(buffer, params_).dtype()));
+    // Each rank zeroes its own gradients; only the writer fills in values.
     if (!buffer.frozen) buffer.grads_E.zero_();
     for (const FlatSlice& slice : buffer.slices)
       move_in(buffer, slice, values_by_param[static_cast<size_t>(slice.param)], params_);
@@ -165,6 +172,7 @@ void FlatParams::zero_grads() {
     for (const FlatSlice& slice : buffer.slices) {
       const Param& param = params_[static_cast<size_t>(slice.param)];
       if (param.grad_in_place == nullptr) continue;
+      // The layer overwrites its gradient, so zeroing it would be a wasted pass.
       param.grad_in_place->is_stale = true;
       zero_until(slice.offset_E);
       begin_E = slice.offset_E + slice.num_elements;
@@ -199,6 +207,7 @@ void FlatParams::require_views() const {
 void FlatParams::zero_unwritten_grads() {
   for (const Param& param : params_) {
     if (param.grad_in_place == nullptr || !param.grad_in_place->is_stale) continue;
+    // No layer wrote it: an unused parameter. Its old gradient must not count.
     param.grad_in_place->is_stale = false;
     if (param.tensor.grad().defined()) param.tensor.mutable_grad().zero_();
   }

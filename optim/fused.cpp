@@ -1,3 +1,5 @@
+// Calls of ATen's fused kernels. found_inf is a tensor on the device: the kernel skips the update
+// if it is 1, without a wait of the host.
 #include "optim/fused.h"
 
 #include <ATen/ops/_foreach_mul.h>

@@ -19,7 +19,9 @@ std::unique_ptr<Optimizer> make(const OptimizerOptions& options, std::vector<Fla
 
 /// Returns the factory of a type. Some values select a simpler rule.
 Make maker_of(const OptimizerOptions& options) {
+  // Without momentum no slot is needed.
   if (options.type == "momentum" && options.momentum == 0) return make<FusedSgd>;
+  // A square root instead of pow(): faster, and vectorised.
   if (options.type == "ftrl" && options.ftrl_learning_rate_power == -0.5)
     return make<Elementwise<rules::FtrlOfRoot>>;
   static const std::map<std::string, Make> makers{{"sgd", make<FusedSgd>},

@@ -60,6 +60,7 @@ void Optimizer::count_updates() {
 
 void Optimizer::uncount() {
   --num_updates_;
+  // Exactly the parameters that the skipped step counted.
   for (const int64_t param : counted_) --own_updates_[static_cast<size_t>(param)];
   counted_.clear();
 }
@@ -107,6 +108,7 @@ void Optimizer::update_all_but(const std::vector<Apart>& apart, const StepRates&
   for (SlotPart& part : cut.others) update_part(part, rates);
   for (size_t i = 0; i < apart.size(); ++i) {
     updates_of_part_ = apart[i].num_updates;
+    // 0: left out.
     if (updates_of_part_ > 0) update_part(cut.regions[i], rates);
   }
 }
@@ -156,6 +158,7 @@ void Optimizer::list_slots(size_t buffer, StateList* list) {
                                           slashed(params_[static_cast<size_t>(slice.param)].name),
                                           slots_.names()[slot]),
                        .tensor = view_of_slice(whole[slot], slice, params_)};
+      // Checkpoints write each element once, on the rank that owns it.
       if (slots_.is_divided(buffer)) entry.held = slots_.owned_of(buffer, slice);
       entry.steady = true;
       list->push_back(std::move(entry));

@@ -17,6 +17,7 @@
 namespace lockstep::optim {
 namespace {
 
+/// True if slots of this buffer are packed under this mask. Only own kernels can use packed slots.
 bool packs(const FlatBuffer& buffer, std::span<const uint8_t> bits) {
   if (bits.empty() || !takes_kernels(buffer)) return false;
   const int64_t num_elements = buffer.values_E.numel();
@@ -25,6 +26,7 @@ bool packs(const FlatBuffer& buffer, std::span<const uint8_t> bits) {
          OptimizerState::kPackBelow * static_cast<double>(num_elements);
 }
 
+/// True if the single dense part is the whole buffer; then no form needs a copy.
 bool is_whole(const std::vector<SlotPart>& parts, int64_t num_elements) {
   return parts.size() == 1 && !parts.front().is_packed() &&
          parts.front().region.num_elements() == num_elements;
@@ -48,12 +50,14 @@ at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts, 
   return whole_E;
 }
 
+/// Returns one part's slot from the whole form: packed, the tensor itself, or a copy.
 at::Tensor taken_from(const at::Tensor& whole_E, const SlotPart& part) {
   const at::Tensor dense_R = part.of(whole_E);
   if (part.is_packed()) return part.kept.pack(dense_R);
   return dense_R.numel() == whole_E.numel() ? whole_E : dense_R.clone();
 }
 
+/// Returns zeros for a part's slot that has no memory yet.
 at::Tensor absent(const FlatBuffer& buffer, const SlotPart& part) {
   return zeros_on_large_pages(part.is_packed() ? part.kept.num_kept() : part.region.num_elements(),
                               buffer.values_E.options());
@@ -63,6 +67,7 @@ at::Tensor absent(const FlatBuffer& buffer, const SlotPart& part) {
 void add_cut(const SlotPart& part, const ParamShard& region, std::vector<SlotPart>* cut) {
   if (region.num_elements() == 0) return;
   SlotPart piece{.region = region};
+  // Positions in a packed slot count kept elements only.
   const int64_t begin_R = region.begin_E - part.region.begin_E;
   int64_t begin = begin_R, num_items = region.num_elements();
   if (part.is_packed()) {
@@ -81,6 +86,7 @@ void zero_pruned_anywhere(const at::Tensor& whole_E, std::span<const uint8_t> bi
   if (!whole_E.is_cpu()) whole_E.copy_(there);
 }
 
+/// Zeroes the gaps between parts (other ranks' elements), and pruned elements of packed parts.
 void zero_foreign_and_pruned(const at::Tensor& whole_E, const std::vector<SlotPart>& parts) {
   int64_t done_E = 0;
   for (const SlotPart& part : parts) {
@@ -130,6 +136,7 @@ void OptimizerState::set_shards(const std::vector<ParamShard>& regions) {
     BufferStore& store = stores_[b];
     // Absent slots are zeros without memory; no conversion is needed.
     const bool is_absent = store.is_absent();
+    // Through the whole form: values of elements that stay owned are kept.
     if (!is_absent) expand(b);
     store.parts.clear();
     for (const ParamShard& region : regions)
@@ -164,6 +171,7 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   const bool packs_now = packs(flat, bits);
   const bool was_packed = std::any_of(store.parts.begin(), store.parts.end(),
                                       [](const SlotPart& part) { return part.is_packed(); });
+  // Nothing was packed and nothing will be.
   if (bits.empty() && !was_packed) return;
   const bool is_absent = store.is_absent();
   if (!is_absent) expand(buffer);
@@ -203,6 +211,7 @@ void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
 }
 
 CutParts& OptimizerState::cut_at(const std::vector<ParamShard>& regions) {
+  // Late shards are the same at every step, so the cut is computed once.
   if (!cut_regions_.empty() && cut_regions_ == regions) return cut_;
   drop_cut();
   std::vector<ParamShard> ascending = regions;
@@ -250,6 +259,7 @@ const std::vector<at::Tensor>& OptimizerState::expand(const FlatBuffer& buffer,
 
 const std::vector<at::Tensor>& OptimizerState::expand_clean(size_t buffer) {
   const at::NoGradGuard no_grad;
+  // Only an existing whole form can have been written; a new one is clean.
   for (const at::Tensor& whole_E : stores_.at(buffer).whole)
     zero_foreign_and_pruned(whole_E, stores_[buffer].parts);
   return expand(buffer);

@@ -1,3 +1,5 @@
+// Lines are appended in memory and flushed in blocks. A full disk must not end training, so failed
+// writes are kept and tried again.
 #include "train/csv_record.h"
 
 #include <algorithm>
@@ -69,6 +71,7 @@ std::optional<FoundLine> last_line(const std::filesystem::path& path, int64_t be
   std::string text;  // bytes `start` to `end` of the file
   int64_t end = file.num_bytes(), start = end;
   while (end > begin) {
+    // The line break before the last line; the last character may be that line's own.
     const size_t before = text.size() < 2 ? text.npos : text.rfind('\n', text.size() - 2);
     if (before == text.npos && start > begin) {
       std::string block(static_cast<size_t>(std::min(kBlockBytes, start - begin)), '\0');
@@ -98,6 +101,7 @@ CsvRecord::CsvRecord(const std::filesystem::path& path, std::string_view header,
 CsvRecord::~CsvRecord() { flush(); }
 
 void CsvRecord::append(std::string_view lines) {
+  // The disk has been full for long: drop the line rather than grow without limit.
   if (pending_.size() >= kMaxPendingBytes) return;
   pending_ += lines;
   if (pending_.size() >= flush_at_bytes_) flush();

@@ -1,3 +1,4 @@
+// The record of evaluations, one value per line, so that new metrics need no new columns.
 #include "train/evals_csv.h"
 
 #include <cmath>

@@ -20,6 +20,7 @@ bool are_finite(const float* values, int64_t num_values) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < num_values; ++i)
     largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffU);
+  // 0x7f800000: the bits of infinity.
   return largest < 0x7f800000U;
 }
 

@@ -1,3 +1,5 @@
+// Reconstructs eval.patience and missing work of a resumed run from its own files, so that no extra
+// state is saved.
 #include "train/past_evaluations.h"
 
 #include <map>

@@ -58,6 +58,7 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
   if (options.save_interval_s) metrics.set_checkpoint_interval(*options.save_interval_s);
   if (options.save_interval_steps)
     metrics.set_checkpoint_interval_steps(*options.save_interval_steps);
+  // Below: files, which only the root writes.
   if (!options.is_root) return;
   const std::filesystem::path folder = Project(options.project_dir).train();
   steps_csv_.emplace(folder / "steps.csv", options.resumed_from_step.value_or(0));
@@ -88,10 +89,12 @@ void Recorder::state(metrics::RunState state) {
 }
 
 void Recorder::after_step(const IterationEnd& end) {
+  // An evaluation has no report; it only proves that the process is alive.
   if (end.report == nullptr) return health_.note_turn();
   step(*end.report);
   if (!summaries_) return;
   summaries_->after_step(end);
+  // Writer threads count failed writes; training never waits for the disk.
   metrics_.set_event_file_errors(summaries_->num_write_errors());
 }
 
@@ -124,6 +127,7 @@ void Recorder::record_recipe(const StepReport& report) {
   metrics::RecipeMetrics& shown = metrics_.recipe();
   shown.add_revived_weights(recipe_.num_revived() - revived_);
   revived_ = recipe_.num_revived();
+  // After a resume, gauges must be set even without an action at this step.
   const bool is_first = num_steps_ == 1;
   if (is_first || !recipe_.timeline().due_at(report.step - 1).empty())
     record_due(report.step - 1, report.num_mask_updates, report.num_trainable);
@@ -199,6 +203,7 @@ void Recorder::tell_progress(const StepReport& report) {
                                        .allreduce_s = allreduce_s_,
                                        .resident_bytes = line_is_due ? resident_bytes() : 0,
                                        .global_samples = global_samples_};
+  // The record must reach the step that the progress line reports.
   if (line_is_due) {
     steps_csv_->flush();
     const std::string line = progress_.line(sample);
@@ -212,6 +217,7 @@ void Recorder::after_evaluation(int64_t step, const EvalResult& result) {
   if (!options_.is_root) return;
   log::info("eval", fmt::format("step {}: {} ({:.3f} s)", step, text_of(result), result.seconds));
   evals_csv_->append(step, result);
+
   if (summaries_) summaries_->after_evaluation(step, result);
 }
 

@@ -1,3 +1,4 @@
+// Numbers are formatted by {fmt} with the fewest digits that give the same bits when read.
 #include "train/steps_csv.h"
 
 #include <array>
@@ -30,6 +31,7 @@ std::optional<StepLine> parse_line(std::string_view text) {
   std::array<std::string_view, 5> fields;
   for (size_t i = 0; i < fields.size(); ++i) {
     const size_t comma = text.find(',');
+    // Exactly five fields: a comma after each but the last.
     if ((comma == std::string_view::npos) != (i + 1 == fields.size())) return std::nullopt;
     fields[i] = text.substr(0, comma);
     text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
@@ -63,6 +65,7 @@ std::vector<StepLine> read_steps(const std::filesystem::path& path) {
   if (!std::getline(in, text) || text != kHeader)
     fail_at(path, 1, fmt::format("not a record of steps: its first line must be '{}'", kHeader));
   std::vector<StepLine> lines;
+  // eof() after getline: the line has no line break, so it may be incomplete.
   for (int64_t number = 2; std::getline(in, text) && !in.eof(); ++number) {
     const std::optional<StepLine> line = parse_line(text);
     if (!line)

@@ -1,3 +1,4 @@
+// summary.json. Non-finite numbers become null, since JSON has none.
 #include "train/summary.h"
 
 #include <nlohmann/json.hpp>
@@ -59,6 +60,7 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
 std::string parameters_sha256(const ParamTable& params) {
   std::vector<const Param*> by_name;
   for (const Param& param : params) by_name.push_back(&param);
+  // By name, so that the digest does not depend on the model's order of parameters.
   std::sort(by_name.begin(), by_name.end(),
             [](const Param* a, const Param* b) { return a->name < b->name; });
   Sha256 digest;

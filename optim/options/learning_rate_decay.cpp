@@ -1,3 +1,4 @@
+// Schedules as pure functions of the step: nothing to save, and the same on all ranks.
 #include "optim/options/learning_rate_decay.h"
 
 #include <algorithm>
@@ -41,6 +42,7 @@ double warmup_steps(const LearningRateDecay& decay, int64_t steps_per_epoch) {
 double cosine_rate(const LearningRateDecay& decay, double learning_rate, double step,
                    int64_t steps_per_epoch, int64_t total_steps) {
   const double warmup = warmup_steps(decay, steps_per_epoch);
+  // The first update has rate 0, as in the formula of the header.
   if (step < warmup) return learning_rate * step / warmup;
   const double all = std::max(1.0, decay.decay_steps ? static_cast<double>(*decay.decay_steps)
                                                      : static_cast<double>(total_steps) - warmup);
@@ -109,6 +111,7 @@ double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_
   }
   if (decay.type == "polynomial") {
     const double all = polynomial_steps(decay, steps_per_epoch, total_steps);
+    // After the last step of the decay the rate stays at its end value.
     const double left = 1 - std::min(static_cast<double>(step), all) / all;
     return (learning_rate - decay.end_learning_rate) * portable_pow(left, decay.power) +
            decay.end_learning_rate;

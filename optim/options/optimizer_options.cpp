@@ -1,3 +1,5 @@
+// Reader of section `optimizer`: first the type, then only the keys of its rule. The texts are also
+// the documentation of the keys.
 #include "optim/options/optimizer_options.h"
 
 #include <algorithm>
@@ -76,6 +78,7 @@ void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
                 fmt::format("'{}' is not a group: use weights, normalisation or biases", group));
   in->read("weight_decay_exclude", &options->weight_decay_exclude,
            "weights without decay: a list of names, each with all below it, or re: patterns");
+  // For these types the kind of weight decay is part of the rule.
   if (!is_one_of(options->type, {"adamw", "lion", "ftrl"}))
     in->read("decoupled", &options->decoupled,
              "weight decay multiplies the weights by 1 - rate * weight_decay, apart from the "
@@ -92,6 +95,7 @@ const std::vector<std::string>& optimizer_types() {
 
 OptimizerOptions default_options(const std::string& type) {
   OptimizerOptions options{.type = type};
+  // Defaults of PyTorch (adamw), TensorFlow (adadelta, rmsprop) and the paper (lion).
   if (is_one_of(type, {"adamw", "adadelta"})) options.opt_epsilon = 1e-8;
   if (type == "rmsprop") options.opt_epsilon = 1e-10;
   if (type == "lion") options.adam_beta2 = 0.99;
@@ -123,6 +127,7 @@ OptimizerOptions read_optimizer_options(ConfigReader in) {
 StepRates initial_rates(const OptimizerOptions& options) {
   StepRates rates;
   for (GroupRates& group : rates) group.learning_rate = options.learning_rate;
+  // Parameters of weight_decay_groups form the weight group, so others have no decay.
   rates[kWeightGroup].weight_decay = options.weight_decay;
   return rates;
 }

@@ -1,3 +1,5 @@
+// Operations of the rules on whole tensors. Each creates a tensor, which is why float32 on the CPU
+// has kernels instead.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/clamp_max.h>

@@ -1,3 +1,5 @@
+// Brings samples and tokens, class numbers and soft labels to one form: a row of outputs and a
+// class.
 #include "train/evaluation/class_outputs.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// C x C counts as sums. Large numbers of classes are refused, since every rank stores all sums.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bincount.h>
 #include <fmt/format.h>

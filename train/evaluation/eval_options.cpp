@@ -1,3 +1,4 @@
+// Reader of section `eval`, and the table of metrics. Each metric reads its own subsection.
 #include "train/evaluation/eval_options.h"
 
 #include <algorithm>
@@ -50,6 +51,7 @@ std::vector<MakeEvalMetric> read_wanted(const std::vector<std::string>& wanted, 
   std::vector<MakeEvalMetric> metrics;
   for (const EvalMetricType* type : eval_metric_types().rows()) {
     const bool is_wanted = std::find(wanted.begin(), wanted.end(), type->name) != wanted.end();
+    // lists_fields(): the documentation of keys is generated from the same code.
     if (!is_wanted && !in->has(type->name) && !in->lists_fields()) {
       (void)in->take(type->name);  // a null value is allowed
       continue;
@@ -66,6 +68,7 @@ std::vector<MakeEvalMetric> read_wanted(const std::vector<std::string>& wanted, 
   return metrics;
 }
 
+/// Returns the place of a key in the run file, for messages: a flag, or a line.
 std::string origin_of(std::string_view key, const ConfigReader& in) {
   for (const auto& pair : in.node())
     if (pair.first.IsScalar() && pair.first.Scalar() == key)
@@ -96,6 +99,7 @@ EvalOptions read_eval_options(ConfigReader in) {
   EvalOptions options;
   in.read("on_save", &options.on_save,
           "evaluate each save once it is committed; what every_epochs asks for is saved first");
+  // With on_save, evaluations by epochs are off unless requested.
   if (options.on_save) options.every_epochs = 0;
   in.read("every_epochs", &options.every_epochs, count_from(0),
           "epochs from one evaluation to the next; 0 (the default with on_save): only at the end");
@@ -144,6 +148,7 @@ int64_t num_eval_samples(const EvalOptions& options, int64_t num_samples) {
   if (num_samples == 0)
     throw Error(ExitCode::kBadData, "eval",
                 "data.eval holds no samples: there is nothing to evaluate");
+  // All samples: a partial last batch counts too.
   if (!options.eval_freq) return num_samples;
   const int64_t num_batches = (num_samples + options.batch_size - 1) / options.batch_size;
   if (*options.eval_freq > num_batches)

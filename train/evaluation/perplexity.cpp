@@ -28,6 +28,7 @@ class Perplexity : public EvalMetric {
   }
 
   std::vector<EvalValue> values(const at::Tensor& sums_S) const override {
+    // e to the mean over all tokens, not the mean of the batches' perplexities.
     return {{"perplexity", (sums_S[0] / sums_S[1]).exp()}};
   }
 

@@ -1,3 +1,4 @@
+// Reader of section `export`, and whether its keys come from a preset or from the user.
 #include "train/evaluation/publish_options.h"
 
 #include <yaml-cpp/yaml.h>

@@ -1,3 +1,4 @@
+// Forward passes only collect sums; end_step() applies them once the update is known to count.
 #include "train/gradients/batch_statistics.h"
 
 #include <utility>
@@ -49,6 +50,7 @@ void BatchStatistics::follow(const recal::Timeline& timeline, int64_t step) {
   if (norms_.empty()) return;
   if (has_followed_ && timeline.due_at(step).empty()) return;
   has_followed_ = true;
+  // Read from the timeline, not stored: so a resumed run needs no extra state.
   norms_.set_frozen(timeline.quantization_at(step).batch_norm_frozen);
 }
 

@@ -1,3 +1,5 @@
+// Fixed shards and a fixed tree of additions, whatever the number of ranks: the source of equal
+// bits.
 #include "train/gradients/elastic.h"
 
 #include <utility>
@@ -54,6 +56,7 @@ void ShardTree::keep(std::vector<FlatBuffer>& buffers, int level, at::Tensor num
     if (buffers[i].frozen) continue;
     const at::Tensor& grads_E = buffers[i].grads_E;
     at::Tensor& room = node.grads[i];
+    // Memory is reused from step to step, unless the layout has changed.
     if (!room.defined() || room.sizes() != grads_E.sizes()) room = at::empty_like(grads_E);
     room.copy_(grads_E);
   }

@@ -19,6 +19,7 @@ void ParamsWatch::follow() {
 }
 
 void ParamsWatch::begin_step() {
+  // Untrained parameters count as reached, so that only trained ones can be missing.
   for (size_t i = 0; i < params_.size(); ++i) reached_[i] = !params_[i].tensor.requires_grad();
 }
 

@@ -20,6 +20,7 @@ void StepTensors::add_outputs(const at::Tensor& outputs_BO) {
 at::Tensor StepTensors::outputs_BO() const {
   if (outputs_.size() > 1) return at::cat(outputs_);
   if (!outputs_.empty()) return outputs_.front();
+  // No samples: an empty tensor of the shape that outputs had before.
   if (inputs_BX_.size(0) > 0) return {};
   return last_outputs_.defined() ? last_outputs_.narrow(0, 0, 0)
                                  : at::empty({0, num_outputs_}, at::TensorOptions(at::kFloat));

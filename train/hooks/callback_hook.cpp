@@ -1,3 +1,5 @@
+// Translates hook calls to callbacks: fills the context (epoch, iteration, curve position) and the
+// DataMap with only those keys that some callback reads.
 #include "train/hooks/callback_hook.h"
 
 #include <algorithm>
@@ -36,6 +38,7 @@ CallbackHook::CallbackHook(std::vector<coord::NamedCallback> callbacks,
       handler_(std::move(callbacks), source_keys(options), context_of(options)),
       keys_read_(handler_.keys_read_here()),
       kpis_(std::move(kpis)) {
+  // Tensors are kept, and copied from a GPU, only if a callback reads them.
   reads_tensors_ = reads(kInputs) || reads(kTargets) || reads(kOutputs);
 }
 
@@ -94,6 +97,7 @@ coord::DataMap CallbackHook::data_of(const IterationEnd& end) const {
   if (reads("step")) data.put("step", at::scalar_tensor(end.step, at::TensorOptions(at::kLong)));
   if (reads("epoch"))
     put("epoch", static_cast<double>(end.step) / static_cast<double>(steps_per_epoch_));
+  // Values of an update; an evaluation has none.
   if (end.report == nullptr) return data;
   const StepReport& report = *end.report;
   if (reads("learning_rate")) put("learning_rate", report.rates[kWeightGroup].learning_rate);

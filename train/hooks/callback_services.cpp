@@ -54,6 +54,7 @@ std::string bytes_of(const coord::DataMap& data) {
 
 coord::Services services_over(dist::Communicator& control) {
   coord::Services services;
+  // In place: from_blob() shares the caller's memory.
   services.sum_over_ranks = [&control](std::span<double> numbers) {
     const at::Tensor values_K =
         at::from_blob(numbers.data(), {static_cast<int64_t>(numbers.size())}, at::kDouble);

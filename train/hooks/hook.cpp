@@ -1,3 +1,4 @@
+// Calls all hooks in the order in which they were added; the recorder is the first.
 #include "train/hooks/hook.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Metrics are sums, so batches and ranks are added without storing outputs.
 #include "train/hooks/metric_update_hook.h"
 
 #include <ATen/ops/cat.h>

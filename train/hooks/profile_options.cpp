@@ -1,3 +1,4 @@
+// Reader of profile_hook_config, with the key names of TensorFlow's ProfilerHook.
 #include "train/hooks/profile_options.h"
 
 namespace lockstep::train {

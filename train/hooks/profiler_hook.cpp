@@ -1,3 +1,5 @@
+// A traced step: before_step() starts the profiler, after_step() stops it, and the next
+// before_step() or end() merges and writes. Every rank calls the collectives, traced or not.
 #include "train/hooks/profiler_hook.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Writes curves through event files, which have their own writer threads and bounded queues.
 #include "train/hooks/summary_saver_hook.h"
 
 #include <algorithm>
@@ -83,6 +84,7 @@ void SummarySaverHook::after_step(const IterationEnd& end) {
            .learning_rate = weights.learning_rate,
            .weight_decay = weights.weight_decay,
            .sparsity = report.sparsity};
+  // The first step too: short runs have a curve, and mistakes are visible early.
   if (written_step_ == 0 || end.step % options_.save_summary_steps == 0) write_point();
 }
 
@@ -140,6 +142,7 @@ void SummarySaverHook::after_evaluation(int64_t step, const EvalResult& result) 
 
 void SummarySaverHook::closing(int64_t step) {
   end_training();  // the point before the closing actions
+  // A second point at the same step: the state after the closing actions.
   const std::array<metrics::Scalar, 1> sparsity{{{"sparsity", recipe_.sparsity()}}};
   train_.add(step, sparsity);
   write_recipe(step, step);

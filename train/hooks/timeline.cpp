@@ -1,3 +1,5 @@
+// Merges Kineto's JSON and Lockstep's spans into one trace. Invalid JSON from LibTorch is skipped,
+// since a trace must not end a run.
 #include "train/hooks/timeline.h"
 
 #include <algorithm>
@@ -60,6 +62,7 @@ void add_operators(const std::string& text, const TimelineOptions& options, Json
   for (Json event : trace[kEvents]) {
     if (!is_wanted(event, options)) continue;
     event["pid"] = options.rank;
+    // From microseconds after the base to nanoseconds since 1970, like Lockstep's spans.
     event["ts"] = std::llround(event["ts"].get<double>() * 1000) + base_ns;
     events->push_back(std::move(event));
   }
@@ -152,6 +155,7 @@ std::string merged_timeline(const std::vector<std::string>& rank_events) {
   for (Json& event : all)
     if (event.contains("ts"))
       event["ts"] = static_cast<double>(event["ts"].get<int64_t>() - first_ns) / 1000;
+  // Times from 0 keep full precision as doubles in microseconds.
   const int64_t base_ns = all.empty() ? 0 : first_ns;
   const Json trace{{"displayTimeUnit", "ms"}, {kBase, base_ns}, {kEvents, std::move(all)}};
   return trace.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -1,3 +1,5 @@
+// The table of losses and their use. Every loss is a sum over samples, so that ranks and
+// micro-batches can be added before the one division.
 #include "train/loss/loss.h"
 
 #include <algorithm>
@@ -31,6 +33,7 @@ double numbers_a_sample(const at::Tensor& values_BY) {
 
 at::Tensor squared_error_sum(const at::Tensor& outputs_BY, const at::Tensor& targets_BY,
                              const LossOptions&) {
+  // The mean over the values of a sample, the sum over samples.
   return at::mse_loss(outputs_BY, targets_BY, at::Reduction::Sum) / numbers_a_sample(targets_BY);
 }
 
@@ -42,6 +45,7 @@ at::Tensor binary_sum(const at::Tensor& logits_BY, const at::Tensor& targets_BY,
 
 at::Tensor next_token_sum(const at::Tensor& logits_BTV, const at::Tensor& targets_BT,
                           const LossOptions& options) {
+  // Ignored tokens are in the divisor here; Loss::num_counted() corrects that over the whole batch.
   return cross_entropy_sum(logits_BTV.flatten(0, 1), targets_BT.flatten(), options) /
          numbers_a_sample(targets_BT);
 }
@@ -131,6 +135,7 @@ double Loss::num_counted(const at::Tensor& targets_BY) const {
 std::optional<double> Loss::num_correct(const at::Tensor& outputs_BO,
                                         const at::Tensor& targets_BY) const {
   if (spec_.target_kind == TargetKind::kValues) return std::nullopt;
+  // The index of the highest output, for samples and for tokens alike.
   const at::Tensor chosen = outputs_BO.argmax(-1);
   const at::Tensor right =
       chosen.eq(spec_.target_kind == TargetKind::kSoft ? targets_BY.argmax(-1) : targets_BY);

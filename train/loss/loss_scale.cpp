@@ -20,6 +20,7 @@ bool LossScale::end_step(bool losses_finite, bool gradients_finite) {
   if (!dynamic_ || !losses_finite) return false;
   if (!gradients_finite) {
     finite_steps_ = 0;
+    // At scale 1 the overflow has another cause: the step counts as non-finite.
     if (exponent_ == 0) return false;
     --exponent_;
     return true;

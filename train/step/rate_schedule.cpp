@@ -9,6 +9,7 @@ optim::StepRates RateSchedule::at(int64_t step) const {
   for (int group = 0; group < kNumParamGroups; ++group) {
     optim::GroupRates& rate = rates[static_cast<size_t>(group)];
     rate.learning_rate =
+        // A recipe that sets the learning rate replaces the optimizer's schedule completely.
         timeline_.sets_learning_rate() ? timeline_.learning_rate_at(step, group) : own_rate;
     if (const std::optional<double> decay = timeline_.weight_decay_at(step, group))
       rate.weight_decay = *decay;

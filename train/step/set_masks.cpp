@@ -10,6 +10,7 @@ std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTab
   for (const FlatSlice& slice : buffer.slices) {
     if (!masks.covers(slice.param)) continue;
     const recal::Mask& mask = masks.of(slice.param);
+    // Empty bits mean "all kept", which costs nothing later.
     if (mask.num_pruned == 0) continue;
     if (bits.empty()) {
       const int64_t num_elements = buffer.values_E.numel();

@@ -1,3 +1,4 @@
+// Reader of section `train`. The texts are also the documentation of the keys.
 #include "train/step/train_options.h"
 
 namespace lockstep::train {

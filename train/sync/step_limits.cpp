@@ -1,3 +1,4 @@
+// Counts are equal on all ranks, so all throw at the same step.
 #include "train/sync/step_limits.h"
 
 #include <fmt/format.h>
