@@ -160,6 +160,7 @@ void require_equal(Communicator& comm, std::string_view what, std::string_view t
   std::memcpy(words_8.data(), digest.data(), sizeof(words_8));
   if (all_words_equal(comm, words_8)) return;
 
+  // All ranks see the difference, so all take part in this second exchange.
   const std::vector<std::string> texts = gather_texts(comm, text);
   std::map<std::string, std::vector<int>> ranks_of;
   for (size_t rank = 0; rank < texts.size(); ++rank)

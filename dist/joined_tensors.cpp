@@ -1,3 +1,4 @@
+// Flattening by ATen's helpers. unflatten returns views, so take_apart() copies each part once.
 #include "dist/joined_tensors.h"
 
 #include <ATen/ops/flatten_dense_tensors.h>

@@ -86,6 +86,7 @@ ProcessInfo from_torchrun(const Environment& environment) {
 }
 
 ProcessInfo from_launcher(const Environment& environment) {
+  // mpirun first: inside a Slurm job, Slurm's variables describe mpirun's own step.
   if (environment("OMPI_COMM_WORLD_RANK")) return from_mpirun(environment);
   // A batch script itself has SLURM_PROCID too; only a step's tasks have SLURM_STEP_NUM_TASKS.
   if (environment("PMIX_RANK") || environment("SLURM_STEP_NUM_TASKS"))

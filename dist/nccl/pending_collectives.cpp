@@ -13,6 +13,7 @@ void PendingCollectives::add(std::shared_ptr<Event> begun, std::shared_ptr<Event
 }
 
 std::optional<std::string> PendingCollectives::overdue(Clock::time_point now, double timeout_s) {
+  // One stream: collectives end in the order in which they were enqueued.
   while (!pending_.empty() && pending_.front().done->is_reached()) {
     pending_.pop_front();
     last_progress_ = now;

@@ -95,6 +95,7 @@ bool AllReduceBucket::unpack(int64_t num_samples, Dropped dropped) {
   const bool by_kept = is_packed_ || (dropped == Dropped::kAnything && grads_E_.is_cpu() &&
                                       is_few(num_kept_, num_elements()));
   const at::Tensor sums = by_kept ? packed_K() : grads_E_;
+  // Back to the gradients' type before the division, which rounds once.
   if (wire_) (is_packed_ ? sums : grads_E_).copy_(payload_);
   if (!is_packed_) by_kept ? pack_into(sums) : zero_dropped();
   const bool finite = divide_and_check(sums, num_samples);

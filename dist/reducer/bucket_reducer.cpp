@@ -46,6 +46,7 @@ BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
       options_(options),
       assignment_(params, options, comm.rank(), comm.world_size()),
       packing_(options.sparse_allreduce) {
+  // On GPUs only gradients that travel in place can start at a mark of backward's stream.
   if (options.overlap == "true" && (comm.is_asynchronous() || !comm.device().is_cpu()) &&
       (options.shard_optimizer || options.comm_dtype != "fp32"))
     throw Error(ExitCode::kConfig, "dist",
@@ -59,6 +60,7 @@ void BucketReducer::with_bucket(const char* doing, size_t bucket, const Part& pa
   try {
     part();
   } catch (Error& error) {
+    // Without the bucket's name, a timeout on one rank would not say which parameter it waited for.
     error.append(fmt::format(" (while {} {})", doing, assignment_.text_of(bucket)));
     throw;
   }
@@ -101,6 +103,7 @@ bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
   marks_.assign(assignment_.size(), nullptr);
   pack_states_ = std::make_unique<std::atomic<PackState>[]>(assignment_.size());
   masks_changed_ = false;
+  // New buckets have no masks; set_kept() follows if there are any.
   packing_.follow(std::vector<bool>(assignment_.size(), false), 0);
   return true;
 }
@@ -186,6 +189,7 @@ void BucketReducer::pack(size_t bucket) {
 void BucketReducer::mark_complete(size_t num_buckets) {
   if (!comm_.is_asynchronous() || num_buckets <= num_marked_) return;
   const std::shared_ptr<StreamMark> mark = comm_.mark();
+  // One mark for all newly complete buckets.
   std::fill(marks_.begin() + static_cast<int64_t>(num_marked_),
             marks_.begin() + static_cast<int64_t>(num_buckets), mark);
   num_marked_ = num_buckets;
@@ -235,6 +239,7 @@ void BucketReducer::wait() {
 void BucketReducer::unpack(size_t bucket, int64_t divisor) {
   check(bucket == num_unpacked_, "buckets are unpacked in turn");
   const auto start = Clock::now();
+  // unpack() first: it must run even if an earlier bucket was not finite.
   all_finite_ = bucket_reductions_[bucket]->unpack(divisor, dropped_[bucket]) && all_finite_;
   times_[bucket].unpack_s = seconds_between(start, Clock::now());
   ++num_unpacked_;
@@ -242,6 +247,7 @@ void BucketReducer::unpack(size_t bucket, int64_t divisor) {
 
 bool BucketReducer::take_means(int64_t divisor) {
   if (!comm_.device().is_cpu())
+    // One wait of the host for all buckets.
     return std::isfinite(copy_to_host(comm_, begin_means(divisor)).item<double>());
   while (num_unpacked_ < bucket_reductions_.size()) unpack(num_unpacked_, divisor);
   return all_finite_;
@@ -275,6 +281,7 @@ void BucketReducer::count(Clock::time_point finish_start, GlobalStepStats* total
     totals->reduce_s += reduce_s;
     if (!assignment_.is_shared()) totals->bucket_s.push_back(reduce_s);
     totals->overlapped_s +=
+        // The part of the reduction before finish(), while backward still computed.
         std::max(0.0, seconds_between(times.launched, std::min(times.reduced, finish_start)));
   }
   // Bytes on the wire: an all_reduce sends 2 (N - 1) / N of its payload, a reduce_scatter half.
@@ -304,6 +311,7 @@ bool BucketReducer::learn() {
   if (!packing_.is_measuring()) return false;
   std::vector<ItemSeconds> seconds;
   for (const BucketTimes& times : times_)
+    // Packing and unpacking are this rank's own work, the reduction is common.
     seconds.push_back({.alone_s = seconds_between(times.start, times.packed) + times.unpack_s,
                        .together_s = seconds_between(times.launched, times.reduced)});
   return packing_.add_step(seconds, comm_);

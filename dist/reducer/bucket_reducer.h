@@ -79,8 +79,8 @@ class BucketReducer {
   bool are_finite() const { return all_finite_; }
   /// Waits for the asynchronous reductions that launch() started.
   void wait();
-  /// Divides all remaining sums by `divisor` and zeroes dropped elements. False if a mean of this
-  /// rank is not finite.
+  /// Divides all remaining sums by `divisor` and zeroes dropped elements, unless these may be
+  /// undefined. False if a mean of this rank is not finite.
   bool take_means(int64_t divisor);
   /// Does the same on a device, without a wait of the host. Returns largest_of_all() of the means.
   at::Tensor begin_means(int64_t divisor);

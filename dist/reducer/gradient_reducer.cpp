@@ -53,6 +53,7 @@ GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& bu
 GradientReducer::~GradientReducer() { listen_to({}); }
 
 void GradientReducer::follow_buffers() {
+  // Hooks and measurements belong to the old buckets.
   if (!buckets_.rebuild(buffers_)) return;
   ready_tracker_.rebuild(buckets_.assignment().buckets());
   hooks_.reset();
@@ -95,6 +96,7 @@ std::vector<ParamShard> GradientReducer::local_shards() {
 }
 
 bool GradientReducer::may_overlap() const {
+  // All conditions are equal on all ranks; overlaps_now() adds measured ones, which are agreed.
   if (options_.overlap == "false" || is_overlap_off_) return false;
   if (buckets_.assignment().is_shared()) return false;  // nothing to send
   if (comm_.is_asynchronous() && options_.overlap != "true" && !buckets_.travel_whole())
@@ -106,6 +108,7 @@ bool GradientReducer::may_overlap() const {
 
 bool GradientReducer::overlaps_now() const {
   if (!may_overlap()) return false;
+  // Packing is measured first, since overlap depends on it.
   if (overlap_trial_.is_running() && !buckets_.is_measuring()) return overlap_trial_.takes_second();
   return options_.overlap == "true" || overlap_is_faster_;
 }
@@ -205,6 +208,7 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const Early
   totals.compute_s = read.compute_s;
   totals.update_s = read.update_s;
   totals.wait_s = seconds_since(finish_start_) - read.compute_s - read.update_s;
+  // The last buckets are late: return now, finish_late() completes the totals.
   if (messages_.num_left() > 0) {
     late_divisor_ = share.gradient_divisor;
     early_s_ = seconds_since(begin_);
@@ -235,6 +239,7 @@ void GradientReducer::wait_for_late() {
 void GradientReducer::finish_late(GlobalStepStats* totals) {
   if (!late_divisor_) return;
   check(messages_.num_left() == 0, "finish_late() before all gradients were waited for");
+  // Only the check is left: wait_for_late() has unpacked every bucket.
   check(buckets_.take_means(*late_divisor_), "sums within a bound are finite");
   late_divisor_.reset();
   totals->late_wait_s = late_wait_s_;

@@ -40,6 +40,7 @@ void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
     num_awaited_.push_back(static_cast<int32_t>(buckets[b].params.size()));
     for (const int64_t param : buckets[b].params) {
       std::vector<Part>& parts = params_[static_cast<size_t>(param)].parts;
+      // mark_parts() stops at the first missing part, so parts must ascend in memory.
       check(parts.empty() || buckets[parts.back().bucket].end_E == buckets[b].begin_E,
             "the pieces of a parameter stand in memory order");
       parts.push_back({b, end_of_part(buckets[b], parts.empty() ? 0 : parts.back().end_E)});

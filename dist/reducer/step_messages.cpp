@@ -19,6 +19,7 @@ void StepMessages::begin(bool beside, size_t num_before_numbers) {
   is_beside_ = beside;
   num_before_numbers_ = num_before_numbers;
   if (!beside) return;
+  // Created at first use: without overlap there is no thread.
   if (thread_ == nullptr)
     thread_ = std::make_unique<CommunicationThread>([this](size_t job) { run(job); });
   thread_->begin();
@@ -71,6 +72,7 @@ void StepMessages::send(at::Tensor numbers_V, std::optional<int64_t> divisor, bo
 /// the caller must end the thread's round: all is sent, or a job has thrown.
 bool StepMessages::follow_thread(const std::function<bool()>& may_leave) {
   const size_t num_jobs = num_buckets() + 1;
+  // The order of jobs stays; only the release is at once.
   thread_->release(num_jobs);
   for (size_t bucket = 0; bucket < num_buckets(); ++bucket) buckets_.pack(bucket);
   for (size_t job = 0; job < num_jobs; ++job) {
@@ -90,6 +92,7 @@ void StepMessages::take_next() {
   const size_t bucket = num_buckets() - num_left_;
   // Late buckets follow the numbers, so this is job bucket + 1. end() throws what stopped it.
   if (!thread_->wait_for(bucket + 2)) thread_->end();
+  // This thread unpacks, while the communication thread sends the next bucket.
   buckets_.unpack(bucket, *divisor_);
   if (--num_left_ == 0) thread_->end();
 }

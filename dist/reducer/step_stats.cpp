@@ -37,6 +37,7 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   items[kWorkSeconds] = share.work_s;
   for (int i = 0; i < kNumVotes; ++i) items[kFirstVote + i] = (share.votes >> i) & 1U;
   std::copy(share.counts.begin(), share.counts.end(), items + kNumShareItems);
+  // The loss is added on the device, so the host need not wait for it.
   const at::Tensor there_V = to_device(share_V, device);
   if (share.loss_sum_there.defined()) {
     there_V[kLossSum].add_(share.loss_sum_there);

@@ -16,6 +16,7 @@ void require_equal_state(Communicator& comm, std::string_view what, const StateL
       tensors.push_back({entry.key, entry.tensor.detach()});
     if (entry.text != nullptr) texts += fmt::format("{}: {}\n", entry.key, *entry.text);
   }
+  // Texts first: they are small, and settings explain differences of tensors.
   require_equal(comm, what, texts);
   require_equal_replicas(comm, what, tensors);
 }

@@ -15,6 +15,7 @@ int item_bytes(const at::Tensor& items) { return static_cast<int>(items.itemsize
 
 void copy_items(const at::Tensor& from, const at::Tensor& to) {
   if (to.is_cpu() && to.scalar_type() == from.scalar_type()) {
+    // memcpy is much cheaper than a call of ATen for small slots.
     if (to.nbytes() > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
   } else {
     to.copy_(from);

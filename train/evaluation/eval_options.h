@@ -19,7 +19,7 @@ struct EvalOptions {
   std::optional<int64_t> eval_freq;   ///< batches of one evaluation; nullopt: the whole data set
   std::string eval_freq_origin = {};  ///< source of the value: "line 4", "flag --eval_freq"; for
                                       ///< messages
-  double eval_throttle_secs = 0;  ///< seconds after an evaluation in which saves are not evaluated
+  double eval_throttle_secs = 0;  ///< seconds after an evaluation's start; saves in them have none
   std::optional<double> every_secs;  ///< seconds of training between two evaluations, by rank 0's
                                      ///< clock
   int64_t patience = 0;              ///< evaluations without improvement that end the run; 0: never

@@ -125,7 +125,8 @@ class Trainer {
   /// Waits for the mean gradients of all ranks and the step statistics.
   void reduce_gradients(const data::Batch& batch, const LossSum& loss, const Ask& ask,
                         StepReport* report);
-  /// True if the host may run ahead of a GPU: there is one, and ranks reduce at each step.
+  /// True if the host may run ahead of a GPU: there is one, ranks reduce at each step, and the run
+  /// is not elastic.
   bool runs_ahead() const {
     return !parts_.flat_params.device().is_cpu() && parts_.local_steps == nullptr && !shard_tree_;
   }

@@ -118,6 +118,7 @@ void TreeExchange::halve(std::byte* sums, const Format& format) {
   for (int bit = 1; bit < block.size; bit *= 2) {
     const Range kept = held(local_, bit * 2), given = held(local_ ^ bit, bit * 2);
     const int partner = block.begin + (local_ ^ bit);
+    // Both partners send the half that they give up, and add the received half to what they keep.
     receive_to_scratch(kept, format.wide_bytes, partner);
     send(sums, given, format.wide_bytes, partner);
     channel_.wait(&batch_);
@@ -133,6 +134,7 @@ void TreeExchange::fold(std::byte* sums, const Format& format) {
     const Range own = held(local_, block.size);
     receive_to_scratch(own, format.wide_bytes, next.begin + (local_ & (next.size - 1)));
     channel_.wait(&batch_);
+    // The next block has higher ranks, so its sums are the right operand.
     combine(sums, own, format, /*received_is_left=*/false);
   }
   if (is_first_block()) return;
@@ -222,6 +224,7 @@ void TreeExchange::reduce_scatter(const std::byte* values, std::byte* out, int64
     } else {
       convert(place_of(rank), own, num_here, format.wide, format.out);
       if (rank + num_places < num) {
+        // This rank also has the piece of rank + num_places, which is in a later block.
         std::byte* further = first_bytes(&scratch_, num_bytes);
         convert(place_of(rank + num_places), further, num_here, format.wide, format.out);
         channel_.send(further, num_bytes, rank + num_places, kTreeTag, &batch_);
@@ -246,6 +249,7 @@ void TreeExchange::all_gather(std::byte* out, const std::byte* values, int64_t n
     };
     const std::byte* own = values + begin * item_bytes;
     if (!is_first_block()) {
+      // Ranks of later blocks hand their piece to the rank that holds its place.
       channel_.send(own, num_bytes, rank - num_places, kTreeTag, &batch_);
     } else {
       std::memcpy(place_of(rank), own, static_cast<size_t>(num_bytes));

@@ -17,6 +17,7 @@ constexpr BackOff::Clock::duration kShortestSleep = std::chrono::microseconds(20
 void BackOff::pause() const {
   const Clock::duration so_far = waited();
   if (so_far < kSpinBeforeSleep) return;
+  // A yield lets other threads run first; a sleep frees the core for longer.
   if (so_far < yield_for_)
     sched_yield();
   else

@@ -136,6 +136,7 @@ class CudaCalls final : public GpuCalls {
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
                "cudaEventCreateWithFlags");
     const cudaError_t result = cudaEventRecord(event, as_stream(stream));
+    // check_cuda() throws below, and the handle would be lost.
     if (result != cudaSuccess) destroy(event);
     check_cuda(result, "cudaEventRecord");
     return event;
