@@ -9,6 +9,7 @@ void fit_bucket_bytes(const BucketPlace& place, SyncOptions* sync) {
   if (sync->bucket_bytes_given) return;
   // Packed gradients are smaller, and a small bucket of few kept elements would be all latency.
   const bool packs = place.prunes && sync->sparse_allreduce != "never";
+  // With a window, only one rank of each host sends to other hosts.
   const int num_members = sync->shared_window ? place.num_hosts : place.num_ranks;
   if (place.on_gpu)
     sync->bucket_bytes = kGpuBucketBytes;
@@ -47,6 +48,7 @@ SyncOptions read_sync_options(ConfigReader in) {
   const bool has_every =
       in.read("sync_every", &options.sync_every, count_from(1),
               "sync_replicas: false: steps from one mean of the ranks' weights to the next");
+  // A key without effect is an error, so that a typing mistake in another key is not overlooked.
   if (has_every && options.sync_replicas && !in.lists_fields())
     in.fault("sync_every",
              "'sync.sync_every' has no effect while ranks exchange gradients at every step: set "

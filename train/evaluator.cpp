@@ -92,6 +92,7 @@ class Evaluation {
     const double loss_sum = sum_of_losses(samples);
     const double num_counted = loss_.num_counted(samples.targets_BY);
     sums_4_[kLoss] += loss_sum;
+    // Losses are divided by the targets that count, not by samples.
     sums_4_[kCounted] += num_counted;
     sums_4_[kSamples] += samples.targets_BY.size(0);
     const IterationEnd end{.iteration = iteration_++,
@@ -123,6 +124,7 @@ class Evaluation {
     control.all_reduce(sums_4_, dist::ReduceOp::kSum)->wait();
     const auto num_samples = sums_4_[kSamples].item<double>();
     const auto num_counted = sums_4_[kCounted].item<double>();
+    // All ranks have the same sums, so all throw.
     if (num_samples == 0)
       throw Error(ExitCode::kBadData, "eval", "every sample of data.eval is damaged").everywhere();
     if (num_counted == 0)

@@ -107,6 +107,7 @@ void Recorder::step(const StepReport& report) {
   busy_s_ += report.duration_s;
   data_s_ += report.phases.data;
   allreduce_s_ += report.phases.allreduce;
+  // Durations contain no saves and evaluations, which are between steps.
   if (++num_steps_ > kWarmUpSteps) {
     counted_samples_ += report.global_samples;
     counted_s_ += report.duration_s;
@@ -125,6 +126,7 @@ void Recorder::record_rates(const StepReport& report) {
 
 void Recorder::record_recipe(const StepReport& report) {
   metrics::RecipeMetrics& shown = metrics_.recipe();
+  // The recipe counts since its start, the metric takes increments.
   shown.add_revived_weights(recipe_.num_revived() - revived_);
   revived_ = recipe_.num_revived();
   // After a resume, gauges must be set even without an action at this step.
@@ -175,6 +177,7 @@ void Recorder::end_training() {
 }
 
 void Recorder::closing(int64_t step, const recal::Applied& applied, int64_t num_trainable) {
+  // No mask changed, so the last point is still true.
   if (applied.num_mask_updates == 0) return;
   record_due(step, applied.num_mask_updates, num_trainable);
   if (summaries_) summaries_->closing(step);

@@ -59,6 +59,7 @@ void RunSaves::begin() {
   const StateList state = parts_.state();
   begin_s_ = watch.lap();
   parts_.saver.begin(state, parts_.clock.step);
+  // The interval counts from the begin of a save, not from its commit.
   parts_.schedule.saved();
   if (parts_.options.wait_for == "staging") parts_.saver.wait_until_staged();
   if (parts_.options.wait_for == "commit") settle();

@@ -47,8 +47,8 @@ struct StepRequests {
 /// So an uneven or partial last batch is weighted exactly. Frozen buffers do not travel. All ranks
 /// make all calls in the same order. prepare_for_backward() and finish() are collective. Between
 /// the two there is at most one backward pass, on any threads. A second one that reaches the same
-/// parameters is a bug and throws Error(kBug) out of backward(). Micro-batches before the last come
-/// before prepare_for_backward().
+/// parameters throws Error(kConfig) out of backward(). Micro-batches before the last come before
+/// prepare_for_backward().
 ///
 /// Buckets (dist/bucket/buckets.h) are reduced one after another, always in the same order,
 /// followed by the step statistics. With overlap, a communication thread starts a bucket as soon as

@@ -89,6 +89,7 @@ std::vector<ParamShard> BucketAssignment::local_shards() const {
     const Bucket& bucket = buckets_[i];
     ParamShard own{bucket.buffer, bucket.begin_E, bucket.end_E};
     if (is_sharded_) {
+      // A shard may be empty: then this rank owns nothing of the bucket.
       own.begin_E = bucket.begin_E + shards_[i].begin(rank_);
       own.end_E = own.begin_E + shards_[i].size(rank_);
     }

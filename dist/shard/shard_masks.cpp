@@ -1,3 +1,4 @@
+// Each piece's mask starts at a byte, so that a piece can be packed on its own.
 #include "dist/shard/shard_masks.h"
 
 #include <algorithm>

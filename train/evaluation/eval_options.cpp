@@ -83,6 +83,7 @@ void read_eval_freq(EvalOptions* options, ConfigReader* in) {
                                  "default all. It is no interval");
   const bool has_batches =
       in->read("eval_batches", &batches, count_from(1), "another name of eval_freq");
+  // The place goes into messages that can be made only once the data set is known.
   if (has_freq) options->eval_freq_origin = origin_of("eval_freq", *in);
   if (!has_batches) return;
   if (has_freq)
@@ -139,6 +140,7 @@ EvalOptions read_eval_options(ConfigReader in) {
                           fmt::join(eval_metric_types().names(), ", ")));
   if (const std::string fault = fault_of_names(wanted); !fault.empty()) in.fault("metrics", fault);
   std::vector<MakeEvalMetric> metrics = read_wanted(wanted, &in);
+  // An empty list means "no metrics"; an absent one, the default.
   if (has_metrics) options.metrics = std::move(metrics);
   in.done();
   return options;

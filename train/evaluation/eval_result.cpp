@@ -8,6 +8,7 @@
 namespace lockstep::train {
 
 double number_of(const EvalResult& result, const std::string& metric) {
+  // NaN is never better, so a missing accuracy never counts as the best.
   return metric == "eval.loss" ? result.loss : result.accuracy.value_or(NAN);
 }
 

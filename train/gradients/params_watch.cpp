@@ -13,6 +13,7 @@ ParamsWatch::ParamsWatch(const ParamTable& params)
 }
 
 void ParamsWatch::follow() {
+  // Old hooks first: a parameter must not have two.
   hooks_.reset();
   hooks_ = std::make_unique<dist::GradientHooks>(
       params_, [this](int64_t param) { reached_[static_cast<size_t>(param)] = true; });
@@ -29,6 +30,7 @@ void ParamsWatch::take_all_as_reached() {
 
 void ParamsWatch::before_forward() {
   versions_.clear();
+  // Every in-place operation raises a tensor's version.
   for (const Param& param : params_) versions_.push_back(param.tensor._version());
 }
 

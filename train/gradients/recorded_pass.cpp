@@ -61,6 +61,7 @@ std::optional<LossSum> RecordedPass::run(const data::Samples& samples, double we
   }
   count(shape);
   if (recorded_ != nullptr && recorded_->shape == shape) return replay(samples, weight, requests);
+  // The first passes also warm up kernels and memory, which a capture cannot do.
   if (!(shape == usual_) || num_more_ <= kPassesBefore || samples.targets_BY.size(0) == 0)
     return std::nullopt;
   if (!record(samples, weight, shape)) return std::nullopt;

@@ -45,6 +45,7 @@ LossSum TrainingPass::run(const PassInputs& inputs,
     add(loss, waits, &loss_sum);
     phases->backward += watch.lap();
   }
+  // After all micro-batches: gradients that no layer wrote are still marked as stale.
   parts_.flat_params.zero_unwritten_grads();
   if (parts_.model.runs_user_code()) parts_.flat_params.require_views();
   return loss_sum;
@@ -55,6 +56,7 @@ void TrainingPass::backward(const at::Tensor& loss, const at::Tensor& weight) {
   // A branch may leave out all trained parameters: then backward reaches nothing, as in
   // torch.optim.
   if (!loss.requires_grad() && parts_.model.runs_user_code()) return parts_.model.after_backward();
+  // Before backward: it tells which gradients have a single source and may leave early.
   parts_.reducer.follow_graph(loss);
   try {
     loss.backward(weight);

@@ -110,6 +110,7 @@ std::string ProfilerHook::stop_operators() const {
 void ProfilerHook::after_step(const IterationEnd& end) {
   if (!is_under_way_) return;
   is_under_way_ = false;
+  // On every rank, traced or not: write_pending() is collective.
   pending_ = {.step = end.step, .operators_json = ""};
   if (is_traced_here()) try {
       pending_->operators_json = stop_operators();

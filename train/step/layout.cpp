@@ -52,6 +52,7 @@ void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModif
                           optim::Optimizer& optimizer, dist::Communicator& control) {
   const at::NoGradGuard no_grad;
   for (const int64_t param : due.changed_params)
+    // Masks before layout: slots_of() refers to the present buffers.
     for (const at::Tensor& slot : optimizer.slots_of(param)) recipe.zero_pruned(param, slot);
   for (const int64_t param : due.reset_params) optimizer.reset_momentum(param);
   if (due.trainable) flatten_for(*due.trainable, bucket_bytes, flat_params, optimizer, control);

@@ -179,6 +179,7 @@ void MovedBuffers::end_step(bool updated, int64_t num_samples) {
   const std::vector<Move> moves = on_any(here);
   std::vector<at::Tensor> floats, numbers;
   for (size_t i = 0; i < rows.size(); ++i) {
+    // Rows in checkpoints come first (rows()).
     if (moves[i] == Move::kReshaped && i < num_saved_) refuse_reshaped(rows[i], seen_[i]);
     if (moves[i] != Move::kMoved) continue;
     require_may_move(rows[i].name);

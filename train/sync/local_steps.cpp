@@ -68,6 +68,7 @@ dist::GlobalStepStats LocalSteps::average() {
   const auto start = std::chrono::steady_clock::now();
   const int64_t bytes_before = parts_.comm.bytes_reduced();
   dist::LocalStepStats since = std::exchange(pending_, {});
+  // A rank without any update counts as non-finite. If all are, the average counts as skipped.
   since.finite = std::exchange(has_updated_, false);
   const at::Tensor sums_V = dist::to_numbers(since, parts_.comm.device());
   parts_.comm.all_reduce(sums_V, dist::ReduceOp::kSum)->wait_on_host();

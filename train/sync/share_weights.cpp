@@ -48,6 +48,7 @@ std::string try_to_share(const ShareWeightsParts& parts) {
   const ParamTable& params = parts.model.params();
   dist::SharedMemory memory = parts.gradients.share_memory(
       dist::SharedFlatMemory::bytes_for(params, parts.gradients.world_size()));
+  // Null on all ranks, so all keep their copies.
   if (memory.begin == nullptr) return memory.why_not;
   parts.flat_params.move_to(
       std::make_unique<dist::SharedFlatMemory>(parts.gradients, std::move(memory), params));

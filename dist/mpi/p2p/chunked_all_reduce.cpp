@@ -93,6 +93,7 @@ void ChunkedAllReduce::start_scatter(int lane_index, std::span<const std::byte* 
   const int64_t own_bytes =
       (piece_begin(lane, self + 1) - piece_begin(lane, self)) * format.in_bytes;
   const size_t needed = static_cast<size_t>(own_bytes) * parts_.owners.size();
+  // Grows only, so that a steady step allocates nothing.
   if (lane.received.size() < needed) lane.received.resize(needed);
   for (size_t i = 0; i < parts_.owners.size(); ++i)
     if (parts_.owners[i] != self)
@@ -119,6 +120,7 @@ void ChunkedAllReduce::finish_scatter(int lane_index, std::byte* out) {
   const int64_t num_items = piece_begin(lane, channel_.rank() + 1) - begin;
   size_t own = 0;
   for (size_t i = 0; i < parts_.owners.size(); ++i)
+    // Own parts are read in place, the others from the receive buffer.
     inputs_[i] = parts_.owners[i] == channel_.rank()
                      ? lane.own_sources[own++] + begin * format.in_bytes
                      : lane.received.data() + static_cast<int64_t>(i) * num_items * format.in_bytes;

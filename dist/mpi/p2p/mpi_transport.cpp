@@ -1,3 +1,4 @@
+// MPI_Isend and MPI_Irecv with requests that callers poll, so that no wait is unbounded.
 #include "dist/mpi/p2p/mpi_transport.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// MPI returns errors as codes (MPI_ERRORS_RETURN); check_mpi() turns them into exceptions.
 #include "dist/mpi/peer/mpi_handles.h"
 
 #include <array>

@@ -51,6 +51,7 @@ SharedMemoryGroup::SharedMemoryGroup(std::vector<std::byte*> segments_M, int sel
   for (const std::byte* segment : segments_M_)
     check(reinterpret_cast<uintptr_t>(segment) % kPageBytes == 0, "segments from a page's begin");
   for (const Peer& peer : peers_M_) seen_here_M_.push_back(is_running_here(peer));
+  // Each member constructs its own head; a barrier of the caller makes all visible.
   new (segments_M_[self_]) Head;
 }
 

@@ -125,6 +125,7 @@ void ShmCommunicator::take_shares(const Chunk& chunk) {
 void ShmCommunicator::reduce_by_shares(std::byte* values, int64_t num_items, const Items& items) {
   const int64_t num_bytes = num_items * items.item_bytes, chunk_bytes = group_.layout().slot_bytes;
   const int64_t num_chunks = (num_bytes + chunk_bytes - 1) / chunk_bytes;
+  // A slot stays in use for three rounds; the ring has four.
   std::array<Chunk, 3> under_way;  // one in each stage
   for (int64_t i = 0; i < num_chunks + 2; ++i) {
     if (i < num_chunks) {

@@ -1,3 +1,4 @@
+// MemoryCalls over CUDA and LibTorch's caching allocator.
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>

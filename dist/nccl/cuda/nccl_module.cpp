@@ -1,3 +1,5 @@
+// The module's only exported symbol: a table of functions. Everything else stays inside the
+// library.
 #include "dist/nccl/nccl_module.h"
 
 #include "dist/nccl/cuda/cuda_calls.h"
