@@ -77,8 +77,8 @@ std::vector<Optimizer::Apart> Optimizer::regions_apart() {
   for (size_t b = 0; b < buffers_.size(); ++b) {
     if (buffers_[b].frozen) continue;
     for (const SlotPart& part : slots_.parts(b)) {
-      bool joins = false;  // true if the previous slice of this part ended apart, so that adjacent
-                           // ones may be joined
+      // True if the previous slice of this part ended apart, so that adjacent ones may be joined.
+      bool joins = false;
       for (const FlatSlice& slice : buffers_[b].slices) {
         const ParamShard common{b, std::max(part.region.begin_E, slice.offset_E),
                                 std::min(part.region.end_E, slice.offset_E + slice.num_elements)};

@@ -52,8 +52,8 @@ void RunSaves::begin() {
   settle();
   const trace::Span span("begin a save");
   if (parts_.before) parts_.before();
-  parts_.recorder.flush();  // the record of steps must reach as far as the checkpoint, whatever
-                            // happens next
+  // The record of steps must reach as far as the checkpoint, whatever happens next.
+  parts_.recorder.flush();
   parts_.recorder.state(metrics::RunState::kSaving);
   Stopwatch watch;
   const StateList state = parts_.state();

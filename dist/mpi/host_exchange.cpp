@@ -245,8 +245,8 @@ void HostExchange::run(const Job& job) {
 
 void HostExchange::begin(const Call& call) {
   group_.begin(call);
-  notes_.begin(call);  // a rank that makes another call may use another path, so all paths send
-                       // notes
+  // A rank that makes another call may use another path, so all paths send notes.
+  notes_.begin(call);
   if (is_leader()) leader_mail_->begin(call);
 }
 

@@ -123,9 +123,8 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   ready_tracker_.begin();
   // True if buckets may overlap in these steps. The trial's state is equal on all ranks.
   const bool is_tried = overlap_trial_.is_running() || overlap_is_faster_;
+  // All ranks must agree on the place of the numbers, so no local condition may enter here.
   bounds_late_ = requests.by_bucket && !requests.squared_grad_norm && may_overlap() &&
-                 // All ranks must agree on the place of the numbers, so no local condition may
-                 // enter here.
                  (options_.overlap == "true" || is_tried) && buckets_.can_arrive_in_turn();
   num_before_numbers_ = bounds_late_ ? num_before_last_to_come(buckets_.assignment().buckets())
                                      : buckets_.assignment().size();

@@ -37,7 +37,7 @@ class MovedBuffers {
   void begin_step();
   /// Ends a step, on every rank, when all ranks know whether the update counts. num_samples: this
   /// rank's. Collective if `updated`. Throws Error(kConfig).everywhere() if a tensor changed and
-  /// train.batch_norm is sync, or if `elastic` (the number of shards would change the result). Also
+  /// train.batch_norm is sync, or if `elastic` (the tensor would change once per shard). Also
   /// throws if a tensor in checkpoints got another shape or type.
   void end_step(bool updated, int64_t num_samples);
 
