@@ -73,7 +73,7 @@ class OptimizerState {
   /// Returns [E] for each slot: owned values, zeros elsewhere. Live memory until take_back() or a
   /// change.
   const std::vector<at::Tensor>& expand(size_t buffer);
-  /// Like expand(), but first zeroes pruned and foreign elements that were written since.
+  /// Expands like expand(), but first zeroes pruned and foreign elements that were written since.
   const std::vector<at::Tensor>& expand_clean(size_t buffer);
 
   /// Converts all buffers to parts. Allocates only for buffers that are not in parts.

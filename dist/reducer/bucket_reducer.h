@@ -82,7 +82,8 @@ class BucketReducer {
   /// Divides all remaining sums by `divisor` and zeroes dropped elements, unless these may be
   /// undefined. False if a mean of this rank is not finite.
   bool take_means(int64_t divisor);
-  /// Does the same on a device, without a wait of the host. Returns largest_of_all() of the means.
+  /// Divides all remaining sums on a device, without a wait of the host. Returns largest_of_all()
+  /// of the means.
   at::Tensor begin_means(int64_t divisor);
   /// True if gradients travel in place and undivided: not sharded, not rounded, not packed on a
   /// device.

@@ -34,7 +34,7 @@ void copy_items(const at::Tensor& from, const at::Tensor& to);
 /// are kept.
 void pack_piece(const at::Tensor& bucket_E, const BucketShards& pieces, const ShardMasks& kept,
                 int piece, const at::Tensor& slot_K);
-/// Does the inverse; elements that are not kept become zeros.
+/// Copies the front of a slot back to the kept elements of a piece; other elements become zeros.
 void unpack_piece(const at::Tensor& slot_K, const BucketShards& pieces, const ShardMasks& kept,
                   int piece, const at::Tensor& bucket_E);
 
