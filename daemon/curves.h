@@ -8,11 +8,11 @@
 #include "daemon/config/command_result.h"
 #include "train/steps_csv.h"
 
-/// What a run did, from its folder alone: `lockstep curves`. The run may be over, under way or cut
-/// off.
+/// The command `lockstep curves`: shows a run from its folder alone. The run may have ended, be in
+/// progress or have been killed.
 namespace lockstep::daemon {
 
-/// The facts of summary.json that stand beside the curves.
+/// Facts of summary.json that are shown next to the curves.
 struct RunEnd {
   std::string exit_reason;
   int64_t steps = 0;
@@ -25,7 +25,7 @@ struct RunEnd {
 struct RunRecord {
   std::string name;                    ///< of the folder
   std::vector<train::StepLine> lines;  ///< at least one
-  std::optional<RunEnd> end;           ///< nothing: the run wrote no summary, or went on since
+  std::optional<RunEnd> end;           ///< nullopt: the run wrote no summary, or resumed after it
 };
 
 /// Reads <folder>/train/steps.csv and, if it is there, <folder>/summary.json. Throws Error:
@@ -33,17 +33,18 @@ struct RunRecord {
 /// (file:line) or no step is recorded.
 RunRecord read_run(const std::filesystem::path& folder);
 
-/// One line: how far the run came and how it ended.
+/// Returns one line: how far the run came and how it ended.
 std::string run_facts(const RunRecord& run);
 
-/// The facts, the last record, then loss (mean of a column), sparsity and learning rate over epochs
-/// as plots of characters.
+/// Returns the facts and the last record. Text plots follow: loss (mean per column), sparsity and
+/// learning rate over epochs.
 std::string curves_text(const RunRecord& run);
 
-/// The same as an SVG drawing: the loss as recorded, light, below its moving mean.
+/// Returns the same as an SVG drawing: the recorded loss in a light colour, its moving mean on top.
 std::string curves_svg(const RunRecord& run);
 
-/// Text of the run in `folder`; draws into svg_file too unless that is empty.
+/// Returns the text for the run in `folder`. Also writes the drawing to svg_file unless that is
+/// empty.
 CommandResult curves_command(const std::filesystem::path& folder, const std::string& svg_file);
 
 }  // namespace lockstep::daemon

@@ -13,30 +13,30 @@ class Option;
 
 namespace lockstep::daemon {
 
-/// The flags of the Estimator framework as options of a command line: `--batch_size 64`,
-/// `--batch_size=64`, `--debug`, `--debug=false`; `--nodebug`, which takes no value.
+/// Flags of the Estimator framework as options of a command line: `--batch_size 64`,
+/// `--batch_size=64`, `--debug`, `--debug=false`, and `--nodebug`, which takes no value.
 class FlagOptions {
  public:
   explicit FlagOptions(CLI::App* app);
 
-  /// What was given, after the command line was parsed. Throws Error(kUsage) for a flag that is
-  /// given twice or whose value is not of its kind.
+  /// Returns the flags that were given. Call it after the command line was parsed. Throws
+  /// Error(kUsage) for a flag that is given twice or has a value of the wrong kind.
   std::vector<Override> overrides() const;
 
  private:
   struct OfFlag {
     const Flag* flag;
     CLI::Option* option;
-    CLI::Option* negated;  ///< --nodebug; null for what is no truth value
+    CLI::Option* negated;  ///< --nodebug; null if the flag is not a bool
   };
 
   std::vector<OfFlag> options_;
 };
 
-/// Throws Error(kUsage) for `--flag=`, of which CLI11 takes the next word as the value.
+/// Throws Error(kUsage) for `--flag=`. CLI11 would take the next word as its value.
 void refuse_empty_values(int argc, char** argv);
 
-/// Says which words of a command line are unknown, with the nearest option of each.
+/// Returns a message about the unknown words of a command line, with the nearest option of each.
 std::string unknown_words(const CLI::App& app);
 
 }  // namespace lockstep::daemon

@@ -10,18 +10,18 @@ class App;
 
 namespace lockstep::daemon {
 
-/// A script for bash that completes sub-commands and options of the program, at every depth; zsh
-/// takes it with bashcompinit.
+/// Returns a bash script that completes sub-commands and options of the program at every depth. zsh
+/// can use it with bashcompinit.
 std::string bash_completion(const CLI::App& app);
 
-/// All of the program's help as one manual page (section 1, roff).
+/// Returns all help of the program as one manual page (section 1, roff).
 std::string man_page(const CLI::App& app);
 
-/// Adds `--completion` and `--man`, which print these and end the program with 0.
+/// Adds the options `--completion` and `--man`. Each prints its text and ends the program with 0.
 void add_help_pages(CLI::App* app);
 
-/// Puts the examples, a line each, under the help of `app`, and under that of each command below it
-/// those that begin with its name. A footer that is there already stays, below them.
+/// Adds the examples, one per line, to the help of `app`. Each sub-command gets the examples that
+/// begin with its name. An existing footer stays below them.
 void add_examples(CLI::App* app, std::span<const std::string_view> examples);
 
 }  // namespace lockstep::daemon

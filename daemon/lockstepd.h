@@ -5,9 +5,9 @@
 
 namespace lockstep::daemon {
 
-/// The whole program lockstepd: command line, MPI, one session, exit code. `on_step` is called
-/// before every step (may be empty); it is how a program of one's own, linked with this library,
-/// looks into or changes a run. `at_save_phase` is called by the saver's thread.
+/// Runs the entire program lockstepd: command line, MPI, one session. Returns the exit code.
+/// `on_step` is called before every step and may be empty; a program that links this library uses
+/// it to observe or change a run. The saver's thread calls `at_save_phase`.
 int lockstepd_main(int argc, char** argv, const train::StepHook& on_step = {},
                    const checkpoint::SavePhaseHook& at_save_phase = {});
 

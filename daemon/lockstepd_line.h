@@ -7,20 +7,21 @@
 
 namespace lockstep::daemon {
 
-/// What a command line of `lockstepd` asks for.
+/// Parsed command line of `lockstepd`.
 struct CommandLine {
   SessionOptions session;
-  std::optional<ServeOptions> serve;  ///< instead of that session
-  bool is_doctor = false;             ///< the same
-  bool is_standby = false;            ///< first wait for a word on rank 0's input
+  std::optional<ServeOptions> serve;  ///< set: serve jobs instead of running `session`
+  bool is_doctor = false;             ///< run the checks of `lockstep doctor` instead
+  bool is_standby = false;            ///< first wait for a line on rank 0's standard input
   bool is_quiet = false;
   bool logs_json = false;
   double init_timeout_s = 600;  ///< for MPI to start; 0: no limit
   int exit_code = 0;
-  bool done = false;  ///< nothing to run: help, version or a usage error was printed
+  bool done = false;  ///< nothing left to do: help, version or a usage error was printed
 };
 
-/// Prints help, version or what is wrong, where `speaks`. Throws nothing.
+/// Parses the command line. Prints help, version or the usage error if `speaks` is set. Does not
+/// throw.
 CommandLine parse_command_line(int argc, char** argv, bool speaks);
 
 }  // namespace lockstep::daemon

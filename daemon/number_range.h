@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-/// Checks of the numbers on command lines. CLI11's own do not say what is wrong with "30s", and
-/// print a limit that is none with 300 digits.
+/// Checks of numbers on command lines. CLI11's own checks do not say what is wrong with "30s". They
+/// also print a missing limit as a number of 300 digits.
 namespace lockstep::daemon {
 
-/// Of numbers that a `T` holds, both limits included.
+/// Validator of numbers that a `T` can represent, from `min` to `max` inclusive.
 template <typename T>
 CLI::Validator range_check(T min, T max, const std::string& what, const std::string& shown) {
   const auto fault_of = [=](const std::string& text) {
@@ -27,13 +27,13 @@ inline CLI::Validator whole_number(int64_t min, int64_t max) {
                      fmt::format("INT in [{} - {}]", min, max));
 }
 
-/// 1 or more, as the number of a job.
+/// Validator of whole numbers from 1, such as the number of a job.
 inline CLI::Validator positive_number() {
   return range_check(int64_t{1}, std::numeric_limits<int64_t>::max(), "a whole number above 0",
                      "POSITIVE");
 }
 
-/// Such as seconds.
+/// Validator of a floating-point number, such as a time in seconds.
 inline CLI::Validator number(double min, double max) {
   return range_check(min, max, fmt::format("a number from {} to {}", min, max),
                      fmt::format("FLOAT in [{:g} - {:g}]", min, max));

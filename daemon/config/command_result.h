@@ -4,7 +4,7 @@
 
 namespace lockstep::daemon {
 
-/// Result of a command of the tool: what it says on stdout, and the process' exit code.
+/// Result of a command of the tool: its text for stdout and the exit code of the process.
 struct CommandResult {
   std::string text;
   int exit_code = 0;

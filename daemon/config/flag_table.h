@@ -7,31 +7,31 @@
 
 namespace lockstep::daemon {
 
-/// One flag of the Estimator framework: another name for a key of the run file, and the value that
-/// `preset: estimator` gives it.
+/// Flag of the Estimator framework: another name for a key of the run file, and the value that
+/// `preset: estimator` gives to that key.
 struct Flag {
   enum Kind { kText, kList, kInteger, kNumber, kBool };
 
   std::string_view name;    ///< learning_rate
-  std::string_view group;   ///< for --help and docs/flags.md
-  Kind kind = kText;        ///< kList: texts with commas between
+  std::string_view group;   ///< section in --help and docs/flags.md
+  Kind kind = kText;        ///< kList: texts separated by commas
   std::string_view path;    ///< optimizer.learning_rate
   std::string_view preset;  ///< "": none
   std::string_view help;
-  std::string_view second_path = {};  ///< also set, where its section is there
+  std::string_view second_path = {};  ///< key that is also set if its section exists
   std::string_view alias = {};        ///< another name
 };
 
-/// All of them, in the order in which they are applied.
+/// Returns all flags in the order of application.
 std::span<const Flag> flag_table();
 
-/// By name or alias; null where there is none.
+/// Finds a flag by name or alias. Returns null if there is none.
 const Flag* find_flag(std::string_view name);
 
-/// "text", "comma-separated texts", "integer", "number", "true or false"
+/// Returns "text", "comma-separated texts", "integer", "number" or "true or false".
 std::string_view kind_text(Flag::Kind kind);
 
-/// The table as Markdown, for docs/flags.md.
+/// Returns the table as Markdown, for docs/flags.md.
 std::string flags_reference();
 
 }  // namespace lockstep::daemon

@@ -11,32 +11,35 @@
 /// Meaning of flags and of `preset` for a run file.
 namespace lockstep::daemon {
 
-/// What a flag of the table sets, and what it brings where the file says nothing of it: a format
-/// for --train_metadata, the run's name for --model_dir. Throws Error(kUsage) for a value that is
-/// not of the flag's kind. `origin`: "flag --batch_size".
+/// Returns the overrides that a flag of the table stands for. A flag may also set further keys if
+/// the file does not set them: a format for --train_metadata, the run's name for --model_dir.
+/// Throws Error(kUsage) for a value of the wrong kind. `origin`: "flag --batch_size".
 std::vector<Override> overrides_of_flag(const Flag& flag, const std::string& value,
                                         const std::string& origin);
 
-/// Puts in place of each flag from behind `--` that no estimator has what a flag of the table of
-/// that name sets, and of --nodeep the value false of a flag `deep` of the estimator.
+/// Resolves the flags from after `--` that are not keys of the estimator. A name that is in the
+/// flag table becomes that flag's overrides. --nodeep becomes the value false of an estimator's
+/// flag `deep`.
 void resolve_flags(const std::vector<FieldDoc>& fields, std::vector<Override>* overrides);
 
-/// The document of a run without a run file.
+/// Returns the document of a run that has no run file.
 YamlDocument document_of_flags(Diagnostics* faults);
-/// What such a run has beside what its settings say: an estimator's own data, where none are named.
-/// Throws Error(kUsage), naming what is missing, unless they name a folder, a network and data.
+/// Returns the overrides that a run without a run file needs in addition to its settings. These
+/// select the estimator's own data if the settings name no data. Throws Error(kUsage), naming what
+/// is missing, unless the settings name a folder, a network and data.
 std::vector<Override> complete_run_of_flags(const YAML::Node& root);
 
-/// The defaults of the preset, if the settings name it, as overrides that stand below the file.
-/// `null` in the file keeps one out.
+/// Returns the defaults of the preset as overrides that are weaker than the file; empty if the
+/// settings do not name it. `null` in the file removes a default.
 std::vector<Override> preset_defaults(const YAML::Node& root, const std::vector<FieldDoc>& fields);
 
-/// Takes out keys of the table that have no effect beside what else is chosen (adam_beta1 without
-/// adam): with the preset all, else those that flags gave. `fields`: what is read with these
-/// settings. Returns a note for each that is no default of the preset.
+/// Removes keys of the flag table that have no effect with the other settings, such as adam_beta1
+/// without adam. With the preset all such keys are removed, otherwise only those that flags set.
+/// `fields`: keys that are read with these settings. Returns a note for each removed key that is
+/// not a default of the preset.
 std::vector<std::string> take_unused(const std::vector<FieldDoc>& fields, YamlDocument* document);
 
-/// Every flag and key with its value or default, for flags::Frozen. `settings`: lines of
+/// Returns every flag and key with its value or default, for flags::Frozen. `settings`: lines of
 /// flat_settings().
 flags::Values flag_values(const std::vector<std::string>& settings,
                           const std::vector<FieldDoc>& fields);

@@ -4,8 +4,8 @@
 
 namespace lockstep::daemon {
 
-/// Faults for settings that cannot be together, each with the reason and a way out. `in`: of the
-/// whole run file.
+/// Adds a fault for each combination of settings that cannot work, with the reason and a way out.
+/// `in`: reader of the whole run file.
 void refuse_pairs(const RunConfig& config, ConfigReader* in);
 
 }  // namespace lockstep::daemon

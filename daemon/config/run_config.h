@@ -27,8 +27,7 @@
 
 namespace lockstep::daemon {
 
-/// The whole run file, read: one options struct for each folder's section. Plain values; nothing is
-/// started.
+/// Content of the whole run file: one options struct per section. Plain values; nothing is started.
 struct RunConfig {
   std::string file;
   RunOptions run;
@@ -48,36 +47,41 @@ struct RunConfig {
   metrics::MetricsOptions metrics;
   metrics::SummaryOptions summary;
   std::vector<coord::WantedCallback> callbacks;
-  std::vector<train::MakeHook> hooks;  ///< of the estimator
+  std::vector<train::MakeHook> hooks;  ///< of the estimator's code
   std::optional<train::ProfileOptions> profile;
-  std::string trainer_sha256;     ///< of the file that `trainer` names; empty: it is a section
-  infer::InfererSection inferer;  ///< of `lockstep infer`; a run does nothing with it
+  std::string
+      trainer_sha256;  ///< of the file that `trainer` names; empty if `trainer` is a section
+  infer::InfererSection inferer;  ///< for `lockstep infer`; a training run ignores it
 
-  /// Every setting as "path=value", sorted, with the recipe's digest: must be equal on all ranks.
+  /// All settings as sorted "path=value" lines, with the recipe's digest. Must be equal on all
+  /// ranks.
   std::vector<std::string> settings;
-  /// What a person should know although it is no fault: mistyped variables of the environment.
+  /// Warnings that are not faults: mistyped variables of the environment.
   std::vector<std::string> warnings;
-  /// What has no effect beside what else is chosen: flags of another optimizer.
+  /// Notes about settings without effect: flags of another optimizer.
   std::vector<std::string> notes;
-  /// Every flag's value, for flags::Frozen.
+  /// Value of every flag, for flags::Frozen.
   flags::Values flag_texts;
   std::string digest() const;  ///< SHA-256 of the settings
 };
 
-/// Reads the run file, or, with an empty path, a run that flags alone describe (`preset:
-/// estimator`); the environment stands above the file, `overrides` above both. Every fault goes to
-/// `faults`, in one pass; the result may be used only if there is none. Throws Error(kInputMissing)
-/// for a missing file, Error(kUsage) for a flag that is wrong or that a run without a file lacks.
-/// Without a recipe, train.max_steps or max_epochs is required. `text`: what the file says, where
-/// that is known already; it is not opened then, but what lies beside it is found.
-/// `needs_train_data`: false where data.train may be left out, as nothing of it is read.
+/// Reads the run file. With an empty path, reads a run that flags alone describe (`preset:
+/// estimator`). The environment overrides the file; `overrides` override both.
+///
+/// All faults go to `faults` in one pass; use the result only if there are none. Without a recipe,
+/// train.max_steps or max_epochs is required. Throws Error(kInputMissing) for a missing file.
+/// Throws Error(kUsage) for a wrong flag, or for a missing flag in a run without a file.
+///
+/// `text`: content of the file if already known. The file is then not opened, but relative paths
+/// still start at its folder. `needs_train_data`: false if data.train may be absent because it is
+/// never read.
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
                           Diagnostics* faults, const std::optional<std::string>& text = {},
                           bool needs_train_data = true);
 
-/// Every key of the run file with type, default, range and meaning.
+/// Returns every key of the run file with type, default, range and meaning.
 std::vector<FieldDoc> run_file_fields();
-/// The same, a key again for each other meaning that types give it: model.layers of mlp and of gpt.
+/// Returns the same, with one entry per meaning of a key: model.layers of mlp and of gpt.
 std::vector<FieldDoc> run_file_meanings();
 
 }  // namespace lockstep::daemon

@@ -18,10 +18,10 @@ struct RunOptions {
   int64_t seed = 17;
   std::string device = "auto";          ///< auto | cpu | cuda
   std::string deterministic = "false";  ///< false | true | elastic
-  bool debug = false;                   ///< data.shuffle is false, deterministic at least true
+  bool debug = false;  ///< forces data.shuffle to false and deterministic to at least true
   std::optional<int64_t> expect_world_size;
   std::optional<int64_t> expect_nodes;
-  int64_t threads = 0;              ///< per rank; 0: the host's cores shared among its ranks
+  int64_t threads = 0;              ///< per rank; 0: the host's cores divided by its ranks
   std::string bind_cores = "auto";  ///< auto | true | false
 
   bool is_elastic() const { return deterministic == "elastic"; }
@@ -30,26 +30,27 @@ struct RunOptions {
 
 RunOptions read_run_options(ConfigReader in);
 
-/// Section `preemption` of the run file: what a run does when it is told to go.
+/// Section `preemption` of the run file: how a run reacts to a request to end.
 struct PreemptionOptions {
   std::vector<std::string> signals{"SIGUSR1"};  ///< save and stop, however long it takes
   double grace_s = 1.0;                         ///< key grace_seconds
 
-  /// Their numbers.
+  /// Returns the numbers of `signals`.
   std::vector<int> stop_signals() const;
 };
 
 PreemptionOptions read_preemption_options(ConfigReader in);
 
-/// Section `control` of the run file: where `lockstep ctl` finds the run.
+/// Section `control` of the run file: where `lockstep ctl` connects to the run.
 struct ControlOptions {
   std::string listen = "unix";  ///< unix | unix:PATH | pages | off
 
   bool is_on_pages() const { return listen == "pages"; }
   bool is_off() const { return listen == "off"; }
-  /// The run file names the place of the socket.
+  /// True if the run file names the path of the socket.
   bool names_socket() const { return listen.starts_with("unix:"); }
-  /// Of the Unix socket; empty where there is none. Relative paths begin in the run's folder.
+  /// Returns the path of the Unix socket; empty if there is none. Relative paths start at the run's
+  /// folder.
   std::filesystem::path socket_path(const Project& project) const;
 };
 

@@ -4,23 +4,24 @@
 
 #include "daemon/config/run_config.h"
 
-/// What reading a run file and listing its keys have in common.
+/// Parts that are shared by reading a run file and by listing its keys.
 namespace lockstep::daemon {
 
-/// Reads every section; unknown keys of the top level are left to in->done(). `needs_train_data`:
-/// as load_run_config().
+/// Reads every section. Unknown keys of the top level are left to in->done(). `needs_train_data`:
+/// see load_run_config().
 RunConfig read_sections(ConfigReader* in, bool needs_train_data = true);
 
-/// Adds what stands behind the tables: stores, Python, plug-ins. Once a process.
+/// Registers the optional rows of the tables: object stores, Python, plug-ins. Call once per
+/// process.
 void add_all_types();
 
-/// For a process that begins another job, or the run that it has read ahead: makes all that lives
-/// as long as the process what it is in a new one. Tables keep the rows that they have at the
-/// first call. Main thread, while no job runs.
+/// Resets all state that lives as long as the process, as if the process were new. Used before
+/// another job, and before a run whose file was read ahead. Tables keep the rows that they had at
+/// the first call. Call it on the main thread while no job runs.
 void begin_job();
 
-/// The keys that are read with these settings, each with the default that then holds: those of the
-/// optimizer that is named, not of others.
+/// Returns the keys that are read with these settings, each with its default. These are the keys of
+/// the chosen optimizer, for example, and not of the others.
 std::vector<FieldDoc> fields_read_with(const YamlDocument& document);
 
 }  // namespace lockstep::daemon

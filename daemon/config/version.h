@@ -4,7 +4,8 @@
 
 namespace lockstep::daemon {
 
-/// What this binary is made of. Equal on all ranks of a run, which is checked at the start.
+/// Facts about this binary. They must be equal on all ranks of a run, which is checked at the
+/// start.
 struct VersionFacts {
   std::string version;  ///< 0.1.0
   std::string
@@ -12,15 +13,15 @@ struct VersionFacts {
   std::string torch;
   std::string compiler;
   std::string build_type;
-  std::string build_id;  ///< the linker's digest of this program; empty: it has none
+  std::string build_id;  ///< the linker's digest of this program; empty: not available
 };
 
 VersionFacts version_facts();
-/// What to say of libraries that only some programs open.
+/// Versions of libraries that only some programs open.
 struct OpenedLibraries {
   std::string mpi, nccl, python;
 };
-/// Several lines for --version.
+/// Returns the lines for --version.
 std::string version_text(const std::string& program, const OpenedLibraries& libraries);
 
 }  // namespace lockstep::daemon

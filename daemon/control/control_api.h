@@ -15,22 +15,22 @@ namespace lockstep::daemon {
 
 inline constexpr std::string_view kControlRoute = "/control/";
 
-/// The control API of a run, on rank 0 (daemon/control/openapi.json describes it):
+/// Control API of a run, on rank 0 (described by daemon/control/openapi.json):
 ///
 ///   GET  /control/status        the run as JSON
 ///   GET  /control/openapi.json  this API
 ///   POST /control/save | stop | pause | resume
 ///   POST /control/set?KEY=VALUE
 ///
-/// Served where only this host can reach it, and elsewhere where a token is asked for; or at a Unix
-/// socket of this user's alone.
+/// Served where only this host can connect, where a token is required, or at a Unix socket of this
+/// user alone.
 ///
-/// A POST answers 202 when the wish is noted: all ranks follow it after one and the same step.
-/// What is followed is logged here, all other calls by ControlLog. Calls come from the HTTP
-/// server's thread.
+/// A POST is answered with 202 once the request is recorded. All ranks carry it out after the same
+/// step. Calls that are carried out are logged here, all others by ControlLog. The HTTP server's
+/// thread makes the calls.
 class ControlApi {
  public:
-  /// All but `world_size` must outlive it.
+  /// All arguments but `world_size` must outlive the object.
   ControlApi(const RunConfig& config, int world_size, Requests& requests,
              const metrics::Health& health);
 
@@ -43,11 +43,11 @@ class ControlApi {
   metrics::HttpResponse set(std::string_view query);
 
   const RunConfig& config_;
-  const std::string folder_;  ///< of the run, an absolute path
+  const std::string folder_;  ///< the run's folder, an absolute path
   const int world_size_;
   Requests& requests_;
   const metrics::Health& health_;
-  /// Listed on a thread of its own: a disk that hangs must not take the pages with it.
+  /// Listed by a separate thread: a hanging disk must not block the pages.
   mutable BackgroundValue<std::vector<checkpoint::SaveName>> saves_;
 };
 

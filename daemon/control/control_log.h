@@ -9,14 +9,15 @@
 
 namespace lockstep::daemon {
 
-/// Lets one line through in a time and counts those that it keeps back.
+/// Rate limit of log lines: admits one line per interval and counts the suppressed ones.
 class LineLimit {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit LineLimit(Clock::duration between) : between_(between) {}
 
-  /// The number kept back since the last line; nothing: this one is kept back too.
+  /// Returns the number of lines suppressed since the last admitted one; nullopt if this line is
+  /// suppressed too.
   std::optional<int64_t> admit(Clock::time_point now);
   int64_t num_kept_back() const { return num_kept_back_; }
 
@@ -26,15 +27,15 @@ class LineLimit {
   int64_t num_kept_back_ = 0;
 };
 
-/// Logs the calls of the control API that ControlApi does not: what is refused, as a warning, at
-/// most one line a second; a GET, which changes nothing and which a program may send again and
-/// again, at most one line a minute. Each line has the number of those left out before it. All else
-/// goes on to another observer. Calls come from the HTTP server's thread.
+/// Logs the control calls that ControlApi does not log. Refused calls become a warning, at most one
+/// line a second. A GET changes nothing and may be repeated often by a program, so it gets at most
+/// one line a minute. Each line contains the number of suppressed lines before it. Other calls are
+/// passed to the next observer. The HTTP server's thread makes the calls.
 class ControlLog final : public metrics::HttpObserver {
  public:
-  /// `next` may be null; it must outlive this.
+  /// `next` may be null; it must outlive the object.
   explicit ControlLog(metrics::HttpObserver* next) : next_(next) {}
-  /// Tells how many calls were left out since the last line.
+  /// Logs how many calls were suppressed since the last line.
   ~ControlLog() override;
   ControlLog(const ControlLog&) = delete;
   ControlLog& operator=(const ControlLog&) = delete;

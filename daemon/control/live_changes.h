@@ -8,8 +8,8 @@
 
 namespace lockstep::daemon {
 
-/// What of a running job follows changes that do not concern the loop itself. All of it outlives
-/// this.
+/// Parts of a running job that follow changes outside the training loop. All of them outlive the
+/// struct.
 struct LiveParts {
   checkpoint::Saver& saver;
   train::Recorder& recorder;
@@ -17,8 +17,8 @@ struct LiveParts {
   EndLimit& end_limit;
 };
 
-/// Follows one change of settable_keys() on this rank; nothing for those that the loop follows. By
-/// the thread that trains, on every rank after the same step.
+/// Applies one change of settable_keys() on this rank. Ignores keys that the loop itself applies.
+/// The training thread calls it, on every rank after the same step.
 void follow(const train::Change& change, const LiveParts& parts);
 
 }  // namespace lockstep::daemon

@@ -11,7 +11,7 @@
 
 namespace lockstep::daemon {
 
-/// What a run is asked for by signals and, on rank 0, through the control API. Any thread.
+/// Requests to a run: by signals and, on rank 0, through the control API. Any thread.
 class Requests final : public train::StopRequest {
  public:
   static constexpr uint32_t kStop = 1, kEnd = 2;
@@ -19,19 +19,19 @@ class Requests final : public train::StopRequest {
   /// `signals` must outlive it.
   explicit Requests(train::StopRequest& signals) : signals_(signals) {}
 
-  /// As SIGUSR1, SIGUSR2.
+  /// Have the effect of SIGUSR1 and SIGUSR2.
   void stop() { stop_asked_ = true; }
   void save() { ++num_saves_asked_; }
-  /// Training holds between two steps until it is false again, or a stop is asked for.
+  /// Pauses training between two steps until it is called with false, or a stop is requested.
   void set_paused(bool paused) { pause_asked_ = paused; }
-  /// Another value for a key; the caller has checked both.
+  /// Records a new value for a key. The caller has checked both.
   void change(const train::Change& change);
-  /// What this rank itself was asked for: bits kStop and kEnd.
+  /// Returns the requests that this rank itself received, as bits kStop and kEnd.
   uint32_t asked_here() const;
-  /// What listen() takes other ranks to have been asked for, in the same bits. Not while a loop
-  /// runs.
+  /// Sets the function from which listen() reads the requests to other ranks, as the same bits. Do
+  /// not call it while a loop runs.
   void set_ears(std::function<uint32_t()> ears) { ears_ = std::move(ears); }
-  /// Updates done, as the loop said last.
+  /// Returns the number of updates done, as last reported by the loop.
   int64_t step() const { return step_; }
 
   void set_stop_signals(const std::vector<int>& signals) override {

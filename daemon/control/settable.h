@@ -12,18 +12,18 @@ namespace lockstep::daemon {
 
 inline constexpr std::string_view kProgressKey = "summary.progress_secs";
 inline constexpr std::string_view kKeepMaxKey = "checkpoint.keep_checkpoint_max";
-inline constexpr std::string_view kWatchdogKeys = "watchdog.";  ///< how they begin
+inline constexpr std::string_view kWatchdogKeys = "watchdog.";  ///< prefix of the watchdog's keys
 
-/// A key that may be changed while a run goes on: none that decides its numbers.
+/// Key that may be changed during a run. None of these keys changes the trained weights.
 struct Settable {
   std::string key;
   std::string takes;  ///< "a number of steps, 1 or more"
   std::function<bool(const std::string& value)> fits;
-  bool is_of_saves = false;  ///< no use where checkpoint is off
+  bool is_of_saves = false;  ///< without effect if checkpoint is off
 };
 
-/// All of them, in the order in which they are told. Values that fit are read back by those that
-/// follow the change (Run::make_changes, LiveChanges).
+/// Returns all settable keys, in the order in which they are listed for users. Run::make_changes
+/// and follow() parse the accepted values again.
 const std::vector<Settable>& settable_keys();
 
 }  // namespace lockstep::daemon

@@ -13,15 +13,16 @@
 
 namespace lockstep::daemon {
 
-/// Brings a request to stop that one rank has got to a rank that waits for its data
-/// (train/step/data_wait.h), for which the others wait in turn: no step ends, so no vote tells it.
+/// Passes on a stop request that one rank has received while another rank waits for its data
+/// (train/step/data_wait.h). The other ranks wait for that rank, so no step ends and no vote of the
+/// ranks takes place.
 ///
-/// A thread looks a few times a second whether this rank was asked, and tells the others where
-/// training still goes on after a while: in a run whose steps end it says nothing.
+/// A thread checks a few times a second whether this rank has a request. It notifies the other
+/// ranks only if training has not ended after a while. So nothing is sent in a run whose steps end.
 class StopNotice {
  public:
-  /// `requests` hears from now on what other ranks tell. `is_training` is asked by the thread. All
-  /// must outlive it.
+  /// `requests` receives the notices of other ranks from now on. The thread calls `is_training`.
+  /// All arguments must outlive the object.
   StopNotice(std::unique_ptr<dist::Notice> notice, Requests& requests,
              std::function<bool()> is_training);
   ~StopNotice();
@@ -41,7 +42,7 @@ class StopNotice {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ends_ = false;   // guarded by mutex_
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last: it uses the other members
 };
 
 }  // namespace lockstep::daemon

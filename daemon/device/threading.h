@@ -6,16 +6,16 @@
 
 namespace lockstep::daemon {
 
-/// Lets this process keep the memory that it frees, instead of giving it back and asking for fresh
-/// pages in every step, and puts large tensors on huge pages. Before the first tensor, before other
-/// threads. Settings of the environment (MALLOC_MMAP_THRESHOLD_, THP_MEM_ALLOC_ENABLE and the like)
-/// win.
+/// Configures the allocator of this process to keep freed memory and to use huge pages for large
+/// tensors. Otherwise it would return pages to the system and request new ones in every step. Call
+/// it before the first tensor and before other threads start. Settings of the environment take
+/// precedence (MALLOC_MMAP_THRESHOLD_, THP_MEM_ALLOC_ENABLE and the like).
 void keep_freed_memory();
 
-/// Compute threads, cores and determinism, as the run file and the host say; numbers too small for
-/// full digits count as 0 (docs/numerics.md); rank 0 logs what was
-/// chosen on its host. Ranks of one host with the same affinity share its cores; where a launcher
-/// gave each rank cores of its own, these are all it uses. Collective over `control`.
+/// Sets compute threads, core binding and determinism as the run file and the host say. Denormal
+/// numbers are flushed to 0 (docs/numerics.md). Rank 0 logs the choice for its host. Ranks of one
+/// host with the same affinity share its cores. Ranks that a launcher has bound to different cores
+/// use all of their own cores. Collective over `control`.
 void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process,
                     dist::Communicator& control);
 

@@ -10,12 +10,12 @@ namespace lockstep::daemon {
 struct DoctorOptions {
   int num_ranks = 0;    ///< 0: the hosts' slots, 2 without hosts
   std::string hosts;    ///< launch::parse_hosts(); empty: this host
-  std::string program;  ///< what each rank runs; empty: the lockstepd beside this program
+  std::string program;  ///< command of each rank; empty: the lockstepd next to this program
 };
 
-/// Looks at this host (daemon/doctor/host_facts.h), then starts ranks that look at each other
-/// (daemon/doctor/links.h). Prints while it goes on. The exit code: 0, or 69 where something stops
-/// a run.
+/// Checks this host (daemon/doctor/host_facts.h), then starts ranks that check each other
+/// (daemon/doctor/links.h). Prints results as they arrive. Exit code: 0, or 69 if a finding
+/// prevents runs.
 CommandResult doctor_command(const DoctorOptions& options);
 
 }  // namespace lockstep::daemon

@@ -5,24 +5,24 @@
 
 namespace lockstep::daemon {
 
-/// One thing that `lockstep doctor` has looked at.
+/// One result of `lockstep doctor`.
 struct Finding {
   enum Kind {
     kOk,
-    kNote,   ///< runs work, some slower or not all
-    kFault,  ///< stops a run
+    kNote,   ///< runs work, but some are slower or impossible
+    kFault,  ///< prevents any run
   };
 
   Kind kind = kOk;
-  std::string what;  ///< "/dev/shm"
-  std::string text;  ///< what was found
-  std::string cure;  ///< what to do about it; empty where it is ok
+  std::string what;  ///< subject: "/dev/shm"
+  std::string text;  ///< result of the check
+  std::string cure;  ///< what to do about it; empty if ok
 };
 
-/// A line each, "ok", "note" or "FAULT" first; a cure on a line of its own.
+/// Returns a line per finding that begins with "ok", "note" or "FAULT". A cure is on its own line.
 std::string text_of(const std::vector<Finding>& findings);
 
-/// 0, or 69 where one of them stops a run.
+/// Returns 0, or 69 if a finding is a fault.
 int exit_code_of(const std::vector<Finding>& findings);
 
 }  // namespace lockstep::daemon

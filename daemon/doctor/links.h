@@ -9,24 +9,25 @@
 
 namespace lockstep::daemon {
 
-/// One pair of ranks, measured alone, beside other pairs at the same time.
+/// Measured connection of two ranks. Other pairs were idle or measured other ranks at the same
+/// time.
 struct Link {
   int first = 0, second = 0;
-  double latency_s = 0;          ///< of one number, one way
+  double latency_s = 0;          ///< of a single number, one way
   double bandwidth_bytes_s = 0;  ///< of 4 MiB, one way
 };
 
-/// Every pair of up to 16 ranks; beyond that each rank with the next ones, at distances 1, 2, 4,
-/// ... Equal on all ranks. Collective.
+/// Measures every pair of up to 16 ranks. With more ranks, measures each rank with those at
+/// distances 1, 2, 4, ... Equal on all ranks. Collective.
 std::vector<Link> measure_links(dist::Communicator& control);
 
-/// The same as findings, with hosts (`nodes_N`, by rank). One that is much slower than the middle
-/// one of its kind (within a host, between hosts) is a note. Pure.
+/// Turns measured links into findings that name the hosts (`nodes_N`, by rank). A link that is much
+/// slower than the median of its kind (within a host, between hosts) becomes a note. Pure.
 std::vector<Finding> link_findings(const std::vector<Link>& links,
                                    const std::vector<std::string>& nodes_N);
 
-/// What the ranks see of each other: hosts, program and libraries, GPUs, links. A fault where they
-/// could not train together. Equal on all ranks. Collective.
+/// Compares what all ranks see: hosts, program and libraries, GPUs, links. A fault if they could
+/// not train together. Equal on all ranks. Collective.
 std::vector<Finding> world_findings(dist::Communicator& control, const dist::ProcessInfo& process,
                                     const std::string& mpi_version);
 

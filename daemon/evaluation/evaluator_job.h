@@ -16,7 +16,7 @@
 
 namespace lockstep::daemon {
 
-/// Network and data of a run file, to evaluate saves with, one after the other.
+/// Network and data of a run file, used to evaluate checkpoints one after the other.
 class EvaluatorJob {
  public:
   explicit EvaluatorJob(const EvalCommandOptions& options);
@@ -25,13 +25,13 @@ class EvaluatorJob {
   std::filesystem::path saves_folder() const { return config_.run.project().checkpoints(); }
   std::filesystem::path results_folder() const { return config_.run.project().eval(); }
 
-  /// Of the keys that say what is evaluated, and how: sections data and eval, and run.seed.
+  /// Returns the SHA-256 of the keys that decide the result: sections data and eval, and run.seed.
   std::string settings_sha256() const;
 
-  /// Reads the save `prefix`, evaluates it and writes RUN/eval/step-<N>.json, in one piece; a line
-  /// for people. Nothing if the save was removed or replaced meanwhile: then nothing is written.
-  /// Every byte that is used was compared with its checksum. `on_batch` is called before each
-  /// batch.
+  /// Reads the checkpoint `prefix`, evaluates it and writes RUN/eval/step-<N>.json atomically.
+  /// Returns a line for people. Returns nullopt and writes nothing if the checkpoint was removed or
+  /// replaced meanwhile. Every byte that is used is verified by its checksum. `on_batch` is called
+  /// before each batch.
   std::optional<std::string> evaluate(const std::string& prefix,
                                       const std::function<void()>& on_batch = {});
 
@@ -44,18 +44,20 @@ class EvaluatorJob {
                     const train::EvalResult& result);
 
   RunConfig config_;
-  flags::Frozen frozen_;  ///< the network and the data may read them
+  flags::Frozen frozen_;  ///< the network and the data may read flags
   dist::ProcessInfo process_;
   dist::SelfCommunicator control_;
-  std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< says where the network stands
+  std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< carries the network's device
   std::unique_ptr<TrainingContext> context_;
-  std::unique_ptr<train::Hook> callbacks_;    ///< of the run file, for evaluations; null: none
-  std::optional<metrics::EventFile> curves_;  ///< of all evaluations of this process; nothing with
-                                              ///< summary.tensorboard: false
-  int64_t step_ = 0;                          ///< of the save that was restored
+  std::unique_ptr<train::Hook>
+      callbacks_;  ///< the run file's callbacks for evaluations; null: none
+  std::optional<metrics::EventFile>
+      curves_;  ///< of all evaluations of this process; nullopt with summary.tensorboard: false
+  int64_t step_ = 0;  ///< of the restored checkpoint
 };
 
-/// Of the index file of a save: which save of that number it is. Nothing if it is not there.
+/// Returns the SHA-256 of a checkpoint's index file, which identifies it among those of its number.
+/// nullopt if the file does not exist.
 std::optional<std::string> index_sha256(const std::string& prefix);
 
 }  // namespace lockstep::daemon

@@ -9,21 +9,21 @@
 
 namespace lockstep::daemon {
 
-/// The text at a key of a small JSON file that others may have written; empty where there is no
-/// such file (it may go at any time), no such key, or something else.
+/// Returns the text at a key of a small JSON file that another process may have written. Empty if
+/// the file does not exist (it may vanish at any time) or has no text at this key.
 std::string text_in_json(const std::filesystem::path& path, const std::string& key);
 
-/// Whether the run has ended by its summary. One that was stopped or told to end is meant to be
-/// started again, and one that lost a peer or met a hang (69, 79) is restarted by its job.
+/// True if the run's summary says that it has ended for good. A run that was stopped or told to end
+/// will be started again. A run that lost a peer or hung (69, 79) is restarted by its job.
 bool has_ended(const std::filesystem::path& summary);
 
-/// Folders that must stay the same ones while they are watched.
+/// Folders that must not be replaced while they are watched.
 class WatchedFolders {
  public:
   explicit WatchedFolders(std::vector<std::filesystem::path> folders);
 
-  /// Throws Error(kInputMissing) where a folder that was there at an earlier call is there no more,
-  /// or is another one: it was removed or renamed.
+  /// Throws Error(kInputMissing) if a folder that existed at an earlier call was removed, renamed
+  /// or replaced.
   void require_same();
 
  private:

@@ -6,13 +6,14 @@
 
 namespace lockstep::daemon {
 
-/// What a manifest says of a file.
+/// Size and digest of a file for a manifest.
 struct FileDigest {
   int64_t num_bytes = 0;
   std::string sha256;  ///< 64 hex digits
 };
 
-/// Reads the file in pieces: memory does not grow with it. Throws as files::Reader.
+/// Computes the digest piece by piece, so memory does not grow with the file. Throws as
+/// files::Reader.
 FileDigest file_digest(const std::filesystem::path& path);
 
 }  // namespace lockstep::daemon

@@ -21,42 +21,43 @@ struct TensorForm {
 
 TensorForm form_of(const std::string& name, const at::Tensor& tensor);
 
-/// What an export wrote.
+/// Result of an export.
 struct Written {
   std::string file;  ///< or the prefix of several files
   int64_t num_bytes = 0;
-  std::string text;                 ///< for people: lines, the last with its line break
-  std::vector<TensorForm> tensors;  ///< in the file, by the names that they have there
+  std::string text;                 ///< for people: lines, the last one with its newline
+  std::vector<TensorForm> tensors;  ///< tensors of the file, with their names in it
 };
 
-/// What an exported file carries of the quantization that its save was trained with.
+/// Quantization in an exported file, compared with the training of its checkpoint.
 enum class Quantization {
   kNone,     ///< nothing was quantized
-  kFake,     ///< float32 weights, and how inputs and weights are rounded
-  kInt8,     ///< int8 weights, and how inputs are rounded
-  kLeftOut,  ///< nothing of it: who computes with the file gets other answers than evaluation did
+  kFake,     ///< float32 weights, and the rounding of inputs and weights
+  kInt8,     ///< int8 weights, and the rounding of inputs
+  kLeftOut,  ///< none; results differ from those of evaluation
 };
 
-/// What is known of a save beside its weights. Nothing where the save, or the records beside it, do
-/// not say.
+/// Facts about a checkpoint besides its weights. Empty where neither the checkpoint nor the run's
+/// files contain them.
 struct ExportFacts {
-  std::string source;  ///< prefix of the save
+  std::string source;  ///< prefix of the checkpoint
   int64_t step = 0;
   std::optional<double> epoch;
-  double sparsity = 0;            ///< masked share of the weights of 2 or more dimensions
-  std::string parameters_sha256;  ///< as in a run's summary.json; empty: unknown
+  double sparsity = 0;            ///< pruned share of the weights of 2 or more dimensions
+  std::string parameters_sha256;  ///< same as in a run's summary.json; empty: unknown
   std::vector<int64_t> input_shape;
   int64_t num_classes = 0;               ///< 0: shape and classes are unknown
   std::vector<std::string> class_names;  ///< by class number; empty: unknown
   Quantization quantization = Quantization::kNone;
-  bool is_ema = false;                     ///< weights are their moving averages
-  std::optional<RunFigures> figures = {};  ///< nothing: looked for in the records of the run
+  bool is_ema = false;                     ///< the weights are moving averages
+  std::optional<RunFigures> figures = {};  ///< nullopt: search the run's files for them
 };
 
-/// `network` null: the save does not say which network it belongs to.
+/// Returns the facts of a checkpoint. `network` may be null: the checkpoint does not say which
+/// network it belongs to.
 ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network);
 
-/// What the manifest says (docs/export.md lists its keys).
+/// Returns the manifest's content (docs/export.md lists its keys).
 nlohmann::ordered_json manifest_json(const ExportFacts& facts, const std::string& format,
                                      const Written& written);
 

@@ -5,13 +5,12 @@
 
 namespace lockstep::daemon {
 
-/// Fake quantization as the save's run computed with it: to `network` come the scales and zero
-/// points of each layer that was quantized (recal/quantization/int8_scales.h), and its weights as
-/// int8.
+/// Adds the fake quantization of the checkpoint's run to `network`. For each quantized layer these
+/// are scales and zero points (recal/quantization/int8_scales.h) and its weights as int8.
 void add_quantization(const SavedModel& saved, PortableNetwork* network);
 
-/// Throws Error(kUsage) unless some layer of the save is quantized and the inputs of all of these
-/// were observed, so that whole numbers can be written for them.
+/// Throws Error(kUsage) unless some layer of the checkpoint is quantized and the inputs of all
+/// quantized layers were observed. Without observed inputs there is no scale for int8 export.
 void require_quantized(const SavedModel& saved);
 
 }  // namespace lockstep::daemon

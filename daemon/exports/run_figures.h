@@ -8,16 +8,16 @@
 
 namespace lockstep::daemon {
 
-/// What the run that made a save measured at that very step; nothing where it is not known.
+/// Measurements of a checkpoint's run at the checkpoint's own step; nullopt if unknown.
 struct RunFigures {
-  std::optional<double> train_loss;  ///< of the update that led to the save
+  std::optional<double> train_loss;  ///< of the update that led to the checkpoint
   std::optional<train::EvalResult> eval;
 };
 
-/// Looks beside the folder of the save, where a run leaves its records: summary.json counts if its
-/// step and its parameters are those of the save, train/steps.csv by its line of that step. A
-/// record that cannot be read is passed over with a warning. `parameters_sha256` empty: unknown,
-/// and then no summary counts.
+/// Reads the run's files next to the folder of the checkpoint. summary.json is used if its step and
+/// parameters are those of the checkpoint. train/steps.csv is used for its line of that step. An
+/// unreadable file is skipped with a warning. An empty `parameters_sha256` means unknown; then no
+/// summary is used.
 RunFigures find_run_figures(const std::string& save_prefix, int64_t step,
                             const std::string& parameters_sha256);
 

@@ -10,7 +10,7 @@
 
 namespace lockstep::daemon {
 
-/// The network that a save belongs to, with the save's weights, in evaluation, without fake
+/// Network of a checkpoint with the checkpoint's weights, in evaluation mode, without fake
 /// quantization.
 struct SavedNetwork {
   std::unique_ptr<model::Model> model;
@@ -21,19 +21,20 @@ struct SavedNetwork {
 
 /// Purpose for which a network is rebuilt.
 enum class NetworkUse {
-  kExport,     ///< written in another form, which a class in Python has none of here
-  kInference,  ///< called: also the user's class in Python, whose file must be there
+  kExport,     ///< written in another form; a network in Python cannot be
+  kInference,  ///< called; may be the user's class in Python, whose file must exist
 };
 
-/// Whether the save says which network it belongs to, in words that can be exported. Of a class in
-/// Python it does not: that code may have changed, or be somewhere else.
+/// True if the checkpoint says which network it belongs to, in a form that can be exported. False
+/// for a class in Python: its code may have changed or moved.
 bool names_its_network(const SavedModel& saved);
 
-/// Builds the network from what the save says of its run; no run file is read. `beside`: a run file
-/// beside which the code of a class in Python may be. Throws Error(kUsage) if the save says nothing
-/// or is older than what is needed here, with a way out; Error(kInputMissing) for Python code that
-/// is not there, kConfig for what it raises; Error(kBadData) if its settings make no network or not
-/// the one whose tensors it holds.
+/// Builds the network from the settings in the checkpoint. Reads no run file. `beside`: a run file
+/// whose folder may contain the code of a class in Python.
+///
+/// Throws Error(kUsage), with a way out, if the checkpoint has no settings or is older than
+/// required. Throws Error(kInputMissing) for missing Python code, kConfig for an exception of that
+/// code. Throws Error(kBadData) if the settings make no network, or one with other tensors.
 SavedNetwork rebuild_network(const SavedModel& saved, NetworkUse use = NetworkUse::kExport,
                              const std::string& beside = "");
 

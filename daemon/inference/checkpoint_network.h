@@ -6,13 +6,15 @@
 
 namespace lockstep::daemon {
 
-/// The network of a save, as its run evaluated it: rebuilt from what the save says of it, as
-/// `lockstep ckpt export` does, with the moving averages of the weights where the run evaluated
-/// them. A class in Python is called as it is in the run, where its file is found. Where the code
-/// of the network is not there (a plug-in), the TorchScript that the run published beside the save
-/// is taken, with the save's weights in it.
+/// Opens the network of a checkpoint as its run evaluated it: with the moving averages of the
+/// weights if the run evaluated these. The network is rebuilt from the settings in the checkpoint,
+/// as `lockstep ckpt export` does. A class in Python is called as in the run, if its file is found.
+/// If the network's code is not available (a plug-in), the TorchScript that the run published next
+/// to the checkpoint is used, with the checkpoint's weights.
 ///
-/// `where`: a folder of saves (its newest complete one), or the prefix of a save. `run_file`: where
+/// `where`: folder of checkpoints (its newest complete one) or prefix of one. `run_file`: another
+/// place to search for Python code; may be empty. Throws Error as read_saved_model() and
+/// rebuild_network() do.
 /// else Python code may be; may be empty. Throws Error as read_saved_model() and rebuild_network().
 infer::LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file);
 

@@ -15,27 +15,27 @@
 
 namespace lockstep::daemon {
 
-/// What `lockstep infer` reads of a run file, whose other sections it passes over: the network's
-/// code need not be there.
+/// Sections of a run file that `lockstep infer` reads. It ignores the others, so the network's code
+/// is not needed.
 struct InferConfig {
-  std::string file;  ///< empty: none, and defaults
+  std::string file;  ///< empty: no file, only defaults
   RunOptions run;
   GpuOptions gpu;
   metrics::MetricsOptions metrics;
   infer::InfererSection inferer;
-  std::optional<data::DataOptions> data;  ///< read where a feed is `train` or `eval`
+  std::optional<data::DataOptions> data;  ///< read if a feed is `train` or `eval`
 };
 
-/// `file`: a run file (it has a section `run` or `inferer`), or an inferer.json: the keys of the
-/// section, with `project_dir`, `plugins` and `gpu` beside them. `feeds`, from --feed, stand above
-/// the section's. A plug-in that is not there is left out with a warning.
+/// Reads the configuration. `file`: a run file (it has a section `run` or `inferer`), or an
+/// inferer.json with the keys of section `inferer` and `project_dir`, `plugins` and `gpu`. `feeds`:
+/// from --feed; they override the section's. A missing plug-in is skipped with a warning.
 ///
-/// Throws Error: kConfig with all faults; kInputMissing for a file that is not there; kUsage where
-/// nothing says what to feed.
+/// Throws Error: kConfig with all faults; kInputMissing for a missing file; kUsage if no feed is
+/// given.
 InferConfig load_infer_config(const std::string& file, const std::vector<std::string>& feeds);
 
-/// Opens the feeds; several are a list. Folders of classes get the numbers that `class_names` of
-/// the network has. Throws as data::MakeDataset.
+/// Opens the feeds; several feeds are concatenated. Folders of classes get the numbers of the
+/// network's `class_names`. Throws as data::MakeDataset.
 std::unique_ptr<infer::DataFeeder> open_feeds(const InferConfig& config,
                                               const std::vector<std::string>& class_names);
 

@@ -8,25 +8,25 @@
 
 namespace lockstep::daemon {
 
-/// What stands above the run file on the command line of `lockstep run` and `lockstep launch`.
+/// Settings on the command line of `lockstep run` and `lockstep launch` that override the run file.
 struct AboveFile {
   std::vector<std::string> sets;   ///< texts after --set
   std::string estimator;           ///< of --estimator
-  std::vector<std::string> flags;  ///< of the estimator, from behind `--`
+  std::vector<std::string> flags;  ///< flags of the estimator, from after `--`
 };
 
-/// The same for lockstepd: --set TEXT... --estimator LIB -- FLAGS.
+/// Returns the same settings as arguments for lockstepd: --set TEXT... --estimator LIB -- FLAGS.
 std::vector<std::string> lockstepd_arguments(const AboveFile& above);
 
-/// Whether one of RunConfig's settings is of this key.
+/// True if one of RunConfig's settings has this key.
 bool is_given(const std::vector<std::string>& settings, const std::string& key);
 
-/// `above`, and below it each of `sets` (KEY=VALUE) of which the run file and what stands above it
-/// say nothing. `settings`: RunConfig's.
+/// Returns `above`, completed by each of `sets` (KEY=VALUE) whose key neither the run file nor
+/// `above` sets. `settings`: from RunConfig. The added ones are weaker than `above`.
 AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings,
                        const std::vector<std::string>& sets);
 
-/// load_run_config() with these; throws what it finds as one Error(kConfig).
+/// Calls load_run_config() with these settings. Throws all faults as one Error(kConfig).
 RunConfig load_run_config(const std::string& path, const AboveFile& above,
                           const std::optional<std::string>& text = {});
 

@@ -27,8 +27,8 @@ struct KubernetesJob {
 /// The command line of `lockstep launch kubernetes`.
 struct KubernetesCommandOptions {
   std::string config_file;
-  AboveFile above;       ///< an estimator's path is that of the image, and is opened here too
-  std::string out_file;  ///< empty: the manifests are the command's text
+  AboveFile above;       ///< an estimator's path is the one in the image, and is opened here too
+  std::string out_file;  ///< empty: the manifests become the command's text
   KubernetesJob job;     ///< files and arguments are filled in here
 };
 

@@ -4,11 +4,11 @@
 
 namespace lockstep::daemon {
 
-/// What each rank runs: `wanted`, or, where that is empty, the lockstepd beside this program.
-/// Throws Error(kUnavailable) where there is none.
+/// Returns the command of each rank: `wanted`, or if that is empty, the lockstepd next to this
+/// program. Throws Error(kUnavailable) if there is none.
 std::string rank_program(const std::string& wanted);
 
-/// The same where all ranks run on this host: a path must be that of a file that can be started.
+/// Does the same for ranks that all run on this host. A path must lead to an executable file.
 /// Throws Error(kInputMissing) too.
 std::string rank_program_here(const std::string& wanted);
 

@@ -12,12 +12,13 @@ namespace lockstep::daemon {
 struct RunCommandOptions : RanksOptions {
   std::string config_file;
   AboveFile above;
-  std::string resume = "auto";  ///< of the first start; later ones go on from the newest save
+  std::string resume =
+      "auto";  ///< for the first start; later ones resume from the newest checkpoint
   bool accept_recipe_change = false;
 };
 
-/// Trains until it is done: starts the ranks with mpirun and looks after them
-/// (launch/supervise/supervisor.h). The run file is read first, so that faults in it start nothing.
+/// Trains until the run is done: starts the ranks with mpirun and supervises them
+/// (launch/supervise/supervisor.h). Reads the run file first, so nothing starts if it has faults.
 CommandResult run_command(const RunCommandOptions& options);
 
 }  // namespace lockstep::daemon

@@ -11,9 +11,9 @@ struct ServeCommandOptions : RanksOptions {
   ServeOptions server;
 };
 
-/// Keeps a server of jobs up: starts its ranks with mpirun, and again where a job has lost some
-/// (launch/supervise/supervisor.h). A job that has ended, or has a new save, is progress. One
-/// that fails on one rank alone has failed, and the ranks begin again with the next one.
+/// Keeps a server of jobs running: starts its ranks with mpirun, and again after a job has lost
+/// ranks (launch/supervise/supervisor.h). A job that has ended or has a new checkpoint counts as
+/// progress. A job that fails on one rank alone has failed; the ranks restart with the next one.
 CommandResult serve_command(const ServeCommandOptions& options);
 
 }  // namespace lockstep::daemon

@@ -11,24 +11,24 @@
 
 namespace lockstep::daemon {
 
-/// A job of Slurm that trains until it is done.
+/// Slurm job that trains until the run is done.
 struct SlurmJob {
   std::string name;                  ///< of the job, and of its log: NAME-<number>.log
-  std::vector<std::string> program;  ///< what each rank runs, with its arguments
+  std::vector<std::string> program;  ///< command of each rank, with its arguments
   int num_nodes = 1;
   int ranks_per_node = 1;
-  std::string time_limit = "24:00:00";  ///< as sbatch takes it
-  int grace_s = 300;                    ///< before the limit, to save and stop
+  std::string time_limit = "24:00:00";  ///< in the form of sbatch --time
+  int grace_s = 300;                    ///< seconds before the limit, to save and stop
   int max_requeues = 50;
   bool tells_kill_wait = true;          ///< sets preemption.grace_seconds to the cluster's KillWait
-  int gpus_per_rank = 0;                ///< each rank sees only its own
-  int cpus_per_rank = 0;                ///< 0: as the cluster gives
+  int gpus_per_rank = 0;                ///< each rank sees only its own GPUs
+  int cpus_per_rank = 0;                ///< 0: the cluster's default
   std::string mpi = "pmix";             ///< srun --mpi
-  std::vector<std::string> directives;  ///< further ones, such as "--partition=long"
+  std::vector<std::string> directives;  ///< further directives, such as "--partition=long"
 };
 
-/// Fills in launch/slurm/job.sbatch. Throws Error(kUsage) for a job that sbatch or srun would not
-/// take, for an array, and for a time limit that is not longer than the grace.
+/// Fills in launch/slurm/job.sbatch. Throws Error(kUsage) for a job that sbatch or srun would
+/// refuse, for an array, and for a time limit not longer than the grace.
 std::string sbatch_script(const SlurmJob& job);
 
 /// Seconds of a time as sbatch's --time takes it: minutes, minutes:seconds, hours:minutes:seconds,
@@ -40,13 +40,13 @@ std::optional<int64_t> slurm_time_s(const std::string& text);
 struct SlurmCommandOptions {
   std::string config_file;
   AboveFile above;
-  std::string program;   ///< what each rank runs; empty: the lockstepd beside this program
-  std::string out_file;  ///< empty: the script is the command's text
+  std::string program;   ///< command of each rank; empty: the lockstepd next to this program
+  std::string out_file;  ///< empty: the script becomes the command's text
   SlurmJob job;          ///< name and program are filled in here
 };
 
-/// Makes the script that trains this run file under Slurm. Reads the file first, so that its faults
-/// do not wait in a queue.
+/// Returns the script that trains this run file under Slurm. Reads the file first, so its faults
+/// are found before the job waits in a queue.
 CommandResult slurm_command(const SlurmCommandOptions& options);
 
 }  // namespace lockstep::daemon

@@ -9,13 +9,13 @@
 
 namespace lockstep::daemon {
 
-/// Reads a run file as the session will, whose faults are the session's to tell: what that leaves
-/// in memory makes the second reading short.
+/// Reads a run file as the session will, to load files and libraries into memory in advance. Faults
+/// are ignored here; the session reports them.
 void read_ahead(const std::string& config_file, const std::vector<Override>& overrides);
 
-/// Collective. Ranks that are started before they are needed (`lockstep run --spare`) wait until
-/// rank 0 reads a line from its standard input, which mpirun passes on: true. False where the input
-/// ends without one, or a rank is told to stop.
+/// Waits in ranks that are started before they are needed (`lockstep run --spare`). Returns true
+/// once rank 0 reads a line from its standard input, which mpirun passes on. Returns false if the
+/// input ends without a line, or a rank is told to stop. Collective.
 bool stand_by(dist::Communicator& control, const train::StopRequest& stop);
 
 }  // namespace lockstep::daemon

@@ -9,7 +9,7 @@
 
 namespace lockstep::daemon {
 
-/// The ranks that `lockstep run` and `lockstep serve` start and look after.
+/// Options of the ranks that `lockstep run` and `lockstep serve` start and supervise.
 struct RanksOptions {
   int num_ranks = 0;  ///< 0: the hosts' slots, 1 without hosts
   int min_ranks = 0;  ///< 0: num_ranks
@@ -17,25 +17,25 @@ struct RanksOptions {
   int max_restarts = 3;
   int num_spares = 0;  ///< 0 or 1
   double grace_s = 30;
-  std::string program;  ///< what each rank runs; empty: the lockstepd beside this program
+  std::string program;  ///< command of each rank; empty: the lockstepd next to this program
 };
 
-/// Those of LOCKSTEP_MPIRUN_ARGS.
+/// Returns the arguments in LOCKSTEP_MPIRUN_ARGS.
 std::vector<std::string> mpirun_arguments();
 
-/// Of --hosts: launch::parse_hosts(), all different ones; none where the text is empty. Throws
-/// Error(kUsage).
+/// Parses --hosts with launch::parse_hosts(). All hosts must differ; an empty text gives none.
+/// Throws Error(kUsage).
 std::vector<launch::Host> hosts_of(const std::string& text);
 
-/// Whether no rank runs on another host.
+/// True if all ranks run on this host.
 bool runs_here(const RanksOptions& options);
 
-/// What each rank runs. Throws Error: kUnavailable, and kInputMissing where all run here and it
-/// cannot be started.
+/// Returns the command of each rank. Throws Error(kUnavailable). If all ranks run here and the
+/// program cannot be started, throws kInputMissing.
 std::string rank_program(const RanksOptions& options);
 
-/// launch::supervise() with these options and mpirun_arguments(). The others are
-/// those of launch::SupervisorOptions. Its exit code.
+/// Calls launch::supervise() with these options and mpirun_arguments(), and returns its exit code.
+/// The other arguments are those of launch::SupervisorOptions.
 int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,
                     std::function<std::vector<std::string>(bool is_restart)> program,
                     std::function<launch::SaveFound()> newest_save,

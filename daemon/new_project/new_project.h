@@ -6,9 +6,8 @@
 
 namespace lockstep::daemon {
 
-/// A folder with a network and a data set in Python, a run file and a recipe, which trains at once.
-/// Throws Error(kCannotCreate) if the folder holds one of these files already; nothing is written
-/// then.
+/// Creates a folder with a network and a data set in Python, a run file and a recipe, ready to
+/// train. Throws Error(kCannotCreate), and writes nothing, if one of these files already exists.
 CommandResult new_project_command(const std::string& folder);
 
 }  // namespace lockstep::daemon

@@ -6,8 +6,8 @@
 
 namespace lockstep::daemon {
 
-/// A commented recipe with the usual values: into `out_file`, or as the command's text if that is
-/// empty. Throws Error(kCannotCreate) if the file is there already.
+/// Writes a commented recipe with the usual values to `out_file`. If that is empty, the recipe is
+/// the command's text. Throws Error(kCannotCreate) if the file exists.
 CommandResult new_recipe_command(const std::string& out_file);
 
 }  // namespace lockstep::daemon

@@ -24,12 +24,12 @@ inline constexpr const char* kScaleFormula =
     "  comm.      = waited / step\n"
     "  efficiency = T s / step";
 
-/// Numbers that the model takes.
+/// Inputs of the model.
 struct ScaleInputs {
   double step_s = 0;           ///< on one rank
   double backward_s = 0;       ///< of step_s; the exchange can overlap with it
   double update_s = 0;         ///< of step_s; independent of the batch
-  double gradient_bytes = 0;   ///< as they travel
+  double gradient_bytes = 0;   ///< as sent
   bool divides_batch = false;  ///< each of N ranks computes 1/N of step_s - update_s
   int64_t ranks_per_host = 1;
   double link_bytes_s = 0;  ///< of a host, each way

@@ -14,15 +14,14 @@
 
 namespace lockstep::daemon {
 
-/// The models that a run publishes under RUN/saved_models, by publish_model() in a thread of rank
-/// 0.
+/// Models that a run publishes under RUN/saved_models. A thread of rank 0 runs publish_model().
 class SavedModels final : public train::Exports {
  public:
-  /// `control` must outlive it. `on_done` is called by the thread after each export, with whether
-  /// it succeeded; it may be empty.
+  /// `control` must outlive the object. The thread calls `on_done` after each export, with ok =
+  /// true if it succeeded. `on_done` may be empty.
   SavedModels(std::filesystem::path project_dir, const train::PublishOptions& options,
               dist::Communicator& control, std::function<void(bool ok)> on_done = {});
-  /// Waits for the export under way.
+  /// Waits for the export in progress.
   ~SavedModels() override;
   SavedModels(const SavedModels&) = delete;
   SavedModels& operator=(const SavedModels&) = delete;
@@ -39,18 +38,18 @@ class SavedModels final : public train::Exports {
   const train::PublishOptions options_;
   dist::Communicator& control_;
   const std::function<void(bool ok)> on_done_;
-  double waited_s_ = 0;  ///< this thread, for exports that were under way
+  double waited_s_ = 0;  ///< time that this thread waited for exports in progress
   std::future<void> read_;
-  std::future<bool> done_;  ///< of the export under way
+  std::future<bool> done_;  ///< of the export in progress
   bool last_ok_ = true;
 };
 
-/// Throws Error(kUsage) if exports are asked for and this network has no form as TorchScript, so
-/// that a run which is to publish it says so before its first step.
+/// Throws Error(kUsage) if exports are requested and this network has no TorchScript form. Call it
+/// before the first step, so that such a run fails early.
 void require_publishable(const model::Model& model, const train::PublishOptions& options);
 
-/// Turns exports off that only a preset asks for, if this network has no form as TorchScript, and
-/// adds a note that says so.
+/// Turns off exports that only a preset requests, if this network has no TorchScript form. Adds a
+/// note about it.
 void leave_out_exports(const model::Model& model, train::PublishOptions* options,
                        std::vector<std::string>* notes);
 

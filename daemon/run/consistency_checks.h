@@ -6,11 +6,11 @@
 
 namespace lockstep::daemon {
 
-/// What must be equal on every rank before training. All functions are collective and throw the
-/// same error everywhere, naming what differs.
+/// Checks that all ranks agree before training. All functions are collective and throw the same
+/// error everywhere. The error names the difference.
 
-/// Throws Error(kConfig) if the world is not the expected one. Only after check_equal_programs():
-/// the verdict is the same everywhere because the settings are.
+/// Throws Error(kConfig) if the world is not the expected one. Call it after
+/// check_equal_programs(): all ranks then have equal settings and reach the same result.
 void check_world_size(const RunOptions& options, const dist::ProcessInfo& process);
 
 /// Throws Error(kDisagree) unless settings, binaries and libraries are equal.

@@ -9,17 +9,20 @@
 
 namespace lockstep::daemon {
 
-/// data::DatasetInputs::found of both data sets.
+/// Listing of both data sets, as in data::DatasetInputs::found.
 struct FoundData {
   std::string train, eval;
-  /// Where the training data are not at hand (`lockstep eval`); else they follow from them.
+  /// Set if the training data are not available (`lockstep eval`). Otherwise it follows from the
+  /// data.
   std::optional<int64_t> steps_per_epoch = std::nullopt;
-  /// Spec of the training data if they are not at hand: data::DatasetInputs::trained of both sets.
+  /// Spec of the training data if they are not available: data::DatasetInputs::trained of both
+  /// sets.
   data::SampleSpec trained = {};
 };
 
-/// What rank 0 finds, on every rank: patterns are expanded, folders and stores listed once, however
-/// many ranks there are. Collective. Throws rank 0's Error on every rank.
+/// Lists the data files on rank 0 and returns the result on every rank. Patterns are expanded, and
+/// folders and stores listed, only once for all ranks. Collective. Throws rank 0's Error on every
+/// rank.
 FoundData find_data(const data::DataOptions& options, dist::Communicator& control);
 
 }  // namespace lockstep::daemon

@@ -8,39 +8,43 @@
 namespace lockstep::daemon {
 
 struct ResumeOptions {
-  std::string wanted = "auto";        ///< auto | never | a save's prefix
-  bool accept_recipe_change = false;  ///< go on although the recipe's timeline is another one
+  std::string wanted = "auto";        ///< auto | never | prefix of a checkpoint
+  bool accept_recipe_change = false;  ///< resume even if the recipe's timeline has changed
 };
 
-/// Where a run goes on from.
+/// Checkpoint that a run resumed from.
 struct Resumed {
   int64_t step = 0;
-  std::string prefix;             ///< of the save
-  bool is_own = false;            ///< the save lies in the run's own folder, under its own prefix
-  double duration_s = 0;          ///< of reading it
-  int64_t num_damaged_saves = 0;  ///< newer ones that were passed over
+  std::string prefix;     ///< of the checkpoint
+  bool is_own = false;    ///< the checkpoint is in the run's own folder, under its own prefix
+  double duration_s = 0;  ///< time to read the checkpoint
+  int64_t num_damaged_saves = 0;  ///< newer damaged checkpoints that were skipped
 };
 
-/// Finds the save that this run goes on from and loads it into the assembly; nothing if it starts
-/// at step 0. Reads only. Collective.
+/// Finds the checkpoint to resume from and loads it into the context. Returns nullopt if the run
+/// starts at step 0. Reads only. Collective.
 ///
-/// wanted: "auto": the newest save of the run's folder that every rank can read; "never": none, and
-/// the folder must hold none; else the prefix of a save, which must be the newest of the folder if
-/// the folder has saves, because a later "auto" would go on from the newest. A save whose timeline
-/// differs from this run's is refused, entry by entry, unless accept_recipe_change.
+/// Values of ResumeOptions::wanted:
+///   - "auto": the newest checkpoint of the run's folder that every rank can read.
+///   - "never": none; the folder must not contain any.
+///   - the prefix of a checkpoint. It must be the folder's newest if the folder has checkpoints,
+///   because a later "auto" would resume from the newest.
 ///
-/// Throws on every rank: Error(kConfig) if the choice does not fit the folder or the save not the
-/// run, Error(kBadData) if saves exist and none can be read, Error(kInputMissing) for a prefix that
-/// names none.
+/// A checkpoint with another timeline is refused, entry by entry, unless accept_recipe_change.
+///
+/// Throws on every rank. Error(kConfig): the choice does not fit the folder, or the checkpoint does
+/// not fit the run. Error(kBadData): checkpoints exist but none can be read. Error(kInputMissing):
+/// no checkpoint has the given prefix.
 std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& context);
 
-/// After resume() and warm_start(): a moving average of the weights that no save has brought begins
-/// with the weights. Rank 0 says so where the run goes on.
+/// Initializes moving averages of the weights that no checkpoint contained with the weights
+/// themselves. Call it after resume() and warm_start(). Rank 0 logs it if the run is resumed.
 void begin_ema(TrainingContext& context, bool is_resumed);
 
-/// Reads the save that was just committed back into the network, optimizer and masks (on all ranks;
-/// a file that cannot be read is an error on all). Collective. Throws Error(kBadData).everywhere()
-/// if that changed a bit: then the save does not hold what was trained.
+/// Reads the checkpoint that was just committed back into the network, optimizer and masks, on all
+/// ranks. A file that cannot be read is an error on all. Collective. Throws
+/// Error(kBadData).everywhere() if any bit of the state changed: then the checkpoint does not
+/// contain what was trained.
 void reload(const std::string& prefix, TrainingContext& context);
 
 }  // namespace lockstep::daemon

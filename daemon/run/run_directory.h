@@ -9,18 +9,18 @@
 
 namespace lockstep::daemon {
 
-/// The run's folder. A folder that exists is locked against other runs at once (rank 0), before
-/// anybody looks for saves in it; nothing else is touched before open().
+/// The run's folder. Rank 0 locks an existing folder against other runs at once, before any rank
+/// looks for checkpoints in it. Nothing else is touched before open().
 class RunDirectory {
  public:
   /// Collective. Throws Error(kCannotCreate) on every rank if another run holds the folder.
   RunDirectory(const RunConfig& config, const dist::ProcessInfo& process,
                dist::Communicator& control);
 
-  /// Makes the folder if need be, opens this rank's log file, and removes the summary and the noted
-  /// failures of an earlier run, so that none is mistaken for this run's. Call once everything else
-  /// has passed. Collective. Throws on every rank: Error(kCannotCreate); kConfig if the ranks see
-  /// different folders.
+  /// Creates the folder if necessary and opens this rank's log file. Also removes the summary and
+  /// the failure files of an earlier run, which could be mistaken for this run's. Call it once
+  /// everything else has passed. Collective. Throws on every rank: Error(kCannotCreate), or kConfig
+  /// if the ranks see different folders.
   void open();
 
  private:

@@ -12,19 +12,20 @@
 
 namespace lockstep::daemon {
 
-/// What ended a run whose folder is open: leaves word for the other ranks (daemon/watch/failure.h),
-/// adds to the error what they have left, and shows it to people in a box: rank 0 for what all
-/// ranks share, else the rank whose own it is.
-/// Where a rank hangs, the newest events of all are written too.
+/// Handles the error that ended a run whose folder is open. Writes this rank's failure file for the
+/// other ranks (daemon/watch/failure.h) and adds the cause that other ranks have written to the
+/// error. Prints a box for people: rank 0 for an error that all ranks share, otherwise the failing
+/// rank. If a rank hangs, writes the newest spans of all ranks too.
 void tell_failure(std::exception& error, const TrainingContext& context,
                   const dist::ProcessInfo& process, const RankEvents& events);
 
-/// Ends all ranks, should what follows a failure (files are written, a save under way ends) not
-/// come to an end by itself: the disk may be what fails. Keep it until then; all must outlive it.
+/// Returns a deadline for the work after a failure: files are written and a save in progress ends.
+/// Ends all ranks if that work hangs, since the disk may be the cause. Keep it until then; all
+/// arguments must outlive it.
 std::unique_ptr<Deadline> limit_the_end(const std::exception& error, const RunConfig& config,
                                         const SessionWorld& world);
 
-/// What the watchdog of this rank does; all must outlive it.
+/// Returns the watchdog's actions on this rank. All arguments must outlive it.
 WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,
                            const Requests& requests);
 

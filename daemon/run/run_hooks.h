@@ -11,20 +11,20 @@
 
 namespace lockstep::daemon {
 
-/// The run file's callbacks for this mode; null if there are none. Throws Error(kConfig) if they do
-/// not fit together. `show_kpi` as train::make_callback_hook().
+/// Returns the run file's callbacks for this mode; null if there are none. Throws Error(kConfig) if
+/// they do not fit together. `show_kpi`: see train::make_callback_hook().
 std::unique_ptr<train::Hook> callback_hook(
     coord::Mode mode, const TrainingContext& context,
     const std::function<void(const std::string& name, double value)>& show_kpi = {});
 
-/// The hooks of a run, in their order: the recorder, the estimator's, the run file's callbacks, the
-/// profiler, the reports to a TrainJob. All that is passed must outlive it.
+/// Hooks of a run, in this order: the recorder, the estimator's, the run file's callbacks, the
+/// profiler, the reports to a TrainJob. All arguments must outlive it.
 class RunHooks {
  public:
   /// Throws Error(kConfig) if callbacks do not fit together.
   RunHooks(const TrainingContext& context, Telemetry& telemetry, const dist::ProcessInfo& process);
 
-  /// Before the first of their calls.
+  /// Sets the recorder. Call it before any hook is called.
   void set_recorder(train::Recorder& recorder);
   train::Hooks& training() { return training_; }
   train::Hooks& evaluation() { return evaluation_; }

@@ -11,14 +11,14 @@
 
 namespace lockstep::daemon {
 
-/// Writes and tells how the run ended (rank 0), and keeps each rank's last page of series in
-/// logs/rank<r>.prom. Returns the process' exit code.
+/// Writes and logs how the run ended (rank 0). Each rank writes its last page of series to
+/// logs/rank<r>.prom. Returns the exit code of the process.
 ExitCode conclude(const train::RunResult& result, const TrainingContext& context,
                   const train::Recorder& recorder, const Telemetry& telemetry,
                   const std::optional<Resumed>& resumed);
 
-/// The summary of a run that an error ended: exit_reason "failed", the code, the message and how
-/// far it came. Never throws.
+/// Writes the summary of a run that ended with an error: exit_reason "failed", the code, the
+/// message and how far the run came. Never throws.
 void conclude_failed(const std::exception& error, const TrainingContext& context);
 
 }  // namespace lockstep::daemon

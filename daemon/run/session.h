@@ -14,34 +14,38 @@
 
 namespace lockstep::daemon {
 
-/// The command line of lockstepd.
+/// Options of lockstepd's command line for one run.
 struct SessionOptions {
   std::string config_file;
-  std::optional<std::string> config_text;  ///< what it says; nothing: it is read
+  std::optional<std::string> config_text;  ///< content of the file; nullopt: read it
   std::vector<Override> overrides;
   ResumeOptions resume;
 };
 
-/// The world this process stands in; all of it outlives the session.
+/// Environment of a session on this rank: communicators, process facts and hooks. All of it
+/// outlives the session.
 struct SessionWorld {
-  dist::Communicator& control;  ///< on CPUs; used until the run file is read and compared
+  dist::Communicator& control;  ///< for CPU tensors; used until the run file is read and compared
   const dist::ProcessInfo& process;
-  std::string mpi_version;  ///< empty: none
-  /// A further communicator of all ranks for CPU tensors, as the run file asks. Collective.
+  std::string mpi_version;  ///< empty: no MPI
+  /// Creates a further communicator of all ranks for CPU tensors, with the run file's options.
+  /// Collective.
   std::function<std::unique_ptr<dist::Communicator>(const dist::SyncOptions&)>
       make_cpu_communicator;
-  /// Words from rank to rank beside all communicators, where there are several. Collective.
+  /// Creates the channel for messages that bypass all communicators; set if there are several
+  /// ranks. Collective.
   std::function<std::unique_ptr<dist::Notice>()> make_notice;
   train::StopRequest& stop;
-  bool is_interactive = false;  ///< somebody reads stderr of this process alone
+  bool is_interactive = false;  ///< a person reads stderr of this process alone
   train::StepHook on_step;      ///< may be empty
   checkpoint::SavePhaseHook at_save_phase = {};
-  /// Ends all ranks at once for an error of this one; does not return. Empty: the error is thrown.
+  /// Ends all ranks at once for an error of this rank alone; does not return. If empty, the error
+  /// is thrown.
   std::function<void(const Error&)> abort = {};
 };
 
-/// One run from its file to its summary, on every rank. Collective. Throws Error; where it is not
-/// on_every_rank(), the caller must abort the world.
+/// Runs one training run from its file to its summary, on every rank. Collective. Throws Error. If
+/// the error is not on_every_rank(), the caller must abort the world.
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world);
 
 }  // namespace lockstep::daemon

@@ -4,21 +4,23 @@
 
 namespace lockstep::daemon {
 
-/// Catches the signals that a run counts. The handlers only count; whoever asks here reads.
+/// Counts the signals that control a run. The handlers only count; the methods read the counters.
 ///
 ///   SIGUSR1                  save at the next step and stop
-///   SIGUSR2                  save at the next step and go on
-///   SIGTERM, SIGINT, SIGHUP  end, saving where there is time; SIGHUP not where it is ignored, as
-///                            under nohup. A further one after 10 seconds ends the process at once,
-///                            and so does any second SIGINT.
+///   SIGUSR2                  save at the next step and continue
+///   SIGTERM, SIGINT, SIGHUP  end, and save if there is time. SIGHUP is not caught if it is
+///   ignored,
+///                            as under nohup. Another one after 10 seconds ends the process at
+///                            once, and so does any second SIGINT.
 ///
 /// set_stop_signals() gives any of them the meaning of SIGUSR1.
-/// Make it before anything else starts, so that no signal meets the default action. Signals that
-/// were blocked until then (hold_stop_signals()) come now.
+///
+/// Create it before anything else starts, so that no signal meets the default action. Signals that
+/// were blocked until then (hold_stop_signals()) are delivered now.
 class Signals final : public train::StopRequest {
  public:
   Signals();
-  ~Signals() override;  // ignores them from now on: the process is about to end
+  ~Signals() override;  // ignores the signals from now on: the process is about to end
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 

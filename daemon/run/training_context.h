@@ -23,48 +23,51 @@
 
 namespace lockstep::daemon {
 
-/// A tool is a world of one; batches are counted for the world that the run file expects.
+/// Sets a tool's world of one rank to the world size that the run file expects, so that batches are
+/// counted for it.
 void take_expected_world(RunConfig* config);
 
-/// A parameter's name in a save: blocks.0.conv.weight -> model/blocks/0/conv/weight.
+/// Returns a parameter's name in a checkpoint: blocks.0.conv.weight -> model/blocks/0/conv/weight.
 std::string model_key(const std::string& param_name);
 
-/// Data, model, optimizer, recipe and saver of one rank, built in this order from the run file,
-/// gone in reverse. No message is sent while it is built; a fault is this rank's own.
+/// Data, model, optimizer, recipe and saver of one rank. Members are built in this order from the
+/// run file and destroyed in reverse. Building sends no messages, so an error is this rank's own.
 class TrainingContext {
  public:
-  /// `save_comm` is the saver's alone. The communicators must outlive it. `found`: what
-  /// find_data() gave; empty, data sets look for their files themselves. Throws Error (kConfig,
-  /// kInputMissing, kBadData).
+  /// Builds all parts. `save_comm` is used by the saver alone. The communicators must outlive the
+  /// object. `found`: result of find_data(); if empty, the data sets look for their files
+  /// themselves. Throws Error (kConfig, kInputMissing, kBadData).
   TrainingContext(const RunConfig& config, dist::Communicator& control,
                   dist::Communicator& data_comm, dist::Communicator& save_comm,
                   const FoundData& found = {});
 
-  /// What a save holds: model, optimizer, masks, positions, facts of the run. Live memory of this
-  /// object, until the next step; of an optimizer that is divided (sync.shard_optimizer) what this
-  /// rank owns.
+  /// Returns the content of a checkpoint: model, optimizer, masks, positions, facts of the run. The
+  /// entries refer to live memory of this object and are valid until the next step. With a sharded
+  /// optimizer (sync.shard_optimizer) they contain this rank's shard.
   StateList state();
-  /// The part of it that an evaluation takes: model, masks and quantization, the step.
+  /// Returns the entries that an evaluation reads: model, masks and quantization, the step.
   StateList inference_state();
-  /// What updates change: model, optimizer, masks.
+  /// Returns the entries that updates change: model, optimizer, masks.
   StateList learned_state();
-  /// Steps of the whole run: what the recipe says, capped by train.max_steps and max_epochs.
+  /// Returns the number of steps of the entire run: as the recipe says, capped by train.max_steps
+  /// and max_epochs.
   int64_t total_steps() const;
   int64_t num_parameters() const;  ///< elements
-  /// Whether evaluations and exports take the moving averages of the weights.
+  /// True if evaluations and exports use the moving averages of the weights.
   bool evaluates_ema() const { return ema.is_on() && config.eval.use_ema.value_or(true); }
   int64_t num_prunable_weights() const;
-  /// Says which batch, whole or an epoch's last, leaves one sample to a rank of `world_size`, or to
-  /// one of its micro-batches; empty if none does.
+  /// Describes a batch (a full one, or an epoch's last) that leaves one sample to a rank or
+  /// micro-batch. `world_size` is the number of ranks. Empty if there is no such batch.
   std::string batch_with_single_sample(int64_t world_size) const;
-  /// Options of the threads that read data.eval; the defaults where there is none.
+  /// Returns the options of the threads that read data.eval; the defaults without data.eval.
   data::LoaderOptions eval_loader() const;
-  /// Whether the network's row says so (model::ModelType::repeats_itself).
+  /// True if the network's row in the table says so (model::ModelType::repeats_itself).
   bool repeats_itself() const;
-  /// What records this rank's passes (train.cuda_graphs), or null; before the first step, on all
-  /// ranks. keeps_tensors: somebody reads what goes through the network.
+  /// Returns the graph that records this rank's passes (train.cuda_graphs), or null. Call it before
+  /// the first step, on all ranks. keeps_tensors: true if intermediate tensors of the network are
+  /// read.
   std::shared_ptr<DeviceGraph> choose_graph(bool keeps_tensors);
-  /// DIR/model.ckpt of the run's own saves.
+  /// Returns DIR/model.ckpt, the prefix of the run's own checkpoints.
   std::string save_prefix() const;
 
   const RunConfig& config;
@@ -80,14 +83,15 @@ class TrainingContext {
   const train::ModelHandler handler;
   const train::Loss loss;
   optim::FlatParams flat_params;
-  const std::unique_ptr<dist::Communicator> alone;  ///< local steps: the reducer's; else null
+  const std::unique_ptr<dist::Communicator>
+      alone;  ///< communicator of the reducer with local steps; else null
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
   optim::Ema ema;
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
-  std::optional<train::LocalSteps> local_steps;  ///< sync.sync_replicas: false; null where one
-                                                 ///< rank alone makes the steps of any run
+  std::optional<train::LocalSteps> local_steps;  ///< sync.sync_replicas: false; nullopt if one rank
+                                                 ///< alone makes the steps of any run
   CheckpointMetadata facts;
   checkpoint::Saver saver;
   checkpoint::SaveSchedule schedule;

@@ -8,31 +8,33 @@
 
 namespace lockstep::daemon {
 
-/// For whoever starts the server of a queue and has seen it end: what a job did that no other try
-/// would do otherwise, as a bug or data of one rank's share, ends that job, not the queue.
+/// Detects, for the supervisor of a server, jobs that would fail in any other try too (a bug, bad
+/// data of one rank's shard). Such an error ends the job, not the queue.
 class FailedJob {
  public:
-  /// Before the first start.
+  /// Create it before the first start of the ranks.
   explicit FailedJob(const JobQueue& queue);
 
-  /// After each end of the ranks, with their code: notes that the job which they ran has failed, if
-  /// the code, or what a rank has written where the others only lost it, is the job's fault. A
-  /// fault of the host puts the job back. False where the server is not to be started again for it,
-  /// and where the ranks ran no job: the server itself was refused, or another one has the queue.
+  /// Call it after each end of the ranks, with their exit code. Marks the job that they ran as
+  /// failed if the code is the job's fault. A failure file of one rank counts too if the other
+  /// ranks only lost that rank. A fault of the host puts the job back into the queue.
+  ///
+  /// Returns false if the server must not be restarted because of this job. Returns false too if
+  /// the ranks ran no job: the server itself was refused, or another server has the queue.
   bool note(int exit_code);
 
  private:
   const JobQueue& queue_;
-  std::string last_start_;  ///< of a job, as it was before the ranks that end next
+  std::string last_start_;  ///< of the job whose ranks end next: its state before this start
   double since_s_;          ///< Unix time of the last end
 };
 
-/// For a server that takes a job which an earlier one was running when it ended: what one of its
-/// ranks has left since that start, unless that is worth another try.
+/// Returns the failure that a rank left in the job's last start, unless it is worth another try.
+/// For a server that takes a job which was running when an earlier server ended.
 std::optional<Failure> told_by_last_try(const JobQueue& queue, const Job& job);
 
-/// Whether a job ended by a fault of the host, so that it must keep its place in the queue. A
-/// missing file is the host's where the job's own text does not name it.
+/// True if a fault of the host ended a job, so that it must keep its place in the queue. A missing
+/// file counts as the host's fault if the job's own text does not name it.
 bool is_of_host(ExitCode code, const std::string& message, const JobSpec& spec);
 
 }  // namespace lockstep::daemon

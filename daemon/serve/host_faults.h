@@ -9,16 +9,18 @@
 
 namespace lockstep::daemon {
 
-/// Faults of the host that jobs of a server have met (a full disk, a missing mount), and which jobs
-/// may begin in spite of them. After one fault the other jobs of the queue may begin: if they run,
-/// the job itself is odd. After faults of two jobs in a row all wait, for 30 s, then twice as long
-/// each time, up to 10 minutes.
+/// Records faults of the host that a server's jobs met (a full disk, a missing mount). Decides
+/// which jobs may start nevertheless.
+///
+/// After one fault, other jobs of the queue may start. If they run, the job itself is the problem.
+/// After faults of two jobs in a row all jobs wait: 30 s, then twice as long each time, at most 10
+/// minutes.
 class HostFaults {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A job has met one and was put back. True if that counts as one of its tries: other jobs have
-  /// run to their end here since it met the one before.
+  /// Records that a job met a fault of the host and was put back. Returns true if this counts as
+  /// one of its tries: another job has ended here since this job's last fault.
   bool note_fault(int64_t job, Clock::time_point now) {
     const auto before = ran_since_.find(job);
     const bool counts = before != ran_since_.end() && before->second;
@@ -29,7 +31,7 @@ class HostFaults {
     return counts;
   }
 
-  /// A job has run to its end, whatever that was.
+  /// Records that a job ran to its end, with any result.
   void note_end(int64_t job) {
     ran_since_.erase(job);
     for (auto& [other, ran] : ran_since_) ran = true;
@@ -47,7 +49,7 @@ class HostFaults {
  private:
   static constexpr double kShortest_s = 30, kLongest_s = 600;
 
-  /// Jobs that have met a fault; whether another one has run to its end since.
+  /// True for each job with a fault if another job has ended since.
   std::map<int64_t, bool> ran_since_;
   int num_in_a_row_ = 0;
   Clock::time_point held_until_;

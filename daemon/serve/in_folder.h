@@ -9,8 +9,8 @@
 
 namespace lockstep::daemon {
 
-/// While it lives, relative paths of this process begin at another folder: the one where a job was
-/// submitted. Throws Error(kInputMissing) where it is not there.
+/// Scope in which relative paths of this process start at another folder, the one where a job was
+/// submitted. Throws Error(kInputMissing) if the folder does not exist.
 class InFolder {
  public:
   explicit InFolder(const std::string& folder) {

@@ -11,71 +11,74 @@
 
 namespace lockstep::daemon {
 
-/// Jobs in a folder, shared by one server and any number of programs that submit, look and cancel:
+/// Queue of jobs in a folder, shared by one server and any number of programs that submit, list and
+/// cancel jobs:
 ///
 ///   queued/7.json     waits; the lowest number is next
-///   running/7.json    is the server's; after a kill it is still here and goes on
-///   set_aside/7.json  could not be read: kept as it was
+///   running/7.json    is being run; after a kill it is still here and resumes
+///   set_aside/7.json  could not be read; kept unchanged
 ///   jobs/7/           the job's own folder: log, result.json, job.json once it has ended, `run`
-///                     (its project_dir) and, where somebody wants it to end, `cancel`
+///                     (its project_dir) and `cancel`, if a user has cancelled it
 ///   server.json       the server: host, process, ranks, page (no file: none was started, or it
-///                     ended)
+///                     has ended)
 ///
-/// A job is in one of the first three places or has ended, and goes from one to the next by a
-/// rename: of a cancel and a start at one moment, one comes first. Files are written beside and
-/// renamed when they are on disk.
+/// A job is in one of the first three folders or has ended. It moves by rename, so one of a
+/// simultaneous cancel and start comes first. Files are written under a temporary name and renamed
+/// once they are on disk.
 class JobQueue {
  public:
   static constexpr int64_t kMaxJobBytes = 4 << 20;  ///< of one file in queued
   static constexpr int64_t kMaxQueued = 1000;       ///< unless the server says otherwise
 
-  /// Nothing is made yet.
+  /// Creates nothing yet.
   explicit JobQueue(const std::filesystem::path& root);
 
-  /// For whoever submits. The job's number. Throws Error: kUnavailable if enough jobs wait, kUsage
-  /// for a job that is too large, and as files do.
+  /// Submits a job and returns its number. Throws Error: kUnavailable if too many jobs wait, kUsage
+  /// for a job that is too large, and as base/files does. Called by clients.
   int64_t submit(JobSpec spec) const;
-  /// Asks the job to end: one that waits has ended when this returns; the running one saves and
-  /// stops after its next step. Throws Error: kUsage if it has ended, kInputMissing if there is no
-  /// such job.
+  /// Cancels a job. A waiting job has ended when this returns. The running one saves and stops
+  /// after its next step. Throws Error: kUsage if the job has ended, kInputMissing if there is no
+  /// such job. Called by clients.
   JobState cancel(int64_t id) const;
 
-  /// For the server, and for whoever submits. Makes the folders, for this user alone. Throws Error:
-  /// kCannotCreate where others may write into one that is there.
+  /// Creates the folders, accessible to this user only. Throws Error(kCannotCreate) if others may
+  /// write to an existing one. Called by the server and by submitting clients.
   void make() const;
-  /// One more folder in it, for this user alone.
+  /// Creates a further folder in the queue, accessible to this user only.
   void make_place(const char* name) const;
-  /// Numbers in queued, running, set_aside, jobs; ascending.
+  /// Returns the numbers in queued, running, set_aside or jobs, ascending.
   std::vector<int64_t> numbers_in(const char* place) const;
   using MayBegin = std::function<bool(int64_t id)>;
-  /// Out of running or, where there is none, the next one of queued that may begin, which then is
-  /// in running. Those that cannot be read, or are another user's, are set aside, and the log says
-  /// so.
+  /// Takes the job in `running`. If there is none, takes the next one in `queued` that may begin
+  /// and moves it to `running`. Jobs that are not readable, or belong to another user, are set
+  /// aside with a log line.
   std::optional<Job> take(const MayBegin& may_begin = nullptr) const;
-  /// Writes down what the server has noted of a running job.
+  /// Writes the server's notes of a running job.
   void note(const Job& job) const;
-  /// When that was, in Unix time; nothing for a job that is not running.
+  /// Returns the Unix time of the last note(); nullopt for a job that is not running.
   std::optional<double> noted_at_s(int64_t id) const;
-  /// Into queued again, where its number makes it the first.
+  /// Moves a job back to `queued`, where its number makes it the first.
   void put_back(const Job& job) const;
   void end(const Job& job, const JobResult& result) const;
 
-  /// For everybody. Nothing for a number that no job has.
+  /// Returns a job's state; nullopt if no job has the number. Any program may call it and the next
+  /// ones.
   std::optional<JobState> state(int64_t id) const;
-  /// Nothing unless it has ended. Throws Error(kBadData) for a damaged file.
+  /// Returns a job's result; nullopt unless it has ended. Throws Error(kBadData) for a damaged
+  /// file.
   std::optional<JobResult> result(int64_t id) const;
   bool has_ended(int64_t id) const;
-  /// What was submitted; nothing if it is set aside or there is no such job.
+  /// Returns the submitted job; nullopt if it is set aside or does not exist.
   std::optional<JobSpec> spec(int64_t id) const;
 
   const std::filesystem::path& root() const { return root_; }
   std::filesystem::path folder(int64_t id) const;
-  /// Throws Error(kBadData) for a file of another user than this one, root and the folder's owner.
+  /// Throws Error(kBadData) for a file of a user other than this one, root and the folder's owner.
   void require_own(const std::filesystem::path& file) const;
   std::filesystem::path log(int64_t id) const { return folder(id) / "log"; }
   std::filesystem::path cancel_file(int64_t id) const { return folder(id) / "cancel"; }
   std::filesystem::path server_file() const { return root_ / "server.json"; }
-  /// What it says; empty: there is none.
+  /// Returns the content of server.json; empty if there is none.
   std::string server_text() const;
 
  private:

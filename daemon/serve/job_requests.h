@@ -9,14 +9,14 @@
 
 namespace lockstep::daemon {
 
-/// What one job of a server is asked for: signals that have come since it began, and, where the
-/// rank has the job's file `cancel`, that file. Any thread.
+/// Stop requests to one job of a server. These are the signals that came after it began and, on the
+/// rank that has the job's file `cancel`, that file. Any thread.
 class JobRequests final : public train::StopRequest {
  public:
-  /// `signals` must outlive it. An empty `cancel_file`: this rank does not look. A thread looks
-  /// every 20 ms: whoever asks never waits for the disk.
+  /// An empty `cancel_file`: this rank does not look for the file. A separate thread looks every 20
+  /// ms, so callers never wait for the disk. `signals` must outlive the object.
   JobRequests(train::StopRequest& signals, const std::filesystem::path& cancel_file);
-  /// Signals have their usual meaning again, whatever the job's preemption.signals said.
+  /// Restores the usual meaning of signals, which the job's preemption.signals may have changed.
   ~JobRequests() override;
   JobRequests(const JobRequests&) = delete;
   JobRequests& operator=(const JobRequests&) = delete;

@@ -13,15 +13,15 @@
 
 namespace lockstep::daemon {
 
-/// What the server stands on; all of it outlives the server.
+/// Environment of the server on this rank; all of it outlives the server.
 struct ServerParts {
   dist::Communicator& control;
   const dist::ProcessInfo& process;
   train::StopRequest& signals;
-  /// run_session() with these options, told to stop by that.
+  /// Calls run_session() with these options; the StopRequest can stop it.
   std::function<ExitCode(const SessionOptions&, train::StopRequest&)> run;
-  /// Throws what is wrong with a job that is submitted, and names its run in it. Called in a child
-  /// process of one thread.
+  /// Checks a submitted job and fills in the name of its run. Throws if something is wrong with the
+  /// job. Called in a single-threaded child process.
   std::function<void(JobSpec*)> check;
   /// Frees what a run that has ended on all ranks leaves in the world. Collective.
   std::function<void()> tidy;
@@ -29,20 +29,21 @@ struct ServerParts {
   std::function<void(int)> abort;
 };
 
-/// What came of a job, the same on all ranks.
+/// Result of a job, the same on all ranks.
 struct JobOutcome {
   ExitCode code = ExitCode::kDone;
   std::string message;        ///< of an error
-  bool is_signalled = false;  ///< a signal to some rank has asked for the end
-  bool is_cancelled = false;  ///< the job's file `cancel` has
+  bool is_signalled = false;  ///< a signal to some rank requested the end
+  bool is_cancelled = false;  ///< the job's file `cancel` requested the end
 
-  /// Peers may be lost, or hold other values: no job may run on them.
+  /// True if peers may be lost or hold other values: no further job may run on these ranks.
   bool leaves_ranks_unclear() const;
 };
 
-/// Runs one job as a process of its own would: counts of log lines and signals, recent spans, cores
-/// and the working folder begin anew. `folder` is the job's on rank 0, which also logs into it and
-/// looks for its file `cancel`; empty on the others. Collective. Throws Error of one rank alone.
+/// Runs one job as in a process of its own: counters of log lines and signals, recent spans, cores
+/// and the working folder are reset. `folder`: the job's folder on rank 0, which also writes the
+/// log and looks for the file `cancel`; empty on the other ranks. Collective. Throws an Error that
+/// is one rank's alone.
 JobOutcome serve_job(const Job& job, const ServerParts& parts, const std::filesystem::path& folder);
 
 }  // namespace lockstep::daemon

@@ -6,8 +6,8 @@
 #include "daemon/config/command_result.h"
 #include "daemon/serve/job.h"
 
-/// What people do with a queue of jobs, whether a server has it or not. All throw Error:
-/// kInputMissing where there is no such queue or job.
+/// Commands of users on a queue of jobs, with or without a running server. All throw
+/// Error(kInputMissing) if there is no such queue or job.
 namespace lockstep::daemon {
 
 /// The command line of `lockstep submit`.
@@ -16,39 +16,39 @@ struct SubmitOptions {
   std::string config_file;
   std::vector<std::string> sets;   ///< texts after --set
   std::string estimator;           ///< of --estimator
-  std::vector<std::string> flags;  ///< of the estimator, from behind `--`
+  std::vector<std::string> flags;  ///< flags of the estimator, from after `--`
 };
 
-/// Reads the run file that a job has the text of: fills in the run's name, and its project_dir
-/// where the command line names one, from this folder on.
+/// Reads the run file in the job's text. Fills in the run's name, and its project_dir if the
+/// command line sets it; relative ones start at the current folder.
 void name_run(JobSpec* spec);
 
-/// The job's number, as the command's text. The caller has checked the run file
-/// (check_command()). Throws as JobQueue::submit(), too.
+/// Submits a job; the text of the result is its number. The caller has checked the run file
+/// (check_command()). Throws also as JobQueue::submit().
 CommandResult submit_command(const SubmitOptions& options);
 
 struct ListOptions {
   std::string queue;
-  bool all = false;   ///< else the newest 20 of those that have ended
+  bool all = false;   ///< false: only the newest 20 of those that have ended
   bool json = false;  ///< for programs
 };
 
-/// A line a job, in the order of their numbers.
+/// Lists the jobs, one per line, ordered by number.
 CommandResult list_command(const ListOptions& options);
 
 struct OfJobOptions {
   std::string queue;
   int64_t id = 0;
-  bool follow = false;   ///< of logs: until the job has ended
-  double timeout_s = 0;  ///< of wait; 0: none
+  bool follow = false;   ///< for logs: print until the job has ended
+  double timeout_s = 0;  ///< for wait; 0: no limit
 };
 
-/// The log of rank 0. With `follow` it is printed while it comes.
+/// Prints the log of rank 0. With `follow`, prints new lines as they are written.
 CommandResult logs_command(const OfJobOptions& options);
-/// Throws as JobQueue::cancel().
+/// Cancels a job. Throws as JobQueue::cancel().
 CommandResult cancel_command(const OfJobOptions& options);
-/// Returns when the job has ended, with its exit code; says on stderr where no server runs. Throws
-/// Error(kUnavailable) if that takes longer than the limit, kBadData for a job that is set aside.
+/// Waits until the job has ended; the exit code is the job's. Reports on stderr if no server runs.
+/// Throws Error(kUnavailable) after the time limit, kBadData for a job that is set aside.
 CommandResult wait_command(const OfJobOptions& options);
 
 }  // namespace lockstep::daemon

@@ -6,18 +6,18 @@
 
 namespace lockstep::daemon {
 
-/// Runs the jobs of a queue, one after another, until it is told to stop. Rank 0 alone looks at
-/// the queue; it tells the others what begins. Collective.
+/// Runs the jobs of a queue, one after another, until it is told to stop. Rank 0 alone reads the
+/// queue and broadcasts the next job. Collective. Exit codes:
 ///
-///   kStopped  a signal: the running job has saved and waits as the first one of the queue
+///   kStopped  a signal: the running job has saved and is now the first one of the queue
 ///   kDone     no job waits any more (until_empty)
-///   kIo, ...  jobs wait, and all of them for the host to be mended (until_empty)
+///   kIo, ...  all waiting jobs need a repair of the host (until_empty)
 ///   others    the running job left the ranks in an unclear state (kUnavailable, kDisagree,
-///             kWatchdog): start the server again. That job goes on then, unless it has had its
+///             kWatchdog). Restart the server; that job then resumes, unless it has used up its
 ///             tries.
 ///
-/// Throws Error on every rank: kCannotCreate if another server has the queue, and for what is
-/// wrong with `options`. An error of one rank alone is thrown there: abort the world.
+/// Throws Error on every rank: kCannotCreate if another server has the queue, and for faults of
+/// `options`. An error of one rank alone is thrown there: abort the world.
 ExitCode serve(const ServeOptions& options, const ServerParts& parts);
 
 }  // namespace lockstep::daemon

@@ -11,21 +11,21 @@
 
 namespace lockstep::daemon {
 
-/// What a server shows of itself: /metrics and /livez, while jobs run and between them. Each job
-/// has pages of its own besides (metrics.listen of its run file). Calls from any thread.
+/// Monitoring page of a server: /metrics and /livez, during jobs and between them. Each job also
+/// has its own pages (metrics.listen of its run file). Any thread.
 class ServerPage {
  public:
-  /// Counts what has ended in the queue.
+  /// Counts the jobs of the queue that have ended.
   ServerPage(const JobQueue& queue, int num_ranks);
 
-  /// Throws Error as metrics::HttpServer does. "off": no pages.
+  /// Starts the page; "off": none. Throws Error as metrics::HttpServer does.
   void listen(const std::string& listen, const std::string& token_file);
-  /// "http://127.0.0.1:9463"; empty where no page is served.
+  /// Returns "http://127.0.0.1:9463"; empty if no page is served.
   std::string origin() const { return server_ ? server_->origin() : ""; }
 
   void begin(const Job& job);
   void end(JobState state);
-  /// Whether jobs wait until the host is mended.
+  /// Sets whether jobs wait for a repair of the host.
   void set_held(bool is_held);
 
  private:
@@ -34,16 +34,16 @@ class ServerPage {
 
   const int num_ranks_;
   mutable std::mutex mutex_;
-  std::array<int64_t, kNumJobStates> num_ended_{};  // guarded by mutex_, as what follows
+  std::array<int64_t, kNumJobStates> num_ended_{};  // guarded by mutex_, as the next three
   int64_t num_starts_ = 0;
   bool is_held_ = false;
   std::optional<Job> running_;
   struct Waiting {
     int64_t queued = 0, set_aside = 0;
   };
-  /// Listed on a thread of its own: a disk that hangs must not take the page with it.
+  /// Listed by a separate thread: a hanging disk must not block the page.
   mutable BackgroundValue<Waiting> waiting_;
-  std::optional<metrics::HttpServer> server_;  // last: its thread reads the others
+  std::optional<metrics::HttpServer> server_;  // declared last: its thread reads the other members
 };
 
 }  // namespace lockstep::daemon

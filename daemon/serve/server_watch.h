@@ -11,12 +11,12 @@
 
 namespace lockstep::daemon {
 
-/// Whom the lock of a folder names (base/files/folder_lock.h), alive or not.
+/// Returns the holder named by the lock of a folder (base/files/folder_lock.h), alive or not.
 std::optional<files::LockHolder> holder_of(const std::filesystem::path& folder);
 
-/// Whether a process lives that has taken a folder. One on this host is
-/// asked for; of one that cannot be, the heartbeat is watched from the first look on, and it counts
-/// as alive until that has stood still for kHeartbeatPatience.
+/// Detects whether the process that locked a folder is alive. A process on this host is queried
+/// directly. For others the heartbeat is observed from the first call on. Such a process counts as
+/// alive until the heartbeat has not changed for kHeartbeatPatience.
 class HolderWatch {
  public:
   explicit HolderWatch(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -27,11 +27,11 @@ class HolderWatch {
   static constexpr std::chrono::seconds kHeartbeatPatience{30};
 
   const std::filesystem::path folder_;
-  std::string heartbeat_;  ///< the last one seen, and when it was new
+  std::string heartbeat_;  ///< last observed value; moved_at_ is when it changed
   Clock::time_point moved_at_ = Clock::now();
 };
 
-/// Whether a queue has a server, or a supervisor that starts one.
+/// Detects whether a queue has a server, or a supervisor that starts one.
 class ServerWatch {
  public:
   explicit ServerWatch(const JobQueue& queue)

@@ -15,38 +15,40 @@
 
 namespace lockstep::daemon {
 
-/// A server that waits for jobs has what a check of a run file needs in memory, and loading it
-/// takes most of the time of `lockstep submit`. So that leaves the job in the queue's folder
-/// `submitted`, where the server's desk checks it, puts it into the queue and answers:
+/// Checks and queues submitted jobs inside the server. A waiting server has everything in memory
+/// that a check of a run file needs. Loading it would take most of the time of `lockstep submit`.
+/// So `lockstep submit` leaves the job in the queue's folder `submitted`, where the server's desk
+/// checks it, puts it into the queue and answers:
 ///
 ///   submitted/n1-812.json    the job, until the desk takes it or the client takes it back
-///   submitted/n1-812.taken   it is being checked
-///   submitted/n1-812.answer  its number, or exit code and message of what is wrong, or that the
-///                            client must check it itself
+///   submitted/n1-812.taken   the job while it is checked
+///   submitted/n1-812.answer  its number; or exit code and message of its fault; or a request that
+///                            the client checks it itself
 ///
-/// A check runs in a child of the server (fork): it may hang at a dead mount or crash, and changes
-/// the working folder, flags and tables of its process. The server itself goes on meanwhile.
+/// A check runs in a child of the server (fork). It may hang at a dead mount or crash, and it
+/// changes the working folder, flags and tables of its process. The server itself continues
+/// meanwhile.
 class SubmitDesk {
  public:
   static constexpr double kCheckLimit_s = 30;
 
-  /// `check` throws what is wrong with a job, and names its run in it. It is called in a child
-  /// process of one thread, in the folder where the job was submitted. `queue` and `check` must
-  /// outlive it.
+  /// `check` throws if something is wrong with a job, and fills in the name of its run. It is
+  /// called in a single-threaded child process, in the folder where the job was submitted. `queue`
+  /// and `check` must outlive the object.
   SubmitDesk(const JobQueue& queue, std::function<void(JobSpec*)> check,
              double check_limit_s = kCheckLimit_s);
-  /// Ends the check under way: its client is told that the server ended.
+  /// Aborts the check in progress. Its client gets the answer that the server ended.
   ~SubmitDesk();
   SubmitDesk(const SubmitDesk&) = delete;
   SubmitDesk& operator=(const SubmitDesk&) = delete;
 
-  /// Begins with the next job, where none is being checked. While no job runs.
+  /// Starts checking the next job if none is being checked. Call it only while no job runs.
   void look();
   bool is_busy() const { return is_busy_; }
 
  private:
   void serve(const std::filesystem::path& taken);
-  /// Its exit code; nothing: it did not come to its end.
+  /// Returns the child's exit code; nullopt if it did not finish.
   std::optional<int> run_in_child(const std::filesystem::path& taken,
                                   const std::filesystem::path& checked);
 
@@ -54,21 +56,22 @@ class SubmitDesk {
   const std::function<void(JobSpec*)> check_;
   const double check_limit_s_;
   std::atomic<bool> is_busy_{false}, is_ending_{false};
-  std::vector<pid_t> abandoned_;  ///< children that hung; of thread_ alone
+  std::vector<pid_t> abandoned_;  ///< children that hung; used by thread_ only
   std::thread thread_;
 };
 
-/// What `options` say, with the run file's text; what it says of itself is empty.
+/// Returns the job of `options` with the run file's text. Fields that depend on the text remain
+/// empty.
 JobSpec spec_of(const SubmitOptions& options);
 
-/// Whether reading the run file may load code: an estimator, a plug-in, TorchScript, Python. Such a
+/// True if reading the run file may load code: an estimator, a plug-in, TorchScript, Python. Such a
 /// job is checked by its client, never by a server.
 bool brings_code(const JobSpec& spec);
 
-/// As submit_command(), by a server's desk; what is wrong goes to stderr. Nothing where no server
-/// waits for jobs or checks this one within a while, and for jobs that bring code of their own:
-/// check and submit it here then. Throws Error(kUnavailable) where the server ended meanwhile, or
-/// gives no answer.
+/// Submits a job through the server's desk, like submit_command(). Writes faults to stderr. Returns
+/// nullopt if no server waits for jobs, if the desk does not check this one in time, or if the job
+/// brings its own code. Then check and submit it here. Throws Error(kUnavailable) if the server
+/// ended meanwhile or gives no answer.
 std::optional<CommandResult> submit_at_desk(const SubmitOptions& options);
 
 }  // namespace lockstep::daemon

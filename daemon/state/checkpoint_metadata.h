@@ -9,38 +9,40 @@
 
 namespace lockstep::daemon {
 
-/// What a save says of the run that made it, beside weights and positions. A run that goes on from
-/// the save must agree with it, or its steps would mean something else.
+/// Facts about its run that a checkpoint contains besides weights and positions. A run that resumes
+/// from it must agree with these facts, or its steps would have another meaning.
 struct CheckpointMetadata {
   int64_t seed = 0;
   int64_t global_batch_size = 0;
   int64_t steps_per_epoch = 0;
   int64_t shuffle = 1;      ///< 0 or 1
-  int64_t num_classes = 0;  ///< of the data; 0: unknown, the save is older than this fact
+  int64_t num_classes = 0;  ///< of the data; 0: unknown, the checkpoint is older than this field
   std::string input_shape;  ///< of one sample, as JSON: [1, 8, 8]; empty: unknown
-  std::string class_names;  ///< text_of_classes(); empty: the data name none
+  std::string class_names;  ///< text_of_classes(); empty: the data have no class names
   std::string data_sha256;
   std::string timeline;  ///< canonical text
   std::string settings;  ///< "path=value" lines
 
-  /// `_lockstep/...` entries over this object's own memory: what `saved` includes.
+  /// Returns `_lockstep/...` entries that refer to this object's own memory. `saved` selects them.
   StateList state(const checkpoint::CheckpointOptions& saved);
 };
 
-/// ant/bee: names of folders, by class number.
+/// Encodes class names, in the order of their numbers, as "ant/bee"; and decodes them.
 std::string text_of_classes(const std::vector<std::string>& names);
 std::vector<std::string> classes_of_text(const std::string& text);
 
-/// Throws Error(kConfig).everywhere() if the run may not go on from a save with these facts, naming
-/// each and the way out. Collective in the sense that all ranks hold equal facts.
+/// Throws Error(kConfig).everywhere() if the run may not resume from a checkpoint with these facts.
+/// The message names each difference and the way out. Call it with equal facts on all ranks; it
+/// sends nothing.
 void require_compatible(const CheckpointMetadata& saved, const CheckpointMetadata& now);
 
-/// Entries of the recipe's timeline that differ, for people; `step`: where the run goes on.
+/// Returns the differing entries of the recipe's timeline, for people. `step`: where the run
+/// resumes.
 std::vector<std::string> recipe_changes(const CheckpointMetadata& saved,
                                         const CheckpointMetadata& now, int64_t step);
 
-/// Settings that differ, for people: "optimizer.type was momentum, is sgd". Settings that change
-/// nothing in training (where the run lies, who watches) are left out.
+/// Returns the differing settings, for people: "optimizer.type was momentum, is sgd". Settings
+/// without effect on training (folders, monitoring) are left out.
 std::vector<std::string> changes_since(const CheckpointMetadata& saved,
                                        const CheckpointMetadata& now);
 

@@ -5,8 +5,8 @@
 
 namespace lockstep::daemon {
 
-/// Gives the weights of the list, and the moments that belong to them, the masks that prune them
-/// (StateEntry::kept_bits). The masks' own entries are in the list.
+/// Sets StateEntry::kept_bits of each pruned weight in the list, and of its optimizer moments, to
+/// its mask. The list must contain the entries of the masks.
 void say_what_is_pruned(const recal::MaskTable& masks, StateList* state);
 
 }  // namespace lockstep::daemon

@@ -11,16 +11,16 @@ class App;
 
 namespace lockstep::daemon {
 
-/// The commands below `lockstep ckpt`: they look at saves, tidy and export them.
+/// Sub-commands of `lockstep ckpt`: they show, tidy and export checkpoints.
 class CheckpointCommands {
  public:
-  /// Parsing puts the command that was asked for into `command`, to be called while this lives.
+  /// Parsing stores the requested command in `command`. Call it while this object lives.
   CheckpointCommands(const TensorCommands& tensors, Command* command)
       : tensors_(tensors), command_(*command) {}
   CheckpointCommands(const CheckpointCommands&) = delete;
   CheckpointCommands& operator=(const CheckpointCommands&) = delete;
 
-  /// Call once; this outlives the parsing.
+  /// Adds the commands. Call it once; the object must outlive the parsing.
   void add_to(CLI::App* app);
 
  private:
@@ -31,7 +31,7 @@ class CheckpointCommands {
 
   const TensorCommands& tensors_;
   Command& command_;
-  std::string where_, second_where_;  ///< folders of saves, or prefixes
+  std::string where_, second_where_;  ///< folders of checkpoints, or prefixes
   std::vector<std::string> sets_;
   std::string export_format_ = "safetensors";
   checkpoint::InspectOptions inspect_;

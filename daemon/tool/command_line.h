@@ -4,9 +4,9 @@
 
 namespace lockstep::daemon {
 
-/// The whole command line of `lockstep`: reads it, runs the command that it asks for, and prints
-/// what that says. The exit code. Throws NeedsTensors before anything is done where the command is
-/// one of `tensors` that is not here.
+/// Runs `lockstep`: parses the command line, runs the command and prints its text. Returns the exit
+/// code. Throws NeedsTensors, before anything is done, for a command of `tensors` that this program
+/// does not have.
 int run_command_line(const TensorCommands& tensors, int argc, char** argv);
 
 }  // namespace lockstep::daemon

@@ -10,23 +10,24 @@ namespace lockstep::daemon {
 /// Adds -n, --hosts, --max-restarts, ...
 void add_ranks_options(CLI::App* sub, RanksOptions* options);
 
-/// The commands that start runs and talk to running ones: `lockstep run`, `ctl`, `launch`.
+/// Commands that start runs and talk to running ones: `lockstep run`, `ctl`, `launch`.
 class LaunchCommands {
  public:
-  /// As CheckpointCommands; `flags` are those of the estimator, read when the command is called.
+  /// Arguments as for CheckpointCommands. `flags`: the estimator's flags, read when the command is
+  /// called.
   LaunchCommands(const TensorCommands& tensors, Command* command,
                  const std::vector<std::string>* flags)
       : tensors_(tensors), command_(*command), flags_(*flags) {}
   LaunchCommands(const LaunchCommands&) = delete;
   LaunchCommands& operator=(const LaunchCommands&) = delete;
 
-  /// Call once; this outlives the parsing.
+  /// Adds the commands. Call it once; the object must outlive the parsing.
   void add_to(CLI::App* app);
-  /// Whether the command that was asked for takes the flags of an estimator.
+  /// True if the requested command takes flags of an estimator.
   bool takes_flags() const { return takes_flags_; }
 
  private:
-  /// --set, --estimator and flags behind `--`.
+  /// Adds --set, --estimator and flags after `--`.
   void add_above_file(CLI::App* sub, AboveFile* above);
   void add_run(CLI::App* app);
   void add_ctl(CLI::App* app);

@@ -10,19 +10,19 @@
 
 namespace lockstep::daemon {
 
-/// The commands around a queue of jobs: `lockstep serve`, `submit`, `ps`, `logs`, `cancel`, `wait`.
+/// Commands around a queue of jobs: `lockstep serve`, `submit`, `ps`, `logs`, `cancel`, `wait`.
 class QueueCommands {
  public:
-  /// As LaunchCommands.
+  /// Arguments as for LaunchCommands.
   QueueCommands(const TensorCommands& tensors, Command* command,
                 const std::vector<std::string>* flags)
       : tensors_(tensors), command_(*command), flags_(*flags) {}
   QueueCommands(const QueueCommands&) = delete;
   QueueCommands& operator=(const QueueCommands&) = delete;
 
-  /// Call once; this outlives the parsing.
+  /// Adds the commands. Call it once; the object must outlive the parsing.
   void add_to(CLI::App* app);
-  /// Whether the command that was asked for takes the flags of an estimator.
+  /// True if the requested command takes flags of an estimator.
   bool takes_flags() const { return takes_flags_; }
 
  private:

@@ -29,7 +29,7 @@ using Command = std::function<CommandResult()>;
 using InspectSave = checkpoint::Answer (*)(const std::string& where,
                                            const checkpoint::InspectOptions& options);
 
-/// Thrown by a command of TensorCommands that this program has not.
+/// Thrown by a command of TensorCommands that this program does not have.
 struct NeedsTensors : std::logic_error {
   NeedsTensors() : std::logic_error("a command of TensorCommands is missing") {}
 };
@@ -41,17 +41,17 @@ Result not_here(Arguments...) {
 
 enum class Reference { kRunFile, kFlags, kMetrics };
 
-/// The commands of `lockstep` that need LibTorch, which takes a quarter of a second to load: they
-/// read a run file, whose tables hold networks and data sets, or saves. The program `lockstep`
-/// itself has none of them and goes on as `lockstep-tensors` (tool/tensors_main.cpp), which has
-/// all.
+/// Commands of `lockstep` that need LibTorch, which takes a quarter of a second to load. They read
+/// a run file, whose tables contain networks and data sets, or checkpoints. The program `lockstep`
+/// itself has none of them. For these commands it executes `lockstep-tensors`
+/// (tool/tensors_main.cpp), which has all.
 struct TensorCommands {
   CommandResult (*run)(const RunCommandOptions&) = not_here;
   CommandResult (*launch_slurm)(const SlurmCommandOptions&) = not_here;
   CommandResult (*launch_kubernetes)(const KubernetesCommandOptions&) = not_here;
   CommandResult (*doctor)(const DoctorOptions&) = not_here;
   CommandResult (*submit)(const SubmitOptions&) = not_here;
-  ReadControl read_control = not_here;  ///< of `ctl`, where it is told a run file
+  ReadControl read_control = not_here;  ///< for `ctl` with a run file
   CommandResult (*check)(const std::string&, const std::vector<Override>&) = not_here;
   CommandResult (*plan)(const PlanOptions&) = not_here;
   CommandResult (*plan_scale)(const ScaleOptions&) = not_here;

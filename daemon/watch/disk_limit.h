@@ -10,18 +10,18 @@
 
 namespace lockstep::daemon {
 
-/// Ends the ranks with 75 where a stop is asked for and the main thread does not come back from
-/// a disk that hangs. For work that a stop cannot interrupt and that leaves nothing half done.
+/// Time limit for a hanging disk after a stop request: then ends all ranks with exit code 75. For
+/// work that a stop cannot interrupt and that leaves nothing half done.
 class DiskLimit {
  public:
-  /// Within `limit_s` after a stop the disk must answer. `stop` must outlive it. `abort` ends all
-  /// ranks with an exit code and does not return.
+  /// `limit_s`: longest wait for the disk after a stop request. `stop` must outlive the object.
+  /// `abort` ends all ranks with an exit code and does not return.
   DiskLimit(const train::StopRequest& stop, double limit_s, std::function<void(int)> abort);
   ~DiskLimit();
   DiskLimit(const DiskLimit&) = delete;
   DiskLimit& operator=(const DiskLimit&) = delete;
 
-  /// While one lives, its thread uses the disk.
+  /// Scope in which the constructing thread uses the disk.
   class Use {
    public:
     explicit Use(DiskLimit& limit) : limit_(limit) { limit_.is_used_ = true; }
@@ -43,7 +43,7 @@ class DiskLimit {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool is_over_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last: it uses the other members
 };
 
 }  // namespace lockstep::daemon

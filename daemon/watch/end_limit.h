@@ -9,20 +9,21 @@
 
 namespace lockstep::daemon {
 
-/// How long a run that is told to end (SIGTERM, SIGINT, SIGHUP) waits for a save: as long as the
-/// grace, and 5 s at least, as a short grace says when the launcher kills, not what a disk needs.
-/// "Save and stop" (SIGUSR1) alone waits as long as it takes.
+/// Time limit for a save when a run is told to end (SIGTERM, SIGINT, SIGHUP). It equals the grace
+/// period, but is at least 5 s: a short grace describes the launcher's kill timeout, not the speed
+/// of a disk. "Save and stop" (SIGUSR1) alone has no limit.
 class EndLimit {
  public:
-  /// `requests` must outlive it. `abort` ends all ranks and does not return; empty: look() throws.
+  /// `requests` must outlive the object. `abort` ends all ranks and does not return; if empty,
+  /// look() throws.
   EndLimit(const train::StopRequest& requests, double grace_s,
            std::function<void(const Error&)> abort);
 
-  /// Another grace from now on. By the caller of look().
+  /// Changes the grace period. The caller of look() calls it.
   void set_grace(double grace_s);
 
-  /// Called from time to time while `save` (its step) is waited for: ends all ranks, once the time
-  /// is over. It counts from the first look after the request. One caller at a time.
+  /// Ends all ranks once the time is over. Call it from time to time while waiting for the save of
+  /// step `save`. The time counts from the first call after the request. One caller at a time.
   void look(int64_t save);
 
  private:

@@ -8,8 +8,8 @@
 
 namespace lockstep::daemon {
 
-/// What ended a run, as one rank saw it. Each rank leaves its own in the run's folder of logs, so
-/// that a rank which only lost a peer can say what became of that one.
+/// Error that ended a run, as one rank saw it. Each rank writes its own to the run's log folder. So
+/// a rank that only lost a peer can report that peer's error.
 struct Failure {
   int rank = 0;
   std::string node;
@@ -20,17 +20,18 @@ struct Failure {
   double unix_time_s = 0;
 };
 
-/// Writes lockstep-error-<rank>.json. Never throws: where it cannot, the log says so.
+/// Writes lockstep-error-<rank>.json. Never throws; logs a warning if it fails.
 void write_failure(const std::filesystem::path& logs, const Failure& failure);
 
-/// Removes what earlier starts have left. Call before any rank of this one may write.
+/// Removes the files of earlier starts. Call it before any rank of this start may write.
 void remove_failures(const std::filesystem::path& logs);
 
-/// Of the other ranks' failures the one that explains this one: the first that is no lost peer and
-/// no hang, or, where all are, the first that is older. Nothing if this rank's own says as much.
+/// Returns the other rank's failure that explains this one. Errors other than a lost peer or a hang
+/// come first, then the earliest. nullopt if this rank's own error is not a lost peer or a hang, or
+/// is itself the earliest.
 std::optional<Failure> cause_of(const std::filesystem::path& logs, const Failure& own);
 
-/// In a box, for people: who, where, what, and what to do about it.
+/// Returns the failure in a text box for people: who, where, what, and what to do about it.
 std::string boxed(const Failure& failure);
 
 }  // namespace lockstep::daemon

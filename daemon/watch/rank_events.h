@@ -8,27 +8,27 @@
 
 namespace lockstep::daemon {
 
-/// Where the newest spans (base/trace/trace_span.h) of all ranks lie, so that any rank of a host
-/// writes down those of each rank there, also of one that hangs, is stopped or waits.
+/// Access to the newest spans (base/trace/trace_span.h) of all ranks. Any rank of a host can write
+/// the spans of the others on that host, even if these hang, wait or are stopped.
 class RankEvents {
  public:
-  /// Collective. `logs` is where files go.
+  /// Collective. `logs`: folder of the files.
   RankEvents(dist::Communicator& control, std::filesystem::path logs);
 
-  /// Writes lockstep-events-<rank>.json, oldest span first, of this rank and of all others that can
-  /// be read from here, unless a rank has done so since the run began. Logs where each of them
-  /// stands and whose cannot be read: those of other hosts and of processes that have ended, which
-  /// somebody on their host had to write. Never throws. Any thread.
+  /// Writes lockstep-events-<rank>.json, oldest span first, for this rank and all other readable
+  /// ranks. Skips ranks whose file was written since the run began. Logs the current span of each
+  /// rank, and the ranks that are not readable. These are on other hosts or have ended, so a rank
+  /// on their host must write them. Never throws. Any thread.
   void write() const;
-  /// Logs the same places alone, of what can be read from here. Never throws. Any thread.
+  /// Logs only the current spans of the readable ranks. Never throws. Any thread.
   void log_places() const;
 
  private:
   struct Rank {
     int64_t pid = 0;
-    uint64_t token = 0;  ///< of its spans
+    uint64_t token = 0;  ///< identifies its spans
   };
-  /// Where the ranks stand, as a log tells it.
+  /// Current span of each rank, for the log.
   class Places;
   std::filesystem::path path_of(size_t rank) const;
   bool is_written(size_t rank) const;

@@ -12,32 +12,33 @@
 
 namespace lockstep::daemon {
 
-/// What the watchdog does when a rank hangs; both are called from its thread.
+/// Actions of the watchdog when a rank hangs. The watchdog's thread calls both.
 struct WatchdogActions {
-  /// May be empty. Where it takes more than 2 s, abort() is called meanwhile.
+  /// May be empty. If it takes more than 2 s, abort() is called meanwhile.
   std::function<void(const std::string& what)> before_abort;
   /// Ends all ranks; does not return.
   std::function<void(const std::string& what)> abort;
 };
 
-/// A thread of each rank that looks after its own loop, with limits by phase: what stands still for
-/// slow_s is logged, with where it stands (the innermost span, base/trace/trace_span.h), once; what
-/// does so for hang_s ends all ranks, after the newest spans are written down. It needs no other
-/// rank's help: a rank that waits for another is told by dist, which knows for whom (sync.timeout_s
-/// ends that), and a stopped process by its peers.
+/// Thread that watches this rank's training loop, with time limits for each phase. After slow_s
+/// without progress it logs the innermost open span (base/trace/trace_span.h), once. After hang_s
+/// it writes the newest spans and ends all ranks.
 ///
-/// Time counts only while this thread itself gets to run, so that a process that was stopped and
-/// goes on, or a suspended host, alarms nobody. A run that has ended or failed is not watched.
+/// It needs no help of other ranks. `dist` reports a wait for another rank, since it knows which
+/// one; sync.timeout_s ends that wait. The peers report a stopped process.
+///
+/// Time counts only while this thread itself is scheduled. So a stopped and continued process, or a
+/// suspended host, causes no alarm. A run that has ended or failed is not watched.
 class Watchdog {
  public:
-  /// Watches the thread that makes it. All that is passed must outlive it.
+  /// Watches the constructing thread. All arguments must outlive the object.
   Watchdog(const WatchdogOptions& options, int rank, const RankEvents& events,
            const metrics::Health& health, WatchdogActions actions);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// From its next look on, within a second: WatchdogOptions::set(). Any thread.
+  /// Calls WatchdogOptions::set(). Takes effect within a second. Any thread.
   void set_limit(const std::string& key, double value_s);
 
  private:
@@ -54,7 +55,7 @@ class Watchdog {
   const int64_t watched_thread_;
   Clock::time_point last_turn_{};
   WatchPhase last_phase_ = WatchPhase::kInit;
-  double still_s_ = 0;  ///< seen without a turn, in one phase
+  double still_s_ = 0;  ///< without progress, within one phase
   bool is_told_ = false;
   std::mutex mutex_;
   WatchdogOptions options_;  // guarded by mutex_

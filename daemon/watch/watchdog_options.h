@@ -8,15 +8,15 @@
 
 namespace lockstep::daemon {
 
-/// What a rank's loop is at, each with time limits of its own.
+/// Phase of a rank's loop; each has its own time limits.
 enum class WatchPhase { kInit, kStep, kEvaluation, kMaskUpdate, kSave };
 inline constexpr int kNumWatchPhases = 5;
-/// As in the run file: "init", "step", "evaluation", "mask_update", "save".
+/// Returns the name in the run file: "init", "step", "evaluation", "mask_update", "save".
 const char* phase_name(WatchPhase phase);
 
 /// Section `watchdog` of the run file.
 struct WatchdogOptions {
-  /// What a phase says for itself.
+  /// Limits that a phase sets for itself.
   struct Phase {
     std::optional<double> slow_s, hang_s;
   };
@@ -28,11 +28,11 @@ struct WatchdogOptions {
   const Phase& of(WatchPhase phase) const { return phases[static_cast<size_t>(phase)]; }
   double slow_s_of(WatchPhase phase) const { return of(phase).slow_s.value_or(slow_s); }
   double hang_s_of(WatchPhase phase) const { return of(phase).hang_s.value_or(hang_s); }
-  /// The key that says how long it may take: "watchdog.save.hang_seconds".
+  /// Returns the key of the phase's hang limit: "watchdog.save.hang_seconds".
   std::string hang_key_of(WatchPhase phase) const;
-  /// The shortest limit of all that are set.
+  /// Returns the shortest of all limits that are set.
   double shortest_s() const;
-  /// "hang_seconds" or "save.hang_seconds": a key of this section, which must be there.
+  /// Sets a key of this section: "hang_seconds" or "save.hang_seconds". The key must exist.
   void set(const std::string& key, double value_s);
 };
 
