@@ -5,21 +5,21 @@
 
 namespace lockstep::launch {
 
-/// A machine that ranks may run on, by the name that the launcher reaches it with.
+/// Machine that ranks may run on, with the name by which the launcher reaches it.
 struct Host {
   std::string name;
-  int slots = 1;  ///< ranks that it takes
+  int slots = 1;  ///< ranks that it can run
 };
 
-/// "n1:4,n2:4" (one slot where no number stands), or "@FILE" of lines `n1 slots=4`, in which #
-/// begins a comment. Throws Error: kUsage for what is no such list and for a host that stands in it
-/// twice; what files::read() throws.
+/// Parses "n1:4,n2:4" (one slot if no number is given), or "@FILE" with lines `n1 slots=4`, in
+/// which # begins a comment. Throws Error(kUsage) for another text and for a duplicate host. Throws
+/// what files::read() throws.
 std::vector<Host> parse_hosts(const std::string& text);
 
-/// The sum of their slots.
+/// Returns the sum of the hosts' slots.
 int num_slots(const std::vector<Host>& hosts);
 
-/// As mpirun takes them: "n1:4,n2:4".
+/// Formats the hosts for mpirun: "n1:4,n2:4".
 std::string host_list(const std::vector<Host>& hosts);
 
 }  // namespace lockstep::launch

@@ -12,12 +12,12 @@ struct MpirunOptions {
   std::vector<Host> hosts;            ///< none: this host alone
   std::vector<std::string> program;   ///< with its arguments, the same for each rank
   std::vector<std::string> exported;  ///< names of variables that other hosts need
-  std::vector<std::string> more;      ///< arguments for mpirun itself, behind ours
+  std::vector<std::string> more;      ///< arguments for mpirun itself, after ours
   bool is_root = false;
 };
 
-/// The command line that starts these ranks with Open MPI 4.1; launch/README.md says why each
-/// argument is there.
+/// Returns the command line that starts these ranks with Open MPI 4.1. launch/README.md explains
+/// each argument.
 std::vector<std::string> mpirun_command(const MpirunOptions& options);
 
 }  // namespace lockstep::launch

@@ -6,21 +6,21 @@
 
 namespace lockstep::launch {
 
-/// What mpirun (Open MPI 4.1) and ssh tell of hosts that fail, read from their lines as they come.
+/// Parser of messages about failing hosts, which mpirun (Open MPI 4.1) and ssh write to stderr.
 class MpirunMessages {
  public:
-  /// The next bytes of what mpirun writes to stderr; lines may come in pieces.
+  /// Reads the next bytes of mpirun's stderr. Lines may arrive in pieces.
   void read(std::string_view bytes);
 
-  /// Hosts on which a rank was ended by a signal.
+  /// Returns the hosts on which a signal ended a rank.
   const std::set<std::string>& killed_on() const { return killed_on_; }
-  /// Hosts that could not be reached, or that were lost while ranks ran there.
+  /// Returns the hosts that are unreachable, or were lost while ranks ran there.
   const std::set<std::string>& lost() const { return lost_; }
 
  private:
   void read_line(std::string_view line);
 
-  std::string line_;  ///< the begun one
+  std::string line_;  ///< the incomplete last line
   std::set<std::string> killed_on_, lost_;
 };
 

@@ -8,12 +8,13 @@
 
 namespace lockstep::launch {
 
-/// Addresses that a host's name leads to, as text; none for a name that is not known here. Those of
-/// this host, whichever of its interfaces they are of, are all "this host".
+/// Returns the addresses of a host name as text; none for an unknown name. Any address of this
+/// host's interfaces becomes "this host".
 std::vector<std::string> addresses_of(const std::string& name);
 
-/// Throws Error(kUsage) where two names lead to one host, as an alias and an address do: mpirun
-/// would take it for two, whose loss is one. `addresses` is asked once a name.
+/// Throws Error(kUsage) if two names lead to one host, such as an alias and an address. mpirun
+/// would count that host twice, and losing it would look like losing two. `addresses` is called
+/// once per name.
 void require_different_hosts(
     const std::vector<Host>& hosts,
     const std::function<std::vector<std::string>(const std::string&)>& addresses = addresses_of);

@@ -10,16 +10,16 @@
 
 namespace lockstep::launch {
 
-/// A program that this process has started, in a process group of its own, so that a Ctrl-C of the
-/// terminal reaches only this process. It is sent SIGTERM if this process dies. Its stderr comes
-/// through a pipe; stdin is empty or a pipe of ours, stdout is ours. The thread that makes it must
-/// live as long as it.
+/// Program that this process has started, in its own process group. So a Ctrl-C of the terminal
+/// reaches only this process. It receives SIGTERM if this process dies. Its stderr is a pipe, its
+/// stdin is empty or a pipe, its stdout is ours. The thread that creates the object must live as
+/// long as the object.
 class Child {
  public:
   using Variables = std::vector<std::pair<std::string, std::string>>;
 
-  /// Runs `command` as a shell would find it, with `variables` added to our environment. Throws
-  /// Error(kUnavailable) if it cannot be started.
+  /// Runs `command`, searched in PATH like a shell does, with `variables` added to our environment.
+  /// Throws Error(kUnavailable) if it cannot be started.
   enum class Input { kNone, kPipe };
   Child(const std::vector<std::string>& command, const Variables& variables,
         Input input = Input::kNone);
@@ -28,16 +28,17 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// To be read from, without blocking; -1 once it has ended.
+  /// Returns the descriptor of stderr, non-blocking; -1 once the stream has ended.
   int errors() const { return errors_; }
-  /// What there is to read now; empty with errors() == -1 at the end.
+  /// Returns the bytes that are available now. At the end returns an empty text and sets errors()
+  /// to -1.
   std::string read_errors();
-  /// Writes into its stdin, which was asked for, and closes it.
+  /// Writes to stdin, which must be a pipe, and closes it.
   void tell(std::string_view text);
-  /// Sends it a signal; nothing if it has ended.
+  /// Sends a signal; does nothing if the program has ended.
   void signal(int signal_number) const;
-  /// Whether it has ended: its exit code, 128 + n where signal n ended it; 137 where another part
-  /// of this process has taken the code.
+  /// Returns the exit code if the program has ended: 128 + n if signal n ended it. Returns 137 if
+  /// another part of this process has already collected the code.
   std::optional<int> poll();
 
  private:

@@ -2,21 +2,23 @@
 
 namespace lockstep::launch {
 
-/// What tells a supervisor to stop may come before it listens: while its program is loaded and the
-/// run file is read. Then it ends with 75, as later; nothing that it would have to end is started.
+/// Handling of stop signals that arrive before the supervisor reads them: while its program is
+/// loaded and the run file is read. The process then ends with 75, as later. Nothing has been
+/// started yet that would have to end.
 ///
-/// hold_stop_signals() keeps such signals waiting, also over exec. end_at_stop_signals() ends the
-/// process at those that wait and at each that follows, until stop_signals_are_heard(). SIGUSR2
-/// (save and go on) has nothing to save then and does nothing. From end_at_stop_signals() on
-/// SIGPIPE is ignored. For main() of a program that goes on to supervise(), before it starts
-/// threads.
+/// hold_stop_signals() blocks such signals, even across exec. end_at_stop_signals() ends the
+/// process at a pending or later one, until stop_signals_are_heard(). SIGUSR2 (save and continue)
+/// has nothing to save then and is ignored. From end_at_stop_signals() on SIGPIPE is ignored.
+///
+/// Meant for main() of a program that will call supervise(), before it starts threads.
 void hold_stop_signals();
 void end_at_stop_signals();
 
-/// Called by who has blocked them and reads them from now on (SignalQueue).
+/// Ends the handling above. Called by the owner of a SignalQueue, which has blocked these signals
+/// and reads them from now on.
 void stop_signals_are_heard();
 
-/// Whether this command line, lockstep's, ends in supervise().
+/// True if this command line of lockstep leads to supervise().
 bool is_supervisor(int argc, char** argv);
 
 }  // namespace lockstep::launch

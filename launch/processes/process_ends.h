@@ -8,7 +8,7 @@
 
 namespace lockstep::launch {
 
-/// Knows at once when processes end that are no children of this one (pidfd_open). One thread.
+/// Detects at once the end of processes that are not children of this one (pidfd_open). One thread.
 class ProcessEnds {
  public:
   ProcessEnds() = default;
@@ -16,12 +16,12 @@ class ProcessEnds {
   ProcessEnds(const ProcessEnds&) = delete;
   ProcessEnds& operator=(const ProcessEnds&) = delete;
 
-  /// Looks at this one too from now on; nothing for one that it knows, or that has ended.
+  /// Watches a further process. Ignores one that is already watched or has ended.
   void add(pid_t pid);
-  /// Waits, also until one of `others` is ready or one of its own ends. Those that have ended are
-  /// known no more.
+  /// Waits until one of `others` is ready, a watched process ends or the timeout expires. Processes
+  /// that have ended are no longer watched.
   void wait(std::vector<pollfd> others, int timeout_ms);
-  /// Whether some were known and none is left.
+  /// True if some processes were watched and none is left.
   bool are_all_over() const { return had_any_ && descriptors_.empty(); }
 
  private:

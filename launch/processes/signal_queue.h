@@ -6,18 +6,19 @@
 
 namespace lockstep::launch {
 
-/// While it lives, these signals do nothing to this process but wait in a queue. Make it before any
-/// thread. SIGHUP is left alone where it is ignored, as under nohup.
+/// Scope in which these signals are queued instead of taking effect. Create it before any thread.
+/// SIGHUP is not queued if it is ignored, as under nohup.
 class SignalQueue {
  public:
   SignalQueue(std::initializer_list<int> signals);
-  ~SignalQueue();  // the mask is as before; what still waits takes effect
+  ~SignalQueue();  // restores the signal mask; pending signals take effect
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
 
-  /// Readable when a signal waits, for poll().
+  /// Returns a descriptor for poll(), readable when a signal is pending.
   int descriptor() const { return descriptor_; }
-  /// Those that have come, in their order; equal ones that came together are one. Does not block.
+  /// Returns the signals that have arrived, in order. Equal signals that arrived together count
+  /// once. Does not block.
   std::vector<int> take();
 
  private:

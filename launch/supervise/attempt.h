@@ -15,30 +15,30 @@
 
 namespace lockstep::launch {
 
-/// What the user or the system has asked the supervisor for; it holds over all starts.
+/// Request of the user or the system to the supervisor. It holds across all starts.
 struct Wish {
-  bool to_stop = false;  ///< save and stop: SIGUSR1, or, within the grace, SIGTERM, SIGHUP, SIGINT
+  bool to_stop = false;  ///< now, without a save: a second SIGINT, or the end of the grace
   bool to_end = false;   ///< now, without a save: a second SIGINT, or the grace is over
 };
 
 /// One start of mpirun and its ranks, from the first process to the last.
 ///
-/// Signals to this process are passed on: SIGUSR1 (save and stop) and SIGUSR2 (save and go on) as
-/// they are, SIGUSR2 once all ranks of this host hear it; SIGTERM, SIGHUP and SIGINT as SIGUSR1, as
-/// mpirun gives ranks a second or so when it gets those itself, and all is killed `grace_s` later;
-/// a second SIGINT kills at once.
+/// Signals to this process are passed on. SIGUSR1 (save and stop) and SIGUSR2 (save and continue)
+/// remain the same; SIGUSR2 waits until all ranks of this host handle it. SIGTERM, SIGHUP and
+/// SIGINT become SIGUSR1, since mpirun itself kills ranks about a second after such a signal. All
+/// processes are killed `grace_s` later. A second SIGINT kills at once.
 class Attempt {
  public:
-  /// `spare` is left alone; `each_second` is called while the ranks run.
+  /// `spare` is not touched. `each_second` is called while the ranks run.
   Attempt(std::unique_ptr<Child> mpirun, double grace_s, SignalQueue* signals, Wish* wish,
           const Spare& spare, std::function<void()> each_second);
 
-  /// Returns once mpirun has ended and nothing that it started runs on this host: its exit code,
-  /// 128 + n where signal n ended it. What it writes to stderr goes to ours as log lines do: where
-  /// nobody reads it, it is lost, and nothing here waits.
+  /// Returns once mpirun has ended and nothing that it started runs on this host. The exit code is
+  /// mpirun's, or 128 + n if signal n ended it. mpirun's stderr is copied to ours like log lines:
+  /// if nobody reads it, the text is lost and nothing here blocks.
   int run();
   const MpirunMessages& messages() const { return messages_; }
-  /// mpirun did not end after its ranks, as behind a cut link, and was killed.
+  /// True if mpirun did not end after its ranks, as with a cut link, and was killed.
   bool was_stuck() const { return was_stuck_; }
 
  private:
@@ -60,12 +60,12 @@ class Attempt {
   const std::unique_ptr<Child> mpirun_;
   MpirunMessages messages_;
   ProcessEnds ranks_here_;
-  std::optional<Clock::time_point> kill_at_;  ///< the grace ends
+  std::optional<Clock::time_point> kill_at_;  ///< end of the grace
   std::optional<Clock::time_point>
-      ranks_gone_at_;  ///< those of this host, and mpirun is still there
+      ranks_gone_at_;  ///< set once this host's ranks have ended but mpirun has not
   const Clock::time_point began_at_ = Clock::now();
   Clock::time_point look_again_at_ = began_at_;
-  bool is_save_asked_ = false;  ///< by SIGUSR2, which has not gone on yet
+  bool is_save_asked_ = false;  ///< by SIGUSR2 that is not passed on yet
   bool had_ranks_ = false, are_told_ = false, was_stuck_ = false;
 };
 

@@ -9,23 +9,23 @@
 
 namespace lockstep::launch {
 
-/// The hosts of a run, and which of them have failed. A host that cannot be reached, or is lost
-/// with its ranks, is left out at once; one on which a rank was killed twice in a row, too. Hosts
-/// come back only with a new supervisor.
+/// Hosts of a run, and which of them have failed. A host that is unreachable, or lost with its
+/// ranks, is excluded at once. A host on which a rank was killed twice in a row is excluded too.
+/// Excluded hosts return only with a new supervisor.
 class HostPool {
  public:
-  /// `num_ranks` is what is wanted, `min_ranks` what the run may go on with. Without hosts all
-  /// ranks run here, always. Throws Error(kUsage) if the numbers do not fit together.
+  /// `num_ranks`: ranks wanted. `min_ranks`: ranks that are enough to continue. Without hosts all
+  /// ranks run on this host. Throws Error(kUsage) if the numbers do not fit together.
   HostPool(std::vector<Host> hosts, int num_ranks, int min_ranks);
 
-  /// What the last start told. A host is left out only while the others have slots for min_ranks.
-  /// Returns those that are left out from now on.
+  /// Records the host failures of the last start. A host is excluded only if the others have slots
+  /// for min_ranks. Returns the newly excluded hosts.
   std::vector<std::string> note(const std::set<std::string>& lost,
                                 const std::set<std::string>& killed_on);
-  /// Where the next start runs, and with how many ranks.
+  /// Hosts of the next start; num_ranks() is its number of ranks.
   const std::vector<Host>& hosts() const { return hosts_; }
   int num_ranks() const;
-  /// Whether too few slots are left, as a lost host could not be left out.
+  /// True if too few slots are left, so that a lost host could not be excluded.
   bool is_short() const { return is_short_; }
 
  private:

@@ -9,8 +9,8 @@
 
 namespace lockstep::launch {
 
-/// Those on which mpirun cannot start a program and hear of its end within `limit_s`: it goes the
-/// way that the ranks go. All are asked at once.
+/// Returns the hosts on which mpirun cannot start a program and detect its end within `limit_s`.
+/// This takes the same way as the start of ranks. All hosts are tried at once.
 std::set<std::string> unreachable(const std::vector<Host>& hosts,
                                   const std::vector<std::string>& mpirun_arguments,
                                   const Child::Variables& variables, double limit_s);

@@ -4,20 +4,21 @@
 
 namespace lockstep::launch {
 
-/// Whether this is mpirun's own exit code: 1 for a host that is lost or an end that was asked of
-/// it, 255 for one that ssh does not reach.
+/// True for mpirun's own exit codes. 1: a host was lost, or mpirun was asked to end. 255: ssh does
+/// not reach a host.
 bool is_launcher_fault(int exit_code);
 
-/// How often a run is begun again, and after what pause. A run that gets on may fail as often as it
-/// likes: only restarts in a row that brought no new save are counted.
+/// Limits restarts and chooses the pause before each. A run that makes progress may fail any number
+/// of times. Only consecutive restarts without a new checkpoint count.
 class Restarts {
  public:
   explicit Restarts(int max_in_a_row) : max_in_a_row_(max_in_a_row) {}
 
-  /// Seconds to wait before the next start: none after the first failure, then 1, 2, 4 up to 30.
-  /// Nothing if there have been enough. `made_progress`: the start that failed left a new save.
+  /// Returns the seconds to wait before the next start: 0 after the first failure, then 1, 2, 4 up
+  /// to 30. nullopt if the limit is reached. `made_progress`: the failed start left a new
+  /// checkpoint.
   std::optional<double> next_pause_s(bool made_progress);
-  /// Of all restarts so far.
+  /// Returns the number of all restarts so far.
   int count() const { return count_; }
   int max_in_a_row() const { return max_in_a_row_; }
 

@@ -8,18 +8,18 @@
 
 namespace lockstep::launch {
 
-/// Ranks that have been started before they are needed and wait for a word on their first rank's
-/// input (lockstepd --standby), so that those which are lost have successors at once.
+/// Ranks that are started before they are needed (lockstepd --standby) and replace lost ranks at
+/// once. They wait for a line on the first rank's standard input.
 class Spare {
  public:
-  /// Starts mpirun with them; nothing after some that ended unasked.
+  /// Starts mpirun with spare ranks. Does nothing after several spares have ended on their own.
   void begin(const std::vector<std::string>& command, const Child::Variables& variables);
-  /// Whether there are any; what they have printed goes on to the log once they have ended.
+  /// True if spare ranks wait. Once they have ended, copies their output to the log.
   bool waits();
-  /// Gives the word: they are the caller's now. Nothing where none wait, or where they were started
-  /// with another command.
+  /// Starts the waiting ranks, which then belong to the caller. Returns null if there are none, or
+  /// if they were started with another command.
   std::unique_ptr<Child> take(const std::vector<std::string>& command);
-  /// Of their mpirun; -1: there is none.
+  /// Returns the process id of their mpirun; -1 if there is none.
   pid_t pid() const { return mpirun_ ? mpirun_->pid() : -1; }
 
  private:
