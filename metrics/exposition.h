@@ -21,42 +21,46 @@ inline constexpr std::string_view kLiveDataRoute = "/live.json";
 inline constexpr std::string_view kTargetsRoute = "/targets.json";
 inline constexpr std::string_view kOtherRoute = "other";
 
-/// Whether a request for /metrics means this process: it names its id as `process`, or none. A list
-/// of targets that a killed run left would else show the next run on that port under its name.
+/// True if a request for /metrics addresses this process: its `process` parameter is absent or
+/// equals `id`. A targets list that a killed run left would otherwise show the next run on that
+/// port under the wrong name.
 bool means_process(std::string_view target, std::string_view id);
 
 struct ExpositionOptions {
-  double turn_limit_s = 600;  ///< /livez fails once the loop has not turned for so long
+  double turn_limit_s = 600;  ///< /livez fails once the loop made no progress for so long
   double step_limit_s = 600;  ///< /healthz fails once no step has ended for so long
   std::string process = {};   ///< id of this process; /metrics?process=OTHER is a 404
 };
 
-/// What makes the pages.
+/// Functions that generate the pages.
 struct PageMakers {
   std::function<std::string()> metrics;  ///< the text of /metrics
-  std::function<std::string()> live;     ///< what live_json() gives
+  std::function<std::string()> live;     ///< result of live_json()
 };
 
-/// The pages of one process:
-///   /metrics    all series, text format 0.0.4
-///   /livez      200 while the process' loop turns
-///   /readyz     200 once the world has formed and a step is done
-///   /healthz    200 while live, not failed, and the last step lies within the limit (a finished
-///               run is healthy)
-///   /targets.json  where all ranks are served, for Prometheus' http_sd; rank 0 alone has it
-///   /           the run as curves, for people; it asks for /live.json
-/// The probes answer "ok" or what fails; with ?verbose each check on a line. Anything else is a 404
-/// that names these. Any thread may call everything here.
+/// Pages of one process:
+///
+///   /metrics       all series, text format 0.0.4
+///   /livez         200 while the process' loop makes progress
+///   /readyz        200 once the world has formed and a step is done
+///   /healthz       200 while live, not failed, and the last step is within the limit (a finished
+///                  run is healthy)
+///   /targets.json  addresses of all ranks, for Prometheus' http_sd; only on rank 0
+///   /              curves of the run, for people; the page requests /live.json
+///
+/// The probes answer "ok" or the failed check. With ?verbose they list each check on a line. Any
+/// other path is a 404 that names these. Any thread may call all methods.
 class Exposition {
  public:
-  /// `health` must outlive this.
+  /// `health` must outlive the object.
   Exposition(ExpositionOptions options, const Health& health, PageMakers pages);
 
-  /// The live page of rank 0, from "http://n1:9464", may read /live.json of this rank.
+  /// Allows rank 0's live page, with an origin such as "http://n1:9464", to read this rank's
+  /// /live.json.
   void share_live_with(const std::string& origin);
-  /// What /targets.json answers from now on.
+  /// Sets the answer of /targets.json.
   void set_targets(std::string json);
-  /// How many answers of /metrics have begun.
+  /// Returns the number of /metrics answers that have begun.
   int64_t num_scrapes() const { return num_scrapes_.load(); }
 
   HttpResponse handle(std::string_view target,

@@ -8,32 +8,32 @@
 
 namespace lockstep::metrics {
 
-/// What the probes answer from. The trainer writes, the server reads; any thread, no lock.
-/// Times are of the steady clock, so a jump of the wall clock alarms nobody.
+/// State from which the probes answer. The trainer writes, the server reads. Any thread, no lock.
+/// Times are of the steady clock, so a jump of the wall clock causes no alarm.
 class Health {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `tells_states`: the log has a line for each change of state. One rank of a run does so.
+  /// `tells_states`: log each change of state. Set it on one rank of a run.
   explicit Health(Clock::time_point start = Clock::now(), bool tells_states = false)
       : tells_states_(tells_states), last_turn_(ticks(start)), last_step_(ticks(start)) {}
 
-  /// All ranks have joined and their checks have passed.
+  /// Records that all ranks have joined and their checks have passed.
   void note_world_formed() { world_formed_.store(true, std::memory_order_relaxed); }
-  /// The loop turns: call it in every loop that can take long (training, validation batches,
-  /// waiting for a save).
+  /// Records progress of the loop. Call it in every loop that can take long: training, validation
+  /// batches, waiting for a save.
   void note_turn(Clock::time_point now = Clock::now()) {
     last_turn_.store(ticks(now), std::memory_order_relaxed);
   }
-  /// A training step has ended; also a turn.
+  /// Records the end of a training step; includes note_turn().
   void note_step(Clock::time_point now = Clock::now()) {
     num_steps_.fetch_add(1, std::memory_order_relaxed);
     last_step_.store(ticks(now), std::memory_order_relaxed);
     note_turn(now);
   }
-  /// The trainer alone calls it: where it tells states, it takes the log's lock.
+  /// Sets the state. Only the trainer calls it. With tells_states it takes the log's lock.
   void note_state(RunState state);
-  /// A save has been read: the time until the first step counts from here.
+  /// Records that a checkpoint was read. The time until the first step counts from here.
   void note_restored(Clock::time_point now = Clock::now()) {
     last_step_.store(ticks(now), std::memory_order_relaxed);
     note_turn(now);
@@ -46,7 +46,7 @@ class Health {
   Clock::time_point last_turn() const {
     return Clock::time_point(Clock::duration(last_turn_.load(std::memory_order_relaxed)));
   }
-  /// Since the last turn or step; since the start where there was none.
+  /// Time since the last turn or step; since the start if there was none.
   double seconds_since_turn(Clock::time_point now) const {
     return seconds_between(last_turn_, now);
   }

@@ -10,7 +10,7 @@ class Registry;
 
 namespace lockstep::metrics {
 
-/// Counts a server's answers and refusals in a registry, which must outlive it.
+/// Counts a server's answers and rejections in a registry, which must outlive the object.
 class HttpMetrics final : public HttpObserver {
  public:
   explicit HttpMetrics(prometheus::Registry& registry);
@@ -18,7 +18,8 @@ class HttpMetrics final : public HttpObserver {
 
   void on_answer(std::string_view route, int status, double duration_s) override;
   void on_rejected(Rejection reason) override;
-  /// Of the others whose pages this process shows; from any thread.
+  /// Sets the number of ranks whose pages are missing, among those that this process serves. Any
+  /// thread.
   void set_missing_ranks(int num_ranks);
 
  private:

@@ -7,8 +7,8 @@
 
 namespace lockstep::metrics {
 
-/// The process_* series that every Prometheus client library exports, read from /proc/self at each
-/// scrape. A file that cannot be read leaves its series out.
+/// The process_* series of every Prometheus client library, read from /proc/self at each scrape. If
+/// a file cannot be read, its series are absent.
 class ProcessMetrics final : public prometheus::Collectable {
  public:
   std::vector<prometheus::MetricFamily> Collect() const override;

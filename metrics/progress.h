@@ -8,7 +8,7 @@
 
 namespace lockstep::metrics {
 
-/// What a progress line tells.
+/// Values of a progress line.
 struct ProgressSample {
   int64_t step = 0;
   int64_t num_steps = 0;  ///< at the end of the run
@@ -16,38 +16,37 @@ struct ProgressSample {
   std::optional<double> loss;
   double learning_rate = 0;
   double sparsity = 0;
-  /// Seconds so far: inside of steps, of these waiting for data, and for all-reduce.
+  /// Seconds so far: in steps; of these, waiting for data and in all-reduce.
   double busy_s = 0, data_s = 0, allreduce_s = 0;
-  double resident_bytes = 0;  ///< memory of this process; 0: not known
-  int64_t global_samples =
-      0;  ///< trained on by all ranks of this process' world, since the process started
+  double resident_bytes = 0;   ///< memory of this process; 0: unknown
+  int64_t global_samples = 0;  ///< by all ranks of this process' world, since the process started
 };
 
-/// Says when a line is due and makes it; speed, shares and time left are of the time since the line
-/// before. Who calls prints.
+/// Decides when a progress line is due and formats it; the caller prints. Speed, shares and time
+/// left refer to the time since the previous line.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A line each `every_s` seconds; 0: none. `start` counts as a line at `first_step`.
+  /// Schedules a line every `every_s` seconds; 0: none. `start` counts as a line at `first_step`.
   Progress(double every_s, int64_t first_step, Clock::time_point start = Clock::now());
 
-  /// Another time between lines, from the last one on.
+  /// Changes the interval, counted from the last line.
   void set_every(double every_s) { every_s_ = every_s; }
-  /// Cheap; ask at every step.
+  /// True if a line is due. Cheap; call it at every step.
   bool is_due(Clock::time_point now = Clock::now()) const;
-  /// "step 120/1500 (8%)  epoch 2.40  loss 0.3412  lr 0.05  9876 samples/s  data 2%  all-reduce 11%
-  /// sparsity 45.0%  212 MiB  ETA 1m32s"
+  /// Formats "step 120/1500 (8%)  epoch 2.40  loss 0.3412  lr 0.05  9876 samples/s  data 2%
+  /// all-reduce 11%  sparsity 45.0%  212 MiB  ETA 1m32s".
   std::string line(const ProgressSample& sample, Clock::time_point now = Clock::now());
 
-  /// Whether the bar of a terminal is to be drawn again, four times a second.
+  /// True if a terminal's progress bar must be redrawn, four times a second.
   bool bar_is_due(Clock::time_point now = Clock::now()) const;
-  /// "[##------------------] 8%  step 120/1500  loss 0.3412  9876 samples/s  ETA 1m32s"; speed and
-  /// time left are of the time since the last line but one, so that they keep still.
+  /// Formats "[##------------------] 8%  step 120/1500  loss 0.3412  9876 samples/s  ETA 1m32s".
+  /// Speed and time left refer to the time since the last line but one, so they do not flicker.
   std::string bar(const ProgressSample& sample, Clock::time_point now = Clock::now());
 
  private:
-  /// What was told at a moment.
+  /// Values at one moment.
   struct Mark {
     Clock::time_point when;
     ProgressSample sample;
@@ -65,15 +64,15 @@ class Progress {
 /// "45s", "1m32s", "2h05m", "3d04h"; "?" if not finite.
 std::string duration_text(double seconds);
 
-/// The line behind a bar of `width` cells: "[####----] step ...".
+/// Returns the line after a bar of `width` cells: "[####----] step ...".
 std::string with_bar(const std::string& line, int64_t step, int64_t num_steps, int width = 20);
 
-/// Whether a person watches stderr: it is a terminal, TERM is not "dumb", and no launcher's
-/// variable is set (under mpirun even a file looks like a terminal). `variable` is getenv.
+/// True if a person watches stderr: it is a terminal, TERM is not "dumb", and no launcher's
+/// variable is set. Under mpirun even a file looks like a terminal. `variable` is getenv.
 bool is_interactive(bool stderr_is_terminal,
                     const std::function<const char*(const char*)>& variable);
 
-/// No colours for who sets NO_COLOR to anything (no-color.org).
+/// True unless NO_COLOR is set to any value (no-color.org).
 bool wants_colors(const std::function<const char*(const char*)>& variable);
 
 }  // namespace lockstep::metrics

@@ -6,24 +6,23 @@
 #include <string>
 #include <vector>
 
-/// Plain numbers that a trainer hands over. This module knows nothing of trainers, tensors or ranks
-/// beyond them.
+/// Plain numbers that the trainer passes to the metrics. This module does not depend on trainers or
+/// tensors.
 namespace lockstep::metrics {
 
-/// What does not change while a process runs.
+/// Facts that do not change while a process runs.
 struct RunFacts {
   std::string version, commit;                           ///< of Lockstep
   std::string torch_version, mpi_version, nccl_version;  ///< empty: not used
   std::string run_name, model, launcher, config_sha;
   int rank = 0;
   int local_rank = 0;
-  std::string node;  ///< host name, or the scheduler's name of the node
+  std::string node;  ///< host name, or the scheduler's name for the node
   int world_size = 1;
-  bool is_root = true;  ///< this rank also serves the run's own series
-  std::vector<std::string>
-      modifiers;  ///< one distinct name each; later calls give an index into this list
+  bool is_root = true;                 ///< this rank also exports the run's series
+  std::vector<std::string> modifiers;  ///< distinct names; later calls use indexes into this list
   std::vector<std::string> param_groups;
-  std::optional<int64_t> restarts;  ///< times this run was started before, if the launcher tells
+  std::optional<int64_t> restarts;  ///< earlier starts of this run, if the launcher provides them
 };
 
 enum class RunState {
@@ -38,10 +37,10 @@ enum class RunState {
   kFailed,
 };
 inline constexpr int kNumRunStates = 9;
-/// "initializing", "restoring", ...
+/// Returns "initializing", "restoring", ...
 const char* state_name(RunState state);
 
-/// Where the seconds of one step went on this rank.
+/// Seconds of one step on this rank, by phase.
 struct PhaseSeconds {
   double data = 0, forward = 0, backward = 0, allreduce = 0, optimizer = 0, modifier = 0, other = 0;
 
@@ -50,50 +49,52 @@ struct PhaseSeconds {
   }
 };
 
-/// One optimizer update, seen from one rank. Seconds are of a steady clock.
+/// One optimizer update, seen from one rank. Seconds of a steady clock.
 struct StepSample {
-  int64_t step = 0;                 ///< updates done, this one included
-  double epoch = 0;                 ///< 2.5 = half of the third epoch is done
+  int64_t step = 0;                 ///< updates done, including this one
+  double epoch = 0;                 ///< 2.5: half of the third epoch is done
   int64_t num_samples = 0;          ///< trained on by this rank in this step
-  int64_t num_skipped_samples = 0;  ///< damaged, of this rank: others took their places
+  int64_t num_skipped_samples = 0;  ///< damaged ones of this rank, replaced by others
   int64_t num_records = 0;          ///< read from files for these samples
-  int64_t num_record_bytes = 0;     ///< of them, as they lie in the files
-  std::optional<double> num_queued_batches = {};  ///< read ahead and ready; absent without threads
+  int64_t num_record_bytes = 0;     ///< of these records, as stored
+  std::optional<double> num_queued_batches =
+      {};  ///< read ahead and ready; absent without reader threads
   double duration_s = 0;
   PhaseSeconds phases;
-  int64_t bytes_reduced = 0;  ///< payload this rank handed to all-reduce
-  int64_t bytes_saved = 0;    ///< that packing and narrower types left out of it
-  int64_t bytes_sent = 0;     ///< least that this rank must send for it
-  double allreduce_s = 0;     ///< inside all-reduces, hidden or not
-  /// Its parts, by bucket; what they lie in must live while the sample is recorded.
+  int64_t bytes_reduced = 0;  ///< payload of this rank's all-reduces
+  int64_t bytes_saved = 0;    ///< payload avoided by packing and narrower types
+  int64_t bytes_sent = 0;     ///< minimum that this rank must send for them
+  double allreduce_s = 0;     ///< in all-reduces, overlapped or not
+  /// Parts of allreduce_s by bucket. The memory must stay valid while the sample is recorded.
   std::span<const double> allreduce_s_by_bucket = {};
-  double allreduce_overlapped_s = 0;  ///< the part of it hidden behind backward, or the update
-  int64_t bytes_gathered = 0;         ///< values all-gathered, where the optimizer is divided
-  double gather_s = 0;                ///< inside these all-gathers
-  double allreduce_exposed_s = 0;     ///< waited for all-reduce, not hidden behind backward
-  bool is_straggler = false;          ///< this rank worked 30 % longer than the others' mean
-  bool nonfinite = false;             ///< the update was skipped for NaN or Inf
-  std::optional<double> loss;  ///< mean over ranks; absent where it was not read from the device
-  std::optional<double> gradient_norm;  ///< before clipping; absent where nothing is clipped by it
-  std::optional<double> loss_scale;     ///< absent where losses are not scaled
+  double allreduce_overlapped_s =
+      0;                       ///< part of allreduce_s that overlaps with backward or the update
+  int64_t bytes_gathered = 0;  ///< values all-gathered with a sharded optimizer
+  double gather_s = 0;         ///< in these all-gathers
+  double allreduce_exposed_s = 0;  ///< time waiting for all-reduce, not overlapped with backward
+  bool is_straggler = false;       ///< this rank worked 30 % longer than the others' mean
+  bool nonfinite = false;          ///< the update was skipped because of NaN or Inf
+  std::optional<double> loss;      ///< mean over ranks; absent if it was not read from the device
+  std::optional<double> gradient_norm;  ///< before clipping; absent if nothing is clipped by it
+  std::optional<double> loss_scale;     ///< absent if losses are not scaled
 };
 
 struct SaveSample {
   int64_t step = 0;
   bool committed = true;
-  double duration_s = 0;              ///< start to commit
-  double stall_s = 0;                 ///< training on this rank stood still
+  double duration_s = 0;              ///< from start to commit
+  double stall_s = 0;                 ///< time that training on this rank was blocked
   int64_t written_bytes = 0;          ///< by this rank
-  std::optional<int64_t> free_bytes;  ///< left in the folder afterwards
+  std::optional<int64_t> free_bytes;  ///< left on the folder's file system afterwards
 };
 
 struct RestoreSample {
   int64_t step = 0;
   double duration_s = 0;
-  int64_t num_damaged_saves = 0;  ///< newer ones that were passed over
+  int64_t num_damaged_saves = 0;  ///< newer damaged checkpoints that were skipped
 };
 
-/// A number that a metric of evaluations gives: of all samples, or of those of one class.
+/// Value of an evaluation metric: of all samples, or of those of one class.
 struct ValidationValue {
   std::string name;
   std::optional<int64_t> class_number;

@@ -11,7 +11,7 @@
 
 #include "metrics/table/series_table.h"
 
-/// Short forms for building series. Only sources of this module include it.
+/// Helpers that build series. Only sources of this module include them.
 namespace lockstep::metrics {
 
 inline prometheus::Family<prometheus::Gauge>& gauge_family(prometheus::Registry& registry,
@@ -27,7 +27,7 @@ inline prometheus::Counter& counter(prometheus::Registry& registry, const char* 
                                     const char* help) {
   return counter_family(registry, name, help).Add({});
 }
-// Series of the table, with their help from there.
+// Series of the table, with the table's help.
 inline prometheus::Family<prometheus::Gauge>& gauge_family(prometheus::Registry& registry,
                                                            const char* name) {
   return gauge_family(registry, name, series_info(name).help);
@@ -46,14 +46,13 @@ inline prometheus::Gauge& gauge(prometheus::Registry& registry, const char* name
 inline prometheus::Counter& counter(prometheus::Registry& registry, const char* name) {
   return counter_family(registry, name).Add({});
 }
-/// A gauge that is always 1 and whose labels are the news.
+/// Adds a gauge that is always 1 and carries its information in its labels.
 inline void info(prometheus::Registry& registry, const char* name,
                  const prometheus::Labels& labels) {
   gauge_family(registry, name).Add(labels).Set(1);
 }
 
-/// A gauge that stays off the page until its first value, because 0 would be a wrong one. One
-/// thread sets it.
+/// Gauge that is not exported until its first value, because 0 would be wrong. One thread sets it.
 class OptionalGauge {
  public:
   OptionalGauge(prometheus::Registry& registry, const char* name, const char* help)

@@ -12,10 +12,10 @@ namespace prometheus {
 class Registry;
 }
 
-/// Table of the Prometheus series that follow from a step's numbers.
+/// Table of the Prometheus series that are derived from a step's numbers.
 namespace lockstep::metrics {
 
-/// A metric of steps: one row of the table, one series of the page. To add one:
+/// Metric of steps: one row of the table, one series of the page. To add one:
 ///
 ///   step_metrics().add({.name = "my_perplexity",
 ///                       .help = "Exponential of the last training loss.",
@@ -28,27 +28,28 @@ namespace lockstep::metrics {
 struct StepMetric {
   enum Kind { kCounter, kGauge };
   enum Scope {
-    kRank,  ///< shown by every rank
-    kRun,   ///< shown by rank 0 alone: equal on all ranks
+    kRank,  ///< exported by every rank
+    kRun,   ///< exported by rank 0 only: equal on all ranks
   };
 
   std::string name;  ///< with its unit; a counter ends in _total
   std::string help;
   Kind kind = kGauge;
   Scope scope = kRank;
-  /// Counter: what the step adds, at least 0; begins at 0. Gauge: its value; absent until the first
-  /// one. Nothing: no change. Called after each step by the thread that trains; must not throw.
+  /// Counter: returns the increment of the step, at least 0; the counter starts at 0. Gauge:
+  /// returns its value; it is absent until the first one. nullopt: no change. The training thread
+  /// calls it after each step. It must not throw.
   std::function<std::optional<double>(const StepSample& step)> value;
 };
 
-/// The table; Lockstep's own series are its first rows.
+/// Returns the table; Lockstep's own series are its first rows.
 NamedTable<StepMetric>& step_metrics();
 
-/// The series of a table in a registry. Threads: one records, any may collect the registry.
+/// Series of a table in a registry. Threads: one records, any may collect the registry.
 class StepSeries {
  public:
-  /// Those of kRun only where is_root. Throws Error(kConfig) for a name that Prometheus refuses or
-  /// that another part has given away.
+  /// Registers the series; those of kRun only if is_root. Throws Error(kConfig) for a name that
+  /// Prometheus refuses or another part has already used.
   StepSeries(prometheus::Registry& registry, bool is_root,
              const NamedTable<StepMetric>& table = step_metrics());
   ~StepSeries();

@@ -23,20 +23,20 @@ class StepSeries;
 struct RankSeries;
 struct RunSeries;
 
-/// Every series of one process and the page that shows them; docs/metrics.md lists them.
+/// All series of one process and their page; docs/metrics.md lists them.
 ///
-/// Two kinds: rank series on every rank, run series (loss, learning rate, sparsity, saves) where
-/// facts.is_root. Calls that feed only run series do nothing elsewhere, so every rank makes the
-/// same calls. Counters and known label values start at 0; a gauge whose value is not known yet
-/// (loss before the first step) is absent until it is.
+/// Every rank has the rank series. Only facts.is_root has the run series (loss, learning rate,
+/// sparsity, checkpoints). Calls that feed only run series do nothing on other ranks, so every rank
+/// makes the same calls. Counters and known label values start at 0. A gauge is absent until its
+/// value is known (loss before the first step).
 ///
-/// Threads: record_* and set_* from one thread (the trainer's), record_signal, page() and live()
-/// from any. record_step costs about a microsecond: atomics, one uncontended lock of a histogram,
-/// no allocation, no look-up.
+/// Threads: record_* and set_* from one thread (the trainer's); record_signal, page() and live()
+/// from any. record_step takes about a microsecond: atomics and one uncontended lock of a
+/// histogram, no allocation, no look-up.
 class TrainingMetrics {
  public:
-  /// Throws Error(kBug) if two modifiers have one name; Error(kConfig) for a row of step_metrics()
-  /// whose name is taken.
+  /// Registers the series. Throws Error(kBug) if two modifiers have one name, Error(kConfig) for a
+  /// row of step_metrics() whose name is taken.
   explicit TrainingMetrics(const RunFacts& facts);
   ~TrainingMetrics();
   TrainingMetrics(const TrainingMetrics&) = delete;
@@ -45,46 +45,46 @@ class TrainingMetrics {
   void set_state(RunState state);
   void record_step(const StepSample& sample);
   void record_validation(const ValidationSample& sample);
-  /// A KPI of callbacks in `mode`: train or eval.
+  /// Sets a KPI of callbacks in `mode`: train or eval.
   void set_kpi(const std::string& mode, const std::string& name, double value);
-  /// A save that was not validated, for the last validation was not long ago.
+  /// Counts a save without validation, because the last validation was recent.
   void record_skipped_validation();
-  /// A model was published, or could not be; from any thread.
+  /// Counts an export that succeeded or failed. Any thread.
   void record_export(bool ok);
   void record_save(const SaveSample& sample);
   void record_restore(const RestoreSample& sample);
-  /// Seconds expected from one commit to the next.
+  /// Sets the expected seconds between two commits.
   void set_checkpoint_interval(double interval_s);
-  /// Steps from one save to the next.
+  /// Sets the steps between two saves.
   void set_checkpoint_interval_steps(int64_t num_steps);
-  /// Comparisons of the ranks' state so far, and the seconds they took on this rank.
+  /// Sets the number of comparisons of the ranks' state so far, and their seconds on this rank.
   void set_replica_checks(int64_t num_checks, double seconds);
-  /// Not to be called from inside a signal handler.
+  /// Counts a received signal. Do not call it inside a signal handler.
   void record_signal(int signal_number);
-  /// EventFile::num_write_errors() so far.
+  /// Sets EventFile::num_write_errors().
   void set_event_file_errors(int64_t total);
 
-  /// What the recipe does; indices are into RunFacts::modifiers and param_groups.
+  /// Series of the recipe. Indexes are into RunFacts::modifiers and param_groups.
   RecipeMetrics& recipe() { return *recipe_; }
 
-  /// What the allocator of this rank's GPU tells, which is asked whenever a page is made, by the
-  /// thread that makes it.
+  /// Sets the function that reads the allocator of this rank's GPU. The thread that makes a page
+  /// calls it.
   void set_gpu_use(std::function<GpuUse()> gpu_use);
 
-  /// For parts of this module that add series of their own.
+  /// Returns the registry, for parts of this module that add series.
   prometheus::Registry& registry() { return *registry_; }
 
-  /// All series, with process and log counts, in Prometheus' text format 0.0.4; families sorted by
-  /// name.
+  /// Returns all series, with process and log counts, in Prometheus' text format 0.0.4. Families
+  /// are sorted by name.
   std::string page() const;
 
-  /// The series of the run alone, each with the label `run`: what a run that has ended leaves
-  /// behind.
+  /// Returns only the run's series, each with the label `run`. Kept after the run has ended.
   std::string result() const;
 
-  /// What the page at `/` shows, as live_json() has it: curves of the steps before the newest one.
+  /// Returns the data of the page at `/`, as live_json() formats it: curves of the steps before the
+  /// newest one.
   std::string live() const;
-  /// All ranks that serve pages, for that page; from any thread.
+  /// Sets the ranks that serve pages, for the page at `/`. Any thread.
   void set_ranks(std::vector<LiveRank> ranks);
 
  private:

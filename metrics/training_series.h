@@ -10,10 +10,10 @@
 #include "metrics/table/capped_gauges.h"
 #include "metrics/unix_time.h"
 
-/// The series behind TrainingMetrics, which alone includes this.
+/// Series of TrainingMetrics, which alone includes this file.
 namespace lockstep::metrics {
 
-/// One counter of a family for each phase, so that a step needs no look-up.
+/// Counters of a family, one per phase, so that a step needs no look-up.
 struct PhaseCounters {
   explicit PhaseCounters(prometheus::Family<prometheus::Counter>& family)
       : data(family.Add({{"phase", "data"}})),
@@ -42,13 +42,13 @@ inline constexpr std::array kSignals = {
     std::pair{SIGUSR1, "SIGUSR1"}, std::pair{SIGUSR2, "SIGUSR2"},
 };
 
-// A bound is a series: few, and denser where values are likely.
+// Histogram bounds. Each bound is a series, so there are few, denser where values are likely.
 inline const prometheus::Histogram::BucketBoundaries kStepBounds_s{
     0.001, 0.0025, 0.006, 0.015, 0.04, 0.1, 0.25, 0.6, 1.5, 4, 10, 25, 60},
     kAllreduceBounds_s{0.0001, 0.0005, 0.002, 0.01, 0.05, 0.5, 10},
     kSaveBounds_s{0.1, 0.5, 2, 10, 60, 300, 1800};
 
-/// What every rank exports.
+/// Series of every rank.
 struct RankSeries {
   RankSeries(prometheus::Registry& r, const RunFacts& facts)
       : step_duration(histogram_family(r, "lockstep_step_duration_seconds").Add({}, kStepBounds_s)),
@@ -83,7 +83,7 @@ struct RankSeries {
 inline constexpr size_t kMaxClassSeries = 200;
 inline constexpr size_t kMaxKpis = 50;
 
-/// What only the root exports.
+/// Series of the root only.
 struct RunSeries {
   RunSeries(prometheus::Registry& r, const RunFacts& facts)
       : step(gauge(r, "lockstep_step")),

@@ -4,7 +4,7 @@
 
 namespace lockstep::metrics {
 
-/// Seconds since 1970, for *_timestamp_seconds and events.
+/// Returns the seconds since 1970, for *_timestamp_seconds and events.
 inline double unix_time_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }

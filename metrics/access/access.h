@@ -12,32 +12,32 @@
 
 namespace lockstep::metrics {
 
-/// Keys of a section whose pages others may reach; paths as they can be opened, empty: none.
+/// Access keys of a section whose pages others may reach. Paths are ready to open; empty: none.
 struct AccessOptions {
   std::string web_config;
   std::string token_file;
-  std::string token;  ///< no key: what processes of one run tell each other
+  std::string token;  ///< not a key: secret that processes of one run share
 };
 
-/// Reads `web_config` and `token_file`. The files are not opened.
+/// Reads `web_config` and `token_file`. Does not open the files.
 AccessOptions read_access_options(ConfigReader* in);
 
-/// 64 hexadecimal digits that nobody can guess.
+/// Returns 64 random hexadecimal digits, not guessable.
 std::string random_token();
 
-/// Who may ask a server: users with passwords and whoever has the token; everybody if there is
-/// neither. Files are read once.
+/// Access control of a server: users with passwords, and anyone with the token. Everybody has
+/// access if there is neither. Files are read once.
 class Access {
  public:
   enum class Verdict {
     kAllowed,
     kDenied,
-    kBusy  ///< too many tries at once; the same again later
+    kBusy  ///< too many attempts at once; try again later
   };
   using Answer = std::function<void(Verdict)>;
 
-  /// Throws Error: kConfig for a faulty file, a token below 16 characters or with a blank in it,
-  /// kInputMissing for one that is not there.
+  /// Reads the files. Throws Error: kConfig for a faulty file, a token below 16 characters or with
+  /// a blank in it; kInputMissing for a missing file.
   explicit Access(const AccessOptions& options);
   ~Access();
   Access(const Access&) = delete;
@@ -45,19 +45,19 @@ class Access {
 
   const WebConfig& config() const { return config_; }
   bool asks() const { return !token_.empty() || passwords_ != nullptr; }
-  /// Whether it may listen where other hosts reach it: TLS without a client's certificate hides the
-  /// pages from those who listen on the wire, not from those who ask.
+  /// True if the server may listen at addresses that other hosts reach. TLS without client
+  /// certificates protects the connection but admits any client.
   bool protects() const {
     return asks() || (config_.tls && config_.tls->client_auth_type == "RequireAndVerifyClientCert");
   }
-  /// Value of WWW-Authenticate: what to come with.
+  /// Returns the value of WWW-Authenticate: the accepted credentials.
   std::string wanted() const;
 
-  /// Judges the value of the header Authorization, from the client at this address. `answer` is
-  /// called once: before this returns, or later on another thread, while a password is looked at
-  /// that was not yet seen to be right; not at all if stop() comes before.
+  /// Checks the value of the header Authorization for the client at this address. `answer` is
+  /// called once, either before this returns or later on another thread. The latter happens while a
+  /// password is checked for the first time. `answer` is never called if stop() comes first.
   void ask(std::string_view authorization, const std::string& client, const Answer& answer);
-  /// No answer comes after it, and ask() must not be called again.
+  /// Stops the checks. No answer comes after it, and ask() must not be called again.
   void stop();
 
  private:

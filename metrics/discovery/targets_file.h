@@ -7,18 +7,18 @@
 
 namespace lockstep::metrics {
 
-/// One process to be scraped.
+/// Process to scrape.
 struct Target {
-  std::string address;                        ///< "node7:9464", as Prometheus shall call it
-  std::map<std::string, std::string> labels;  ///< put on all its series: run, rank, node
+  std::string address;                        ///< "node7:9464", as Prometheus must address it
+  std::map<std::string, std::string> labels;  ///< added to all its series: run, rank, node
 };
 
-/// The JSON of Prometheus' file_sd: a list of {"targets": [address], "labels": {...}}, in the order
-/// given.
+/// Returns the JSON of Prometheus' file_sd: a list of {"targets": [address], "labels": {...}}, in
+/// the given order.
 std::string targets_json(const std::vector<Target>& targets);
 
-/// That JSON as a file, there as long as this object. Readers see a whole file or none. One rank of
-/// a run keeps it.
+/// File with that JSON, which exists as long as this object. Readers see a complete file or none.
+/// One rank of a run owns it.
 class TargetsFile {
  public:
   /// Replaces a file left by an earlier run. Throws as files::write_atomically.

@@ -9,34 +9,35 @@
 
 namespace lockstep::metrics {
 
-/// A rank, and where its page is.
+/// Rank and the address of its page.
 struct RankSource {
   int rank = 0;
   std::string node;
-  std::string address;      ///< "n1:9465"; empty: it has none
-  bool is_scraped = false;  ///< by Prometheus; the others' pages are shown by one that is
-  std::string process;      ///< id that its targets.json names (ExpositionOptions)
+  std::string address;      ///< "n1:9465"; empty: no page
+  bool is_scraped = false;  ///< by Prometheus; a scraped rank serves the pages of the others
+  std::string process;      ///< id in its targets.json (ExpositionOptions)
 };
 
-/// The rank that shows the page of `source`: itself where it is scraped; else one of its node, the
-/// nearest before it; else the first of all. `ranks` holds all, at least one of them scraped.
+/// Returns the rank that serves the page of `source`: itself if it is scraped. Otherwise the
+/// nearest preceding scraped rank of its node, or the first scraped rank of all. `ranks` contains
+/// all ranks; at least one is scraped.
 int rank_that_shows(const RankSource& source, const std::vector<RankSource>& ranks);
 
-/// Answers for other ranks too: asks each for its page, those that answer in time are put together
-/// with this process' own. On a thread of its own.
+/// Answers for other ranks too, on a separate thread. Requests each rank's page and merges those
+/// that arrive in time with this process' own.
 ///
-///   /metrics            the pages of all, each series with the labels `rank` and `node`
-///   /live.json?rank=R   that of rank R
+///   /metrics            all pages, each series with the labels `rank` and `node`
+///   /live.json?rank=R   the data of rank R
 class RankPages final : public LaterHandler {
  public:
-  /// What this process answers by itself; `note_missing` gets how many of the others did not
-  /// answer, before the page of a rank that asks them is made. Both run on the thread.
+  /// `own`: answers for this process. `note_missing` gets the number of ranks that did not answer,
+  /// before the merged page is generated. Both run on the object's thread.
   RankPages(HttpHandler own, std::function<void(int)> note_missing);
   ~RankPages() override;
   RankPages(const RankPages&) = delete;
   RankPages& operator=(const RankPages&) = delete;
 
-  /// From now on. `token` opens the others' pages, `own.address` is not used.
+  /// Sets the ranks to request. `token` grants access to their pages; `own.address` is not used.
   void gather_from(RankSource own, std::vector<RankSource> others, std::string token);
 
   bool ask(std::string_view target, const Reply& reply) override;

@@ -16,29 +16,29 @@
 
 namespace lockstep::metrics {
 
-/// Of sockets that know their io_context by its type, which costs less than any_io_executor.
+/// Executor of sockets that know their io_context by type, which is cheaper than any_io_executor.
 using IoExecutor = boost::asio::io_context::executor_type;
-/// Of a TCP or a Unix socket, with time limits.
+/// TCP or Unix socket with time limits.
 using TimedSocket = boost::beast::basic_stream<boost::asio::generic::stream_protocol, IoExecutor>;
 
-/// The bytes of one connection, in clear or through TLS. One type for all of them, so that what
-/// reads and writes HTTP is compiled once: an AsyncStream as Asio asks for. A read fills the first
-/// buffer alone. Completions come on the thread that runs the io_context, never within the call.
+/// Byte stream of one connection, plain or TLS: an AsyncStream for Asio. A single type, so that
+/// code which reads and writes HTTP is compiled once. A read fills only the first buffer.
+/// Completions run on the thread of the io_context, never inside the call.
 class ByteStream {
  public:
   using error_code = boost::beast::error_code;
   using executor_type = IoExecutor;
   using Done = std::function<void(error_code, size_t)>;
 
-  /// `tls` is kept as long as the connection: a later one may have read its certificate anew. Null:
-  /// in clear.
+  /// `tls`: null for a plain connection. It is kept as long as the connection, since later
+  /// connections may use a renewed certificate.
   ByteStream(TimedSocket socket, std::shared_ptr<boost::asio::ssl::context> tls);
 
   executor_type get_executor() { return socket_->get_executor(); }
   TimedSocket& timed_socket() { return *socket_; }
   bool is_tls() const { return tls_ != nullptr; }
 
-  /// Both only where is_tls().
+  /// TLS handshake and shutdown. Only if is_tls().
   void async_handshake(std::function<void(error_code)> done);
   void async_shutdown(std::function<void(error_code)> done);
 
@@ -56,7 +56,7 @@ class ByteStream {
  private:
   using Buffers = std::vector<boost::asio::const_buffer>;
 
-  /// A handler may only be moved; a std::function is copied.
+  /// Makes a move-only handler copyable for std::function.
   template <class Handler>
   static Done shared(Handler&& handler) {
     return [kept = std::make_shared<std::decay_t<Handler>>(std::forward<Handler>(handler))](

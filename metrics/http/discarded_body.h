@@ -8,8 +8,8 @@
 
 namespace lockstep::metrics {
 
-/// A body, for Beast's parser, that is received and thrown away: memory does not grow with what a
-/// client sends.
+/// Body type for Beast's parser that receives and discards the bytes. Memory does not grow with
+/// what a client sends.
 struct DiscardedBody {
   struct value_type {};  // NOLINT(readability-identifier-naming): Beast's names
   class reader {         // NOLINT(readability-identifier-naming)

@@ -5,12 +5,12 @@
 
 namespace lockstep::metrics {
 
-/// Whether a client that sent this Accept-Encoding takes gzip: "gzip", "deflate, gzip;q=0.5", "*";
-/// not "", "gzip;q=0", "identity".
+/// True if a client with this Accept-Encoding accepts gzip: "gzip", "deflate, gzip;q=0.5", "*".
+/// False for "", "gzip;q=0", "identity".
 bool accepts_gzip(std::string_view accept_encoding);
 
-/// The text as a gzip file (RFC 1952), fast rather than small: a page of metrics in a tenth of a
-/// millisecond, to about a tenth. Throws Error(kBug) if zlib cannot.
+/// Compresses a text as a gzip file (RFC 1952), fast rather than small. A page of metrics takes a
+/// tenth of a millisecond and shrinks to about a tenth. Throws Error(kBug) if zlib fails.
 std::string gzipped(std::string_view text);
 
 }  // namespace lockstep::metrics

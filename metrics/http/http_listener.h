@@ -16,8 +16,8 @@
 
 namespace lockstep::metrics {
 
-/// Takes the connections of one acceptor, as many as the options allow, and hands each to `serve`;
-/// all on the server's thread.
+/// Accepts the connections of one acceptor, up to the limit in the options, and passes each to
+/// `serve`. All on the server's thread.
 template <class Protocol>
 class HttpListener {
  public:
@@ -25,7 +25,7 @@ class HttpListener {
   using Acceptor = boost::asio::basic_socket_acceptor<Protocol, IoExecutor>;
   using error_code = boost::beast::error_code;
 
-  /// `io` and `shared` must outlive it.
+  /// `io` and `shared` must outlive the object.
   HttpListener(boost::asio::io_context& io, Acceptor acceptor, HttpShared& shared,
                std::function<void(Socket)> serve)
       : acceptor_(std::move(acceptor)), pause_(io), shared_(shared), serve_(std::move(serve)) {}
@@ -34,7 +34,7 @@ class HttpListener {
     acceptor_.async_accept([this](error_code fault, Socket socket) {
       if (fault == boost::asio::error::operation_aborted) return;
       if (fault) return accept_after_a_pause();
-      accept();  // first: what admit() throws must not end the serving
+      accept();  // before admit(): an exception there must not end the accept loop
       admit(std::move(socket));
     });
   }
@@ -42,9 +42,9 @@ class HttpListener {
  private:
   static constexpr std::string_view kFullAnswer =
       "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-  static constexpr std::chrono::milliseconds kAcceptPause{100};  ///< when descriptors have run out
+  static constexpr std::chrono::milliseconds kAcceptPause{100};  ///< when no descriptor is free
 
-  /// Without a free descriptor accept() fails at once, again and again.
+  /// Waits before the next accept: without a free descriptor it would fail again immediately.
   void accept_after_a_pause() {
     shared_.rejected(Rejection::kLimit);
     pause_.expires_after(kAcceptPause);

@@ -10,15 +10,15 @@
 
 namespace lockstep::metrics {
 
-/// Who is at the other end of a connection.
+/// Client of a connection.
 struct HttpClient {
-  std::string name;  ///< for the log and for who tries passwords: an address, "a Unix socket"
+  std::string name;  ///< for the log and the password limits: an address, "a Unix socket"
   bool has_opened_a_file =
-      false;  ///< that of the Unix socket: only who may write to it can connect
+      false;  ///< that of the Unix socket: only users who may write to it can connect
 };
 
-/// Connections that wait for a request. Where all places are taken, the one that waits longest
-/// makes room, of those that never sent one first: who connects and says nothing shuts nobody out.
+/// Connections that wait for a request. If all places are taken, the one that waits longest is
+/// closed; those that never sent a request come first. So silent clients cannot lock out others.
 class SilentConnections {
  public:
   using Cut = std::function<void()>;
@@ -27,13 +27,13 @@ class SilentConnections {
     std::list<Cut>::iterator at;
   };
 
-  /// `cut` ends the connection, and removes it here first.
+  /// Adds a connection. `cut` ends it, and calls remove() first.
   Place add(bool has_asked, Cut cut) {
     std::list<Cut>& all = has_asked ? idle_ : new_;
     return {has_asked, all.insert(all.end(), std::move(cut))};
   }
   void remove(const Place& place) { (place.has_asked ? idle_ : new_).erase(place.at); }
-  /// False: there is none.
+  /// Closes the connection that waits longest. Returns false if there is none.
   bool cut_one() {
     const std::list<Cut>& all = new_.empty() ? idle_ : new_;
     if (all.empty()) return false;
@@ -46,7 +46,7 @@ class SilentConnections {
   std::list<Cut> new_, idle_;
 };
 
-/// What all connections of a server share.
+/// State that all connections of a server share.
 struct HttpShared {
   const HttpOptions options;
   const HttpHandler handler;
@@ -60,9 +60,9 @@ struct HttpShared {
   }
 };
 
-/// Reads requests of one connection, sees who asks, and answers, until the client closes it or is
-/// cut off. Returns at once; the rest happens on the server's thread. `shared` must outlive the
-/// connection, which lives as long as an operation of it is under way.
+/// Serves one connection: reads requests, checks credentials and answers, until the client closes
+/// it or is cut off. Returns at once; the work is done on the server's thread. `shared` must
+/// outlive the connection, which lives as long as one of its operations is pending.
 void serve_connection(ByteStream stream, HttpClient client, HttpShared& shared);
 
 }  // namespace lockstep::metrics

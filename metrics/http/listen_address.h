@@ -7,31 +7,32 @@
 
 namespace lockstep::metrics {
 
-/// Where a server listens: "127.0.0.1:9464", "[::1]:9464", "node7:9464", ":9464" (every IPv4
-/// interface), port 0 for any free port.
+/// Address that a server listens on: "127.0.0.1:9464", "[::1]:9464", "node7:9464", ":9464" (every
+/// IPv4 interface). Port 0 means any free port.
 struct ListenAddress {
   std::string host;  ///< without brackets
   uint16_t port = 0;
 
-  /// As it was written, an IPv6 host in brackets.
+  /// Returns the address as it was written, an IPv6 host in brackets.
   std::string text() const;
 };
 
-/// Whether it is a loopback address, or localhost.
+/// True for a loopback address or localhost.
 bool is_loopback(const std::string& host);
 
-/// Whether other hosts can reach this host's address: false for loopback addresses, and for names,
-/// whose address is known only where they are looked up.
+/// True if other hosts can reach this host's address. False for loopback addresses and for names,
+/// whose address is known only after the look-up.
 bool is_reachable_by_others(const std::string& host);
 
-/// Nothing if the text is not of that form. The host is not looked up.
+/// Parses an address. Returns nullopt if the text does not have that form. The host is not looked
+/// up.
 std::optional<ListenAddress> parse_listen_address(std::string_view text);
 
-/// The address of the local_rank-th process on a host: `local_rank` ports further (any free port
-/// beyond 65535; port 0 stays 0).
+/// Returns the address of the local_rank-th process on a host: `local_rank` ports further. Beyond
+/// 65535 it is any free port; port 0 stays 0.
 ListenAddress address_of_local_rank(const ListenAddress& first, int local_rank);
 
-/// What others on the network should call: `node` in the place of a host that means "every
+/// Returns the address for others on the network: `node` replaces a host that means "every
 /// interface".
 std::string reachable_address(const ListenAddress& bound, const std::string& node);
 

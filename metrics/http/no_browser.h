@@ -4,12 +4,12 @@
 
 namespace lockstep::metrics {
 
-/// Whether a POST with these values of X-Lockstep-Control and Host can come from no page of a
-/// browser: such a page can send no header of that name unasked, nor, under a name of its own that
-/// it made to mean this host, hide that name.
+/// True if a POST with these values of X-Lockstep-Control and Host cannot come from a web page in a
+/// browser. Such a page cannot send a header of that name without permission. If it uses its own
+/// name for this host (DNS rebinding), it cannot hide that name.
 bool comes_from_no_browser(std::string_view control, std::string_view host);
 
-/// Whether the value of a header Host names this host: localhost, an address, or the name in
+/// True if the value of the header Host names this host: localhost, an address, or the name in
 /// metrics.listen.
 bool is_own_name(std::string_view host, std::string_view listen_host);
 

@@ -10,18 +10,18 @@
 
 namespace lockstep::metrics {
 
-/// A server's side of TLS: certificate, versions, which certificates it wants of clients. Throws
-/// Error(kConfig), naming the file and what OpenSSL says of it.
+/// Creates a server's TLS context: certificate, versions, required client certificates. Throws
+/// Error(kConfig) with the file and OpenSSL's message.
 boost::asio::ssl::context make_tls_context(const TlsOptions& options);
 
-/// A context that follows its files: certificates are renewed while a run goes on.
+/// TLS context that follows its files, since certificates are renewed during a run.
 class RenewedTlsContext {
  public:
   /// Throws as make_tls_context().
   explicit RenewedTlsContext(TlsOptions options);
 
-  /// Of the files as they are now. Where they cannot be used, which is logged, or have not changed
-  /// since they were last read: the same as before.
+  /// Returns a context of the current files. Returns the previous one if the files have not changed
+  /// or are not usable; the latter is logged.
   std::shared_ptr<boost::asio::ssl::context> get();
 
  private:

@@ -7,15 +7,15 @@
 
 namespace lockstep::metrics {
 
-/// Asked at each scrape, by the server's thread.
+/// Functions that the server's thread calls at each scrape.
 struct InferenceCounts {
-  std::function<int64_t()> feeds_waiting;    ///< read, and not yet taken by the network
-  std::function<int64_t()> answers_waiting;  ///< answered, and not yet taken by the callbacks
-  std::function<int64_t()> num_iterations;   ///< whose callbacks have run
-  std::function<std::map<std::string, double>()> kpis = {};  ///< what KPIs gave last, by name
+  std::function<int64_t()> feeds_waiting;    ///< read, not yet taken by the network
+  std::function<int64_t()> answers_waiting;  ///< computed, not yet taken by the callbacks
+  std::function<int64_t()> num_iterations;   ///< iterations whose callbacks have run
+  std::function<std::map<std::string, double>()> kpis = {};  ///< last values of KPIs, by name
 };
 
-/// The page of an inference (docs/inference.md).
+/// Page of an inference (docs/inference.md).
 class InferenceMetrics {
  public:
   explicit InferenceMetrics(InferenceCounts counts);

@@ -8,31 +8,31 @@
 
 namespace lockstep::metrics {
 
-/// One step of a run, as its own page draws it.
+/// One step of a run, for its live page.
 struct LivePoint {
   int64_t step = 0;
   double time_s = 0;           ///< since 1970
-  std::optional<double> loss;  ///< mean over ranks, where it was read
+  std::optional<double> loss;  ///< mean over ranks, if it was read
   std::optional<double> learning_rate;
   double sparsity = 0;      ///< pruned / prunable weights
   int64_t num_samples = 0;  ///< trained on by this rank since the process started
 };
 
-/// The curves of a run so far, in bounded memory: every step at first, every second one once
-/// `max_points` are kept, then every fourth, and so on; always with the newest one.
+/// Curves of a run so far, in bounded memory. Keeps every step at first, every second one after
+/// `max_points`, then every fourth, and so on. Always includes the newest step.
 ///
 ///   LiveHistory history(500);
 ///   history.add({.step = 1, .time_s = 1.7e9, .loss = 2.3});
 ///   draw(history.points());
 ///
-/// Threads: one adds, any read. add() costs about 30 ns, and a pass over the points now and then.
+/// Threads: one adds, any read. add() takes about 30 ns, with an occasional pass over the points.
 class LiveHistory {
  public:
   explicit LiveHistory(size_t max_points = 500) : max_points_(max_points) {}
 
-  /// Steps in rising order.
+  /// Adds a step. Steps must increase.
   void add(const LivePoint& point);
-  /// At most max_points + 1 of them, in rising order.
+  /// Returns at most max_points + 1 points in increasing order.
   std::vector<LivePoint> points() const;
 
  private:

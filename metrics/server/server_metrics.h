@@ -8,19 +8,19 @@
 
 namespace lockstep::metrics {
 
-/// What a server of jobs knows of itself.
+/// Numbers of a server of jobs.
 struct ServerSample {
   int num_ranks = 0;
-  /// By state: queued, running, done, ...
+  /// Count by state: queued, running, done, ...
   std::vector<std::pair<std::string_view, int64_t>> num_jobs;
-  int64_t num_starts = 0;  ///< of jobs, by this process
-  bool is_held = false;    ///< jobs wait until the host is mended
+  int64_t num_starts = 0;  ///< job starts by this process
+  bool is_held = false;    ///< jobs wait for a repair of the host
   struct {
-    std::string job, run;  ///< number and run.name; empty: it is idle
+    std::string job, run;  ///< number and run.name; empty: idle
   } running;
 };
 
-/// Its page, in Prometheus' text format 0.0.4 (docs/running.md), with process_*.
+/// Returns the server's page in Prometheus' text format 0.0.4 (docs/running.md), with process_*.
 std::string server_page(const ServerSample& sample);
 
 }  // namespace lockstep::metrics

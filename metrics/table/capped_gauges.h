@@ -10,12 +10,12 @@
 
 namespace lockstep::metrics {
 
-/// The gauges of one name whose labels follow from what a run holds (layers, classes, KPIs), so
-/// that nobody knows how many there will be: the first `max_series` are shown, the others are left
-/// out, which the log says once. Threads: one sets.
+/// Gauges of one name whose labels depend on the run (layers, classes, KPIs), so their number is
+/// not known in advance. The first `max_series` are exported. The others are omitted, which is
+/// logged once. Threads: one sets.
 class CappedGauges {
  public:
-  /// `name`: of the table of series. `instead`: where the values that are left out can be seen.
+  /// `name`: from the table of series. `instead`: where the omitted values can be found.
   CappedGauges(prometheus::Registry& registry, const char* name, size_t max_series,
                const char* instead);
 
@@ -27,7 +27,7 @@ class CappedGauges {
   const size_t max_series_;
   prometheus::Family<prometheus::Gauge>& family_;
   std::map<prometheus::Labels, prometheus::Gauge*> gauges_;
-  size_t num_left_out_ = 0;  ///< calls
+  size_t num_left_out_ = 0;  ///< number of calls
 };
 
 }  // namespace lockstep::metrics

@@ -9,9 +9,9 @@ struct MetricFamily;
 
 namespace lockstep::metrics {
 
-/// Families in Prometheus' text format 0.0.4, in the order given; numbers with as few digits as
-/// tell them apart. What prometheus::TextSerializer says, in less time, and with line breaks of
-/// help escaped.
+/// Formats families in Prometheus' text format 0.0.4, in the given order. Numbers have the fewest
+/// digits that distinguish them. Equal to prometheus::TextSerializer, but faster, and with newlines
+/// in help texts escaped.
 std::string page_text(const std::vector<prometheus::MetricFamily>& families);
 
 }  // namespace lockstep::metrics

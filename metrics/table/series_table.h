@@ -4,14 +4,14 @@
 #include <string>
 #include <string_view>
 
-/// Every series of a training process: what stands on a page, and in docs/metrics.md.
+/// Table of all series of a training process: the content of its page and of docs/metrics.md.
 namespace lockstep::metrics {
 
 struct SeriesInfo {
   enum Kind { kGauge, kCounter, kHistogram };
   enum Presence {
     kAlways,
-    kLate,  ///< absent until its first value is known, or where there is none
+    kLate,  ///< absent until its first value is known, or if there is none
   };
 
   const char* name;  ///< "lockstep_steps_total"
@@ -22,20 +22,21 @@ struct SeriesInfo {
   const char* help;  ///< one sentence
 };
 
-/// "gauge", "counter" or "histogram".
+/// Returns "gauge", "counter" or "histogram".
 const char* kind_name(SeriesInfo::Kind kind);
 
-/// Those that each rank has of itself, and those of the run, which rank 0 alone has.
+/// Series of each rank, and series of the run, which only rank 0 exports.
 std::span<const SeriesInfo> rank_series();
 std::span<const SeriesInfo> run_series();
 
-/// A row of either. Throws Error(kBug) for another name: a series begins with its row.
+/// Returns a row of either table. Throws Error(kBug) for an unknown name: add a row before adding a
+/// series.
 const SeriesInfo& series_info(std::string_view name);
 
-/// Whether rank 0 alone has it.
+/// True if only rank 0 exports it.
 bool is_run_series(std::string_view name);
 
-/// Both as a Markdown table, as `lockstep reference --metrics` prints it.
+/// Returns both as a Markdown table, as printed by `lockstep reference --metrics`.
 std::string series_reference();
 
 }  // namespace lockstep::metrics

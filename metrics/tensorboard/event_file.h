@@ -20,53 +20,53 @@ struct Scalar {
 };
 
 struct EventFileOptions {
-  std::filesystem::path folder;  ///< made if it is not there
+  std::filesystem::path folder;  ///< created if missing
   std::string node;              ///< part of the file's name
-  /// The run goes on from this step: viewers then drop points of later steps that an earlier
+  /// Set if the run resumes from this step. Viewers then drop points of later steps that an earlier
   /// process wrote.
   std::optional<int64_t> resumed_step;
-  /// False: every point of other files of the folder stays, whatever its step. For a process that
-  /// adds to what others write there.
+  /// False: points of the folder's other files stay, whatever their step. For a process that adds
+  /// to what others write there.
   bool is_session = true;
-  double flush_s = 30;  ///< a point waits in memory for at most half as long again
-  /// Callers count steps; the axis shows them times this: samples, if a step takes so many.
+  double flush_s = 30;  ///< a point waits in memory for at most 1.5 times this
+  /// Factor from the caller's steps to the axis: samples per step, if the axis shows samples.
   int64_t axis_units_per_step = 1;
-  int64_t capacity_bytes = 64 << 20;  ///< of points that wait for the disk, or to be computed
+  int64_t capacity_bytes = 64 << 20;  ///< limit for points that wait to be computed or written
 };
 
-/// A TensorBoard event file: `events.out.tfevents.<time>.<node>.<pid>.<n>`.
+/// TensorBoard event file: `events.out.tfevents.<time>.<node>.<pid>.<n>`.
 ///
-/// No call waits for the disk: a thread of the file's own computes values and writes. No call
-/// throws for a failing disk: points that cannot be written, or that find too many waiting, are
-/// lost, counted, and the first time warned of. Later points go to a new file, because the torn one
-/// cannot be read past its tear; each failure doubles the wait until the next attempt, up to 64
-/// times flush_s.
+/// No call waits for the disk: the file's own thread computes values and writes. No call throws for
+/// a failing disk. Points are lost if they cannot be written or if too many wait. Lost points are
+/// counted, and the first loss is logged as a warning. Later points go to a new file, because the
+/// truncated one is unreadable beyond its end. Each failure doubles the wait until the next
+/// attempt, up to 64 times flush_s.
 ///
 /// Format: TFRecords (base/tf_record.h) of messages as in TensorFlow's core/util/event.proto
-/// (brain.Event:2). Threads: any may add; points stand in the order of the calls.
+/// (brain.Event:2). Threads: any may add; points keep the order of the calls.
 class EventFile {
  public:
   explicit EventFile(const EventFileOptions& options);
-  ~EventFile();  // flushes; leaves a disk that hangs after 10 s
+  ~EventFile();  // flushes; gives up on a hanging disk after 10 s
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  /// Of points that are added from now on; not while another thread adds.
+  /// Applies to points added from now on. Do not call it while another thread adds.
   void set_axis_units_per_step(int64_t num_units) { axis_units_per_step_ = num_units; }
 
-  /// One point in each of the curves.
+  /// Adds one point to each of the curves.
   void add(int64_t step, std::span<const Scalar> scalars);
-  /// A histogram, image, sound or text at this step.
+  /// Adds a histogram, image, sound or text at this step.
   void add(int64_t step, std::string_view tag, SummaryValue value);
-  /// The same of a value that the thread computes, from `num_bytes` that `value` owns.
+  /// Adds a value that the thread computes. `value` owns `num_bytes`.
   void add(int64_t step, std::string_view tag, std::function<SummaryValue()> value,
            int64_t num_bytes);
-  /// The thread hands all points so far to the operating system, so that a viewer sees them.
+  /// Makes the thread write all points so far to the operating system, so that viewers see them.
   void flush();
-  /// Waits until the thread has done all of the above so far; false after `timeout`.
+  /// Waits until the thread has done everything so far. Returns false after `timeout`.
   bool drain(TaskQueue::Milliseconds timeout) { return queue_.drain(timeout); }
 
-  /// Writes that failed, and points that found too many waiting, so far; for
+  /// Returns the number of failed writes and of points rejected because too many waited. For
   /// lockstep_tensorboard_write_errors_total.
   int64_t num_write_errors() const;
 
@@ -76,7 +76,8 @@ class EventFile {
   void push(std::function<std::string()> event, int64_t num_bytes);
 
   int64_t axis_units_per_step_;
-  const std::shared_ptr<Writer> writer_;  // the thread's too, which a disk may hold for longer
+  const std::shared_ptr<Writer>
+      writer_;  // shared with the thread, which a hanging disk may keep alive
   TaskQueue queue_;
 };
 

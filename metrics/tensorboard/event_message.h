@@ -7,14 +7,14 @@
 #include "metrics/tensorboard/event_file.h"
 #include "metrics/tensorboard/summary_value.h"
 
-/// The few messages of TensorFlow's event.proto that are written here, in protobuf's wire form.
+/// Messages of TensorFlow's event.proto that are written here, in protobuf's wire format.
 namespace lockstep::metrics {
 
-/// The first record of every file: Event{wall_time, file_version "brain.Event:2"}.
+/// First record of every file: Event{wall_time, file_version "brain.Event:2"}.
 std::string version_event(double wall_time_s);
-/// Event{wall_time, step, session_log{status: START}}: viewers drop what was written before with a
-/// step >= `step`. They pass over the first one in a folder, so every process writes one, not only
-/// a resumed one.
+/// Event{wall_time, step, session_log{status: START}}. Viewers drop earlier points with a step >=
+/// `step`. They ignore the first one in a folder, so every process writes one, not only a resumed
+/// one.
 std::string start_event(double wall_time_s, int64_t step);
 /// Event{wall_time, step, summary{value{tag, simple_value}...}}.
 std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scalar> scalars);

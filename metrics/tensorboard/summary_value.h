@@ -6,16 +6,16 @@
 #include <variant>
 #include <vector>
 
-/// What an event file may hold besides numbers of curves.
+/// Values in an event file besides points of curves.
 namespace lockstep::metrics {
 
-/// How values are distributed: counts[i] of them lie in [limits[i - 1], limits[i]).
+/// Distribution of values: counts[i] of them are in [limits[i - 1], limits[i]).
 struct HistogramSummary {
   double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
-  std::vector<double> limits, counts;  ///< as many of each, limits ascending
+  std::vector<double> limits, counts;  ///< equal lengths, limits ascending
 };
-/// With TensorFlow's limits: +-1e-12 times powers of 1.1, without empty ends. Values that are not
-/// finite are left out.
+/// Computes the histogram with TensorFlow's limits: +-1e-12 times powers of 1.1. Empty buckets at
+/// both ends and values that are not finite are omitted.
 HistogramSummary histogram_of(std::span<const float> values);
 
 struct ImageSummary {
@@ -23,7 +23,8 @@ struct ImageSummary {
   int num_channels = 0;  ///< 1: grey, 3: RGB, 4: RGBA
   std::string png;
 };
-/// `pixels_HWC`: a byte each, row by row. Throws Error(kBug) for sizes that do not fit.
+/// Encodes an image. `pixels_HWC`: one byte per value, row by row. Throws Error(kBug) for sizes
+/// that do not fit.
 ImageSummary image_of(std::span<const uint8_t> pixels_HWC, int64_t height, int64_t width,
                       int num_channels);
 
@@ -33,10 +34,10 @@ struct AudioSummary {
   int64_t num_frames = 0;
   std::string wav;
 };
-/// `samples_TC`: -1 to 1, what is beyond is cut; stored with 16 bits.
+/// Encodes a sound. `samples_TC`: -1 to 1, values beyond are clipped; stored with 16 bits.
 AudioSummary audio_of(std::span<const float> samples_TC, double sample_rate, int num_channels);
 
-/// Shown as Markdown.
+/// Text, shown as Markdown.
 struct TextSummary {
   std::string text;
 };
