@@ -12,15 +12,15 @@ struct Point {
   double x = 0, y = 0;
 };
 
-/// False for NaN, infinity and numbers that would overflow an axis. Charts leave such values out: a
-/// line has a gap there.
+/// False for NaN, infinity and numbers that would overflow an axis. Charts omit such values; a line
+/// has a gap there.
 bool is_drawable(double value);
 
-/// Round distance between ticks (1, 2 or 5 times a power of ten), for about `wanted` of them in
-/// `span`. span > 0, wanted > 0.
+/// Returns a round distance between ticks (1, 2 or 5 times a power of ten), for about `wanted`
+/// ticks in `span`. span > 0, wanted > 0.
 double tick_distance(double span, int wanted);
 
-/// Axis of whole ticks from bottom to top: values with zero among them, or powers of ten.
+/// Axis from one tick to another: linear and including zero, or logarithmic with powers of ten.
 struct Scale {
   double bottom = 0, top = 1, tick = 1;
   bool is_log = false;
@@ -29,38 +29,41 @@ struct Scale {
   double share_of(double value) const;
 };
 
-/// Scale for drawable values with about `num_ticks` ticks; 0 to 1 if both are 0.
+/// Returns a scale for drawable values with about `num_ticks` ticks; 0 to 1 if both values are 0.
 Scale scale_of(double least, double greatest, int num_ticks);
 
-/// Scale of whole decades; 0 < least <= greatest.
+/// Returns a scale of whole decades; 0 < least <= greatest.
 Scale log_scale_of(double least, double greatest, int max_ticks);
 
-/// At most about max_points of the points (rising x), such that a line through them looks alike.
-/// Keeps the ends, and of each stretch the lowest, the highest and one not drawable point.
+/// Reduces points (increasing x) to about max_points, so that a line through them looks alike.
+/// Keeps both ends. Of each section it keeps the lowest, the highest and one point that is not
+/// drawable.
 std::vector<Point> thinned(const std::vector<Point>& points, size_t max_points);
 
-/// Each drawable y replaced by the mean of the drawable ones among the `width` (odd) points around.
+/// Replaces each drawable y by the mean of the drawable ones among the `width` (odd) nearest
+/// points.
 std::vector<Point> smoothed(std::vector<Point> points, size_t width);
 
 struct Curve {
-  std::string label;               ///< in the legend of the panel; empty: not there
-  std::string color;               ///< as SVG writes it: #1f6fb2
-  std::vector<Point> points = {};  ///< rising x; more than about 400 are thinned
-  std::vector<Point> marks = {};   ///< dots on the curve; left out if there are more than 400
-  bool is_staircase = false;       ///< a value stays until the next point, the last to the end
-  bool is_light = false;           ///< thin and pale
+  std::string label;               ///< in the panel's legend; empty: not in the legend
+  std::string color;               ///< in SVG's notation: #1f6fb2
+  std::vector<Point> points = {};  ///< increasing x; more than about 400 are thinned
+  std::vector<Point> marks = {};   ///< dots on the curve; omitted if there are more than 400
+  bool is_staircase =
+      false;  ///< step function: a value holds until the next point, the last one to the end
+  bool is_light = false;  ///< thin and pale
 };
 
-/// One coordinate system. The y axis holds all values, and 0 and least_top unless it is
-/// logarithmic.
+/// One coordinate system. The y axis includes all values. A linear one also includes 0 and
+/// least_top.
 struct Panel {
   std::string heading;
-  std::vector<Curve> curves = {};  ///< later ones lie above earlier ones
+  std::vector<Curve> curves = {};  ///< drawn in this order, later ones on top
   double least_top = 0;
   bool prefers_log = false;  ///< logarithmic if all values are positive and span two decades
 };
 
-/// A stretch of the x axis, drawn above the panels. begin = end: a moment, drawn as a diamond.
+/// Range of the x axis, drawn above the panels. begin = end: a single moment, drawn as a diamond.
 struct Bar {
   std::string label, color;
   double begin = 0, end = 0;
@@ -74,10 +77,10 @@ struct Chart {
   std::vector<Panel> panels = {};
 };
 
-/// An SVG file, 960 pixels wide: well-formed XML, no scripts, no outside references.
+/// Returns an SVG file, 960 pixels wide: well-formed XML, no scripts, no external references.
 std::string svg_chart(const Chart& chart);
 
-/// Values that a text plot takes; with the scale a line has 74 characters at most.
+/// Number of values of a text plot. A line has at most 74 characters with the scale.
 inline constexpr int kTextPlotColumns = 64;
 
 struct TextPlot {
@@ -87,7 +90,8 @@ struct TextPlot {
   std::string x_label;
 };
 
-/// The heading, nine rows of marks with the ends of the scale (0 is always within), the x axis.
+/// Returns the heading, nine rows of marks with the scale's ends (always including 0), and the x
+/// axis.
 std::string text_plot(const TextPlot& plot);
 
 }  // namespace lockstep::chart
