@@ -9,8 +9,7 @@
 
 namespace lockstep::daemon {
 
-/// Measured connection of two ranks. Other pairs were idle or measured other ranks at the same
-/// time.
+/// Measured connection of two ranks, while other pairs are measured at the same time.
 struct Link {
   int first = 0, second = 0;
   double latency_s = 0;          ///< of a single number, one way
