@@ -20,7 +20,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// A run file that passed; the assembly refers to the rest.
+/// Run file without faults, and what was built from it. `context` refers to the other members.
 struct Checked {
   RunConfig config;
   std::optional<flags::Frozen> frozen;
@@ -28,6 +28,7 @@ struct Checked {
   std::unique_ptr<TrainingContext> context;
 };
 
+/// Note for a run whose number of steps depends on the world size, which the file does not state.
 std::string note_on_world(const RunConfig& config) {
   if (!config.data.batch_size_per_rank || config.run.expect_world_size) return "";
   return "  note: counted for 1 rank; with data.batch_size_per_rank, steps depend on the world "
@@ -35,6 +36,7 @@ std::string note_on_world(const RunConfig& config) {
          "run.expect_world_size)\n";
 }
 
+/// Builds everything that a run builds before its first step, in a world of one rank.
 std::unique_ptr<Checked> check_all(const std::string& config_file,
                                    const std::vector<Override>& overrides) {
   auto checked = std::make_unique<Checked>();
@@ -46,11 +48,14 @@ std::unique_ptr<Checked> check_all(const std::string& config_file,
   const FoundData found = find_data(checked->config.data, checked->alone);
   checked->context = std::make_unique<TrainingContext>(checked->config, checked->alone,
                                                        checked->alone, checked->alone, found);
+  // Builds the callbacks of both modes only to find their faults; they are dropped again.
   for (const coord::Mode mode : {coord::Mode::kTrain, coord::Mode::kEval})
     (void)callback_hook(mode, *checked->context);
   return checked;
 }
 
+/// Compiles a recipe without a run file: the data are unknown, so the user states the epoch's
+/// length.
 recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
   if (!options.steps_per_epoch)
     throw Error(ExitCode::kUsage, "plan",
@@ -66,6 +71,8 @@ recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
   const recal::Timeline timeline =
       recal::Timeline::compile(recipe,
                                {.steps_per_epoch = *options.steps_per_epoch,
+                                // A learning rate that the recipe does not set is that of a default
+                                // optimizer.
                                 .base_learning_rate = optim::OptimizerOptions().learning_rate},
                                &faults);
   faults.throw_if_any("recipe");
@@ -77,6 +84,7 @@ recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
 CommandResult check_command(const std::string& config_file,
                             const std::vector<Override>& overrides) {
   const std::unique_ptr<Checked> checked = check_all(config_file, overrides);
+  // A preset may ask for exports that this network has no form for: drop them as the run does.
   leave_out_exports(*checked->context->model, &checked->config.publish, &checked->config.notes);
   dry_run(*checked->context);
   const TrainingContext& context = *checked->context;

@@ -17,12 +17,12 @@ namespace {
 constexpr const char* kLossColor = "#1f6fb2";
 constexpr const char* kSparsityColor = "#2f8f5b";
 constexpr const char* kRateColor = "#c2571a";
-constexpr size_t kSmoothedParts = 40;  // the moving mean spans one of these of the run
+constexpr size_t kSmoothedParts = 40;  // the moving mean spans this part of the records
 
 using Column = double train::StepLine::*;
 
 void require_run_folder(const std::filesystem::path& folder, const std::filesystem::path& csv) {
-  std::error_code ignored;  // what cannot be looked at counts as missing
+  std::error_code ignored;  // a folder that is not readable counts as missing
   if (!std::filesystem::is_directory(folder, ignored))
     throw Error(ExitCode::kInputMissing, "curves",
                 folder.string() +
@@ -61,7 +61,7 @@ double last_epoch(const RunRecord& run) {
   return epoch > 0 ? epoch : 1;
 }
 
-/// False for the loss of a step that had none.
+/// Returns false for the loss of a step without a loss.
 bool has_value(const train::StepLine& line, Column column) {
   return line.has_loss || column != &train::StepLine::loss;
 }
@@ -73,10 +73,11 @@ std::vector<chart::Point> points_of(const RunRecord& run, Column column) {
   return points;
 }
 
-/// What a column of a text plot shows of its records.
+/// Value of a text plot's column, from the records in it.
 enum class Shown { kMean, kLast };
 
-/// A column without a record repeats its left neighbour; those before the first record show it.
+/// Returns the values of a text plot. A column without records repeats its left neighbour. Columns
+/// before the first record show the first record.
 std::vector<double> column_values(const RunRecord& run, Column column, Shown shown) {
   constexpr int kColumns = chart::kTextPlotColumns;
   std::vector<double> sums(kColumns), counts(kColumns);
@@ -84,6 +85,7 @@ std::vector<double> column_values(const RunRecord& run, Column column, Shown sho
   for (const train::StepLine& line : run.lines) {
     if (!has_value(line, column)) continue;
     if (std::isnan(value)) value = line.*column;
+    // The epsilon keeps a record at a column's end in that column in spite of rounding.
     const double place = std::ceil(line.epoch / last_epoch(run) * kColumns - 1e-9) - 1;
     const auto at = static_cast<size_t>(std::clamp(place, 0.0, kColumns - 1.0));
     sums[at] = line.*column + (shown == Shown::kMean ? sums[at] : 0);
@@ -106,6 +108,7 @@ std::string plot(const RunRecord& run, std::string heading, Column column, Shown
 
 chart::Panel loss_panel(const RunRecord& run) {
   const std::vector<chart::Point> raw = points_of(run, &train::StepLine::loss);
+  // An odd width: smoothed() centres the window on the record.
   const size_t width = raw.size() / kSmoothedParts | 1;
   chart::Panel panel{.heading = "Training loss", .prefers_log = true};
   chart::Curve curve{.label = "as recorded", .color = kLossColor, .points = raw};
@@ -140,7 +143,8 @@ RunRecord read_run(const std::filesystem::path& folder) {
                 csv.string() +
                     ": no step is recorded yet; wait for the run's first steps (they are written "
                     "with each progress line, summary.progress_secs)");
-  if (run.end && run.end->steps < run.lines.back().step) run.end.reset();  // of an earlier start
+  if (run.end && run.end->steps < run.lines.back().step)
+    run.end.reset();  // summary of an earlier start
   return run;
 }
 

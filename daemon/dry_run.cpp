@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kTriedSamples = 2;
 
-/// The faults of several checks as one error.
+/// Collects the faults of several checks into one error, with the first one's exit code.
 class Faults {
  public:
   template <typename Check>
@@ -44,17 +44,17 @@ class Faults {
   std::optional<Error> all_;
 };
 
-/// The first samples of a data set; fewer if it has fewer.
+/// Returns the first samples of a data set, at most `count`.
 data::Samples first_samples(const data::Dataset& dataset, int64_t count) {
   std::vector<int64_t> indices(static_cast<size_t>(std::min(count, dataset.num_samples())));
   std::iota(indices.begin(), indices.end(), 0);
   return dataset.get(indices, /*epoch=*/0);
 }
 
-/// The loss of some samples, as a training step computes it, but in float32 on the CPU.
+/// Computes the loss of some samples as a training step does, but in float32 on the CPU.
 void try_forward(TrainingContext& context, int64_t num_samples) {
   const data::Samples samples = first_samples(*context.train_data, num_samples);
-  if (samples.targets_BY.size(0) == 0) return;  // all are damaged, and skipped
+  if (samples.targets_BY.size(0) == 0) return;  // all samples are damaged and skipped
   model::Model& model = *context.model;
   model.set_training(true);
   model.begin_forward({});
@@ -65,7 +65,7 @@ void try_forward(TrainingContext& context, int64_t num_samples) {
   (void)context.loss.sum(model.forward(samples.inputs_BX), samples.targets_BY);
 }
 
-/// An evaluation of some samples: PyTorch's layers may do something else in it.
+/// Runs an evaluation of some samples. Layers of PyTorch may behave differently in it.
 void try_evaluation(TrainingContext& context) {
   if (!context.eval_data) return;
   const data::Samples samples = first_samples(*context.eval_data, kTriedSamples);
@@ -78,6 +78,7 @@ void try_evaluation(TrainingContext& context) {
   model.set_training(false);
   const at::NoGradGuard no_grad;
   at::Tensor outputs_BO;
+  // As in evaluate(): outputs are computed only if something reads them.
   if (!is_own || !metrics.empty() || (callbacks && callbacks->reads_tensors()))
     outputs_BO = model.forward(samples.inputs_BX).to(at::kFloat);
   if (is_own) {
@@ -89,16 +90,17 @@ void try_evaluation(TrainingContext& context) {
   for (const auto& metric : metrics) (void)metric->sums(outputs_BO, samples.targets_BY);
 }
 
-/// With what a step asks of tensors that the network's own code moves.
+/// Runs a step, including its checks of buffers that the network's own code changes.
 void try_step(TrainingContext& context) {
   train::MovedBuffers moved(*context.model, context.control, context.config.train.batch_norm,
                             context.config.run.is_elastic());
   moved.begin_step();
   try_forward(context, kTriedSamples);
   moved.end_step(/*updated=*/true, kTriedSamples);
-  (void)context.model->buffers();  // a network of the user's says what is wrong with them
+  (void)context.model->buffers();  // a user's network reports its own faults here
 }
 
+/// Runs a batch of one sample, if such a batch will occur.
 void try_single_sample(TrainingContext& context, int64_t world_size) {
   const std::string batch = context.batch_with_single_sample(world_size);
   if (batch.empty()) return;
@@ -110,7 +112,7 @@ void try_single_sample(TrainingContext& context, int64_t world_size) {
   }
 }
 
-/// One copy of the weights, of ranks on one host.
+/// Checks that ranks on one host can share one copy of the weights.
 void try_to_share(TrainingContext& context, int64_t world_size) {
   if (world_size == 1) return;
   const dist::ProcessInfo process{};
@@ -120,12 +122,13 @@ void try_to_share(TrainingContext& context, int64_t world_size) {
                            /*may_write_weights=*/!context.repeats_itself()});
 }
 
-/// Files that rank 0's pages need.
+/// Checks the files that rank 0's pages need.
 void try_pages(const RunConfig& config, int64_t world_size) {
   const auto listen = config.metrics.listen_for(0, 0, static_cast<int>(world_size));
   if (listen) metrics::check_http_options({.listen = *listen, .access = config.metrics.access});
 }
 
+/// Checks the warm start. An existing checkpoint of the run takes precedence, as in the run.
 void try_warm_start(TrainingContext& context) {
   const std::filesystem::path saves = context.config.run.project().checkpoints();
   const bool is_resumed =
@@ -147,7 +150,7 @@ void dry_run(TrainingContext& context) {
     if (context.eval_data) (void)first_samples(*context.eval_data, kTriedSamples);
   });
   faults.add_from([&] {
-    if (config.run.device == "cuda") return;  // its code may need the GPU
+    if (config.run.device == "cuda") return;  // the network's code may need the GPU
     try_step(context);
     try_single_sample(context, world_size);
     try_evaluation(context);

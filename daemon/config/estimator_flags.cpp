@@ -20,7 +20,7 @@ bool is_flag_word(const std::string& word) { return word.size() > 2 && word.star
 
 Error usage(const std::string& message) { return {ExitCode::kUsage, "usage", message}; }
 
-/// --width, --depth: what may stand behind `--`.
+/// Returns the flags that may follow `--`: --width, --depth.
 std::vector<std::string> flag_names(const std::vector<FieldDoc>& fields) {
   std::vector<std::string> names;
   for (const FieldDoc& field : fields)
@@ -33,6 +33,7 @@ std::vector<std::string> flag_names(const std::vector<FieldDoc>& fields) {
 }  // namespace
 
 std::vector<std::string> take_flags(int* argc, char** argv) {
+  // The words stay in argv; only argc changes, so that CLI11 does not see them.
   char** const end = argv + *argc;
   char** const mark = std::find(argv, end, std::string_view("--"));
   *argc = static_cast<int>(mark - argv);
@@ -50,8 +51,8 @@ std::vector<Override> parse_flags(const std::vector<std::string>& words) {
     const size_t mark = words[i].find('=');
     const std::string name = words[i].substr(2, mark == std::string::npos ? mark : mark - 2);
     std::string value = "true";
-    if (mark != std::string::npos)
-      value = words[i].substr(mark + 1);
+    if (mark != std::string::npos) value = words[i].substr(mark + 1);
+    // A following word that is not a flag is the value; otherwise the flag alone means true.
     else if (i + 1 < words.size() && !is_flag_word(words[i + 1]))
       value = words[++i];
     const std::string path = std::string(kSection) + name;
@@ -78,6 +79,8 @@ std::vector<Override> overrides_of(const std::vector<std::string>& sets,
 std::vector<Override> overrides_of_program() {
   std::vector<Override> all;
   for (const auto& [name, value] : flags::given())
+    // Marked as from the environment: the command line overrides values from the program's own
+    // code.
     all.push_back({.path = std::string(kSection) + name,
                    .value = value,
                    .origin = "flags::set " + name,
@@ -87,6 +90,8 @@ std::vector<Override> overrides_of_program() {
 }
 
 void require_known_flags(const std::vector<Override>& overrides,
+                         // Flags of the flag table were resolved before; a remaining one must be a
+                         // key of the estimator.
                          const std::vector<FieldDoc>& fields) {
   const std::vector<std::string> names = flag_names(fields);
   for (const Override& one : overrides) {

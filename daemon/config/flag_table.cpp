@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+// The Estimator framework's flags, in the order of docs/flags.md and --help. A new row also adds
+// the flag to the command line, the environment and flags::Frozen.
 namespace lockstep::daemon {
 namespace {
 

@@ -19,7 +19,7 @@ constexpr std::string_view kPrefix = "LOCKSTEP_";
 constexpr std::string_view kVersion = "version";
 constexpr size_t kMaxShownBytes = 100;
 
-/// Variables that mean something to the project's own build, launchers and tests.
+/// Variables used by the project's own build, launchers and tests; they name no keys.
 constexpr std::string_view kOwnVariables[] = {
     "LOCKSTEP_VERSION",       "LOCKSTEP_COMMIT",         "LOCKSTEP_BUILD",
     "LOCKSTEP_CUDA",          "LOCKSTEP_NCCL_MODULE",    "LOCKSTEP_TORCH",
@@ -42,7 +42,7 @@ std::string upper(std::string_view text) {
   return out;
 }
 
-/// data, data.eval, run, ... : what stands above the keys.
+/// Returns the sections of all keys: data, data.eval, run, ...
 std::vector<std::string> sections_of(const std::vector<std::string>& paths) {
   std::set<std::string> sections;
   for (const std::string& path : paths)
@@ -53,7 +53,7 @@ std::vector<std::string> sections_of(const std::vector<std::string>& paths) {
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
-/// lr of learning_rate.
+/// Returns the initials of a key's words: lr for learning_rate.
 std::string initials(const std::string& words) {
   std::string out;
   for (size_t i = 0; i < words.size(); ++i)
@@ -61,7 +61,7 @@ std::string initials(const std::string& words) {
   return out;
 }
 
-/// The candidate whose last part is nearly `word`, or whose initials are.
+/// Returns the candidate whose last part is similar to `word`, or has `word` as its initials.
 std::optional<std::string> nearest_by_last_part(const std::string& word,
                                                 const std::vector<std::string>& candidates) {
   std::vector<std::string> last_parts;
@@ -73,7 +73,7 @@ std::optional<std::string> nearest_by_last_part(const std::string& word,
   return std::nullopt;
 }
 
-/// Keys directly in a section.
+/// Returns the keys directly in a section.
 std::vector<std::string> keys_in(const std::string& section,
                                  const std::vector<std::string>& paths) {
   std::vector<std::string> keys;
@@ -89,8 +89,9 @@ std::string section_of(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-/// The key that a dotted path may have meant: one of its section; where that is none, one that is
-/// written nearly so as a whole; else one of another section with nearly the same last part.
+/// Returns the key that was probably meant. First choice: a key of the same section. If the section
+/// has no keys: a key that is similar as a whole. Otherwise: a key of another section with a
+/// similar last part.
 std::optional<std::string> nearest_key(const std::string& path,
                                        const std::vector<std::string>& paths) {
   const std::vector<std::string> beside = keys_in(section_of(path), paths);
@@ -100,7 +101,7 @@ std::optional<std::string> nearest_key(const std::string& path,
   return nearest_by_last_part(last_part(path), paths);
 }
 
-/// What may have been meant, else what there is in the deepest section that the path names.
+/// Returns the probable key, or a list of the keys in the deepest existing section of the path.
 std::string hint_for(const std::string& path, const std::vector<std::string>& paths) {
   if (const std::optional<std::string> near = nearest_key(path, paths))
     return fmt::format(" (did you mean '{}'?)", *near);
@@ -115,7 +116,7 @@ std::string hint_for(const std::string& path, const std::vector<std::string>& pa
   return fmt::format("; there are {}", fmt::join(inside, ", "));
 }
 
-/// Below a section whose keys are names of the user's own.
+/// True for a key below a section whose keys are chosen by the user.
 bool is_of_callback(const std::string& path) {
   for (const std::string_view section : {"callbacks.", "inferer.callbacks."})
     if (path.starts_with(section) && path.size() > section.size() && path.back() != '.')
@@ -123,7 +124,8 @@ bool is_of_callback(const std::string& path) {
   return false;
 }
 
-/// OPTIMIZER_LR -> optimizer.lr: the longest section that it begins with.
+/// Converts a variable's name to a path, by the longest matching section: OPTIMIZER_LR ->
+/// optimizer.lr.
 std::string as_path(std::string_view name, const std::vector<std::string>& sections) {
   std::string path(name);
   for (char& c : path) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -164,7 +166,7 @@ std::string refusal_of_key(const std::string& path, const std::vector<std::strin
     return known == path || known.starts_with(path + ".");
   };
   if (std::any_of(known_paths.begin(), known_paths.end(), is_known)) return "";
-  if (is_of_callback(path)) return "";  // which may have any name: the reader tells
+  if (is_of_callback(path)) return "";  // may have any name: its reader finds the faults
   return fmt::format("unknown key '{}'{}", printable(path), hint_for(printable(path), known_paths));
 }
 
@@ -177,8 +179,10 @@ std::string variable_name(const std::string& path) {
 EnvironmentOverrides overrides_from_environment(const std::vector<std::string>& environment,
                                                 const std::vector<std::string>& known_paths) {
   std::vector<std::string> paths;
+  // Only `version` is excluded: it cannot be overridden (refusal_of_key()).
   for (const std::string& path : known_paths)
     if (path != kVersion) paths.push_back(path);
+  // Nested sections may be given as a whole (LOCKSTEP_DATA_EVAL); top-level ones may not.
   std::vector<std::string> named = paths;
   for (const std::string& section : sections_of(paths))
     if (section.find('.') != std::string::npos) named.push_back(section);
@@ -197,7 +201,7 @@ EnvironmentOverrides overrides_from_environment(const std::vector<std::string>& 
       found.list.push_back({*path, entry.substr(mark + 1), "environment " + name, true});
     }
   }
-  // A section before the keys in it, whatever the environment's order.
+  // Sort sections before their own keys, so that the environment's order has no effect.
   std::sort(found.list.begin(), found.list.end(),
             [](const Override& a, const Override& b) { return a.path < b.path; });
   std::sort(found.warnings.begin(), found.warnings.end());

@@ -14,7 +14,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Keys of one section, or of the top level, that cannot stand together.
+/// Keys that exclude each other.
 struct Exclusion {
   std::string_view given, excluded;
 };
@@ -39,19 +39,21 @@ std::vector<std::string> parts_of(std::string_view path) {
   }
 }
 
-/// The pair of this key in a map; no key: a null one.
+/// Returns the pair with this key in a map; a null pair if there is none.
 YamlPair find_pair(const YAML::Node& map, const std::string& key) {
   for (const auto& pair : map)
     if (pair.first.IsScalar() && pair.first.Scalar() == key) return {pair.first, pair.second};
   return {YAML::Node(), YAML::Node()};
 }
 
+/// Replaces or adds a pair. force_insert() keeps the key's own node and thus its place in the file.
 void put(YAML::Node map, const YamlPair& pair) {
   map.remove(pair.key.Scalar());
   map.force_insert(pair.key, pair.value);
 }
 
-/// How many ways lead from `from` to `to`; looks for two.
+/// Counts the paths from `from` to `to`, up to 2. More than one means that an alias shares the
+/// node.
 int64_t num_ways(const YAML::Node& from, const YAML::Node& to) {
   if (from.is(to)) return 1;
   int64_t num = 0;
@@ -65,20 +67,22 @@ int64_t num_ways(const YAML::Node& from, const YAML::Node& to) {
   return num;
 }
 
-/// A map of its own with the same pairs. Its place is lost, those of the pairs are not.
+/// Returns a new map with the same pairs. The map's place is lost; the places of the pairs are
+/// kept.
 YAML::Node own_copy(const YAML::Node& map) {
   YAML::Node copy(YAML::NodeType::Map);
   for (const auto& pair : map) copy.force_insert(pair.first, pair.second);
   return copy;
 }
 
-/// Puts one value into the tree below `root`. Gives what is in the way; empty: nothing.
+/// Writes one value into the tree below `root`. Returns what prevents it; empty if done.
 std::string put_at_path(const YAML::Node& root, const std::vector<std::string>& path,
                         YamlPair pair) {
   YAML::Node map = root;
   for (size_t i = 0;; ++i) {
     const YamlPair there = find_pair(map, path[i]);
     const bool is_last = i + 1 == path.size();
+    // The last key, or the first one that does not exist: `pair` holds the rest of the path.
     if (is_last || !there.key.IsScalar() || there.value.IsNull()) {
       put(map, pair);
       return "";
@@ -88,20 +92,23 @@ std::string put_at_path(const YAML::Node& root, const std::vector<std::string>& 
           "'{}' is not a map of keys",
           fmt::join(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(i) + 1, "."));
     YAML::Node below = there.value;
+    // A map that is shared through an alias must change at this path only, so copy it first.
     if (num_ways(root, below) > 1) {
       below.reset(own_copy(there.value));
       put(map, {there.key, below});
     }
     map.reset(below);
+    // Descend in `pair` too: its value is the nested map of the remaining path.
     const auto inner = *pair.value.begin();
     pair.reset(inner.first, inner.second);
   }
 }
 
-/// A key that a weaker origin gives loses against an override that excludes it, and what belongs to
-/// it too. Call when the override stands in the tree: its section is then no other one's too.
+/// Removes keys that contradict the override `by` and come from a weaker origin. Call it after `by`
+/// was written: its section is then no longer shared with another path.
 void take_back_excluded(const std::vector<Override>& overrides, const Override& by,
                         YAML::Node root) {
+  // A key survives if another override of the same strength sets it: then both are a real conflict.
   const auto loses = [&](std::string_view key) {
     return std::none_of(overrides.begin(), overrides.end(), [&](const Override& one) {
       const bool gives_it = key == one.path || key.starts_with(one.path + ".");
@@ -118,8 +125,8 @@ void take_back_excluded(const std::vector<Override>& overrides, const Override& 
   }
 }
 
-/// Arguments of Python code, which are built anew from these lines (daemon/exports): quotes tell a
-/// text from a number there, and an empty list is not nothing.
+/// True for arguments of Python code. daemon/exports rebuilds them from these lines, so quotes must
+/// distinguish texts from numbers, and an empty list must not disappear.
 bool is_argument(const std::string& path) {
   return path.ends_with(".args") || path.find(".args.") != std::string::npos;
 }
@@ -132,7 +139,7 @@ std::string argument_text(const YAML::Node& node) {
 }
 
 void collect(const YAML::Node& node, const std::string& path, std::vector<std::string>* lines) {
-  if (is_argument(path) && node.size() == 0) {  // of a scalar too
+  if (is_argument(path) && node.size() == 0) {  // size() is 0 for scalars too
     lines->push_back(path + "=" + argument_text(node));
   } else if (node.IsMap()) {
     for (const auto& pair : node)
@@ -144,11 +151,11 @@ void collect(const YAML::Node& node, const std::string& path, std::vector<std::s
   } else if (node.IsScalar()) {
     lines->push_back(path + "=" + node.Scalar());
   }
-  if (node.Tag().size() > 1) lines->push_back(path + "=" + node.Tag());  // a modifier's class
+  if (node.Tag().size() > 1) lines->push_back(path + "=" + node.Tag());  // the class of a modifier
 }
 
-/// Whether the map that holds the key is there (`needs_section`), or may be made; and for a
-/// default, whether the key is absent.
+/// True if the override may be written. `needs_section`: the map that contains the key exists. A
+/// default: the key is absent and no section on its path has another type.
 bool has_place(const Override& one, const YAML::Node& root) {
   const size_t dot = one.path.rfind('.');
   const std::string section = one.path.substr(0, dot == std::string::npos ? 0 : dot);
@@ -192,6 +199,7 @@ Override parse_set(const std::string& text) {
 void apply_overrides(const std::vector<Override>& overrides,
                      const std::vector<std::string>& known_paths, YamlDocument* document,
                      Diagnostics* faults) {
+  // Weakest first, so that the last writer of a key wins: environment, command line, defaults.
   for (const int turn : {0, 1, 2}) {
     for (const Override& one : overrides) {
       if (turn != (one.is_default ? 2 : one.from_environment ? 0 : 1)) continue;
@@ -205,8 +213,8 @@ void apply_overrides(const std::vector<Override>& overrides,
           document->parse_addition({one.origin, path, one.value}, faults);
       if (!pair) continue;
       const std::string obstacle = put_at_path(document->root(), path, *pair);
-      if (!obstacle.empty())
-        faults->add({one.origin, 0, 0, obstacle, ""});
+      if (!obstacle.empty()) faults->add({one.origin, 0, 0, obstacle, ""});
+      // An explicit null means "not set", so it excludes nothing.
       else if (!one.is_default &&
                !document->says_null(find_at_path(document->root(), one.path).value))
         take_back_excluded(overrides, one, document->root());

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kPresetOrigin = "preset: estimator";
 constexpr std::string_view kEstimator = "estimator.";
 
-/// A default that has no place beside another key.
+/// Default that is dropped if another key is set.
 struct StepsAside {
   std::string_view path, for_path;
 };
@@ -27,7 +27,7 @@ constexpr StepsAside kStepsAside[] = {{"data.batch_size_per_rank", "data.global_
                                       {"eval.eval_freq", "eval.eval_batches"},
                                       {"eval.eval_freq", "data.global_batch_size"}};
 
-/// Text that is of the kind, as Lockstep writes it; nothing if it is not.
+/// Converts a text to the form of its kind; nullopt if it is not of that kind.
 std::optional<std::string> as_kind(Flag::Kind kind, const std::string& value) {
   if (kind == Flag::kBool) {
     const std::optional<bool> truth = parse_bool(value);
@@ -39,7 +39,7 @@ std::optional<std::string> as_kind(Flag::Kind kind, const std::string& value) {
   return value;
 }
 
-/// models of ./models/ and gs://bucket/models.
+/// Returns the last folder name: models for ./models/ and gs://bucket/models.
 std::string folder_name(const std::string& folder) {
   std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
@@ -61,7 +61,7 @@ const FieldDoc* find_field(const std::vector<FieldDoc>& fields, std::string_view
   return found == fields.end() ? nullptr : &*found;
 }
 
-/// Whether the run file knows the key, and its value of the preset.
+/// True if the run file has the key and accepts the preset's value for it.
 bool is_known(const Flag& flag, std::string_view path, const std::vector<FieldDoc>& fields) {
   const FieldDoc* field = find_field(fields, path);
   return field != nullptr &&
@@ -74,31 +74,32 @@ bool has_preset(const YAML::Node& root, std::string_view name) {
   return preset.value.IsScalar() && preset.value.Scalar() == name;
 }
 
+/// True if the path is set to something other than null.
 bool has_key(const YAML::Node& root, std::string_view path) {
   const YamlPair pair = find_at_path(root, path);
   return pair.key.IsScalar() && !pair.value.IsNull();
 }
 
-/// a,b of [a, b].
+/// Returns a,b for [a, b].
 std::string without_brackets(std::string text) {
   if (!text.starts_with('[')) return text;
   std::erase_if(text, [](char c) { return c == '[' || c == ']' || c == ' '; });
   return text;
 }
 
-/// False with `checkpoint: off`.
+/// Returns false with `checkpoint: off`.
 bool has_saves(const YAML::Node& root) {
   return !find_at_path(root, "checkpoint").value.IsScalar();
 }
 
-/// Seconds from one evaluation to the next that the flag, the file or the preset asks for.
+/// Returns the seconds between evaluations from the flag, the file or the preset.
 std::string throttle_secs(const YAML::Node& root) {
   const YamlPair given = find_at_path(root, "eval.eval_throttle_secs");
   if (given.value.IsScalar()) return given.value.Scalar();
   return std::string(find_flag("eval_throttle_secs")->preset);
 }
 
-/// Defaults of the framework beside its flags: it evaluates a save every eval_throttle_secs, in
+/// Further defaults of the framework: it evaluates a checkpoint every eval_throttle_secs, in
 /// batches of the training's size.
 std::vector<Override> evaluation_defaults(const YAML::Node& root,
                                           const std::vector<FieldDoc>& fields) {
@@ -114,6 +115,7 @@ std::vector<Override> evaluation_defaults(const YAML::Node& root,
       defaults.push_back(default_of("eval.every_secs", secs, kPresetOrigin));
   }
   const YamlPair batch = find_at_path(root, "data.batch_size_per_rank");
+  // The training's batch size may be set, absent (the preset's default) or null (no default).
   if (batch.value.IsScalar())
     defaults.push_back(default_of("eval.batch_size", batch.value.Scalar(), kPresetOrigin));
   else if (!batch.key.IsScalar() && !has_key(root, "data.global_batch_size"))
@@ -122,8 +124,8 @@ std::vector<Override> evaluation_defaults(const YAML::Node& root,
   return defaults;
 }
 
-/// Defaults of the trainer of `preset: trainer`: each epoch ends with a save, its evaluation and
-/// the export of what was evaluated. Without evaluation data the final weights are exported.
+/// Defaults of `preset: trainer`: each epoch ends with a save, an evaluation and an export. Without
+/// evaluation data, the final weights are exported.
 std::vector<Override> trainer_defaults(const YAML::Node& root) {
   if (!has_saves(root)) return {};
   const auto set = [](const char* path, const char* value) {
@@ -152,11 +154,13 @@ std::vector<Override> overrides_of_flag(const Flag& flag, const std::string& val
     all.push_back(all.front());
     all.back().path = flag.second_path;
   }
+  // A data file also needs a format, and a model folder a run name, unless the file sets them.
   if (flag.path.starts_with("data.") && flag.path.ends_with(".path"))
     all.push_back(default_of(std::string(flag.path.substr(0, flag.path.rfind('.'))) + ".type",
                              "files", origin));
   if (flag.path == "run.project_dir")
     all.push_back(default_of("run.name", folder_name(*text), origin));
+  // image_size exists only in sections of data that have images.
   for (Override& one : all) one.needs_section = one.path.ends_with(".image_size");
   return all;
 }
@@ -164,12 +168,14 @@ std::vector<Override> overrides_of_flag(const Flag& flag, const std::string& val
 void resolve_flags(const std::vector<FieldDoc>& fields, std::vector<Override>* overrides) {
   std::vector<Override> resolved;
   for (Override& one : *overrides) {
+    // The estimator's own flags take precedence over those of the flag table.
     const bool is_own = !one.is_flag || find_field(fields, one.path) != nullptr;
     const std::string name = one.is_flag ? one.path.substr(kEstimator.size()) : "";
     const bool is_negated = !is_own && name.starts_with("no") && one.value == "true";
     const std::string positive = is_negated ? name.substr(2) : name;
     const FieldDoc* own = find_field(fields, std::string(kEstimator) + positive);
     const Flag* flag = find_flag(positive);
+    // --nodeep for a flag `deep` of the estimator; otherwise --nodebug for a bool of the table.
     if (is_negated && own != nullptr && own->type == "true or false") {
       one.path = own->path;
       one.value = "false";
@@ -221,6 +227,7 @@ std::vector<Override> preset_defaults(const YAML::Node& root, const std::vector<
           return rule.path == flag.path && has_key(root, rule.for_path);
         });
     if (flag.preset.empty() || steps_aside) continue;
+    // A flag may set two keys (image size of training and evaluation).
     for (const std::string_view path : {flag.path, flag.second_path}) {
       if (path.empty() || !is_known(flag, path, fields)) continue;
       defaults.push_back(default_of(std::string(path), std::string(flag.preset), kPresetOrigin));
@@ -236,6 +243,7 @@ std::vector<std::string> take_unused(const std::vector<FieldDoc>& fields, YamlDo
   for (const Flag& flag : flag_table())
     for (const std::string_view path : {flag.path, flag.second_path}) {
       const YamlPair pair = find_at_path(document->root(), path);
+      // Keys that the chosen settings do read stay.
       if (!pair.key.IsScalar() || find_field(fields, path) != nullptr) continue;
       const std::string place = document->place_text(pair.key.Mark());
       const bool is_flag = place.starts_with("flag --");
@@ -262,6 +270,7 @@ flags::Values flag_values(const std::vector<std::string>& settings,
   for (const std::string& line : settings) {
     const size_t mark = line.find('=');
     const size_t bracket = std::min(line.find('['), mark);
+    // Lists are several lines, path[0]=..., path[1]=...; they become one comma-separated value.
     const std::string path = line.substr(0, bracket), text = line.substr(mark + 1);
     std::optional<std::string>& value = values[path];
     if (bracket < mark && !line.starts_with(path + "[0]"))
@@ -269,6 +278,7 @@ flags::Values flag_values(const std::vector<std::string>& settings,
     else
       value = types[path] == "true or false" ? as_kind(Flag::kBool, text) : std::optional(text);
   }
+  // Flags, and the estimator's own keys, can be read under their short names too.
   for (const Flag& flag : flag_table())
     for (const std::string_view name : {flag.name, flag.alias})
       if (!name.empty()) values.insert_or_assign(std::string(name), values[std::string(flag.path)]);

@@ -11,19 +11,20 @@
 namespace lockstep::daemon {
 namespace {
 
-/// " (flag --sync_replicas)": where a key's value comes from; empty for a default.
+/// Returns where a key's value comes from, " (flag --sync_replicas)"; empty for a default.
 std::string origin_of(std::string_view path, const ConfigReader& in) {
   const YamlPair pair = find_at_path(in.node(), path);
   if (!pair.key.IsScalar()) return "";
   return fmt::format(" ({})", in.document().place_text(pair.key.Mark()));
 }
 
-/// `key`: one of the run file, perhaps with its value behind a colon.
+/// Appends the origin to `key`: a key of the run file, optionally followed by a colon and its
+/// value.
 std::string with_origin(std::string_view key, const ConfigReader& in) {
   return fmt::format("{}{}", key, origin_of(key.substr(0, key.find(':')), in));
 }
 
-/// What makes results depend on the number of ranks.
+/// Refuses settings that make results depend on the number of ranks.
 void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
   const auto refuse = [&](bool is_used, const char* key, const char* why) {
     if (is_used)
@@ -42,7 +43,7 @@ void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
          "the batch would grow with the ranks; use data.global_batch_size");
 }
 
-/// What needs the other ranks at every step.
+/// Refuses settings that need the other ranks at every step.
 void refuse_with_local_steps(const RunConfig& config, ConfigReader* in) {
   const auto refuse = [&](bool is_used, const char* key, const char* why) {
     if (is_used)
@@ -62,7 +63,7 @@ void refuse_with_local_steps(const RunConfig& config, ConfigReader* in) {
          "ranks agree on the loss scale at every step; use bf16");
 }
 
-/// What needs weights or messages of each rank's own.
+/// Refuses settings that need each rank's own weights or messages.
 void refuse_with_shared_weights(const RunConfig& config, ConfigReader* in) {
   const auto refuse = [&](bool is_used, const char* key, const char* why) {
     if (is_used)
@@ -79,7 +80,7 @@ void refuse_with_shared_weights(const RunConfig& config, ConfigReader* in) {
   refuse(config.run.device == "cuda", "run.device: cuda", "a GPU has its own memory; use cpu");
 }
 
-/// Evaluations and exports of saves need both sides.
+/// Requires what evaluations and exports of checkpoints need: saves and evaluation data.
 void require_saves_and_data(const RunConfig& config, ConfigReader* in) {
   const bool saves = config.checkpoint.enabled;
   const auto refuse = [&](bool is_asked, const char* section, const std::string& what) {

@@ -27,7 +27,7 @@ constexpr std::array kRenamed = {
 
 struct RemovedKey {
   std::string_view section, name;
-  std::string_view advice;  ///< what to do without it
+  std::string_view advice;  ///< replacement to use
 
   std::string path() const { return fmt::format("{}.{}", section, name); }
   std::string fault() const {
@@ -47,14 +47,14 @@ constexpr std::array kRemoved = {
     RemovedKey{"sync", "outer_momentum", "remove the line; local steps have no outer optimizer"},
 };
 
-/// The key in a map, not its value; undefined where it is not there.
+/// Returns the node of the key itself, not its value; undefined if there is none.
 YAML::Node find_key(const YAML::Node& map, std::string_view name) {
   for (const auto& pair : map)
     if (pair.first.IsScalar() && pair.first.Scalar() == name) return pair.first;
   return YAML::Node(YAML::NodeType::Undefined);
 }
 
-/// What a map has under this name; undefined where it is not there, or no map.
+/// Returns a map's value for this name; undefined if there is none or `map` is not a map.
 YAML::Node value_of(const YAML::Node& map, std::string_view name) {
   const YAML::Node value =
       map.IsMap() ? map[std::string(name)] : YAML::Node(YAML::NodeType::Undefined);
@@ -77,6 +77,7 @@ void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::
   const YAML::Node home = value_of(root, key.new_section);
   const YAML::Node now = home.IsDefined() && home.IsMap() ? find_key(home, key.now)
                                                           : YAML::Node(YAML::NodeType::Undefined);
+  // Both names at once: neither value can be preferred.
   if (now.IsDefined()) {
     faults->add(document->fault_at(
         former, fmt::format("'{}' is the former name of '{}', which {} gives too: keep the new one",
@@ -86,12 +87,13 @@ void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::
   warnings->push_back(
       warning_of(key, place.line > 0 ? fmt::format("{}:{}", place.file, place.line) : place.file));
   if (key.new_section == key.section) {
-    former = std::string(key.now);  // the key itself, where it stands: faults keep its place
+    former = std::string(key.now);  // rename in place, so that faults keep the key's position
     return;
   }
-  if (home.IsDefined() && !home.IsMap() && !home.IsNull()) return;  // a fault of its own
+  if (home.IsDefined() && !home.IsMap() && !home.IsNull())
+    return;  // its own reader reports this fault
   YAML::Node owner = section;
-  YAML::Node section_now = root[std::string(key.new_section)];  // made where it is not there
+  YAML::Node section_now = root[std::string(key.new_section)];  // created if missing
   section_now[std::string(key.now)] = owner[std::string(key.former)];
   owner.remove(std::string(key.former));
 }

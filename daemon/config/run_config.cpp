@@ -24,6 +24,8 @@
 #include "recal/recipe/recal_options.h"
 #include "remote/add_stores.h"
 
+// Reading of the run file: document, overrides from all origins, presets and sections, in this
+// order. Faults are collected, so that one pass reports all of them.
 namespace lockstep::daemon {
 namespace {
 
@@ -43,20 +45,22 @@ void read_trainer_keys(ConfigReader trainer, RunConfig* config) {
   ConfigReader run_config = trainer.section("run_config");
   config->profile = train::read_profile_options(&run_config);
   run_config.done();
-  if (!trainer.lists_fields() && trainer.has("callbacks"))  // the same keys as section `callbacks`
+  if (!trainer.lists_fields() && trainer.has("callbacks"))  // same keys as section `callbacks`
     append(coord::read_callbacks(trainer.section("callbacks")), &config->callbacks);
   trainer.done();
 }
 
-/// Section `trainer`, or the file beside the run file that it names.
+/// Reads section `trainer`, or the file that it names, relative to the run file.
 void read_trainer(ConfigReader* in, RunConfig* config) {
   const YAML::Node named = in->node()["trainer"];
   if (in->lists_fields() || !named.IsDefined() || !named.IsScalar())
     return read_trainer_keys(in->section("trainer"), config);
+  // Mark the key as read, since the section comes from another file.
   (void)in->take("trainer");
   const std::string path = path_beside(in->document(), named.Scalar()).string();
   const YamlDocument document = YamlDocument::load(path, in->faults());
   if (!document.root() || !document.root().IsMap()) return;
+  // The digest is among the settings, so ranks with different trainer files are detected.
   config->trainer_sha256 = sha256_hex(files::read(path));
   read_trainer_keys({document.root(), "trainer", document, in->faults()}, config);
 }
@@ -70,10 +74,11 @@ RunConfig read_sections(ConfigReader* in, bool needs_train_data) {
   in->read_choice("preset", &preset, {"none", "estimator", "trainer"},
                   "estimator: the defaults of the Estimator framework (docs/flags.md); trainer: "
                   "each epoch ends with a save, its evaluation and an export (docs/evaluation.md)");
-  std::vector<std::string> opened;  // before anything was read
+  std::vector<std::string> opened;  // already opened, before any section was read
   in->read("plugins", &opened,
            "shared objects that add rows to the tables of networks, data sets, modifiers, losses, "
            "metrics and callbacks (docs/plugins.md); also looked for beside the run file");
+  // Order: the estimator first, because it decides which keys model and data accept.
   const auto estimator = estimator::Estimator::read(in);
   in->require("run");
   config.run = read_run_options(in->section("run"));
@@ -86,6 +91,7 @@ RunConfig read_sections(ConfigReader* in, bool needs_train_data) {
   config.optimizer = optim::read_optimizer_options(in->section("optimizer"));
   config.sync = dist::read_sync_options(in->section("sync"));
   config.watchdog = read_watchdog_options(in->section("watchdog"));
+  // One limit for "slow" in the watchdog and in messages of dist.
   config.sync.slow_after_s = config.watchdog.slow_s;
   config.gpu = read_gpu_options(in->section("gpu"));
   config.recipe = recal::read_recipe(in);
@@ -95,6 +101,7 @@ RunConfig read_sections(ConfigReader* in, bool needs_train_data) {
     config.checkpoint = checkpoint::read_checkpoint_options(in->section("checkpoint"));
   config.eval = train::read_eval_options(in->section("eval"));
   config.publish = train::read_publish_options(in->section("export"));
+  // The best exported model is the one whose checkpoint keep_best would keep.
   if (config.checkpoint.keep_best != "none") config.publish.best_by = config.checkpoint.keep_best;
   config.publish.ema = config.optimizer.ema_decay && config.eval.use_ema.value_or(true);
   config.metrics = metrics::read_metrics_options(in->section("metrics"));
@@ -104,6 +111,7 @@ RunConfig read_sections(ConfigReader* in, bool needs_train_data) {
   ConfigReader inferer = in->section("inferer");
   config.inferer = infer::read_inferer_section(&inferer);
   inferer.done();
+  // The estimator's own values replace those of the sections, so they come last.
   estimator.put_into(&config.data);
   estimator.put_into(&config.train);
   estimator.put_into(&config.hooks);
@@ -118,15 +126,18 @@ void add_all_types() {
 
 namespace {
 
-/// Removes from a table the rows of plug-ins and estimators that a job has named.
+/// Removes the rows of a job's plug-ins and estimators from a table.
 template <typename Row>
 void keep_rows_of_program(NamedTable<Row>& table) {
-  static const size_t num_rows = table.num_rows();  // one table for each kind of row
+  static const size_t num_rows =
+      table.num_rows();  // the static exists once per row type, so once per table
+  // The first call is before any job, so these rows are the program's own.
   table.keep_first(num_rows);
 }
 
-/// Settings of LibTorch that code of a job may have changed and no run sets.
+/// Resets LibTorch settings that a job's code may have changed and no run sets.
 void begin_libtorch() {
+  // A static: the value at the first call, before any job ran.
   static const caffe2::TypeMeta dtype = c10::get_default_dtype();
   c10::set_default_dtype(dtype);
   c10::GradMode::set_enabled(true);
@@ -154,7 +165,7 @@ bool has_an_end(const RunConfig& config) {
   return !config.recipe.empty() || config.train.max_steps || config.train.max_epochs;
 }
 
-/// What run.debug stands for; it stands above the keys that say otherwise.
+/// Applies run.debug, which overrides the keys that contradict it.
 void apply_debug(RunConfig* config) {
   if (!config->run.debug) return;
   config->data.shuffle = false;
@@ -169,15 +180,15 @@ std::vector<std::string> paths_of(const std::vector<FieldDoc>& fields) {
   return paths;
 }
 
-using Text = std::optional<std::string>;  ///< nothing: it is read from the file
+using Text = std::optional<std::string>;  ///< nullopt: read it from the file
 
-/// An empty path: a run of flags alone.
+/// Loads the document. An empty path means a run of flags alone.
 YamlDocument load_document(const std::string& path, const Text& text, Diagnostics* faults) {
   if (path.empty()) return document_of_flags(faults);
   return text ? YamlDocument::parse(path, *text, faults) : YamlDocument::load(path, faults);
 }
 
-/// What stands above the file, weakest first.
+/// Returns everything that overrides the file, weakest first.
 std::vector<Override> all_above(std::vector<Override> environment,
                                 const std::vector<Override>& overrides,
                                 const std::vector<FieldDoc>& fields) {
@@ -188,8 +199,8 @@ std::vector<Override> all_above(std::vector<Override> environment,
   return all;
 }
 
-/// A run of flags alone, as it is completed, gets the sections that some flags waited for
-/// (--image_size).
+/// Completes a run of flags alone. Flags that waited for a section of the added data (--image_size)
+/// are applied again.
 void complete_run(std::vector<Override> above, const std::vector<std::string>& names,
                   YamlDocument* document, Diagnostics* faults) {
   apply_overrides(complete_run_of_flags(document->root()), names, document, faults);
@@ -197,7 +208,7 @@ void complete_run(std::vector<Override> above, const std::vector<std::string>& n
   apply_overrides(above, names, document, faults);
 }
 
-/// Where the file and what stands above it say nothing.
+/// Applies the defaults where neither the file nor an override sets a value.
 void apply_defaults(const std::string& path, const std::vector<Override>& above,
                     const std::vector<FieldDoc>& fields, YamlDocument* document,
                     Diagnostics* faults) {
@@ -206,8 +217,12 @@ void apply_defaults(const std::string& path, const std::vector<Override>& above,
   apply_overrides(preset_defaults(document->root(), fields), names, document, faults);
 }
 
-/// What open_plugins_of() returns, with the overrides. Faults of the file are found later.
+/// Opens the plug-ins and returns the result of open_plugins_of(). Overrides count. Faults of the
+/// file are ignored here and found later.
 std::vector<std::string> open_plugins(const std::string& path, const Text& text,
+                                      // Plug-ins add keys and rows, so they must be open before the
+                                      // keys are known. Only these few keys
+                                      // can name one.
                                       const std::vector<Override>& overrides) {
   const std::vector<std::string> names = {"plugins",    "model.type",     "model.path",
                                           "model.name", "estimator.path", "estimator.name"};
@@ -220,15 +235,15 @@ std::vector<std::string> open_plugins(const std::string& path, const Text& text,
   return estimator::open_plugins_of(document);
 }
 
-/// The file with all that stands above and below it.
+/// The file, merged with its overrides and defaults.
 struct Merged {
   YamlDocument document;
   std::vector<std::string> warnings, notes;
   flags::Values flag_texts;
 };
 
-/// A text that is not YAML leaves no tree to read: the root is then null. Of a key that is there
-/// twice, which is a fault, the first value is read on, so that the faults of the others are found.
+/// Merges file, overrides and defaults. A text that is not YAML has no tree; the root is then null.
+/// A duplicate key is a fault, but its first value is used, so that further faults are found.
 Merged merge(const std::string& path, const Text& text, const std::vector<Override>& overrides,
              Diagnostics* faults) {
   Merged merged{.document = load_document(path, text, faults), .warnings = {}, .notes = {}};
@@ -236,6 +251,7 @@ Merged merge(const std::string& path, const Text& text, const std::vector<Overri
   if (faults->empty() && !document.root().IsMap())
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
   if (!document.root() || !document.root().IsMap()) return {};
+  // Renaming comes first: overrides, presets and readers know only the new names.
   merged.warnings = rename_keys(&document, faults);
   refuse_removed_keys(&document, faults);
   const std::vector<FieldDoc> fields = run_file_fields();
@@ -247,10 +263,12 @@ Merged merge(const std::string& path, const Text& text, const std::vector<Overri
   refuse_removed_keys(&above.list, faults);
   require_known_flags(above.list, fields);
   apply_overrides(above.list, paths_of(fields), &document, faults);
-  append(rename_keys(&document, faults), &above.warnings);  // in maps that overrides gave
-  refuse_removed_keys(&document, faults);                   // there too
+  append(rename_keys(&document, faults),
+         &above.warnings);                 // again, inside maps that overrides added
+  refuse_removed_keys(&document, faults);  // likewise
   append(std::move(above.warnings), &merged.warnings);
   apply_defaults(path, above.list, fields, &document, faults);
+  // Only now is it known which keys these settings read; the rest is dropped with a note.
   const std::vector<FieldDoc> read = fields_read_with(document);
   merged.flag_texts = flag_values(flat_settings(document.root()), read);
   merged.notes = take_unused(read, &document);
@@ -279,6 +297,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   if (faults->empty() && !has_an_end(config))
     in.fault("train",
              "nothing says how long to train: give a recipe, train.max_steps or train.max_epochs");
+  // After all sections: it compares settings of different sections.
   refuse_pairs(config, &in);
   config.settings = flat_settings(document.root());
   config.settings.push_back("recipe sha256=" + config.recipe.source_sha256());

@@ -7,6 +7,8 @@
 #include "base/process_state.h"
 #include "estimator/open_plugin.h"
 
+// Lists all keys of the run file. Some keys exist only with certain choices (optimizer.type), so
+// files with every choice are read until no new key appears.
 namespace lockstep::daemon {
 namespace {
 
@@ -17,7 +19,7 @@ std::vector<FieldDoc> fields_of(const std::string& text) {
 
 std::string section_prefix(const std::string& path) { return path.substr(0, path.rfind('.') + 1); }
 
-/// Behind the last key of its section.
+/// Inserts a field after the last key of its section.
 void insert(const FieldDoc& field, std::vector<FieldDoc>* docs) {
   const auto last = std::find_if(docs->rbegin(), docs->rend(), [&](const FieldDoc& other) {
     return section_prefix(other.path) == section_prefix(field.path);
@@ -25,7 +27,7 @@ void insert(const FieldDoc& field, std::vector<FieldDoc>* docs) {
   docs->insert(last == docs->rend() ? docs->end() : last.base(), field);
 }
 
-/// a: {b: value} of a.b.
+/// Returns a nested map for a path: a: {b: value} for a.b.
 std::string nested(const std::string& path, const std::string& value) {
   std::string text = path;
   size_t depth = 0;
@@ -34,7 +36,7 @@ std::string nested(const std::string& path, const std::string& value) {
   return text + ": " + value + std::string(depth, '}');
 }
 
-/// A file with the first choice of each section that no file had yet; empty: there is none.
+/// Returns a file with an untried choice of each section; empty if all were tried.
 std::string next_file(const std::vector<FieldDoc>& docs, std::set<std::string>* tried) {
   std::map<std::string, std::string> choice_by_section;
   for (const FieldDoc& field : docs) {
@@ -50,8 +52,8 @@ std::string next_file(const std::vector<FieldDoc>& docs, std::set<std::string>* 
   return file.empty() ? "" : "{" + file + "}";
 }
 
-/// A choice may bring keys of its own, with choices of their own; those of one section bring none
-/// to another, so that one file has a choice of each.
+/// Collects the fields of all choices. A choice may add keys with further choices. Choices of one
+/// section add no keys to another, so one file can contain a choice of each section.
 std::vector<FieldDoc> collect_fields() {
   const auto name = [](const FieldDoc& field) { return field.path + '\n' + field.help; };
   std::vector<FieldDoc> docs = fields_of("{data: {eval: {}}}");
@@ -63,7 +65,7 @@ std::vector<FieldDoc> collect_fields() {
   return docs;
 }
 
-/// By the number of plug-ins that are open: each may add rows with keys.
+/// Fields by the number of open plug-ins, because each may add rows with keys.
 std::map<size_t, std::vector<FieldDoc>>& docs_by_plugins() {
   static std::map<size_t, std::vector<FieldDoc>> docs;
   return docs;

@@ -28,7 +28,7 @@ const NamedSignal* find_signal(const std::string& name) {
   return found == kSignals.end() ? nullptr : &*found;
 }
 
-/// For a name without SIG, in small letters, or a number.
+/// Hint for a signal name in lower case or without SIG, or for a signal number.
 std::string signal_hint(const std::string& given) {
   std::string name = given;
   for (char& letter : name)

@@ -12,9 +12,10 @@
 namespace lockstep::daemon {
 namespace {
 
+/// ELF notes are padded to multiples of 4 bytes.
 constexpr size_t aligned(size_t num_bytes) { return (num_bytes + 3) / 4 * 4; }
 
-/// Of the notes of one segment; empty: none of them is it.
+/// Finds the build id in the notes of one segment; empty if there is none.
 std::string build_id_in(const char* notes, size_t num_bytes) {
   const char* const end = notes + num_bytes;
   while (static_cast<size_t>(end - notes) > sizeof(ElfW(Nhdr))) {
@@ -33,7 +34,7 @@ std::string build_id_in(const char* notes, size_t num_bytes) {
   return "";
 }
 
-/// Of dl_iterate_phdr: the first object is the program.
+/// Callback of dl_iterate_phdr. The first object is the program itself.
 int take_build_id(dl_phdr_info* object, size_t, void* id) {
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     const ElfW(Phdr)& part = object->dlpi_phdr[i];
@@ -43,7 +44,7 @@ int take_build_id(dl_phdr_info* object, size_t, void* id) {
     const auto* notes = reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr);
     text = build_id_in(notes, part.p_memsz);
   }
-  return 1;  // no further object
+  return 1;  // stop: no further object
 }
 
 std::string build_id() {

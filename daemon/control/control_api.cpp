@@ -20,7 +20,7 @@ namespace {
 
 using metrics::HttpResponse;
 
-/// For a listing of the saves; a status without it tells the one before.
+/// Longest wait for the list of checkpoints; after that the status uses the previous list.
 constexpr std::chrono::milliseconds kListing{200};
 
 constexpr const char* kJsonType = "application/json";
@@ -64,6 +64,7 @@ HttpResponse ControlApi::post(std::string_view target) {
   const std::string_view route = target.substr(0, target.find('?'));
   const std::string_view query = target.substr(std::min(route.size() + 1, target.size()));
   if (route == "/control/set") return set(query);
+  // The handlers only record the request: the loop reads it, agrees with the other ranks and acts.
   const std::array<std::pair<std::string_view, std::function<void()>>, 4> wishes{
       {{"/control/save", [this] { requests_.save(); }},
        {"/control/stop", [this] { requests_.stop(); }},
@@ -73,7 +74,7 @@ HttpResponse ControlApi::post(std::string_view target) {
     if (route != name) continue;
     if (name == "/control/save" && !config_.checkpoint.enabled)
       return refuse(409, "this run makes no saves: checkpoint is off", route);
-    const int64_t step = requests_.step();  // before: what is asked for follows it
+    const int64_t step = requests_.step();  // read before: the request takes effect after this step
     note();
     log::info("control", fmt::format("{} at step {}", route, step));
     return answer(202, {{"noted_at_step", step}}, route);

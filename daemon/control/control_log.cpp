@@ -12,9 +12,11 @@
 namespace lockstep::daemon {
 namespace {
 
+/// First HTTP status that means a refusal.
 constexpr int kFirstRefusal = 400;
 
-/// Other pages may be served there too. What could not be read may have been a call.
+/// True for calls of the control API. The same server may have other pages. A call without a
+/// readable target counts too.
 bool may_be_call(std::string_view target) {
   return target.empty() || target.starts_with(kControlRoute);
 }
@@ -50,7 +52,7 @@ ControlLog::~ControlLog() {
 void ControlLog::on_call(const metrics::HttpCall& call) {
   if (next_ != nullptr) next_->on_call(call);
   const bool is_refused = call.status >= kFirstRefusal;
-  // ControlApi has a line for each POST that it follows.
+  // ControlApi logs each POST that it carries out.
   if (!may_be_call(call.target) || (!is_refused && call.method == "POST")) return;
   const std::optional<int64_t> kept_back =
       (is_refused ? refused_ : asked_).admit(LineLimit::Clock::now());

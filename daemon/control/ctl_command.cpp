@@ -25,14 +25,16 @@ constexpr int64_t kMaxLockBytes = 1 << 16;
 constexpr size_t kMaxAnswerBytes = 1 << 20;
 constexpr long kAnswerTimeout_s = 10;
 constexpr std::chrono::milliseconds kAskAgain{100};
+/// Answer of the run, or the reason why there is none.
 const std::string kUnixPrefix = "unix:";
 
 struct Answer {
-  long status = 0;  ///< 0: nobody answers
+  long status = 0;  ///< 0: no answer
   std::string body;
   std::string fault;
 };
 
+/// Write callback of curl; a return value below the size aborts the transfer.
 size_t take(const char* bytes, size_t size, size_t count, void* body) {
   auto& text = *static_cast<std::string*>(body);
   if (text.size() + size * count > kMaxAnswerBytes) return 0;
@@ -40,13 +42,13 @@ size_t take(const char* bytes, size_t size, size_t count, void* body) {
   return size * count;
 }
 
-/// Rank 0 of a running job, and what it asks for.
+/// Address of rank 0 of a running job, and its credentials.
 struct Service {
   std::string origin;                                ///< "http://127.0.0.1:9464"
-  std::string socket_path;                           ///< instead; empty: none
+  std::string socket_path;                           ///< used instead of TCP; empty: none
   std::shared_ptr<metrics::SocketName> socket_name;  ///< of that path
   std::string token_file, ca_file;
-  std::filesystem::path folder;  ///< of the run that is asked for; empty: whichever listens there
+  std::filesystem::path folder;  ///< of the requested run; empty: any run at that address
 
   std::string shown() const { return socket_path.empty() ? origin : kUnixPrefix + socket_path; }
 };
@@ -72,6 +74,7 @@ Answer call(const Service& service, const std::string& target, bool is_post) {
     curl_easy_setopt(curl.get(), CURLOPT_CAINFO, service.ca_file.c_str());
   if (!service.socket_path.empty())
     curl_easy_setopt(curl.get(), CURLOPT_UNIX_SOCKET_PATH, service.socket_name->text().c_str());
+  // A proxy of the environment must not see the token, and cannot reach this host's socket.
   curl_easy_setopt(curl.get(), CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT, kAnswerTimeout_s);
@@ -88,7 +91,7 @@ Answer call(const Service& service, const std::string& target, bool is_post) {
   return answer;
 }
 
-/// The address of rank 0, from the targets.json that a run has while it lives.
+/// Returns rank 0's address from targets.json, which exists while the run lives.
 std::string address_in(const std::filesystem::path& project_dir) {
   const std::filesystem::path path = Project(project_dir).targets();
   std::error_code ignored;
@@ -98,7 +101,7 @@ std::string address_in(const std::filesystem::path& project_dir) {
                             Project(project_dir).control_socket().string(), path.string()));
   try {
     for (const auto& target : nlohmann::json::parse(files::read(path, kMaxTargetsBytes)))
-      if (target.at("labels").value("rank", "0") == "0")  // gathered pages name no rank
+      if (target.at("labels").value("rank", "0") == "0")  // merged pages have no label `rank`
         return target.at("labels").value("__scheme__", "http") + "://" +
                target.at("targets").at(0).get<std::string>();
   } catch (const nlohmann::json::exception& fault) {
@@ -113,12 +116,13 @@ void set_socket(const std::filesystem::path& path, Service* service) {
   service->socket_name = std::make_shared<metrics::SocketName>(path);
 }
 
-/// Refuses a killed run: another process may have its port, and must not get its token.
+/// Refuses a run that was killed: another process may have its port and must not receive its token.
 void require_no_dead_holder(const std::filesystem::path& folder) {
   const std::filesystem::path lock = folder / ".lock";
   std::error_code ignored;
   if (!std::filesystem::exists(lock, ignored)) return;
   const auto holder = files::LockHolder::parse(files::read(lock, kMaxLockBytes));
+  // A holder on another host cannot be checked; assume that it is alive.
   if (holder && (!holder->can_be_asked() || holder->is_alive())) return;
   throw Error(ExitCode::kInputMissing, "ctl",
               fmt::format("no job runs in {}: {}; run the same command again to continue it",
@@ -133,7 +137,7 @@ void find_by_targets(const std::filesystem::path& folder, Service* service) {
   require_no_dead_holder(folder);
 }
 
-/// A socket that nobody listens at is one that a killed run has left.
+/// A socket without a listener was left by a killed run. Then the address is in targets.json.
 void find_in_folder(const std::filesystem::path& folder, Service* service) {
   const std::filesystem::path socket = Project(folder).control_socket();
   if (metrics::is_listened_at(socket)) return set_socket(socket, service);
@@ -143,10 +147,11 @@ void find_in_folder(const std::filesystem::path& folder, Service* service) {
 void find_by_run_file(const std::string& file, ReadControl read_control, Service* service) {
   const ControlOfRun run = read_control(file);
   std::error_code ignored;
+  // A socket file without a listener still gives the better error message.
   if (metrics::is_listened_at(run.socket) ||
       (!run.is_on_pages && std::filesystem::exists(run.socket, ignored)))
     set_socket(run.socket, service);
-  else  // it runs on another host, or the command line of the run says another place
+  else  // the run is on another host, or its command line sets another path
     find_in_folder(run.folder, service);
   if (service->token_file.empty()) service->token_file = run.token_file;
 }
@@ -187,7 +192,7 @@ std::string error_in(const Answer& answer) {
   return fmt::format("{}: {}", answer.status, answer.body);
 }
 
-/// Where nobody answers.
+/// Advice for a run that does not answer.
 std::string what_to_do(const Service& service) {
   if (!service.socket_path.empty())
     return "no job runs there, or on another host: a Unix socket is asked on rank 0's host, by the "
@@ -200,6 +205,7 @@ std::string what_to_do(const Service& service) {
          "or look for [metrics] in its log";
 }
 
+/// Calls the API and turns every failure into an Error.
 Answer require(const Service& service, const std::string& target, bool is_post) {
   Answer answer = call(service, target, is_post);
   if (answer.status == 0)
@@ -222,20 +228,20 @@ Answer require(const Service& service, const std::string& target, bool is_post) 
   return answer;
 }
 
-/// What this status says of the run's folder; empty: nothing.
+/// Returns the run's folder in a status; empty if it has none.
 std::string folder_in(const std::string& status) {
   const auto json = nlohmann::json::parse(status, nullptr, /*allow_exceptions=*/false);
   return json.is_object() ? json.value("project_dir", std::string()) : std::string();
 }
 
-/// False for another run that has the port now, where the one asked for was killed.
+/// True unless another run now has the port of the requested one.
 bool is_asked_for(const Service& service, const std::string& status) {
   std::error_code fault;
   return service.folder.empty() ||
          std::filesystem::equivalent(service.folder, folder_in(status), fault);
 }
 
-/// The status of the run that is asked for.
+/// Returns the status of the requested run. Throws Error if another run answers.
 std::string require_status(const Service& service) {
   std::string status = require(service, "/control/status", false).body;
   if (!is_asked_for(service, status))
@@ -246,9 +252,10 @@ std::string require_status(const Service& service) {
   return status;
 }
 
-/// Until nobody answers there any more, or another run does.
+/// Waits until nobody answers at that address, or another run does.
 void wait_for_end(const Service& service, double timeout_s) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+  // An HTTP error is still an answer, so the run may be alive.
   const auto is_there = [&] {
     const Answer answer = call(service, "/control/status", false);
     return answer.status != 0 && (answer.status >= 300 || is_asked_for(service, answer.body));

@@ -2,7 +2,7 @@
 #include "daemon/config/run_config.h"
 #include "daemon/control/ctl_command.h"
 
-// Apart from the command itself, which needs no LibTorch where it is told the run's folder.
+// Separate from ctl_command.cpp: `lockstep ctl` with the run's folder needs no LibTorch.
 namespace lockstep::daemon {
 
 ControlOfRun read_control(const std::string& run_file) {

@@ -10,6 +10,7 @@ uint32_t Requests::asked_here() const {
 
 void Requests::change(const train::Change& change) {
   const std::lock_guard lock(mutex_);
+  // The flag lets the loop check for changes at every step without the lock.
   changes_.push_back(change);
   has_changes_ = true;
 }

@@ -9,6 +9,7 @@
 namespace lockstep::daemon {
 namespace {
 
+/// Upper limits, so that later conversions and sums cannot overflow.
 constexpr int64_t kMostOfAnything = 1'000'000'000;
 constexpr double kMostSeconds = 1e9;
 

@@ -10,7 +10,7 @@ namespace lockstep::daemon {
 namespace {
 
 constexpr std::chrono::milliseconds kTurn{200};
-// Longer than a rank that was told itself waits for its data: then nothing need be told.
+// Longer than a rank's own wait for data after a stop request: usually no notice is necessary.
 constexpr std::chrono::milliseconds kPatience{1500};
 
 }  // namespace
@@ -18,7 +18,9 @@ constexpr std::chrono::milliseconds kPatience{1500};
 StopNotice::StopNotice(std::unique_ptr<dist::Notice> notice, Requests& requests,
                        std::function<bool()> is_training)
     : notice_(std::move(notice)), requests_(requests), is_training_(std::move(is_training)) {
+  // From now on Requests::listen() includes the other ranks' requests.
   requests_.set_ears([this] { return notice_->heard(); });
+  // The thread inherits the mask, so the main thread receives all signals.
   const SignalsBlocked inherited_by_the_thread;
   thread_ = std::thread([this] { run(); });
   ::pthread_setname_np(thread_.native_handle(), "lockstep-stop");
@@ -31,6 +33,7 @@ StopNotice::~StopNotice() {
   }
   wake_.notify_all();
   thread_.join();
+  // The thread has ended; now nobody may call the notice any more.
   requests_.set_ears({});
 }
 
@@ -38,7 +41,7 @@ void StopNotice::run() {
   std::unique_lock lock(mutex_);
   try {
     while (!wake_.wait_for(lock, kTurn, [this] { return ends_; })) look();
-  } catch (const Error& fault) {  // a lost rank is found by who waits for it
+  } catch (const Error& fault) {  // whoever waits for a lost rank reports it
     log::debug("control", fault.what());
   }
 }

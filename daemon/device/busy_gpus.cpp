@@ -36,7 +36,9 @@ std::vector<GpuProcess> parse_gpu_processes(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     const size_t first = line.find(','), last = line.rfind(',');
     const size_t second = first == std::string::npos ? first : line.find(',', first + 1);
-    if (second == std::string::npos || second >= last) continue;  // a name may hold commas
+    if (second == std::string::npos || second >= last)
+      continue;  // the process name may contain commas, so pid is after the first one and memory
+                 // after the last
     const auto pid = parse_integer(trimmed(line.substr(first + 1, second - first - 1)));
     if (!pid) continue;
     const std::string command = trimmed(line.substr(second + 1, last - second - 1));

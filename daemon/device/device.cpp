@@ -21,11 +21,12 @@ namespace {
 
 constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";  // cuBLAS, "Results reproducibility"
 
+/// True on Linux with a driver, or in WSL (/dev/dxg).
 bool has_nvidia_driver() {
   return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
 }
 
-/// For auto: what cannot be used is not there.
+/// Returns the GPUs for device: auto. GPUs that do not work count as absent, with a warning.
 std::vector<std::string> usable_gpus() {
   if (!has_nvidia_driver()) return {};
   try {
@@ -52,11 +53,13 @@ std::string environment(const char* name) {
   return text == nullptr ? "" : text;
 }
 
-/// Before any rank computes there, as a container's own processes have other numbers. A restart is
-/// in a hurry, and was told.
+/// Warns of other processes on this rank's GPU. Call it before any rank uses its GPU: a container
+/// numbers its own processes differently. Skipped in a restart, which is urgent and whose first
+/// start has warned.
 void name_who_is_there(int index, dist::Communicator& control) {
   const std::string restarts = environment("LOCKSTEP_RESTART_COUNT");
   const bool is_first = restarts.empty() || restarts == "0";
+  // on_all_ranks: nvidia-smi may fail on one rank alone.
   const std::vector<GpuProcess> there = dist::on_all_ranks(
       control, [&] { return is_first ? gpu_processes() : std::vector<GpuProcess>(); });
   std::set<int64_t> own_pids;
@@ -91,6 +94,7 @@ at::Device agree_on_device(const std::string& wanted, const dist::ProcessInfo& p
   if (wanted == "cpu") return at::kCPU;
   const bool must = wanted == "cuda";
   const std::vector<std::string> ids =
+      // "cuda": a fault on one rank is an error on all. "auto": such a rank just has no GPUs.
       must ? dist::on_all_ranks(control, [] { return dist::nccl_device_ids(); }) : usable_gpus();
   const GpuChoice choice = agree_on_gpus(ids, process, control);
   if (choice.fault.empty())
@@ -141,6 +145,8 @@ metrics::GpuUse gpu_use(int index) {
 
 void prepare_deterministic_gpu(const RunOptions& run) {
   if (run.deterministic == "false" || run.device == "cpu") return;
+  // Only cuBLAS reads this variable, at its first use; 8 buffers of 4096 KiB (cuBLAS documentation,
+  // "Results reproducibility"). A value of the user stays.
   setenv(kWorkspace, ":4096:8", /*overwrite=*/0);
 }
 
@@ -153,6 +159,7 @@ void require_device_keeps_promises(const RunOptions& run, at::Device device) {
                 "cpu, or run.deterministic to true");
   const char* set = std::getenv(kWorkspace);
   const std::string_view workspace = set == nullptr ? "" : set;
+  // cuBLAS documents these two values as deterministic.
   if (run.deterministic == "true" && workspace != ":4096:8" && workspace != ":16:8")
     throw Error(ExitCode::kConfig, "start",
                 fmt::format("run.deterministic: true on a GPU needs {} to be :4096:8 or :16:8, and "

@@ -13,6 +13,7 @@
 namespace lockstep::daemon {
 namespace {
 
+/// Format of text_of(): '+' or '-', the host name, then one GPU id per line.
 constexpr char kSeparator = '\n', kShares = '+', kAlone = '-';
 
 constexpr const char* kCure =
@@ -32,8 +33,8 @@ std::string fault_of_shared(const VisibleGpus& first, const VisibleGpus& second,
                      second.rank, second.node, id, kCure);
 }
 
-/// The host, where GPUs have no names of their own. Names are unique everywhere, and containers of
-/// one host may have host names of their own.
+/// Returns the host name if GPUs have no ids of their own, otherwise an empty text. Ids are unique
+/// across hosts, while containers on one host may have different host names.
 std::string place_of(const VisibleGpus& rank) {
   const bool are_named = std::find(rank.ids.begin(), rank.ids.end(), "") == rank.ids.end();
   return are_named && !rank.ids.empty() ? std::string() : rank.node;
@@ -47,6 +48,7 @@ bool ranks_may_share(const std::string& nccl_version) {
   int major = 0, minor = 0;
   char dot = 0;
   std::istringstream(nccl_version) >> major >> dot >> minor;
+  // NCCL supports several ranks on one GPU from 2.30 on.
   return std::pair(major, minor) >= std::pair(2, 30);
 }
 
@@ -69,6 +71,7 @@ VisibleGpus read_visible_gpus(int rank, const std::string& text) {
 }
 
 GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
+  // Ranks with equal place and GPU list see the same GPUs; they take successive indexes.
   using Sight = std::pair<std::string, std::vector<std::string>>;
   std::map<Sight, int> num_ranks, next_index;
   for (const VisibleGpus& rank : all_N) ++num_ranks[{place_of(rank), rank.ids}];
@@ -83,6 +86,7 @@ GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
     if (static_cast<size_t>(index) >= rank.ids.size())
       return {{}, fault_of_few(rank, static_cast<size_t>(num_ranks[sight]))};
     const std::string& id = rank.ids[static_cast<size_t>(index)];
+    // Detects ranks with different lists that would still take the same GPU.
     const auto [owner, is_new] = owners.try_emplace({place_of(rank), id}, &rank);
     if (!is_new && !id.empty() && !may_share)
       return {{}, fault_of_shared(*owner->second, rank, id)};

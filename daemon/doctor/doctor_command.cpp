@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kLimit{120};
 constexpr double kGrace_s = 5;
 constexpr size_t kMaxShownBytes = 600;
 
-/// Its exit code; nothing if it took too long and was killed.
+/// Waits for the child and returns its exit code. nullopt if it took too long and was killed.
 std::optional<int> end_of(launch::Child* child, std::string* errors) {
   const auto end = std::chrono::steady_clock::now() + kLimit;
   std::optional<int> code;
@@ -39,7 +39,8 @@ std::optional<int> end_of(launch::Child* child, std::string* errors) {
   return code;
 }
 
-/// What the ranks print comes by itself; here is what they could not say.
+/// Runs the ranks, which print their own findings. Returns findings only for what they cannot
+/// report.
 std::vector<Finding> rank_findings(const DoctorOptions& options, const std::string& program) {
   launch::MpirunOptions mpirun{.num_ranks = options.num_ranks,
                                .program = {program, "doctor"},
@@ -51,6 +52,7 @@ std::vector<Finding> rank_findings(const DoctorOptions& options, const std::stri
   std::string errors;
   std::optional<int> code;
   try {
+    // So that a rank whose mpirun was killed does not survive.
     launch::adopt_orphans();
     launch::Child child(launch::mpirun_command(mpirun), {});
     code = end_of(&child, &errors);

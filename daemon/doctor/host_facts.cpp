@@ -23,12 +23,14 @@ namespace lockstep::daemon {
 namespace {
 
 constexpr double kGib = 1 << 30;
-/// Ranks of a host exchange through it; containers give 64 MiB unasked.
+/// Minimum of free shared memory, through which ranks of a host exchange. Containers get 64 MiB by
+/// default.
 constexpr double kLeastShm_bytes = 256.0 * (1 << 20);
 
-/// What the command says on stdout and stderr.
+/// Runs a command and returns its stdout and stderr.
 ShellResult run(const std::string& command) { return run_in_shell(command + " 2>&1"); }
 
+/// Returns the first line that contains `part`; without one, the first line.
 std::string line_with(const std::string& text, const std::string& part) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
@@ -42,7 +44,7 @@ Finding version() {
           fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch), ""};
 }
 
-/// Limits of a container, which hold for its ranks together.
+/// CPU limit of the container, which holds for all its ranks together.
 std::string quota_text() {
   const std::optional<double> quota = cgroup_limits().cores;
   return quota ? fmt::format(", CPU quota of the container: {:g}", *quota) : "";
@@ -91,6 +93,7 @@ Finding temporary_folder() {
 
 Finding mpirun() {
   const ShellResult said = run("mpirun --version");
+  // 127: the shell found no such command.
   if (said.exit_code == 127)
     return {Finding::kFault, "mpirun", "is not in PATH",
             "install Open MPI (Debian: openmpi-bin), or add its folder to PATH"};
@@ -117,7 +120,7 @@ Finding ssh() {
           "install it (Debian: openssh-client) for ranks on several hosts"};
 }
 
-/// The program that ranks run, with its libraries.
+/// Checks the program of the ranks and its libraries.
 std::vector<Finding> rank_program_findings(const std::string& program) {
   const ShellResult said = run(shell_quoted(program) + " --version");
   if (said.exit_code != 0)
@@ -157,7 +160,7 @@ Finding gpus() {
   }
 }
 
-/// Each process that computes on a GPU of this host: no rank runs yet.
+/// Lists every process on a GPU of this host. No rank runs yet, so all are foreign.
 std::vector<Finding> busy_gpus() {
   std::vector<Finding> found;
   for (const GpuProcess& one : gpu_processes())

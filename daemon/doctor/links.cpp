@@ -17,7 +17,9 @@
 namespace lockstep::daemon {
 namespace {
 
+// With more ranks, all pairs would take too long.
 constexpr int kMaxRanksOfAllPairs = 16;
+// Repetitions: unmeasured warm-up, small messages, large messages.
 constexpr int kNumWarm = 5, kNumShort = 40, kNumLong = 6;
 constexpr int64_t kLongBytes = 4 << 20;
 constexpr double kMuchSlower = 3;
@@ -26,7 +28,7 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Middle one of the times of a way to and fro, halved.
+/// Returns the median time of one way: half of a message and its reply.
 double one_way_s(dist::Communicator& pair, const at::Tensor& values_K, int count) {
   std::vector<double> times;
   for (int i = -kNumWarm; i < count; ++i) {
@@ -39,15 +41,16 @@ double one_way_s(dist::Communicator& pair, const at::Tensor& values_K, int count
   return times.at(static_cast<size_t>(count / 2));
 }
 
-/// For each rank its partner in this round; itself: none.
+/// Partner of each rank in this round; the rank itself means none.
 using Round = std::vector<int>;
 
-/// All pairs, each once: the circle method of tournaments.
+/// Returns rounds with all pairs, each once, by the circle method of tournaments.
 std::vector<Round> rounds_of_all(int num_ranks) {
   const int num_places = num_ranks + num_ranks % 2;
   std::vector<Round> rounds;
   for (int round = 0; round + 1 < num_places; ++round) {
     Round partner_N(static_cast<size_t>(num_ranks));
+    // One place is fixed, the others rotate; with an odd number of ranks one place is empty.
     for (int rank = 0; rank < num_ranks; ++rank) partner_N[static_cast<size_t>(rank)] = rank;
     for (int i = 0; i < num_places / 2; ++i) {
       const int a = i == 0 ? num_places - 1 : (round + i) % (num_places - 1);
@@ -61,7 +64,7 @@ std::vector<Round> rounds_of_all(int num_ranks) {
   return rounds;
 }
 
-/// Pairs at distances that are powers of two.
+/// Returns rounds with the pairs at distances that are powers of two.
 std::vector<Round> rounds_of_some(int num_ranks) {
   std::vector<Round> rounds;
   for (int distance = 1; distance < num_ranks; distance *= 2) {
@@ -80,10 +83,12 @@ std::string text_of(const Link& link) {
                      link.bandwidth_bytes_s);
 }
 
-/// This rank's link, where it is the first of the pair; else an empty text. Collective.
+/// Measures this rank's link in a round. Returns it as text on the first rank of the pair, else an
+/// empty text. Collective.
 std::string measure(dist::Communicator& control, const Round& partner_N) {
   const int rank = control.rank();
   const int partner = partner_N.at(static_cast<size_t>(rank));
+  // split() is collective, so ranks without a partner call it too.
   const auto pair = control.split(std::min(rank, partner), rank);
   if (partner == rank) return "";
   Link link{.first = rank, .second = partner};
@@ -106,7 +111,7 @@ VisibleGpus seen_here(const std::string& node) {
             .ids = ids,
             .may_share = !ids.empty() && ranks_may_share(dist::nccl_version())};
   } catch (const Error&) {
-    return {.node = node, .ids = {}};  // no module: no GPU
+    return {.node = node, .ids = {}};  // no CUDA module: no GPU
   }
 }
 

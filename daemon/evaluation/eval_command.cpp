@@ -26,12 +26,14 @@ namespace {
 
 constexpr std::chrono::milliseconds kPoll{200};
 
+/// Thrown between two batches when a signal requests the end.
 struct Stopped {};
 
 void require_going_on(const Signals& signals) {
   if (signals.end_asked() || signals.stop_asked()) throw Stopped();
 }
 
+/// Evaluates the checkpoints of a run as they appear. The lock admits one watcher per folder.
 class Watch {
  public:
   Watch(const Signals& signals, EvaluatorJob* job)
@@ -40,6 +42,7 @@ class Watch {
         folders_(
             {job_.config().run.project().folder(), job_.results_folder(), job_.saves_folder()}) {
     files::make_folders(job_.results_folder());
+    // Locks the results against a second watcher.
     lock_.emplace(job_.results_folder());
   }
 
@@ -48,6 +51,8 @@ class Watch {
     try {
       while (true) {
         folders_.require_same();
+        // Read before look(): a checkpoint written just before the run's end is then still
+        // evaluated.
         const bool is_last_look = has_ended(job_.config().run.project().summary());
         const bool found_any = look();
         if (is_last_look && !found_any) break;
@@ -62,7 +67,8 @@ class Watch {
   }
 
  private:
-  /// Evaluates the saves that there are and that were not; false if there is none.
+  /// Evaluates all existing checkpoints that were not evaluated yet. Returns false if there is
+  /// none.
   bool look() {
     bool found_any = false;
     for (const auto& save :
@@ -71,6 +77,7 @@ class Watch {
       std::error_code is_gone;
       const auto written =
           std::filesystem::last_write_time(checkpoint::index_path(save.prefix), is_gone);
+      // A checkpoint may vanish at any time, or be replaced by one of the same number.
       if (is_gone || (seen_.contains(save.number) && seen_[save.number] == written)) continue;
       const auto sha256 = index_sha256(save.prefix);
       if (!sha256) continue;
@@ -78,18 +85,20 @@ class Watch {
         if (!evaluate(save.prefix)) continue;
         found_any = true;
       }
+      // Skips the hashing of this index file until it changes.
       seen_[save.number] = written;
     }
     return found_any;
   }
 
+  /// True if the result file belongs to this checkpoint and these settings.
   bool is_evaluated(int64_t step, const std::string& sha256) const {
     const auto path = job_.results_folder() / fmt::format("step-{}.json", step);
     return text_in_json(path, "index_sha256") == sha256 &&
            text_in_json(path, "settings_sha256") == job_.settings_sha256();
   }
 
-  /// False if the save was gone before it was read.
+  /// Evaluates one checkpoint. Returns false if it was gone before it was read.
   bool evaluate(const std::string& prefix) {
     try {
       const auto line = job_.evaluate(prefix, [this] { require_going_on(signals_); });
@@ -98,6 +107,7 @@ class Watch {
                 line ? *line : prefix + " was removed or replaced while it was read: passed over");
       return line.has_value();
     } catch (const Error& fault) {
+      // Only damage or absence is the checkpoint's own fault; other errors end the watcher.
       if (fault.code() != ExitCode::kBadData && fault.code() != ExitCode::kInputMissing) throw;
       log::warning("eval", fmt::format("{} cannot be evaluated: {}", prefix, fault.what()));
       ++num_damaged_;
@@ -112,8 +122,8 @@ class Watch {
   const Signals& signals_;
   EvaluatorJob& job_;
   WatchedFolders folders_;
-  std::optional<files::FolderLock> lock_;  ///< of the results: one watcher at a time
-  /// Saves that are done with, by number: when their index was written.
+  std::optional<files::FolderLock> lock_;  ///< of the results folder: one watcher at a time
+  /// Checkpoints that are done, by number, with the time when their index was written.
   std::map<int64_t, std::filesystem::file_time_type> seen_;
   int64_t num_evaluated_ = 0, num_damaged_ = 0;
 };

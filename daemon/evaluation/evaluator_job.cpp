@@ -35,7 +35,7 @@ RunConfig load_for_evaluation(const EvalCommandOptions& options) {
   return config;
 }
 
-/// Description of the training data in the run's checkpoints; nothing if none has it.
+/// Reads facts about the training data from the run's checkpoints; nullopt if none contains them.
 std::optional<CheckpointMetadata> saved_facts(const RunConfig& config,
                                               const std::string& restored) {
   std::string prefix = restored;
@@ -54,14 +54,15 @@ std::optional<CheckpointMetadata> saved_facts(const RunConfig& config,
           .tensor = view_of(&facts.num_classes),
           .value_if_missing = 0},
          {.key = "_lockstep/data/class_names", .text = &facts.class_names, .value_if_missing = 0}});
+    // A damaged or foreign checkpoint just has no facts; evaluate() reports its faults.
   } catch (const Error&) {
     return std::nullopt;
   }
   return facts.steps_per_epoch > 0 ? std::optional(facts) : std::nullopt;
 }
 
-/// The training data give the classes their numbers: folders that were renamed or added since would
-/// give outputs the names of others.
+/// Throws Error if the classes changed since training. The training data number the classes, so
+/// renamed or added folders would give outputs the wrong names.
 void require_saved_classes(const std::vector<std::string>& found,
                            const std::optional<CheckpointMetadata>& saved) {
   const std::string now = text_of_classes(found);
@@ -74,7 +75,7 @@ void require_saved_classes(const std::vector<std::string>& found,
                   now, saved->class_names));
 }
 
-/// Calls a function before each batch.
+/// Hook that calls a function before each batch.
 class OnBatch final : public train::Hook {
  public:
   explicit OnBatch(const std::function<void()>& call) : call_(call) {}
@@ -100,6 +101,7 @@ std::optional<std::string> index_sha256(const std::string& prefix) {
 EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
     : config_(load_for_evaluation(options)), frozen_(config_.flag_texts) {
   if (config_.summary.tensorboard)
+    // Not a session of its own: points of the run's other processes must stay visible.
     curves_.emplace(metrics::EventFileOptions{.folder = config_.run.project().evaluator(),
                                               .node = dist::read_process_info().node,
                                               .is_session = false,
@@ -122,17 +124,19 @@ void EvaluatorJob::open(const std::string& restored) {
     const FoundData found = find_data(config_.data, control_);
     context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
     require_saved_classes(context_->spec.class_names, saved_facts(config_, restored));
+    // Only missing files lead to the evaluation without training data.
   } catch (const Error& missing) {
     if (missing.code() != ExitCode::kInputMissing) throw;
     open_without_training_data(restored, missing);
   }
 }
 
-/// The evaluation's data stand for them. A save tells how long an epoch is, for recipes that go by
-/// epochs, and the names of the classes.
+/// Uses the evaluation data in place of missing training data. A checkpoint provides the epoch's
+/// length, which recipes may need, and the class names.
 void EvaluatorJob::open_without_training_data(const std::string& restored, const Error& missing) {
   const std::optional<CheckpointMetadata> facts = saved_facts(config_, restored);
   if (!facts) throw Error(missing);
+  // Keep this before the next line overwrites data.train.
   const bool is_named = static_cast<bool>(config_.data.train.make);
   config_.data.train = *config_.data.eval;
   config_.data.drop_last = false;
@@ -157,7 +161,8 @@ std::string EvaluatorJob::settings_sha256() const {
 
 void EvaluatorJob::restore(const std::string& prefix) {
   StateList wanted = context_->inference_state();
-  int64_t global_batch_size = context_->facts.global_batch_size;  // the run's, if the save knows it
+  int64_t global_batch_size =
+      context_->facts.global_batch_size;  // default if the checkpoint does not contain it
   wanted.push_back({.key = "_lockstep/sampler/global_batch_size",
                     .tensor = view_of(&global_batch_size),
                     .value_if_missing = static_cast<double>(global_batch_size)});
@@ -166,15 +171,17 @@ void EvaluatorJob::restore(const std::string& prefix) {
     curves_->set_axis_units_per_step(config_.summary.axis_units_per_step(global_batch_size));
   step_ = report.number >= 0 ? report.number : context_->clock.step;
   context_->recipe.restored(control_);
-  (void)context_->ema.begin();  // where the save holds no average, its weights are evaluated
+  (void)context_->ema.begin();  // without an average in the checkpoint, its weights are evaluated
 }
 
 std::optional<std::string> EvaluatorJob::evaluate(const std::string& prefix,
                                                   const std::function<void()>& on_batch) {
+  // The digest before and after reading detects a checkpoint that was replaced meanwhile.
   const std::optional<std::string> before = index_sha256(prefix);
   try {
     restore(prefix);
   } catch (const Error&) {
+    // An unchanged checkpoint that cannot be restored is damaged.
     if (before && index_sha256(prefix) == before) throw;
     return std::nullopt;
   }

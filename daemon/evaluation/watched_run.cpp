@@ -13,7 +13,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Null where there is no JSON to be read.
+/// Reads a small JSON file; null if that is not possible.
 nlohmann::json small_json(const std::filesystem::path& path) {
   constexpr int64_t kMaxBytes = int64_t{1} << 24;  // metrics of many classes are long
   std::error_code ignored;
@@ -21,7 +21,7 @@ nlohmann::json small_json(const std::filesystem::path& path) {
   try {
     nlohmann::json json = nlohmann::json::parse(files::read(path, kMaxBytes), nullptr, false);
     return json.is_object() ? json : nlohmann::json();
-  } catch (const Error&) {  // too large, or gone meanwhile: a run that begins removes its summary
+  } catch (const Error&) {  // too large, or just removed: a run that begins removes its summary
     return {};
   }
 }
@@ -31,6 +31,7 @@ std::string text_at(const nlohmann::json& json, const std::string& key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+/// True if the run ended with a code after which its job restarts it.
 bool is_restarted(const nlohmann::json& summary) {
   const auto code = summary.find("exit_code");
   return code != summary.end() && (*code == static_cast<int>(ExitCode::kUnavailable) ||
@@ -57,9 +58,10 @@ void WatchedFolders::require_same() {
   for (const std::filesystem::path& folder : folders_) {
     struct stat facts {};
     const bool is_there = ::stat(folder.c_str(), &facts) == 0;
-    if (!is_there && errno != ENOENT && errno != ENOTDIR) continue;  // its server may come back
+    if (!is_there && errno != ENOENT && errno != ENOTDIR) continue;  // a file server may come back
     const Identity identity{facts.st_dev, facts.st_ino};
     if (!is_there && !seen_.contains(folder)) continue;  // the run has not begun
+    // The first identity of a folder is recorded; later ones must equal it.
     if (is_there && seen_.try_emplace(folder, identity).first->second == identity) continue;
     throw Error(ExitCode::kInputMissing, "eval",
                 fmt::format("{} was removed or renamed while it was watched: start the watcher "

@@ -21,6 +21,8 @@
 #include "daemon/exports/tensorflow_export.h"
 #include "daemon/exports/torchscript.h"
 
+// Exports of checkpoints: chooses the format, checks that masked weights are zero, writes the file
+// and its manifest. One function per format does the writing.
 namespace lockstep::daemon {
 namespace {
 
@@ -40,6 +42,7 @@ void require_options_fit(const ExportOptions& options) {
   if (options.all && options.format != ExportFormat::kTensorFlow) refuse("--all", "tensorflow");
 }
 
+/// Throws Error if a pruned weight is not zero: masks and weights then come from different states.
 void require_zeros(const SavedModel& model) {
   for (const auto& [name, param] : model.params) {
     const int64_t num_bad = param.pruned.logical_and(param.values.ne(0)).sum().item<int64_t>();
@@ -58,7 +61,7 @@ std::string note_on_quantization(const SavedModel& model, bool quantize) {
                      model.layers.size(), quantize ? "; their weights are stored as int8" : "");
 }
 
-/// What the file holds, by the names that it has there.
+/// Returns the tensors of the file, by the names that they have in it.
 std::vector<TensorForm> forms_of(const PortableNetwork& network, const ExportOptions& options) {
   const bool is_onnx = options.format == ExportFormat::kOnnx;
   std::map<std::string, at::Tensor> all = network.tensors;
@@ -76,7 +79,7 @@ std::vector<TensorForm> forms_of(const PortableNetwork& network, const ExportOpt
   return forms;
 }
 
-/// A network that came as TorchScript goes as TorchScript, with its new weights.
+/// Writes a network that was given as TorchScript, with its new weights.
 Written write_archive(const SavedModel& saved, const std::string& bytes,
                       const ExportOptions& options) {
   if (!saved.layers.empty())
@@ -93,10 +96,11 @@ Written write_archive(const SavedModel& saved, const std::string& bytes,
   return written;
 }
 
-/// One file in which the network itself stands: torchscript, onnx.
+/// Writes a file that contains the network itself: torchscript, onnx.
 Written write_network(const SavedModel& saved, const SavedNetwork& network,
                       const ExportOptions& options) {
   if (options.quantize) require_quantized(saved);
+  // A network of type torchscript keeps its own archive; it has no layers to translate.
   if (options.format == ExportFormat::kTorchScript)
     if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty())
       return write_archive(saved, bytes, options);
@@ -147,7 +151,8 @@ bool needs_network(ExportFormat format) {
   return format == ExportFormat::kTorchScript || format == ExportFormat::kOnnx;
 }
 
-/// A format that needs no network is written without one; its manifest then says less.
+/// Returns the network of a checkpoint. If the format does not need it and it cannot be rebuilt,
+/// returns nullopt with a warning; the manifest then has fewer facts.
 std::optional<SavedNetwork> network_of(const SavedModel& saved, ExportFormat format) {
   if (needs_network(format)) return rebuild_network(saved);
   if (!names_its_network(saved)) return std::nullopt;
@@ -159,7 +164,7 @@ std::optional<SavedNetwork> network_of(const SavedModel& saved, ExportFormat for
   }
 }
 
-/// What the save says of its network, with other values for some keys.
+/// Returns the checkpoint's settings with other values for some keys of its network.
 std::string settings_with(const std::vector<Override>& overrides, std::string settings) {
   for (const Override& one : overrides) {
     const std::string section = one.path.substr(0, one.path.find_first_of(".["));
@@ -195,6 +200,7 @@ std::optional<std::string> torchscript_archive(const SavedModel& saved,
     add_quantization(saved, &forward);
     return torchscript_bytes(forward);
   } catch (const Error& fault) {
+    // kUsage without quantization: the network has no TorchScript form. That is not an error here.
     if (fault.code() != ExitCode::kUsage || !saved.layers.empty()) throw;
     return std::nullopt;
   }
@@ -209,6 +215,7 @@ ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& netwo
 CommandResult export_command(const ExportOptions& options) {
   require_options_fit(options);
   SavedModel saved = read_saved_model(options.where, options.ema);
+  // Before rebuild_network(), which reads these settings.
   saved.settings = settings_with(options.overrides, std::move(saved.settings));
   require_zeros(saved);
   const std::optional<SavedNetwork> network = network_of(saved, options.format);
