@@ -13,7 +13,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// --eval_freq,--eval_batches
+/// Returns the option's names: --eval_freq,--eval_batches
 std::string option_names(const Flag& flag) {
   std::string names = fmt::format("--{}", flag.name);
   if (!flag.alias.empty()) names += fmt::format(",--{}", flag.alias);
@@ -33,11 +33,12 @@ CLI::Option* add(const Flag& flag, CLI::App* app) {
                 option_names(flag), [](const CLI::results_t&) { return true; }, help);
   if (flag.kind != Flag::kBool) option->type_name(std::string(kind_text(flag.kind)));
   if (!flag.preset.empty()) option->default_str(std::string(flag.preset));
-  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);  // that a flag is given twice is
-  return option->group(group_of(flag));                          // told by overrides()
+  option->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeAll);  // TakeAll: overrides() reports a flag
+  return option->group(group_of(flag));  // that is given twice
 }
 
-/// --nodebug; null for what is no truth value.
+/// Adds --nodebug for a bool; returns null for other kinds.
 CLI::Option* add_negated(const Flag& flag, CLI::App* app) {
   if (flag.kind != Flag::kBool) return nullptr;
   const std::string help =
@@ -48,7 +49,7 @@ CLI::Option* add_negated(const Flag& flag, CLI::App* app) {
 }
 
 void require_no_value(const Flag& flag, const CLI::Option& negated) {
-  for (const std::string& value : negated.results())  // "true" stands for none
+  for (const std::string& value : negated.results())  // CLI11 reports "true" if there is no value
     if (value != "true")
       throw Error(ExitCode::kUsage, "usage",
                   fmt::format("--no{0} takes no value, not '{1}': it means --{0}=false", flag.name,
@@ -102,6 +103,7 @@ std::string unknown_words(const CLI::App& app) {
   std::vector<std::string> lines;
   bool follows_a_flag = false;
   for (const std::string& word : app.remaining()) {
+    // Words after an unknown flag may be its value; report only the flag.
     const std::string name = word.substr(0, word.find('='));
     const bool is_value = follows_a_flag && !name.starts_with("-");
     follows_a_flag = name.starts_with("-") && name == word;

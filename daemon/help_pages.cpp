@@ -21,7 +21,7 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
   return app.get_options([](const CLI::Option* option) { return !option->get_positional(); });
 }
 
-/// Its sub-commands, and all spellings of its options.
+/// Returns the names of sub-commands and all spellings of options.
 std::vector<std::string> words_of(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::App* sub : below(app)) words.push_back(sub->get_name());
@@ -32,7 +32,8 @@ std::vector<std::string> words_of(const CLI::App& app) {
   return words;
 }
 
-/// A line of the script's `case` for this command and each one below it; " ckpt ls" is a path.
+/// Adds a line of the script's `case` for this command and for each command below it. `path`: "
+/// ckpt ls".
 void add_cases(const CLI::App& app, const std::string& path, std::vector<std::string>* paths,
                std::string* cases) {
   *cases += fmt::format("    '{}') offers='{}' ;;\n", path, fmt::join(words_of(app), " "));
@@ -42,6 +43,7 @@ void add_cases(const CLI::App& app, const std::string& path, std::vector<std::st
   }
 }
 
+/// Escapes a text for roff: backslashes, hyphens, and a control character at a line's start.
 std::string roff(const std::string& text) {
   std::string out;
   std::istringstream lines(text);
@@ -79,6 +81,7 @@ void add_commands(const CLI::App& app, const std::string& path, std::string* pag
   }
 }
 
+/// Returns the examples that begin with the command's full name.
 std::string examples_below(const std::string& path, std::span<const std::string_view> examples) {
   std::string text;
   for (const std::string_view line : examples)
@@ -90,13 +93,14 @@ void add_examples_of(CLI::App* app, const std::string& path,
                      std::span<const std::string_view> examples) {
   const std::string lines = examples_below(path, examples), own = app->get_footer();
   if (!lines.empty())
+    // One line needs "Example:", several need "Examples:". An existing footer stays below.
     app->footer((lines.rfind('\n') == 0 ? "Example:" : "Examples:") + lines +
                 (own.empty() ? "" : "\n" + own));
   for (CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; }))
     add_examples_of(sub, path + " " + sub->get_name(), examples);
 }
 
-/// Prints what `make` gives and ends the parsing as --help does.
+/// Adds an option that prints the text of `make` and ends parsing like --help.
 void add_printer(CLI::App* app, const char* name, const char* help,
                  std::string (*make)(const CLI::App&)) {
   app->add_flag_callback(

@@ -26,13 +26,15 @@
 #include "estimator/open_plugin.h"
 #include "metrics/progress.h"
 
+// The program lockstepd, one process per rank: start of MPI, one session or a server of jobs, end.
+// Errors that all ranks share end it normally; any other error aborts the world.
 namespace lockstep::daemon {
 namespace {
 
-/// What is known before MPI runs, and lost once it does: a process alone then looks like a launched
+/// Facts that are known only before MPI runs: afterwards a single process looks like a launched
 /// one.
 struct BeforeMpi {
-  dist::ProcessInfo promised;  ///< as far as the launcher says
+  dist::ProcessInfo promised;  ///< as far as the launcher provides it
   bool is_interactive = metrics::is_interactive(::isatty(STDERR_FILENO) == 1, std::getenv);
   bool wants_colors = is_interactive && metrics::wants_colors(std::getenv);
 };
@@ -42,19 +44,19 @@ BeforeMpi look_around() {
   try {
     facts.promised = dist::read_process_info();
   } catch (const Error&) {
-    // odd variables of a launcher: MPI will tell
+    // Unusual variables of a launcher: MPI reports the fault.
   }
   return facts;
 }
 
-/// Of MPI, once all ranks have said that they leave: they still close what they wrote.
+/// Longest end of MPI after all ranks have reached it. They may still be closing their files.
 constexpr double kLongestEnd_s = 300;
 
 bool has_bar(const CommandLine& line, const BeforeMpi& before) {
   return before.is_interactive && !line.is_quiet && !line.logs_json;
 }
 
-/// What nobody foresaw.
+/// Returns an error for an unexpected exception.
 Error bug(const std::exception& fault) {
   std::string text = fault.what();
   for (const estimator::Plugin* plugin : estimator::opened_plugins())
@@ -62,13 +64,15 @@ Error bug(const std::exception& fault) {
   return {ExitCode::kBug, "bug", text};
 }
 
-/// Rank 0 speaks for an error that all ranks share.
+/// Ends this rank with an error. Rank 0 logs an error that all ranks share.
 int end_with(const Error& error, const dist::ProcessInfo& process, dist::mpi::World& world) {
   if (!error.on_every_rank() || process.rank == 0) log::error("lockstepd", error.what());
+  // abort() does not return: the other ranks may wait for this one inside a collective.
   if (!error.on_every_rank()) world.abort(static_cast<int>(error.code()));
   return static_cast<int>(error.code());
 }
 
+/// Runs `lockstepd doctor` and returns its exit code.
 int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
   const std::vector<Finding> found =
       world_findings(control, process, dist::mpi::World::library_version());
@@ -76,7 +80,7 @@ int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
   return exit_code_of(found);
 }
 
-/// In a child process, which has none of this one's threads.
+/// Checks a submitted job in a child process, which has none of this process' threads.
 void check_job(JobSpec* job) {
   at::set_num_threads(1);
   check_before_queue(job->file, overrides_of(job->sets, job->estimator, job->flags));
@@ -85,11 +89,14 @@ void check_job(JobSpec* job) {
 
 int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook& on_step,
         const checkpoint::SavePhaseHook& at_save_phase) {
+  // Before MPI starts: signals must not meet its or the default handling.
   Signals signals;
   dist::mpi::World world({.hang_s = line.init_timeout_s});
   const dist::ProcessInfo process = world.process_info();
   log::configure({.rank = process.rank, .world_size = process.world_size});
   try {
+    // A launcher without MPI support starts several single processes; detect that before they
+    // collide.
     dist::require_promised_ranks(before.promised, process.world_size);
     dist::warn_of_idle_tasks(before.promised);
     const std::unique_ptr<dist::Communicator> control = world.make_communicator();
@@ -117,6 +124,7 @@ int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook&
       if (!stand_by(*control, signals)) return static_cast<int>(ExitCode::kStopped);
     }
     if (line.is_doctor) return examine(*control, process);
+    // Windows created after this point belong to a job's run; the server frees them.
     const size_t own_windows = world.num_windows();
     const ExitCode code =
         line.serve ? serve(*line.serve, {.control = *control,

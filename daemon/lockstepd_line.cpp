@@ -43,7 +43,7 @@ Exit codes: 0 done, 64 usage, 65 bad data or checkpoint, 66 input missing, 69 pe
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-/// The version, or why there is none.
+/// Returns the version, or why there is none.
 std::string text_or_none(std::string (*version)()) {
   try {
     return version();
@@ -70,7 +70,7 @@ CLI::App* add_doctor(CLI::App* app) {
   return sub;
 }
 
-/// How these ranks start, and what they print.
+/// Adds options about the start of the ranks and about their output.
 void add_start_options(CLI::App* app, CommandLine* line) {
   app->add_flag(
       "--standby", line->is_standby,
@@ -84,7 +84,7 @@ void add_start_options(CLI::App* app, CommandLine* line) {
   app->add_flag("--json-logs", line->logs_json, "each line of the log is an object of JSON");
 }
 
-/// What is trained stands in the jobs.
+/// Throws Error if the command line describes a run: the jobs contain that.
 void refuse_session(const CommandLine& line) {
   if (!line.session.config_file.empty() || !line.session.overrides.empty())
     throw Error(ExitCode::kUsage, "usage",
@@ -96,6 +96,7 @@ void refuse_session(const CommandLine& line) {
 CommandLine parse_command_line(int argc, char** argv, bool speaks) {
   CommandLine line;
   std::vector<std::string> sets;
+  // The estimator's flags come after `--`; remove them before CLI11 parses the rest.
   std::string estimator, model;
   const std::vector<std::string> flags = take_flags(&argc, argv);
   CLI::App app{"Lockstep: data-parallel training, one rank", "lockstepd"};

@@ -10,8 +10,8 @@ namespace {
 
 void hold_signals(int, char**, char**) { lockstep::launch::hold_stop_signals(); }
 
-/// Called before the initialisers of LibTorch, which take longest: a launcher's signal that comes
-/// meanwhile waits for daemon::Signals.
+/// Runs before LibTorch's initialisers, which take the longest. A signal of the launcher that
+/// arrives meanwhile stays pending until daemon::Signals exists.
 __attribute__((section(".preinit_array"),
                used)) void (*const kBeforeLibraries)(int, char**, char**) = hold_signals;
 

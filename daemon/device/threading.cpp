@@ -35,9 +35,8 @@ Sharers find_sharers(const std::vector<Core>& cores, const dist::ProcessInfo& pr
           .count = static_cast<int>(std::count(all.begin(), all.end(), mine))};
 }
 
-/// Decides whether to bind threads to cores. auto: if there are several NUMA nodes and ranks, and a
-/// core
-/// for each rank.
+/// Decides whether to bind threads to cores. auto: yes with several NUMA nodes and several ranks,
+/// if there is a core for each rank.
 bool binds(const RunOptions& options, const std::vector<Core>& cores, const Sharers& sharers) {
   if (options.bind_cores != "auto") return options.bind_cores == "true";
   const bool has_numa = !cores.empty() && cores.front().numa_node != cores.back().numa_node;

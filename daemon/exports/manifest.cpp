@@ -20,6 +20,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+/// Returns the pruned fraction of all weights with 2 or more dimensions.
 double masked_share(const SavedModel& saved) {
   int64_t num_weights = 0, num_masked = 0;
   for (const auto& [name, param] : saved.params) {
@@ -35,7 +36,8 @@ Json figures_json(const ExportFacts& facts) {
       facts.figures ? *facts.figures
                     : find_run_figures(facts.source, facts.step, facts.parameters_sha256);
   Json json{{"train_loss", or_null(figures.train_loss)}, {"eval", nullptr}};
-  // Evaluation rounded; a file that does not would be said to be what it is not.
+  // Evaluation rounded inputs and weights. A file without quantization gives other results, so the
+  // evaluation's numbers would be wrong for it.
   if (figures.eval && facts.quantization != Quantization::kLeftOut)
     json["eval"] = {{"accuracy", or_null(figures.eval->accuracy)},
                     {"loss", figures.eval->loss},

@@ -10,6 +10,8 @@
 #include "daemon/config/version.h"
 #include "daemon/proto/onnx.pb.h"
 
+// Writes ONNX files with protobuf. The graph is built layer by layer: each layer becomes one or a
+// few nodes, whose output is the next layer's input.
 namespace lockstep::daemon {
 namespace {
 
@@ -19,11 +21,12 @@ namespace pb = lockstep::onnx::pb;
 
 static_assert(std::endian::native == std::endian::little, "values are written as they lie");
 
-constexpr int64_t kFileVersion = 7;  // goes with operator set 13
-// TensorProto.DataType
+constexpr int64_t kFileVersion = 7;  // belongs to operator set 13
+// Values of TensorProto.DataType.
 constexpr int32_t kFloat32 = 1;
 constexpr int32_t kUint8 = 2;
 constexpr int32_t kInt8 = 3;
+// protobuf limits a message to 2 GiB; the rest is for names and the graph.
 constexpr int64_t kMaxTensorBytes = (int64_t{1} << 31) - (int64_t{1} << 20);
 
 void add_ints(const char* name, const std::vector<int64_t>& values, pb::Node* node) {
@@ -60,7 +63,7 @@ int32_t type_of(const at::Tensor& tensor) {
   }
 }
 
-/// A graph that grows layer by layer; `value_` is what the last one gave.
+/// Builder of the graph, layer by layer. `value_` names the output of the last layer.
 class GraphWriter {
  public:
   GraphWriter(const PortableNetwork& network, bool int8_weights, pb::Graph* graph)
@@ -74,6 +77,7 @@ class GraphWriter {
       for (const auto& [layer, by] : network_.quantized)
         replace_values(layer + ".weight", by.int8_weight);
     for (size_t i = 0; i < network_.layers.size(); ++i) add_layer(i);
+    // The last node's output is the graph's, so it gets the public name.
     graph_.mutable_node(graph_.node_size() - 1)->set_output(0, "logits");
     declare("logits", {network_.num_classes}, graph_.add_output());
   }
@@ -106,7 +110,7 @@ class GraphWriter {
       if (tensor.name() == name) fill(values, &tensor);
   }
 
-  /// A scalar that several nodes may use.
+  /// Adds a scalar that several nodes may share.
   std::string constant(const std::string& name, float value) {
     for (const pb::Tensor& known : graph_.initializer())
       if (known.name() == name) return name;
@@ -153,14 +157,14 @@ class GraphWriter {
     refuse_layer(network_.layers, i, "ONNX");
   }
 
-  /// The last value, then the layer's tensors, whose order ONNX shares.
+  /// Returns the last value and the layer's tensors. ONNX has the same order of tensors.
   std::vector<std::string> with_tensors(const NetworkLayer& layer) const {
     std::vector<std::string> inputs = model::tensor_names(layer);
     inputs.insert(inputs.begin(), value_);
     return inputs;
   }
 
-  /// The same for a layer with a weight: where it is quantized, the last value and the weight are
+  /// Returns the same for a layer with a weight. If the layer is quantized, input and weight are
   /// rounded first.
   std::vector<std::string> rounded(const NetworkLayer& layer) {
     const auto found = network_.quantized.find(layer.name);
@@ -178,7 +182,7 @@ class GraphWriter {
   }
 
   std::string rounded_weight(const NetworkLayer& layer, const QuantizedLayer& by) {
-    const bool per_output = by.is_per_output();  // else the two are scalars
+    const bool per_output = by.is_per_output();  // otherwise the two are scalars
     const auto form = [&](const at::Tensor& t) { return per_output ? t : t.reshape({}); };
     const std::string scale = add_values(layer.name + ".weight_scale", form(by.weight_scale));
     const std::string zero =
@@ -186,11 +190,12 @@ class GraphWriter {
     const std::string input = value_;
     std::string weight = layer.name + ".weight";
     for (const char* step : {"QuantizeLinear", "DequantizeLinear"}) {
-      if (int8_weights_ && step[0] == 'Q') continue;  // it is stored so
+      if (int8_weights_ && step[0] == 'Q') continue;  // already stored as int8
       pb::Node* node = add_node(step, {weight, scale, zero});
       if (per_output) add_int("axis", 0, node);
       weight = value_;
     }
+    // The weight's nodes must not change the flow of the layer's input.
     value_ = input;
     return weight;
   }
@@ -210,7 +215,7 @@ class GraphWriter {
     add_ints("strides", {layer.stride, layer.stride}, node);
   }
 
-  /// x (1 + erf(x / sqrt(2))) / 2
+  /// Computes x (1 + erf(x / sqrt(2))) / 2: operator set 13 has no GELU.
   void add_gelu() {
     const std::string x = value_;
     add_node("Mul", {x, constant("gelu_inverse_sqrt_2", static_cast<float>(std::sqrt(0.5)))});
@@ -226,6 +231,7 @@ class GraphWriter {
   std::string value_ = "inputs";
 };
 
+/// Throws Error if the tensors do not fit into one file.
 void require_room(const PortableNetwork& network) {
   int64_t num_bytes = 0;
   for (const auto& [name, tensor] : network.tensors) {

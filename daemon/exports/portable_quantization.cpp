@@ -18,7 +18,7 @@ void add_quantization(const SavedModel& saved, PortableNetwork* network) {
     made.weight_zero_point = at::zeros(made.weight_scale.sizes(), at::kChar);
     made.int8_weight = recal::quantize_weight(weight, made.weight_scale);
     const recal::InputRanges::Range& range = layer.input_range;
-    if (range.num_observations > 0) {  // before that, inputs pass as they are
+    if (range.num_observations > 0) {  // without observations, inputs are not rounded
       const recal::InputScale by = recal::input_scale(range.min, range.max);
       made.input_scale = at::full({}, by.scale, at::kFloat);
       made.input_zero_point = at::full({}, by.zero_point, at::kByte);

@@ -18,14 +18,14 @@ namespace {
 
 constexpr const char* kFormatVersion = "1";
 
-/// One weight, counted.
+/// Counts of one weight tensor.
 struct LayerRow {
   std::string name;
   std::string stored_as;
   int64_t num_weights = 0;
   int64_t num_masked = 0;
   int64_t num_masked_nonzero_before = 0, num_masked_nonzero_after = 0;
-  int64_t num_rounded_to_zero = 0;  ///< kept weights, not zero, that became zero
+  int64_t num_rounded_to_zero = 0;  ///< kept weights that were not zero and were rounded to zero
 };
 
 void add(const LayerRow& row, LayerRow* total) {
@@ -36,7 +36,7 @@ void add(const LayerRow& row, LayerRow* total) {
   total->num_rounded_to_zero += row.num_rounded_to_zero;
 }
 
-/// What goes into the file, and the counts.
+/// Content of the file, and the counts.
 struct Export {
   std::vector<checkpoint::SafetensorsItem> items;
   std::vector<LayerRow> rows;
@@ -44,7 +44,7 @@ struct Export {
 
 int64_t num_true(const at::Tensor& flags) { return flags.sum().item<int64_t>(); }
 
-/// `stored`: what the file will hold of the weight.
+/// Counts the elements of one weight. `stored`: the weight as it will be stored.
 LayerRow count(const std::string& name, const SavedModel::Param& param, const at::Tensor& stored) {
   const at::Tensor before = param.values.ne(0), after = stored.ne(0);
   return {.name = name,
@@ -63,7 +63,7 @@ void add_input_scale(const std::string& layer, const recal::InputRanges::Range& 
   result->items.push_back({layer + ".input_zero_point", at::full({}, by.zero_point, at::kByte)});
 }
 
-/// Adds the weight and, if its layer is quantized, its scales and those of the input.
+/// Adds the weight. If its layer is quantized, adds the scales of weight and input too.
 void add_weight(const std::string& layer, const SavedModel::Param& param,
                 const SavedModel::Quantization* quantization, bool quantize, Export* result) {
   at::Tensor stored = param.values;

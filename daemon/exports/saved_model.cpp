@@ -45,6 +45,7 @@ T read_number(BundleReader* reader, const std::string& key) {
   return value.item<T>();
 }
 
+/// Expands a mask's bits to bools; true where the mask prunes.
 at::Tensor pruned_by(const at::Tensor& bits, at::IntArrayRef shape) {
   at::Tensor pruned = at::empty(shape, at::kBool);
   auto* flags = pruned.mutable_data_ptr<bool>();
@@ -74,7 +75,7 @@ void read_facts(BundleReader* reader, SavedModel* model) {
   model->num_classes = find_number<int64_t>(reader, "_lockstep/data/num_classes").value_or(0);
 }
 
-/// `rest` = blocks/0/conv/weight.
+/// Reads a parameter's mask. `rest`: blocks/0/conv/weight.
 SavedModel::Param read_param(BundleReader* reader, const at::Tensor& values,
                              std::string_view rest) {
   const std::string mask_name = std::string(kMasks).append(rest);
@@ -86,7 +87,7 @@ SavedModel::Param read_param(BundleReader* reader, const at::Tensor& values,
   return {values, pruned_by(bits, values.sizes())};
 }
 
-/// `folder` = _lockstep/quantization/blocks/0/conv.
+/// Reads a layer's quantization. `folder`: _lockstep/quantization/blocks/0/conv.
 SavedModel::Quantization read_quantization(BundleReader* reader, const std::string& folder) {
   SavedModel::Quantization layer;
   const auto scheme = read_number<int64_t>(reader, folder + std::string(kScheme));
@@ -121,11 +122,12 @@ bool evaluated_averages(const std::string& settings) {
   bool has_averages = false, uses_them = true;
   std::istringstream lines(settings);
   for (std::string line; std::getline(lines, line);) {
+    // A checkpoint of an earlier version may contain former names of keys.
     line = with_new_names(line);
     const size_t mark = std::min(line.find('='), line.size());
     const std::string_view key = std::string_view(line).substr(0, mark);
     if (key == "optimizer.ema_decay") has_averages = true;
-    if (key == "eval.use_ema" && mark < line.size())  // as the run file's reader takes it
+    if (key == "eval.use_ema" && mark < line.size())  // parsed like the run file's value
       uses_them = parse_bool(line.substr(mark + 1)).value_or(true);
   }
   return has_averages && uses_them;
@@ -148,6 +150,7 @@ SavedModel read_saved_model(const std::string& where, bool ema) {
     const std::string key = checkpoint::state_key(name).value_or("");
     if (key.starts_with(kModel)) {
       const std::string_view rest = std::string_view(key).substr(kModel.size());
+      // Only weights with an average are replaced; buffers have none.
       const bool is_averaged = ema && names.contains(ema_name(key));
       const at::Tensor values = view.read(is_averaged ? ema_name(key) : name);
       model.params.emplace(dotted(rest), read_param(&reader, values, rest));

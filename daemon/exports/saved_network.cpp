@@ -23,24 +23,28 @@
 #include "python/add_types.h"
 #include "python/python_args.h"
 
+// Rebuilds a checkpoint's network. The settings in the checkpoint, lines "path=value", become a run
+// file again. The usual readers build the network from it, and the tensors are copied into it.
 namespace lockstep::daemon {
 namespace {
 
+/// Longest list that settings may contain; a larger index means a damaged checkpoint.
 constexpr size_t kMaxItems = 4096;
 
 [[noreturn]] void refuse(const SavedModel& saved, const std::string& what) {
   throw Error(ExitCode::kBadData, "export", saved.prefix + ": " + what);
 }
 
-/// The number of channels[3]. Throws std::exception for a text that is none.
+/// Returns the number in channels[3]. Throws std::exception if there is none.
 size_t item_of(const std::string& path, size_t bracket) {
   const size_t item = std::stoul(path.substr(bracket + 1));
   if (item >= kMaxItems) throw std::out_of_range(path);
   return item;
 }
 
-/// model.channels[3]=64 -> item 3 of the list channels in section model is 64. Settings are sorted
-/// as texts, so [10] stands before [2].
+/// Writes one setting into the tree: model.channels[3]=64 sets item 3 of the list channels in
+/// section model. Settings are sorted as texts, so [10] comes before [2] and lists may grow with
+/// gaps.
 void place(const std::string& path, const std::string& value, YAML::Node* root) {
   const size_t dot = path.find('.');
   YAML::Node section = dot == std::string::npos ? *root : (*root)[path.substr(0, dot)];
@@ -56,12 +60,13 @@ void place(const std::string& path, const std::string& value, YAML::Node* root) 
   list[item] = value;
 }
 
-constexpr std::string_view kArgs = "model.args";  ///< of a class in Python
+constexpr std::string_view kArgs = "model.args";  ///< arguments of a class in Python
 constexpr const char* kArgsHere = "arguments_of_python";
 
 using Json = nlohmann::ordered_json;
 
-/// The place of .channels[3].width in the arguments. Throws std::exception for a path that is none.
+/// Finds the place of .channels[3].width in the arguments. Throws std::exception for an invalid
+/// path.
 Json* find_argument(const std::string& path, Json* args) {
   for (size_t begin = 0, end; begin < path.size(); begin = end) {
     end = std::min(path.find_first_of(".[", begin + 1), path.size());
@@ -73,7 +78,7 @@ Json* find_argument(const std::string& path, Json* args) {
   return args;
 }
 
-/// Reads a value that flat_settings() wrote.
+/// Parses a value that flat_settings() wrote.
 Json argument_of(const std::string& text) {
   if (text == "{}" || text == "[]") return Json::parse(text);
   if (text.starts_with('\'')) return YAML::Load(text).Scalar();
@@ -85,8 +90,9 @@ bool concerns_network(const std::string& line) {
          line.starts_with("plugins[") || line.starts_with("plugins=");
 }
 
-/// Where this process has opened the plug-in that the settings name, by the digest that they tell;
-/// as named, if it has not: a run file's plug-ins may lie beside it.
+/// Returns the path under which this process has opened the plug-in `named`, identified by the
+/// digest in the settings. If it is not open, returns the path as named: a run file's plug-ins may
+/// be next to it.
 std::string opened_path(const SavedModel& saved, const std::string& named) {
   for (const estimator::Plugin* plugin : estimator::opened_plugins()) {
     const std::string told = fmt::format("plugin {} sha256={}\n", named, plugin->sha256);
@@ -95,7 +101,7 @@ std::string opened_path(const SavedModel& saved, const std::string& named) {
   return named;
 }
 
-/// What the run file that made the save says of the network.
+/// Returns the sections of the run file that describe the network.
 std::string network_sections(const SavedModel& saved) {
   YAML::Node root(YAML::NodeType::Map);
   Json args = Json::object();
@@ -114,12 +120,13 @@ std::string network_sections(const SavedModel& saved) {
     }
   }
   if (args.empty()) return YAML::Dump(root);
-  root["model"]["args"] = kArgsHere;  // YAML::Dump() drops the quotes that tell texts from numbers
+  root["model"]["args"] =
+      kArgsHere;  // YAML::Dump() would drop the quotes that distinguish texts from numbers
   std::string text = YAML::Dump(root);
   return text.replace(text.find(kArgsHere), std::string_view(kArgsHere).size(), args.dump());
 }
 
-/// The settings as a file beside which other files are looked for.
+/// Returns the settings as a document, with `beside` as the file to which paths are relative.
 YamlDocument settings_document(const SavedModel& saved, const std::string& beside,
                                Diagnostics* faults) {
   return YamlDocument::parse(beside.empty() ? "settings" : beside, network_sections(saved), faults);
@@ -143,7 +150,7 @@ model::ModelOptions options_of(const SavedModel& saved, const std::string& besid
   return options;
 }
 
-/// Puts a value at a.b.c, unless a value stands on the way.
+/// Sets a value at a.b.c, unless a scalar is on the way.
 void place_deep(const std::string& path, const std::string& value, YAML::Node node) {
   size_t begin = 0;
   for (size_t dot; (dot = path.find('.', begin)) != std::string::npos; begin = dot + 1) {
@@ -153,8 +160,8 @@ void place_deep(const std::string& path, const std::string& value, YAML::Node no
   node[path.substr(begin)] = value;
 }
 
-/// The flags of the run that made the save. What it chose (a type of optimizer, of network) says
-/// which keys there were, and so their defaults; lists choose nothing.
+/// Returns the flags of the checkpoint's run. Choices in its settings (type of optimizer, of
+/// network) decide which keys exist, and thus the defaults. Items of lists are not choices.
 flags::Values flags_of(const SavedModel& saved) {
   std::vector<std::string> settings;
   YAML::Node root(YAML::NodeType::Map);
@@ -221,7 +228,7 @@ void require_facts(const SavedModel& saved, NetworkUse use) {
                             saved.prefix, means));
 }
 
-/// Copies into the network and says what it does not fit.
+/// Copies tensors into the network and throws Error if they do not fit.
 class Filling {
  public:
   explicit Filling(const SavedModel& saved) : saved_(saved), num_left_(saved.params.size()) {}
@@ -249,7 +256,7 @@ class Filling {
   size_t num_left_;
 };
 
-/// Which type of inputs a class in Python takes, it alone knows.
+/// Runs one forward pass, because only a class in Python itself knows its input type.
 void require_forward(model::Model& model, const std::vector<int64_t>& input_shape,
                      at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
@@ -259,11 +266,11 @@ void require_forward(model::Model& model, const std::vector<int64_t>& input_shap
   (void)model.forward(at::zeros(shape, dtype));
 }
 
-/// A save does not say of what type its inputs are. No network takes both numbers and tokens: what
-/// refuses numbers may take tokens.
+/// Builds the network, trying both input types. A checkpoint does not contain the type. No network
+/// accepts both numbers and tokens, so one that refuses numbers may accept tokens.
 void make_into(SavedNetwork* network, const SavedModel& saved, const std::string& beside) {
   const model::ModelOptions options = options_of(saved, beside);
-  std::optional<flags::Frozen> frozen;  // the network may read flags, of a run that is on or ended
+  std::optional<flags::Frozen> frozen;  // the network may read flags of the running or ended run
   if (!flags::are_frozen()) frozen.emplace(flags_of(saved));
   std::optional<Error> refusal;
   for (const at::ScalarType dtype : {at::kFloat, at::kLong}) try {
@@ -273,10 +280,11 @@ void make_into(SavedNetwork* network, const SavedModel& saved, const std::string
       network->input_dtype = dtype;
       return;
     } catch (const Error& fault) {
+      // kConfig: the network refuses this input type. The first refusal is the one to report.
       if (fault.code() != ExitCode::kConfig) throw;
       if (!refusal) refusal = fault;
     }
-  if (is_python_class(saved)) throw Error(*refusal);  // it names the user's file and line
+  if (is_python_class(saved)) throw Error(*refusal);  // names the user's file and line
   refuse(saved, fmt::format("its settings make no network: {}", refusal->what()));
 }
 

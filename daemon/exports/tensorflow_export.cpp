@@ -35,12 +35,12 @@ void require_another_folder(const std::string& save_prefix, const std::string& o
                             out_prefix));
 }
 
-/// The saver adds these itself.
+/// True for entries that the saver adds itself.
 bool is_added(const std::string& name, const std::string& key) {
   return name == checkpoint::kGraphName || key == checkpoint::kCounterKey;
 }
 
-/// A copy of a save's content, whole and dense.
+/// Copy of a checkpoint's content, whole and dense.
 class Content {
  public:
   Content(const std::string& prefix, SaveContent wanted) : reader_(prefix), view_(&reader_) {
@@ -83,7 +83,7 @@ class Content {
   checkpoint::BundleReader reader_;
   DenseView view_;
   StateList state_;
-  std::deque<std::string> texts_;  // entries keep addresses
+  std::deque<std::string> texts_;  // a deque: entries keep addresses of its elements
   int64_t step_ = 0;
 };
 
@@ -93,6 +93,7 @@ Written write_tensorflow(const std::string& save_prefix, const std::string& out_
                          SaveContent wanted) {
   require_another_folder(save_prefix, out_prefix);
   const Content content(save_prefix, wanted);
+  // The saver writes the files, so format and commit are those of checkpoints.
   dist::SelfCommunicator alone;
   checkpoint::Saver saver({.prefix = out_prefix, .keep_checkpoint_max = -1}, alone);
   const checkpoint::SaveResult result = saver.save(content.state(), content.step());

@@ -14,7 +14,7 @@ namespace {
 
 using model::LayerKind;
 
-/// blocks.0.conv.weight -> blocks, 0, conv, weight.
+/// Splits a name: blocks.0.conv.weight -> blocks, 0, conv, weight.
 std::vector<std::string> names_in(const std::string& name) {
   std::vector<std::string> parts(1);
   for (const char letter : name) {
@@ -29,7 +29,8 @@ std::vector<std::string> names_in(const std::string& name) {
   return parts;
 }
 
-/// A number is no attribute that source text can name with a dot.
+/// Returns the source text of a tensor. A number cannot be an attribute after a dot, so it needs
+/// getattr().
 std::string expression(const std::string& name) {
   std::string text = "self";
   for (const std::string& part : names_in(name))
@@ -39,10 +40,11 @@ std::string expression(const std::string& name) {
   return text;
 }
 
-/// `x`, rounded where the layer is quantized. ATen's own operators: their bits are training's.
+/// Returns `x`, rounded if the layer is quantized. ATen's own operators give the same bits as
+/// training.
 std::string rounded_input(const QuantizedLayer* by) {
   if (by == nullptr || !by->rounds_inputs()) return "x";
-  // '#': a whole number keeps its point, else TorchScript would take it for an integer.
+  // '#' keeps the decimal point of a whole number; TorchScript would otherwise read an integer.
   return fmt::format("torch.fake_quantize_per_tensor_affine(x, {:#.17g}, {}, 0, {})",
                      by->input_scale.item<float>(), by->input_zero_point.item<int64_t>(),
                      recal::kInputQuantMax);
@@ -100,7 +102,7 @@ std::string call_of(const PortableNetwork& network, size_t i) {
   refuse_layer(layers, i, "TorchScript");
 }
 
-/// Modules inside modules, as the dots of the tensors' names say.
+/// Modules inside modules, according to the dots in the tensors' names.
 class ModuleTree {
  public:
   ModuleTree() : root_(new_module("Network")) {}

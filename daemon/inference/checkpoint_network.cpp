@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 using infer::IoNode;
 using infer::LoadedNetwork;
 
+/// Reads the weights that the run's evaluations used: the averages, if they used these.
 SavedModel as_evaluated(const std::string& where) {
   SavedModel saved = read_saved_model(where);
   return evaluated_averages(saved.settings) ? read_saved_model(saved.prefix, /*ema=*/true) : saved;
@@ -29,7 +30,7 @@ SavedModel as_evaluated(const std::string& where) {
 infer::IoNodes nodes_of(const SavedNetwork& network, const std::string& input) {
   IoNode in{.name = input, .shape = {IoNode::kAny}, .dtype = network.input_dtype};
   in.shape.insert(in.shape.end(), network.input_shape.begin(), network.input_shape.end());
-  // Of tokens and other outputs the extents are the network's own business.
+  // For tokens and other outputs, the network alone decides the extents.
   return {{in}, {{.name = "logits", .shape = {IoNode::kAny, network.num_classes}}}};
 }
 
@@ -39,6 +40,7 @@ void move_to(at::Device device, model::Model& model) {
   model.move_buffers_to(device);
 }
 
+/// Uses the rebuilt network. TorchScript is preferred, since engines can optimize it.
 LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
   LoadedNetwork loaded{.source = saved.prefix, .step = saved.step};
   const std::optional<std::string> archive = torchscript_archive(saved, network);
@@ -49,6 +51,7 @@ LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
   }
   loaded.nodes = nodes_of(network, "inputs");
   const std::shared_ptr<model::Model> model = std::move(network.model);
+  // Moves the weights to the inputs' device once; params() refer to the same memory afterwards.
   loaded.forward = [model](const at::Tensor& inputs_BX) {
     const at::Device device = inputs_BX.device();
     if (model->params().at(0).tensor.device() != device) move_to(device, *model);
@@ -65,7 +68,7 @@ LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
                   saved.prefix, export_folder, what));
 }
 
-/// The save's tensors in the place of the export's.
+/// Copies the checkpoint's tensors over those of the export.
 void fill(const SavedModel& saved, LoadedNetwork* loaded) {
   const at::NoGradGuard no_grad;
   size_t num_filled = 0;
@@ -84,7 +87,7 @@ void fill(const SavedModel& saved, LoadedNetwork* loaded) {
         fmt::format("it holds {} tensors, the network {}", saved.params.size(), num_filled));
 }
 
-/// Opens the run's newest export, else the graph beside its checkpoints.
+/// Opens the run's newest export; without one, the graph in its checkpoint folder.
 LoadedNetwork open_published(const fs::path& checkpoints) {
   try {
     const fs::path models = checkpoints.parent_path() / "saved_models";
@@ -95,13 +98,14 @@ LoadedNetwork open_published(const fs::path& checkpoints) {
   }
 }
 
-/// `fault`: why the network's own code cannot be used.
+/// Uses a graph that the run published. `fault`: why the network's own code is not usable.
 LoadedNetwork of_published_graph(const SavedModel& saved, const Error& fault) {
   std::optional<LoadedNetwork> loaded;
   try {
     loaded = open_published(fs::path(saved.prefix).parent_path());
   } catch (const Error& other) {
     if (other.code() != ExitCode::kInputMissing) throw;
+    // Report the original fault; that no graph exists either is only added.
     Error told = fault;
     told.append(
         "; a run that exported once needs no code, but this one left neither saved_models "
@@ -127,6 +131,7 @@ LoadedNetwork network_of(const SavedModel& saved, const std::string& run_file) {
   try {
     return of_its_own_code(saved, rebuild_network(saved, NetworkUse::kInference, run_file));
   } catch (const Error& fault) {
+    // Only missing code leads to the published graph. Damage is always an error.
     const bool lacks_code =
         fault.code() == ExitCode::kInputMissing || fault.code() == ExitCode::kUsage;
     if (!lacks_code) throw;

@@ -65,7 +65,7 @@ infer::LoadedNetwork open_network(const InferCommandOptions& options, const Infe
   return infer::open_saved_model(folder, version_facts().version);
 }
 
-/// What KPIs gave last. Written by the callbacks' thread, read by the page's.
+/// Last values of KPIs. Written by the callbacks' thread, read by the page's.
 class Kpis {
  public:
   void set(const std::string& name, double value) {
@@ -99,7 +99,7 @@ coord::CallbacksHandler make_handler(const InferConfig& config, const infer::Loa
           {.mode = coord::Mode::kInfer, .log_dir = results_folder(config)}};
 }
 
-/// Serves the page while it lives, where the run file says so.
+/// Page of the inference, served while the object lives if the run file says so.
 class Page {
  public:
   Page(const metrics::MetricsOptions& options, const infer::Inferer& inferer, const Kpis& kpis)
@@ -152,6 +152,7 @@ CommandResult infer_command(const InferCommandOptions& options) {
   require_usage(options);
   const InferConfig config = load_infer_config(options.config_file, options.feeds);
   keep_freed_memory();
+  // Before threads start: they inherit the handling of signals.
   const Signals signals;
   const at::Device device = set_up_device(config);
   const infer::LoadedNetwork network = open_network(options, config);

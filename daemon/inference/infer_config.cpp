@@ -20,7 +20,8 @@ namespace {
 
 using infer::FeedSection;
 
-/// Rows of callbacks and data sets may be in them; a network's code is not needed.
+/// Opens the existing plug-ins, which may contain callbacks and data sets. The network's code is
+/// not needed.
 void open_those_there(const std::vector<std::string>& plugins, const YamlDocument& document) {
   for (const std::string& path : plugins) try {
       (void)estimator::open_plugin(path_beside(document, path).string());
@@ -44,7 +45,7 @@ std::vector<std::string> texts_of(const YAML::Node& node) {
   return texts;
 }
 
-/// By its modes, else by its type's, if that is there.
+/// True if the callback's modes (default: its type's) include "infer".
 bool runs_in_inference(const std::string& name, const YAML::Node& callback) {
   std::vector<std::string> modes;
   if (callback.IsMap() && callback["modes"].IsDefined()) {
@@ -58,7 +59,7 @@ bool runs_in_inference(const std::string& name, const YAML::Node& callback) {
   return std::find(modes.begin(), modes.end(), "infer") != modes.end();
 }
 
-/// Those of section `callbacks` that run in inference; the code of the others need not be there.
+/// Reads the callbacks that run in inference. The code of the others need not exist.
 std::vector<coord::WantedCallback> read_callbacks(const ConfigReader& in, const YAML::Node& root) {
   YAML::Node wanted(YAML::NodeType::Map);
   if (root["callbacks"].IsDefined() && root["callbacks"].IsMap())
@@ -68,6 +69,8 @@ std::vector<coord::WantedCallback> read_callbacks(const ConfigReader& in, const 
   return coord::read_callbacks({wanted, "callbacks", in.document(), in.faults()});
 }
 
+/// True if the run file sets metrics.listen. Without it no page is served: a running training has
+/// the default port.
 bool says_where_to_listen(const YAML::Node& root) {
   const YAML::Node metrics = root["metrics"];
   return metrics.IsDefined() && metrics.IsMap() && metrics["listen"].IsDefined();
@@ -109,7 +112,7 @@ bool brings_its_data(const YAML::Node& root) {
   return false;
 }
 
-/// Section `data` of the run file, with the code that it names.
+/// Reads section `data` of the run file. Loads the estimator if that provides the data.
 data::DataOptions read_data(ConfigReader* in, const YAML::Node& root, bool needs_train) {
   std::optional<estimator::Estimator> estimator;
   if (brings_its_data(root)) estimator = estimator::Estimator::read(in);
@@ -118,19 +121,19 @@ data::DataOptions read_data(ConfigReader* in, const YAML::Node& root, bool needs
   return options;
 }
 
-/// A path to a section in a file of its own.
+/// True if the text is the path of a file with a section.
 bool is_section_file(const std::string& named) {
   const std::string ending = std::filesystem::path(named).extension().string();
   return ending == ".yaml" || ending == ".yml" || ending == ".json";
 }
 
-/// A feed that stands in another text than the run file.
+/// Reads feeds from a text other than the run file.
 std::vector<FeedSection> feeds_in(const YamlDocument& document, Diagnostics* faults) {
   if (!document.root()) return {};
   return infer::read_feeds(document.root(), "feed", document, faults);
 }
 
-/// The feeds of a file; the paths in it are beside it, or as written.
+/// Reads the feeds of a file. Paths in it are relative to the file.
 std::vector<FeedSection> feeds_in_file(const std::string& named, Diagnostics* faults) {
   const YamlDocument document = YamlDocument::load(named, faults);
   std::vector<FeedSection> feeds = feeds_in(document, faults);
@@ -151,7 +154,7 @@ std::vector<FeedSection> feeds_of_path(const std::string& named, Diagnostics* fa
   return feeds_in(YamlDocument::parse("feed", section, faults), faults);
 }
 
-/// What each name stands for; train and eval stay, as they are opened otherwise.
+/// Resolves names of feeds. `train` and `eval` stay, because they are opened in another way.
 std::vector<FeedSection> resolved(const std::vector<FeedSection>& feeds, Diagnostics* faults) {
   std::vector<FeedSection> all;
   for (const FeedSection& feed : feeds) {
@@ -162,6 +165,7 @@ std::vector<FeedSection> resolved(const std::vector<FeedSection>& feeds, Diagnos
     const std::vector<FeedSection> found = is_section_file(feed.named)
                                                ? feeds_in_file(feed.named, faults)
                                                : feeds_of_path(feed.named, faults);
+    // A file of feeds may name data, but no further file of feeds (feeds_in_file() refuses it).
     for (const FeedSection& each : found) {
       if (each.named.empty() || names_a_data_set(each))
         all.push_back(each);
@@ -201,6 +205,7 @@ void apply_feeds(const std::vector<std::string>& arguments, Diagnostics* faults,
                  InferConfig* config) {
   auto& feeds = config->inferer.feeds;
   if (!arguments.empty()) feeds = feeds_of_arguments(arguments, faults);
+  // Default feed: the evaluation data.
   if (!feeds) feeds = {{.named = "eval", .dataset = std::nullopt}};
   feeds = resolved(*feeds, faults);
 }
@@ -209,6 +214,7 @@ InferConfig read_config(const YamlDocument& document, Diagnostics* faults) {
   InferConfig config{.file = document.file()};
   config.metrics.listen = "off";
   config.run.project_dir = std::filesystem::path(document.file()).parent_path().string();
+  // A file with section `run` or `inferer` is a run file; otherwise it is an inferer.json.
   const YAML::Node& root = document.root();
   ConfigReader in(root, "", document, faults);
   if (root["run"].IsDefined() || root["inferer"].IsDefined())

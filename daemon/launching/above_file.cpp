@@ -10,6 +10,7 @@ std::vector<std::string> lockstepd_arguments(const AboveFile& above) {
   std::vector<std::string> words;
   for (const std::string& set : above.sets) words.insert(words.end(), {"--set", set});
   if (!above.estimator.empty()) words.insert(words.end(), {"--estimator", above.estimator});
+  // `--` must come last: all words after it belong to the estimator.
   if (!above.flags.empty()) words.emplace_back("--");
   words.insert(words.end(), above.flags.begin(), above.flags.end());
   return words;
@@ -25,6 +26,7 @@ AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings
   std::vector<std::string> missing;
   for (const std::string& one : sets)
     if (!is_given(settings, one.substr(0, one.find('=')))) missing.push_back(one);
+  // At the front, so that `above` wins: of several --set of a key, the last one counts.
   above.sets.insert(above.sets.begin(), missing.begin(), missing.end());
   return above;
 }

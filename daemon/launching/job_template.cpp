@@ -11,10 +11,12 @@
 namespace lockstep::daemon {
 
 std::string filled(std::string_view job_template, const TemplateValues& values) {
+  // Every text must occur: a changed template would otherwise silently keep its own value.
   for (const auto& [text, value] : values)
     if (job_template.find(text) == std::string_view::npos)
       throw Error(ExitCode::kBug, "launch", fmt::format("the template has no '{}'", text));
   std::string job;
+  // One pass from left to right, so that a replacement is never replaced itself.
   while (!job_template.empty()) {
     const auto found = std::find_if(values.begin(), values.end(), [&](const auto& pair) {
       return job_template.starts_with(pair.first);

@@ -23,7 +23,8 @@ void require_valid(bool fact, const std::string& message) {
   if (!fact) throw Error(ExitCode::kUsage, "launch", message);
 }
 
-/// Number of a quantity of Kubernetes: 2, 500m, 1.5, 4Gi, 20G, 1e9. Negative for any other text.
+/// Returns the number of a Kubernetes quantity: 2, 500m, 1.5, 4Gi, 20G, 1e9. Negative for another
+/// text.
 double amount_of(const std::string& text) {
   static const std::regex form(
       R"(\+?(\d+\.?\d*|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?(?:1[0-8]|0?\d))?)");
@@ -52,7 +53,7 @@ void require_quantity(const char* option, const std::string& text, double least,
 
 void require_sound(const KubernetesJob& job) {
   constexpr double kMiB = 1024 * 1024;
-  // RFC 1123. Names of pods, which are longer, have at most 63 characters.
+  // RFC 1123. Names of pods are longer than the job's and limited to 63 characters.
   require_valid(
       std::regex_match(job.name, std::regex("[a-z]([a-z0-9-]{0,38}[a-z0-9])?")),
       fmt::format("--name '{}': Kubernetes takes small letters, digits and '-', at most 40 of "
@@ -68,7 +69,7 @@ void require_sound(const KubernetesJob& job) {
       fmt::format("--gpus-per-node {} is too few for --ranks-per-node {}, as each rank needs "
                   "a GPU of its own: write --gpus-per-node {}, or fewer ranks",
                   job.gpus_per_node, job.ranks_per_node, job.ranks_per_node));
-  // mpirun waits for its timeout before it passes SIGTERM on, and for as long before SIGKILL.
+  // mpirun waits for this timeout before it passes SIGTERM on, and again before SIGKILL.
   const int least_s = 2 * job.sigkill_timeout_s + 5;
   require_valid(
       job.grace_s >= least_s,
@@ -77,10 +78,10 @@ void require_sound(const KubernetesJob& job) {
                   job.grace_s, job.sigkill_timeout_s, least_s));
 }
 
-/// A text in double quotes, which YAML reads as JSON does.
+/// Returns a text in double quotes. YAML reads JSON's escapes.
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
-/// Whether a literal block of YAML gives the text back: printable lines, each ended.
+/// True if a literal block of YAML preserves the text: printable lines, each with its newline.
 bool is_block(const std::string& text) {
   return text.size() > 1 && text.front() != ' ' && text.front() != '\n' && text.back() == '\n' &&
          text[text.size() - 2] != '\n' &&
@@ -107,7 +108,7 @@ std::string resources_of(const KubernetesJob& job) {
   return fmt::format("{{requests: {{{}}}, limits: {{{}{}}}}}", bounds, bounds, gpus);
 }
 
-/// Values at places that the templates of all kinds have.
+/// Returns the values for places that the templates of all kinds have.
 TemplateValues common_values(const KubernetesJob& job) {
   std::string arguments;
   for (const std::string& argument : job.arguments) arguments += ", " + quoted(argument);
@@ -129,6 +130,7 @@ TemplateValues common_values(const KubernetesJob& job) {
 std::string manifests_of(const KubernetesJob& job) {
   require_sound(job);
   TemplateValues values = common_values(job);
+  // Replaces the last word of a template's text.
   const auto add = [&](const std::string& text, auto value) {
     values.emplace_back(text, text.substr(0, text.rfind(' ') + 1) + fmt::format("{}", value));
   };
@@ -138,7 +140,7 @@ std::string manifests_of(const KubernetesJob& job) {
     return config_map(job) + filled(lockstep_mpijob, values);
   }
   if (job.kind == "jobset") {
-    std::vector<std::string> hosts;  // operators of other kinds write a host file
+    std::vector<std::string> hosts;  // operators of other kinds write a host file themselves
     for (int node = 0; node < job.num_nodes; ++node)
       hosts.push_back(fmt::format("{0}-worker-0-{1}.{0}:{2}", job.name, node, job.ranks_per_node));
     add("-host, \"lockstep-worker-0-0.lockstep:1,lockstep-worker-0-1.lockstep:1\"",
@@ -160,15 +162,15 @@ void set(KubernetesJob* job, const std::string& change) {
   job->arguments.insert(job->arguments.end(), {"--set", change});
 }
 
-/// A key of a ConfigMap has letters, digits, '-', '_' and '.'.
+/// Converts a name to a ConfigMap key: letters, digits, '-', '_' and '.'.
 std::string plain(const std::string& name) {
   return std::regex_replace(name, std::regex("[^-A-Za-z0-9_.]"), "_");
 }
 
-/// Files and folders that exist and that scalars of the run file name, by the full name of the key.
+/// Existing files and folders named by scalars of the run file, by the full name of the key.
 using NamedPaths = std::map<std::string, std::filesystem::path>;
 
-/// Looks at a node and below it. Items of lists have no full name: that of their list counts.
+/// Searches a node and its children. Items of lists have no full name, so the list's name counts.
 void find_paths(const YAML::Node& node, const std::string& key, const std::filesystem::path& folder,
                 NamedPaths* found) {
   if (node.IsMap())
@@ -178,6 +180,7 @@ void find_paths(const YAML::Node& node, const std::string& key, const std::files
     }
   if (node.IsSequence())
     for (const YAML::Node& item : node) find_paths(item, key, folder, found);
+  // Only texts with a slash or a dot look like paths.
   if (!node.IsScalar() || node.Scalar().find_first_of("/.") == std::string::npos) return;
   std::error_code ignored;
   for (const std::filesystem::path& path :
@@ -188,13 +191,13 @@ void find_paths(const YAML::Node& node, const std::string& key, const std::files
     }
 }
 
-/// Puts a file into the ConfigMap. False: another one has that name there.
+/// Adds a file to the ConfigMap. Returns false if another file has that name.
 bool takes(const std::filesystem::path& path, const std::string& name, KubernetesJob* job) {
   const std::string text = YamlDocument::read_text(path.string());
   return job->files.try_emplace(name, text).first->second == text;
 }
 
-/// Files in Python go with the run file; what else it names is for a person to bring.
+/// Adds Python files that the run file names. The user must provide all other named files.
 void add_named_files(const std::string& text, const KubernetesCommandOptions& options,
                      KubernetesJob* job) {
   NamedPaths named;
@@ -202,6 +205,7 @@ void add_named_files(const std::string& text, const KubernetesCommandOptions& op
   find_paths(YAML::Load(text), "", file.parent_path(), &named);
   for (const auto& [key, path] : named) {
     const std::string name = plain(path.filename().string());
+    // Keys that this command or the command line sets anyway.
     const bool is_settled = key == "recipe" || key == "run.project_dir" ||
                             key == "metrics.token_file" || is_given(options.above.sets, key);
     if (is_settled) continue;
@@ -219,7 +223,7 @@ void add_named_files(const std::string& text, const KubernetesCommandOptions& op
   }
 }
 
-/// Settings that follow from a pod's place have precedence over the run file.
+/// Adds the run file and the settings that depend on a pod's paths. These override the run file.
 void fill_from(const RunConfig& config, const std::string& text, KubernetesJob* job) {
   job->files["run.yaml"] = text;
   const std::string& recipe = config.recipe.file();
@@ -234,7 +238,8 @@ void fill_from(const RunConfig& config, const std::string& text, KubernetesJob* 
   if (job->gpus_per_node > 0) set(job, "run.device=cuda");
 }
 
-/// Adds what follows from the job's size and its mpirun, below what the user says.
+/// Adds settings that follow from the job's size and its mpirun. The user's own settings override
+/// them.
 AboveFile with_what_fits(const RunConfig& config, const AboveFile& above, KubernetesJob* job) {
   if (is_given(config.settings, "preemption.grace_seconds"))
     job->sigkill_timeout_s =

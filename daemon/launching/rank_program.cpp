@@ -12,7 +12,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Why a file cannot be started; empty: it can.
+/// Returns why a file cannot be executed; empty if it can.
 std::string fault_of(const std::filesystem::path& program) {
   std::error_code ignored;
   if (!std::filesystem::exists(program, ignored)) return "there is no such file";
@@ -34,7 +34,7 @@ std::string rank_program(const std::string& wanted) {
   if (!wanted.empty()) return wanted;
   std::error_code ignored;
   auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  if (folder.filename() == "lockstep")  // of lib/lockstep, where lockstep-tensors is
+  if (folder.filename() == "lockstep")  // lockstep-tensors is in lib/lockstep
     folder = folder.parent_path().parent_path() / "bin";
   const auto beside = folder / "lockstepd";
   if (!std::filesystem::exists(beside, ignored))

@@ -7,7 +7,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// What each rank runs.
+/// Returns the command line of each rank.
 std::vector<std::string> rank_command(const RunCommandOptions& options, const std::string& program,
                                       bool is_restart) {
   std::vector<std::string> words{program, "--config", options.config_file, "--resume",
@@ -18,6 +18,7 @@ std::vector<std::string> rank_command(const RunCommandOptions& options, const st
   return words;
 }
 
+/// Returns the newest checkpoint. Its index file's time distinguishes commits of the same number.
 launch::SaveFound newest_save(const std::filesystem::path& folder, const std::string& prefix) {
   const auto saves = checkpoint::find_saves(folder, prefix);
   if (saves.empty()) return {};
@@ -35,6 +36,8 @@ CommandResult run_command(const RunCommandOptions& options) {
   return {"", supervise_ranks(
                   options, config.run.project().folder(),
                   [&](bool is_restart) { return rank_command(options, program, is_restart); },
+                  // Captured by value: the supervisor may call it on a thread that outlives this
+                  // function.
                   [folder = config.run.project().checkpoints(), prefix = config.checkpoint.prefix] {
                     return newest_save(folder, prefix);
                   })};

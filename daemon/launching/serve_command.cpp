@@ -12,7 +12,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// What each rank runs.
+/// Returns the command line of each rank.
 std::vector<std::string> rank_command(const ServeOptions& server, const std::string& program) {
   std::vector<std::string> words{program,        "serve",
                                  "--queue",      server.queue,
@@ -24,6 +24,7 @@ std::vector<std::string> rank_command(const ServeOptions& server, const std::str
   return words;
 }
 
+/// Returns a value that changes when a job ends or the running job has a new checkpoint.
 launch::SaveFound progress_of(const JobQueue& queue) {
   launch::SaveFound found;
   int64_t num_ended = 0;
@@ -45,7 +46,7 @@ launch::SaveFound progress_of(const JobQueue& queue) {
 
 constexpr int64_t kMaxServerTokenBytes = 4096;
 
-/// What rank 0 would refuse, before ranks are started for it.
+/// Throws Error for options that rank 0 would refuse, before ranks are started.
 void require_usable(const ServeCommandOptions& options) {
   (void)address_of(options.server.listen);
   if (runs_here(options) && !options.server.token_file.empty())
@@ -59,7 +60,7 @@ CommandResult serve_command(const ServeCommandOptions& options) {
   require_usable(options);
   ServeOptions server = options.server;
   const JobQueue queue(server.queue);
-  queue.make();  // before the supervisor makes its own folder in it
+  queue.make();  // before the supervisor creates its own folder in it
   server.queue = queue.root().string();
   FailedJob failed(queue);
   return {"",

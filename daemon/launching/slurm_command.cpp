@@ -52,15 +52,16 @@ void require_sound(const SlurmJob& job) {
                       job.grace_s, job.time_limit, *limit_s));
 }
 
-/// The value of a directive. sbatch reads quotes as a shell does, but removes a backslash in single
-/// quotes too.
+/// Quotes the value of a directive. sbatch reads quotes like a shell, but also removes backslashes
+/// inside single quotes.
 std::string directive_quoted(const std::string& value) {
   std::string doubled;
   for (const char c : value) doubled += c == '\\' ? std::string("\\\\") : std::string(1, c);
   return shell_quoted(doubled);
 }
 
-/// A name in the folder of submission, without characters that sbatch's patterns or a shell read.
+/// Returns a log file in the folder of submission. The name has no characters that are special in
+/// sbatch's patterns or in a shell.
 std::string log_file_of(std::string name) {
   const auto is_special = [](unsigned char c) {
     return std::isalnum(c) == 0 && c < 0x80 &&
@@ -87,6 +88,7 @@ std::optional<int64_t> slurm_time_s(const std::string& text) {
   std::smatch part;
   if (!std::regex_match(text, part, form)) return {};
   const auto count = [&](size_t i) { return part[i].matched ? std::stoll(part[i].str()) : 0; };
+  // With days or with three numbers, the first number is hours; otherwise it is minutes.
   const bool begins_with_hours = part[1].matched || part[4].matched;
   const int64_t unit = begins_with_hours ? 60 : 1;
   return count(1) * 86400 + count(2) * 60 * unit + count(3) * unit + count(4);
@@ -106,6 +108,8 @@ std::string sbatch_script(const SlurmJob& job) {
       {"--mpi=pmix", "--mpi=" + job.mpi},
       {"lockstepd --config configs/digits.yaml", fmt::format("{}", fmt::join(words, " "))},
       {"-lt 50", fmt::format("-lt {}", job.max_requeues)}};
+  // The script exports the cluster's KillWait as preemption.grace_seconds. A value of the user
+  // takes precedence, so the line becomes a comment.
   if (!job.tells_kill_wait)
     values.emplace_back("export LOCKSTEP_", "# The run sets preemption.grace_seconds: LOCKSTEP_");
   return filled(lockstep_slurm_job, values);

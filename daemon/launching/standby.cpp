@@ -12,9 +12,10 @@
 namespace lockstep::daemon {
 namespace {
 
-/// How long a rank may not notice that it is told to stop; a line is read at once.
+/// Longest time until a rank notices that it is told to stop. A line is read at once.
 constexpr int kTurn_ms = 100;
 
+/// Ordered by priority: the maximum over the ranks is the decision.
 enum Word : int64_t { kNone, kGo, kEnd };
 
 Word read_word() {
@@ -27,12 +28,12 @@ Word read_word() {
 }  // namespace
 
 void read_ahead(const std::string& config_file, const std::vector<Override>& overrides) {
-  begin_job();  // so that stand_by() knows the rows that are the program's
+  begin_job();  // so that stand_by() knows the program's own rows
   try {
     Diagnostics ignored;
     (void)load_run_config(config_file, overrides, &ignored);
   } catch (const std::exception&) {
-    // said when it is read again
+    // The session reads the file again and reports the fault.
   }
 }
 
@@ -43,10 +44,11 @@ bool stand_by(dist::Communicator& control, const train::StopRequest& stop) {
     word_1[0] = static_cast<int64_t>(is_told_to_stop       ? kEnd
                                      : control.rank() == 0 ? read_word()
                                                            : kNone);
+    // All ranks reduce once per turn, so they agree on the same turn.
     control.all_reduce(word_1, dist::ReduceOp::kMax)->wait();
     const auto agreed = word_1[0].item<int64_t>();
     if (agreed == kNone) continue;
-    begin_job();  // the run reads again what was read ahead, from files that may have changed
+    begin_job();  // the run reads everything again, from files that may have changed
     return agreed == kGo;
   }
 }

@@ -25,6 +25,7 @@ std::vector<launch::Host> hosts_of(const std::string& text) {
 }
 
 bool runs_here(const RanksOptions& options) {
+  // Further arguments of mpirun may name hosts too.
   return options.hosts.empty() && mpirun_arguments().empty();
 }
 

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 
-// The files of this folder, put into the program by project_files.S
+// Files of this folder, linked into the program by project_files.S.
 extern "C" const char lockstep_net_py_begin[], lockstep_net_py_end[];
 extern "C" const char lockstep_data_py_begin[], lockstep_data_py_end[];
 extern "C" const char lockstep_run_yaml_begin[], lockstep_run_yaml_end[];
@@ -46,7 +46,7 @@ bool is_in_path(const std::string& program) {
   return false;
 }
 
-/// Of the source tree, of the wheel, or Open MPI's own.
+/// Returns the command for two ranks: of the source tree, of the wheel, or Open MPI's own.
 std::string start_of_two_ranks() {
   std::error_code ignored;
   if (std::filesystem::exists("launch/mpirun.sh", ignored)) return "launch/mpirun.sh 2";
@@ -58,7 +58,7 @@ std::string start_of_two_ranks() {
 CommandResult new_project_command(const std::string& folder) {
   const std::filesystem::path root = folder;
   for (const ProjectFile& file : project_files()) {
-    std::error_code ignored;  // what cannot be looked at is refused by the write
+    std::error_code ignored;  // a file that is not accessible is refused by the write
     if (std::filesystem::exists(root / file.name, ignored))
       throw Error(ExitCode::kCannotCreate, "new",
                   fmt::format("{} is there already: give another folder, or remove it first",

@@ -23,11 +23,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The first steps fill caches; the timed ones take a second or so.
+// The first steps fill caches and are not timed. The timed ones take about a second.
 constexpr int64_t kWarmSteps = 2, kMostSteps = 200;
 constexpr size_t kLeastSteps = 5;
 constexpr double kTimedSeconds = 1;
-// Payload of a frame: MTU 1500 without the headers of IPv4 and of TCP with time stamps.
+// Payload fraction of an Ethernet frame: MTU 1500 without the headers of IPv4 and of TCP with
+// timestamps.
 constexpr double kPayloadShare = 1448.0 / 1514;
 
 void refuse_unless(bool is_sound, const std::string& what) {
@@ -106,7 +107,7 @@ void time_steps(TrainingContext& context, ScaleInputs* inputs) {
   inputs->update_s = median(update);
 }
 
-/// Fills in what the command line does not give.
+/// Fills in the numbers that the command line does not give.
 void measure(const RunConfig& config, const ScaleOptions& options, ScaleInputs* inputs) {
   if (options.step_ms && options.gradient_mb) return;
   keep_freed_memory();
@@ -117,6 +118,7 @@ void measure(const RunConfig& config, const ScaleOptions& options, ScaleInputs* 
   dist::SelfCommunicator alone;
   const FoundData found = find_data(config.data, alone);
   TrainingContext context(config, alone, alone, alone, found);
+  // bf16 gradients take half the bytes on the network.
   const double travelling_share = config.sync.comm_dtype == "fp32" ? 1 : 0.5;
   if (!options.gradient_mb)
     for (const FlatBuffer& buffer : context.flat_params.buffers())
@@ -173,6 +175,7 @@ Json json_of(const ScaleInputs& inputs, const std::vector<ScaleRow>& rows) {
 ScaleRow row_of(const ScaleInputs& inputs, int64_t ranks) {
   ScaleRow row{.ranks = ranks,
                .hosts = (ranks + inputs.ranks_per_host - 1) / inputs.ranks_per_host};
+  // The formula is kScaleFormula.
   const double share = inputs.divides_batch ? 1.0 / static_cast<double>(ranks) : 1;
   row.compute_s = inputs.update_s + (inputs.step_s - inputs.update_s) * share;
   if (row.hosts > 1) {
@@ -210,6 +213,7 @@ CommandResult scale_command(const ScaleOptions& options) {
                      .link_bytes_s = options.link_gbit.value_or(1) * 1e9 / 8,
                      .latency_s = 1e-6 * options.latency_us.value_or(0)};
   measure(config, options, &inputs);
+  // Without overlap, no part of the exchange is hidden behind backward.
   if (config.sync.overlap == "false") inputs.backward_s = 0;
   const std::vector<ScaleRow> rows = scale_rows(inputs, options.ranks);
   if (!options.json_file.empty())

@@ -19,6 +19,9 @@
 #include "train/evaluation/patience.h"
 #include "train/summary.h"
 
+// Publishes models under RUN/saved_models. A folder is written under a hidden name and renamed once
+// it is on disk, so that readers never see an incomplete one. Folders are withdrawn in reverse
+// order.
 namespace lockstep::daemon {
 namespace {
 
@@ -27,7 +30,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kModelFile = "model.pt";
 constexpr const char* kBest = "best";
-constexpr const char* kUnfinished = ".tmp";  // behind a dot and the step: not published, or no more
+constexpr const char* kUnfinished =
+    ".tmp";  // end of a hidden name: not yet published, or withdrawn
 
 [[noreturn]] void refuse(const fs::path& path, const char* what, const std::error_code& fault) {
   throw Error(ExitCode::kIo, "export",
@@ -46,7 +50,7 @@ void remove_folder(const fs::path& folder) {
   if (fault) refuse(folder, "cannot be removed", fault);
 }
 
-/// A published folder goes in one piece: its name first.
+/// Removes a published folder atomically for readers: renames it to a hidden name first.
 void withdraw(const fs::path& folder) {
   const fs::path hidden = folder.parent_path() / ("." + folder.filename().string() + kUnfinished);
   remove_folder(hidden);
@@ -89,8 +93,8 @@ void write_published_manifest(const fs::path& folder, const train::Evaluated& ev
   write_json(folder / "manifest.json", json);
 }
 
-/// Writes the first export of a run beside its checkpoints, so that they can be restored without
-/// the network's code and without saved_models.
+/// Writes the run's first export next to its checkpoints. They can then be restored without the
+/// network's code and without saved_models.
 void write_graph_once(const fs::path& checkpoints, const fs::path& model,
                       const SavedNetwork& network) {
   const fs::path graph_file = checkpoints / "inference_graph",
@@ -110,7 +114,7 @@ void write_graph_once(const fs::path& checkpoints, const fs::path& model,
   write_json(nodes, {{"inputs", Json::array({input})}, {"outputs", Json::array({output})}});
 }
 
-/// Whether the same weights are published there.
+/// True if `published` contains the same weights.
 bool holds(const fs::path& published, const std::string& parameters_sha256) {
   std::error_code ignored;
   if (!fs::exists(published / "manifest.json", ignored)) return false;
@@ -118,7 +122,7 @@ bool holds(const fs::path& published, const std::string& parameters_sha256) {
   return json.is_object() && json.value("parameters_sha256", Json(nullptr)) == parameters_sha256;
 }
 
-/// Steps of the exports, ascending. What is named otherwise than they are (+5, 05) is none.
+/// Returns the steps of the exports, ascending. Folders with other names (+5, 05) are ignored.
 std::vector<int64_t> published_steps(const fs::path& folder) {
   std::vector<int64_t> steps;
   for (const std::string& name : files::list(folder)) {
@@ -129,7 +133,7 @@ std::vector<int64_t> published_steps(const fs::path& folder) {
   return steps;
 }
 
-/// What an interrupted export left.
+/// Removes what an interrupted export left.
 void tidy(const fs::path& folder) {
   std::vector<fs::path> left;
   for (const std::string& name : files::list(folder))
@@ -137,7 +141,7 @@ void tidy(const fs::path& folder) {
   for (const fs::path& path : left) remove_folder(path);
 }
 
-/// What the evaluation behind an export found; nothing where it is not known, or no finite number.
+/// Returns the evaluation's value in an export; nullopt if it is unknown or not finite.
 std::optional<double> value_of(const fs::path& published, const std::string& metric) {
   const bool is_loss = metric == "eval.loss";
   const fs::path file = published / (is_loss ? "losses.json" : "kpi.json");
@@ -149,9 +153,9 @@ std::optional<double> value_of(const fs::path& published, const std::string& met
   return found->get<double>();
 }
 
-/// The best of those that are published, as good ones being no better; so that an export that
-/// failed, or was made anew, counts as what it is. Steps behind `newest` are those of a run that
-/// went on from an older save since.
+/// Returns the best published export; the earliest of equally good ones. All are compared each
+/// time, so failed or replaced exports count correctly. Steps above `newest` are ignored: the run
+/// has since resumed from an older checkpoint.
 std::optional<int64_t> best_published(const fs::path& folder, int64_t newest,
                                       const std::string& metric) {
   std::optional<int64_t> best_step;
@@ -165,6 +169,7 @@ std::optional<int64_t> best_published(const fs::path& folder, int64_t newest,
   return best_step;
 }
 
+/// Sets the link `best` by rename, so that it always leads to a complete folder.
 void point_best_to(const fs::path& folder, int64_t step) {
   const fs::path link = folder / (std::string(".") + kBest + kUnfinished);
   files::remove_file(link);
@@ -175,9 +180,8 @@ void point_best_to(const fs::path& folder, int64_t step) {
   files::sync_folder(folder);
 }
 
-/// Leaves the best one, `newest`, which was just published, and the last others, `keep` in all
-/// beside the best. A run that goes on from an older save publishes steps below those that are
-/// there.
+/// Removes surplus exports. Keeps the best one, and `keep` others: `newest` and then the highest
+/// steps. A run that resumes from an older checkpoint publishes lower steps than existing ones.
 void remove_surplus(const fs::path& folder, int64_t newest, int64_t keep) {
   if (keep < 0) return;
   std::error_code ignored;
@@ -203,6 +207,7 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
                    const train::PublishOptions& options, const std::function<void()>& has_read) {
   std::optional<SavedModel> saved;
   try {
+    // has_read() in both cases: saves may be waiting to remove this checkpoint.
     saved = read_saved_model(evaluated.save, options.ema);
   } catch (...) {
     has_read();
@@ -218,6 +223,7 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
   tidy(folder);
   ExportFacts facts = torchscript_facts(*saved, network);
   facts.is_ema = options.ema;
+  // The same weights may be published already, by an export before a restart.
   if (!holds(published, facts.parameters_sha256)) {
     try {
       files::make_folders(made);
@@ -225,7 +231,7 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
       write_figures(made, evaluated);
       write_published_manifest(made, evaluated, facts, written);
       files::sync_folder(made);
-    } catch (...) {  // saves need the room
+    } catch (...) {  // saves need the disk space
       std::error_code ignored;
       fs::remove_all(made, ignored);
       throw;

@@ -33,7 +33,7 @@ SavedModels::~SavedModels() { join(); }
 
 namespace {
 
-/// Why the network has no form as TorchScript; empty if it has one.
+/// Returns why the network has no TorchScript form; empty if it has one.
 std::string fault_of_form(const model::Model& model) {
   if (!model.torchscript_archive().empty()) return "";
   try {
@@ -52,6 +52,7 @@ void SavedModels::join() {
 
 void SavedModels::begin(const train::Evaluated& evaluated) {
   if (control_.rank() != 0) return;
+  // At most one export at a time. The wait counts as training time.
   train::Stopwatch watch;
   join();
   std::promise<void> has_read;
@@ -101,6 +102,7 @@ void SavedModels::wait_until_read() {
 bool SavedModels::settle() {
   log::debug("export", fmt::format("training waited {:.6f} s for exports", waited_s_));
   join();
+  // A collective: all ranks learn whether rank 0's last export succeeded.
   return !dist::any_of(control_, control_.rank() == 0 && !last_ok_);
 }
 

@@ -24,19 +24,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Where reports go. The token is a file that Kubernetes changes now and then.
+/// Receiver of the reports. The token is a file that Kubernetes renews from time to time.
 struct StatusServer {
   std::string url, ca_file, token_file;
 };
 
-/// What is reported.
+/// Content of a report.
 struct Status {
   int64_t step = 0;
   std::optional<double> left_s;
   std::map<std::string, double> values;
 };
 
-/// Counts keep all their digits.
+/// Formats a value. Counts keep all digits.
 std::string text_of(double value) {
   constexpr double kMostExact = 1e15;
   const bool is_whole = std::abs(value) < kMostExact && value == std::floor(value);
@@ -57,6 +57,8 @@ std::string json_of(const Status& status, int64_t total_steps) {
   return nlohmann::ordered_json{{"trainerStatus", told}}.dump();
 }
 
+/// Hook that stores the newest values; its thread sends them, so training never waits for the
+/// network.
 class JobStatusHook final : public train::Hook {
  public:
   JobStatusHook(StatusServer server, int64_t total_steps, std::chrono::milliseconds interval)
@@ -91,7 +93,7 @@ class JobStatusHook final : public train::Hook {
     if (result.accuracy) status_.values["eval_accuracy"] = *result.accuracy;
   }
 
-  /// The last report says how the training ended.
+  /// Sends the last report, which says how the training ended.
   void end() override {
     thread_.request_stop();
     thread_.join();
@@ -114,7 +116,9 @@ class JobStatusHook final : public train::Hook {
     try {
       std::unique_lock lock(mutex_);
       const std::string body = json_of(status_, total_steps_);
+      // Unlock before the request, which may take seconds.
       lock.unlock();
+      // Read each time, since Kubernetes renews the file.
       std::string token = YamlDocument::read_text(server_.token_file);
       token.resize(token.find_last_not_of(" \r\n") + 1);
       remote::send_message(
@@ -136,9 +140,9 @@ class JobStatusHook final : public train::Hook {
   std::condition_variable_any changed_;
   Status status_;                      // guarded by mutex_, as the next two
   std::optional<int64_t> first_step_;  // of this process
-  Clock::time_point start_;            // its end
-  bool has_warned_ = false;            // of the thread, and of end() behind it
-  std::jthread thread_;                // last: joined first
+  Clock::time_point start_;            // time at the end of first_step_
+  bool has_warned_ = false;            // used by the thread, and by end() after it
+  std::jthread thread_;                // declared last: joined first
 };
 
 }  // namespace

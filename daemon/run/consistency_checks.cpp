@@ -13,8 +13,8 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Compares lists of lines over the ranks; sends them only if their digests differ, and names the
-/// first lines that do.
+/// Compares lists of lines over the ranks. The lines are sent only if their digests differ. The
+/// error contains the first differences.
 void require_equal_lines(dist::Communicator& control, const std::string& what,
                          const std::vector<std::string>& lines) {
   const std::string text = fmt::format("{}", fmt::join(lines, "\n"));

@@ -12,6 +12,7 @@ std::string found_by(const data::DatasetPlan& plan) { return plan.find ? plan.fi
 
 FoundData find_data(const data::DataOptions& options, dist::Communicator& control) {
   files::set_store_limits(options.remote);
+  // Only rank 0 lists files, so a shared file system or object store is asked once.
   FoundData found = dist::on_all_ranks(control, [&]() -> FoundData {
     if (control.rank() != 0) return {};
     return {found_by(options.train), options.eval ? found_by(*options.eval) : ""};

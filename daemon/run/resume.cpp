@@ -15,6 +15,8 @@
 #include "dist/agree.h"
 #include "train/gradients/stopwatch.h"
 
+// Chooses the checkpoint to resume from and restores it. Rank 0 looks at the folder and broadcasts
+// its objection, so that all ranks throw the same error.
 namespace lockstep::daemon {
 namespace {
 
@@ -22,7 +24,7 @@ std::filesystem::path saves_folder(const TrainingContext& context) {
   return context.config.run.project().checkpoints();
 }
 
-/// Rank 0 looks; if it has an objection, all ranks throw it.
+/// Rank 0 evaluates `objection`. If it returns a text, all ranks throw it.
 template <typename Objection>
 void refuse_if(dist::Communicator& control, const Objection& objection) {
   const std::string text =
@@ -46,7 +48,7 @@ std::string objection_to_any_save(const std::filesystem::path& folder) {
       folder.string(), names_of(saves));
 }
 
-/// A folder whose saves have another prefix: starting over beside them is never what was meant.
+/// Refuses to start over in a folder with checkpoints of another prefix. That is never intended.
 std::string objection_to_other_prefixes(const std::filesystem::path& folder,
                                         const std::string& prefix) {
   const auto saves = checkpoint::find_saves(folder);
@@ -57,7 +59,7 @@ std::string objection_to_other_prefixes(const std::filesystem::path& folder,
       folder.string(), prefix, names_of(saves));
 }
 
-/// Saves without a step are for other programs.
+/// Refuses checkpoints without a step, which are for other programs.
 std::string objection_to_lost_clock(const std::filesystem::path& folder,
                                     const std::string& wanted) {
   const auto saves = checkpoint::find_saves(folder);
@@ -77,7 +79,8 @@ bool same_save(const std::string& one, const std::string& other) {
 std::string objection_to_newer_saves(const std::filesystem::path& folder, const std::string& prefix,
                                      const std::string& wanted) {
   std::error_code ignored;
-  if (!std::filesystem::exists(checkpoint::index_path(wanted), ignored)) return "";  // said later
+  if (!std::filesystem::exists(checkpoint::index_path(wanted), ignored))
+    return "";  // reported later
   const auto saves = checkpoint::find_saves(folder, prefix);
   if (saves.empty() || same_save(saves.back().prefix, wanted)) return "";
   return fmt::format(
@@ -87,7 +90,7 @@ std::string objection_to_newer_saves(const std::filesystem::path& folder, const 
       wanted, folder.string(), names_of(saves));
 }
 
-/// Text by name that a save holds; empty where there is none, or it cannot be read.
+/// Returns a text in a checkpoint; empty if it does not exist or is not readable.
 std::string text_in(const std::string& prefix, const std::string& key) {
   std::string text;
   (void)checkpoint::fault_of([&] {
@@ -98,7 +101,7 @@ std::string text_in(const std::string& prefix, const std::string& key) {
   return text;
 }
 
-/// The update rule that a save's run had; empty: unknown.
+/// Returns the optimizer type of a checkpoint's run; empty if unknown.
 std::string optimizer_of(const std::string& prefix) {
   std::istringstream lines(text_in(prefix, "_lockstep/settings"));
   constexpr std::string_view kType = "optimizer.type=";
@@ -108,7 +111,8 @@ std::string optimizer_of(const std::string& prefix) {
   return has_settings ? optim::OptimizerOptions().type : "";
 }
 
-/// A save lacks what another update rule needs: no damage, and no reason to mend or remove it.
+/// Explains a checkpoint that lacks the state of another optimizer: it is not damaged and need not
+/// be removed.
 std::string objection_to_other_optimizer(const TrainingContext& context,
                                          const std::string& wanted) {
   if (!context.config.checkpoint.includes("optimizer")) return "";
@@ -128,7 +132,7 @@ std::string objection_to_other_optimizer(const TrainingContext& context,
       prefix, before, now);
 }
 
-/// What `restore` gives; where saves do not fit, another optimizer is told as what it is.
+/// Calls `restore`. If checkpoints do not fit, reports a changed optimizer as the reason.
 template <typename Restore>
 auto restored(TrainingContext& context, const std::string& wanted, const Restore& restore) {
   try {
@@ -174,7 +178,8 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
       .everywhere();
 }
 
-/// With the same recipe, only a run whose checkpoint.include lacked modifiers saves no masks.
+/// Refuses a checkpoint without the masks of its recipe. With an unchanged recipe, this happens
+/// only if checkpoint.include of its run lacked modifiers.
 void refuse_lost_masks(const checkpoint::RestoreReport& report) {
   for (const std::string& key : report.filled)
     if (key.starts_with("_lockstep/masks/"))
@@ -228,6 +233,7 @@ std::string digest_of(const StateList& state) {
 }  // namespace
 
 void reload(const std::string& prefix, TrainingContext& context) {
+  // Compare digests of the live tensors before and after reading the checkpoint over them.
   const StateList state = context.learned_state();
   const std::string before = digest_of(state);
   (void)checkpoint::restore_on_all(prefix, state, context.control);
@@ -252,6 +258,7 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
           .everywhere();
     return std::nullopt;
   }
+  // restore() fills context.facts with the checkpoint's facts; keep this run's own.
   const CheckpointMetadata now = context.facts;
   const auto report = load(options.wanted, context, context.state());
   if (!report) return std::nullopt;
@@ -260,6 +267,7 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   const std::vector<std::string> changes = recipe_changes(saved, now, context.clock.step);
   if (!changes.empty() && !options.accept_recipe_change) refuse_changed_recipe(changes);
   if (changes.empty()) refuse_lost_masks(*report);
+  // The masks are restored as bits; apply them to the weights before anything reads these.
   context.recipe.restored(context.control);
   tell(context, *report, saved, changes);
   const std::string own = checkpoint::numbered(

@@ -18,7 +18,8 @@
 namespace lockstep::daemon {
 namespace {
 
-/// The other ranks wait inside a collective while rank 0 looks for another run's heartbeat.
+/// Limits the check for another run's heartbeat, because the other ranks wait for rank 0 in a
+/// collective.
 files::FolderLockTimes lock_times(const RunConfig& config) {
   return {.heartbeat_patience_s = std::clamp(0.8 * config.sync.timeout_s, 12.0, 30.0)};
 }
@@ -28,6 +29,7 @@ files::FolderLockTimes lock_times(const RunConfig& config) {
 RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& process,
                            dist::Communicator& control)
     : config_(config), process_(process), control_(control) {
+  // Without a folder there is nothing to lock yet; open() creates and locks it.
   (void)dist::on_all_ranks(control, [&] {
     std::error_code ignored;
     if (files::is_remote(config.run.project().folder()))
@@ -56,6 +58,7 @@ void RunDirectory::open() {
 
 void RunDirectory::open_as_first() {
   files::make_folders(config_.run.project().folder());
+  // Another run may have created the folder since the constructor looked.
   if (!lock_) {
     lock_.emplace(config_.run.project().folder(), lock_times(config_));
     if (!files::list(config_.run.project().checkpoints()).empty())
@@ -64,6 +67,7 @@ void RunDirectory::open_as_first() {
                       " was made and used by another run meanwhile: run again to go on from there");
   }
   if (config_.checkpoint.enabled) files::make_folders(config_.run.project().checkpoints());
+  // An earlier run's summary or failure must not be taken for this run's.
   files::remove_file(config_.run.project().summary());
   remove_failures(config_.run.project().logs());
 }

@@ -14,6 +14,7 @@
 namespace lockstep::daemon {
 namespace {
 
+/// Time for writing files after an error.
 constexpr double kEnd_s = 5;
 
 Failure failure_of(const std::string& message, ExitCode code, int64_t step,
@@ -39,10 +40,12 @@ void tell_failure(std::exception& error, const TrainingContext& context,
   write_failure(logs, own);
   if (own.exit_code == static_cast<int>(ExitCode::kWatchdog)) events.write();
   const bool is_shared = known != nullptr && known->on_every_rank();
+  // Only an error of this rank alone can be the consequence of another rank's error.
   const std::optional<Failure> cause = is_shared ? std::nullopt : cause_of(logs, own);
   if (cause && known != nullptr)
     known->append(fmt::format("; before that rank {} on {} ended with {}: {}", cause->rank,
                               cause->node, cause->exit_code, cause->message));
+  // One box per cause: the rank with the cause prints its own.
   if (cause || (is_shared && process.rank != 0)) return;
   log::print(boxed(own));
 }
@@ -52,7 +55,8 @@ std::unique_ptr<Deadline> limit_the_end(const std::exception& error, const RunCo
   const auto* known = dynamic_cast<const Error*>(&error);
   const bool is_shared = known != nullptr && known->on_every_rank();
   const Error own = known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what());
-  // All ranks wait for a save under way; a rank with an error of its own ends the others.
+  // A shared error: all ranks wait for a save in progress. An error of this rank alone ends the
+  // others, so nothing is awaited.
   const double limit_s = kEnd_s + (is_shared ? config.checkpoint.timeout_s : 0);
   return std::make_unique<Deadline>(std::chrono::duration<double>(limit_s), [own, limit_s, &world] {
     log::error("lockstepd",
@@ -76,6 +80,7 @@ WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,
                 const Error error(ExitCode::kWatchdog, "watchdog", what);
                 if (world.abort) world.abort(error);
                 log::error("watchdog", what);
+                // No destructors: other threads may hold locks, and the main thread hangs.
                 ::_exit(static_cast<int>(ExitCode::kWatchdog));
               }};
 }

@@ -22,7 +22,8 @@ train::HookContext context_of(const TrainingContext& context, Telemetry& telemet
           .metrics = &telemetry.metrics()};
 }
 
-/// What kpi.json and the result of an evaluation hold beside KPIs.
+/// Returns the names in kpi.json and in an evaluation's result that are not KPIs. Callbacks must
+/// not use them.
 std::vector<std::string> figures_of_evaluations(const TrainingContext& context) {
   std::vector<std::string> names = {"global_step", "num_samples", "accuracy", "loss"};
   if (!context.eval_data) return names;
@@ -87,7 +88,8 @@ void RunHooks::set_recorder(train::Recorder& recorder) {
   evaluation_.set_summaries(summaries_of(coord::Mode::kEval));
 }
 
-/// Ranks evaluate as many batches as they have samples, so that they have no mean there.
+/// Returns the options of the summary writer. In evaluations, ranks have different numbers of
+/// batches, so a collective mean is not possible.
 summary::DefaultWriterOptions RunHooks::summaries_of(coord::Mode mode) {
   summary::DefaultWriterOptions made{
       .policy = {.every_n_steps = context_.config.summary.every_n_steps()},

@@ -36,8 +36,8 @@ std::filesystem::path summary_path(const TrainingContext& context) {
   return context.config.run.project().summary();
 }
 
-/// For a look after the process is gone, or for node exporter's textfile collector. Nobody's run
-/// fails for it.
+/// Writes the last page, for people and for node exporter's textfile collector. A failure is only a
+/// warning: the run itself has succeeded.
 void keep_last_page(const Telemetry& telemetry, const TrainingContext& context) {
   const auto path =
       context.config.run.project().logs() / fmt::format("rank{}.prom", context.control.rank());

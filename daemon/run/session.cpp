@@ -33,6 +33,11 @@
 #include "train/run.h"
 #include "train/sync/share_weights.h"
 
+// One training run: run_session() at the end builds all parts in the order of
+// docs/architecture.md, trains and ends the run. The helpers above it build one part each. Each
+// part
+// that may fail on a single rank is built inside dist::on_all_ranks(), so that all ranks fail
+// alike.
 namespace lockstep::daemon {
 namespace {
 
@@ -57,7 +62,7 @@ std::unique_ptr<dist::Communicator> make_gradient_communicator(const dist::SyncO
   return gradients;
 }
 
-/// Null: no other rank is there.
+/// Returns null if there is no other rank.
 std::unique_ptr<StopNotice> make_stop_notice(const SessionWorld& world, Requests& requests,
                                              const metrics::Health& health) {
   if (world.process.world_size == 1) return nullptr;
@@ -66,7 +71,7 @@ std::unique_ptr<StopNotice> make_stop_notice(const SessionWorld& world, Requests
   });
 }
 
-/// Its time limit is that of saves.
+/// Creates the communicator of saves, with their time limit.
 std::unique_ptr<dist::Communicator> make_save_communicator(const RunConfig& config,
                                                            const SessionWorld& world) {
   dist::SyncOptions sync = config.sync;
@@ -74,7 +79,8 @@ std::unique_ptr<dist::Communicator> make_save_communicator(const RunConfig& conf
   return world.make_cpu_communicator(sync);
 }
 
-/// `config` must outlive it; exports that cannot be had are taken out of it.
+/// Builds the context. `config` must outlive it. Exports that the network cannot have are removed
+/// from it.
 std::unique_ptr<TrainingContext> make_context(RunConfig* config, dist::Communicator& control,
                                               dist::Communicator& gradients,
                                               dist::Communicator& saves) {
@@ -87,8 +93,9 @@ std::unique_ptr<TrainingContext> make_context(RunConfig* config, dist::Communica
   });
 }
 
-/// PyTorch's batch normalisation, which a network in Python or TorchScript may have, refuses one
-/// value a channel; whether it gets more of one sample, only its forward tells.
+/// Warns of batches with a single sample. PyTorch's batch normalisation, which a network in Python
+/// or TorchScript may use, refuses a single value per channel. Only a forward pass would tell if it
+/// gets more.
 void warn_of_single_samples(const TrainingContext& context, int world_size) {
   if (!context.model->runs_user_code()) return;
   const std::vector<model::Buffer>& buffers = context.model->buffers();
@@ -105,7 +112,7 @@ void warn_of_single_samples(const TrainingContext& context, int world_size) {
 void announce(const TrainingContext& context, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
   if (process.rank != 0) return;
-  if (resumed)  // said before the log file was open; here for its readers
+  if (resumed)  // logged before the log file was open; here for its readers
     log::debug("resume", fmt::format("resumed from step {} ({})", resumed->step, resumed->prefix));
   log::info(
       "start",
@@ -190,7 +197,7 @@ train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSch
           .stop = &stop};
 }
 
-/// What is to happen beside saves: calls of tests, the end of a stop's grace, lost files.
+/// Sets the saver's hooks: calls of tests, the end of the grace period, lost peers.
 void attend_saves(TrainingContext& context, const SessionWorld& world,
                   const std::shared_ptr<EndLimit>& limit) {
   context.saver.set_at_phase(world.at_save_phase);
@@ -209,15 +216,15 @@ train::PastEvaluations past_evaluations(TrainingContext& context, bool is_own_sa
                                  context.control);
 }
 
-/// Saves may remove others, from which an export may still read; and weights that are not finite
-/// would push good ones out.
+/// Prepares a save, which may remove other checkpoints. An export may still be reading one of them.
+/// Weights that are not finite must not replace good checkpoints.
 void prepare_save(SavedModels& exports, TrainingContext& context, const train::RunSaves& saves) {
   exports.wait_until_read();
   train::require_finite_weights(*context.model, context.clock.step, saves.last_commit(),
                                 context.control);
 }
 
-/// Everything of the loop, from the recorder to the last step.
+/// Builds the recorder and all parts of the loop, and trains to the last step.
 ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHooks& hooks,
                           const SessionWorld& world, Requests& requests, Watchdog& watchdog,
                           train::ReplicaCheck& replica_check,
@@ -294,7 +301,7 @@ at::Device choose_device(const RunOptions& options, const dist::ProcessInfo& pro
   return device;
 }
 
-/// The ranks have one and the same network, and one copy of its weights where that can be.
+/// Checks that all ranks have the same network. Shares one copy of its weights if possible.
 void check_and_share(TrainingContext& context, dist::Communicator& gradients,
                      const dist::ProcessInfo& process) {
   (void)dist::on_all_ranks(context.control, [&] { return context.total_steps(); });
@@ -305,7 +312,7 @@ void check_and_share(TrainingContext& context, dist::Communicator& gradients,
                         /*may_write_weights=*/!context.repeats_itself()});
 }
 
-/// Reads what training goes on from, or begins with.
+/// Reads the state that training resumes from or starts with.
 std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& context,
                                Telemetry& telemetry) {
   telemetry.note_restoring();
@@ -316,7 +323,7 @@ std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& co
   return resumed;
 }
 
-/// What others see of the run from now on.
+/// Makes the run visible to others: targets, control socket, health, log.
 void show(const TrainingContext& context, Telemetry& telemetry, const dist::ProcessInfo& process,
           Requests& requests, const std::optional<Resumed>& resumed) {
   telemetry.publish_targets(context.config, process, context.control);
@@ -330,20 +337,20 @@ void show(const TrainingContext& context, Telemetry& telemetry, const dist::Proc
                                         .num_damaged_saves = resumed->num_damaged_saves});
 }
 
-/// Before the folder is given free.
+/// Ends a save in progress before the run folder is unlocked.
 void end_save_under_way(const std::exception& error, TrainingContext& context,
                         const SessionWorld& world) {
   const auto* known = dynamic_cast<const Error*>(&error);
   const bool is_shared = known != nullptr && known->on_every_rank();
-  // The saver's thread may wait for a rank that hangs, as long as saves may take.
+  // The saver's thread may wait for a hanging rank as long as saves may take.
   if (!is_shared && context.saver.is_under_way() && world.abort)
     world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
-  context.saver.set_while_waiting({});  // the error's code is the run's
+  context.saver.set_while_waiting({});  // the error's exit code remains the run's
   context.saver.join();
 }
 
-/// The pages say that the run has failed until that is scraped, where all ranks end alike: a rank
-/// with an error of its own ends the others at once.
+/// Serves the state "failed" until it is scraped. Only if all ranks end alike: a rank with an error
+/// of its own ends the others at once.
 void linger_failed(const std::exception& error, Telemetry& telemetry, const RunConfig& config,
                    const train::StopRequest& requests) {
   const auto* known = dynamic_cast<const Error*>(&error);
@@ -352,7 +359,7 @@ void linger_failed(const std::exception& error, Telemetry& telemetry, const RunC
   telemetry.linger(config.metrics, requests);
 }
 
-/// No rank writes any more when rank 0 gives the folder free.
+/// All ranks stop writing before rank 0 unlocks the run folder.
 void finish(ExitCode code, TrainingContext& context, Telemetry& telemetry,
             const train::StopRequest& requests) {
   context.saver.join();
@@ -360,8 +367,9 @@ void finish(ExitCode code, TrainingContext& context, Telemetry& telemetry,
   if (code == ExitCode::kDone) telemetry.linger(context.config.metrics, requests);
 }
 
-/// No rank ends before all have come so far: MPI waits without end for one that hangs. Ranks may
-/// linger apart. Throws Error(kWatchdog), which names the rank.
+/// Waits until all ranks have come here, because MPI_Finalize waits forever for a hanging rank. The
+/// limit includes the linger time, in which ranks may differ. Throws Error(kWatchdog), which names
+/// the rank.
 void leave_together(dist::Communicator& control, const RunConfig& config) {
   const double before_s =
       control.set_timeout(config.sync.timeout_s + static_cast<double>(config.metrics.linger_s));
@@ -372,13 +380,14 @@ void leave_together(dist::Communicator& control, const RunConfig& config) {
 }  // namespace
 
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
-  // First only what reads: a fault leaves no trace.
+  // Only reading parts come first, so that a fault leaves no trace.
   RunConfig config = dist::on_all_ranks(world.control, [&] { return load_checked(options); });
   check_equal_programs(config, world.mpi_version, world.control);
   const flags::Frozen frozen(config.flag_texts);
   check_world_size(config.run, world.process);
   Requests requests(world.stop);
   requests.set_stop_signals(config.preemption.stop_signals());
+  // A communicator of its own for this run: its time limit is the run file's.
   const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
   dist::Communicator& control = *own_control;
   metrics::Health health(metrics::Health::Clock::now(), /*tells_states=*/control.rank() == 0);
