@@ -33,9 +33,9 @@ CLI::Option* add(const Flag& flag, CLI::App* app) {
                 option_names(flag), [](const CLI::results_t&) { return true; }, help);
   if (flag.kind != Flag::kBool) option->type_name(std::string(kind_text(flag.kind)));
   if (!flag.preset.empty()) option->default_str(std::string(flag.preset));
-  option->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeAll);  // TakeAll: overrides() reports a flag
-  return option->group(group_of(flag));  // that is given twice
+  // TakeAll, because overrides() reports a flag that is given twice.
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return option->group(group_of(flag));
 }
 
 /// Adds --nodebug for a bool; returns null for other kinds.

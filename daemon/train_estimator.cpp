@@ -10,6 +10,7 @@ constexpr const char* kName = "spec";
 }  // namespace
 
 int train(const MakeSpec& spec, const std::vector<std::string>& flags) {
+  // The estimator becomes a row of the table, so lockstepd finds it like one of a plug-in.
   estimator::estimator_types().add({.name = kName, .value = spec});
   std::vector<std::string> words = {"lockstepd", "--set", std::string("estimator.name=") + kName};
   words.insert(words.end(), flags.begin(), flags.end());

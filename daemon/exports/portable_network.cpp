@@ -21,7 +21,7 @@ PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& 
   for (const model::NetworkLayer& layer : network.layers)
     for (const std::string& name : model::tensor_names(layer)) {
       check(all.contains(name), "the network has no tensor '" + name + "' that a layer names");
-      // Copies of the tensors on the CPU: a format's writer reads their memory directly.
+      // On the CPU and contiguous, because writers read the memory directly.
       network.tensors[name] = all[name].detach().cpu().contiguous();
     }
   return network;

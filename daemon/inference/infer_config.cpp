@@ -69,8 +69,7 @@ std::vector<coord::WantedCallback> read_callbacks(const ConfigReader& in, const 
   return coord::read_callbacks({wanted, "callbacks", in.document(), in.faults()});
 }
 
-/// True if the run file sets metrics.listen. Without it no page is served: a running training has
-/// the default port.
+/// True if the run file sets metrics.listen; otherwise no page is served.
 bool says_where_to_listen(const YAML::Node& root) {
   const YAML::Node metrics = root["metrics"];
   return metrics.IsDefined() && metrics.IsMap() && metrics["listen"].IsDefined();

@@ -118,7 +118,7 @@ void measure(const RunConfig& config, const ScaleOptions& options, ScaleInputs* 
   dist::SelfCommunicator alone;
   const FoundData found = find_data(config.data, alone);
   TrainingContext context(config, alone, alone, alone, found);
-  // bf16 gradients take half the bytes on the network.
+  // 16-bit gradients take half the bytes on the network.
   const double travelling_share = config.sync.comm_dtype == "fp32" ? 1 : 0.5;
   if (!options.gradient_mb)
     for (const FlatBuffer& buffer : context.flat_params.buffers())

@@ -417,7 +417,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   replica_check.require(resumed ? "after the restore" : "at the start");
   if (config.checkpoint.enabled) context->saver.prepare(context->state());
 
-  // From here on the run's folder is written to.
+  // Nothing was written so far. From here on the run writes to its folder.
   run_directory.open();
   ExitCode code = ExitCode::kDone;
   try {
@@ -428,6 +428,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
                             resumed);
     finish(code, *context, telemetry, requests);
   } catch (std::exception& error) {
+    // The deadline comes first, since each of the next steps may hang on the disk.
     const auto limit = limit_the_end(error, config, world);
     telemetry.metrics().set_state(metrics::RunState::kFailed);
     telemetry.health().note_state(metrics::RunState::kFailed);

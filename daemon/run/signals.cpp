@@ -11,19 +11,21 @@
 namespace lockstep::daemon {
 namespace {
 
-// A signal handler can reach nothing but globals.
+// A signal handler can access only globals.
 std::array<std::atomic<int64_t>, train::kCountedSignals.size()> g_num_received{};
 std::atomic<int64_t> g_end_asked_at_ms{0}, g_int_at_ms{0};
-std::atomic<uint32_t> g_stop_signals{0};  ///< bit i: kCountedSignals[i] saves and stops
+std::atomic<uint32_t> g_stop_signals{0};  ///< bit i: kCountedSignals[i] means save and stop
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
+// An end request that is repeated after this time ends the process at once.
 constexpr int64_t kPatience_ms = 10'000;
-constexpr int64_t kOneKeystroke_ms = 200;  ///< a Ctrl-C may come twice, from terminal and launcher
+constexpr int64_t kOneKeystroke_ms =
+    200;  ///< a Ctrl-C may arrive twice, from terminal and launcher
 
 int64_t steady_now_ms() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000 + now.tv_nsec / 1'000'000 + 1;  // never 0, which means "not asked"
+  return now.tv_sec * 1000 + now.tv_nsec / 1'000'000 + 1;  // never 0, which means "not received"
 }
 
 size_t place_of(int signal_number) {
@@ -37,15 +39,17 @@ bool means_stop(int signal_number) {
   return (g_stop_signals.load(std::memory_order_relaxed) & bit_of(signal_number)) != 0;
 }
 
-/// Ends the process where this is not the first time and the first is longer ago than `after_ms`.
+/// Ends the process if this signal came before, more than `after_ms` ago.
 void end_if_again(std::atomic<int64_t>* first_ms, int64_t after_ms, int signal_number) {
   const int64_t now_ms = steady_now_ms();
   int64_t asked_at_ms = 0;
+  // The first signal only records its time. compare_exchange: handlers may run in several threads.
   if (first_ms->compare_exchange_strong(asked_at_ms, now_ms)) return;
   if (now_ms - asked_at_ms > after_ms) ::_exit(128 + signal_number);
 }
 
 extern "C" void on_signal(int signal_number) {
+  // Only async-signal-safe calls from here: atomics, clock_gettime() and _exit().
   g_num_received[place_of(signal_number)].fetch_add(1, std::memory_order_relaxed);
   if (signal_number == SIGINT) end_if_again(&g_int_at_ms, kOneKeystroke_ms, signal_number);
   if (signal_number == SIGUSR1 || signal_number == SIGUSR2 || means_stop(signal_number)) return;
@@ -71,9 +75,10 @@ Signals::Signals() {
   set_stop_signals({SIGUSR1});
   for (const int signal_number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT})
     install(signal_number, on_signal);
-  if (!is_ignored(SIGHUP)) install(SIGHUP, on_signal);  // nohup: a lost terminal is no reason
+  if (!is_ignored(SIGHUP))
+    install(SIGHUP, on_signal);  // under nohup the loss of the terminal must not end the run
   install(SIGPIPE, SIG_IGN);
-  sigset_t held;  // from the first instruction on (lockstepd_main.cpp)
+  sigset_t held;  // blocked since the program's first instruction (lockstepd_main.cpp)
   ::sigemptyset(&held);
   for (const int signal_number : train::kCountedSignals) ::sigaddset(&held, signal_number);
   ::pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
@@ -82,11 +87,12 @@ Signals::Signals() {
 Signals::~Signals() {
   for (const int signal_number : train::kCountedSignals)
     install(signal_number,
-            SIG_IGN);  // the exit code is known: a launcher's SIGTERM must not replace it
+            SIG_IGN);  // the exit code is final: a launcher's SIGTERM must not replace it
 }
 
 void Signals::set_stop_signals(const std::vector<int>& signals) {
-  uint32_t bits = bit_of(SIGUSR1);  // of every launcher, which does not know the others
+  uint32_t bits =
+      bit_of(SIGUSR1);  // always: every launcher sends SIGUSR1 and does not know the others
   for (const int signal_number : signals) bits |= bit_of(signal_number);
   g_stop_signals.store(bits, std::memory_order_relaxed);
 }

@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLingerTurn{20};
 
-/// A job that Slurm has queued again may restart its ranks too.
+/// Returns the number of restarts. Counters are added: a job that Slurm has requeued may restart
+/// its ranks too.
 std::optional<int64_t> restarts_from_environment() {
   std::optional<int64_t> sum;
   for (const char* name :
@@ -55,8 +56,8 @@ metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& pr
           .restarts = restarts_from_environment()};
 }
 
-/// Targets from texts "address\nnode\nprocess\n1" by rank, 1 where Prometheus scrapes it; no text:
-/// no page.
+/// Parses texts "address\nnode\nprocess\n1", ordered by rank; 1 if Prometheus scrapes the rank. An
+/// empty text means no page.
 std::vector<metrics::RankSource> served_ranks(const std::vector<std::string>& texts) {
   std::vector<metrics::RankSource> ranks;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
@@ -79,8 +80,8 @@ std::optional<metrics::ListenAddress> listen_for(const RunConfig& config,
   return config.metrics.listen_for(process.rank, process.local_rank, process.world_size);
 }
 
-/// A run's name where it can stand in a file's; names that cannot get their digest, so that they
-/// stay apart.
+/// Returns the run's name for use in a file name. A name that needs changes gets its digest
+/// appended, so that different names stay different.
 std::string name_for_file(const std::string& run) {
   constexpr size_t kLongest = 100, kDigits = 8;
   std::string name = run.substr(0, kLongest);
@@ -103,6 +104,7 @@ Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
                   health_,
                   {.metrics = [this] { return metrics_.page(); },
                    .live = [this] { return metrics_.live(); }}) {
+  // One secret for all ranks: they fetch pages from each other.
   if (config.metrics.gathers(process.world_size))
     token_ = dist::broadcast_text(control, metrics::random_token());
   (void)dist::on_all_ranks(control, [&] {
@@ -135,7 +137,7 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
       control, address.empty() ? ""
                                : fmt::format("{}\n{}\n{}\n{}", address, process.node, process_,
                                              is_scraped ? 1 : 0)));
-  if (ranks.empty()) {  // a list that a killed run left would be asked on
+  if (ranks.empty()) {  // Prometheus would continue to scrape a list that a killed run left
     if (process.rank == 0) files::remove_file(config.run.project().targets());
     return;
   }
@@ -157,9 +159,10 @@ void Telemetry::show(const RunConfig& config, const std::vector<metrics::RankSou
     targets.push_back({source.address, {{"run", config.run.name}}});
     std::map<std::string, std::string>& labels = targets.back().labels;
     if (!others_)
-      labels.insert({{"rank", rank}, {"node", source.node}});  // else each series has them
-    labels["__param_process"] = source.process;                // asked for as /metrics?process=...
-    if (scheme() == "https") labels["__scheme__"] = scheme();  // as Prometheus says it
+      labels.insert(
+          {{"rank", rank}, {"node", source.node}});  // otherwise each series has these labels
+    labels["__param_process"] = source.process;      // requested as /metrics?process=...
+    if (scheme() == "https") labels["__scheme__"] = scheme();  // Prometheus' label for the scheme
   }
   targets_.emplace(config.run.project().targets(), targets);
   share_targets(config, targets);
@@ -168,7 +171,8 @@ void Telemetry::show(const RunConfig& config, const std::vector<metrics::RankSou
   if (others_) gather(0, ranks);
 }
 
-/// Named by the run and, as other folders may hold a run of that name, its folder.
+/// Writes the shared list. Its name contains the run and a digest of its folder, since other
+/// folders may contain a run of the same name.
 void Telemetry::share_targets(const RunConfig& config,
                               const std::vector<metrics::Target>& targets) {
   if (config.metrics.targets_dir.empty()) return;
@@ -180,7 +184,7 @@ void Telemetry::share_targets(const RunConfig& config,
   try {
     files::make_folders(path.parent_path());
     shared_targets_.emplace(path, targets);
-  } catch (const Error& fault) {  // nobody's run fails for it
+  } catch (const Error& fault) {  // the run itself must not fail because of it
     log::warning("metrics", fmt::format("metrics.targets_dir: {}", fault.what()));
   }
 }
@@ -201,9 +205,11 @@ void Telemetry::linger(const metrics::MetricsOptions& options,
                        const train::StopRequest& stop) const {
   const double limit_s = options.linger_s;
   if (!server_ || limit_s == 0) return;
-  if (!options.lingers_unseen && scrapes_before_end_ == 0) return;  // nobody looks at this run
+  if (!options.lingers_unseen && scrapes_before_end_ == 0) return;  // nobody scrapes this run
   log::debug("metrics", fmt::format("waiting at most {} s for a last scrape", limit_s));
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+  // The test is on the counter, so a scrape that began before the end does not count as the last
+  // one.
   while (exposition_.num_scrapes() == scrapes_before_end_ &&
          std::chrono::steady_clock::now() < end && !stop.stop_asked() && !stop.end_asked())
     std::this_thread::sleep_for(kLingerTurn);
@@ -215,7 +221,7 @@ void Telemetry::write_textfile(const RunConfig& config) const {
                     fmt::format("lockstep_{}.prom", name_for_file(config.run.name));
   try {
     files::write_atomically(path, metrics_.result());
-  } catch (const Error& fault) {  // nobody's run fails for it
+  } catch (const Error& fault) {  // the run itself must not fail because of it
     log::warning("metrics", fmt::format("metrics.textfile_dir: {}", fault.what()));
   }
 }
@@ -224,6 +230,8 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
                        Requests& requests) {
   const std::optional<metrics::ListenAddress> wanted = listen_for(config, process);
   metrics::HttpOptions options{.fall_back_to_any_port = true};
+  // A rank that is not scraped still serves the rank that merges the pages. Loopback is enough if
+  // that rank is on the same host.
   if (!wanted) {
     if (!config.metrics.gathers(process.world_size)) return;
     options.listen = {
@@ -236,7 +244,7 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
   }
   options.listen = *wanted;
   options.access = config.metrics.access;
-  if (config.control.is_on_pages() && process.rank == 0) {  // the run file names a token
+  if (config.control.is_on_pages() && process.rank == 0) {  // the run file then names a token
     control_.emplace(config, process.world_size, requests, health_);
     options.post = [this](std::string_view target) { return control_->post(target); };
   }
@@ -254,6 +262,7 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
 void Telemetry::serve(const metrics::HttpOptions& options) {
   http_metrics_.emplace(metrics_.registry());
   const ControlApi* api = control_ ? &*control_ : nullptr;
+  // One observer per server: the control log passes calls on to the metrics.
   if (api != nullptr) control_log_.emplace(&*http_metrics_);
   metrics::HttpObserver* const observer =
       control_log_ ? static_cast<metrics::HttpObserver*>(&*control_log_) : &*http_metrics_;
@@ -277,7 +286,8 @@ void Telemetry::open_control_socket(const RunConfig& config, int world_size,
       listen_at(path);
     } catch (const Error& fault) {
       if (config.control.names_socket()) throw;
-      // A mount may have no sockets, or be open to everybody: a run that nobody asks needs none.
+      // The file system may have no sockets, or the folder may be open to everybody. A run that
+      // nobody controls needs no socket.
       log::warning("control", fmt::format("lockstep ctl cannot ask this run: {}", fault.what()));
     }
     return true;

@@ -14,6 +14,8 @@
 #include "train/gradients/choose_graph.h"
 #include "train/step/layout.h"
 
+// Builds the parts of a rank in the order of the members, each from those before it. The functions
+// above the constructor compute one member's arguments each.
 namespace lockstep::daemon {
 namespace {
 
@@ -34,7 +36,7 @@ optim::BufferPlan first_plan(const ParamTable& params, int64_t bucket_bytes) {
   return train::plan_layout(params, std::vector<bool>(params.size(), true), bucket_bytes);
 }
 
-/// The cap that the run file sets, if any.
+/// Returns the limit that the run file sets, if any.
 std::optional<int64_t> step_limit(const train::TrainOptions& options, int64_t steps_per_epoch) {
   std::optional<int64_t> limit = options.max_steps;
   if (options.max_epochs) {
@@ -44,7 +46,7 @@ std::optional<int64_t> step_limit(const train::TrainOptions& options, int64_t st
   return limit;
 }
 
-/// The parameters outside the scopes, ascending; none if there are no scopes.
+/// Returns the parameters outside the scopes, ascending; none without scopes.
 std::vector<int64_t> frozen_by(const NameScopes& trainable, const model::Model& model) {
   if (trainable.empty()) return {};
   std::vector<std::string> names;
@@ -68,8 +70,11 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
                   .learning_rate_decay_type = config.optimizer.decay.type,
                   .layers = model.layers(),
                   .max_steps = step_limit(config.train, steps_per_epoch),
+                  // The optimizer sees no gradients of pruned weights, so they remain 0 without a
+                  // pass at each step.
                   .frozen_at_start = frozen_by(config.train.trainable_scopes, model),
                   .frozen_in_constructor = model.frozen_params(),
+                  // Pruned weights have no gradients, so updates leave them at 0.
                   .updates_keep_zeros = true},
                  &faults);
   faults.throw_if_any("recipe");
@@ -85,7 +90,7 @@ data::DatasetInputs train_inputs(const RunConfig& config, const FoundData& found
 
 data::DatasetInputs eval_inputs(const RunConfig& config, const std::string& found,
                                 const data::SampleSpec& trained) {
-  const bool has_metrics = config.eval.metrics.has_value();  // they read the targets too
+  const bool has_metrics = config.eval.metrics.has_value();  // metrics read the targets too
   return {.seed = config.run.seed,
           .found = found,
           .trained = trained,
@@ -112,7 +117,8 @@ model::ModelInputs model_inputs(const data::SampleSpec& spec, int64_t seed) {
           .input_dtype = spec.input_dtype};
 }
 
-/// Names of a network's own code may hold slashes, which stand for points in a save.
+/// Throws Error if two names become one key. Names of a network's own code may contain slashes,
+/// which replace dots in checkpoints.
 void require_distinct_keys(const model::Model& model) {
   std::map<std::string, std::string> names;
   const auto add = [&](const std::string& name) {
@@ -126,6 +132,7 @@ void require_distinct_keys(const model::Model& model) {
   for (const model::Buffer& buffer : model.buffers()) add(buffer.name);
 }
 
+/// Returns the prefix of the run's own checkpoints.
 std::string prefix_of(const RunConfig& config) {
   return (config.run.project().checkpoints() / config.checkpoint.prefix).string();
 }
@@ -144,13 +151,14 @@ checkpoint::SaverOptions saver_options(const RunConfig& config) {
           .keep_every = config.checkpoint.keep_every,
           .sparse = config.checkpoint.sparse,
           .compare_replicas = true,
-          // below the patience of the ranks that wait for rank 0 meanwhile
+          // Shorter than the wait of the other ranks for rank 0.
           .lock_patience_s =
               std::min(checkpoint::SaverOptions().lock_patience_s, config.checkpoint.timeout_s / 2),
           .stage_timeout_s = std::min(config.sync.timeout_s, config.checkpoint.timeout_s)};
 }
 
-/// A run that goes on from a save without masks would let all pruned weights grow again.
+/// Refuses a run whose checkpoints would lack masks: after a resume, all pruned weights would grow
+/// again.
 void require_whole_saves(const checkpoint::CheckpointOptions& saved,
                          recal::ScheduledModifierManager& recipe) {
   if (!saved.enabled || !saved.includes("clock") || saved.includes("modifiers") ||
@@ -164,7 +172,7 @@ void require_whole_saves(const checkpoint::CheckpointOptions& saved,
 
 std::unique_ptr<dist::Communicator> alone_if_local(const dist::SyncOptions& sync,
                                                    const dist::Communicator& all) {
-  if (sync.sync_replicas || all.world_size() == 1) return nullptr;  // one rank is its own mean
+  if (sync.sync_replicas || all.world_size() == 1) return nullptr;  // a single rank is its own mean
   return std::make_unique<dist::SelfCommunicator>(all.device());
 }
 
@@ -176,11 +184,11 @@ void refuse_quantization(const recal::ScheduledModifierManager& recipe) {
         "are agreed on at every step; set it to true");
 }
 
-/// Whether a rank, or one of its micro-batches, gets exactly one of so many samples.
+/// True if a rank, or one of its micro-batches, gets exactly one of `num_samples` samples.
 bool leaves_one_sample(int64_t num_samples, int64_t world_size, int64_t num_micro_batches) {
   for (int64_t rank = 0; rank < world_size; ++rank) {
     const int64_t share = data::shard_of(num_samples, rank, world_size).size();
-    // Micro-batches differ by one sample at most: the first and the last are the extremes.
+    // Micro-batches differ by at most one sample, so it is enough to check the first and the last.
     for (const int64_t part : {int64_t{0}, num_micro_batches - 1})
       if (data::shard_of(share, part, num_micro_batches).size() == 1) return true;
   }
@@ -238,13 +246,16 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
       saver(saver_options(config), save_comm),
       schedule(config.checkpoint, control) {
+  // The constructor's body connects parts that refer to each other.
   saver.set_stager(data_comm.make_stager());
   require_whole_saves(config.checkpoint, recipe);
-  (void)train::make_eval_metrics(config.eval, spec, !loss.is_own());  // they must fit the data
+  (void)train::make_eval_metrics(config.eval, spec,
+                                 !loss.is_own());  // throws if the metrics do not fit the data
   if (eval_data) (void)train::num_eval_samples(config.eval, eval_data->num_samples());
   model->move_buffers_to(data_comm.device());
   model->batch_norms().set_frozen_with_params(!config.train.trainable_scopes.empty());
   model->set_layer_hook(recipe.layer_hook());
+  // Ranks with local steps observe different inputs, so their ranges would differ.
   if (!config.sync.sync_replicas) refuse_quantization(recipe);
   if (alone)
     local_steps.emplace(
@@ -278,6 +289,7 @@ std::shared_ptr<DeviceGraph> TrainingContext::choose_graph(bool keeps_tensors) {
        .sums_batch_norm = config.train.batch_norm == "sync" && !model->batch_norms().empty(),
        .keeps_tensors = keeps_tensors,
        .memory_at_start = config.gpu.memory().at_start});
+  // A recorded backward pass runs no hooks, so gradients cannot be sent during it.
   if (graph != nullptr && config.train.cuda_graphs == "on") reducer.send_after_backward();
   return graph;
 }

@@ -19,9 +19,9 @@
 namespace lockstep::daemon {
 namespace {
 
-constexpr int64_t kLeastZeros = 5;  // a fifth: fewer come about by chance
+constexpr int64_t kLeastZeros = 5;  // one fifth of the weights: fewer zeros may be chance
 
-/// True for a folder of this host, or for names of a store that begin so.
+/// True for a folder of this host, or for a prefix of names in an object store.
 bool is_folder(const std::string& named) {
   if (checkpoint::is_there(checkpoint::index_path(named))) return false;
   std::error_code ignored;
@@ -30,9 +30,11 @@ bool is_folder(const std::string& named) {
   return !store->look_at(named) && !store->list(named + (named.ends_with('/') ? "" : "/")).empty();
 }
 
-/// A folder means its newest save; that of a run, the one of its saves.
+/// Returns the checkpoint for a name. A folder means its newest checkpoint; a run's folder means
+/// the newest in its sub-folder.
 std::string found_save(const std::string& named, dist::Communicator& control) {
   const bool is_found =
+      // Only rank 0 looks, and all ranks take its answer: they may see a file system differently.
       dist::on_all_ranks(control, [&] { return control.rank() == 0 && is_folder(named); });
   if (!dist::any_of(control, is_found)) return named;
   for (const std::filesystem::path& folder :
@@ -43,7 +45,7 @@ std::string found_save(const std::string& named, dist::Communicator& control) {
       .everywhere();
 }
 
-/// Parameters and buffers by dotted name, detached.
+/// Returns parameters and buffers by dotted name, detached.
 StateList variables_of(const model::Model& model) {
   StateList list;
   for (const Param& param : model.params())
@@ -53,7 +55,7 @@ StateList variables_of(const model::Model& model) {
   return list;
 }
 
-/// Weights of linear layers and convolutions, which frameworks lay out differently.
+/// Returns the weights of linear layers and convolutions. Frameworks differ in their memory layout.
 std::set<std::string> kernels_of(const model::Model& model) {
   std::set<std::string> names;
   for (const Param& param : model.params())
@@ -82,8 +84,8 @@ void tell(const checkpoint::LoadReport& report, const std::string& path, size_t 
   tell_list(report.unused, "saved variables have no use here");
 }
 
-/// Warns if the loaded weights are pruned and the recipe neither keeps their zeros nor prunes from
-/// the first step on: updates would fill them, without a word.
+/// Warns if the loaded weights are pruned and the recipe does not keep or create zeros from the
+/// first step on. Updates would silently overwrite the zeros.
 void warn_of_zeros(const TrainingContext& context) {
   int64_t num_weights = 0, num_zeros = 0;
   for (const Param& param : context.model->params()) {

@@ -25,7 +25,8 @@ std::optional<Job> running_job(const JobQueue& queue) {
   return std::nullopt;
 }
 
-/// Which start of a job it is: each notes another number of tries, or another save.
+/// Returns a text that identifies a start of a job. Each start has another number of tries or
+/// another checkpoint.
 std::string start_of(const std::optional<Job>& job) {
   return job ? fmt::format("{} {}", job->id, text_of(job->spec)) : "";
 }
@@ -34,8 +35,9 @@ double unix_time_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// What one of the job's ranks has said of its end since then.
+/// Returns the failure that one of the job's ranks has written since then.
 std::optional<Failure> told_since(double since_s, const Job& job) {
+  // cause_of() wants a failure to explain: the latest possible loss of a peer.
   const Failure lost{.rank = -1,
                      .exit_code = static_cast<int>(ExitCode::kUnavailable),
                      .message = "",
@@ -44,7 +46,7 @@ std::optional<Failure> told_since(double since_s, const Job& job) {
   return cause && cause->unix_time_s >= since_s ? cause : std::nullopt;
 }
 
-/// Last part of the path in "[area] rank 0: PATH: there is no such file"; empty: none is found.
+/// Returns the file name in "[area] rank 0: PATH: there is no such file"; empty if there is none.
 std::string missing_file_in(const std::string& message) {
   std::string_view text = message;
   if (const size_t area = text.find("] "); area != std::string_view::npos)
@@ -63,15 +65,21 @@ FailedJob::FailedJob(const JobQueue& queue)
 bool FailedJob::note(int exit_code) {
   const std::optional<Job> job = running_job(queue_);
   const std::string start = start_of(job);
+  // Both values are for the next call; they must change even if this one returns early.
   const std::string last_start = std::exchange(last_start_, start);
   const double since_s = std::exchange(since_s_, unix_time_s());
+  // An unchanged start means that the ranks ran no job. A living holder means that another server
+  // has
+  // the queue.
   if (!job || start == last_start || HolderWatch(queue_.root()).lives()) return false;
   const std::optional<Failure> told = told_since(since_s, *job);
+  // If the others only lost a rank, that rank's own error is the cause.
   const bool is_lost = exit_class(exit_code) == ExitClass::kTransient;
   const int code = told && is_lost ? told->exit_code : exit_code;
   const std::string message =
       told ? told->message : fmt::format("its ranks ended with {}", exit_code);
   if (is_of_host(static_cast<ExitCode>(code), message, job->spec)) {
+    // A fault of the host is not the job's, so it does not use up a try.
     Job sound = *job;
     if (code != code_of(ExitCode::kDisagree)) --sound.spec.tries;
     queue_.put_back(sound);
@@ -89,12 +97,14 @@ bool FailedJob::note(int exit_code) {
 }
 
 std::optional<Failure> told_by_last_try(const JobQueue& queue, const Job& job) {
+  // Without a counted try there is no failed start to look at.
   const std::optional<double> since_s = queue.noted_at_s(job.id);
   if (!since_s || job.spec.tries == 0) return std::nullopt;
   std::optional<Failure> told = told_since(*since_s, job);
   return told && exit_class(told->exit_code) != ExitClass::kTransient ? told : std::nullopt;
 }
 
+// A missing file is the user's if the job names it; otherwise a mount of the host is missing.
 bool is_of_host(ExitCode code, const std::string& message, const JobSpec& spec) {
   if (code != ExitCode::kInputMissing) return exit_class(code) == ExitClass::kHost;
   const std::string name = missing_file_in(message);

@@ -21,11 +21,12 @@ std::string dumped(const Json& object) {
   return object.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
-/// What `read` makes of the JSON of `text`; every fault of it is the file's.
+/// Parses JSON and passes it to `read`. Every fault is reported with the file's name.
 template <typename Read>
 auto parsed(const std::string& file, std::string_view text, const Read& read) {
   try {
     const Json object = Json::parse(text);
+    // Check the version first: other versions may have other keys.
     if (const int version = object.at("version"); version != kJobVersion)
       throw Error(ExitCode::kBadData, "queue",
                   fmt::format("{}: it is of version {}, this program reads version {}", file,

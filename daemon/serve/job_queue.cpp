@@ -15,6 +15,8 @@
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
 
+// A job's place in the folders is its state, and rename() is the only transition. So the server and
+// clients need no lock between them, and a killed process leaves a consistent queue.
 namespace lockstep::daemon {
 namespace {
 
@@ -24,10 +26,10 @@ constexpr const char* kSetAside = "set_aside";
 constexpr const char* kJobs = "jobs";
 constexpr int64_t kMaxServerFileBytes = 1 << 16;
 
-/// 7 of "7" and "7.json"; nothing for other names.
-/// Far from where counting on would overflow.
+/// Highest accepted number; far below an overflow of the next numbers.
 constexpr int64_t kLastNumber = 999'999'999'999'999;
 
+/// Returns 7 for "7" and "7.json"; nullopt for other names.
 std::optional<int64_t> number_of(const std::string& name) {
   const std::string digits = name.substr(0, name.find('.'));
   if (name != digits && name != digits + ".json") return std::nullopt;
@@ -41,7 +43,7 @@ JobSpec read_job(const std::filesystem::path& path) {
   return parse_job(path.string(), files::read(path, JobQueue::kMaxJobBytes));
 }
 
-/// Refuses a folder that others may write: they could run anything as the server's user.
+/// Refuses a folder that others may write to: they could run anything as the server's user.
 void require_closed(const std::filesystem::path& folder) {
   struct stat facts {};
   if (::stat(folder.c_str(), &facts) != 0 || (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
@@ -51,7 +53,7 @@ void require_closed(const std::filesystem::path& folder) {
                           folder.string(), folder.string()));
 }
 
-/// For this user alone, if it is new. Job files hold passwords of run files.
+/// Creates a folder for this user alone. Job files contain passwords of run files.
 void make_private(const std::filesystem::path& folder) {
   if (folder.has_parent_path()) files::make_folders(folder.parent_path());
   if (::mkdir(folder.c_str(), S_IRWXU) == 0) return files::sync_folder(folder.parent_path());
@@ -71,7 +73,7 @@ bool is_there(const std::filesystem::path& path) {
 
 JobQueue::JobQueue(const std::filesystem::path& root)
     : root_(std::filesystem::absolute(root).lexically_normal()) {
-  if (!root_.has_filename()) root_ = root_.parent_path();  // jobs/ is jobs
+  if (!root_.has_filename()) root_ = root_.parent_path();  // the path jobs/ means jobs
 }
 
 std::filesystem::path JobQueue::folder(int64_t id) const {
@@ -90,14 +92,16 @@ void JobQueue::make() const {
 
 void JobQueue::make_place(const char* name) const {
   make_private(root_ / name);
-  (void)::chmod((root_ / name).c_str(), S_IRWXU);  // an earlier version has made it with the umask
+  (void)::chmod((root_ / name).c_str(),
+                S_IRWXU);  // an earlier version has created it with the umask
 }
 
 void JobQueue::require_own(const std::filesystem::path& file) const {
   struct stat facts {
   }, of_root{};
+  // lstat: a link would lead to a file of its target's owner.
   if (::lstat(file.c_str(), &facts) != 0 || ::stat(root_.c_str(), &of_root) != 0) return;
-  // On a mount that maps root to nobody, the owner of the folder is who this process is there.
+  // On a mount that maps root to nobody, files of this process belong to the folder's owner.
   if (facts.st_uid == ::geteuid() || facts.st_uid == 0 || facts.st_uid == of_root.st_uid) return;
   throw Error(ExitCode::kBadData, "queue",
               fmt::format("{} belongs to user {}, who may not submit jobs here", file.string(),
@@ -123,7 +127,8 @@ std::string JobQueue::server_text() const {
   return is_there(server_file()) ? files::read(server_file(), kMaxServerFileBytes) : "";
 }
 
-/// Whoever makes the folder has the number.
+/// Reserves a number: the process that creates the folder owns it. mkdir() is atomic, so clients
+/// need no lock.
 int64_t JobQueue::make_number() const {
   const std::vector<int64_t> taken = numbers_in(kJobs);
   int64_t number = taken.empty() ? 1 : taken.back() + 1;
@@ -151,6 +156,7 @@ int64_t JobQueue::submit(JobSpec spec) const {
                             "taken",
                             size_of(spec), kMaxJobBytes));
   const int64_t id = make_number();
+  // The default folder depends on the number, so it is set only now.
   if (spec.project_dir.empty()) spec.project_dir = (folder(id) / "run").string();
   files::write_atomically(file(kQueued, id), text_of(spec));
   return id;
@@ -163,7 +169,7 @@ JobState JobQueue::cancel(int64_t id) const {
                 fmt::format("{} has no job {}: lockstep ps lists them", root_.string(), id));
   if (now == JobState::kQueued) {
     const std::optional<JobSpec> submitted = spec(id);
-    std::error_code fault;  // the server may take it at this moment
+    std::error_code fault;  // the server may take the job at the same moment
     std::filesystem::rename(file(kQueued, id), folder(id) / "job.json", fault);
     if (!fault) {
       const std::string time = files::utc_now();
@@ -179,6 +185,7 @@ JobState JobQueue::cancel(int64_t id) const {
       return JobState::kCancelled;
     }
   }
+  // Not queued any more and not running: it has ended in the meantime.
   if (!is_there(file(kRunning, id)))
     throw Error(ExitCode::kUsage, "queue",
                 fmt::format("job {} has ended already ({}): there is nothing to cancel", id,
@@ -189,6 +196,7 @@ JobState JobQueue::cancel(int64_t id) const {
 
 void JobQueue::move(const char* from, int64_t id, const std::filesystem::path& to) const {
   files::rename_file(file(from, id), to);
+  // Both folders, since a rename after a power loss must be in one of them.
   files::sync_folder(to.parent_path());
   files::sync_folder(root_ / from);
 }
@@ -208,7 +216,7 @@ std::optional<Job> JobQueue::read_or_set_aside(const char* place, int64_t id) co
 
 std::optional<Job> JobQueue::take(const MayBegin& may_begin) const {
   for (const int64_t id : numbers_in(kRunning)) {
-    if (is_there(result_file(id)))  // the server was killed right behind its end
+    if (is_there(result_file(id)))  // the server was killed just after the job's end
       move(kRunning, id, folder(id) / "job.json");
     else if (std::optional<Job> job = read_or_set_aside(kRunning, id))
       return job;
@@ -237,19 +245,22 @@ std::optional<double> JobQueue::noted_at_s(int64_t id) const {
 }
 
 void JobQueue::put_back(const Job& job) const {
+  // The notes first: after the move, a server may take the job at once.
   note(job);
   move(kRunning, job.id, file(kQueued, job.id));
 }
 
 void JobQueue::end(const Job& job, const JobResult& result) const {
   files::make_folders(folder(job.id));
+  // The result before the move: a server that finds both knows that the job has ended.
   files::write_atomically(result_file(job.id), text_of(result, job.spec));
   move(kRunning, job.id, folder(job.id) / "job.json");
   files::remove_file(cancel_file(job.id));
 }
 
 std::optional<JobState> JobQueue::state(int64_t id) const {
-  // In the order in which a job goes through them: one that moves meanwhile is not missed.
+  // Checked in the order in which a job passes through them, so a job that moves meanwhile is
+  // found.
   if (is_there(file(kQueued, id))) return JobState::kQueued;
   if (is_there(file(kRunning, id)) && !is_there(result_file(id))) return JobState::kRunning;
   if (const std::optional<JobResult> ended = result(id)) return ended->state;
@@ -271,7 +282,7 @@ std::optional<JobSpec> JobQueue::spec(int64_t id) const {
     try {
       if (is_there(path)) return read_job(path);
     } catch (const Error&) {
-      // moved meanwhile, or damaged: whoever runs it says so
+      // Moved meanwhile, or damaged; the server reports damage.
     }
   }
   return std::nullopt;

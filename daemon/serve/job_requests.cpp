@@ -20,11 +20,12 @@ constexpr std::chrono::milliseconds kLookEvery{20};
 struct JobRequests::Look {
   explicit Look(std::filesystem::path file) : cancel_file(std::move(file)) {}
 
-  /// On a thread of its own, as the disk may hang.
+  /// Runs in a separate thread, since the disk may hang.
   void run() {
     std::unique_lock lock(mutex);
     while (!is_over) {
       is_looking = true;
+      // No lock during the disk access, so that the destructor never waits for it.
       lock.unlock();
       std::error_code ignored;
       const bool is_there = std::filesystem::exists(cancel_file, ignored);
@@ -56,6 +57,7 @@ JobRequests::JobRequests(train::StopRequest& signals, const std::filesystem::pat
 }
 
 JobRequests::~JobRequests() {
+  // The server itself stops at SIGUSR1 only.
   signals_.set_stop_signals({SIGUSR1});
   if (!thread_.joinable()) return;
   std::unique_lock lock(look_->mutex);
@@ -63,12 +65,13 @@ JobRequests::~JobRequests() {
   look_->wake.notify_all();
   const bool may_hang = look_->is_looking;
   lock.unlock();
-  may_hang ? thread_.detach() : thread_.join();  // what it uses is its own, too
+  may_hang ? thread_.detach() : thread_.join();  // the thread shares ownership of all that it uses
 }
 
 bool JobRequests::is_cancelled() const { return look_->is_cancelled; }
 
 int64_t JobRequests::num_saves_asked() const {
+  // Only requests since the job began. The count reads as 0 while SIGUSR2 means stop.
   return std::max<int64_t>(0, signals_.num_saves_asked() - saves_before_);
 }
 

@@ -28,13 +28,14 @@ SessionOptions session_of(const JobSpec& spec) {
   return session;
 }
 
-/// Scope of one job in this process. State of the process begins anew (ProcessState). The thread
-/// gets its cores back when the job has ended.
+/// Scope of one job in this process. Process-wide state is reset (ProcessState). The thread gets
+/// its cores back when the job has ended.
 class OwnProcess {
  public:
   OwnProcess(const Job& job, const std::filesystem::path& folder)
       : cpus_(cpus_of(allowed_cores())) {
     begin_job();
+    // As a supervisor would set it, for the series lockstep_restarts.
     (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
     if (folder.empty()) return;
     log::copy_to((folder / "log").string());
@@ -50,6 +51,7 @@ class OwnProcess {
 };
 
 ExitCode run(const Job& job, const ServerParts& parts, train::StopRequest& requests) {
+  // The job's folder may be missing on one host alone.
   const auto there = dist::on_all_ranks(
       parts.control, [&] { return std::make_unique<InFolder>(job.spec.folder); });
   const SessionOptions session =
@@ -76,10 +78,12 @@ JobOutcome serve_job(const Job& job, const ServerParts& parts,
     if (!folder.empty()) log::error("lockstepd", error.what());
     outcome = {.code = error.code(), .message = error.what()};
   }
+  // Peers may be lost: no collective is possible any more.
   if (outcome.leaves_ranks_unclear()) return outcome;
   parts.tidy();
   const bool is_cancelled = requests.is_cancelled();
   outcome.is_signalled =
+      // Any rank may have received the signal, so the ranks agree.
       dist::any_of(parts.control, (requests.stop_asked() && !is_cancelled) || requests.end_asked());
   outcome.is_cancelled = dist::any_of(parts.control, is_cancelled);
   return outcome;

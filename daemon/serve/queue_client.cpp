@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{20};
 constexpr std::chrono::seconds kLookForServer{1};
-constexpr size_t kNumShown = 20;  ///< of the jobs that have ended
+constexpr size_t kNumShown = 20;  ///< number of ended jobs in the list
 
 JobQueue queue_at(const std::string& folder) {
   JobQueue queue(folder);
@@ -43,7 +43,7 @@ JobState require_job(const JobQueue& queue, int64_t id) {
 
 bool has_ended(JobState state) { return state != JobState::kQueued && state != JobState::kRunning; }
 
-/// What is known of a job; a damaged file of one that has ended shall not hide the others.
+/// Returns the facts of a job. A damaged file of an ended job must not hide the others.
 nlohmann::json facts_of(const JobQueue& queue, int64_t id) {
   nlohmann::json facts{{"id", id}, {"state", "damaged"}};
   try {
@@ -74,7 +74,7 @@ std::string server_line(const JobQueue& queue) {
   if (text.empty()) return "no server: start one with lockstep serve\n";
   const auto server = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!server.is_object()) return "";
-  const auto told = [&](const char* name) {  // a damaged file may hold anything
+  const auto told = [&](const char* name) {  // a damaged file may contain anything
     if (!server.contains(name)) return std::string("?");
     return server[name].is_string() ? server[name].get<std::string>() : server[name].dump();
   };
@@ -101,7 +101,8 @@ std::string row_of(const nlohmann::json& facts) {
                      text("tries"), text("exit_code"), text("submitted"), text("run"));
 }
 
-/// Numbers of all jobs: each has a folder, but one that is set aside may have lost it.
+/// Returns the numbers of all jobs. Each has a folder, but a job that is set aside may have lost
+/// it.
 std::vector<int64_t> all_numbers(const JobQueue& queue) {
   std::vector<int64_t> numbers = queue.numbers_in("jobs");
   const std::vector<int64_t> aside = queue.numbers_in("set_aside");
@@ -111,7 +112,7 @@ std::vector<int64_t> all_numbers(const JobQueue& queue) {
   return numbers;
 }
 
-/// Says on stderr, each time that it becomes so, that nobody runs the jobs.
+/// Prints a message to stderr whenever the queue loses its server.
 class Absence {
  public:
   explicit Absence(const JobQueue& queue) : watch_(queue), root_(queue.root().string()) {}
@@ -134,7 +135,7 @@ class Absence {
   bool was_absent_ = false;
 };
 
-/// Prints what the file has beyond `offset`; where it ends now.
+/// Prints the file from `offset` on and returns the new end.
 std::streamoff print_from(const std::filesystem::path& path, std::streamoff offset) {
   std::ifstream file(path, std::ios::binary);
   if (!file.seekg(offset)) return offset;
@@ -160,7 +161,7 @@ CommandResult list_command(const ListOptions& options) {
     const bool waits_or_runs = std::binary_search(queued.begin(), queued.end(), *id) ||
                                std::binary_search(running.begin(), running.end(), *id);
     if (!waits_or_runs && num_ended == kNumShown && !options.all) {
-      ++num_left_out;  // its files are not read: a queue holds all that ever ran
+      ++num_left_out;  // skip its files: a queue contains all jobs that ever ran
       continue;
     }
     nlohmann::json facts = facts_of(queue, *id);

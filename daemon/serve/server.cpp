@@ -27,15 +27,19 @@
 #include "daemon/watch/failure.h"
 #include "dist/agree.h"
 
+// The server's loop. Rank 0 alone touches the queue; in each turn the ranks agree by one all-reduce
+// what happens next. Between jobs no rank waits anywhere else, so a signal to any rank is noticed.
 namespace lockstep::daemon {
 namespace {
 
 constexpr int64_t kMaxSummaryBytes = 1 << 20;
-constexpr double kDiskPatience_s = 5;               ///< after a stop
-constexpr std::chrono::milliseconds kIdleTurn{20};  ///< each looks into three folders
-constexpr std::chrono::milliseconds kShortTurn{2};  ///< while a job is checked that may be the next
+constexpr double kDiskPatience_s = 5;               ///< seconds after a stop request
+constexpr std::chrono::milliseconds kIdleTurn{20};  ///< each turn reads three folders
+constexpr std::chrono::milliseconds kShortTurn{
+    2};  ///< while a job is checked that may be the next one
 
-/// Names the newest save of a run's folder, told apart from one that replaced it; empty: none.
+/// Returns a text that identifies the newest checkpoint of a run's folder and its commit; empty if
+/// there is none.
 std::string newest_save(const std::string& project_dir) {
   const auto saves = checkpoint::find_saves(Project(project_dir).checkpoints());
   if (saves.empty()) return "";
@@ -45,7 +49,7 @@ std::string newest_save(const std::string& project_dir) {
   return fmt::format("{} {}", saves.back().prefix, written.time_since_epoch().count());
 }
 
-/// Why a run that ended without an error has not all that was asked for; the log says more.
+/// Explains a run that ended without an error but incomplete; the log says more.
 std::string end_told_by_summary(const std::string& project_dir) {
   try {
     const auto summary = nlohmann::json::parse(
@@ -70,6 +74,7 @@ class Server {
       log::info("serve", fmt::format("{} rank(s) wait for jobs in {}", parts.process.world_size,
                                      queue_.root().string()));
   }
+  // Clients take a missing server.json for a queue without a server.
   ~Server() {
     if (!is_root_) return;
     std::error_code ignored;
@@ -80,6 +85,7 @@ class Server {
 
   ExitCode run() {
     while (true) {
+      // The maximum of each element over the ranks decides; only rank 0 sets the last three.
       const bool has_next = is_root_ && look();
       at::Tensor wishes_4 = at::zeros({4}, at::kLong);
       wishes_4[0] = is_told_to_stop() ? 1 : 0;
@@ -109,10 +115,10 @@ class Server {
     page_.emplace(queue_, parts_.process.world_size);
     page_->listen(options_.listen, options_.token_file);
     tell("");
-    desk_.emplace(queue_, parts_.check);  // clients take its folder for a server that is there
+    desk_.emplace(queue_, parts_.check);  // last: clients take its folder for a running server
   }
 
-  /// Writes server.json. `held`: why no job begins; empty where they may.
+  /// Writes server.json. `held`: why no job begins; empty if jobs may begin.
   void tell(const std::string& held) const {
     nlohmann::json facts{{"host", parts_.process.node},
                          {"pid", ::getpid()},
@@ -135,7 +141,7 @@ class Server {
     }
   }
 
-  /// As it is between jobs.
+  /// Sets the log as it is between jobs.
   void configure_log() const {
     log::copy_to("");
     log::configure({.rank = parts_.process.rank,
@@ -145,14 +151,14 @@ class Server {
 
   bool is_told_to_stop() const { return parts_.signals.stop_asked() || parts_.signals.end_asked(); }
 
-  /// Rank 0: at the desk, and whether a job may begin.
+  /// On rank 0: starts the desk's next check. Returns true if a job may begin.
   bool look() {
     const DiskLimit::Use disk(disk_);
     desk_->look();
     return has_jobs();
   }
 
-  /// A folder that cannot be listed now may be there again at the next look.
+  /// True if a job may begin. A folder that is not readable now may be readable in the next turn.
   bool has_jobs() {
     try {
       const std::vector<int64_t> queued = queue_.numbers_in("queued");
@@ -174,8 +180,8 @@ class Server {
     return ExitCode::kStopped;
   }
 
-  /// The same on all ranks; nothing if there is none after all: it was cancelled, set aside, or has
-  /// had its tries.
+  /// Returns the next job, the same on all ranks. nullopt if there is none after all: it was
+  /// cancelled, set aside, or has used up its tries.
   std::optional<Job> next_job() {
     std::optional<Job> job;
     const std::string text = dist::broadcast_text(
@@ -188,19 +194,21 @@ class Server {
     return Job{std::stoll(text.substr(0, mark)), parse_job("the job", text.substr(mark + 1))};
   }
 
-  /// Rank 0.
+  /// Takes the next job from the queue. Rank 0 only.
   std::optional<Job> take() {
     const DiskLimit::Use disk(disk_);
     std::optional<Job> job = queue_.take([this](int64_t id) { return may_begin(id); });
     if (!job) return std::nullopt;
     said_unreadable_ = false;
     JobSpec& spec = job->spec;
+    // What the last try left decides whether another one is worthwhile.
     const std::optional<Failure> told = told_by_last_try(queue_, *job);
     if (told && exit_class(told->exit_code) == ExitClass::kJob) {
       fail(*job, *told, told->message);
       return std::nullopt;
     }
-    if (told && spec.tries > 0) --spec.tries;  // the host's fault
+    if (told && spec.tries > 0) --spec.tries;  // the host's fault is not a try
+    // A new checkpoint is progress, so the tries start again.
     if (std::string save = newest_save(spec.project_dir); save != spec.last_save) {
       spec.tries = 0;
       spec.last_save = std::move(save);
@@ -209,13 +217,14 @@ class Server {
       give_up(*job);
       return std::nullopt;
     }
+    // Written before the job runs: a killed server must not lose the count.
     ++spec.tries;
     files::make_folders(queue_.folder(job->id));
     queue_.note(*job);
     return job;
   }
 
-  /// What rank 0 knows of a job with which the server ended each time.
+  /// Fails a job with which the server ended each time, with the cause that a rank has written.
   void give_up(const Job& job) {
     const Failure unknown{.rank = -1,
                           .node = parts_.process.node,
@@ -234,14 +243,14 @@ class Server {
     end(job, {.state = JobState::kFailed, .exit_code = cause.exit_code, .message = message});
   }
 
-  /// What the server ends with, if it must.
+  /// Runs a job. Returns the server's exit code if the server must end.
   std::optional<ExitCode> run_job(const Job& job) {
     const std::string began = files::utc_now();
     if (is_root_) page_->begin(job);
     const JobOutcome outcome =
         serve_job(job, parts_, is_root_ ? queue_.folder(job.id) : std::filesystem::path());
     configure_log();
-    if (outcome.leaves_ranks_unclear()) {  // nobody can be asked any more
+    if (outcome.leaves_ranks_unclear()) {  // no collective is possible any more
       if (is_root_) conclude(job, outcome, began);
       return outcome.code;
     }
@@ -252,7 +261,7 @@ class Server {
     return outcome.is_signalled ? std::optional(stopped()) : std::nullopt;
   }
 
-  /// Rank 0: where the job is from now on.
+  /// Moves the job to its next place. Rank 0 only.
   void conclude(const Job& job, const JobOutcome& outcome, const std::string& began) {
     const DiskLimit::Use disk(disk_);
     JobResult result{.exit_code = static_cast<int>(outcome.code),
@@ -267,6 +276,7 @@ class Server {
           result.state = JobState::kCancelled;
           result.message = "cancelled while it ran";
         } else if (outcome.is_signalled) {
+          // The job has saved because of the signal to the server, not by its own fault.
           put_back(job, /*is_a_try=*/false);
           return log::info("serve",
                            fmt::format("job {} has saved and waits for the next server", job.id));
@@ -290,8 +300,8 @@ class Server {
     }
   }
 
-  /// After a fault of the host the job keeps its place. Where others run well beside it, it has as
-  /// many tries as one that loses ranks.
+  /// Puts a job back after a fault of the host. It keeps its place. If other jobs run well
+  /// meanwhile, each start counts as a try.
   void hold(const Job& job, JobResult result) {
     const auto now = HostFaults::Clock::now();
     const bool counts = faults_.note_fault(job.id, now);
@@ -307,7 +317,8 @@ class Server {
     show_hold(result.message);
   }
 
-  /// The disk that is full may be the queue's.
+  /// Writes or removes the reason why jobs wait. The full disk may be the queue's own, so errors
+  /// are only logged.
   void show_hold(const std::string& why) {
     page_->set_held(!why.empty());
     try {
@@ -318,6 +329,7 @@ class Server {
   }
 
   void put_back(Job job, bool is_a_try) {
+    // take() counts every start; undo that.
     if (!is_a_try) --job.spec.tries;
     queue_.put_back(job);
     page_->end(JobState::kQueued);
@@ -329,6 +341,7 @@ class Server {
     queue_.end(job, result);
     page_->end(result.state);
     faults_.note_end(job.id);
+    // A job has ended, so the host works again.
     if (std::exchange(fault_of_host_, ExitCode::kDone) != ExitCode::kDone) show_hold("");
     log::info("serve", fmt::format("job {} has ended: {} ({})", job.id,
                                    job_state_name(result.state), result.exit_code));
@@ -339,7 +352,7 @@ class Server {
   const bool is_root_;
   const JobQueue queue_;
   DiskLimit disk_{parts_.signals, kDiskPatience_s, parts_.abort};
-  std::optional<files::FolderLock> lock_;  ///< rank 0, as what follows
+  std::optional<files::FolderLock> lock_;  ///< rank 0 only, as the next three
   std::optional<ServerPage> page_;
   std::optional<SubmitDesk> desk_;
   const std::string since_ = files::utc_now();

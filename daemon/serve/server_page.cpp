@@ -12,7 +12,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// For a look at the queue's folders; a page without it has the numbers of the one before.
+/// Longest wait for a listing of the queue; after that the page shows the previous numbers.
 constexpr std::chrono::milliseconds kListing{200};
 
 }  // namespace
@@ -28,7 +28,7 @@ ServerPage::ServerPage(const JobQueue& queue, int num_ranks)
     try {
       if (const std::optional<JobResult> result = queue.result(id))
         ++num_ended_.at(static_cast<size_t>(result->state));
-    } catch (const Error& fault) {  // of one that has ended long ago
+    } catch (const Error& fault) {  // a damaged file of a job that ended earlier
       log::warning("serve", fault.what());
     }
   }
@@ -77,6 +77,7 @@ std::string ServerPage::page() const {
   const auto count = [&](JobState state, int64_t number) {
     sample.num_jobs.emplace_back(job_state_name(state), number);
   };
+  // Before the lock: the listing may wait for the disk.
   const Waiting waiting = waiting_.get(kListing).value.value_or(Waiting{});
   const std::lock_guard lock(mutex_);
   count(JobState::kQueued, waiting.queued);

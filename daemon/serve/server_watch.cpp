@@ -19,13 +19,14 @@ std::optional<files::LockHolder> holder_of(const std::filesystem::path& folder) 
   try {
     return files::LockHolder::parse(files::read(file, kMaxLockFileBytes));
   } catch (const Error&) {
-    return std::nullopt;  // gone meanwhile
+    return std::nullopt;  // removed meanwhile
   }
 }
 
 bool HolderWatch::lives() {
   const std::optional<files::LockHolder> holder = holder_of(folder_);
   if (!holder) return false;
+  // A process on this host can be checked at once, even if its heartbeat is late.
   if (holder->can_be_asked()) return holder->is_alive();
   std::string heartbeat = fmt::format("{} {}", holder->token, holder->num_beats);
   if (heartbeat != heartbeat_) {

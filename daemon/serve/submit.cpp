@@ -9,7 +9,7 @@
 #include "daemon/serve/queue_client.h"
 #include "daemon/serve/submit_desk.h"
 
-// Apart from the other commands around a queue, which read no run file and so need no LibTorch.
+// Separate from queue_client.cpp, whose commands read no run file and thus need no LibTorch.
 namespace lockstep::daemon {
 namespace {
 

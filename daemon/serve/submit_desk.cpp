@@ -33,13 +33,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFolder = "submitted";
 constexpr std::chrono::milliseconds kAskAgainAfter{2};
-constexpr std::chrono::milliseconds kPatience{150};  ///< until the desk has taken a job
+constexpr std::chrono::milliseconds kPatience{150};  ///< until the client takes its job back
 constexpr std::chrono::seconds kLookAfterServer{1};
-/// Longer than a check may take, with the time to end it.
+/// Longer than a check may take, including the time to end it.
 constexpr std::chrono::seconds kLongestWait{60};
 constexpr double kKillPatience_s = 1;
 constexpr int64_t kAnswerLimitBytes = 1 << 20;
-constexpr int64_t kCheckedLimitBytes = 2 * JobQueue::kMaxJobBytes;  // text in text
+constexpr int64_t kCheckedLimitBytes =
+    2 * JobQueue::kMaxJobBytes;  // a text inside a text: escapes may double it
 
 std::filesystem::path folder_of(const JobQueue& queue) { return queue.root() / kFolder; }
 
@@ -47,7 +48,7 @@ std::filesystem::path with(std::filesystem::path path, const char* extension) {
   return path.replace_extension(extension);
 }
 
-/// Nobody needs it after a loss of power, so that it need not be on the disk.
+/// Writes a file atomically. Without fsync, since nobody needs it after a power loss.
 void write(const std::filesystem::path& path, const std::string& text) {
   const std::filesystem::path beside = with(path, ".new");
   std::ofstream file(beside, std::ios::binary);
@@ -61,7 +62,8 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-/// In keys and values: `estimator:`, `plugins:`, `type: plugin`, `type: torchscript`, ...
+/// True if the text contains one of these words, in keys or values: `estimator:`, `plugins:`,
+/// `type: plugin`, `type: torchscript`, ...
 bool names_code(const std::string& text) {
   static constexpr std::array kWords{"python", "plugin", "estimator", "torchscript"};
   return std::any_of(kWords.begin(), kWords.end(),
@@ -76,8 +78,8 @@ bool names_code(const YAML::Node& node) {
   });
 }
 
-/// The parsed text counts: an escape of YAML must not hide a word. What is no YAML loads nothing. A
-/// text whose aliases unfold without end is for the client to refuse.
+/// Searches the parsed text, so that an escape in YAML cannot hide a word. A text that is not YAML
+/// loads nothing. A text with unbounded alias expansion counts as code: the client must refuse it.
 bool names_code_of_yaml(const std::string& text) {
   try {
     std::istringstream in(text);
@@ -93,14 +95,14 @@ bool names_code_of_yaml(const std::string& text) {
   }
 }
 
-/// The desk looks while the server is there and no job runs.
+/// True while the desk accepts jobs: the server runs and no job runs.
 bool has_open_desk(const JobQueue& queue) {
   std::error_code ignored;
   return std::filesystem::is_directory(folder_of(queue), ignored) && !queue.server_text().empty() &&
          queue.numbers_in("running").empty() && queue.numbers_in("queued").empty();
 }
 
-/// The server that has the queue now; a later one, or none, has another.
+/// Returns the token of the current server. A later server has another one.
 std::string token_of_server(const JobQueue& queue) {
   const std::optional<files::LockHolder> holder = holder_of(queue.root());
   return holder ? holder->token : "";
@@ -118,8 +120,8 @@ bool is_gone(const std::filesystem::path& request) {
               why + ": look at lockstep ps before it is submitted again");
 }
 
-/// False: it was taken back. Of the server that takes it, a supervisor may start a successor, which
-/// knows nothing of this request.
+/// Waits for the answer. Returns false if the request was taken back. A supervisor may replace the
+/// server that has taken the request; the new server knows nothing of it.
 bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request) {
   const std::string token = token_of_server(queue);
   HolderWatch server(queue.root());
@@ -129,6 +131,7 @@ bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request
   std::error_code fault;
   while (!std::filesystem::exists(answer, fault)) {
     const Clock::time_point now = Clock::now();
+    // remove() succeeds only if the desk has not taken the request: exactly one of them gets it.
     if (now - begin > kPatience && std::filesystem::remove(request, fault)) return false;
     if (now > next_look) {
       next_look = now + kLookAfterServer;
@@ -142,7 +145,7 @@ bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request
   return true;
 }
 
-/// Nothing: it is to be checked here.
+/// Reads the answer. nullopt means that the client must check the job itself.
 std::optional<CommandResult> told_by(const std::filesystem::path& answer) {
   const auto json = nlohmann::json::parse(files::read(answer, kAnswerLimitBytes));
   files::remove_file(answer);
@@ -161,7 +164,7 @@ std::string text_of(const nlohmann::json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// In the child: writes what the check says. The job with its run's name, or a refusal.
+/// Runs the check in the child and writes its result: the job with its run's name, or a refusal.
 void check_and_tell(const std::filesystem::path& taken, const std::filesystem::path& checked,
                     const std::function<void(JobSpec*)>& check) {
   nlohmann::json said;
@@ -176,15 +179,16 @@ void check_and_tell(const std::filesystem::path& taken, const std::filesystem::p
   write(checked, text_of(said));
 }
 
-/// As after exec(): no stop that was asked of the server, and the child ends with the thread that
-/// looks after it.
+/// Resets the child's signals, as exec() would: a stop request to the server must not reach it. The
+/// child dies with the thread that watches it.
 void become_child() {
   (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2})
     (void)::signal(number, SIG_IGN);
 }
 
-/// Status from waitpid(); nothing: it has not ended within the limit, or the wait is given up.
+/// Waits for the child and returns its status from waitpid(). nullopt: it did not end within the
+/// limit, or the wait was given up.
 std::optional<int> wait_for_child(pid_t child, double limit_s, const std::atomic<bool>& gives_up) {
   const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                    std::chrono::duration<double>(limit_s));
@@ -201,7 +205,7 @@ std::optional<int> wait_for_child(pid_t child, double limit_s, const std::atomic
 SubmitDesk::SubmitDesk(const JobQueue& queue, std::function<void(JobSpec*)> check,
                        double check_limit_s)
     : queue_(queue), check_(std::move(check)), check_limit_s_(check_limit_s) {
-  std::error_code ignored;  // what clients of an earlier server left
+  std::error_code ignored;  // left by clients of an earlier server
   std::filesystem::remove_all(folder_of(queue), ignored);
   queue.make_place(kFolder);
 }
@@ -222,6 +226,7 @@ void SubmitDesk::look() {
     const std::filesystem::path taken = with(entry->path(), ".taken");
     std::filesystem::rename(entry->path(), taken, fault);
     if (fault) return;  // the client has taken it back
+    // The previous thread has set is_busy_ to false, so this join does not wait.
     if (thread_.joinable()) thread_.join();
     is_busy_ = true;
     const SignalsBlocked inherited_by_the_thread;
@@ -235,6 +240,7 @@ void SubmitDesk::look() {
 
 std::optional<int> SubmitDesk::run_in_child(const std::filesystem::path& taken,
                                             const std::filesystem::path& checked) {
+  // fork() without exec(): the child needs the tables that the server has in memory.
   const pid_t child = ::fork();
   if (child < 0) return std::nullopt;
   if (child == 0) {
@@ -242,14 +248,14 @@ std::optional<int> SubmitDesk::run_in_child(const std::filesystem::path& taken,
     try {
       check_and_tell(taken, checked, check_);
     } catch (...) {
-      ::_exit(1);  // the client checks it itself, and says what is wrong
+      ::_exit(1);  // the client checks the job itself and reports the fault
     }
     ::_exit(0);
   }
   const std::optional<int> status = wait_for_child(child, check_limit_s_, is_ending_);
   if (!status) {
     (void)::kill(child, SIGKILL);
-    // It may hang in the kernel: nobody waits for that.
+    // It may hang in the kernel; do not wait for that.
     if (!wait_for_child(child, kKillPatience_s, false)) abandoned_.push_back(child);
     return std::nullopt;
   }
@@ -263,6 +269,7 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
   try {
     queue_.require_own(taken);
     const JobSpec asked = parse_job(taken.string(), files::read(taken, JobQueue::kMaxJobBytes));
+    // A hung child means that something on this host hangs; leave further checks to the clients.
     if (!brings_code(asked) && abandoned_.empty() && run_in_child(taken, checked) == 0) {
       answer = nlohmann::json::parse(files::read(checked, kCheckedLimitBytes));
       if (answer.at("exit_code") == 0)
@@ -275,7 +282,7 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
   } catch (const std::exception& fault) {
     answer = refusal(ExitCode::kBug, fault.what());
   }
-  // The folder goes in a moment: some clients would find this answer, others nothing.
+  // The folder is removed soon: some clients would find this answer, others nothing.
   if (is_ending_ && answer.contains("elsewhere")) return;
   try {
     write(with(taken, ".answer"), text_of(answer));
@@ -313,7 +320,7 @@ std::optional<CommandResult> submit_at_desk(const SubmitOptions& options) {
   try {
     write(request, text_of(spec));
   } catch (const std::exception&) {
-    return std::nullopt;  // the server has just ended, or the folder is another user's
+    return std::nullopt;  // the server has just ended, or the folder belongs to another user
   }
   if (!wait_for_answer(queue, request)) return std::nullopt;
   return told_by(with(request, ".answer"));

@@ -24,8 +24,9 @@ std::map<std::string, std::string> parse_settings(const std::string& text) {
   return settings;
 }
 
+/// False for settings without influence on training: folders, monitoring, limits.
 bool concerns_training(const std::string& key) {
-  if (key == "summary.x_axis") return true;  // curves would have points of both units
+  if (key == "summary.x_axis") return true;  // otherwise the curves would mix points of both units
   for (const char* section :
        {"run.project_dir", "run.name", "preemption.", "control.", "watchdog.", "run.expect", "gpu.",
         "metrics.", "summary.", "eval.", "export.", "recipe"})
@@ -41,6 +42,7 @@ StateList CheckpointMetadata::state(const checkpoint::CheckpointOptions& saved) 
       {"_lockstep/sampler/steps_per_epoch", view_of(&steps_per_epoch)},
       {"_lockstep/sampler/shuffle", view_of(&shuffle)},
       {"_lockstep/sampler/data_sha256", {}, &data_sha256},
+      // value_if_missing: checkpoints of earlier versions do not have these entries.
       {.key = "_lockstep/data/num_classes", .tensor = view_of(&num_classes), .value_if_missing = 0},
       {.key = "_lockstep/data/input_shape", .text = &input_shape, .value_if_missing = 0},
       {"_lockstep/timeline", {}, &timeline},

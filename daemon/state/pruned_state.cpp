@@ -10,7 +10,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// model/A/B, ema/A/B and optimizer/A/B/SLOT belong to the parameter A/B.
+/// Returns the parameter A/B of the keys model/A/B, ema/A/B and optimizer/A/B/SLOT.
 std::string param_of(std::string_view key) {
   if (key.starts_with("model/")) return std::string(key.substr(6));
   if (key.starts_with("ema/")) return std::string(key.substr(4));
@@ -26,12 +26,13 @@ void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
   for (const StateEntry& entry : *state) saved.insert(entry.key);
   std::map<std::string, const recal::Mask*> by_param;
   for (const recal::Mask& mask : masks.all())
+    // Without its mask in the checkpoint, a sparse tensor could not be restored.
     if (mask.num_pruned > 0 && saved.contains("_lockstep/masks/" + slashed(mask.name)))
       by_param[slashed(mask.name)] = &mask;
   for (StateEntry& entry : *state) {
     const auto mask = by_param.find(param_of(entry.key));
     if (mask == by_param.end() || entry.tensor.numel() != mask->second->weight.numel()) continue;
-    if (!entry.tensor.is_floating_point()) continue;  // a number of updates
+    if (!entry.tensor.is_floating_point()) continue;  // an update counter
     entry.kept_bits = mask->second->kept_bits;
     entry.kept_key = "_lockstep/masks/" + mask->first;
   }

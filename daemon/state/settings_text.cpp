@@ -17,7 +17,7 @@ struct Setting {
   std::string text;          ///< key=value
 };
 
-/// Line breaks as blanks, and what a person can take in.
+/// Replaces line breaks by blanks and limits the length.
 std::string shown(std::string_view value) {
   std::string text(value.substr(0, kLongestValue));
   std::replace_if(
@@ -39,7 +39,7 @@ Setting parse(std::string_view setting) {
 
 std::vector<std::string> settings_by_section(const std::vector<std::string>& settings) {
   std::vector<std::string> lines;
-  std::string_view section = "\n";  // none
+  std::string_view section = "\n";  // no section yet
   size_t num_left_out = 0;
   const auto end_line = [&] {
     if (num_left_out > 0) lines.back() += fmt::format(", and {} more", num_left_out);

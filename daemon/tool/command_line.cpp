@@ -20,10 +20,13 @@
 #include "daemon/tool/launch_commands.h"
 #include "daemon/tool/queue_commands.h"
 
+// The command line of `lockstep`. Parsing only stores the chosen command; run_command_line() calls
+// it
+// afterwards. So usage errors never leave a command half done.
 namespace lockstep::daemon {
 namespace {
 
-/// Each also stands under the help of its command.
+/// Each example is also shown in the help of its command.
 constexpr auto kExamples = std::to_array<std::string_view>(
     {"lockstep run configs/digits.yaml -n 2 --max-restarts 3",
      "lockstep ctl runs/digits status",
@@ -62,7 +65,7 @@ constexpr auto kExamples = std::to_array<std::string_view>(
 struct Tool {
   const TensorCommands& tensors;
   CLI::App app{"Lockstep: start runs; look at run files, recipes and saves", "lockstep"};
-  std::vector<std::string> sets, flags;  ///< flags: of the estimator, from behind `--`
+  std::vector<std::string> sets, flags;  ///< flags: of the estimator, from after `--`
   std::string estimator;
   bool takes_flags = false;
   std::string file, svg_file;
@@ -94,7 +97,7 @@ struct Tool {
     check->callback([this] { command = [this] { return tensors.check(file, overrides()); }; });
   }
 
-  /// Options of `plan --scale`. Each of the others needs --scale.
+  /// Adds the options of `plan --scale`. Each of the others requires --scale.
   CLI::Option* add_scale(CLI::App* sub) {
     CLI::Option* ranks =
         sub->add_option("--scale", scale.ranks,
@@ -215,7 +218,7 @@ struct Tool {
            "what it is asked: '{type: ...}' as data.eval, a file, train or eval of the run "
            "file; several: one iteration of all of them, joined. Default: inferer.feed, "
            "else data.eval")
-        ->allow_extra_args(false);  // else a list in brackets would be cut at its commas
+        ->allow_extra_args(false);  // otherwise CLI11 would split a list in brackets at its commas
     sub->callback([this] { command = [this] { return tensors.infer(to_infer); }; });
   }
 
@@ -258,8 +261,8 @@ const CLI::App* command_named(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-/// The first word that stands where a command should and is none; CLI11 only says that a
-/// sub-command is required.
+/// Returns a message about the first word that should be a command but is not. CLI11 only says that
+/// a sub-command is required.
 std::string unknown_command(int argc, char** argv, const CLI::App& app) {
   const CLI::App* at = &app;
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
@@ -273,7 +276,7 @@ std::string unknown_command(int argc, char** argv, const CLI::App& app) {
   return "";
 }
 
-/// What CLI11 says, and what it leaves out.
+/// Returns CLI11's message, completed where it is unclear.
 std::string explained(const CLI::ParseError& fault) {
   const std::string text = fault.what();
   if (fault.get_exit_code() != static_cast<int>(CLI::ExitCodes::ConversionError)) return text;
@@ -309,6 +312,7 @@ int run_command_line(const TensorCommands& tensors, int argc, char** argv) {
   } catch (const Error& fault) {
     std::fprintf(stderr, "%s\n", fault.what());
     return static_cast<int>(fault.code());
+    // Passed on to lockstep_main.cpp, which continues with lockstep-tensors.
   } catch (const NeedsTensors&) {
     throw;
   } catch (const std::exception& fault) {

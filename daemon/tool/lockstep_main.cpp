@@ -1,7 +1,7 @@
-// lockstep: the tool beside the daemon. Needs neither MPI nor a GPU; `run` calls mpirun.
+// lockstep: the command-line tool. It needs neither MPI nor a GPU; `run` calls mpirun.
 //
-// This program starts in a few milliseconds, as it is not linked to LibTorch. What needs that is in
-// lockstep-tensors, as which it goes on.
+// This program is not linked to LibTorch, so it starts in a few milliseconds. For commands that
+// need LibTorch it executes lockstep-tensors.
 
 #include <cerrno>
 #include <cstdio>
@@ -17,7 +17,8 @@
 
 namespace {
 
-/// With the same command line, in this process: signals and the exit code are that program's.
+/// Executes lockstep-tensors with the same command line in this process. So signals and the exit
+/// code are that program's.
 int go_on_with_tensors(char** argv) {
   std::error_code ignored;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
@@ -35,6 +36,7 @@ int run(int argc, char** argv) {
   try {
     return lockstep::daemon::run_command_line({}, argc, argv);
   } catch (const lockstep::daemon::NeedsTensors&) {
+    // A signal during exec() must stay pending until the other program handles it.
     if (supervises) launch::hold_stop_signals();
     return go_on_with_tensors(argv);
   }

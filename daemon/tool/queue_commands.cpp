@@ -43,7 +43,7 @@ void QueueCommands::add_submit(CLI::App* app) {
     takes_flags_ = true;
     command_ = [this] {
       submit_.flags = flags_;
-      // Only before LibTorch is loaded: afterwards a check here takes no longer.
+      // Only before LibTorch is loaded: afterwards a check here takes no longer than at the desk.
       const bool is_light = tensors_.submit == TensorCommands{}.submit;
       const std::optional<CommandResult> told = is_light ? submit_at_desk(submit_) : std::nullopt;
       return told ? *told : tensors_.submit(submit_);

@@ -1,4 +1,4 @@
-// lockstep-tensors: the commands of `lockstep` that need LibTorch. `lockstep` starts it.
+// lockstep-tensors: the commands of `lockstep` that need LibTorch. `lockstep` executes it.
 
 #include "base/process/end_process.h"
 #include "daemon/config/estimator_flags.h"

@@ -41,6 +41,7 @@ void DiskLimit::watch() {
   while (!wake_.wait_for(lock, kDiskLookEvery, [this] { return is_over_; })) {
     const bool waits = is_used_ && (stop_.stop_asked() || stop_.end_asked());
     const Clock::time_point now = Clock::now();
+    // The limit counts from the first look at which both are true: a stop request and disk access.
     ends_at = waits ? std::min(ends_at, now + limit) : Clock::time_point::max();
     if (now < ends_at) continue;
     log::error("serve", fmt::format("told to stop, and the disk of the queue does not answer "

@@ -8,6 +8,7 @@
 namespace lockstep::daemon {
 namespace {
 
+// A shorter limit would abort saves that a slow disk still completes.
 constexpr double kShortest_s = 5;
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kBegin = "lockstep-error-", kEnd = ".json";
 constexpr int64_t kMaxFileBytes = 1 << 20;
-constexpr size_t kBoxWidth = 100;  ///< of the text in it
+constexpr size_t kBoxWidth = 100;  ///< text width inside the box
 
 struct Advice {
   ExitCode code;
@@ -44,6 +44,7 @@ std::string advice_of(int exit_code) {
   return "see docs/exit_codes.md";
 }
 
+/// True for codes that are often the consequence of another rank's error.
 bool is_a_consequence(int exit_code) {
   return exit_code == static_cast<int>(ExitCode::kUnavailable) ||
          exit_code == static_cast<int>(ExitCode::kWatchdog);
@@ -64,11 +65,11 @@ std::optional<Failure> read_failure(const std::filesystem::path& path) {
                    .message = json.at("message"),
                    .unix_time_s = json.at("time")};
   } catch (const std::exception&) {
-    return std::nullopt;  // half written by a rank that was killed
+    return std::nullopt;  // incomplete: its rank was killed while writing
   }
 }
 
-/// Lines of at most kBoxWidth, broken at blanks where there are any.
+/// Breaks a text into lines of at most kBoxWidth characters, at blanks if possible.
 std::vector<std::string> wrapped(const std::string& text) {
   std::vector<std::string> lines;
   size_t begin = 0;
@@ -95,7 +96,7 @@ void write_failure(const std::filesystem::path& logs, const Failure& failure) {
       {"step", failure.step},       {"exit_code", failure.exit_code}, {"message", failure.message},
       {"time", failure.unix_time_s}};
   try {
-    files::make_folders(logs);  // a rank may hang before the run's folder is made
+    files::make_folders(logs);  // a rank may hang before the run's folder is created
     files::write_atomically(
         logs / fmt::format("{}{}{}", kBegin, failure.rank, kEnd),
         json.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");
@@ -111,6 +112,7 @@ void remove_failures(const std::filesystem::path& logs) {
 
 std::optional<Failure> cause_of(const std::filesystem::path& logs, const Failure& own) {
   if (!is_a_consequence(own.exit_code)) return std::nullopt;
+  // Own errors come before consequences, then earlier ones before later ones.
   const auto is_before = [](const Failure& a, const Failure& b) {
     const bool a_follows = is_a_consequence(a.exit_code), b_follows = is_a_consequence(b.exit_code);
     return a_follows != b_follows ? b_follows : a.unix_time_s < b.unix_time_s;

@@ -18,6 +18,7 @@
 namespace lockstep::daemon {
 namespace {
 
+// Limits the length of log lines in large worlds.
 constexpr int kMaxToldRanks = 16;
 
 using Spans = std::vector<trace::RecentSpan>;
@@ -33,7 +34,7 @@ std::string json_of(const Spans& spans) {
   return events.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-/// "rank 1 in 'data' for 12.0 s"; a process's first thread has the process's number.
+/// Formats "rank 1 in 'data' for 12.0 s". A process' first thread has the process' number.
 std::string standing_of(size_t rank, const Spans& spans, int64_t pid) {
   const trace::RecentSpan span = trace::open_span(spans, pid);
   if (span.text().empty()) return fmt::format("rank {} between two spans", rank);
@@ -57,6 +58,7 @@ RankEvents::RankEvents(dist::Communicator& control, std::filesystem::path logs)
     : logs_(std::move(logs)),
       begin_(std::filesystem::file_time_type::clock::now()),
       own_rank_(static_cast<size_t>(control.rank())) {
+  // Each rank needs the others' process numbers and tokens to find their span rings later.
   for (const std::string& text :
        dist::gather_texts(control, fmt::format("{} {}", ::getpid(), trace::recent_token()))) {
     const size_t blank = text.find(' ');
@@ -75,7 +77,8 @@ bool RankEvents::is_written(size_t rank) const {
   return !fault && written > begin_;
 }
 
-/// Ranks that give up at one moment write the same files; one of them is enough.
+/// Writes the file. Ranks that give up at the same moment write the same files; one success is
+/// enough.
 void RankEvents::write_unless_another_does(size_t rank, const std::string& text) const {
   try {
     files::write_atomically(path_of(rank), text);
@@ -117,7 +120,7 @@ void RankEvents::log_places() const {
 void RankEvents::write() const {
   Places places;
   try {
-    files::make_folders(logs_);  // a rank may hang before the run's folder is made
+    files::make_folders(logs_);  // a rank may hang before the run's folder is created
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const bool is_own = rank == own_rank_;
       if (!is_own && is_written(rank)) continue;

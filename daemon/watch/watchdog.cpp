@@ -18,14 +18,15 @@ namespace lockstep::daemon {
 namespace {
 
 constexpr double kMaxPeriod_s = 1;
+// The files are best effort: a hanging disk must not delay the end of the ranks.
 constexpr std::chrono::seconds kWritingLimit{2};
 
-/// Several looks before any limit.
+/// Returns the time between two looks: several looks fit into any limit.
 double period_s(const WatchdogOptions& options) {
   return std::min(kMaxPeriod_s, options.shortest_s() / 8);
 }
 
-/// Phases of a step that have a span of their own.
+/// Phases that are recognized by an open span.
 struct SpanOfPhase {
   std::string_view span;
   WatchPhase phase;
@@ -59,6 +60,7 @@ Watchdog::Watchdog(const WatchdogOptions& options, int rank, const RankEvents& e
       watched_thread_(::gettid()),
       options_(options) {
   trace::keep_recent();
+  // The thread inherits the mask, so signals interrupt the main thread only.
   const SignalsBlocked inherited_by_the_thread;
   thread_ = std::thread([this] { run(); });
   ::pthread_setname_np(thread_.native_handle(), "lockstep-watch");
@@ -81,8 +83,10 @@ void Watchdog::run() {
     const Clock::time_point now = Clock::now();
     const double passed_s = std::chrono::duration<double>(now - last).count();
     last = now;
+    // A copy, so that no lock is held during look(), which may take long.
     const WatchdogOptions options = options_;
     lock.unlock();
+    // At most two periods count per look. A longer gap means that this thread itself did not run.
     look(options, std::min(passed_s, 2 * period_s(options)));
     lock.lock();
   }
@@ -97,6 +101,7 @@ void Watchdog::look(const WatchdogOptions& options, double watched_s) {
   const Clock::time_point turn = health_.last_turn();
   const metrics::RunState state = health_.state();
   const bool is_over = state == metrics::RunState::kFinished || state == metrics::RunState::kFailed;
+  // Reading the spans is not cheap, so only if the loop has made no progress.
   const WatchPhase now = turn != last_turn_ || is_over ? last_phase_ : phase();
   if (turn != last_turn_ || now != last_phase_ || is_over) {
     last_turn_ = turn;
@@ -117,7 +122,7 @@ void Watchdog::look(const WatchdogOptions& options, double watched_s) {
   const std::string what =
       fmt::format("rank {} hangs: {:.1f} s without a turn of the loop ({}): {}", rank_, still_s_,
                   options.hang_key_of(now), where());
-  {  // both write files, and what hangs may be the disk
+  {  // both write files, and the disk may be what hangs
     const Deadline end(kWritingLimit, [&] { actions_.abort(what); });
     if (actions_.before_abort) actions_.before_abort(what);
     events_.write();
