@@ -70,8 +70,6 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
                   .learning_rate_decay_type = config.optimizer.decay.type,
                   .layers = model.layers(),
                   .max_steps = step_limit(config.train, steps_per_epoch),
-                  // The optimizer sees no gradients of pruned weights, so they remain 0 without a
-                  // pass at each step.
                   .frozen_at_start = frozen_by(config.train.trainable_scopes, model),
                   .frozen_in_constructor = model.frozen_params(),
                   // Pruned weights have no gradients, so updates leave them at 0.
@@ -255,7 +253,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   model->move_buffers_to(data_comm.device());
   model->batch_norms().set_frozen_with_params(!config.train.trainable_scopes.empty());
   model->set_layer_hook(recipe.layer_hook());
-  // Ranks with local steps observe different inputs, so their ranges would differ.
+  // Quantization agrees on the ranges of inputs at every step, which local steps avoid.
   if (!config.sync.sync_replicas) refuse_quantization(recipe);
   if (alone)
     local_steps.emplace(
