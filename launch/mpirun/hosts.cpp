@@ -14,6 +14,7 @@
 namespace lockstep::launch {
 namespace {
 
+// Limits of sane input, so that a wrong file is refused early.
 constexpr int64_t kMaxFileBytes = int64_t{1} << 20;
 constexpr int kMaxSlots = 4096;
 
@@ -39,8 +40,9 @@ bool is_of_name(char c) {
          others.find(c) != std::string_view::npos;
 }
 
-/// One word, "n1" or "n1:4", an IPv6 address in brackets.
+/// Parses one word, "n1" or "n1:4"; an IPv6 address is in brackets.
 Host host_of(const std::string& entry) {
+  // The colons of an IPv6 address are inside its brackets, so search after them.
   const size_t colon = entry.find(':', entry.starts_with('[') ? entry.find(']') : 0);
   Host host{.name = entry.substr(0, colon)};
   if (host.name.empty() || host.name.starts_with('-')) refuse(entry, "names no host");
@@ -78,6 +80,7 @@ std::vector<Host> parse_hosts(const std::string& text) {
     for (std::string entry; std::getline(entries, entry, ',');) hosts.push_back(host_of(entry));
   }
   if (hosts.empty()) refuse(text, "names no host");
+  // A host named twice would look like two hosts to mpirun.
   for (auto host = hosts.begin(); host != hosts.end(); ++host)
     if (std::any_of(hosts.begin(), host, [&](const Host& o) { return o.name == host->name; }))
       refuse(host->name, "stands twice among the hosts");

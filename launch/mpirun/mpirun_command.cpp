@@ -1,5 +1,6 @@
 #include "launch/mpirun/mpirun_command.h"
 
+// launch/README.md explains each argument.
 namespace lockstep::launch {
 
 std::vector<std::string> mpirun_command(const MpirunOptions& options) {
@@ -20,9 +21,11 @@ std::vector<std::string> mpirun_command(const MpirunOptions& options) {
   };
   if (options.is_root) add({"--allow-run-as-root"});
   if (!options.hosts.empty()) {
+    // Only ssh to other hosts loses the environment; local ranks inherit it.
     add({"--host", host_list(options.hosts)});
     for (const std::string& name : options.exported) add({"-x", name});
   }
+  // The user's own arguments for mpirun follow ours.
   line.insert(line.end(), options.more.begin(), options.more.end());
   line.insert(line.end(), options.program.begin(), options.program.end());
   return line;

@@ -5,9 +5,10 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr size_t kMaxLineBytes = 4096;  ///< the rest of a longer line is not looked at
+constexpr size_t kMaxLineBytes = 4096;  ///< the rest of a longer line is ignored
 
-/// The word behind `mark`, up to a blank, a colon or a dot at the end; empty without the mark.
+/// Returns the word after `mark`, up to a blank, a colon or a dot at the end. Empty without the
+/// mark.
 std::string word_behind(std::string_view line, std::string_view mark) {
   const size_t place = line.find(mark);
   if (place == std::string_view::npos) return "";
@@ -34,11 +35,13 @@ void MpirunMessages::read_line(std::string_view line) {
   const auto note = [](std::set<std::string>* hosts, const std::string& host) {
     if (!host.empty()) hosts->insert(host);
   };
-  // mpirun noticed that process rank 1 with PID 12 on node n2 exited on signal 9 (Killed).
+  // Message of mpirun: "mpirun noticed that process rank 1 with PID 12 on node n2 exited on signal
+  // 9 (Killed)."
   if (line.starts_with("mpirun noticed that process rank ") &&
       line.find("exited on signal") != std::string_view::npos)
     note(&killed_on_, word_behind(line, " on node "));
-  //   Remote daemon: [[64028,0],1] on node n2: ranks that print such words write more before them
+  // Message of mpirun: "  Remote daemon: [[64028,0],1] on node n2". Output of ranks does not begin
+  // like this.
   if (line.starts_with("  Remote daemon: [[")) note(&lost_, word_behind(line, " on node "));
   constexpr std::array<std::string_view, 2> kOfSsh{"ssh: connect to host ",
                                                    "ssh: Could not resolve hostname "};

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kHere = "this host";
 
-/// Without the scope of a link: fe80::1%eth0 is fe80::1.
+/// Formats an address without the scope of a link: fe80::1%eth0 becomes fe80::1.
 std::string text_of(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const bool is_v4 = address->sa_family == AF_INET;
@@ -44,12 +44,12 @@ std::set<std::string> addresses_of_this_host() {
   return all;
 }
 
-/// 127.0.1.1 is this host too, which no interface names.
+/// True for loopback addresses. 127.0.1.1 is this host too, although no interface has it.
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-/// An IPv6 address stands in brackets among hosts.
+/// Removes the brackets of an IPv6 address.
 std::string bare(const std::string& name) {
   return name.starts_with('[') && name.ends_with(']') ? name.substr(1, name.size() - 2) : name;
 }
@@ -59,6 +59,7 @@ std::string bare(const std::string& name) {
 std::vector<std::string> addresses_of(const std::string& name) {
   const addrinfo hints{.ai_flags = 0, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   addrinfo* first = nullptr;
+  // An unknown name has no addresses here; mpirun reports it.
   if (::getaddrinfo(bare(name).c_str(), nullptr, &hints, &first) != 0) return {};
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(first, ::freeaddrinfo);
   static const std::set<std::string> here = addresses_of_this_host();
@@ -66,6 +67,7 @@ std::vector<std::string> addresses_of(const std::string& name) {
   for (const addrinfo* each = first; each != nullptr; each = each->ai_next) {
     if (!has_address(each->ai_addr)) continue;
     const std::string text = text_of(each->ai_addr);
+    // All addresses of this host count as one, whichever interface they belong to.
     found.insert(is_loopback(text) || here.contains(text) ? kHere : text);
   }
   return {found.begin(), found.end()};

@@ -17,18 +17,21 @@
 namespace lockstep::launch {
 namespace {
 
-/// In the child, between fork and exec: calls that are safe there. Tells errno through `status`.
+/// Runs in the child between fork and exec, so only async-signal-safe calls are allowed. Reports
+/// errno through `status`.
 [[noreturn]] void become(char* const* words, char* const* environment, int input, int errors,
                          int status, pid_t parent) {
   ::setpgid(0, 0);
+  // Sent when the parent's thread ends; fork() may also have come after its death.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) ::_exit(0);  // it died before that
+  if (::getppid() != parent) ::_exit(0);  // it died before prctl()
   ::dup2(input, STDIN_FILENO);
   ::dup2(errors, STDERR_FILENO);
+  // The child must not inherit the supervisor's blocked signals.
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);  // ignored here, it would be so there too
+  ::signal(SIGPIPE, SIG_DFL);  // otherwise the child would inherit that it is ignored
   ::execvpe(words[0], words, environment);
   const int fault = errno;
   (void)!::write(status, &fault, sizeof fault);
@@ -44,6 +47,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 std::vector<std::string> environment_with(const Child::Variables& variables) {
   std::vector<std::string> all;
+  // The given variables replace those of our environment.
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name = std::string(*entry).substr(0, std::string(*entry).find('='));
     bool is_replaced = false;
@@ -73,6 +77,7 @@ Child::Child(const std::vector<std::string>& command, const Variables& variables
       input == Input::kPipe ? make_pipe()
                             : std::array{::open("/dev/null", O_RDONLY | O_CLOEXEC), -1};
   input_ = input_in;
+  // O_CLOEXEC: a successful exec() closes the status pipe, so read() then returns 0.
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ == 0)
@@ -82,6 +87,7 @@ Child::Child(const std::vector<std::string>& command, const Variables& variables
   ::close(errors_in);
   ::close(status_in);
   errors_ = errors;
+  // The pipe contains errno only if exec() failed.
   if (pid_ > 0 && ::read(status, &fault, sizeof fault) == sizeof fault) ::waitpid(pid_, nullptr, 0);
   ::close(status);
   if (fault != 0) {
@@ -91,6 +97,7 @@ Child::Child(const std::vector<std::string>& command, const Variables& variables
                 fmt::format("cannot start {}: {}; is it installed, and in PATH?", command.front(),
                             std::strerror(fault)));
   }
+  // The reader polls other descriptors too and must never block here.
   ::fcntl(errors_, F_SETFL, O_NONBLOCK);
 }
 
@@ -100,7 +107,7 @@ Child::~Child() {
 }
 
 void Child::tell(std::string_view text) {
-  // Where it has just ended there is nobody to hear it; poll() says so.
+  // If the child has just ended, nobody reads the text; poll() reports the end.
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   (void)!::write(input_, text.data(), text.size());
   std::signal(SIGPIPE, before);
@@ -116,6 +123,7 @@ std::string Child::read_errors() {
     if (num_bytes > 0) {
       all.append(part.data(), static_cast<size_t>(num_bytes));
     } else if (num_bytes < 0 && errno == EAGAIN) {
+      // EAGAIN: no more bytes for now. End of file or another error closes the pipe.
       break;
     } else if (num_bytes == 0 || errno != EINTR) {
       ::close(errors_);
@@ -133,6 +141,7 @@ std::optional<int> Child::poll() {
   int status = 0;
   const pid_t ended = code_ ? 0 : ::waitpid(pid_, &status, WNOHANG);
   if (ended == pid_) code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  // ECHILD: another waitpid() of this process has collected the code.
   if (ended < 0 && errno == ECHILD) code_ = 128 + SIGKILL;
   return code_;
 }

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kKillTurn{5};
 
-/// Parent by process, zombies left out.
+/// Returns the parent of each process, without zombies.
 std::map<pid_t, pid_t> parents() {
   std::map<pid_t, pid_t> all;
   std::error_code ignored;
@@ -40,7 +40,8 @@ std::map<pid_t, pid_t> parents() {
 
 std::optional<pid_t> parent_of(pid_t pid) {
   const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
-  const size_t end_of_name = line.rfind(')');  // a name may hold anything
+  const size_t end_of_name =
+      line.rfind(')');  // the name may contain any characters, so search for its closing bracket
   if (end_of_name == std::string::npos) return std::nullopt;
   std::istringstream fields(line.substr(end_of_name + 1));
   char state = 'X';
@@ -53,6 +54,7 @@ void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 void reap_orphans(const std::vector<pid_t>& others) {
   siginfo_t ended{};
+  // WNOWAIT only looks, so that codes of `others` remain for their owners.
   while (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0) {
     if (std::find(others.begin(), others.end(), ended.si_pid) != others.end()) return;
     ::waitpid(ended.si_pid, nullptr, WNOHANG);
@@ -66,7 +68,8 @@ std::vector<pid_t> descendants(pid_t spared) {
   std::vector<pid_t> found;
   for (const auto& [pid, parent] : all) {
     pid_t above = pid == spared ? -1 : parent;
-    for (size_t i = 0; above != self && i < all.size(); ++i) {  // bounded: what is read may change
+    for (size_t i = 0; above != self && i < all.size();
+         ++i) {  // bounded: the tree may change while it is read
       if (above == spared) break;
       const auto next = all.find(above);
       if (next == all.end()) break;
@@ -91,6 +94,7 @@ std::vector<pid_t> descendants_with(const char* variable, pid_t spared) {
 
 bool hears_signal(pid_t pid, int signal_number) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  // Masks in hexadecimal, signal n at bit n - 1 (proc(5)).
   uint64_t masks = 0;
   for (std::string line; std::getline(status, line);)
     if (line.starts_with("SigBlk:") || line.starts_with("SigIgn:") || line.starts_with("SigCgt:"))
@@ -101,8 +105,10 @@ bool hears_signal(pid_t pid, int signal_number) {
 bool kill_descendants(double patience_s, pid_t spared) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s);
   while (true) {
+    // In a loop: a process may fork between the look and the signal.
     const std::vector<pid_t> left = descendants(spared);
     for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    // Collects the zombies, which descendants() does not return.
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }
     if (left.empty()) return true;

@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "launch/processes/process_tree.h"
 
+// One start of mpirun. The loop of run() waits for signals, for mpirun's output and for the end of
+// ranks on this host, and reacts to each.
 namespace lockstep::launch {
 namespace {
 
@@ -18,14 +20,14 @@ using std::chrono::seconds;
 
 constexpr std::chrono::milliseconds kEachSecond{1000};
 constexpr std::chrono::milliseconds kTurn{200};
-constexpr std::chrono::milliseconds kShortTurn{10};  ///< while mpirun ends behind its ranks
-/// mpirun waits without end for a host behind a cut link: it gets so long after its last rank here.
+constexpr std::chrono::milliseconds kShortTurn{10};  ///< while mpirun ends after its ranks
+/// Longest time for mpirun after its last rank here: it waits forever for a host behind a cut link.
 constexpr seconds kMpirunPatience{10};
 
-/// Ranks that are all on other hosts take signals after this time.
+/// Time after which ranks that are all on other hosts are assumed to handle signals.
 constexpr seconds kRanksBegin{15};
 
-constexpr const char* kOfRanks = "OMPI_COMM_WORLD_RANK";  ///< a variable that each of them has
+constexpr const char* kOfRanks = "OMPI_COMM_WORLD_RANK";  ///< environment variable of every rank
 
 }  // namespace
 
@@ -42,8 +44,9 @@ int Attempt::run() {
   std::optional<int> code;
   while (!(code = mpirun_->poll())) {
     if (wish_.to_end) {
-      (void)kill_descendants(kKillPatience_s,
-                             spare_.pid());  // mpirun among them, whose code poll() would want
+      (void)kill_descendants(
+          kKillPatience_s,
+          spare_.pid());  // includes mpirun, whose exit code poll() would otherwise collect
       code = 128 + SIGKILL;
       break;
     }
@@ -52,8 +55,10 @@ int Attempt::run() {
     pass_on_errors();
     look_after_mpirun();
   }
+  // mpirun has ended, but ranks may remain, for example after its SIGKILL.
   if (!kill_descendants(kKillPatience_s, spare_.pid()))
     log::warning("launch", "a process of this run cannot be ended; ps shows which");
+  // The last output may have arrived since the previous turn.
   pass_on_errors();
   return *code;
 }
@@ -62,9 +67,8 @@ void Attempt::wait_a_turn() {
   const bool is_at_the_end = ranks_here_.are_all_over();
   ranks_here_.wait({{signals_.descriptor(), POLLIN, 0}, {mpirun_->errors(), POLLIN, 0}},
                    static_cast<int>((is_at_the_end ? kShortTurn : kTurn).count()));
-  // mpirun sleeps for its grace (odls_base_sigkill_timeout) before SIGTERM, and again before
-  // SIGKILL, also where no rank is left to need it. SIGCHLD ends such a sleep and does nothing
-  // else.
+  // mpirun sleeps for its grace (odls_base_sigkill_timeout) before SIGTERM and again before
+  // SIGKILL, even if no rank is left. SIGCHLD interrupts such a sleep and has no other effect.
   if (ranks_here_.are_all_over()) mpirun_->signal(SIGCHLD);
 }
 
@@ -79,10 +83,12 @@ void Attempt::obey() {
     if (signal_number == SIGTERM || signal_number == SIGHUP || signal_number == SIGINT)
       ask_to_stop(grace_s_);
   }
+  // The grace may end without any further signal.
   if (kill_at_ && Clock::now() >= *kill_at_) wish_.to_end = true;
 }
 
 void Attempt::ask_to_stop(double within_s) {
+  // Further requests do not extend the grace.
   if (kill_at_) return;
   wish_.to_stop = true;
   kill_at_ = Clock::now() +
@@ -93,7 +99,8 @@ void Attempt::ask_to_stop(double within_s) {
   tell_ranks_to_stop();
 }
 
-/// mpirun passes it on to those that there are: where it has not started them yet, to none.
+/// Sends SIGUSR1 to mpirun, which forwards it to the existing ranks. Before they are started, it
+/// reaches none, so look_after_mpirun() repeats it.
 void Attempt::tell_ranks_to_stop() {
   mpirun_->signal(SIGUSR1);
   are_told_ = had_ranks_ || !descendants_with(kOfRanks, spare_.pid()).empty();
@@ -104,15 +111,16 @@ void Attempt::ask_to_save() {
   look_again_at_ = Clock::now();
 }
 
-/// Before its handlers are there, a rank dies of SIGUSR2, and so does mpirun. Ranks of other hosts
-/// cannot be asked: they begin with those of this host, or, where it has none, soon.
+/// Sends SIGUSR2 to mpirun once all ranks can handle it. Without their handlers, ranks and mpirun
+/// would die of it. Ranks on other hosts are not visible: they start together with those of this
+/// host, or soon if this host has none.
 void Attempt::pass_on_save(const std::vector<pid_t>& ranks) {
   const auto is_rank = [&](pid_t pid) {
     return std::find(ranks.begin(), ranks.end(), pid) != ranks.end();
   };
   const auto hears = [&](pid_t pid) {
     return is_rank(parent_of(pid).value_or(0)) ||
-           hears_signal(pid, SIGUSR2);  // a rank's own helper
+           hears_signal(pid, SIGUSR2);  // helper process of a rank
   };
   const bool are_begun = had_ranks_ || Clock::now() - began_at_ > kRanksBegin;
   if (!is_save_asked_ || !are_begun || !hears(mpirun_->pid())) return;
@@ -141,6 +149,7 @@ void Attempt::look_after_mpirun() {
   pass_on_save(ranks);
   if (has_ranks && wish_.to_stop && !are_told_) tell_ranks_to_stop();
   if (has_ranks || !had_ranks_) {
+    // Ranks are there, or not started yet: mpirun may take its time.
     ranks_gone_at_.reset();
     return;
   }

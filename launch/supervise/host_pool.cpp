@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxKillsInARow = 2;
 
-/// mpirun shows a host without its domain, n1 for n1.cluster.
+/// True if `shown` contains the host. mpirun shows a host without its domain, n1 for n1.cluster.
 bool names(const std::set<std::string>& shown, const std::string& host) {
   return shown.contains(host) || shown.contains(host.substr(0, host.find('.')));
 }
@@ -36,8 +36,10 @@ std::vector<std::string> HostPool::note(const std::set<std::string>& lost,
   is_short_ = false;
   for (const Host& host : std::vector<Host>(hosts_)) {
     int& kills = kills_in_a_row_[host.name];
+    // Only kills in consecutive starts count: a single one may be chance.
     kills = names(killed_on, host.name) ? kills + 1 : 0;
     if (!names(lost, host.name) && kills < kMaxKillsInARow) continue;
+    // Better to try a bad host again than to give up the run.
     if (num_slots(hosts_) - host.slots < min_ranks_) {
       is_short_ = true;
       continue;

@@ -25,12 +25,15 @@ std::set<std::string> unreachable(const std::vector<Host>& hosts,
   for (const Host& host : hosts)
     probes.push_back(std::make_unique<Child>(mpirun_command({.num_ranks = 1,
                                                              .hosts = {{host.name, 1}},
+                                                             // Without ssh access or with a dead
+                                                             // daemon, not even `true` ends.
                                                              .program = {"true"},
                                                              .more = mpirun_arguments,
                                                              .is_root = ::geteuid() == 0}),
                                              variables));
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
   const auto is_going_on = [](const auto& probe) {
+    // Read the output, so that a full pipe cannot block mpirun.
     (void)probe->read_errors();
     return !probe->poll();
   };
@@ -40,6 +43,7 @@ std::set<std::string> unreachable(const std::vector<Host>& hosts,
   std::set<std::string> silent;
   for (size_t i = 0; i < hosts.size(); ++i)
     if (probes[i]->poll() != 0) silent.insert(hosts[i].name);
+  // Probes of hosts that do not answer are still running.
   (void)kill_descendants(kProbeKill_s);
   return silent;
 }

@@ -9,6 +9,7 @@
 namespace lockstep::launch {
 namespace {
 
+// Spares that end on their own have a lasting fault; do not start them forever.
 constexpr int kMaxLost = 3;
 
 }  // namespace
@@ -33,7 +34,7 @@ bool Spare::waits() {
 
 std::unique_ptr<Child> Spare::take(const std::vector<std::string>& command) {
   if (!waits()) return nullptr;
-  if (command != command_) {  // other hosts than now: their input ends, and so do they
+  if (command != command_) {  // for other hosts than now: closing their input ends them
     mpirun_.reset();
     return nullptr;
   }

@@ -32,23 +32,26 @@
 #include "launch/supervise/restarts.h"
 #include "launch/supervise/spare.h"
 
+// Restarts the ranks until the run is done. The order of the members matters: the claim of the
+// run's
+// folder and the first look for checkpoints come before signals are queued, since both may hang.
 namespace lockstep::launch {
 namespace {
 
 constexpr std::chrono::seconds kSaveLook{5}, kEnd{10};
-constexpr double kProbe_s = 20;   ///< for a host to show that mpirun reaches it
-constexpr int kNotStarted = 132;  ///< of mpirun; also 128 + SIGILL
+constexpr double kProbe_s = 20;   ///< for a host to prove that mpirun reaches it
+constexpr int kNotStarted = 132;  ///< by mpirun; also 128 + SIGILL
 constexpr int kStopped = static_cast<int>(ExitCode::kStopped);
 
-/// Whether a folder is this user's, and no other can write into it.
+/// True if the folder belongs to this user and nobody else can write to it.
 bool is_own_folder(const std::filesystem::path& path) {
   struct stat facts {};
   return ::lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) &&
          facts.st_uid == ::geteuid() && (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/// Folder of this user's starts. Its name can be guessed, so that another user may have made it:
-/// then one that cannot be.
+/// Returns the folder of this user's starts. Its name is known, so another user may have created
+/// it. Then a new folder with a random name is used.
 std::filesystem::path folder_of_starts() {
   const std::filesystem::path all = std::filesystem::temp_directory_path();
   const std::filesystem::path known = all / fmt::format("lockstep-mpi.{}", ::geteuid());
@@ -62,8 +65,8 @@ std::filesystem::path folder_of_starts() {
   return made;
 }
 
-/// Open MPI's folder for files of its own: one that nobody else has, or two jobs that begin and end
-/// at one moment would fail.
+/// Open MPI's session folder, private to this supervisor. In a shared folder, a job that starts
+/// while another one ends would fail.
 class SessionFolder {
  public:
   SessionFolder() : path_(folder_of_starts() / std::to_string(::getpid())) {}
@@ -80,8 +83,8 @@ class SessionFolder {
   std::filesystem::path path_;
 };
 
-/// The supervisor's place in the run's folder. A run that was refused leaves nothing but this,
-/// which then goes too.
+/// The supervisor's lock in the run's folder. If the run was refused, nothing else is there, and
+/// the folder is removed again.
 class Claim {
  public:
   explicit Claim(const std::filesystem::path& run) : run_(run), own_(run / "supervisor") {
@@ -99,6 +102,7 @@ class Claim {
   Claim& operator=(const Claim&) = delete;
 
  private:
+  // True if the run's folder contains only the supervisor's own folder.
   bool is_alone() const {
     try {
       return files::list(run_) == std::vector<std::string>{own_.filename().string()};
@@ -111,7 +115,7 @@ class Claim {
   std::optional<files::FolderLock> lock_;
 };
 
-/// What ranks on other hosts need of our environment.
+/// Returns the names of our variables that ranks on other hosts need.
 std::vector<std::string> own_variables() {
   std::vector<std::string> names{"LOCKSTEP_RESTART_COUNT"};
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -129,7 +133,7 @@ class Supervisor {
         pool_(options.hosts, options.num_ranks, options.min_ranks),
         restarts_(options.max_restarts),
         saves_("saves", options.newest_save) {
-    // A terminal, a pipe or a mount that stands still must keep no signal waiting.
+    // The log writes in the background: a blocked terminal, pipe or mount must not delay signals.
     log::configure_console({.in_background = true});
     stop_signals_are_heard();
     adopt_orphans();
@@ -140,12 +144,13 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   int run() {
-    if (is_told_to_stop_within(0)) {  // between two lines of the start
+    if (is_told_to_stop_within(0)) {  // signals that came during the start
       log::info("launch", "told to stop before any rank was started: run the same command again");
       return kStopped;
     }
     while (true) {
       const int code = start();
+      // Done or stopped on request; any other code is examined.
       if (code == 0 || code == kStopped) return code;
       if (wish_.to_stop) return stopped(code);
       if (!is_settled(code) && exit_class(code) != ExitClass::kTransient) return ended(code);
@@ -159,6 +164,7 @@ class Supervisor {
                     [this] { begin_spare(); });
     const int code = attempt.run();
     std::set<std::string> lost = attempt.messages().lost();
+    // mpirun sometimes ends without naming the host, so ask each host directly.
     if (lost.empty() && (attempt.was_stuck() || is_launcher_fault(code)) && !wish_.to_stop)
       lost = unreachable(pool_.hosts(), options_.mpirun_arguments, variables(restarts_.count()),
                          kProbe_s);
@@ -180,7 +186,7 @@ class Supervisor {
                            .is_root = ::geteuid() == 0});
   }
 
-  /// Of ranks that wait for the next restart.
+  /// Returns the command of ranks that wait for the next restart.
   std::vector<std::string> spare_command() const {
     std::vector<std::string> program = options_.program(/*is_restart=*/true);
     program.insert(program.begin() + 1, "--standby");
@@ -196,11 +202,12 @@ class Supervisor {
       all.emplace_back(name_5, value);
     };
     add("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base", session_.path());
-    // On this host alone no network card is used: mpirun reads no registers of PCI devices.
+    // Ranks on this host use no network card, so hwloc need not read PCI devices.
     if (options_.hosts.empty() && options_.mpirun_arguments.empty() &&
         std::getenv("HWLOC_COMPONENTS") == nullptr)
       all.emplace_back("HWLOC_COMPONENTS", "-linuxio,-pci");
-    // Without a second for it, ranks that lost another leave no cause; spares are for who hurries.
+    // With a timeout of 0, ranks that lost another one are killed before they write the cause.
+    // Spares are for runs that prefer a fast restart.
     if (options_.num_spares > 0)
       add("OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout", "0");
     return all;
@@ -213,24 +220,26 @@ class Supervisor {
         return waiting;
       }
     }
+    // A restart resumes only if these ranks have written a checkpoint.
     const std::vector<std::string> words = command(options_.program(newest_save_ != first_save_));
     log::debug("launch", fmt::format("{}", fmt::join(words, " ")));
     return std::make_unique<Child>(words, variables(restarts_.count()));
   }
 
-  /// Once there is a save of these ranks to go on from.
+  /// Starts spares once the ranks have a new checkpoint to resume from.
   void begin_spare() {
     if (options_.num_spares == 0 || wish_.to_stop || spare_.waits()) return;
     const std::optional<SaveFound> save = saves_.get(std::chrono::milliseconds(0)).value;
     if (!save || *save == first_save_) return;
     try {
       spare_.begin(spare_command(), variables(restarts_.count() + 1));
-    } catch (const Error& fault) {  // no reason to end the ranks that train
+    } catch (const Error& fault) {  // no reason to end the training ranks
       log::debug("launch", fmt::format("no spare ranks for now: {}", fault.what()));
     }
   }
 
-  /// The newest save that can be seen: what keeps the ranks from their disk may keep this from it.
+  /// Returns the newest visible checkpoint. A disk that hangs for the ranks may hang here too; then
+  /// the last known one is returned.
   SaveFound look_for_save() {
     const auto answer = saves_.get(kSaveLook);
     if (!answer.fault.empty())
@@ -240,7 +249,7 @@ class Supervisor {
     return answer.value.value_or(newest_save_);
   }
 
-  /// Whether the caller's part says that the ranks begin again, whatever their code.
+  /// True if the caller's settle() wants a restart, whatever the code.
   bool is_settled(int code) const {
     try {
       return options_.settle && options_.settle(code);
@@ -250,7 +259,8 @@ class Supervisor {
     }
   }
 
-  /// Its own message ends far above what `mpirun` says, and does not name the option.
+  /// Explains mpirun's code for a program that cannot be started. Its own message is far above and
+  /// does not name the option.
   static int ended(int code) {
     if (code == kNotStarted)
       log::error("launch",
@@ -276,7 +286,8 @@ class Supervisor {
     return kStopped;
   }
 
-  /// False if there is to be none.
+  /// Waits before another try. Returns false if there is none: the limit is reached, or a stop was
+  /// requested.
   bool pause_before_another_try(int code) {
     const SaveFound save = look_for_save();
     const bool made_progress = save != newest_save_;
@@ -301,6 +312,7 @@ class Supervisor {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(pause_s);
     while (!wish_.to_stop) {
       for (const int signal_number : signals_.take())
+        // SIGUSR2 has nothing to save now, and SIGCHLD only wakes poll().
         wish_.to_stop = wish_.to_stop || (signal_number != SIGCHLD && signal_number != SIGUSR2);
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
@@ -314,7 +326,8 @@ class Supervisor {
   HostPool pool_;
   Restarts restarts_;
   Claim claim_{options_.folder};
-  // Calls that may wait for a hung mount come before this: until then a signal ends the process.
+  // Calls that may wait for a hanging mount come before the next line: until then a signal ends the
+  // process.
   SaveFound first_save_ = options_.newest_save(), newest_save_ = first_save_;
   SignalQueue signals_{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
   BackgroundValue<SaveFound> saves_;
@@ -329,7 +342,7 @@ int supervise(const SupervisorOptions& options) {
   std::optional<Deadline> limit;
   auto supervisor = std::make_unique<Supervisor>(options);
   const int code = supervisor->run();
-  // The lock of the run's folder is given back behind a mount that may hang.
+  // Releasing the lock of the run's folder may hang with its mount.
   limit.emplace(kEnd, [code] { ::_exit(code); });
   supervisor.reset();
   return code;
