@@ -71,12 +71,14 @@ HttpResponse Exposition::handle(std::string_view target, Health::Clock::time_poi
     return {404, kPlain, "another process had this address: its run has ended\n",
             std::string(path)};
   if (path == kMetricsRoute) {
+    // Counted first: a scrape that begins after the last change then shows the final values.
     ++num_scrapes_;
     return {200, kPrometheus, pages_.metrics(), std::string(path)};
   }
   if (path == kLiveRoute || path == kReadyRoute || path == kHealthRoute)
     return probe(path, query, now);
   if (path == kLiveDataRoute) return live_data();
+  // Empty on all ranks but rank 0.
   if (path == kTargetsRoute && !targets().empty())
     return {200, kJson, targets(), std::string(path)};
   if (path == kIndexRoute)
@@ -113,6 +115,7 @@ HttpResponse Exposition::probe(std::string_view route, std::string_view query,
 }
 
 Exposition::Check Exposition::turns(Health::Clock::time_point now) const {
+  // No limit here: reading a checkpoint takes as long as the disk needs.
   if (health_.state() == RunState::kRestoring) return {"loop", true, "a save is being restored"};
   if (health_.state() == RunState::kFinished) return {"loop", true, "all steps are done"};
   const double age_s = health_.seconds_since_turn(now);
@@ -123,7 +126,8 @@ Exposition::Check Exposition::turns(Health::Clock::time_point now) const {
 Exposition::Check Exposition::steps(Health::Clock::time_point now) const {
   const double age_s = health_.seconds_since_step(now);
   const RunState state = health_.state();
-  // Evaluations and saves may take longer than any limit of steps; their loop turns all the same.
+  // Evaluations and saves may take longer than the limit of steps. Their progress is checked as
+  // turns.
   const bool needs_no_step = state == RunState::kFinished || state == RunState::kRestoring ||
                              state == RunState::kPaused || state == RunState::kValidating ||
                              state == RunState::kSaving;

@@ -7,8 +7,8 @@
 namespace lockstep::metrics {
 namespace {
 
-/// The others have a line of their own, that of the start, the evaluation, the save, the pause, the
-/// end. A run that drains may take long before it says anything.
+/// Level of a change to `state`. The other states have their own log lines: start, evaluation,
+/// save, pause, end. A draining run may otherwise log nothing for a long time.
 log::Level level_of(RunState state) {
   return state == RunState::kDraining ? log::Level::kInfo : log::Level::kDebug;
 }
@@ -16,6 +16,7 @@ log::Level level_of(RunState state) {
 }  // namespace
 
 void Health::note_state(RunState state) {
+  // exchange(): a state that is set twice is logged once.
   const RunState before = state_.exchange(state, std::memory_order_relaxed);
   if (before == state || !tells_states_) return;
   const std::string line = fmt::format("{} (was {})", state_name(state), state_name(before));

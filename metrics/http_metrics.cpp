@@ -10,7 +10,7 @@
 namespace lockstep::metrics {
 namespace {
 
-/// What may well be asked for starts at 0.
+/// Combinations that are likely, so that their counters start at 0.
 constexpr std::array kExpected = {
     std::pair{kMetricsRoute, 200}, std::pair{kLiveRoute, 200},  std::pair{kLiveRoute, 503},
     std::pair{kReadyRoute, 200},   std::pair{kReadyRoute, 503}, std::pair{kHealthRoute, 200},
@@ -27,7 +27,8 @@ constexpr std::array kReasons = {std::pair{Rejection::kLimit, "limit"},
                                  std::pair{Rejection::kCredentials, "credentials"},
                                  std::pair{Rejection::kTls, "tls"}};
 
-/// A histogram is seven series, of which a page bears few.
+/// Returns the route under which durations are recorded. A histogram is seven series, so there are
+/// few.
 std::string_view timed_as(std::string_view route) {
   return route == kMetricsRoute ? route : kOtherRoute;
 }
@@ -42,6 +43,8 @@ struct HttpMetrics::Series {
         missing_ranks(gauge_family(r, "lockstep_http_missing_ranks").Add({})) {}
 
   prometheus::Counter& count_of(std::string_view route, int status) {
+    // Routes and status codes come from this program, never from a client, so the series are
+    // bounded.
     return requests.Add({{"handler", std::string(route)}, {"code", std::to_string(status)}});
   }
   prometheus::Histogram& duration_of(std::string_view route) {

@@ -28,6 +28,7 @@ void check_listen(const MetricsOptions& options, ConfigReader* in) {
 
 std::string MetricsOptions::scope_for(int num_ranks) const {
   if (scope != "auto") return scope;
+  // Up to kMaxRankPages ranks, Prometheus can scrape each one directly.
   return num_ranks > kMaxRankPages ? "node" : "rank";
 }
 
@@ -36,6 +37,7 @@ std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank
   const std::string who = scope_for(num_ranks);
   const bool serves = who == "rank" || (who == "node" ? local_rank == 0 : rank == 0);
   if (listen == kOff || !serves) return std::nullopt;
+  // Ranks of a host have consecutive ports.
   const std::optional<ListenAddress> first = parse_listen_address(listen);
   return first ? std::optional(address_of_local_rank(*first, local_rank)) : std::nullopt;
 }

@@ -18,7 +18,7 @@ namespace {
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-/// What /proc/self/stat tells, in its own units (proc(5)).
+/// Fields of /proc/self/stat in their own units (proc(5)).
 struct Stat {
   double user_ticks = 0, system_ticks = 0, start_ticks = 0, resident_pages = 0;
 };
@@ -26,16 +26,16 @@ struct Stat {
 std::optional<Stat> read_stat() {
   std::ifstream file("/proc/self/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const size_t end_of_name = text.rfind(')');  // the name may hold spaces and brackets
+  const size_t end_of_name = text.rfind(')');  // the name may contain spaces and brackets
   if (end_of_name == std::string::npos) return std::nullopt;
   std::istringstream rest(text.substr(end_of_name + 1));
   const std::vector<std::string> fields{std::istream_iterator<std::string>(rest), {}};
-  if (fields.size() < 22) return std::nullopt;  // fields[0] is field 3 of proc(5)
+  if (fields.size() < 22) return std::nullopt;  // fields[0] is field 3 in proc(5)
   return Stat{std::stod(fields[11]), std::stod(fields[12]), std::stod(fields[19]),
               std::stod(fields[21])};
 }
 
-/// When the machine started, in seconds since 1970.
+/// Returns the time when the machine started, in seconds since 1970.
 std::optional<double> read_boot_time_s() {
   std::ifstream file("/proc/stat");
   for (std::string line; std::getline(file, line);)
@@ -48,7 +48,7 @@ std::optional<double> count_open_fds() {
   std::filesystem::directory_iterator entries("/proc/self/fd", fault);
   if (fault) return std::nullopt;
   return static_cast<double>(std::distance(begin(entries), end(entries))) -
-         1;  // without the listing's own
+         1;  // minus the listing's own descriptor
 }
 
 void add(std::vector<MetricFamily>* families, MetricType type, const char* name, double value) {

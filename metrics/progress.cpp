@@ -42,6 +42,7 @@ bool Progress::bar_is_due(Clock::time_point now) const {
 
 Progress::Speed Progress::speed(const Mark& from, const ProgressSample& sample,
                                 Clock::time_point now) {
+  // Avoids a division by zero if two lines come at the same moment.
   const double passed_s = std::max(seconds(from.when, now), 1e-9);
   const double steps_per_s = static_cast<double>(sample.step - from.sample.step) / passed_s;
   const auto steps_left = static_cast<double>(sample.num_steps - sample.step);
@@ -67,6 +68,7 @@ std::string Progress::line(const ProgressSample& sample, Clock::time_point now) 
 
 std::string Progress::bar(const ProgressSample& sample, Clock::time_point now) {
   last_bar_ = now;
+  // From the line before the last one: a longer time makes the numbers steadier.
   const auto [samples_per_s, left_s] = speed(before_, sample, now);
   return with_bar(fmt::format("{}%  step {}/{}  loss {}  {:.0f} samples/s  ETA {}",
                               percent_done(sample), sample.step, sample.num_steps,
@@ -98,6 +100,7 @@ bool wants_colors(const std::function<const char*(const char*)>& variable) {
 
 bool is_interactive(bool stderr_is_terminal,
                     const std::function<const char*(const char*)>& variable) {
+  // Under a launcher, stderr belongs to several ranks.
   constexpr std::array kLaunchers = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                      "SLURM_PROCID", "TORCHELASTIC_RUN_ID"};
   const char* terminal = variable("TERM");

@@ -19,10 +19,11 @@ using prometheus::Registry;
 namespace {
 
 constexpr size_t kMaxLayers = 200;
-// A recipe for every layer of a large network has hundreds: a page shows the first.
+// A recipe for every layer of a large network has hundreds of modifiers; the page shows the first
+// ones.
 constexpr size_t kMaxModifiers = 16, kMaxGroups = 8;
 
-/// The first names; tells which series lack the others.
+/// Returns the first `max` names. Warns which series lack the others.
 std::vector<std::string> shown(std::vector<std::string> names, size_t max, const char* series) {
   if (names.size() <= max) return names;
   log::warning("metrics", fmt::format("the page shows {} of the first {} of {}: TensorBoard "
@@ -68,8 +69,8 @@ struct RecipeMetrics::Series {
   CappedGauges layers;
   Family<Gauge>& target_family;
   std::vector<std::string> modifier_names;
-  std::vector<Counter*> modifier_updates;  // by modifier, as are targets
-  std::vector<Gauge*> targets;             // null until known: most modifiers never have one
+  std::vector<Counter*> modifier_updates;  // by modifier, as `targets` below
+  std::vector<Gauge*> targets;             // null until known: most modifiers never have a target
   size_t num_groups;
   std::vector<std::string> group_names;
   std::vector<Gauge*> rates, decays;  // by group; empty until known
@@ -85,6 +86,7 @@ RecipeMetrics::RecipeMetrics(Registry& registry, const std::vector<std::string>&
 void RecipeMetrics::set_rates(std::span<const GroupSample> rates) {
   if (!series_) return;
   check(rates.size() == series_->num_groups, "a rate for each parameter group");
+  // Created at the first call, so that no wrong 0 is exported before.
   for (const std::string& name : series_->group_names) {
     if (series_->rates.size() == series_->group_names.size()) break;
     series_->rates.push_back(&series_->rate_family.Add({{"group", name}}));

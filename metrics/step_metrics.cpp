@@ -13,7 +13,7 @@ namespace {
 
 using Value = std::function<std::optional<double>(const StepSample& step)>;
 
-/// A row whose kind, scope and help stand in the table of all series.
+/// Row whose kind, scope and help are in the table of all series.
 StepMetric row(const char* name, Value value) {
   const SeriesInfo& info = series_info(name);
   return {name, info.help,
@@ -21,7 +21,7 @@ StepMetric row(const char* name, Value value) {
           is_run_series(name) ? StepMetric::kRun : StepMetric::kRank, std::move(value)};
 }
 
-/// A number of the step as it is.
+/// Row for a number of the step, unchanged.
 template <auto member>
 StepMetric number(const char* name) {
   return row(name, [](const StepSample& step) -> std::optional<double> {
@@ -84,6 +84,7 @@ struct StepSeries::Series {
       gauges.push_back({metric, OptionalGauge(registry, name, help)});
   }
 
+  // deque: the counters' references and the gauges must not move.
   std::deque<OneCounter> counters;
   std::deque<OneGauge> gauges;
 };
@@ -95,7 +96,7 @@ StepSeries::StepSeries(prometheus::Registry& registry, bool is_root,
     if (metric->scope == StepMetric::kRun && !is_root) continue;
     try {
       series_->add(registry, *metric);
-    } catch (const std::exception& error) {  // Prometheus' library throws its own
+    } catch (const std::exception& error) {  // the Prometheus library throws its own types
       throw Error(ExitCode::kConfig, "metrics", fmt::format("{}: {}", metric->name, error.what()));
     }
   }

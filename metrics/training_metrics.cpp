@@ -22,9 +22,9 @@ namespace {
 using prometheus::MetricFamily;
 using prometheus::Registry;
 
-constexpr const char* kRunInfo = "lockstep_run_info";  ///< has the run's name already
+constexpr const char* kRunInfo = "lockstep_run_info";  ///< already has the run's name
 
-/// Lines logged by this process, read when the page is made; as those below.
+/// Returns the lines logged by this process, read when the page is made, as the functions below.
 MetricFamily log_lines() {
   MetricFamily family{"lockstep_log_messages_total",
                       series_info("lockstep_log_messages_total").help,
@@ -50,6 +50,7 @@ MetricFamily lost_lines() {
   return family;
 }
 
+/// Sorts families and label sets, so that pages are stable for readers.
 void sort_for_readers(std::vector<MetricFamily>* families) {
   for (MetricFamily& family : *families)
     std::sort(family.metric.begin(), family.metric.end(),
@@ -84,11 +85,11 @@ const char* state_name(RunState state) {
   return "failed";
 }
 
-/// What the page of the run shows besides the series.
+/// Data of the run's page besides the series.
 struct TrainingMetrics::Live {
   LiveFacts facts;
   LiveHistory history;
-  LivePoint pending;  ///< the newest step, whose rates come behind it
+  LivePoint pending;  ///< the newest step, whose rates are set after record_step()
   std::mutex mutex;
   std::vector<LiveRank> ranks;  // guarded by mutex
 };
@@ -105,7 +106,8 @@ TrainingMetrics::TrainingMetrics(const RunFacts& facts)
                   .rank = facts.rank,
                   .world_size = facts.world_size};
   if (facts.is_root) add_run_series(facts);
-  step_ = std::make_unique<StepSeries>(*registry_, facts.is_root);  // last: it names what is taken
+  step_ = std::make_unique<StepSeries>(*registry_,
+                                       facts.is_root);  // last: throws if a row's name is taken
 }
 
 void TrainingMetrics::add_run_series(const RunFacts& facts) {
@@ -135,7 +137,7 @@ void TrainingMetrics::record_step(const StepSample& sample) {
   record_point(sample);
 }
 
-/// The step before is whole now: its rates and its sparsity have been set.
+/// Adds the previous step to the history. It is complete now: its rates and sparsity have been set.
 void TrainingMetrics::record_point(const StepSample& sample) {
   LivePoint& pending = live_->pending;
   if (pending.step > 0) {
@@ -209,12 +211,14 @@ void TrainingMetrics::set_checkpoint_interval_steps(int64_t num_steps) {
 }
 
 void TrainingMetrics::set_replica_checks(int64_t num_checks, double seconds) {
+  // The caller passes totals, but a counter can only be incremented.
   rank_->agreement_checks.Increment(static_cast<double>(num_checks) -
                                     rank_->agreement_checks.Value());
   rank_->agreement_seconds.Increment(seconds - rank_->agreement_seconds.Value());
 }
 
 void TrainingMetrics::record_signal(int signal_number) {
+  // A fixed set of label values, plus "other".
   const auto known = std::find_if(kSignals.begin(), kSignals.end(),
                                   [=](const auto& entry) { return entry.first == signal_number; });
   const char* name = known == kSignals.end() ? "other" : known->second;
@@ -256,6 +260,7 @@ std::string TrainingMetrics::result() const {
   std::erase_if(all, [](const MetricFamily& family) { return !is_run_series(family.name); });
   for (MetricFamily& family : all)
     for (prometheus::ClientMetric& metric : family.metric)
+      // The text file collector of node exporter has many runs on one page.
       if (family.name != kRunInfo) metric.label.push_back({"run", live_->facts.run_name});
   return page_text(all);
 }

@@ -18,7 +18,7 @@
 namespace lockstep::metrics {
 namespace {
 
-constexpr size_t kMinTokenCharacters = 16, kMaxTokenCharacters = 4096;  // half a header
+constexpr size_t kMinTokenCharacters = 16, kMaxTokenCharacters = 4096;  // half of a header
 constexpr size_t kSecretBytes = 32;
 
 std::string random_secret() {
@@ -41,14 +41,14 @@ std::string read_token(const std::string& path) {
   return text;
 }
 
-/// As long for equal texts as for others of the same length; what is compared are digests, which
-/// hides the length too.
+/// Compares two secrets in a time that does not depend on their content. Comparing digests also
+/// hides the length.
 bool same_secret(std::string_view a, std::string_view b) {
   const std::string first = sha256_hex(a), second = sha256_hex(b);
   return CRYPTO_memcmp(first.data(), second.data(), first.size()) == 0;
 }
 
-/// What follows the scheme ("Basic dTpw"), whose case does not matter.
+/// Returns the text after the scheme ("Basic dTpw"). The scheme is not case-sensitive.
 std::optional<std::string_view> after_scheme(std::string_view authorization,
                                              std::string_view scheme) {
   if (authorization.size() <= scheme.size() + 1 || authorization[scheme.size()] != ' ')
@@ -67,6 +67,7 @@ std::optional<std::string> base64_decoded(std::string_view text) {
                                               reinterpret_cast<const unsigned char*>(text.data()),
                                               static_cast<int>(text.size()));
   if (num_bytes < 0) return std::nullopt;
+  // EVP_DecodeBlock() does not subtract the padding.
   const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
   bytes.resize(static_cast<size_t>(num_bytes) - std::min(padding, bytes.size()));
   return bytes;
@@ -87,7 +88,8 @@ AccessOptions read_access_options(ConfigReader* in) {
   return options;
 }
 
-/// Passwords, and which were seen to be right: as digests with a secret, so that memory shows none.
+/// Passwords, and a cache of those that were correct. The cache has digests with a random secret,
+/// so memory contains no password.
 class Access::Passwords {
  public:
   explicit Passwords(const std::map<std::string, std::string>& hash_by_user)
@@ -96,6 +98,7 @@ class Access::Passwords {
   void ask(const std::string& login, const std::string& client, const Answer& answer) {
     const size_t colon = login.find(':');
     if (colon == login.npos) return answer(Verdict::kDenied);
+    // bcrypt is slow by design. A password that was correct before needs only this digest.
     std::string digest = sha256_hex(secret_ + login);
     if (is_passed(digest)) return answer(Verdict::kAllowed);
     const auto done = [this, digest = std::move(digest), answer](bool is_right) {
@@ -119,8 +122,8 @@ class Access::Passwords {
 
   const std::string secret_ = random_secret();
   std::mutex mutex_;
-  std::set<std::string> passed_;  // guarded by mutex_; at most one of each user
-  PasswordChecker checker_;       // last: its thread uses the above
+  std::set<std::string> passed_;  // guarded by mutex_; at most one per user
+  PasswordChecker checker_;       // declared last: its thread uses the other members
 };
 
 Access::Access(const AccessOptions& options) : token_(options.token) {
@@ -139,6 +142,7 @@ std::string Access::wanted() const {
   return passwords_ ? R"(Basic realm="lockstep", charset="UTF-8")" : R"(Bearer realm="lockstep")";
 }
 
+// Without users and token, everybody has access.
 void Access::ask(std::string_view authorization, const std::string& client, const Answer& answer) {
   if (!asks()) return answer(Verdict::kAllowed);
   if (const auto given = after_scheme(authorization, "Bearer"); given && !token_.empty())

@@ -36,6 +36,7 @@ std::string fault_of_bcrypt_hash(const std::string& hash) {
   return "";
 }
 
+// bcrypt would silently ignore bytes after these limits.
 bool has_bcrypt_hash(std::string_view password, const std::string& hash) {
   if (password.size() > kPasswordLimitBytes || password.find('\0') != password.npos) return false;
   const auto space = std::make_unique<crypt_data>();  // 32 KiB: too much for a thread's stack
@@ -43,7 +44,9 @@ bool has_bcrypt_hash(std::string_view password, const std::string& hash) {
       ::crypt_r(std::string(password).c_str(), hash.substr(0, kSettingBytes).c_str(), space.get());
   const std::string_view found = made == nullptr ? "" : made;
   const bool equal =
+      // Constant time, so that the comparison reveals nothing about the hash.
       found.size() == hash.size() && CRYPTO_memcmp(found.data(), hash.data(), hash.size()) == 0;
+  // The space contains traces of the password.
   OPENSSL_cleanse(space.get(), sizeof(*space));
   return equal;
 }

@@ -13,6 +13,7 @@
 namespace lockstep::metrics {
 namespace {
 
+// Values of Prometheus' exporter-toolkit.
 const std::vector<std::string> kClientAuthTypes = {
     "NoClientCert", "RequestClientCert", "RequireAnyClientCert", "VerifyClientCertIfGiven",
     "RequireAndVerifyClientCert"};
@@ -21,6 +22,7 @@ constexpr std::array kHeaders = {"Content-Security-Policy", "X-Frame-Options",
                                  "X-Content-Type-Options", "X-XSS-Protection",
                                  "Strict-Transport-Security"};
 
+/// Returns a path relative to the configuration file's folder.
 std::string beside(const ConfigReader& in, const std::string& file) {
   if (file.empty()) return file;
   return (std::filesystem::path(in.document().file()).parent_path() / file).string();
@@ -67,8 +69,8 @@ TlsOptions read_tls(ConfigReader in) {
   return tls;
 }
 
-/// `http2` is known and changes nothing: this server speaks HTTP/1.1 alone, which every client
-/// takes.
+/// Reads section http_server_config. `http2` is accepted without effect: this server speaks only
+/// HTTP/1.1, which every client understands.
 std::vector<std::pair<std::string, std::string>> read_http(ConfigReader in) {
   bool http2 = false;
   in.read("http2", &http2, "");
@@ -77,6 +79,7 @@ std::vector<std::pair<std::string, std::string>> read_http(ConfigReader in) {
   for (const char* name : kHeaders) {
     std::string value;
     if (!section.read(name, &value, "")) continue;
+    // A line break would allow further headers.
     if (std::any_of(value.begin(), value.end(), [](unsigned char c) { return c < 0x20; }))
       section.fault(name, fmt::format("'{}' must be one line", name));
     headers.emplace_back(name, value);

@@ -14,7 +14,7 @@ std::string targets_json(const std::vector<Target>& targets) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Target& target : targets)
     list.push_back({{"targets", {target.address}}, {"labels", target.labels}});
-  // A run's name may hold any bytes; JSON may not.
+  // A run's name may contain any bytes, but JSON must be valid UTF-8.
   return list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

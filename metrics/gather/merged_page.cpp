@@ -4,12 +4,14 @@
 #include <map>
 #include <utility>
 
+// Merges pages as text, line by line, without parsing the values.
 namespace lockstep::metrics {
 namespace {
 
 constexpr std::string_view kHelp = "# HELP ", kType = "# TYPE ";
 
-/// Takes the part before `mark` off the text, and the mark; all of it where there is none.
+/// Removes the part before `mark`, and the mark, from the text and returns the part. Without the
+/// mark, removes everything.
 std::string_view take_until(char mark, std::string_view* text) {
   const size_t at = text->find(mark);
   const std::string_view part = text->substr(0, at);
@@ -17,14 +19,15 @@ std::string_view take_until(char mark, std::string_view* text) {
   return part;
 }
 
-/// rank="1",node="n1": where the first label ends, behind its value's closing quote.
+/// Returns the end of the first label in rank="1",node="n1", after the closing quote.
 size_t end_of_label(std::string_view labels) {
   size_t at = labels.find('"') + 1;
+  // A backslash escapes the next character, also a quote.
   while (at < labels.size() && labels[at] != '"') at += labels[at] == '\\' ? 2 : 1;
   return at + 1;
 }
 
-/// Whether a label of that name is among `labels`, what stands between a series' braces.
+/// True if `labels`, the text between a series' braces, contains a label of that name.
 bool has_label(std::string_view labels, std::string_view name) {
   while (labels.find('"') != labels.npos) {
     if (labels.starts_with(name) && labels.substr(name.size()).starts_with("=\"")) return true;
@@ -34,7 +37,7 @@ bool has_label(std::string_view labels, std::string_view name) {
   return false;
 }
 
-/// Those of `labels` that the series has not.
+/// Returns those of `labels` that the series does not have.
 std::string labels_to_add(std::string_view labels, std::string_view own) {
   std::string text;
   while (!labels.empty()) {
@@ -48,10 +51,10 @@ std::string labels_to_add(std::string_view labels, std::string_view own) {
   return text;
 }
 
-/// name{own} 1 and name 1, with more labels.
+/// Adds labels to the lines "name{own} 1" and "name 1".
 void add_series(std::string_view line, const std::string& labels, std::string* text) {
   const size_t name_end = line.find_first_of("{ ");
-  if (name_end == line.npos) return;  // no line of that format
+  if (name_end == line.npos) return;  // not a line of that format
   std::string_view rest = line.substr(name_end);
   const bool has_labels = rest.front() == '{';
   if (has_labels) rest.remove_prefix(1);
@@ -64,7 +67,7 @@ void add_series(std::string_view line, const std::string& labels, std::string* t
   text->append(rest).append("\n");
 }
 
-/// The families of all pages, in the order of their names.
+/// Families of all pages, ordered by name.
 class Families {
  public:
   void add(const RankPage& page) {
@@ -73,8 +76,10 @@ class Families {
     while (!lines.empty()) {
       const std::string_view line = take_until('\n', &lines);
       if (line.starts_with(kHelp) || line.starts_with(kType)) {
+        // HELP and TYPE have the same length, so one offset fits both.
         std::string_view words = line.substr(kHelp.size());
         const std::string_view name = take_until(' ', &words);
+        // Only the first page that has a family provides its help and type.
         if (name != family) is_new = !text_of_.contains(std::string(name));
         family = name;
         std::string& text = text_of_[std::string(family)];

@@ -25,9 +25,9 @@ using boost::beast::error_code;
 
 constexpr uint64_t kPageLimitBytes = 16 << 20;
 
-/// Lives as long as an operation of it is under way. A name that is looked up too long is cut too.
-/// It reads and writes by itself, and Beast parses: Beast's own ways to send and receive would cost
-/// five seconds of compiling here.
+/// One request. The object lives as long as one of its operations is pending. The time limit
+/// includes the name look-up. It reads and writes directly and uses Beast only as parser: Beast's
+/// own functions would add five seconds of compile time here.
 class Fetch : public std::enable_shared_from_this<Fetch> {
  public:
   Fetch(asio::io_context& io, const PageRequest& request,
@@ -59,16 +59,19 @@ class Fetch : public std::enable_shared_from_this<Fetch> {
   }
 
   void end(std::optional<std::string> page) {
+    // Several operations may end at once; only the first one reports.
     if (!done_) return;
     timer_.cancel();
     resolver_.cancel();
     error_code ignored;
     socket_.close(ignored);
+    // Cleared before the call, so that it is never called twice.
     std::exchange(done_, nullptr)(std::move(page));
   }
 
  private:
   bool goes_on(error_code fault) {
+    // After end() the other pending operations return here with an error and stop.
     if (fault) end(std::nullopt);
     return done_ != nullptr;
   }
@@ -84,6 +87,7 @@ class Fetch : public std::enable_shared_from_this<Fetch> {
   void read() {
     socket_.async_read_some(asio::buffer(piece_),
                             [self = shared_from_this()](error_code fault, size_t num_bytes) {
+                              // End of file may come with the last bytes, which are parsed below.
                               if (fault != asio::error::eof && !self->goes_on(fault)) return;
                               self->parse(num_bytes, fault == asio::error::eof);
                             });
@@ -94,12 +98,13 @@ class Fetch : public std::enable_shared_from_this<Fetch> {
     error_code fault = put();
     if (!fault && parser_.is_header_done() && !parser_.is_done() && !parser_.eager()) {
       parser_.eager(true);
-      // Beast asks for the memory of the whole body before it looks at its limit.
+      // Beast would allocate the whole body before it checks its limit.
       if (parser_.content_length().value_or(0) > kPageLimitBytes)
         fault = http::error::body_limit;
       else
         fault = put();
     }
+    // The end of the stream may also be the end of the body.
     if (is_all && !fault && !parser_.got_some()) fault = http::error::end_of_stream;
     if (is_all && !fault && !parser_.is_done()) parser_.put_eof(fault);
     if (!goes_on(fault)) return;
@@ -112,6 +117,7 @@ class Fetch : public std::enable_shared_from_this<Fetch> {
   error_code put() {
     error_code fault;
     unread_.erase(0, parser_.put(asio::buffer(unread_), fault));
+    // need_more only says that the bytes so far are incomplete.
     return fault == http::error::need_more ? error_code() : fault;
   }
 

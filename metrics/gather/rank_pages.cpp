@@ -24,14 +24,14 @@ namespace {
 
 using WorkGuard = boost::asio::executor_work_guard<boost::asio::io_context::executor_type>;
 
-constexpr size_t kMostAtOnce = 64;  ///< connections to other ranks
+constexpr size_t kMostAtOnce = 64;  ///< open connections to other ranks
 constexpr std::string_view kRankQuery = "?rank=";
 
 std::string labels_of(const RankSource& source) {
   return fmt::format("rank=\"{}\",node=\"{}\"", source.rank, source.node);
 }
 
-/// R of /live.json?rank=R.
+/// Returns R of /live.json?rank=R.
 std::optional<int> rank_of(std::string_view target) {
   const std::string_view path = target.substr(0, target.find('?'));
   if (path != kLiveDataRoute || !target.substr(path.size()).starts_with(kRankQuery))
@@ -49,6 +49,7 @@ int rank_that_shows(const RankSource& source, const std::vector<RankSource>& ran
   const RankSource* found = nullptr;
   for (const RankSource& one : ranks) {
     if (!one.is_scraped) continue;
+    // Prefer the same host: its pages then need no network.
     const bool is_nearer = one.node == source.node && one.rank < source.rank;
     if (found == nullptr || is_nearer || (found->node != source.node && one.node == source.node))
       found = &one;
@@ -68,7 +69,7 @@ class RankPages::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// With the last of io_ go the replies that nobody waits for any more.
+  /// Stops the thread. Pending replies are destroyed with io_: nobody waits for them any more.
   void stop() {
     if (!io_) return;
     io_->stop();
@@ -79,7 +80,8 @@ class RankPages::Impl {
   }
 
   void gather_from(RankSource own, std::vector<RankSource> others, std::string token) {
-    process_ = own.process;  // seen by who sees knows_others_
+    process_ = own.process;  // visible to a thread that sees knows_others_
+    // The other members belong to the thread, so they are set there.
     boost::asio::post(*io_, [this, own = std::move(own), others = std::move(others),
                              token = std::move(token)]() mutable {
       self_ = std::move(own);
@@ -90,6 +92,7 @@ class RankPages::Impl {
   }
 
   bool ask(std::string_view target, const Reply& reply) {
+    // Before gather_from() this process answers only for itself.
     if (!knows_others_) return false;
     if (const std::optional<int> rank = rank_of(target)) {
       boost::asio::post(*io_, [this, rank = *rank, reply] { forward(rank, reply); });
@@ -102,7 +105,7 @@ class RankPages::Impl {
   }
 
  private:
-  /// A fault of one answer is logged; the next is made all the same.
+  /// Runs the thread. An exception in one answer is logged; the next answers are still made.
   void run() {
     while (!io_->stopped()) {
       try {
@@ -128,8 +131,8 @@ class RankPages::Impl {
                });
   }
 
-  /// Who asks while others are asked gets the same answer, so that many readers cost the ranks no
-  /// more than one.
+  /// Adds a reply to the current answer. Requests during a collection share its result, so many
+  /// readers cost the ranks no more than one.
   void gather(const Reply& reply) {
     waiting_.push_back(reply);
     if (waiting_.size() > 1) return;
@@ -147,14 +150,15 @@ class RankPages::Impl {
                  [this, which](std::optional<std::string> text) {
                    texts_[which] = std::move(text);
                    --num_open_;
+                   // Posted, so that many fast answers do not nest.
                    boost::asio::post(*io_, [this] { ask_next(); });
                  });
     }
     if (num_open_ == 0 && !waiting_.empty()) answer_all();
   }
 
-  /// This process' own page is made last: its count of answers then holds this one, and the gauge
-  /// of the missing is of this answer.
+  /// Sends the merged page. This process' own page is generated last: its counter then includes
+  /// this answer, and the gauge of missing ranks describes it.
   void answer_all() {
     note_missing_(static_cast<int>(std::count(texts_.begin(), texts_.end(), std::nullopt)));
     const std::vector<Reply> replies = std::exchange(waiting_, {});
@@ -168,11 +172,11 @@ class RankPages::Impl {
 
   const HttpHandler own_;
   const std::function<void(int)> note_missing_;
-  // The rest is the thread's.
+  // The other members are used by the thread only.
   RankSource self_;
   std::vector<RankSource> others_;
   std::string token_;
-  std::vector<Reply> waiting_;  ///< those who get the answer under way
+  std::vector<Reply> waiting_;  ///< replies that get the current answer
   std::vector<std::optional<std::string>> texts_;
   size_t next_ = 0, num_open_ = 0;
 
@@ -180,7 +184,7 @@ class RankPages::Impl {
   std::atomic<bool> knows_others_ = false;
   std::unique_ptr<boost::asio::io_context> io_ = std::make_unique<boost::asio::io_context>(1);
   std::optional<WorkGuard> stays_{io_->get_executor()};
-  std::jthread thread_;  // last: joined first
+  std::jthread thread_;  // declared last: joined first
 };
 
 RankPages::RankPages(HttpHandler own, std::function<void(int)> note_missing)

@@ -8,11 +8,12 @@
 namespace lockstep::metrics {
 namespace {
 
+// zlib's fastest level.
 constexpr int kFast = 1;
-constexpr int kGzipWindow = 15 + 16;  // zlib's way to say: with a gzip header
+constexpr int kGzipWindow = 15 + 16;  // zlib's encoding of "with a gzip header"
 constexpr int kMemoryLevel = 8;       // zlib's default
 
-/// q=0, q=0.0, q=0.000: not at all.
+/// True for q=0, q=0.0, q=0.000: not accepted.
 bool is_refused(const boost::beast::http::param_list& params) {
   for (const auto& [name, value] : params)
     if (name == "q") return value.find_first_not_of("0.") == value.npos;
@@ -22,7 +23,7 @@ bool is_refused(const boost::beast::http::param_list& params) {
 }  // namespace
 
 bool accepts_gzip(std::string_view accept_encoding) {
-  // A list of extensions has the same form: names, each with parameters.
+  // A list of extensions has the same syntax: names, each with parameters.
   boost::beast::http::ext_list codings({accept_encoding.data(), accept_encoding.size()});
   const auto named = codings.find("gzip");
   const auto found = named != codings.end() ? named : codings.find("*");
@@ -31,6 +32,7 @@ bool accepts_gzip(std::string_view accept_encoding) {
 
 std::string gzipped(std::string_view text) {
   z_stream stream{};
+  // deflateBound(): the result fits, so one call of deflate() is enough.
   check(deflateInit2(&stream, kFast, Z_DEFLATED, kGzipWindow, kMemoryLevel, Z_DEFAULT_STRATEGY) ==
             Z_OK,
         "zlib has no memory");

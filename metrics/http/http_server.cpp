@@ -45,13 +45,14 @@ tcp::endpoint resolve(asio::io_context& io, const ListenAddress& listen) {
   return found.begin()->endpoint();
 }
 
-/// Opened, bound and listening; `fault` says what failed.
+/// Opens, binds and listens; `fault` says what failed.
 TcpAcceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint, error_code* fault) {
   TcpAcceptor acceptor(io);
   acceptor.open(endpoint.protocol(), *fault);
   if (!*fault)
-    acceptor.set_option(tcp::acceptor::reuse_address(true), *fault);  // past a TIME_WAIT of our own
-  if (!*fault) acceptor.set_option(tcp::no_delay(true), *fault);      // its connections inherit it
+    acceptor.set_option(tcp::acceptor::reuse_address(true),
+                        *fault);  // allows a restart while old connections are in TIME_WAIT
+  if (!*fault) acceptor.set_option(tcp::no_delay(true), *fault);  // inherited by its connections
   if (!*fault) acceptor.bind(endpoint, *fault);
   if (!*fault) acceptor.listen(asio::socket_base::max_listen_connections, *fault);
   return acceptor;
@@ -71,6 +72,7 @@ TcpAcceptor listen_at(asio::io_context& io, const HttpOptions& options, const Ac
   require_protection(endpoint.address(), options.listen, access);
   error_code fault;
   TcpAcceptor acceptor = open_acceptor(io, endpoint, &fault);
+  // Two runs on one host have the same default port; the second one moves.
   if (fault == asio::error::address_in_use && options.fall_back_to_any_port) {
     endpoint.port(0);
     acceptor = open_acceptor(io, endpoint, &fault);
@@ -85,8 +87,8 @@ TcpAcceptor listen_at(asio::io_context& io, const HttpOptions& options, const Ac
   return acceptor;
 }
 
-/// Half of the descriptors that the process may have stay with training: at their end a data file
-/// or a save could not be opened.
+/// Limits connections to half of the process' descriptors. Without free descriptors, training could
+/// not open a data file or a checkpoint.
 HttpOptions within_descriptors(HttpOptions options) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return options;
@@ -100,6 +102,7 @@ HttpOptions within_descriptors(HttpOptions options) {
 void check_http_options(const HttpOptions& options) {
   const Access access(options.access);
   if (access.config().tls) (void)make_tls_context(*access.config().tls);
+  // Names are not resolved here; the server checks their addresses itself.
   error_code is_name;
   const auto address = asio::ip::make_address(options.listen.host, is_name);
   if (!is_name) require_protection(address, options.listen, access);
@@ -115,6 +118,7 @@ class HttpServer::Impl {
       open_tcp();
     else
       open_local();
+    // The thread inherits the mask, so it never handles the run's signals.
     const SignalsBlocked inherited_by_the_thread;
     thread_ = std::jthread([this] { run(); });
     ::pthread_setname_np(thread_.native_handle(),
@@ -124,7 +128,7 @@ class HttpServer::Impl {
   ~Impl() {
     io_.stop();
     thread_.join();
-    // What these still look at belongs to sessions, which io_ drops with their sockets.
+    // Their remaining callbacks refer to sessions, which io_ destroys with their sockets.
     access_.stop();
     if (shared_.options.later != nullptr) shared_.options.later->stop();
   }
@@ -161,11 +165,13 @@ class HttpServer::Impl {
   void serve(TcpSocket socket) {
     error_code ignored;
     std::string client = socket.remote_endpoint(ignored).address().to_string();
+    // Each connection gets the current certificate.
     serve_connection({TimedSocket(std::move(socket)), tls_ ? tls_->get() : nullptr},
                      {.name = std::move(client)}, shared_);
   }
 
-  /// A scrape must never end the training: what is thrown here is logged, and serving goes on.
+  /// Runs the thread. A request must never end the training: exceptions are logged, and serving
+  /// continues.
   void run() {
     while (!io_.stopped()) {
       try {
@@ -178,13 +184,13 @@ class HttpServer::Impl {
 
   Access access_;
   std::optional<RenewedTlsContext> tls_;
-  HttpShared shared_;  // outlives the sessions, which io_ owns, like the above
+  HttpShared shared_;  // used by sessions, which io_ owns, so declared before io_
   asio::io_context io_{1};
   ListenAddress address_;
   std::optional<UnixSocket> socket_;
-  std::optional<HttpListener<tcp>> tcp_;  // this one or the next
+  std::optional<HttpListener<tcp>> tcp_;  // either this or local_
   std::optional<HttpListener<Local>> local_;
-  std::jthread thread_;  // last: joined first
+  std::jthread thread_;  // declared last: joined first
 };
 
 HttpServer::HttpServer(const HttpOptions& options, HttpHandler handler, HttpObserver* observer)

@@ -18,10 +18,12 @@
 #include "metrics/http/gzip.h"
 #include "metrics/http/no_browser.h"
 
+// A session lives as long as one of its asynchronous operations is pending: each callback holds a
+// shared pointer. All callbacks run on the server's thread, so there are no locks.
 namespace lockstep::metrics {
 namespace {
 
-/// One connection: read a request, see who asks, answer it, and again. Begin with start().
+/// One connection: reads a request, checks access, answers, and repeats. Begin with start().
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   using error_code = boost::beast::error_code;
@@ -56,7 +58,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
  private:
   static constexpr size_t kDrainLimitBytes =
-      64 * 1024;  ///< read after a refusal, so that the client gets to see the answer
+      64 * 1024;  ///< read after a refusal, so that the client receives the answer
   static constexpr size_t kWorthPacking = 1024;  ///< a smaller body fits into one packet anyway
   static constexpr std::chrono::seconds kDrainTime{1};
 
@@ -69,7 +71,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     return {status, "text/plain; charset=utf-8", std::move(text), "other"};
   }
 
-  /// From now on until note_request() this connection may have to make room.
+  /// Marks the connection as waiting: until note_request() it may be closed for another one.
   void note_silence() {
     if (silence_) return;
     silence_ = shared_.silent.add(num_answers_ > 0, [this] {
@@ -87,8 +89,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     shared_.rejected(fault == boost::beast::error::timeout ? Rejection::kTimeout : Rejection::kTls);
   }
 
-  /// The time limit holds for the whole request: a client that sends a byte a second is cut all the
-  /// same.
+  /// Reads a request. The time limit covers the whole request, so a client that sends a byte per
+  /// second is cut off too.
   void read() {
     parser_.emplace();
     parser_->header_limit(shared_.options.header_limit_bytes);
@@ -107,9 +109,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     note_request();
     if (fault) return on_read_fault(fault);
     const auto given = parser_->get()[http::field::authorization];
-    timed_socket().expires_never();  // until a verdict, which no client delays
+    timed_socket().expires_never();  // until the decision, which no client can delay
     shared_.access->ask({given.data(), given.size()}, client_.name,
                         [self = shared_from_this()](Access::Verdict verdict) {
+                          // The answer may come from the password thread; continue on the server's
+                          // thread.
                           boost::asio::dispatch(self->stream_.get_executor(),
                                                 [self, verdict] { self->on_verdict(verdict); });
                         });
@@ -137,9 +141,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
                           "a POST needs the header X-Lockstep-Control: 1, and, where no token is "
                           "asked for, this host's number or localhost as its host\n"));
     if (parser_->is_done()) return answer();
-    constexpr std::chrono::seconds kAfterVerdict{1};  // which may have taken all of the time
+    constexpr std::chrono::seconds kAfterVerdict{1};  // the check may have used up all of the time
     timed_socket().expires_at(std::max(ends_at_, Clock::now() + kAfterVerdict));
-    note_silence();  // a body that does not come is no request
+    note_silence();  // a missing body is not a request
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](error_code body_fault, size_t) {
                        self->note_request();
@@ -148,15 +152,17 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
                      });
   }
 
-  /// A browser sends the name in its address bar: one that somebody made to mean this host must not
-  /// open its pages to a page from elsewhere. Programs may send none.
+  /// True if the request may be answered. A browser sends the name in its address bar. A name that
+  /// an attacker has pointed to this host (DNS rebinding) must not give his page access. Programs
+  /// may send no name.
   bool may_ask() {
     const std::string_view host = text_of("Host");
     return client_.has_opened_a_file || shared_.access->asks() || host.empty() ||
            is_own_name(host, shared_.options.listen.host);
   }
 
-  /// Who had to name a password or a token, or opened a file, comes from no page of another's.
+  /// True if a POST may be carried out. A client with credentials, or with access to the socket
+  /// file, is not a foreign web page.
   bool may_post() {
     const std::string_view control = text_of("X-Lockstep-Control");
     return client_.has_opened_a_file || shared_.access->asks()
@@ -172,6 +178,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void on_read_fault(error_code fault) {
     namespace http = boost::beast::http;
     if (fault == boost::beast::error::timeout) {
+      // A client that keeps a connection open without a request has done nothing wrong.
       const bool idle_after_an_answer = num_answers_ > 0 && !parser_->got_some();
       if (!idle_after_an_answer) shared_.rejected(Rejection::kTimeout);
     } else if (fault == http::error::body_limit) {
@@ -184,10 +191,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
                fault.category() == http::make_error_code(http::error::bad_method).category()) {
       shared_.rejected(Rejection::kHeader);
       refuse(plain(400, "this is not an HTTP request\n"));
-    }  // else the client has gone
+    }  // otherwise the client is gone
   }
 
-  /// Path and query; a client may name the host before them, as it does for a proxy (RFC 9112
+  /// Returns path and query. A client may put scheme and host before them, as for a proxy (RFC 9112
   /// 3.2.2).
   std::string_view target() const {
     const auto sent = parser_->get().target();
@@ -214,7 +221,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   bool is_answered_later(std::string_view target) {
     if (shared_.options.later == nullptr) return false;
-    timed_socket().expires_never();  // until the reply, which no client delays
+    timed_socket().expires_never();  // until the reply, which no client can delay
     return shared_.options.later->ask(target, [self = shared_from_this()](HttpResponse response) {
       boost::asio::post(self->stream_.get_executor(),
                         [self, response = std::move(response)]() mutable {
@@ -233,6 +240,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     if (response.body.size() >= kWorthPacking) pack(&response.body);
     message_->content_length(response.body.size());
     message_->keep_alive(keep_alive);
+    // The answer to HEAD has the length, but no body.
     if (parser_->get().method() != http::verb::head) message_->body() = std::move(response.body);
     tell_call();
     timed_socket().expires_after(time_limit());
@@ -258,6 +266,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     message_->set(http::field::cache_control, "no-store");
     message_->set("X-Content-Type-Options", "nosniff");
     for (const auto& [name, value] : shared_.access->config().headers) message_->set(name, value);
+    // Allows rank 0's page to read this answer with the user's credentials.
     if (!response.readable_from.empty()) {
       message_->set(http::field::access_control_allow_origin, response.readable_from);
       message_->set(http::field::access_control_allow_credentials, "true");
@@ -268,7 +277,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     if (response.status == 429) message_->set(http::field::retry_after, "1");
   }
 
-  /// gzip, if the client asked for it.
+  /// Compresses the body if the client accepts gzip.
   void pack(std::string* body) {
     namespace http = boost::beast::http;
     message_->set(http::field::vary, "Accept-Encoding");
@@ -279,6 +288,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
 
   void on_written(error_code fault, bool keep_alive) {
+    // A client that is gone is not an error.
     if (fault == boost::beast::error::timeout) shared_.rejected(Rejection::kTimeout);
     if (fault) return;
     ++num_answers_;
@@ -300,7 +310,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     drain(0);
   }
 
-  /// Closing with unread bytes would reset the connection, and the client would lose the answer.
+  /// Reads and discards remaining bytes. Closing with unread bytes would reset the connection, and
+  /// the client would lose the answer.
   void drain(size_t num_drained) {
     buffer_.clear();
     if (num_drained > kDrainLimitBytes) return;
@@ -315,7 +326,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   ByteStream stream_;
   boost::beast::flat_buffer buffer_;
   HttpShared& shared_;
-  Clock::time_point ends_at_;  ///< the time for the request under way
+  Clock::time_point ends_at_;  ///< end of the time for the current request
   std::optional<boost::beast::http::request_parser<DiscardedBody>> parser_;
   std::optional<boost::beast::http::response<boost::beast::http::string_body>> message_;
   std::string route_;

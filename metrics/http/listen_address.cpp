@@ -38,17 +38,20 @@ std::optional<ListenAddress> parse_listen_address(std::string_view text) {
   if (colon == std::string_view::npos) return std::nullopt;
   const std::optional<uint16_t> port = parse_port(text.substr(colon + 1));
   std::string_view host = text.substr(0, colon);
+  // Brackets come in pairs and mark an IPv6 address; without them a colon ends the host.
   if (host.starts_with('[') != host.ends_with(']')) return std::nullopt;
   const bool in_brackets = host.size() > 2 && host.front() == '[';
   if (in_brackets) host = host.substr(1, host.size() - 2);
   if (host.find_first_of("[]/@ \t\r\n") != std::string_view::npos) return std::nullopt;
   if (!port || (!in_brackets && host.find(':') != std::string_view::npos)) return std::nullopt;
+  // An empty host means all IPv4 interfaces.
   return ListenAddress{host.empty() ? "0.0.0.0" : std::string(host), *port};
 }
 
 ListenAddress address_of_local_rank(const ListenAddress& first, int local_rank) {
   if (first.port == 0) return first;
   const int port = int{first.port} + local_rank;
+  // Port 0 lets the system choose.
   return {first.host, port > 65535 ? uint16_t{0} : static_cast<uint16_t>(port)};
 }
 

@@ -11,7 +11,7 @@ namespace lockstep::metrics {
 
 namespace {
 
-/// Without the port; empty where the value names no host.
+/// Returns the host without the port; empty if the value names no host.
 std::string name_of(std::string_view host) {
   const auto with_port = parse_listen_address(host);
   const auto alone = parse_listen_address(std::string(host) + ":0");
@@ -27,6 +27,8 @@ bool is_localhost_or_address(const std::string& name) {
 }  // namespace
 
 bool comes_from_no_browser(std::string_view control, std::string_view host) {
+  // Browsers send a custom header to another origin only after a CORS preflight, which this server
+  // does not grant.
   return !control.empty() && is_localhost_or_address(name_of(host));
 }
 

@@ -35,6 +35,7 @@ void require(const boost::system::error_code& fault, const char* key, const std:
                             key, file, fault.message()));
 }
 
+/// Copies an address from its ASN.1 form.
 template <class Bytes>
 Bytes bytes_of(const ASN1_STRING* text) {
   Bytes bytes;
@@ -42,6 +43,7 @@ Bytes bytes_of(const ASN1_STRING* text) {
   return bytes;
 }
 
+/// Returns a subject alternative name as text; empty for other kinds of names.
 std::string text_of(const GENERAL_NAME* name) {
   int type = 0;
   const auto* text = static_cast<const ASN1_STRING*>(GENERAL_NAME_get0_value(name, &type));
@@ -56,7 +58,7 @@ std::string text_of(const GENERAL_NAME* name) {
   return "";
 }
 
-/// Whether one of the certificate's names, addresses and URIs is among those.
+/// True if one of the certificate's names, addresses and URIs is in the list.
 bool is_for_one_of(X509* certificate, const std::vector<std::string>& allowed) {
   const std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)> names(
       static_cast<GENERAL_NAMES*>(
@@ -82,6 +84,7 @@ void set_up_clients(const TlsOptions& options, ssl::context* context) {
     context->load_verify_file(options.client_ca_file, fault);
     require(fault, "client_ca_file", options.client_ca_file);
   }
+  // Called for each certificate of the chain. Depth 0 is the client's own; only its names matter.
   context->set_verify_callback([is_verified, allowed = options.client_allowed_sans](
                                    bool is_trusted, ssl::verify_context& chain) {
     if (!is_verified) return true;
@@ -100,12 +103,13 @@ ssl::context make_tls_context(const TlsOptions& options) {
   check(SSL_CTX_set_min_proto_version(native, kVersionNumbers.at(options.min_version)) == 1 &&
             SSL_CTX_set_max_proto_version(native, kVersionNumbers.at(options.max_version)) == 1,
         "OpenSSL knows these versions");
-  // Each connection is verified anew: nothing is remembered of clients.
+  // Every connection is verified again: no session state of clients is kept.
   SSL_CTX_set_session_cache_mode(native, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(native, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   boost::system::error_code fault;
   context.use_certificate_chain_file(options.cert_file, fault);
   require(fault, "cert_file", options.cert_file);
+  // An encrypted key must fail instead of asking on the terminal.
   context.set_password_callback([](size_t, ssl::context::password_purpose) { return ""; });
   context.use_private_key_file(options.key_file, ssl::context::pem, fault);
   require(fault, "key_file", options.key_file);
@@ -130,7 +134,9 @@ std::vector<std::filesystem::file_time_type> RenewedTlsContext::times_of_files()
 
 std::shared_ptr<ssl::context> RenewedTlsContext::get() {
   std::vector<std::filesystem::file_time_type> times = times_of_files();
+  // Only a changed modification time leads to a new context, since this runs for each connection.
   if (times == times_) return context_;
+  // Set before reading, so that a broken file is reported once and not at each connection.
   times_ = std::move(times);
   try {
     context_ = std::make_shared<ssl::context>(make_tls_context(options_));

@@ -41,7 +41,7 @@ class Descriptor {
               fmt::format("cannot listen on the Unix socket {}: {}", path.string(), why));
 }
 
-/// Nothing for a name of no bytes or too many.
+/// Returns the address of a name; nullopt for a name that is empty or too long.
 std::optional<sockaddr_un> address_of(const std::string& name) {
   sockaddr_un address{};
   if (name.empty() || name.size() >= sizeof(address.sun_path)) return std::nullopt;
@@ -54,14 +54,15 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : ".";
 }
 
-/// 0, or the error of connect().
+/// Returns 0, or the error of connect().
 int try_to_connect(const sockaddr_un& address) {
   const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const auto* plain = reinterpret_cast<const sockaddr*>(&address);
   return ::connect(socket.get(), plain, sizeof(address)) == 0 ? 0 : errno;
 }
 
-/// Who may write into its folder could put a socket of their own in the place of this one.
+/// Opens the socket's folder. Refuses one that everybody may write to: another user could replace
+/// the socket.
 Descriptor open_folder(const std::filesystem::path& path) {
   const std::filesystem::path folder = folder_of(path);
   Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -69,6 +70,7 @@ Descriptor open_folder(const std::filesystem::path& path) {
     refuse(path, fmt::format("its folder {}: {}", folder.string(), std::strerror(errno)));
   struct stat facts {};
   if (::fstat(opened.get(), &facts) != 0) refuse(path, std::strerror(errno));
+  // With the sticky bit, as in /tmp, only the owner can remove or rename the file.
   if ((facts.st_mode & S_IWOTH) != 0 && (facts.st_mode & S_ISVTX) == 0)
     refuse(path, fmt::format("everybody may write into its folder {}, and so put another socket in "
                              "its place; chmod o-w it, or choose another control.listen",
@@ -76,6 +78,7 @@ Descriptor open_folder(const std::filesystem::path& path) {
   return Descriptor(opened.release());
 }
 
+/// Removes the socket file of a process that has ended.
 void remove_stale(const std::filesystem::path& path, const sockaddr_un& address) {
   struct stat facts {};
   if (::lstat(path.c_str(), &facts) != 0) return;
@@ -83,6 +86,7 @@ void remove_stale(const std::filesystem::path& path, const sockaddr_un& address)
     refuse(path,
            "something that is no socket lies there; remove it, or choose another "
            "control.listen");
+  // ECONNREFUSED: the file exists but nobody listens.
   if (const int fault = try_to_connect(address); fault != ECONNREFUSED)
     refuse(path, fault == 0 || fault == EAGAIN
                      ? "a living process listens there; stop it, or choose another control.listen"
@@ -90,8 +94,8 @@ void remove_stale(const std::filesystem::path& path, const sockaddr_un& address)
   if (::unlink(path.c_str()) != 0) refuse(path, std::strerror(errno));
 }
 
-/// Against another process that looks at the same stale file. Who else may open the folder can hold
-/// such a lock for ever: after a while it goes without.
+/// Locks the folder against another process that replaces the same stale file. Anyone who may open
+/// the folder can hold the lock forever, so it is given up after a while.
 void lock_for_a_while(const Descriptor& folder) {
   constexpr int kTries = 50;
   constexpr std::chrono::milliseconds kPause{20};
@@ -104,6 +108,7 @@ void lock_for_a_while(const Descriptor& folder) {
 SocketName::SocketName(const std::filesystem::path& path) : text_(path.string()) {
   if (address_of(text_)) return;
   folder_ = ::open(folder_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  // The path through the open folder is short, whatever the folder's own path.
   if (folder_ >= 0) text_ = fmt::format("/proc/self/fd/{}/{}", folder_, path.filename().string());
 }
 
@@ -115,6 +120,7 @@ bool is_listened_at(const std::filesystem::path& path) {
   const SocketName name(path);
   const std::optional<sockaddr_un> address = address_of(name.text());
   const int fault = address ? try_to_connect(*address) : ENAMETOOLONG;
+  // EAGAIN: the listener's queue is full, so it exists.
   return fault == 0 || fault == EAGAIN;
 }
 
@@ -127,7 +133,7 @@ UnixSocket::UnixSocket(std::filesystem::path path) : path_(std::move(path)) {
   lock_for_a_while(folder);
   remove_stale(path_, address);
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // Before bind(), so that the file never has wider permissions.
+  // Set before bind(), so that the file never has wider permissions.
   if (socket.get() < 0 || ::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0 ||
       ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
     refuse(path_, std::strerror(errno));
@@ -144,6 +150,7 @@ UnixSocket::UnixSocket(std::filesystem::path path) : path_(std::move(path)) {
 
 UnixSocket::~UnixSocket() {
   struct stat facts {};
+  // Another process may have replaced the file; do not remove that one.
   if (::lstat(path_.c_str(), &facts) == 0 && facts.st_dev == device_ && facts.st_ino == inode_)
     ::unlink(path_.c_str());
   if (descriptor_ >= 0) ::close(descriptor_);

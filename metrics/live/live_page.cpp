@@ -6,7 +6,7 @@
 #include <prometheus/metric_family.h>
 #include <nlohmann/json.hpp>
 
-// page.html, put into the program by page_file.S
+// page.html, linked into the program by page_file.S.
 extern "C" const char lockstep_live_page_begin[], lockstep_live_page_end[];
 
 namespace lockstep::metrics {
@@ -39,7 +39,7 @@ constexpr std::array<std::string_view, 22> kShown = {
     "process_resident_memory_bytes",
 };
 
-/// "lockstep_run_state{training}".
+/// Returns a series' key: "lockstep_run_state{training}".
 std::string key_of(const std::string& name, const prometheus::ClientMetric& metric) {
   std::string values;
   for (const auto& label : metric.label) values += (values.empty() ? "" : ",") + label.value;
@@ -63,7 +63,7 @@ void add_series(const prometheus::MetricFamily& family, Json* series) {
   }
 }
 
-/// A list for each number, as the page draws lists.
+/// Returns a list per number, as the page draws lists.
 Json json_of(const std::vector<LivePoint>& history) {
   Json lists = {{"step", Json::array()},     {"time_s", Json::array()},
                 {"loss", Json::array()},     {"learning_rate", Json::array()},
@@ -106,7 +106,7 @@ std::string live_json(const LiveFacts& facts, const std::vector<prometheus::Metr
       {"rank", facts.rank},    {"node", facts.node},   {"world_size", facts.world_size},
       {"time_s", time_s},      {"series", series},     {"history", json_of(history)},
       {"ranks", others}};
-  // A run's name may hold any bytes; JSON may not.
+  // A run's name may contain any bytes, but JSON must be valid UTF-8.
   return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -19,6 +19,7 @@ void CappedGauges::set(const prometheus::Labels& labels, double value) {
   auto known = gauges_.find(labels);
   if (known == gauges_.end()) {
     if (gauges_.size() >= max_series_) {
+      // Each further label set is only counted, so the log has one line.
       if (num_left_out_++ == 0)
         log::warning("metrics", fmt::format("{} has the {} series that a page may have of it: "
                                             "further ones are left out; {} has them all",

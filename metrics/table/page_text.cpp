@@ -17,7 +17,8 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-constexpr double kExactIntegers = 1e15;  ///< below it, whole numbers have no exponent
+constexpr double kExactIntegers =
+    1e15;  ///< below this, whole numbers are written without an exponent
 
 std::string_view type_name(MetricType type) {
   switch (type) {
@@ -34,6 +35,7 @@ std::string_view type_name(MetricType type) {
   }
 }
 
+/// Text of a page, built in one string.
 class Page {
  public:
   void add(const MetricFamily& family) {
@@ -74,6 +76,7 @@ class Page {
       add_line(name, "_bucket", metric, "le", std::string(number(last)),
                static_cast<double>(bucket.cumulative_count));
     }
+    // The format requires a bucket +Inf, which equals the count.
     if (last != std::numeric_limits<double>::infinity())
       add_line(name, "_bucket", metric, "le", "+Inf", static_cast<double>(histogram.sample_count));
   }
@@ -86,7 +89,7 @@ class Page {
       add_line(name, "", metric, "quantile", std::string(number(one.quantile)), one.value);
   }
 
-  /// `label`: one more than the metric's own; empty: none.
+  /// Adds a line. `label`: further label besides the metric's own; empty: none.
   void add_line(const std::string& name, std::string_view suffix, const ClientMetric& metric,
                 std::string_view label, std::string_view label_value, double value) {
     text_.append(name).append(suffix);
@@ -101,13 +104,14 @@ class Page {
       text_ += std::exchange(before, ',');
       text_.append(label).append("=\"").append(label_value).append("\"");
     }
+    // before == ',' means that a brace was opened.
     text_.append(before == ',' ? "} " : " ").append(number(value));
     if (metric.timestamp_ms != 0)
       fmt::format_to(std::back_inserter(text_), FMT_COMPILE(" {}"), metric.timestamp_ms);
     text_ += '\n';
   }
 
-  /// Valid until the next call.
+  /// Formats a number. The result is valid until the next call.
   std::string_view number(double value) {
     if (std::isnan(value)) return "NaN";
     if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";

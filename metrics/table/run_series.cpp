@@ -1,5 +1,6 @@
 #include "metrics/table/series_table.h"
 
+// Series of the run, exported by rank 0 only. docs/metrics.md is generated from these rows.
 namespace lockstep::metrics {
 
 namespace {

@@ -15,7 +15,7 @@ const SeriesInfo* find_in(std::span<const SeriesInfo> rows, std::string_view nam
   return found == rows.end() ? nullptr : &*found;
 }
 
-/// "rank, node" as "`rank`, `node`".
+/// Formats "rank, node" as "`rank`, `node`".
 std::string quoted(std::string_view labels) {
   std::string text = "`";
   for (const char c : labels) text += c == ',' ? "`," : c == ' ' ? " `" : std::string(1, c);

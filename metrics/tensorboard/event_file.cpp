@@ -16,13 +16,16 @@
 #include "metrics/tensorboard/event_message.h"
 #include "metrics/unix_time.h"
 
+// The caller encodes points, or passes functions, into a queue; the file's thread writes them. The
+// writer belongs to the thread too, so a hanging disk cannot leave it with a dangling reference.
 namespace lockstep::metrics {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxPendingBytes = 1 << 20;
 constexpr TaskQueue::Milliseconds kPatience{10'000};
-constexpr double kIdleShare = 0.5;  // of flush_s: how long no point comes until the thread looks
+constexpr double kIdleShare =
+    0.5;  // fraction of flush_s without a point after which the thread checks
 constexpr double kLongestIdle_s = 3600;
 
 TaskQueue::Milliseconds idle_time(double flush_s) {
@@ -34,7 +37,7 @@ int64_t bytes_of(const std::string& text) { return static_cast<int64_t>(text.siz
 
 }  // namespace
 
-/// What the thread does; but for the getter it alone uses it.
+/// State of the writing thread. Only num_errors() is called by other threads.
 class EventFile::Writer {
  public:
   explicit Writer(EventFileOptions options)
@@ -69,6 +72,7 @@ void EventFile::Writer::add(const std::string& event) {
 
 bool EventFile::Writer::is_due() const {
   const bool is_first = num_files_ == 0 && num_failed_writes_ == 0;
+  // 2^failures, at most 64: a failing disk is tried less and less often.
   const double patience = static_cast<double>(1 << std::min<int64_t>(num_failed_writes_, 6));
   const std::chrono::duration<double> waited = Clock::now() - last_flush_;
   return is_first || waited.count() >= options_.flush_s * patience ||
@@ -83,6 +87,7 @@ void EventFile::Writer::flush() {
     file_->append(pending_);
     num_failed_writes_ = 0;
   } catch (const Error& fault) {
+    // The next write opens a new file: readers stop at the torn record of this one.
     file_.reset();
     ++num_failed_writes_;
     on_lost(fault.what());
@@ -102,6 +107,7 @@ void EventFile::Writer::open() {
   append_tf_record(version_event(now_s), &head);
   if (options_.is_session && !start_is_told_) {
     const int64_t first =
+        // Points up to the resumed step stay; later ones of earlier processes are dropped.
         options_.resumed_step ? *options_.resumed_step * options_.axis_units_per_step + 1 : 0;
     append_tf_record(start_event(now_s, first), &head);
   }
@@ -150,7 +156,7 @@ void EventFile::push(std::function<std::string()> event, int64_t num_bytes) {
   const auto write = [writer = writer_, event = std::move(event)] {
     try {
       writer->add(event());
-    } catch (const std::exception& fault) {  // no memory
+    } catch (const std::exception& fault) {  // out of memory
       writer->on_lost(fault.what());
     }
   };

@@ -16,7 +16,7 @@ std::string bytes_of(T value) {
   return bytes;
 }
 
-/// Writes fields in protobuf's wire form: key = number * 8 + wire type, then the value.
+/// Writer of fields in protobuf's wire format: key = number * 8 + wire type, then the value.
 class Message {
  public:
   Message& add_varint(int field, uint64_t value) {
@@ -34,13 +34,13 @@ class Message {
     bytes_ += bytes_of(value);
     return *this;
   }
-  /// Packed.
+  /// Adds a packed list.
   Message& add_doubles(int field, const std::vector<double>& values) {
     std::string packed;
     for (const double value : values) packed += bytes_of(value);
     return add_bytes(field, packed);
   }
-  /// A text or a nested message.
+  /// Adds a text or a nested message.
   Message& add_bytes(int field, std::string_view value) {
     key(field, 2);
     varint(value.size());
@@ -52,6 +52,7 @@ class Message {
  private:
   void key(int field, int wire_type) { varint(static_cast<uint64_t>(field * 8 + wire_type)); }
   void varint(uint64_t value) {
+    // Seven bits per byte; the top bit says that more follow.
     for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
     bytes_ += static_cast<char>(value);
   }
@@ -64,18 +65,19 @@ constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSession
 constexpr int kStatus = 1, kStatusStart = 1;
 constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;
 constexpr int kImage = 4, kHisto = 5, kAudio = 6, kTensor = 8, kMetadata = 9;
-// Of TensorProto, SummaryMetadata and its PluginData.
+// Field numbers of TensorProto, SummaryMetadata and its PluginData.
 constexpr int kDtype = 1, kDtypeString = 7, kTensorShape = 2, kStringValue = 8;
 constexpr int kPluginData = 1, kPluginName = 1;
 
 Message event_at(double wall_time_s, int64_t step) {
   Message event;
   event.add_double(kWallTime, wall_time_s);
+  // A field with its default value is omitted, as protobuf does.
   if (step != 0) event.add_varint(kStep, static_cast<uint64_t>(step));
   return event;
 }
 
-/// The fields of Summary.Value that hold a value, added behind its tag.
+/// Adds the fields of Summary.Value that contain the value, after its tag.
 void add_value(const HistogramSummary& value, Message* to) {
   const Message histogram = Message()
                                 .add_double(1, value.min)

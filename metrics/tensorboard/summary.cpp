@@ -10,7 +10,8 @@
 namespace lockstep::summary {
 namespace {
 
-thread_local const DefaultWriterOptions* t_now = nullptr;  ///< of the default writer
+thread_local const DefaultWriterOptions* t_now =
+    nullptr;  ///< options of the current default writer
 
 void write(std::string_view tag, std::optional<int64_t> step, metrics::SummaryValue value) {
   t_now->file->add(step.value_or(t_now->step), tag, std::move(value));
@@ -49,6 +50,7 @@ void mean_scalar(std::string_view tag, double value, std::optional<int64_t> step
                             "call it in training, in a hook or a callback that runs on all ranks, "
                             "or call scalar()",
                             tag));
+  // Checked on every rank, and before the collective: all ranks must come to the same decision.
   if (step.value_or(t_now->step) % t_now->policy.every_n_steps != 0) return;  // on every rank
   scalar(tag, t_now->mean_over_ranks ? t_now->mean_over_ranks(value) : value, step);
 }

@@ -12,7 +12,7 @@
 namespace lockstep::metrics {
 namespace {
 
-/// -DBL_MAX .. -1e-12, 1e-12 .. DBL_MAX: those of tensorflow/core/lib/histogram.
+/// Limits -DBL_MAX .. -1e-12, 0, 1e-12 .. DBL_MAX, as in tensorflow/core/lib/histogram.
 const std::vector<double>& all_limits() {
   static const std::vector<double> limits = [] {
     std::vector<double> positive;
@@ -41,7 +41,7 @@ void append(T value, std::string* bytes) {
 
 constexpr int kSampleBytes = 2;
 
-/// RIFF's header of 16-bit PCM.
+/// Returns the RIFF header of 16-bit PCM.
 std::string wav_header(uint32_t num_bytes, uint32_t sample_rate, uint16_t num_channels) {
   std::string header = "RIFF";
   append<uint32_t>(36 + num_bytes, &header);
@@ -68,6 +68,7 @@ HistogramSummary histogram_of(std::span<const float> values) {
   for (const float single : values) {
     const double value = single;
     if (!std::isfinite(value)) continue;
+    // The last limit is DBL_MAX, so every finite value has a bucket.
     ++counts[static_cast<size_t>(std::upper_bound(limits.begin(), limits.end() - 1, value) -
                                  limits.begin())];
     found.min = std::min(found.min, value);
@@ -82,7 +83,7 @@ HistogramSummary histogram_of(std::span<const float> values) {
   const auto end =
       counts.size() - static_cast<size_t>(std::find_if(counts.rbegin(), counts.rend(), is_filled) -
                                           counts.rbegin());
-  // One empty cell in front gives the first filled one its lower limit.
+  // One empty bucket in front gives the first filled one its lower limit.
   const auto begin = static_cast<size_t>(std::max<int64_t>(first - 1, 0));
   found.limits.assign(limits.begin() + static_cast<int64_t>(begin),
                       limits.begin() + static_cast<int64_t>(end));
@@ -121,6 +122,7 @@ AudioSummary audio_of(std::span<const float> samples_TC, double sample_rate, int
       .wav = wav_header(static_cast<uint32_t>(samples_TC.size() * kSampleBytes),
                         static_cast<uint32_t>(sample_rate), static_cast<uint16_t>(num_channels))};
   for (const float sample : samples_TC) {
+    // NaN and infinity become silence.
     const float cut = std::isfinite(sample) ? std::clamp(sample, -1.0F, 1.0F) : 0.0F;
     append(static_cast<int16_t>(std::lround(cut * 32767)), &summary.wav);
   }
