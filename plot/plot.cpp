@@ -10,13 +10,13 @@
 namespace lockstep::chart {
 namespace {
 
-// Geometry in pixels: title, bars, then the panels, one below the other.
+// Geometry in pixels: title, bars, then the panels from top to bottom.
 constexpr double kWidth = 960, kLeft = 84, kEnd = 932, kTop = 64, kBarHeight = 22, kGap = 54,
                  kHeadingHeight = 32, kPanelHeight = 180;
-constexpr double kCharWidth = 6.6, kSmallCharWidth = 5.94;  // about: fonts differ
-constexpr size_t kMaxPoints = 400;                          // of a curve
-constexpr double kRounding = 1e-9;  // of a tick, so that 0.3 / 0.1 is three ticks
-constexpr int kTextRows = 8;        // above the lowest
+constexpr double kCharWidth = 6.6, kSmallCharWidth = 5.94;  // approximate: fonts differ
+constexpr size_t kMaxPoints = 400;                          // per curve
+constexpr double kRounding = 1e-9;  // of a tick, so that 0.3 / 0.1 counts as three ticks
+constexpr int kTextRows = 8;        // above the lowest row
 
 constexpr const char* kStyle =
     "text{font-family:'DejaVu Sans',Helvetica,Arial,sans-serif;font-size:12px;fill:#33373d}"
@@ -26,7 +26,7 @@ constexpr const char* kStyle =
     ".curve{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}"
     ".light{stroke-width:1;stroke-opacity:0.4}";
 
-/// The text without markup of XML and control characters.
+/// Escapes XML markup and replaces control characters by blanks.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text)
@@ -67,12 +67,13 @@ Scale scale_of_panel(const Panel& panel) {
       least = std::min(least, point.y);
       greatest = std::max(greatest, point.y);
     }
+  // A logarithmic axis pays off from two decades on.
   if (panel.prefers_log && least > 0 && least * 100 <= greatest)
     return log_scale_of(least, greatest, 7);
   return scale_of(std::min(least, 0.0), std::max(greatest, panel.least_top), 5);
 }
 
-/// Corners of a staircase through the points at which the value changes.
+/// Returns the corners of a staircase through the points where the value changes.
 std::vector<Point> staircase(const std::vector<Point>& points, double x_end) {
   std::vector<Point> changes, corners;
   for (const Point& point : points)
@@ -86,6 +87,7 @@ std::vector<Point> staircase(const std::vector<Point>& points, double x_end) {
   return corners;
 }
 
+/// Builder of a chart from top to bottom. `y_` is the top of the next part.
 class Drawing {
  public:
   explicit Drawing(const Chart& chart)
@@ -120,6 +122,7 @@ class Drawing {
           "<rect x=\"{0:.1f}\" y=\"{1:.1f}\" width=\"{2:.1f}\" height=\"{3:.1f}\" rx=\"4\" "
           "fill=\"{4}\" fill-opacity=\"0.16\" stroke=\"{4}\"/>\n",
           begin, y_ + 2, std::max(2.0, x_of(bar.end) - begin), kBarHeight - 4, escaped(bar.color));
+    // A label that does not fit after the bar's begin is aligned to its end.
     const bool fits = begin + 10 + kCharWidth * static_cast<double>(bar.label.size()) <= kEnd;
     const double else_x = is_moment ? begin - 10 : kEnd - 10;
     out_ += text(fits ? begin + 10 : else_x, middle + 4, fits ? "start" : "end", "", bar.label);
@@ -165,18 +168,19 @@ class Drawing {
     for (const Point& point :
          curve.is_staircase ? staircase(curve.points, x_end_) : thinned(curve.points, kMaxPoints)) {
       const bool draws = is_drawable(point.y);
-      if (draws)  // h0: a point alone is a dot
+      if (draws)  // h0: a single point becomes a dot
         path += fmt::format("{}{:.1f} {:.1f}{}", pen_is_down ? "L" : "M", x_of(point.x),
+                            // A gap in the values lifts the pen.
                             y_of(point.y), pen_is_down ? "" : "h0");
       pen_is_down = draws;
     }
     if (!path.empty()) out_ += stroke(curve, path);
-    if (curve.marks.size() > kMaxPoints) return;  // they could not be told apart
+    if (curve.marks.size() > kMaxPoints) return;  // too many to distinguish
     for (const Point& mark : curve.marks)
       if (is_drawable(mark.y)) out_ += dot(x_of(mark.x), y_of(mark.y), curve.color);
   }
 
-  /// Above the panel, right to left: a piece of the line, then its label.
+  /// Draws the legend above the panel, from right to left: a piece of the line, then its label.
   void add_legend(const std::vector<Curve>& curves) {
     double x = kEnd;
     for (auto curve = curves.rbegin(); curve != curves.rend(); ++curve) {
@@ -192,7 +196,7 @@ class Drawing {
   const Chart& chart_;
   double x_end_;
   double y_ = kTop;
-  Scale scale_;  ///< of the panel that is drawn
+  Scale scale_;  ///< of the current panel
   std::string out_;
 };
 
@@ -202,6 +206,7 @@ bool is_drawable(double value) { return std::abs(value) <= 1e300; }  // false fo
 
 double tick_distance(double span, int wanted) {
   const double raw = span / wanted;
+  // Smallest of 1, 2, 5, 10 times a power of ten that gives at most `wanted` ticks.
   const double unit = std::pow(10.0, std::floor(std::log10(raw)));
   for (const double factor : {1.0, 2.0, 5.0})
     if (raw <= factor * unit * (1 + kRounding)) return factor * unit;
@@ -230,7 +235,7 @@ double Scale::share_of(double value) const {
 
 std::vector<Point> thinned(const std::vector<Point>& points, size_t max_points) {
   if (points.size() <= max_points || points.size() <= 2) return points;
-  const size_t num_stretches = std::max<size_t>(1, max_points / 2 - 1);  // two points of each
+  const size_t num_stretches = std::max<size_t>(1, max_points / 2 - 1);  // two points per section
   const size_t num_inner = points.size() - 2, none = points.size();
   std::vector<Point> kept = {points.front()};
   for (size_t stretch = 0; stretch < num_stretches; ++stretch) {
@@ -242,6 +247,7 @@ std::vector<Point> thinned(const std::vector<Point>& points, size_t max_points) 
       if (is_drawable(y) && (lowest == none || y < points[lowest].y)) lowest = i;
       if (is_drawable(y) && (highest == none || y > points[highest].y)) highest = i;
     }
+    // In their original order, so that the line does not run backwards.
     std::array<size_t, 3> chosen = {lowest, highest, gap};
     std::sort(chosen.begin(), chosen.end());
     for (size_t i = 0; i < chosen.size() && chosen[i] != none; ++i)
@@ -257,6 +263,7 @@ std::vector<Point> smoothed(std::vector<Point> points, size_t width) {
     if (!is_drawable(raw[i].y)) continue;
     double sum = 0, num_values = 0;
     const size_t end = std::min(i + width / 2 + 1, raw.size());
+    // The window is cut at both ends of the curve.
     for (size_t k = i - std::min(width / 2, i); k < end; ++k) {
       if (!is_drawable(raw[k].y)) continue;
       sum += raw[k].y;
@@ -280,6 +287,7 @@ std::string text_plot(const TextPlot& plot) {
   for (int row = kTextRows; row >= 0; --row) {
     std::string marks;
     for (const double value : plot.values) {
+      // Row kTextRows is the top, row 0 the bottom.
       const double share = top > bottom ? (value - bottom) / (top - bottom) : 0;
       marks += is_drawable(value) && std::lround(share * kTextRows) == row ? "█" : " ";
     }

@@ -9,6 +9,7 @@
 namespace lockstep::recal {
 namespace {
 
+/// Quotes a field as in RFC 4180.
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
   std::string out = "\"";
@@ -25,7 +26,7 @@ std::string params_text(const Timeline& timeline, const Action& action) {
 
 using Row = std::pair<int64_t, std::string>;  // step, line
 
-/// Rows of one action.
+/// Writer of the rows of one action.
 class ActionRows {
  public:
   ActionRows(const Timeline& timeline, const Action& action, std::vector<Row>* rows)
@@ -44,6 +45,7 @@ class ActionRows {
 
   void add_formula(int64_t first_step, const LrSchedule& formula) {
     const int64_t num_steps = formula.last_step - first_step;
+    // Rounded up, so that at most kMaxFormulaRows rows are written before the last one.
     const int64_t stride = (num_steps + kMaxFormulaRows - 1) / kMaxFormulaRows;
     for (int64_t step = first_step; step < formula.last_step; step += stride)
       add(step, formula.at(step));
@@ -67,6 +69,7 @@ std::string plan_csv(const Timeline& timeline) {
     else
       own.add_formula(action.step, timeline.rate_formulas()[static_cast<size_t>(action.formula)]);
   }
+  // Stable, so that changes at one step keep their order of execution.
   std::stable_sort(rows.begin(), rows.end(),
                    [](const Row& a, const Row& b) { return a.first < b.first; });
   std::string out = "step,epoch,modifier,event,params,value\n";

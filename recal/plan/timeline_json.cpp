@@ -43,6 +43,7 @@ Json json_of(const Timeline& timeline, const Action& action) {
           {"epoch", timeline.epoch_of(action.step)},
           {"event", traits_of(action.kind).name},
           {"modifier", action.modifier},
+          // Either a set of parameters or a group, never both.
           {"params", has_set ? Json(action.param_set) : Json(nullptr)},
           {"group", has_set ? Json(nullptr) : group_json(action.group)},
           {"value", action.value}};

@@ -25,7 +25,7 @@ const char* color_of(const Timeline& timeline, size_t modifier) {
   return tag == "EpochRangeModifier" ? kRangeColor : kColors[modifier % kColors.size()];
 }
 
-/// The plotted steps: the run, or past the last action if the recipe does not say how long it is.
+/// Returns the number of plotted steps: those of the run, or an epoch more than the last action.
 int64_t plotted_steps(const Timeline& timeline) {
   const int64_t last_action = timeline.actions().empty() ? 0 : timeline.actions().back().step;
   return std::max<int64_t>(
@@ -39,8 +39,8 @@ std::string label_of(const ModifierEntry& entry) {
   return fmt::format("{}: {:.90}{}", name, entry.summary, entry.summary.size() > 90 ? "..." : "");
 }
 
-/// One bar a modifier, from its start to its end. Without an end the bar continues to the end of
-/// the run, unless the modifier sets a value once: then it is a single moment.
+/// Returns the bar of a modifier, from its start to its end. Without an end the bar continues to
+/// the end of the run, unless the modifier sets a value once: then it is a single moment.
 chart::Bar bar_of(const Timeline& timeline, size_t modifier) {
   const ModifierEntry& entry = timeline.modifiers()[modifier];
   const auto first = std::find_if(
@@ -57,7 +57,7 @@ chart::Bar bar_of(const Timeline& timeline, size_t modifier) {
           timeline.epoch_of(end)};
 }
 
-/// Points of a rate that changes at every step, up to where it ends or another one begins.
+/// Adds points of a rate that changes at every step, up to its end or the next rate.
 void add_formula_points(const Timeline& timeline, const LrSchedule& formula, int64_t first_step,
                         chart::Curve* curve) {
   const int64_t last_step = std::min(formula.last_step, plotted_steps(timeline));
@@ -67,8 +67,8 @@ void add_formula_points(const Timeline& timeline, const LrSchedule& formula, int
   curve->points.push_back({timeline.epoch_of(last_step), formula.at(last_step)});
 }
 
-/// A staircase from first_value on, with a mark at each of the actions that `changes` picks.
-/// `value_of` gives the value from an action on.
+/// Returns a staircase from first_value on, with a mark at each action that `changes` selects.
+/// `value_of` returns the value from an action on.
 template <typename Picks, typename ValueOf>
 chart::Curve curve_of(const Timeline& timeline, std::string label, const char* color,
                       double first_value, const Picks& changes, const ValueOf& value_of) {
@@ -88,7 +88,7 @@ chart::Curve curve_of(const Timeline& timeline, std::string label, const char* c
 
 double own_value(const Action& action) { return action.value; }
 
-/// One curve for all parameter groups if they go together, else one each.
+/// Returns one curve for all parameter groups if they have the same changes, else one each.
 chart::Panel group_panel(const Timeline& timeline, std::string heading, std::string_view what,
                          ActionKind kind, double first_value) {
   chart::Panel panel{.heading = std::move(heading)};
@@ -106,6 +106,7 @@ chart::Panel group_panel(const Timeline& timeline, std::string heading, std::str
           return action.kind == kind && (action.group == kAllGroups || action.group == group);
         },
         own_value);
+    // A curve without any known value is omitted.
     if (chart::is_drawable(curve.points.back().y)) panel.curves.push_back(std::move(curve));
   }
   return panel;
@@ -158,7 +159,8 @@ bool has(const Timeline& timeline, ActionKind kind) {
                      [kind](const Action& action) { return action.kind == kind; });
 }
 
-/// What the recipe changes; the learning rate always. Counts need a model.
+/// Returns a panel for each value that the recipe changes, and always the learning rate. Counts
+/// need a model.
 std::vector<chart::Panel> panels_of(const Timeline& timeline) {
   const bool knows_model = !timeline.trainable_at(0).empty();
   std::vector<chart::Panel> panels{group_panel(timeline, "Learning rate", "rate",

@@ -13,13 +13,13 @@
 namespace lockstep::recal {
 namespace {
 
-constexpr size_t kShownFirst = 3, kShownLast = 2;  // of many like events
+constexpr size_t kShownFirst = 3, kShownLast = 2;  // of many similar events
 
 std::string step_text(const std::optional<int64_t>& step) {
   return step ? std::to_string(*step) : "-";
 }
 
-/// As written if in epochs; what is written in steps, in epochs too.
+/// Returns the moment in epochs: as written, or converted if it was written in steps.
 std::string epoch_text(const Timeline& timeline, const std::optional<TrainTime>& moment,
                        const std::optional<int64_t>& step) {
   if (moment && moment->kind == TrainTime::Kind::kEpoch) return moment->epoch.text();
@@ -62,11 +62,12 @@ std::string event_text(const Timeline& timeline, const Action& action) {
                      action.modifier + 1, describe(timeline, action), when);
 }
 
-/// Which of its kind and modifier an action is, and how many there are.
+/// Position of an action among those of its kind and modifier, and their number.
 struct Rank {
   size_t at = 0;
   size_t of = 0;
   bool is_hidden() const {
+    // Hide only if that saves more than the line that replaces them.
     return of > kShownFirst + kShownLast + 1 && at >= kShownFirst && at + kShownLast < of;
   }
   bool is_first_hidden() const { return is_hidden() && at == kShownFirst; }
@@ -82,7 +83,8 @@ std::vector<Rank> ranks_of(const std::vector<Action>& actions) {
   return ranks;
 }
 
-/// Events in order; of more than 6 of one kind and modifier the middle is left out.
+/// Lists the events in order. If one kind and modifier has more than 6, the middle ones are
+/// omitted.
 std::string event_list(const Timeline& timeline) {
   const std::vector<Action>& actions = timeline.actions();
   const std::vector<Rank> ranks = ranks_of(actions);
@@ -96,7 +98,7 @@ std::string event_list(const Timeline& timeline) {
   return out;
 }
 
-/// The recipe language's advice on how often to prune.
+/// Returns the recipe language's advice about how often to prune.
 std::string hint_text(const Timeline& timeline) {
   for (const Action& action : timeline.actions())
     if (action.kind == ActionKind::kPrune)
@@ -105,7 +107,7 @@ std::string hint_text(const Timeline& timeline) {
   return "";
 }
 
-/// A column shows the value at the step in its middle.
+/// Plots values; a column shows the value at the step in its middle.
 std::string plot(const std::string& heading, const Timeline& timeline,
                  const std::function<double(int64_t)>& value_at) {
   constexpr int kColumns = chart::kTextPlotColumns;
