@@ -11,6 +11,7 @@
 #include "base/files/files.h"
 #include "plot/plot.h"
 
+// Reads a run's CSV file and summary and draws them. The CSV file may still be growing.
 namespace lockstep::daemon {
 namespace {
 
@@ -21,6 +22,7 @@ constexpr size_t kSmoothedParts = 40;  // the moving mean spans this part of the
 
 using Column = double train::StepLine::*;
 
+/// Throws Error with a hint if the folder or its CSV file is missing.
 void require_run_folder(const std::filesystem::path& folder, const std::filesystem::path& csv) {
   std::error_code ignored;  // a folder that is not readable counts as missing
   if (!std::filesystem::is_directory(folder, ignored))
@@ -33,6 +35,7 @@ void require_run_folder(const std::filesystem::path& folder, const std::filesyst
                     folder.string() + " the folder of a run?");
 }
 
+/// Reads summary.json; nullopt while the run has not ended.
 std::optional<RunEnd> read_end(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return std::nullopt;
   try {
@@ -106,6 +109,7 @@ std::string plot(const RunRecord& run, std::string heading, Column column, Shown
                            .x_label = "epochs"});
 }
 
+/// Returns the loss as recorded and, with enough records, its moving mean.
 chart::Panel loss_panel(const RunRecord& run) {
   const std::vector<chart::Point> raw = points_of(run, &train::StepLine::loss);
   // An odd width: smoothed() centres the window on the record.
@@ -123,6 +127,7 @@ chart::Panel loss_panel(const RunRecord& run) {
   return panel;
 }
 
+/// Returns a panel with one column as a staircase: values hold until the next record.
 chart::Panel steps_panel(const RunRecord& run, const char* heading, const char* color,
                          Column column, double least_top) {
   return {.heading = heading,

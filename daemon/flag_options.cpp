@@ -10,6 +10,8 @@
 #include "daemon/config/key_names.h"
 #include "daemon/config/preset.h"
 
+// Registers the flag table as CLI11 options. CLI11 only collects the texts; overrides() checks and
+// converts them.
 namespace lockstep::daemon {
 namespace {
 
@@ -56,6 +58,7 @@ void require_no_value(const Flag& flag, const CLI::Option& negated) {
                               printable(value)));
 }
 
+/// Returns the long names of all options, for suggestions.
 std::vector<std::string> all_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())

@@ -10,6 +10,7 @@
 
 #include "daemon/config/version.h"
 
+// Generated from the CLI11 definitions, so that completion and manual page cannot become outdated.
 namespace lockstep::daemon {
 namespace {
 
@@ -55,6 +56,7 @@ std::string roff(const std::string& text) {
   return out;
 }
 
+/// Adds each option with its description as a tagged paragraph.
 void add_options(const CLI::App& app, std::string* page) {
   for (const CLI::Option* option : app.get_options({})) {
     std::string head = option->get_name(/*positional=*/false, /*all_options=*/true);
@@ -70,6 +72,7 @@ void add_verbatim(const std::string& text, std::string* page) {
   if (!text.empty()) *page += ".PP\n.nf\n" + roff(text) + ".fi\n";
 }
 
+/// Adds each command and its options, recursively.
 void add_commands(const CLI::App& app, const std::string& path, std::string* page) {
   for (const CLI::App* sub : below(app)) {
     const std::string name = path + " " + sub->get_name();

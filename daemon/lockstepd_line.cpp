@@ -19,6 +19,8 @@
 #include "dist/nccl/load_nccl.h"
 #include "python/host.h"
 
+// Every rank parses the same command line. Only one rank prints messages, or each would appear many
+// times.
 namespace lockstep::daemon {
 namespace {
 
@@ -128,6 +130,7 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
   try {
     refuse_empty_values(argc, argv);
     app.parse(argc, argv);
+    // Later overrides win: --set first, then --model, then the flags of the table.
     line.session.overrides = overrides_of(sets, estimator, flags);
     if (!model.empty())
       line.session.overrides.push_back(
@@ -135,6 +138,7 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
     for (Override& one : table.overrides()) line.session.overrides.push_back(std::move(one));
     line.is_doctor = doctor_command->parsed();
     if (serve_command->parsed()) line.serve = serve;
+    // A server takes its runs from the queue, and the doctor trains nothing.
     if (line.serve || line.is_doctor) refuse_session(line);
   } catch (const CLI::ExtrasError&) {
     if (speaks) std::fprintf(stderr, "%s\n", unknown_words(app).c_str());

@@ -100,6 +100,7 @@ constexpr Flag kFlags[] = {
 
 std::span<const Flag> flag_table() { return kFlags; }
 
+// The table has fewer than 50 rows, so a linear search is enough.
 const Flag* find_flag(std::string_view name) {
   const auto* const found =
       std::find_if(std::begin(kFlags), std::end(kFlags), [&](const Flag& flag) {

@@ -20,6 +20,7 @@ GpuOptions read_gpu_options(ConfigReader in) {
           {.at_least = {}, .more_than = 0, .at_most = 1, .less_than = {}},
           "share of the GPU's memory that a process takes at most, for tensors; NCCL and CUDA "
           "themselves come on top; default all");
+  // The two keys may be given together if they agree.
   const bool has_policy = in.read_choice(
       "memory_policy", &options.memory_policy, {"default", "all"},
       "default: memory is taken as it is needed; all: the whole share, at the start, or the run "

@@ -8,6 +8,8 @@
 
 #include "daemon/config/overrides.h"
 
+// Combinations of settings that are refused because they involve several sections. Each section's
+// own reader refuses what is wrong within the section.
 namespace lockstep::daemon {
 namespace {
 

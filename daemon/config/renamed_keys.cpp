@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+// Two tables, kRenamed and kRemoved, and their application to documents and overrides.
 namespace lockstep::daemon {
 namespace {
 
+/// Former and present name of a key, perhaps in another section.
 struct RenamedKey {
   std::string_view section, former, now;
   std::string_view new_section = section;
@@ -25,6 +27,7 @@ constexpr std::array kRenamed = {
     RenamedKey{"run", "grace_s", "grace_seconds", "preemption"},
 };
 
+/// Key that no version reads any more.
 struct RemovedKey {
   std::string_view section, name;
   std::string_view advice;  ///< replacement to use
@@ -136,6 +139,7 @@ void refuse_removed_keys(YamlDocument* document, Diagnostics* faults) {
     if (!section.IsDefined() || !section.IsMap()) continue;
     const YAML::Node found = find_key(section, key.name);
     if (!found.IsDefined()) continue;
+    // Remove it too, or the section's reader would report an unknown key.
     faults->add(document->fault_at(found, key.fault()));
     section.remove(std::string(key.name));
   }

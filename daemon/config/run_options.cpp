@@ -8,11 +8,13 @@
 
 #include <fmt/format.h>
 
+// Readers of the sections run, preemption and control.
 namespace lockstep::daemon {
 namespace {
 
 constexpr std::string_view kUnix = "unix", kUnixPrefix = "unix:";
 
+/// Signal that the run file may name.
 struct NamedSignal {
   std::string_view name;
   int number;
@@ -47,6 +49,7 @@ RunOptions read_run_options(ConfigReader in) {
   in.require("name");
   const bool has_name =
       in.read("name", &options.name, "the run's name in logs, metrics and folders");
+  // The default depends on the name, so it is set before project_dir is read.
   options.project_dir = "runs/" + options.name;
   in.read("project_dir", &options.project_dir,
           "folder of everything the run writes; default runs/<name>");
@@ -68,6 +71,7 @@ RunOptions read_run_options(ConfigReader in) {
   in.read_choice("bind_cores", &options.bind_cores, {"auto", "true", "false"},
                  "true: each rank stays on its share of the cores that it may use; auto: where a "
                  "host has several memory nodes");
+  // The name becomes the folder's name under runs, and part of file names.
   if (options.name.find('/') != std::string::npos)
     in.fault("name", "'run.name' must not hold a '/'");
   if (has_name && options.name.empty())
@@ -106,6 +110,7 @@ PreemptionOptions read_preemption_options(ConfigReader in) {
 std::filesystem::path ControlOptions::socket_path(const Project& project) const {
   if (is_off()) return {};
   if (!listen.starts_with(kUnixPrefix)) return project.control_socket();
+  // An absolute path replaces the folder.
   return project.folder() / listen.substr(kUnixPrefix.size());
 }
 

@@ -9,6 +9,8 @@
 
 #include "build_commit.h"
 
+// The build id identifies the binary itself. Version and commit can be equal for two different
+// builds.
 namespace lockstep::daemon {
 namespace {
 

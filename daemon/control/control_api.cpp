@@ -15,6 +15,8 @@ extern "C" {
 extern const char lockstep_openapi_begin[], lockstep_openapi_end[];
 }
 
+// Calls run on the HTTP server's thread, so they only read atomics and record requests. The
+// training loop acts on the requests.
 namespace lockstep::daemon {
 namespace {
 
@@ -95,6 +97,7 @@ HttpResponse ControlApi::set(std::string_view query) {
     if (one.is_of_saves && !config_.checkpoint.enabled)
       return refuse(409, "this run makes no saves: checkpoint is off", kRoute);
     const int64_t step = requests_.step();
+    // The loop takes the change after a step, on all ranks at once.
     requests_.change({key, value});
     log::info("control", fmt::format("set {}={} at step {}", key, value, step));
     return answer(202, {{"noted_at_step", step}}, kRoute);
@@ -117,6 +120,7 @@ std::string ControlApi::status() const {
       {"seconds_since_step", health_.seconds_since_step(metrics::Health::Clock::now())},
       {"pause_asked", requests_.pause_asked()},
       {"stop_asked", requests_.stop_asked() || requests_.end_asked()}};
+  // The listing may hang with the disk; the status must not.
   const auto saves = saves_.get(kListing).value;
   if (saves && !saves->empty())
     json["last_save"] = {{"step", saves->back().number}, {"prefix", saves->back().prefix}};

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "daemon/control/settable.h"
 
+// All values were checked by Settable::fits, so the conversions here cannot fail.
 namespace lockstep::daemon {
 
 void follow(const train::Change& change, const LiveParts& parts) {

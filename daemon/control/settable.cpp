@@ -6,6 +6,8 @@
 #include "base/yaml/config_reader.h"
 #include "daemon/watch/watchdog_options.h"
 
+// Keys that `lockstep ctl set` accepts. A further key needs a row here and a line in follow() or in
+// Run::make_changes.
 namespace lockstep::daemon {
 namespace {
 
@@ -13,6 +15,7 @@ namespace {
 constexpr int64_t kMostOfAnything = 1'000'000'000;
 constexpr double kMostSeconds = 1e9;
 
+/// Returns a check for whole numbers from `least` on.
 std::function<bool(const std::string&)> count_from(int64_t least) {
   return [least](const std::string& value) {
     const auto number = parse_integer(value);
@@ -31,6 +34,7 @@ bool is_some_seconds(const std::string& value) {
   return is_seconds(value) && *parse_number(value) > 0;
 }
 
+/// Adds the two limits of one section: `watchdog.` or `watchdog.PHASE.`.
 void add_watchdog(const std::string& section, std::vector<Settable>* all) {
   all->push_back({section + "slow_seconds", "seconds, more than 0", is_some_seconds});
   all->push_back({section + "hang_seconds", "seconds; 0: never", is_seconds});

@@ -40,6 +40,7 @@ std::vector<GpuProcess> parse_gpu_processes(const std::string& text) {
       continue;  // the process name may contain commas, so pid is after the first one and memory
                  // after the last
     const auto pid = parse_integer(trimmed(line.substr(first + 1, second - first - 1)));
+    // Other lines are headings or messages of nvidia-smi.
     if (!pid) continue;
     const std::string command = trimmed(line.substr(second + 1, last - second - 1));
     all.push_back({.gpu_id = trimmed(line.substr(0, first)),
@@ -59,6 +60,7 @@ bool is_same_gpu(const std::string& a, const std::string& b) {
 }
 
 std::vector<GpuProcess> gpu_processes() {
+  // The command has its own time limit: a broken driver must not block the start.
   const ShellResult said = run_in_shell(kAsk);
   return said.exit_code == 0 ? parse_gpu_processes(said.text) : std::vector<GpuProcess>();
 }

@@ -37,6 +37,7 @@ std::vector<std::string> usable_gpus() {
   }
 }
 
+/// Gathers the visible GPUs of all ranks and chooses one for each. Collective.
 GpuChoice agree_on_gpus(const std::vector<std::string>& own_ids, const dist::ProcessInfo& process,
                         dist::Communicator& control) {
   const VisibleGpus own{.node = process.node,
@@ -68,6 +69,7 @@ void name_who_is_there(int index, dist::Communicator& control) {
   warn_of_busy_gpu(dist::nccl_device_ids().at(static_cast<size_t>(index)), there, own_pids);
 }
 
+/// Sets up the memory of this rank's GPU and returns its facts.
 metrics::GpuFacts take_gpu(const dist::GpuMemoryOptions& options, int index) {
   const dist::GpuMemoryFacts memory = dist::set_up_gpu_memory(index, options);
   const std::string visible = environment("CUDA_VISIBLE_DEVICES");

@@ -47,6 +47,7 @@ bool ranks_may_share(const std::string& nccl_version) {
   if (text == nullptr || std::string_view(text) != "1") return false;
   int major = 0, minor = 0;
   char dot = 0;
+  // An unreadable version leaves 0.0, which does not support sharing.
   std::istringstream(nccl_version) >> major >> dot >> minor;
   // NCCL supports several ranks on one GPU from 2.30 on.
   return std::pair(major, minor) >= std::pair(2, 30);

@@ -17,6 +17,8 @@
 #include "launch/processes/child.h"
 #include "launch/processes/process_tree.h"
 
+// The host's checks run in this process. The ranks' checks run in real ranks under mpirun, because
+// most faults appear only there.
 namespace lockstep::daemon {
 namespace {
 

@@ -25,6 +25,7 @@ std::string text_of(const std::vector<Finding>& findings) {
 }
 
 int exit_code_of(const std::vector<Finding>& findings) {
+  // Notes do not change the exit code: runs still work.
   const bool stops = std::any_of(findings.begin(), findings.end(),
                                  [](const Finding& one) { return one.kind == Finding::kFault; });
   return static_cast<int>(stops ? ExitCode::kUnavailable : ExitCode::kDone);

@@ -19,6 +19,8 @@
 #include "daemon/device/busy_gpus.h"
 #include "dist/nccl/load_nccl.h"
 
+// One function per fact. Each returns a finding instead of throwing, so that one fault does not
+// hide the others.
 namespace lockstep::daemon {
 namespace {
 
@@ -107,6 +109,7 @@ Finding srun() {
   const ShellResult said = run("srun --version");
   if (said.exit_code == 127)
     return {Finding::kOk, "srun", "is not in PATH: no Slurm on this host", ""};
+  // srun without a cluster still prints its version or an error; either is informative.
   const std::string text = line_with(said.text, "");
   if (said.exit_code != 0)
     return {Finding::kOk, "srun", "is there, but this host is in no cluster: " + text, ""};
@@ -131,6 +134,7 @@ std::vector<Finding> rank_program_findings(const std::string& program) {
   for (std::string line; std::getline(lines, line);)
     if (!line.empty()) found.push_back({Finding::kOk, found.empty() ? "lockstepd" : "", line, ""});
   const VersionFacts facts = version_facts();
+  // Ranks of another build may behave differently from this tool.
   if (said.text.find(facts.commit) == std::string::npos)
     found.push_back({Finding::kNote, "lockstepd", "is of another build than this program",
                      "use the two of one build"});

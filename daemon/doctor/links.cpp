@@ -14,6 +14,7 @@
 #include "dist/agree.h"
 #include "dist/nccl/load_nccl.h"
 
+// Measures pairs of ranks in rounds. In each round every rank has at most one partner.
 namespace lockstep::daemon {
 namespace {
 
@@ -98,12 +99,14 @@ std::string measure(dist::Communicator& control, const Round& partner_N) {
   return rank < partner ? text_of(link) : "";
 }
 
+/// Returns the median. Robust against a few slow links.
 double middle_of(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
                    values.end());
   return values.at(values.size() / 2);
 }
 
+/// Returns the GPUs that this rank sees; none without the CUDA module.
 VisibleGpus seen_here(const std::string& node) {
   try {
     const std::vector<std::string> ids = dist::nccl_device_ids();

@@ -17,6 +17,8 @@
 #include "train/hooks/summary_saver_hook.h"
 #include "train/summary.h"
 
+// The job builds the same TrainingContext as a run, but in a world of one rank. Then it restores
+// each checkpoint into that context and evaluates it.
 namespace lockstep::daemon {
 namespace {
 
@@ -106,6 +108,7 @@ EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
                                               .node = dist::read_process_info().node,
                                               .is_session = false,
                                               .flush_s = config_.summary.flush_s});
+  // As at the start of a run: threads and device before the first tensor.
   set_up_compute(config_.run, process_, control_);
   prepare_deterministic_gpu(config_.run);
   const at::Device device = agree_on_device(config_.run.device, process_, control_);

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/files/files.h"
 
+// The run writes its files while they are watched. So a missing or incomplete file is normal here
+// and never an error.
 namespace lockstep::daemon {
 namespace {
 

@@ -124,6 +124,7 @@ Written write_network(const SavedModel& saved, const SavedNetwork& network,
   return written;
 }
 
+/// Calls the writer of the format.
 Written write_in_format(const SavedModel& saved, const std::optional<SavedNetwork>& network,
                         const ExportOptions& options) {
   switch (options.format) {

@@ -10,6 +10,7 @@
 namespace lockstep::daemon {
 namespace {
 
+/// Names of the formats on the command line and in manifests.
 constexpr std::array<std::pair<const char*, ExportFormat>, 4> kFormats = {
     {{"safetensors", ExportFormat::kSafetensors},
      {"torchscript", ExportFormat::kTorchScript},

@@ -9,6 +9,7 @@
 namespace lockstep::daemon {
 
 FileDigest file_digest(const std::filesystem::path& path) {
+  // Large enough for fast reads, small enough for any memory.
   constexpr int64_t kPieceBytes = int64_t{1} << 20;
   const files::Reader file(path);
   Sha256 sum;

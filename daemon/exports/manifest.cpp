@@ -10,6 +10,8 @@
 #include "daemon/state/checkpoint_metadata.h"
 #include "train/summary.h"
 
+// The manifest says what is known of an exported file. Unknown facts are null, so that readers can
+// distinguish them from zero.
 namespace lockstep::daemon {
 namespace {
 
@@ -31,6 +33,7 @@ double masked_share(const SavedModel& saved) {
   return num_weights == 0 ? 0 : static_cast<double>(num_masked) / static_cast<double>(num_weights);
 }
 
+/// Returns loss and accuracy of the checkpoint's step, as the run recorded them.
 Json figures_json(const ExportFacts& facts) {
   const RunFigures figures =
       facts.figures ? *facts.figures
@@ -59,6 +62,7 @@ Json quantization_json(Quantization quantization) {
   return nullptr;
 }
 
+/// Returns name, type and shape of each tensor in the file.
 Json tensors_json(const Written& written) {
   Json list = Json::array();
   for (const TensorForm& tensor : written.tensors)
@@ -79,6 +83,7 @@ ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network) {
     facts.epoch = static_cast<double>(saved.step) / static_cast<double>(*saved.steps_per_epoch);
   facts.class_names = classes_of_text(saved.class_names);
   if (network != nullptr) {
+    // Shape, classes and digest need the network; without it they stay unknown.
     facts.parameters_sha256 = train::parameters_sha256(network->model->params());
     facts.input_shape = network->input_shape;
     facts.num_classes = network->num_classes;

@@ -187,6 +187,7 @@ class GraphWriter {
     const std::string scale = add_values(layer.name + ".weight_scale", form(by.weight_scale));
     const std::string zero =
         add_values(layer.name + ".weight_zero_point", form(by.weight_zero_point));
+    // add_node() changes value_, which must stay the layer's input.
     const std::string input = value_;
     std::string weight = layer.name + ".weight";
     for (const char* step : {"QuantizeLinear", "DequantizeLinear"}) {

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 
+// A network that describes its layers can be written in any format. One that runs its own code has
+// no layers here.
 namespace lockstep::daemon {
 
 PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& input_shape,

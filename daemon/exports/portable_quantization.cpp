@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "recal/quantization/int8_scales.h"
 
+// The scales come from the same functions that fake quantization used in training, so exported
+// networks round alike.
 namespace lockstep::daemon {
 
 void add_quantization(const SavedModel& saved, PortableNetwork* network) {
@@ -15,6 +17,7 @@ void add_quantization(const SavedModel& saved, PortableNetwork* network) {
     QuantizedLayer made;
     made.weight_scale =
         recal::weight_scales(weight, layer.scheme == recal::QuantizationScheme::kPerOutput);
+    // Weights are quantized symmetrically, so their zero point is always 0.
     made.weight_zero_point = at::zeros(made.weight_scale.sizes(), at::kChar);
     made.int8_weight = recal::quantize_weight(weight, made.weight_scale);
     const recal::InputRanges::Range& range = layer.input_range;

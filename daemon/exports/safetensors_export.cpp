@@ -13,6 +13,8 @@
 #include "daemon/exports/portable_quantization.h"
 #include "recal/quantization/int8_scales.h"
 
+// Collects the tensors and counts what quantization changes. The table of counts shows that masked
+// weights are exactly zero in the file.
 namespace lockstep::daemon {
 namespace {
 
@@ -95,6 +97,7 @@ Export collect(const SavedModel& model, bool quantize) {
   return result;
 }
 
+/// Formats the counts, one line per weight and a total.
 std::string table(const Export& result) {
   LayerRow total{.name = "all", .stored_as = ""};
   size_t width = total.name.size();
@@ -136,6 +139,7 @@ Written write_safetensors(const SavedModel& model, const std::string& out_file, 
   if (quantize) require_quantized(model);
   const Export result = collect(model, quantize);
   for (const LayerRow& row : result.rows)
+    // A quantized zero is zero, so only a bug could break this.
     check(row.num_masked_nonzero_after == 0,
           "int8 of a pruned weight of " + row.name + " is not 0");
   const int64_t num_bytes =

@@ -19,6 +19,8 @@
 #include "checkpoint/reader/dense_view.h"
 #include "daemon/config/renamed_keys.h"
 
+// Reads a checkpoint without the code of its network: parameters, masks and quantization follow
+// from the keys alone.
 namespace lockstep::daemon {
 namespace {
 
@@ -37,6 +39,7 @@ std::string dotted(std::string_view slashed_name) {
 }
 
 template <typename T>
+/// Reads a required number; throws Error(kBadData) if it is missing or not a single number.
 T read_number(BundleReader* reader, const std::string& key) {
   const std::string name = checkpoint::index_name(key);
   if (reader->find(name) == nullptr) reader->refuse(name, "is missing");
@@ -54,6 +57,7 @@ at::Tensor pruned_by(const at::Tensor& bits, at::IntArrayRef shape) {
   return pruned;
 }
 
+/// Reads a text; empty if the checkpoint does not contain it.
 std::string read_text(BundleReader* reader, const std::string& name) {
   if (reader->find(name) == nullptr) return "";
   const std::vector<std::string> texts = reader->read_strings(name);
@@ -67,6 +71,7 @@ std::optional<T> find_number(BundleReader* reader, const std::string& key) {
   return read_number<T>(reader, key);
 }
 
+/// Reads what later versions of checkpoints contain; older ones have fewer facts.
 void read_facts(BundleReader* reader, SavedModel* model) {
   model->steps_per_epoch = find_number<int64_t>(reader, "_lockstep/sampler/steps_per_epoch");
   model->settings = read_text(reader, "_lockstep/settings");
@@ -100,6 +105,7 @@ SavedModel::Quantization read_quantization(BundleReader* reader, const std::stri
   return layer;
 }
 
+/// Throws Error(kBadData) for a quantized layer without its weight.
 void require_weights(const BundleReader& reader, const SavedModel& model) {
   for (const auto& [name, layer] : model.layers)
     if (!model.params.contains(name + ".weight"))

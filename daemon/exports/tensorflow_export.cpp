@@ -14,6 +14,8 @@
 #include "daemon/exports/saved_model.h"
 #include "dist/self_communicator.h"
 
+// Copies a checkpoint into one dense shard through the saver. TensorFlow can read the result, since
+// Lockstep's own format is TensorFlow's.
 namespace lockstep::daemon {
 namespace {
 
@@ -27,6 +29,7 @@ std::filesystem::path folder_of(const std::string& prefix) {
   return std::filesystem::weakly_canonical(folder.empty() ? "." : folder);
 }
 
+/// Throws Error if both folders are the same: the export would overwrite the run's state file.
 void require_another_folder(const std::string& save_prefix, const std::string& out_prefix) {
   if (folder_of(save_prefix) == folder_of(out_prefix))
     throw Error(ExitCode::kUsage, "export",
@@ -51,6 +54,7 @@ class Content {
       if (is_added(name, key)) continue;
       const bool is_of_model = key.starts_with(kModelPrefix);
       if (!is_of_model && wanted != SaveContent::kAll) continue;
+      // Only weights have averages; buffers of the model are written as they are.
       const bool is_averaged =
           is_of_model && wanted == SaveContent::kEma && names.contains(ema_name(key));
       add(is_averaged ? ema_name(key) : name, key);

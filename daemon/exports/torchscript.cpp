@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "recal/quantization/int8_scales.h"
 
+// Generates TorchScript source for the layers and compiles it in this process. The parameters are
+// registered in nested modules, so that their names match the model's.
 namespace lockstep::daemon {
 namespace {
 
@@ -62,6 +64,7 @@ std::string rounded_weight(const std::string& layer, const QuantizedLayer* by) {
                            weight, scale, zero, fmt::arg("max", recal::kWeightQuantMax));
 }
 
+/// Returns the expression of one layer. `x` is its input.
 std::string call_of(const PortableNetwork& network, size_t i) {
   const model::Network& layers = network.layers;
   const model::NetworkLayer& layer = layers[i];

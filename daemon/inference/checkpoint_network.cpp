@@ -27,6 +27,7 @@ SavedModel as_evaluated(const std::string& where) {
   return evaluated_averages(saved.settings) ? read_saved_model(saved.prefix, /*ema=*/true) : saved;
 }
 
+/// Describes input and output; the first dimension is the batch.
 infer::IoNodes nodes_of(const SavedNetwork& network, const std::string& input) {
   IoNode in{.name = input, .shape = {IoNode::kAny}, .dtype = network.input_dtype};
   in.shape.insert(in.shape.end(), network.input_shape.begin(), network.input_shape.end());

@@ -24,6 +24,8 @@
 #include "metrics/http/http_server.h"
 #include "metrics/inference/inference_metrics.h"
 
+// One process: the inferer reads the feed, runs the network and the callbacks in its own threads.
+// This file connects the parts and writes the KPIs at the end.
 namespace lockstep::daemon {
 namespace {
 
@@ -42,6 +44,7 @@ void require_usage(const InferCommandOptions& options) {
                             process.world_size, process.launcher));
 }
 
+/// Sets up threads and the device as a run would, in a world of one rank.
 at::Device set_up_device(const InferConfig& config) {
   dist::SelfCommunicator control;
   const dist::ProcessInfo process;
@@ -53,6 +56,7 @@ at::Device set_up_device(const InferConfig& config) {
   return device;
 }
 
+/// Opens a checkpoint or an export; `latest` is the newest one of the run's folder.
 infer::LoadedNetwork open_network(const InferCommandOptions& options, const InferConfig& config) {
   const Project project = config.run.project();
   if (options.saved_model.empty())
@@ -87,6 +91,7 @@ fs::path results_folder(const InferConfig& config) {
                                         : fs::path(config.inferer.log_dir);
 }
 
+/// Creates the callbacks. They may read the inputs, the targets and the network's outputs.
 coord::CallbacksHandler make_handler(const InferConfig& config, const infer::LoadedNetwork& network,
                                      Kpis* kpis) {
   std::vector<std::string> source_keys = {"inputs", "_targets"};
@@ -139,6 +144,7 @@ std::string told(const infer::InferenceResult& result, const infer::LoadedNetwor
   return text + "\n";
 }
 
+/// Writes kpi.json if some callback has set a KPI.
 void write_kpis(const fs::path& folder, const Kpis& kpis) {
   const std::map<std::string, double> values = kpis.values();
   if (values.empty()) return;

@@ -15,6 +15,8 @@
 #include "estimator/open_plugin.h"
 #include "infer/feed/dataset_feeder.h"
 
+// Reads two kinds of files: run files, of which most sections are ignored, and inferer.json. Feeds
+// are resolved in steps: arguments, names, files of feeds, data sets.
 namespace lockstep::daemon {
 namespace {
 
@@ -184,6 +186,7 @@ std::vector<FeedSection> feeds_of_arguments(const std::vector<std::string>& text
   return feeds;
 }
 
+/// Reads section `data` if some feed is `train` or `eval`.
 void take_data(const YamlDocument& document, Diagnostics* faults, InferConfig* config) {
   bool needs_data = false, needs_train = false;
   for (const FeedSection& feed : *config->inferer.feeds) {

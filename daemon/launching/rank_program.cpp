@@ -20,6 +20,7 @@ std::string fault_of(const std::filesystem::path& program) {
   return ::access(program.c_str(), X_OK) == 0 ? "" : "this user may not execute it";
 }
 
+/// True if some folder of PATH contains the program.
 bool is_command(const std::string& program) {
   const char* text = std::getenv("PATH");
   std::istringstream folders(text == nullptr ? "" : text);
@@ -33,6 +34,7 @@ bool is_command(const std::string& program) {
 std::string rank_program(const std::string& wanted) {
   if (!wanted.empty()) return wanted;
   std::error_code ignored;
+  // The installed programs are in one folder, whatever PATH says.
   auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   if (folder.filename() == "lockstep")  // lockstep-tensors is in lib/lockstep
     folder = folder.parent_path().parent_path() / "bin";

@@ -11,6 +11,8 @@
 #include "base/process/shell.h"
 #include "daemon/launching/rank_program.h"
 
+// Values for launch/slurm/job.sbatch. All texts of the user are checked or quoted: the script is
+// read by sbatch first and by a shell afterwards.
 namespace lockstep::daemon {
 namespace {
 

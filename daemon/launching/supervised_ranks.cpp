@@ -9,6 +9,7 @@
 #include "launch/mpirun/hosts.h"
 #include "launch/mpirun/same_host.h"
 
+// Options that `lockstep run`, `serve` and `doctor` share.
 namespace lockstep::daemon {
 
 std::vector<std::string> mpirun_arguments() {
@@ -49,6 +50,7 @@ int supervise_ranks(const RanksOptions& options, const std::filesystem::path& fo
   supervisor.hosts = hosts_of(options.hosts);
   if (options.num_ranks == 0)
     supervisor.num_ranks = supervisor.hosts.empty() ? 1 : launch::num_slots(supervisor.hosts);
+  // By default a run does not continue with fewer ranks.
   supervisor.min_ranks = options.min_ranks == 0 ? supervisor.num_ranks : options.min_ranks;
   return launch::supervise(supervisor);
 }

@@ -13,6 +13,7 @@ namespace lockstep::daemon {
 CommandResult new_recipe_command(const std::string& out_file) {
   if (out_file.empty()) return {recal::recipe_template(), 0};
   std::error_code ignored;  // a file that is not accessible is refused by the write
+  // Never overwrite a recipe that a user may have edited.
   if (std::filesystem::exists(out_file, ignored))
     throw Error(ExitCode::kCannotCreate, "new",
                 out_file + " is there already: give another name, or remove it first");

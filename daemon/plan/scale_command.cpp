@@ -18,6 +18,8 @@
 #include "recal/recipe/recipe_reader.h"
 #include "train/step/trainer.h"
 
+// Either takes the times of a step from the command line or measures them here. Then it evaluates
+// the formula for each number of ranks.
 namespace lockstep::daemon {
 namespace {
 
@@ -35,6 +37,7 @@ void refuse_unless(bool is_sound, const std::string& what) {
   if (!is_sound) throw Error(ExitCode::kUsage, "plan", what);
 }
 
+/// Throws Error for numbers that contradict each other.
 void check_options(const ScaleOptions& options) {
   const int64_t ranks = options.ranks, per_host = options.ranks_per_host;
   refuse_unless(options.backward_ms + options.update_ms <= options.step_ms.value_or(HUGE_VAL),
@@ -126,6 +129,7 @@ void measure(const RunConfig& config, const ScaleOptions& options, ScaleInputs* 
   if (!options.step_ms) time_steps(context, inputs);
 }
 
+/// Describes where the numbers come from: given, measured or counted.
 std::string basis(const ScaleOptions& options, const ScaleInputs& inputs) {
   const std::string link = options.link_gbit ? fmt::format("{} Gbit/s, {} us", *options.link_gbit,
                                                            options.latency_us.value_or(0))

@@ -13,6 +13,8 @@
 #include "dist/agree.h"
 #include "train/gradients/stopwatch.h"
 
+// One background thread per export, on rank 0. Training waits only if the previous export is still
+// running, or if a save begins while the checkpoint is still being read.
 namespace lockstep::daemon {
 
 SavedModels::SavedModels(std::filesystem::path project_dir, const train::PublishOptions& options,
@@ -80,6 +82,7 @@ bool SavedModels::run(const train::Evaluated& evaluated, std::promise<void> has_
   } catch (const std::exception& error) {
     fault = error.what();
   }
+  // A failed export never ends the run; settle() reports it at the end.
   if (ok)
     log::info("export",
               fmt::format("published step {}: {} ({:.3f} s)", evaluated.step,

@@ -19,6 +19,7 @@
 #include "base/yaml/yaml_document.h"
 #include "remote/message.h"
 
+// Protocol of Kubeflow Trainer's status server: JSON messages with the job's token.
 namespace lockstep::daemon {
 namespace {
 

@@ -10,6 +10,8 @@
 #include "dist/agree.h"
 #include "train/gradients/elastic.h"
 
+// Every rank computes a text; only a digest is compared in the usual case of equality. The lines
+// themselves are sent to explain a difference.
 namespace lockstep::daemon {
 namespace {
 
@@ -78,6 +80,7 @@ void check_equal_programs(const RunConfig& config, const std::string& mpi_versio
       {"version " + facts.version, "commit " + facts.commit, "LibTorch " + facts.torch,
        "compiler " + facts.compiler, "build " + facts.build_type, "build id " + facts.build_id,
        "MPI " + mpi_version});
+  // Only after the programs: other versions may have other settings.
   require_equal_lines(control, "settings", config.settings);
 }
 

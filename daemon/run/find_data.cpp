@@ -11,6 +11,7 @@ std::string found_by(const data::DatasetPlan& plan) { return plan.find ? plan.fi
 }  // namespace
 
 FoundData find_data(const data::DataOptions& options, dist::Communicator& control) {
+  // Before the first access to an object store.
   files::set_store_limits(options.remote);
   // Only rank 0 lists files, so a shared file system or object store is asked once.
   FoundData found = dist::on_all_ranks(control, [&]() -> FoundData {

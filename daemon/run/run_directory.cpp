@@ -15,6 +15,8 @@
 #include "daemon/watch/failure.h"
 #include "dist/agree.h"
 
+// Two phases: the constructor locks an existing folder, open() creates and fills it. Between the
+// two, everything that may still refuse the run is checked.
 namespace lockstep::daemon {
 namespace {
 

@@ -8,9 +8,12 @@
 #include "train/evaluation/eval_options.h"
 #include "train/hooks/profiler_hook.h"
 
+// Order of the hooks: recorder, estimator's, callbacks, profiler, reports. The recorder is added
+// last but placed first, since it is created after the others.
 namespace lockstep::daemon {
 namespace {
 
+/// Returns the facts that every hook gets.
 train::HookContext context_of(const TrainingContext& context, Telemetry& telemetry,
                               const dist::ProcessInfo& process) {
   return {.rank = process.rank,

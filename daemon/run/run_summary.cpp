@@ -6,9 +6,11 @@
 #include "base/log.h"
 #include "train/summary.h"
 
+// Only rank 0 writes the summary and the text file; every rank keeps its last page.
 namespace lockstep::daemon {
 namespace {
 
+/// Word in summary.json and exit code of a run's end.
 struct End {
   const char* reason;
   ExitCode code;
@@ -48,6 +50,7 @@ void keep_last_page(const Telemetry& telemetry, const TrainingContext& context) 
   }
 }
 
+/// Logs the end of the run in two lines.
 void tell(const train::Summary& summary, const std::string& origin,
           const std::filesystem::path& path) {
   std::string tested;
@@ -99,6 +102,7 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
 
 void conclude_failed(const std::exception& error, const TrainingContext& context) {
   if (context.control.rank() != 0) return;
+  // Any other exception is a bug.
   const auto* known = dynamic_cast<const Error*>(&error);
   const ExitCode code = known != nullptr ? known->code() : ExitCode::kBug;
   try {

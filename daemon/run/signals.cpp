@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+// Handlers only count, because almost nothing is allowed inside a signal handler. The training loop
+// polls the counters between steps.
 namespace lockstep::daemon {
 namespace {
 

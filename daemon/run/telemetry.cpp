@@ -17,6 +17,8 @@
 #include "daemon/device/device.h"
 #include "dist/agree.h"
 
+// Connects the parts of metrics/ for one rank: series, health, pages and, on rank 0, the control
+// API. All servers run on their own threads.
 namespace lockstep::daemon {
 namespace {
 
@@ -33,6 +35,7 @@ std::optional<int64_t> restarts_from_environment() {
   return sum;
 }
 
+/// Collects what the info series show.
 metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& process,
                             const LibraryVersions& libraries,
                             const std::vector<std::string>& modifiers) {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+// Format of the JSON files in a queue. Both directions are in this file, so that they stay equal.
 namespace lockstep::daemon {
 namespace {
 
@@ -17,6 +18,7 @@ constexpr int kJobVersion = 1;
 constexpr std::array<std::string_view, kNumJobStates> kStateNames{
     "queued", "running", "done", "stopped", "cancelled", "failed", "set_aside"};
 
+/// Formats JSON; bytes that are not UTF-8 are replaced.
 std::string dumped(const Json& object) {
   return object.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }

@@ -33,7 +33,7 @@ inline constexpr int kNumJobStates = 7;
 /// Returns "queued", ..., "set_aside".
 std::string_view job_state_name(JobState state);
 
-/// How a job ended.
+/// Result of a job that has ended.
 struct JobResult {
   JobState state = JobState::kDone;
   int exit_code = 0;

@@ -16,6 +16,7 @@
 #include "daemon/serve/job_queue.h"
 #include "daemon/serve/server_watch.h"
 
+// These commands work on the queue's files alone, so they need no server.
 namespace lockstep::daemon {
 namespace {
 
@@ -23,6 +24,7 @@ constexpr std::chrono::milliseconds kLookAgain{20};
 constexpr std::chrono::seconds kLookForServer{1};
 constexpr size_t kNumShown = 20;  ///< number of ended jobs in the list
 
+/// Opens an existing queue; a mistyped path must not create one.
 JobQueue queue_at(const std::string& folder) {
   JobQueue queue(folder);
   std::error_code ignored;
@@ -69,6 +71,7 @@ nlohmann::json facts_of(const JobQueue& queue, int64_t id) {
   return facts;
 }
 
+/// Describes the server: none, ended without a trace, or running.
 std::string server_line(const JobQueue& queue) {
   const std::string text = queue.server_text();
   if (text.empty()) return "no server: start one with lockstep serve\n";
@@ -91,6 +94,7 @@ std::string server_line(const JobQueue& queue) {
                      told("pid"), told("host"), told("since"), held);
 }
 
+/// Formats one line of `lockstep ps`; unknown values are "-".
 std::string row_of(const nlohmann::json& facts) {
   const auto text = [&](const char* name) {
     if (!facts.contains(name)) return std::string("-");
@@ -169,6 +173,7 @@ CommandResult list_command(const ListOptions& options) {
     if (!waits_or_runs) ++num_ended;
     jobs.push_back(std::move(facts));
   }
+  // Collected from the newest on, to find the newest 20; shown in order of numbers.
   std::reverse(jobs.begin(), jobs.end());
   if (options.json) return {jobs.dump(1) + "\n", 0};
   std::string table = server_line(queue);

@@ -7,6 +7,7 @@
 namespace lockstep::daemon {
 
 std::optional<metrics::ListenAddress> address_of(const std::string& listen) {
+  // As metrics.listen of a run file.
   if (listen == "off") return std::nullopt;
   const std::optional<metrics::ListenAddress> address = metrics::parse_listen_address(listen);
   if (!address)

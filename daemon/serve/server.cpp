@@ -151,7 +151,7 @@ class Server {
 
   bool is_told_to_stop() const { return parts_.signals.stop_asked() || parts_.signals.end_asked(); }
 
-  /// On rank 0: starts the desk's next check. Returns true if a job may begin.
+  /// Starts the desk's next check. Returns true if a job may begin. Rank 0 only.
   bool look() {
     const DiskLimit::Use disk(disk_);
     desk_->look();

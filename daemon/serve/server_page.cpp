@@ -9,6 +9,8 @@
 #include "daemon/serve/serve_options.h"
 #include "metrics/server/server_metrics.h"
 
+// The page must answer even if the queue's disk hangs: its numbers are kept in memory, and the
+// listing runs in the background.
 namespace lockstep::daemon {
 namespace {
 

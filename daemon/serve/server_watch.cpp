@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/files/files.h"
 
+// A lock file may belong to a process on another host, which cannot be checked. Then only its
+// heartbeat shows that it is alive.
 namespace lockstep::daemon {
 namespace {
 

@@ -10,9 +10,12 @@
 #include "base/error.h"
 #include "recal/timeline/timeline_changes.h"
 
+// A resumed run continues in the middle of an epoch. So settings that decide which samples a step
+// gets must not change; others may, and the log lists them.
 namespace lockstep::daemon {
 namespace {
 
+/// Parses "path=value" lines, with renamed keys under their present names.
 std::map<std::string, std::string> parse_settings(const std::string& text) {
   std::map<std::string, std::string> settings;
   std::istringstream in(text);

@@ -7,6 +7,8 @@
 
 #include "base/tensors/params.h"
 
+// The saver stores only kept elements of tensors with kept_bits. The bits must be saved under
+// kept_key, from which a restore expands the tensor.
 namespace lockstep::daemon {
 namespace {
 

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+// Two forms of the same settings: short lines for terminal and log, and the full list for
+// TensorBoard.
 namespace lockstep::daemon {
 namespace {
 
@@ -25,6 +27,7 @@ std::string shown(std::string_view value) {
   return value.size() > kLongestValue ? text + "..." : text;
 }
 
+/// Splits "section.key=value". A key of the top level has no section.
 Setting parse(std::string_view setting) {
   const size_t equals = setting.find('=');
   const std::string_view path = setting.substr(0, equals);

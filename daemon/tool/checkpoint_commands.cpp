@@ -8,6 +8,8 @@
 #include "daemon/config/estimator_flags.h"
 #include "daemon/number_range.h"
 
+// The callbacks run while CLI11 parses, so they only store a command. run_command_line() calls it
+// afterwards.
 namespace lockstep::daemon {
 
 void CheckpointCommands::add_to(CLI::App* app) {

@@ -4,6 +4,8 @@
 
 #include "daemon/number_range.h"
 
+// As in checkpoint_commands.cpp, callbacks only store the command. The estimator's flags are copied
+// when the command runs, because they are taken off the command line separately.
 namespace lockstep::daemon {
 
 void add_ranks_options(CLI::App* sub, RanksOptions* options) {

@@ -31,6 +31,7 @@ daemon::CommandResult reference(daemon::Reference what) {
   }
 }
 
+// Every member is set: this program has all commands.
 constexpr daemon::TensorCommands kCommands{.run = daemon::run_command,
                                            .launch_slurm = daemon::slurm_command,
                                            .launch_kubernetes = daemon::kubernetes_command,

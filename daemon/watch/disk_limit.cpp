@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/threads/signals_blocked.h"
 
+// The main thread marks its disk accesses; this thread only compares times. It needs no cooperation
+// of a main thread that hangs in the kernel.
 namespace lockstep::daemon {
 namespace {
 

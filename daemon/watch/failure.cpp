@@ -10,6 +10,8 @@
 #include "base/files/files.h"
 #include "base/log.h"
 
+// The files connect ranks that can no longer communicate: a rank that lost a peer finds the peer's
+// error here, if both see the same folder.
 namespace lockstep::daemon {
 namespace {
 
@@ -17,6 +19,7 @@ constexpr std::string_view kBegin = "lockstep-error-", kEnd = ".json";
 constexpr int64_t kMaxFileBytes = 1 << 20;
 constexpr size_t kBoxWidth = 100;  ///< text width inside the box
 
+/// Advice to a person about an exit code.
 struct Advice {
   ExitCode code;
   const char* text;
@@ -54,6 +57,7 @@ bool is_failure_file(const std::string& name) {
   return name.starts_with(kBegin) && name.ends_with(kEnd);
 }
 
+/// Reads a failure file; nullopt if it is incomplete.
 std::optional<Failure> read_failure(const std::filesystem::path& path) {
   try {
     const auto json = nlohmann::json::parse(files::read(path, kMaxFileBytes));

@@ -15,6 +15,8 @@
 #include "base/trace/trace_span.h"
 #include "dist/agree.h"
 
+// Each process keeps its newest spans in shared memory. Ranks of a host can therefore read the
+// spans of a process that hangs or is stopped.
 namespace lockstep::daemon {
 namespace {
 

@@ -14,6 +14,8 @@
 #include "base/threads/signals_blocked.h"
 #include "base/trace/trace_span.h"
 
+// The thread compares the loop's last sign of progress with the limits of the present phase. It
+// takes no lock that the loop may hold.
 namespace lockstep::daemon {
 namespace {
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+// Each phase has its own sub-section with the two limits. A phase without them uses the limits of
+// the whole section.
 namespace lockstep::daemon {
 namespace {
 
@@ -43,6 +45,7 @@ double WatchdogOptions::shortest_s() const {
   for (int i = 0; i < kNumWatchPhases; ++i) {
     const auto phase = static_cast<WatchPhase>(i);
     shortest = std::min(shortest, slow_s_of(phase));
+    // 0 means no limit.
     if (hang_s_of(phase) > 0) shortest = std::min(shortest, hang_s_of(phase));
   }
   return shortest;
