@@ -7,6 +7,7 @@
 
 #include "metrics/live/live_page.h"
 
+// Routes and probes of a run's pages. A probe is a list of checks; all must hold for status 200.
 namespace lockstep::metrics {
 namespace {
 

@@ -4,6 +4,8 @@
 
 #include "metrics/series.h"
 
+// Facts are set once as normal gauges. The allocator's numbers are read at each scrape, so they are
+// families that are built each time.
 namespace lockstep::metrics {
 namespace {
 

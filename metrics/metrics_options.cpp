@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+// Readers of the sections metrics and summary.
 namespace lockstep::metrics {
 namespace {
 
 constexpr std::string_view kOff = "off";
 
+/// Checks the address. A reachable address needs some protection.
 void check_listen(const MetricsOptions& options, ConfigReader* in) {
   if (options.listen == kOff) return;
   const std::optional<ListenAddress> address = parse_listen_address(options.listen);

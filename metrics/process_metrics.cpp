@@ -12,6 +12,7 @@
 
 #include "metrics/table/series_table.h"
 
+// Names and meaning are those of Prometheus' client libraries, so that common dashboards work.
 namespace lockstep::metrics {
 namespace {
 

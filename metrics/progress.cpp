@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+// All rates are differences between two samples. Totals since the start would hide a slowdown.
 namespace lockstep::metrics {
 namespace {
 

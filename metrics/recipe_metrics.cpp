@@ -9,6 +9,8 @@
 #include "metrics/series.h"
 #include "metrics/table/capped_gauges.h"
 
+// Series of modifiers and parameter groups are limited: a large recipe would otherwise fill the
+// page.
 namespace lockstep::metrics {
 
 using prometheus::Counter;

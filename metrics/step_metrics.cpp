@@ -8,6 +8,7 @@
 #include "metrics/series.h"
 #include "metrics/unix_time.h"
 
+// Lockstep's own rows come first. Rows that plug-ins add work in the same way.
 namespace lockstep::metrics {
 namespace {
 
@@ -62,6 +63,7 @@ NamedTable<StepMetric> own_metrics() {
 }  // namespace
 
 NamedTable<StepMetric>& step_metrics() {
+  // A static, so that plug-ins can add rows before the run starts.
   static NamedTable<StepMetric> all = own_metrics();
   return all;
 }

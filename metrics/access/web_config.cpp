@@ -10,6 +10,8 @@
 #include "base/yaml/config_reader.h"
 #include "metrics/access/bcrypt.h"
 
+// Reads the web configuration of Prometheus' exporter-toolkit. Keys and values are the same, so
+// that one file can serve several exporters.
 namespace lockstep::metrics {
 namespace {
 

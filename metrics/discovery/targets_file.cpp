@@ -8,6 +8,8 @@
 #include "base/files/files.h"
 #include "base/log.h"
 
+// Prometheus watches the file (file_sd). It disappears with the run, so that a finished run is no
+// longer scraped.
 namespace lockstep::metrics {
 
 std::string targets_json(const std::vector<Target>& targets) {

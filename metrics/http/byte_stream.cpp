@@ -2,6 +2,7 @@
 
 #include <utility>
 
+// The only places where plain and TLS connections differ.
 namespace lockstep::metrics {
 
 ByteStream::ByteStream(TimedSocket socket, std::shared_ptr<boost::asio::ssl::context> tls)

@@ -23,6 +23,8 @@
 #include "metrics/http/tls_context.h"
 #include "metrics/http/unix_socket.h"
 
+// One thread and one io_context serve all connections. The sessions (http_session.cpp) are
+// asynchronous, so a slow client delays nobody.
 namespace lockstep::metrics {
 namespace {
 

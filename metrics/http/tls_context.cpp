@@ -15,6 +15,8 @@
 #include "base/error.h"
 #include "base/log.h"
 
+// OpenSSL through Asio. The client checks follow Prometheus' exporter-toolkit: client_auth_type,
+// client_ca_file and client_allowed_sans.
 namespace lockstep::metrics {
 namespace {
 

@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "metrics/table/series_table.h"
 
+// Labels from a model or from data can be arbitrarily many. Each one would be a time series in
+// Prometheus, so their number is limited.
 namespace lockstep::metrics {
 
 CappedGauges::CappedGauges(prometheus::Registry& registry, const char* name, size_t max_series,

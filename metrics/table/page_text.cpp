@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <prometheus/metric_family.h>
 
+// The text is appended to one string with fmt, without streams.
 namespace lockstep::metrics {
 namespace {
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+// The two tables are in rank_series.cpp and run_series.cpp.
 namespace lockstep::metrics {
 namespace {
 

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 
+// The default writer is thread-local: a callback in another thread has none, and its summaries are
+// ignored.
 namespace lockstep::summary {
 namespace {
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 
+// Encodes histograms, images (libpng) and sounds (WAV) as TensorBoard expects them.
 namespace lockstep::metrics {
 namespace {
 
