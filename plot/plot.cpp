@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+// Small SVG and text plots without dependencies. Data are reduced before drawing, so files stay
+// small for any length of run.
 namespace lockstep::chart {
 namespace {
 

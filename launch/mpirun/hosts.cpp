@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/files/files.h"
 
+// The same syntax as mpirun's --host and --hostfile, with stricter checks: a mistyped host must not
+// start a run.
 namespace lockstep::launch {
 namespace {
 

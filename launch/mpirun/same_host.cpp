@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 
+// Compares names by their addresses. A name that is unknown here is assumed to be a different host.
 namespace lockstep::launch {
 namespace {
 

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 
+// The handler writes one line and ends the process. It is safe because nothing has been started
+// yet.
 namespace lockstep::launch {
 namespace {
 

@@ -19,6 +19,8 @@
 
 #include "base/process/proc.h"
 
+// Everything is read from /proc, so it also covers processes that were not started directly by this
+// one.
 namespace lockstep::launch {
 namespace {
 

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 
+// Spare ranks have loaded their program and run file, so a restart saves that time.
 namespace lockstep::launch {
 namespace {
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+// One pass over the actions; rows are sorted by step at the end, since rates with a formula span
+// many steps.
 namespace lockstep::recal {
 namespace {
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+// The whole timeline, for programs that draw or check plans.
 namespace lockstep::recal {
 namespace {
 

@@ -10,6 +10,7 @@
 
 #include "plot/plot.h"
 
+// Draws the timeline with plot/plot.h. Colours follow the modifiers, so a bar and its curve match.
 namespace lockstep::recal {
 namespace {
 

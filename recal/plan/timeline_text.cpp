@@ -10,6 +10,7 @@
 #include "plot/plot.h"
 #include "recal/timeline/schedule_warnings.h"
 
+// Table of modifiers, list of events and text plots for `lockstep plan`.
 namespace lockstep::recal {
 namespace {
 
