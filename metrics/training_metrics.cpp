@@ -16,8 +16,8 @@
 #include "metrics/training_series.h"
 #include "metrics/unix_time.h"
 
-// The trainer's thread writes; the server's thread builds pages. The registry's metrics are atomic,
-// the rest has its own locks.
+// The trainer's thread writes; the server's thread builds pages. prometheus-cpp's metrics are
+// thread-safe; the rest has its own locks.
 namespace lockstep::metrics {
 namespace {
 

@@ -33,7 +33,7 @@ StopNotice::~StopNotice() {
   }
   wake_.notify_all();
   thread_.join();
-  // The thread has ended; now nobody may call the notice any more.
+  // The thread has ended, and notice_ is about to be destroyed.
   requests_.set_ears({});
 }
 
@@ -41,7 +41,7 @@ void StopNotice::run() {
   std::unique_lock lock(mutex_);
   try {
     while (!wake_.wait_for(lock, kTurn, [this] { return ends_; })) look();
-  } catch (const Error& fault) {  // whoever waits for a lost rank reports it
+  } catch (const Error& fault) {  // the rank that waits for a lost one reports it
     log::debug("control", fault.what());
   }
 }

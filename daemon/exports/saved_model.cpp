@@ -71,7 +71,7 @@ std::optional<T> find_number(BundleReader* reader, const std::string& key) {
   return read_number<T>(reader, key);
 }
 
-/// Reads what later versions of checkpoints contain; older ones have fewer facts.
+/// Reads the facts about the run; checkpoints of older versions have fewer of them.
 void read_facts(BundleReader* reader, SavedModel* model) {
   model->steps_per_epoch = find_number<int64_t>(reader, "_lockstep/sampler/steps_per_epoch");
   model->settings = read_text(reader, "_lockstep/settings");

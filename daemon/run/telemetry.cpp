@@ -35,7 +35,7 @@ std::optional<int64_t> restarts_from_environment() {
   return sum;
 }
 
-/// Collects what the info series show.
+/// Returns the facts for the info series.
 metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& process,
                             const LibraryVersions& libraries,
                             const std::vector<std::string>& modifiers) {

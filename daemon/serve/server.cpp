@@ -201,7 +201,7 @@ class Server {
     if (!job) return std::nullopt;
     said_unreadable_ = false;
     JobSpec& spec = job->spec;
-    // What the last try left decides whether another one is worthwhile.
+    // The failure of the last try decides whether another one is worthwhile.
     const std::optional<Failure> told = told_by_last_try(queue_, *job);
     if (told && exit_class(told->exit_code) == ExitClass::kJob) {
       fail(*job, *told, told->message);

@@ -14,8 +14,7 @@
 #include "base/threads/signals_blocked.h"
 #include "base/trace/trace_span.h"
 
-// The thread compares the loop's last sign of progress with the limits of the present phase. It
-// takes no lock that the loop may hold.
+// The thread compares the loop's last sign of progress with the limits of the current phase.
 namespace lockstep::daemon {
 namespace {
 

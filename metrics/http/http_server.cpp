@@ -24,7 +24,7 @@
 #include "metrics/http/unix_socket.h"
 
 // One thread and one io_context serve all connections. The sessions (http_session.cpp) are
-// asynchronous, so a slow client delays nobody.
+// asynchronous, so a slow client does not delay others.
 namespace lockstep::metrics {
 namespace {
 

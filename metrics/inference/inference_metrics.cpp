@@ -4,7 +4,7 @@
 #include "metrics/series.h"
 #include "metrics/table/page_text.h"
 
-// The registry is built anew for each page, since all values come from functions.
+// The registry is created for each page, since all values come from functions.
 namespace lockstep::metrics {
 
 InferenceMetrics::InferenceMetrics(InferenceCounts counts) : counts_(std::move(counts)) {}

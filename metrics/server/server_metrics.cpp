@@ -4,7 +4,7 @@
 #include "metrics/series.h"
 #include "metrics/table/page_text.h"
 
-// The registry is built anew for each page: the server keeps the numbers itself.
+// The registry is created for each page: the server keeps the numbers itself.
 namespace lockstep::metrics {
 
 std::string server_page(const ServerSample& sample) {
