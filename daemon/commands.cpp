@@ -110,6 +110,7 @@ void check_before_queue(const std::string& config_file, const std::vector<Overri
 
 CommandResult plan_command(const PlanOptions& options) {
   std::unique_ptr<Checked> checked;
+  // A recipe alone has no data and no network; a run file has both.
   const bool bare = recal::is_recipe(options.file);
   if (bare && !options.overrides.empty())
     throw Error(ExitCode::kUsage, "plan",

@@ -53,6 +53,7 @@ struct Service {
   std::string shown() const { return socket_path.empty() ? origin : kUnixPrefix + socket_path; }
 };
 
+/// Returns the header with the token; the file may end with a newline.
 std::string authorization(const std::string& token_file) {
   std::string token = files::read(token_file, kMaxTokenBytes);
   token.erase(token.find_last_not_of(" \t\r\n") + 1);
@@ -131,6 +132,7 @@ void require_no_dead_holder(const std::filesystem::path& folder) {
                                  : "its lock names no process"));
 }
 
+/// Finds the run through its targets.json.
 void find_by_targets(const std::filesystem::path& folder, Service* service) {
   service->origin = address_in(folder);
   service->folder = folder;
@@ -169,6 +171,7 @@ void require_run_file(const std::string& where) {
                           where, hint));
 }
 
+/// Interprets WHERE: a socket, an address, a folder or a run file.
 Service service_of(const CtlOptions& options, ReadControl read_control) {
   const std::string& where = options.where;
   Service service{.token_file = options.token_file, .ca_file = options.ca_file};

@@ -137,6 +137,7 @@ model::ModelOptions options_of(const SavedModel& saved, const std::string& besid
   estimator::add_types();
   Diagnostics faults;
   const YamlDocument document = settings_document(saved, beside, &faults);
+  // The network's type may be a row that a plug-in adds.
   (void)estimator::open_plugins_of(document);
   ConfigReader in(document.root(), "", document, &faults);
   const model::ModelOptions options = estimator::Estimator::read(&in).read_model(&in);

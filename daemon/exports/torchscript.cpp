@@ -121,6 +121,7 @@ class ModuleTree {
 
  private:
   torch::jit::Module new_module(const std::string& class_name) {
+    // All parts have the same class name, so the compiler must make the names unique.
     torch::jit::Module module("__torch__.lockstep." + class_name, unit_, /*shouldMangle=*/true);
     module.register_attribute("training", c10::BoolType::get(), false);
     return module;
@@ -163,6 +164,7 @@ std::string torchscript_bytes(const PortableNetwork& network) {
     tree.add(layer + ".weight_zero_point", by.weight_zero_point.to(at::kInt), true);
   }
   tree.root().define(source);
+  // Extra files are readable without running the model.
   torch::jit::ExtraFilesMap extra;
   for (const auto& [name, text] : network.facts) extra[name] = text;
   std::ostringstream bytes;

@@ -51,6 +51,7 @@ void require_quantity(const char* option, const std::string& text, double least,
                 fmt::format("{} {} is too little ({:g}): write {}", option, text, amount, example));
 }
 
+/// Throws Error(kUsage) for values that Kubernetes or mpirun would refuse later.
 void require_sound(const KubernetesJob& job) {
   constexpr double kMiB = 1024 * 1024;
   // RFC 1123. Names of pods are longer than the job's and limited to 63 characters.
@@ -89,6 +90,7 @@ bool is_block(const std::string& text) {
                      [](unsigned char c) { return c == '\n' || (c >= 0x20 && c != 0x7f); });
 }
 
+/// Returns the ConfigMap with the run file, the recipe and Python files.
 std::string config_map(const KubernetesJob& job) {
   std::string map =
       fmt::format("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {}-run}}\ndata:\n", job.name);
@@ -127,6 +129,7 @@ TemplateValues common_values(const KubernetesJob& job) {
            resources_of(job)}};
 }
 
+/// Returns all manifests of the job's kind in one text.
 std::string manifests_of(const KubernetesJob& job) {
   require_sound(job);
   TemplateValues values = common_values(job);

@@ -74,6 +74,7 @@ double median(std::vector<double> values) {
 /// Trains a few steps in this process and fills in their median times. Nothing is written.
 void time_steps(TrainingContext& context, ScaleInputs* inputs) {
   const RunConfig& config = context.config;
+  // A complete trainer, so that clipping, masks and the loss scale are timed too.
   const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
                                   context.total_steps());
   train::Trainer trainer({.control = context.control,
@@ -113,6 +114,7 @@ void time_steps(TrainingContext& context, ScaleInputs* inputs) {
 /// Fills in the numbers that the command line does not give.
 void measure(const RunConfig& config, const ScaleOptions& options, ScaleInputs* inputs) {
   if (options.step_ms && options.gradient_mb) return;
+  // The same settings as in a run, or the times would not be comparable.
   keep_freed_memory();
   at::globalContext().setFlushDenormal(true);
   const int64_t cores = num_usable_cores() / options.ranks_per_host;
@@ -158,6 +160,7 @@ std::string table(const std::vector<ScaleRow>& rows) {
   return text;
 }
 
+/// Returns inputs and rows as JSON, with units in the names.
 Json json_of(const ScaleInputs& inputs, const std::vector<ScaleRow>& rows) {
   Json all = {{"step_s", inputs.step_s},
               {"backward_s", inputs.backward_s},
@@ -176,6 +179,7 @@ Json json_of(const ScaleInputs& inputs, const std::vector<ScaleRow>& rows) {
   return all;
 }
 
+/// Evaluates the formula for one number of ranks.
 ScaleRow row_of(const ScaleInputs& inputs, int64_t ranks) {
   ScaleRow row{.ranks = ranks,
                .hosts = (ranks + inputs.ranks_per_host - 1) / inputs.ranks_per_host};

@@ -230,6 +230,7 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
       const Written written = write_torchscript(*saved, network, (made / kModelFile).string());
       write_figures(made, evaluated);
       write_published_manifest(made, evaluated, facts, written);
+      // Everything must be on disk before the rename makes it visible.
       files::sync_folder(made);
     } catch (...) {  // saves need the disk space
       std::error_code ignored;

@@ -39,6 +39,7 @@ std::string names_of(const std::vector<checkpoint::SaveName>& saves) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+/// Refuses `never` in a folder with checkpoints: a later `auto` would mix two runs.
 std::string objection_to_any_save(const std::filesystem::path& folder) {
   const auto saves = checkpoint::find_saves(folder);
   if (saves.empty()) return "";
@@ -70,12 +71,14 @@ std::string objection_to_lost_clock(const std::filesystem::path& folder,
       saves.empty() ? wanted : names_of(saves) + " in " + folder.string());
 }
 
+/// True if both prefixes lead to the same checkpoint, whatever their spelling.
 bool same_save(const std::string& one, const std::string& other) {
   std::error_code ignored;
   return std::filesystem::equivalent(checkpoint::index_path(one), checkpoint::index_path(other),
                                      ignored);
 }
 
+/// Refuses an older checkpoint of the same folder: a later `auto` would resume from the newest.
 std::string objection_to_newer_saves(const std::filesystem::path& folder, const std::string& prefix,
                                      const std::string& wanted) {
   std::error_code ignored;
@@ -144,6 +147,7 @@ auto restored(TrainingContext& context, const std::string& wanted, const Restore
   }
 }
 
+/// Finds and restores the checkpoint for `wanted`; nullopt if the run starts anew. Collective.
 std::optional<checkpoint::RestoreReport> load(const std::string& wanted, TrainingContext& context,
                                               const StateList& state) {
   const std::filesystem::path folder = saves_folder(context);
@@ -192,6 +196,7 @@ void refuse_lost_masks(const checkpoint::RestoreReport& report) {
           .everywhere();
 }
 
+/// Warns of state that checkpoint.include leaves out, so that it starts from its initial values.
 void tell_begun_anew(const checkpoint::CheckpointOptions& saved) {
   if (!saved.includes("optimizer"))
     log::warning("resume",
@@ -223,6 +228,7 @@ void tell(const TrainingContext& context, const checkpoint::RestoreReport& repor
                              report.unused.size() > 1 ? ", ..." : ""));
 }
 
+/// Returns the SHA-256 of all tensors, in the order of the list.
 std::string digest_of(const StateList& state) {
   Sha256 digest;
   for (const StateEntry& entry : state)
@@ -263,6 +269,7 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   const auto report = load(options.wanted, context, context.state());
   if (!report) return std::nullopt;
   const CheckpointMetadata saved = std::exchange(context.facts, now);
+  // The state is already overwritten here; a refusal ends the run, so that does no harm.
   require_compatible(saved, now);
   const std::vector<std::string> changes = recipe_changes(saved, now, context.clock.step);
   if (!changes.empty() && !options.accept_recipe_change) refuse_changed_recipe(changes);

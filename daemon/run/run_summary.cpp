@@ -88,6 +88,7 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
         .checkpoint = result.checkpoint,
         .resumed_from_step = resumed ? std::optional(resumed->step) : std::nullopt,
         .parameters_sha256 = train::parameters_sha256(context.model->params()),
+        // Averages are what was evaluated, so they have their own digest.
         .evaluated_sha256 = result.eval && context.evaluates_ema()
                                 ? train::parameters_sha256(context.ema.params())
                                 : "",

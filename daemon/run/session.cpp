@@ -41,6 +41,7 @@
 namespace lockstep::daemon {
 namespace {
 
+/// Reads the run file; throws all its faults as one error.
 RunConfig load_checked(const SessionOptions& options) {
   Diagnostics faults;
   RunConfig config =
@@ -49,6 +50,8 @@ RunConfig load_checked(const SessionOptions& options) {
   return config;
 }
 
+/// Creates the communicator of the step's reduction: NCCL on GPUs, MPI on CPUs.
+/// sync.check_collectives adds a second one that compares the calls of all ranks.
 std::unique_ptr<dist::Communicator> make_gradient_communicator(const dist::SyncOptions& sync,
                                                                const at::Device& device,
                                                                dist::Communicator& control,
@@ -109,6 +112,7 @@ void warn_of_single_samples(const TrainingContext& context, int world_size) {
                              "data.drop_last: true or another data.global_batch_size");
 }
 
+/// Logs the run's facts, settings, warnings and notes, on rank 0.
 void announce(const TrainingContext& context, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
   if (process.rank != 0) return;
@@ -136,6 +140,7 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
   for (const std::string& note : context.recipe.timeline().notes()) log::info("recipe", note);
 }
 
+/// Returns the indexes of modifiers with a target sparsity.
 std::vector<int> pruning_modifiers(const recal::Timeline& timeline) {
   std::vector<int> places;
   for (int i = 0; i < static_cast<int>(timeline.modifiers().size()); ++i)
@@ -143,6 +148,7 @@ std::vector<int> pruning_modifiers(const recal::Timeline& timeline) {
   return places;
 }
 
+/// Returns the seconds between saves; nullopt if they are counted in steps.
 std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& options) {
   if (options.save_checkpoints_steps) return std::nullopt;
   return static_cast<double>(
@@ -171,6 +177,7 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                          context.recipe, telemetry.metrics(), telemetry.health());
 }
 
+/// Returns references to all that one step needs.
 train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSchedule& rates,
                                   train::RunSaves& saves, train::StepTensors* tensors,
                                   train::StopRequest& stop) {
@@ -290,6 +297,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
   return conclude(result, context, recorder, telemetry, resumed);
 }
 
+/// Chooses the device, the same kind on all ranks. Collective.
 at::Device choose_device(const RunOptions& options, const dist::ProcessInfo& process,
                          dist::Communicator& control) {
   prepare_deterministic_gpu(options);
@@ -386,6 +394,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const flags::Frozen frozen(config.flag_texts);
   check_world_size(config.run, world.process);
   Requests requests(world.stop);
+  // The meaning of signals comes from the run file, so it is set only now.
   requests.set_stop_signals(config.preemption.stop_signals());
   // A communicator of its own for this run: its time limit is the run file's.
   const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
@@ -395,6 +404,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const RankEvents events(control, config.run.project().logs());
   Watchdog watchdog(config.watchdog, control.rank(), events, health,
                     actions_of(config, world, requests));
+  // Before the first large tensor: threads and core binding decide where memory is allocated.
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
   fit_to(device, world.process, config.recipe.prunes(), &config.sync);
@@ -404,6 +414,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
   const auto context = make_context(&config, control, *gradients, *saves);
   check_and_share(*context, *gradients, world.process);
+  // Locks an existing folder before resume() reads from it.
   RunDirectory run_directory(config, world.process, control);
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,
@@ -414,6 +425,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::optional<Resumed> resumed = restore(options.resume, *context, telemetry);
   train::ReplicaCheck replica_check(
       control, [&] { return context->state(); }, config.sync.replica_check_every);
+  // Ranks that differ from the start would train different models.
   replica_check.require(resumed ? "after the restore" : "at the start");
   if (config.checkpoint.enabled) context->saver.prepare(context->state());
 

@@ -122,6 +122,7 @@ void Telemetry::show_gpu(const metrics::GpuFacts& gpu) {
 }
 
 void Telemetry::note_restoring() {
+  // Two receivers: the exported series, and the probes with the watchdog.
   metrics_.set_state(metrics::RunState::kRestoring);
   health_.note_state(metrics::RunState::kRestoring);
 }
@@ -133,6 +134,7 @@ void Telemetry::note_restored() {
 
 void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo& process,
                                 dist::Communicator& control) {
+  // Other hosts cannot use "every interface", so the node's name replaces it.
   const std::string address =
       server_ ? metrics::reachable_address(server_->address(), process.node) : "";
   const bool is_scraped = listen_for(config, process).has_value();
@@ -145,6 +147,7 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
     return;
   }
   if (process.rank == 0) return show(config, ranks);
+  // Rank 0's live page reads this rank's data, so it must be an allowed origin.
   exposition_.share_live_with(scheme() + "://" + ranks.front().address);
   if (others_) gather(process.rank, ranks);
 }
@@ -154,6 +157,7 @@ void Telemetry::show(const RunConfig& config, const std::vector<metrics::RankSou
   std::vector<metrics::LiveRank> shown;
   for (const metrics::RankSource& source : ranks) {
     const std::string rank = std::to_string(source.rank);
+    // A rank without its own scraped page is shown by another one.
     const int at = metrics::rank_that_shows(source, ranks);
     const auto host = std::find_if(ranks.begin(), ranks.end(),
                                    [=](const metrics::RankSource& one) { return one.rank == at; });
@@ -242,6 +246,7 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
             ? "127.0.0.1"
             : "0.0.0.0",
         0};
+    // Only other ranks of this run know the token.
     options.access.token = token_;
     return serve(options);
   }
@@ -284,6 +289,7 @@ void Telemetry::open_control_socket(const RunConfig& config, int world_size,
   if (path.empty()) return;
   (void)dist::on_all_ranks(control, [&] {
     if (control.rank() != 0) return true;
+    // The control API may already exist for the pages; both servers share it.
     if (!control_) control_.emplace(config, world_size, requests, health_);
     try {
       listen_at(path);

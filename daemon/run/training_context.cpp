@@ -19,6 +19,7 @@
 namespace lockstep::daemon {
 namespace {
 
+/// Returns the sampler's options. Throws Error(kBadData) for training data without samples.
 data::SamplerOptions sampler_options(const RunConfig& config, const data::Dataset& dataset,
                                      int world_size) {
   if (dataset.num_samples() == 0)
@@ -32,6 +33,7 @@ data::SamplerOptions sampler_options(const RunConfig& config, const data::Datase
           .drop_last = config.data.drop_last};
 }
 
+/// Returns the layout of the flat buffers before the recipe freezes anything.
 optim::BufferPlan first_plan(const ParamTable& params, int64_t bucket_bytes) {
   return train::plan_layout(params, std::vector<bool>(params.size(), true), bucket_bytes);
 }
@@ -59,6 +61,7 @@ std::vector<int64_t> frozen_by(const NameScopes& trainable, const model::Model& 
   return frozen;
 }
 
+/// Compiles the recipe for this model; all its faults are thrown as one error.
 recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const model::Model& model,
                                                 int64_t steps_per_epoch) {
   recal::ScheduledModifierManager manager(config.recipe);
@@ -96,6 +99,7 @@ data::DatasetInputs eval_inputs(const RunConfig& config, const std::string& foun
           .own_loss = config.train.loss == "own" && !has_metrics};
 }
 
+/// Opens the evaluation data. They must have the same spec as the training data.
 std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config,
                                               const std::string& found) {
   if (!config.data.eval) return nullptr;
@@ -135,6 +139,7 @@ std::string prefix_of(const RunConfig& config) {
   return (config.run.project().checkpoints() / config.checkpoint.prefix).string();
 }
 
+/// Builds the network and marks the parameters that weight decay applies to.
 std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::SampleSpec& spec) {
   auto network = model::make_model(config.model, model_inputs(spec, config.run.seed));
   require_distinct_keys(*network);
@@ -143,6 +148,7 @@ std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::
   return network;
 }
 
+/// Returns the saver's options, with time limits that fit each other.
 checkpoint::SaverOptions saver_options(const RunConfig& config) {
   return {.prefix = prefix_of(config),
           .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max,
@@ -245,13 +251,16 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       saver(saver_options(config), save_comm),
       schedule(config.checkpoint, control) {
   // The constructor's body connects parts that refer to each other.
+  // On a GPU the state is copied to pinned memory before it is written.
   saver.set_stager(data_comm.make_stager());
   require_whole_saves(config.checkpoint, recipe);
   (void)train::make_eval_metrics(config.eval, spec,
                                  !loss.is_own());  // throws if the metrics do not fit the data
   if (eval_data) (void)train::num_eval_samples(config.eval, eval_data->num_samples());
+  // Parameters are views of flat_params, which is on the device already; buffers are not.
   model->move_buffers_to(data_comm.device());
   model->batch_norms().set_frozen_with_params(!config.train.trainable_scopes.empty());
+  // Fake quantization rounds inputs and weights in this hook.
   model->set_layer_hook(recipe.layer_hook());
   // Quantization agrees on the ranges of inputs at every step, which local steps avoid.
   if (!config.sync.sync_replicas) refuse_quantization(recipe);
@@ -327,6 +336,7 @@ StateList TrainingContext::learned_state() {
 StateList TrainingContext::state() {
   const checkpoint::CheckpointOptions& saved = config.checkpoint;
   StateList all = learned_state();
+  // Only a checkpoint with the masks may leave out pruned elements.
   if (saved.includes("modifiers") && saved.sparse) say_what_is_pruned(recipe.masks(), &all);
   append(facts.state(saved), &all);
   if (saved.includes("clock")) {
@@ -350,6 +360,7 @@ int64_t TrainingContext::total_steps() const {
 
 std::string TrainingContext::batch_with_single_sample(int64_t world_size) const {
   const int64_t num_samples = train_data->num_samples();
+  // The epoch's last batch counts only if the run reaches an epoch's end.
   const bool ends_epoch = !config.data.drop_last && total_steps() >= clock.steps_per_epoch;
   for (const int64_t batch :
        {facts.global_batch_size, ends_epoch ? num_samples % facts.global_batch_size : 0})

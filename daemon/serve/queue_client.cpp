@@ -81,6 +81,7 @@ std::string server_line(const JobQueue& queue) {
     if (!server.contains(name)) return std::string("?");
     return server[name].is_string() ? server[name].get<std::string>() : server[name].dump();
   };
+  // server.json may remain after a kill; only the lock shows that a server lives.
   if (!ServerWatch(queue).has_server())
     return fmt::format(
         "no server: process {} on {} has ended without a word; start one with lockstep serve\n",
@@ -196,6 +197,7 @@ CommandResult logs_command(const OfJobOptions& options) {
     const JobState state = require_job(queue, options.id);
     offset = print_from(queue.log(options.id), offset);
     if (has_ended(state) || !options.follow) {
+      // Explain an empty output, which otherwise looks like a fault.
       if (offset == 0)
         fmt::print(stderr, "job {} is {}: it has no log{}\n", options.id, job_state_name(state),
                    has_ended(state) ? "" : " yet");
@@ -234,7 +236,9 @@ CommandResult wait_command(const OfJobOptions& options) {
                 fmt::format("job {} could not be read and is set aside in {}: submit it again",
                             options.id, (queue.root() / "set_aside").string()));
   const JobResult result =
-      queue.result(options.id)
+      queue
+          .result(options.id)
+          // Cancelled before it began: there may be no result file.
           .value_or(JobResult{.state = state, .exit_code = static_cast<int>(ExitCode::kStopped)});
   return {fmt::format("job {}: {}{}{}\n", options.id, job_state_name(state),
                       result.message.empty() ? "" : ": ", result.message),

@@ -61,6 +61,7 @@ std::string end_told_by_summary(const std::string& project_dir) {
   }
 }
 
+/// Server on one rank. Only rank 0 uses the queue and has the page and the desk.
 class Server {
  public:
   Server(const ServeOptions& options, const ServerParts& parts)
@@ -86,6 +87,7 @@ class Server {
   ExitCode run() {
     while (true) {
       // The maximum of each element over the ranks decides; only rank 0 sets the last three.
+      // The disk is accessed before the collective, so other ranks only wait for its result.
       const bool has_next = is_root_ && look();
       at::Tensor wishes_4 = at::zeros({4}, at::kLong);
       wishes_4[0] = is_told_to_stop() ? 1 : 0;
@@ -110,6 +112,7 @@ class Server {
 
  private:
   void open() {
+    // The folders must exist before they can be locked.
     queue_.make();
     take_queue();
     page_.emplace(queue_, parts_.process.world_size);
