@@ -60,6 +60,7 @@ std::string Exposition::targets() const {
 HttpResponse Exposition::live_data() const {
   HttpResponse response{200, kJson, pages_.live(), std::string(kLiveDataRoute)};
   const std::lock_guard lock(mutex_);
+  // Set once rank 0's address is known.
   response.readable_from = live_origin_;
   return response;
 }
@@ -103,6 +104,7 @@ HttpResponse Exposition::probe(std::string_view route, std::string_view query,
     checks.push_back(steps(now));
     checks.push_back({"state", health_.state() != RunState::kFailed, state_name(health_.state())});
   }
+  // Without ?verbose only the failed checks are shown.
   bool all_hold = true;
   std::string details, faults;
   for (const Check& check : checks) {

@@ -9,6 +9,7 @@
 namespace lockstep::metrics {
 namespace {
 
+/// Returns a family with a single value and no labels.
 prometheus::MetricFamily family_of(const char* name, prometheus::MetricType type, int64_t value) {
   prometheus::MetricFamily family{name, series_info(name).help, type, {}};
   prometheus::ClientMetric& metric = family.metric.emplace_back();

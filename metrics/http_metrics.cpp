@@ -20,6 +20,7 @@ constexpr std::array kExpected = {
     std::pair{kOtherRoute, 429},   std::pair{kOtherRoute, 431}, std::pair{kOtherRoute, 500},
 };
 
+/// Label values of the rejections.
 constexpr std::array kReasons = {std::pair{Rejection::kLimit, "limit"},
                                  std::pair{Rejection::kTimeout, "timeout"},
                                  std::pair{Rejection::kHeader, "header"},

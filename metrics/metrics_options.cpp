@@ -70,6 +70,7 @@ MetricsOptions read_metrics_options(ConfigReader in) {
   in.read("linger_secs", &options.linger_s, between(0, 3600),
           "seconds that the pages of a finished run stay at most, until each rank was scraped once "
           "more; by default only those of ranks that were scraped before");
+  // The default must not delay runs that nothing scrapes.
   options.lingers_unseen = in.has("linger_secs");
   in.read("targets_dir", &options.targets_dir,
           "folder of lists of targets for Prometheus' file_sd, one file a run");

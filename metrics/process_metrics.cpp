@@ -44,6 +44,7 @@ std::optional<double> read_boot_time_s() {
   return std::nullopt;
 }
 
+/// Counts the entries of /proc/self/fd; nullopt if they cannot be listed.
 std::optional<double> count_open_fds() {
   std::error_code fault;
   std::filesystem::directory_iterator entries("/proc/self/fd", fault);
@@ -66,6 +67,7 @@ void add_stat(std::vector<MetricFamily>* families, const Stat& stat) {
   add(families, MetricType::Gauge, "process_resident_memory_bytes",
       stat.resident_pages * static_cast<double>(::sysconf(_SC_PAGESIZE)));
   if (const std::optional<double> boot_time_s = read_boot_time_s())
+    // start_ticks counts from the machine's boot.
     add(families, MetricType::Gauge, "process_start_time_seconds",
         *boot_time_s + stat.start_ticks / ticks_per_s);
 }

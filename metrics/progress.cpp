@@ -24,6 +24,7 @@ int64_t percent_done(const ProgressSample& sample) {
   return sample.num_steps > 0 ? 100 * sample.step / sample.num_steps : 0;
 }
 
+/// Returns the loss, or "-" if the step has none.
 std::string loss_text(const ProgressSample& sample) {
   return sample.loss ? fmt::format("{:.4f}", *sample.loss) : "-";
 }

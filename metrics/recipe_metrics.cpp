@@ -87,6 +87,7 @@ RecipeMetrics::RecipeMetrics(Registry& registry, const std::vector<std::string>&
 
 void RecipeMetrics::set_rates(std::span<const GroupSample> rates) {
   if (!series_) return;
+  // The trainer passes all groups, although the page may show fewer.
   check(rates.size() == series_->num_groups, "a rate for each parameter group");
   // Created at the first call, so that no wrong 0 is exported before.
   for (const std::string& name : series_->group_names) {
@@ -108,10 +109,12 @@ void RecipeMetrics::set_parameter_counts(const ParameterCounts& counts) {
   series_->prunable.Set(prunable);
   series_->pruned.Set(pruned);
   series_->trainable.Set(static_cast<double>(counts.num_trainable));
+  // A model without prunable weights has sparsity 0.
   series_->sparsity.Set(prunable > 0 ? pruned / prunable : 0);
 }
 
 void RecipeMetrics::set_target_sparsity(size_t modifier, double ratio) {
+  // Later modifiers are not on the page; see shown().
   if (!series_ || modifier >= kMaxModifiers) return;
   Gauge*& target = series_->targets.at(modifier);
   if (target == nullptr)

@@ -34,6 +34,7 @@ StepMetric number(const char* name) {
   });
 }
 
+/// Returns Lockstep's own rows. Their help texts are in metrics/table.
 NamedTable<StepMetric> own_metrics() {
   using S = StepSample;
   NamedTable<StepMetric> all("metric");
@@ -81,6 +82,7 @@ struct StepSeries::Series {
   void add(prometheus::Registry& registry, const StepMetric& metric) {
     const char *name = metric.name.c_str(), *help = metric.help.c_str();
     if (metric.kind == StepMetric::kCounter)
+      // A counter exists from the start with 0, a gauge from its first value on.
       counters.push_back({metric, counter(registry, name, help)});
     else
       gauges.push_back({metric, OptionalGauge(registry, name, help)});

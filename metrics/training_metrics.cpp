@@ -43,6 +43,7 @@ MetricFamily log_lines() {
   return family;
 }
 
+/// Returns the lines that the log had to drop.
 MetricFamily lost_lines() {
   MetricFamily family{"lockstep_log_lost_lines_total",
                       series_info("lockstep_log_lost_lines_total").help,
@@ -167,6 +168,7 @@ void TrainingMetrics::record_validation(const ValidationSample& sample) {
 }
 
 void TrainingMetrics::set_kpi(const std::string& mode, const std::string& name, double value) {
+  // Only the root has run series; other ranks ignore the call.
   if (run_) run_->kpis.set({{"kpi", name}, {"mode", mode}}, value);
 }
 
@@ -181,6 +183,7 @@ void TrainingMetrics::record_export(bool ok) {
 }
 
 void TrainingMetrics::record_save(const SaveSample& sample) {
+  // Every rank counts its own share; only the root counts saves.
   rank_->stall.Increment(sample.stall_s);
   rank_->written_bytes.Increment(static_cast<double>(sample.written_bytes));
   if (!run_) return;

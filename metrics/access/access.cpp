@@ -28,6 +28,7 @@ std::string random_secret() {
   return bytes;
 }
 
+/// Reads the token from its file. Throws Error(kConfig) for an unsafe or unusual token.
 std::string read_token(const std::string& path) {
   std::string text = YamlDocument::read_text(path);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
@@ -59,6 +60,7 @@ std::optional<std::string_view> after_scheme(std::string_view authorization,
   return authorization.substr(scheme.size() + 1);
 }
 
+/// Decodes base64; nullopt for invalid text.
 std::optional<std::string> base64_decoded(std::string_view text) {
   std::string bytes(text.size() / 4 * 3, '\0');
   const int num_bytes = text.size() % 4 != 0
@@ -97,6 +99,7 @@ class Access::Passwords {
 
   void ask(const std::string& login, const std::string& client, const Answer& answer) {
     const size_t colon = login.find(':');
+    // RFC 7617: a user's name contains no colon, a password may.
     if (colon == login.npos) return answer(Verdict::kDenied);
     // bcrypt is slow by design. A password that was correct before needs only this digest.
     std::string digest = sha256_hex(secret_ + login);

@@ -18,6 +18,7 @@ constexpr std::string_view kAlphabet =
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+/// True for "$2b$NN$" and 53 characters of bcrypt's alphabet.
 bool has_form(std::string_view hash) {
   return hash.size() == kHashBytes &&
          (hash.starts_with("$2a$") || hash.starts_with("$2b$") || hash.starts_with("$2y$")) &&

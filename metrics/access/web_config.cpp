@@ -35,6 +35,7 @@ void read_file(ConfigReader* in, const char* key, std::string* file) {
   *file = beside(*in, *file);
 }
 
+/// Finds contradictions between client_auth_type and the keys that depend on it.
 void check_clients(const TlsOptions& tls, ConfigReader* in) {
   const bool verifies = tls.client_auth_type == "VerifyClientCertIfGiven" ||
                         tls.client_auth_type == "RequireAndVerifyClientCert";
@@ -91,6 +92,7 @@ std::vector<std::pair<std::string, std::string>> read_http(ConfigReader in) {
   return headers;
 }
 
+/// Reads the users and checks each hash, so that faults are found before a login.
 std::map<std::string, std::string> read_users(ConfigReader* in) {
   std::map<std::string, std::string> hash_by_user;
   const YAML::Node users = in->take("basic_auth_users");

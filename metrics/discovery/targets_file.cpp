@@ -27,6 +27,7 @@ TargetsFile::TargetsFile(std::filesystem::path path, const std::vector<Target>& 
 
 TargetsFile::~TargetsFile() {
   try {
+    // A destructor must not throw; a stale file is replaced by the next run.
     files::remove_file(path_);
   } catch (const Error& fault) {
     log::warning("metrics", fault.what());

@@ -136,6 +136,7 @@ class RankPages::Impl {
   void gather(const Reply& reply) {
     waiting_.push_back(reply);
     if (waiting_.size() > 1) return;
+    // A rank that does not answer keeps nullopt and is counted as missing.
     texts_.assign(others_.size(), std::nullopt);
     next_ = 0;
     num_open_ = 0;

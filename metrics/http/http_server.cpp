@@ -60,6 +60,7 @@ TcpAcceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint, e
   return acceptor;
 }
 
+/// Throws Error unless the address is loopback or the access is protected.
 void require_protection(const asio::ip::address& address, const ListenAddress& listen,
                         const Access& access) {
   if (address.is_loopback() || access.protects()) return;
@@ -69,6 +70,7 @@ void require_protection(const asio::ip::address& address, const ListenAddress& l
                           listen.text()));
 }
 
+/// Opens the acceptor, on another port if the requested one is taken and the options allow it.
 TcpAcceptor listen_at(asio::io_context& io, const HttpOptions& options, const Access& access) {
   tcp::endpoint endpoint = resolve(io, options.listen);
   require_protection(endpoint.address(), options.listen, access);
@@ -128,6 +130,7 @@ class HttpServer::Impl {
   }
 
   ~Impl() {
+    // Pending operations are dropped, so that slow clients cannot delay the end.
     io_.stop();
     thread_.join();
     // Their remaining callbacks refer to sessions, which io_ destroys with their sockets.

@@ -74,6 +74,7 @@ bool is_for_one_of(X509* certificate, const std::vector<std::string>& allowed) {
   return false;
 }
 
+/// Sets which certificates clients must show, and how they are checked.
 void set_up_clients(const TlsOptions& options, ssl::context* context) {
   const std::string& type = options.client_auth_type;
   if (type == "NoClientCert") return;

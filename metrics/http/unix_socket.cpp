@@ -21,6 +21,7 @@
 namespace lockstep::metrics {
 namespace {
 
+/// Owner of a file descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}

@@ -23,6 +23,7 @@ std::string InferenceMetrics::page() const {
       kpi.Add({{"kpi", name}, {"mode", "infer"}}).Set(value);
   }
   auto families = registry.Collect();
+  // The common series of any process, as on a run's page.
   for (auto& family : ProcessMetrics().Collect()) families.push_back(std::move(family));
   return page_text(families);
 }

@@ -46,6 +46,7 @@ std::string key_of(const std::string& name, const prometheus::ClientMetric& metr
   return values.empty() ? name : name + "{" + values + "}";
 }
 
+/// Adds a family's series; a histogram becomes its sum and its count.
 void add_series(const prometheus::MetricFamily& family, Json* series) {
   for (const prometheus::ClientMetric& metric : family.metric) {
     const std::string key = key_of(family.name, metric);
@@ -94,6 +95,7 @@ std::string live_json(const LiveFacts& facts, const std::vector<prometheus::Metr
                       double time_s) {
   Json series = Json::object(), others = Json::array();
   for (const prometheus::MetricFamily& family : families)
+    // The page needs few series; live.json stays small.
     if (std::find(kShown.begin(), kShown.end(), family.name) != kShown.end())
       add_series(family, &series);
   for (const LiveRank& rank : ranks)

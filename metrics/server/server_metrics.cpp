@@ -26,6 +26,7 @@ std::string server_page(const ServerSample& sample) {
       .Set(sample.is_held ? 1 : 0);
   counter(registry, "lockstep_server_job_starts_total", "Jobs that this process has begun.")
       .Increment(static_cast<double>(sample.num_starts));
+  // An info series exists only while a job runs.
   if (!is_idle)
     gauge_family(registry, "lockstep_server_job_info", "The job that runs.")
         .Add({{"job", sample.running.job}, {"run", sample.running.run}})

@@ -21,6 +21,7 @@ using prometheus::MetricType;
 constexpr double kExactIntegers =
     1e15;  ///< below this, whole numbers are written without an exponent
 
+/// Returns the word after "# TYPE".
 std::string_view type_name(MetricType type) {
   switch (type) {
     case MetricType::Counter:
@@ -107,6 +108,7 @@ class Page {
     }
     // before == ',' means that a brace was opened.
     text_.append(before == ',' ? "} " : " ").append(number(value));
+    // Lockstep sets no timestamps: Prometheus uses the time of the scrape.
     if (metric.timestamp_ms != 0)
       fmt::format_to(std::back_inserter(text_), FMT_COMPILE(" {}"), metric.timestamp_ms);
     text_ += '\n';
@@ -125,6 +127,7 @@ class Page {
     return {number_.data(), number_.size()};
   }
 
+  // Only the characters in `special` are escaped; help texts and label values differ there.
   void add_escaped(std::string_view text, std::string_view special) {
     for (size_t at = text.find_first_of(special); at != text.npos;
          at = text.find_first_of(special)) {

@@ -23,6 +23,7 @@ std::string quoted(std::string_view labels) {
   return labels.empty() ? "-" : text + "`";
 }
 
+/// Adds a line of the Markdown table for each row.
 void add_rows(std::span<const SeriesInfo> rows, const char* ranks, std::string* text) {
   for (const SeriesInfo& row : rows) {
     std::string_view help = row.help;

@@ -66,11 +66,13 @@ class EventFile::Writer {
 };
 
 void EventFile::Writer::add(const std::string& event) {
+  // Records are collected, so that a slow disk gets few large writes.
   append_tf_record(event, &pending_);
   flush_if_due();
 }
 
 bool EventFile::Writer::is_due() const {
+  // The first point is written at once, so that viewers see that the run has begun.
   const bool is_first = num_files_ == 0 && num_failed_writes_ == 0;
   // 2^failures, at most 64: a failing disk is tried less and less often.
   const double patience = static_cast<double>(1 << std::min<int64_t>(num_failed_writes_, 6));
@@ -116,6 +118,7 @@ void EventFile::Writer::open() {
 }
 
 void EventFile::Writer::on_lost(std::string_view why) {
+  // One warning per file; the series counts the rest.
   if (num_errors_++ > 0) return;
   log::warning("metrics", fmt::format("TensorBoard points are lost, training goes on: {}; "
                                       "further losses are only counted",
@@ -165,6 +168,7 @@ void EventFile::push(std::function<std::string()> event, int64_t num_bytes) {
 }
 
 void EventFile::flush() {
+  // In the queue's order: all earlier points are written first.
   (void)queue_.push([writer = writer_] { writer->flush(); }, 0);
 }
 

@@ -69,6 +69,7 @@ constexpr int kImage = 4, kHisto = 5, kAudio = 6, kTensor = 8, kMetadata = 9;
 constexpr int kDtype = 1, kDtypeString = 7, kTensorShape = 2, kStringValue = 8;
 constexpr int kPluginData = 1, kPluginName = 1;
 
+/// Returns an Event with its time and step; the caller adds its content.
 Message event_at(double wall_time_s, int64_t step) {
   Message event;
   event.add_double(kWallTime, wall_time_s);

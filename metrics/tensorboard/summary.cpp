@@ -15,6 +15,7 @@ namespace {
 thread_local const DefaultWriterOptions* t_now =
     nullptr;  ///< options of the current default writer
 
+/// Adds a value to the default writer's file. Only if is_recorded().
 void write(std::string_view tag, std::optional<int64_t> step, metrics::SummaryValue value) {
   t_now->file->add(step.value_or(t_now->step), tag, std::move(value));
 }

@@ -66,6 +66,7 @@ HistogramSummary histogram_of(std::span<const float> values) {
   std::vector<double> counts(limits.size(), 0);
   HistogramSummary found{.min = std::numeric_limits<double>::max(),
                          .max = std::numeric_limits<double>::lowest()};
+  // Sums in double: millions of float values would lose digits.
   for (const float single : values) {
     const double value = single;
     if (!std::isfinite(value)) continue;
@@ -104,6 +105,7 @@ ImageSummary image_of(std::span<const uint8_t> pixels_HWC, int64_t height, int64
   image.height = static_cast<png_uint_32>(height);
   image.format = static_cast<png_uint_32>(format_of(num_channels));
   ImageSummary summary{height, width, num_channels, {}};
+  // libpng needs the maximum size; the result is cut to the actual one.
   png_alloc_size_t num_bytes = PNG_IMAGE_PNG_SIZE_MAX(image);
   summary.png.resize(num_bytes);
   const int ok = png_image_write_to_memory(&image, summary.png.data(), &num_bytes, 0,
