@@ -61,6 +61,7 @@ std::string stroke(const Curve& curve, std::string_view path) {
                      curve.is_light ? " light" : "", escaped(curve.color), path);
 }
 
+/// Returns a scale for all drawable values of a panel.
 Scale scale_of_panel(const Panel& panel) {
   double least = std::numeric_limits<double>::infinity(), greatest = -least;
   for (const Curve& curve : panel.curves)
@@ -160,6 +161,7 @@ class Drawing {
       out_ += text(x, bottom_y + 16, "middle", "small", fmt::format("{:.4g}", i * tick));
     }
     out_ += line("axis", kLeft, y_, kLeft, bottom_y);
+    // A logarithmic axis has no zero.
     const double axis_y = scale_.is_log ? bottom_y : y_of(0);
     out_ += line("axis", kLeft, axis_y, kEnd, axis_y);
   }
@@ -218,6 +220,7 @@ double tick_distance(double span, int wanted) {
 Scale scale_of(double least, double greatest, int num_ticks) {
   least = std::min(least, 0.0);
   greatest = std::max(greatest, 0.0);
+  // All values are 0: any axis will do.
   if (greatest - least < 1e-300) return {0, 1, tick_distance(1, num_ticks)};
   const double tick = tick_distance(greatest - least, num_ticks);
   return {std::floor(least / tick + kRounding) * tick,
@@ -226,6 +229,7 @@ Scale scale_of(double least, double greatest, int num_ticks) {
 
 Scale log_scale_of(double least, double greatest, int max_ticks) {
   const double bottom = std::floor(std::log10(least) + kRounding);
+  // At least one decade, even if all values are equal.
   const double decades = std::max(1.0, std::ceil(std::log10(greatest) - kRounding) - bottom);
   const double tick = std::ceil(decades / max_ticks);
   return {bottom, bottom + std::ceil(decades / tick) * tick, tick, true};
@@ -293,6 +297,7 @@ std::string text_plot(const TextPlot& plot) {
       const double share = top > bottom ? (value - bottom) / (top - bottom) : 0;
       marks += is_drawable(value) && std::lround(share * kTextRows) == row ? "█" : " ";
     }
+    // No blanks at the end of lines.
     marks.erase(marks.find_last_not_of(' ') + 1);
     const std::string end = row == 0           ? fmt::format("{:.4g}", bottom)
                             : row == kTextRows ? fmt::format("{:.4g}", top)

@@ -19,6 +19,7 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+/// Returns the parameters' names, or the group of a rate.
 std::string params_text(const Timeline& timeline, const Action& action) {
   if (action.param_set < 0)
     return action.group == kAllGroups ? "all" : std::to_string(action.group);

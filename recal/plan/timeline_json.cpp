@@ -50,6 +50,7 @@ Json json_of(const Timeline& timeline, const Action& action) {
           {"value", action.value}};
 }
 
+/// Describes a rate that follows a formula from its first to its last step.
 Json span_json(const Action& action, const LrSchedule& formula) {
   return {{"first_step", action.step},
           {"last_step", formula.last_step},

@@ -20,6 +20,7 @@ constexpr const char* kRangeColor = "#7a828c";
 constexpr std::array<const char*, 5> kColors = {"#1f6fb2", "#2f8f5b", "#8a4fa8", "#b03a5b",
                                                 "#6b7a1f"};
 
+/// Returns a modifier's colour: fixed for rates and epoch ranges, else by position.
 const char* color_of(const Timeline& timeline, size_t modifier) {
   const std::string& tag = timeline.modifiers()[modifier].tag;
   if (tag.find("LearningRate") != std::string::npos) return kRateColor;
@@ -33,6 +34,7 @@ int64_t plotted_steps(const Timeline& timeline) {
       1, timeline.total_steps().value_or(last_action + timeline.steps_per_epoch()));
 }
 
+/// Returns the bar's label: the modifier's name without "Modifier", and its summary.
 std::string label_of(const ModifierEntry& entry) {
   constexpr std::string_view kSuffix = "Modifier";
   const std::string_view name =

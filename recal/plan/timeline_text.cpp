@@ -27,6 +27,7 @@ std::string epoch_text(const Timeline& timeline, const std::optional<TrainTime>&
   return step ? fmt::format("{:.6g}", timeline.epoch_of(*step)) : "-";
 }
 
+/// Returns the table of modifiers, one per line.
 std::string modifier_table(const Timeline& timeline) {
   size_t width = 24;
   for (const ModifierEntry& entry : timeline.modifiers()) width = std::max(width, entry.tag.size());
@@ -48,6 +49,7 @@ std::string names_text(const Timeline& timeline, const Action& action) {
   return fmt::format("{} parameters", set.names.size());
 }
 
+/// Describes a learning rate: a value, or the formula that it follows.
 std::string rate_text(const Timeline& timeline, const Action& action) {
   const std::string rate =
       action.formula < 0 ? fmt::format("{:.6g}", action.value)
@@ -55,6 +57,7 @@ std::string rate_text(const Timeline& timeline, const Action& action) {
   return fmt::format("learning rate {}{}", rate, of_group(action.group));
 }
 
+/// Returns the line of one event, with a note if it happens at or after the run's end.
 std::string event_text(const Timeline& timeline, const Action& action) {
   std::string when;
   if (const std::optional<int64_t> total = timeline.total_steps(); total && action.step >= *total)
@@ -74,6 +77,7 @@ struct Rank {
   bool is_first_hidden() const { return is_hidden() && at == kShownFirst; }
 };
 
+/// Counts each action among those of its kind and modifier.
 std::vector<Rank> ranks_of(const std::vector<Action>& actions) {
   std::map<std::pair<int, ActionKind>, size_t> counts;
   std::vector<Rank> ranks;
