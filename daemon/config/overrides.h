@@ -39,9 +39,8 @@ YamlPair find_at_path(const YAML::Node& root, std::string_view path);
 /// groups remains: `recipe` and `modifiers`, the two batch sizes, the save intervals, the names of
 /// eval_freq.
 ///
-/// Adds a fault for a value that the document's reader refuses. Other faults: a path that is
-/// neither in `known_paths` nor a section above one of them, and a path through a node that is not
-/// a map.
+/// Adds a fault for a value that the document's reader refuses, and for a path through a node that
+/// is not a map. A path must be in `known_paths`, or be a section above one of them.
 void apply_overrides(const std::vector<Override>& overrides,
                      const std::vector<std::string>& known_paths, YamlDocument* document,
                      Diagnostics* faults);

@@ -152,8 +152,8 @@ bool needs_network(ExportFormat format) {
   return format == ExportFormat::kTorchScript || format == ExportFormat::kOnnx;
 }
 
-/// Returns the network of a checkpoint. If the format does not need it and it cannot be rebuilt,
-/// returns nullopt with a warning; the manifest then has fewer facts.
+/// Returns the network of a checkpoint. A format without need for it continues if the network
+/// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
 std::optional<SavedNetwork> network_of(const SavedModel& saved, ExportFormat format) {
   if (needs_network(format)) return rebuild_network(saved);
   if (!names_its_network(saved)) return std::nullopt;

@@ -26,9 +26,10 @@ struct InferConfig {
   std::optional<data::DataOptions> data;  ///< read if a feed is `train` or `eval`
 };
 
-/// Reads the configuration. `file`: a run file (it has a section `run` or `inferer`), or an
-/// inferer.json with the keys of section `inferer` and `project_dir`, `plugins` and `gpu`. `feeds`:
-/// from --feed; they override the section's. A missing plug-in is skipped with a warning.
+/// Reads the configuration. `file`: a run file, which has a section `run` or `inferer`, or an
+/// inferer.json. The latter has the keys of section `inferer`, and `project_dir`, `plugins` and
+/// `gpu`. `feeds`: from --feed; they override the section's. A missing plug-in is skipped with a
+/// warning.
 ///
 /// Throws Error: kConfig with all faults; kInputMissing for a missing file; kUsage if no feed is
 /// given.

@@ -34,8 +34,10 @@ struct KubernetesCommandOptions {
 
 /// Fills in the manifests of launch/kubernetes for this run file. Reads the file first, so that its
 /// faults do not wait for pods. The file, its recipe and its files in Python become files of the
-/// pods; the image or a volume must have all others. Throws Error(kUsage) for what Kubernetes would
-/// refuse, for fewer GPUs than ranks, and for a grace in which mpirun cannot end its ranks.
+/// pods. The image or a volume must contain all others.
+///
+/// Throws Error(kUsage) for values that Kubernetes would refuse, and for fewer GPUs than ranks.
+/// Also for a grace in which mpirun cannot end its ranks.
 CommandResult kubernetes_command(const KubernetesCommandOptions& options);
 
 }  // namespace lockstep::daemon

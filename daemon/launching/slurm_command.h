@@ -28,7 +28,7 @@ struct SlurmJob {
 };
 
 /// Fills in launch/slurm/job.sbatch. Throws Error(kUsage) for a job that sbatch or srun would
-/// refuse, for an array, and for a time limit not longer than the grace.
+/// refuse and for an array. Also for a time limit not longer than the grace.
 std::string sbatch_script(const SlurmJob& job);
 
 /// Seconds of a time as sbatch's --time takes it: minutes, minutes:seconds, hours:minutes:seconds,

@@ -20,7 +20,7 @@
 #include "train/summary.h"
 
 // Publishes models under RUN/saved_models. A folder is written under a hidden name and renamed once
-// it is on disk, so that readers never see an incomplete one. Folders are withdrawn in reverse
+// it is on disk. So readers never see an incomplete one. Folders are withdrawn in reverse
 // order.
 namespace lockstep::daemon {
 namespace {

@@ -27,8 +27,8 @@ struct Resumed {
 /// Values of ResumeOptions::wanted:
 ///   - "auto": the newest checkpoint of the run's folder that every rank can read.
 ///   - "never": none; the folder must not contain any.
-///   - the prefix of a checkpoint. It must be the folder's newest if the folder has checkpoints,
-///   because a later "auto" would resume from the newest.
+///   - the prefix of a checkpoint. It must be the newest of the run's folder if that has any.
+///     Otherwise a later "auto" would resume from another one.
 ///
 /// A checkpoint with another timeline is refused, entry by entry, unless accept_recipe_change.
 ///

@@ -8,10 +8,10 @@ namespace lockstep::daemon {
 ///
 ///   SIGUSR1                  save at the next step and stop
 ///   SIGUSR2                  save at the next step and continue
-///   SIGTERM, SIGINT, SIGHUP  end, and save if there is time. SIGHUP is not caught if it is
-///   ignored,
-///                            as under nohup. Another one after 10 seconds ends the process at
-///                            once, and so does any second SIGINT.
+///   SIGTERM, SIGINT, SIGHUP  end, and save if there is time
+///
+/// A further SIGTERM, SIGINT or SIGHUP after 10 seconds ends the process at once, and so does any
+/// second SIGINT. SIGHUP is not caught if it is ignored, as under nohup.
 ///
 /// set_stop_signals() gives any of them the meaning of SIGUSR1.
 ///

@@ -23,8 +23,8 @@
 
 namespace lockstep::daemon {
 
-/// Sets a tool's world of one rank to the world size that the run file expects, so that batches are
-/// counted for it.
+/// Sets the global batch for the world size that the run file expects. Used by tools, whose own
+/// world has one rank.
 void take_expected_world(RunConfig* config);
 
 /// Returns a parameter's name in a checkpoint: blocks.0.conv.weight -> model/blocks/0/conv/weight.

@@ -8,8 +8,8 @@
 
 namespace lockstep::daemon {
 
-/// Detects, for the supervisor of a server, jobs that would fail in any other try too (a bug, bad
-/// data of one rank's shard). Such an error ends the job, not the queue.
+/// Detects jobs that would fail in any other try too (a bug, bad data of one rank's shard). Such an
+/// error ends the job, not the queue. Used by the supervisor of a server.
 class FailedJob {
  public:
   /// Create it before the first start of the ranks.

@@ -69,9 +69,9 @@ JobSpec spec_of(const SubmitOptions& options);
 bool brings_code(const JobSpec& spec);
 
 /// Submits a job through the server's desk, like submit_command(). Writes faults to stderr. Returns
-/// nullopt if no server waits for jobs, if the desk does not check this one in time, or if the job
-/// brings its own code. Then check and submit it here. Throws Error(kUnavailable) if the server
-/// ended meanwhile or gives no answer.
+/// nullopt if no server waits for jobs or the desk does not check this one in time. Also returns
+/// nullopt for a job with its own code. Then check and submit it here. Throws Error(kUnavailable)
+/// if the server ended meanwhile or gives no answer.
 std::optional<CommandResult> submit_at_desk(const SubmitOptions& options);
 
 }  // namespace lockstep::daemon

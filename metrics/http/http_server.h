@@ -82,20 +82,21 @@ void check_http_options(const HttpOptions& options);
 /// request. It runs on its own thread, which receives no signals. A second thread compares
 /// passwords. Limits bound the memory per connection. Misbehaving clients are cut off:
 ///
-///   401  no credentials
-///   405  other methods
+///   401       no credentials
+///   405       other methods
 ///   413, 431  body or header above the limit
-///   421  a name that is not this host's, if no credentials are required
-///   429  others' credentials are being checked
-///   503  all connections are busy with requests; the connection is closed. A connection that waits
-///        for its request is closed first to make room.
-///   none  the time limit has expired; the connection is closed
+///   421       a name that is not this host's, if no credentials are required
+///   429       others' credentials are being checked
+///   503       all connections are busy with requests; the connection is closed
+///   none      the time limit has expired; the connection is closed
+///
+/// Before a 503, a connection that waits for its request is closed to make room.
 class HttpServer {
  public:
   /// Listens when it returns. `observer` may be null. `observer` and all that `handler` refers to
-  /// must outlive the server. Throws Error(kConfig) if the host has no address, if others can reach
-  /// an unprotected address, or for faults that Access and make_tls_context() find. Throws
-  /// Error(kCannotCreate) if it cannot listen on the address, or for faults that UnixSocket finds.
+  /// must outlive the server. Throws Error(kConfig) if the host has no address, or if others can
+  /// reach an unprotected one. Throws as Access, make_tls_context() and UnixSocket do. Throws
+  /// Error(kCannotCreate) if it cannot listen on the address.
   HttpServer(const HttpOptions& options, HttpHandler handler, HttpObserver* observer);
   /// Closes every connection, however slow. Waits only for a running handler.
   ~HttpServer();

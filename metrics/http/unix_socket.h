@@ -32,7 +32,7 @@ bool is_listened_at(const std::filesystem::path& path);
 class UnixSocket {
  public:
   /// Replaces the file of a process that has ended. Throws Error(kCannotCreate) if the folder is
-  /// missing or writable for everybody, if the path is something else, or if a living process
+  /// missing or writable for everybody. Also if the path is not a socket or a living process
   /// listens there.
   explicit UnixSocket(std::filesystem::path path);
   ~UnixSocket();
