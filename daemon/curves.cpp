@@ -45,8 +45,8 @@ std::optional<RunEnd> read_end(const std::filesystem::path& path) {
                .epochs = json.at("epochs"),
                .world_size = json.at("world_size"),
                .sparsity = json.at("sparsity")};
+    // Networks without classes have no accuracy.
     if (json.contains("eval") && json["eval"].is_object() && !json["eval"].at("accuracy").is_null())
-      // Networks without classes have no accuracy.
       end.test_accuracy = json["eval"].at("accuracy").get<double>();
     return end;
   } catch (const nlohmann::json::exception& fault) {

@@ -95,8 +95,8 @@ std::string examples_below(const std::string& path, std::span<const std::string_
 void add_examples_of(CLI::App* app, const std::string& path,
                      std::span<const std::string_view> examples) {
   const std::string lines = examples_below(path, examples), own = app->get_footer();
+  // One line needs "Example:", several need "Examples:". An existing footer stays below.
   if (!lines.empty())
-    // One line needs "Example:", several need "Examples:". An existing footer stays below.
     app->footer((lines.rfind('\n') == 0 ? "Example:" : "Examples:") + lines +
                 (own.empty() ? "" : "\n" + own));
   for (CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; }))

@@ -66,8 +66,8 @@ void add_stat(std::vector<MetricFamily>* families, const Stat& stat) {
       (stat.user_ticks + stat.system_ticks) / ticks_per_s);
   add(families, MetricType::Gauge, "process_resident_memory_bytes",
       stat.resident_pages * static_cast<double>(::sysconf(_SC_PAGESIZE)));
+  // start_ticks counts from the machine's boot.
   if (const std::optional<double> boot_time_s = read_boot_time_s())
-    // start_ticks counts from the machine's boot.
     add(families, MetricType::Gauge, "process_start_time_seconds",
         *boot_time_s + stat.start_ticks / ticks_per_s);
 }

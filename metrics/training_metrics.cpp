@@ -263,9 +263,9 @@ std::string TrainingMetrics::page() const { return page_text(families()); }
 std::string TrainingMetrics::result() const {
   std::vector<MetricFamily> all = families();
   std::erase_if(all, [](const MetricFamily& family) { return !is_run_series(family.name); });
+  // The text file collector of node exporter has many runs on one page.
   for (MetricFamily& family : all)
     for (prometheus::ClientMetric& metric : family.metric)
-      // The text file collector of node exporter has many runs on one page.
       if (family.name != kRunInfo) metric.label.push_back({"run", live_->facts.run_name});
   return page_text(all);
 }

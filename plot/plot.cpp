@@ -174,8 +174,8 @@ class Drawing {
       const bool draws = is_drawable(point.y);
       if (draws)  // h0: a single point becomes a dot
         path += fmt::format("{}{:.1f} {:.1f}{}", pen_is_down ? "L" : "M", x_of(point.x),
-                            // A gap in the values lifts the pen.
                             y_of(point.y), pen_is_down ? "" : "h0");
+      // A gap in the values lifts the pen.
       pen_is_down = draws;
     }
     if (!path.empty()) out_ += stroke(curve, path);

@@ -90,9 +90,8 @@ std::vector<Override> overrides_of_program() {
 }
 
 void require_known_flags(const std::vector<Override>& overrides,
-                         // Flags of the flag table were resolved before; a remaining one must be a
-                         // key of the estimator.
                          const std::vector<FieldDoc>& fields) {
+  // Flags of the flag table were resolved before; a remaining one must be a key of the estimator.
   const std::vector<std::string> names = flag_names(fields);
   for (const Override& one : overrides) {
     if (!one.is_flag) continue;

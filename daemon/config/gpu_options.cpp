@@ -3,9 +3,9 @@
 namespace lockstep::daemon {
 
 dist::GpuMemoryOptions GpuOptions::memory() const {
+  // allow_growth, if given, decides; otherwise memory_policy. read_gpu_options() refuses a
+  // conflict.
   return {.fraction = per_process_gpu_memory_fraction.value_or(1),
-          // allow_growth, if given, decides; otherwise memory_policy. read_gpu_options() refuses a
-          // conflict.
           .at_start = !allow_growth.value_or(memory_policy != "all")};
 }
 

@@ -220,10 +220,9 @@ void apply_defaults(const std::string& path, const std::vector<Override>& above,
 /// Opens the plug-ins and returns the result of open_plugins_of(). Overrides count. Faults of the
 /// file are ignored here and found later.
 std::vector<std::string> open_plugins(const std::string& path, const Text& text,
-                                      // Plug-ins add keys and rows, so they must be open before the
-                                      // keys are known. Only these few keys
-                                      // can name one.
                                       const std::vector<Override>& overrides) {
+  // Plug-ins add keys and rows, so they must be open before the keys are known. Only these few keys
+  // can name one.
   const std::vector<std::string> names = {"plugins",    "model.type",     "model.path",
                                           "model.name", "estimator.path", "estimator.name"};
   Diagnostics ignored;

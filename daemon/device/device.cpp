@@ -95,8 +95,8 @@ at::Device agree_on_device(const std::string& wanted, const dist::ProcessInfo& p
                            dist::Communicator& control) {
   if (wanted == "cpu") return at::kCPU;
   const bool must = wanted == "cuda";
+  // "cuda": a fault on one rank is an error on all. "auto": such a rank just has no GPUs.
   const std::vector<std::string> ids =
-      // "cuda": a fault on one rank is an error on all. "auto": such a rank just has no GPUs.
       must ? dist::on_all_ranks(control, [] { return dist::nccl_device_ids(); }) : usable_gpus();
   const GpuChoice choice = agree_on_gpus(ids, process, control);
   if (choice.fault.empty())

@@ -102,8 +102,8 @@ std::optional<std::string> index_sha256(const std::string& prefix) {
 
 EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
     : config_(load_for_evaluation(options)), frozen_(config_.flag_texts) {
+  // Not a session of its own: points of the run's other processes must stay visible.
   if (config_.summary.tensorboard)
-    // Not a session of its own: points of the run's other processes must stay visible.
     curves_.emplace(metrics::EventFileOptions{.folder = config_.run.project().evaluator(),
                                               .node = dist::read_process_info().node,
                                               .is_session = false,

@@ -138,8 +138,8 @@ std::map<std::string, std::string> metadata(const SavedModel& model, bool quanti
 Written write_safetensors(const SavedModel& model, const std::string& out_file, bool quantize) {
   if (quantize) require_quantized(model);
   const Export result = collect(model, quantize);
+  // A quantized zero is zero, so only a bug could break this.
   for (const LayerRow& row : result.rows)
-    // A quantized zero is zero, so only a bug could break this.
     check(row.num_masked_nonzero_after == 0,
           "int8 of a pruned weight of " + row.name + " is not 0");
   const int64_t num_bytes =

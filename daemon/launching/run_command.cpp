@@ -33,11 +33,10 @@ launch::SaveFound newest_save(const std::filesystem::path& folder, const std::st
 CommandResult run_command(const RunCommandOptions& options) {
   const RunConfig config = load_run_config(options.config_file, options.above);
   const std::string program = rank_program(options);
+  // The last lambda captures by value: it may be called on a thread that outlives this function.
   return {"", supervise_ranks(
                   options, config.run.project().folder(),
                   [&](bool is_restart) { return rank_command(options, program, is_restart); },
-                  // Captured by value: the supervisor may call it on a thread that outlives this
-                  // function.
                   [folder = config.run.project().checkpoints(), prefix = config.checkpoint.prefix] {
                     return newest_save(folder, prefix);
                   })};

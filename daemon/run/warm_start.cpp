@@ -33,8 +33,8 @@ bool is_folder(const std::string& named) {
 /// Returns the checkpoint for a name. A folder means its newest checkpoint; a run's folder means
 /// the newest in its sub-folder.
 std::string found_save(const std::string& named, dist::Communicator& control) {
+  // Only rank 0 looks, and all ranks take its answer: they may see a file system differently.
   const bool is_found =
-      // Only rank 0 looks, and all ranks take its answer: they may see a file system differently.
       dist::on_all_ranks(control, [&] { return control.rank() == 0 && is_folder(named); });
   if (!dist::any_of(control, is_found)) return named;
   for (const std::filesystem::path& folder :

@@ -82,8 +82,8 @@ JobOutcome serve_job(const Job& job, const ServerParts& parts,
   if (outcome.leaves_ranks_unclear()) return outcome;
   parts.tidy();
   const bool is_cancelled = requests.is_cancelled();
+  // Any rank may have received the signal, so the ranks agree.
   outcome.is_signalled =
-      // Any rank may have received the signal, so the ranks agree.
       dist::any_of(parts.control, (requests.stop_asked() && !is_cancelled) || requests.end_asked());
   outcome.is_cancelled = dist::any_of(parts.control, is_cancelled);
   return outcome;

@@ -235,10 +235,9 @@ CommandResult wait_command(const OfJobOptions& options) {
     throw Error(ExitCode::kBadData, "queue",
                 fmt::format("job {} could not be read and is set aside in {}: submit it again",
                             options.id, (queue.root() / "set_aside").string()));
+  // Cancelled before it began: there may be no result file.
   const JobResult result =
-      queue
-          .result(options.id)
-          // Cancelled before it began: there may be no result file.
+      queue.result(options.id)
           .value_or(JobResult{.state = state, .exit_code = static_cast<int>(ExitCode::kStopped)});
   return {fmt::format("job {}: {}{}{}\n", options.id, job_state_name(state),
                       result.message.empty() ? "" : ": ", result.message),

@@ -86,9 +86,9 @@ class Server {
 
   ExitCode run() {
     while (true) {
-      // The maximum of each element over the ranks decides; only rank 0 sets the last three.
       // The disk is accessed before the collective, so other ranks only wait for its result.
       const bool has_next = is_root_ && look();
+      // The maximum of each element over the ranks decides; only rank 0 sets the last three.
       at::Tensor wishes_4 = at::zeros({4}, at::kLong);
       wishes_4[0] = is_told_to_stop() ? 1 : 0;
       wishes_4[1] = has_next ? 1 : 0;

@@ -27,8 +27,8 @@ void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
   std::set<std::string> saved;
   for (const StateEntry& entry : *state) saved.insert(entry.key);
   std::map<std::string, const recal::Mask*> by_param;
+  // Without its mask in the checkpoint, a sparse tensor could not be restored.
   for (const recal::Mask& mask : masks.all())
-    // Without its mask in the checkpoint, a sparse tensor could not be restored.
     if (mask.num_pruned > 0 && saved.contains("_lockstep/masks/" + slashed(mask.name)))
       by_param[slashed(mask.name)] = &mask;
   for (StateEntry& entry : *state) {

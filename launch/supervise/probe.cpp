@@ -22,11 +22,10 @@ std::set<std::string> unreachable(const std::vector<Host>& hosts,
                                   const std::vector<std::string>& mpirun_arguments,
                                   const Child::Variables& variables, double limit_s) {
   std::vector<std::unique_ptr<Child>> probes;
+  // Without ssh access or with a dead daemon, not even `true` ends.
   for (const Host& host : hosts)
     probes.push_back(std::make_unique<Child>(mpirun_command({.num_ranks = 1,
                                                              .hosts = {{host.name, 1}},
-                                                             // Without ssh access or with a dead
-                                                             // daemon, not even `true` ends.
                                                              .program = {"true"},
                                                              .more = mpirun_arguments,
                                                              .is_root = ::geteuid() == 0}),

@@ -311,8 +311,8 @@ class Supervisor {
     pollfd source{signals_.descriptor(), POLLIN, 0};
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(pause_s);
     while (!wish_.to_stop) {
+      // SIGUSR2 has nothing to save now, and SIGCHLD only wakes poll().
       for (const int signal_number : signals_.take())
-        // SIGUSR2 has nothing to save now, and SIGCHLD only wakes poll().
         wish_.to_stop = wish_.to_stop || (signal_number != SIGCHLD && signal_number != SIGUSR2);
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());

@@ -44,8 +44,8 @@ bool has_bcrypt_hash(std::string_view password, const std::string& hash) {
   const char* made =
       ::crypt_r(std::string(password).c_str(), hash.substr(0, kSettingBytes).c_str(), space.get());
   const std::string_view found = made == nullptr ? "" : made;
+  // Constant time, so that the comparison reveals nothing about the hash.
   const bool equal =
-      // Constant time, so that the comparison reveals nothing about the hash.
       found.size() == hash.size() && CRYPTO_memcmp(found.data(), hash.data(), hash.size()) == 0;
   // The space contains traces of the password.
   OPENSSL_cleanse(space.get(), sizeof(*space));

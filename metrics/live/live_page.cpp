@@ -94,8 +94,8 @@ std::string live_json(const LiveFacts& facts, const std::vector<prometheus::Metr
                       const std::vector<LivePoint>& history, const std::vector<LiveRank>& ranks,
                       double time_s) {
   Json series = Json::object(), others = Json::array();
+  // The page needs few series; live.json stays small.
   for (const prometheus::MetricFamily& family : families)
-    // The page needs few series; live.json stays small.
     if (std::find(kShown.begin(), kShown.end(), family.name) != kShown.end())
       add_series(family, &series);
   for (const LiveRank& rank : ranks)

@@ -108,8 +108,8 @@ void EventFile::Writer::open() {
   std::string head;
   append_tf_record(version_event(now_s), &head);
   if (options_.is_session && !start_is_told_) {
+    // Points up to the resumed step stay; later ones of earlier processes are dropped.
     const int64_t first =
-        // Points up to the resumed step stay; later ones of earlier processes are dropped.
         options_.resumed_step ? *options_.resumed_step * options_.axis_units_per_step + 1 : 0;
     append_tf_record(start_event(now_s, first), &head);
   }
