@@ -149,8 +149,8 @@ RunRecord read_run(const std::filesystem::path& folder) {
                 csv.string() +
                     ": no step is recorded yet; wait for the run's first steps (they are written "
                     "with each progress line, summary.progress_secs)");
-  if (run.end && run.end->steps < run.lines.back().step)
-    run.end.reset();  // summary of an earlier start
+  // The summary of an earlier start does not count.
+  if (run.end && run.end->steps < run.lines.back().step) run.end.reset();
   return run;
 }
 

@@ -51,14 +51,13 @@ struct PhaseSeconds {
 
 /// One optimizer update, seen from one rank. Seconds of a steady clock.
 struct StepSample {
-  int64_t step = 0;                 ///< updates done, including this one
-  double epoch = 0;                 ///< 2.5: half of the third epoch is done
-  int64_t num_samples = 0;          ///< trained on by this rank in this step
-  int64_t num_skipped_samples = 0;  ///< damaged ones of this rank, replaced by others
-  int64_t num_records = 0;          ///< read from files for these samples
-  int64_t num_record_bytes = 0;     ///< of these records, as stored
-  std::optional<double> num_queued_batches =
-      {};  ///< read ahead and ready; absent without reader threads
+  int64_t step = 0;                               ///< updates done, including this one
+  double epoch = 0;                               ///< 2.5: half of the third epoch is done
+  int64_t num_samples = 0;                        ///< trained on by this rank in this step
+  int64_t num_skipped_samples = 0;                ///< damaged ones of this rank, replaced by others
+  int64_t num_records = 0;                        ///< read from files for these samples
+  int64_t num_record_bytes = 0;                   ///< of these records, as stored
+  std::optional<double> num_queued_batches = {};  ///< ready; absent without threads
   double duration_s = 0;
   PhaseSeconds phases;
   int64_t bytes_reduced = 0;  ///< payload of this rank's all-reduces
@@ -67,14 +66,13 @@ struct StepSample {
   double allreduce_s = 0;     ///< in all-reduces, overlapped or not
   /// Parts of allreduce_s by bucket. The memory must stay valid while the sample is recorded.
   std::span<const double> allreduce_s_by_bucket = {};
-  double allreduce_overlapped_s =
-      0;                       ///< part of allreduce_s that overlaps with backward or the update
-  int64_t bytes_gathered = 0;  ///< values all-gathered with a sharded optimizer
-  double gather_s = 0;         ///< in these all-gathers
-  double allreduce_exposed_s = 0;  ///< time waiting for all-reduce, not overlapped with backward
-  bool is_straggler = false;       ///< this rank worked 30 % longer than the others' mean
-  bool nonfinite = false;          ///< the update was skipped because of NaN or Inf
-  std::optional<double> loss;      ///< mean over ranks; absent if it was not read from the device
+  double allreduce_overlapped_s = 0;  ///< of allreduce_s: overlapped with backward or update
+  int64_t bytes_gathered = 0;         ///< values all-gathered with a sharded optimizer
+  double gather_s = 0;                ///< in these all-gathers
+  double allreduce_exposed_s = 0;     ///< time waiting for all-reduce, not overlapped with backward
+  bool is_straggler = false;          ///< this rank worked 30 % longer than the others' mean
+  bool nonfinite = false;             ///< the update was skipped because of NaN or Inf
+  std::optional<double> loss;  ///< mean over ranks; absent if it was not read from the device
   std::optional<double> gradient_norm;  ///< before clipping; absent if nothing is clipped by it
   std::optional<double> loss_scale;     ///< absent if losses are not scaled
 };

@@ -109,8 +109,8 @@ TrainingMetrics::TrainingMetrics(const RunFacts& facts)
                   .rank = facts.rank,
                   .world_size = facts.world_size};
   if (facts.is_root) add_run_series(facts);
-  step_ = std::make_unique<StepSeries>(*registry_,
-                                       facts.is_root);  // last: throws if a row's name is taken
+  // Last: throws if a row's name is taken.
+  step_ = std::make_unique<StepSeries>(*registry_, facts.is_root);
 }
 
 void TrainingMetrics::add_run_series(const RunFacts& facts) {

@@ -49,9 +49,8 @@ struct Curve {
   std::string color;               ///< in SVG's notation: #1f6fb2
   std::vector<Point> points = {};  ///< increasing x; more than about 400 are thinned
   std::vector<Point> marks = {};   ///< dots on the curve; omitted if there are more than 400
-  bool is_staircase =
-      false;  ///< step function: a value holds until the next point, the last one to the end
-  bool is_light = false;  ///< thin and pale
+  bool is_staircase = false;       ///< a value holds until the next point or the end
+  bool is_light = false;           ///< thin and pale
 };
 
 /// One coordinate system. The y axis includes all values. A linear one also includes 0 and

@@ -129,8 +129,8 @@ namespace {
 /// Removes the rows of a job's plug-ins and estimators from a table.
 template <typename Row>
 void keep_rows_of_program(NamedTable<Row>& table) {
-  static const size_t num_rows =
-      table.num_rows();  // the static exists once per row type, so once per table
+  // The static exists once per row type, so once per table.
+  static const size_t num_rows = table.num_rows();
   // The first call is before any job, so these rows are the program's own.
   table.keep_first(num_rows);
 }
@@ -262,9 +262,9 @@ Merged merge(const std::string& path, const Text& text, const std::vector<Overri
   refuse_removed_keys(&above.list, faults);
   require_known_flags(above.list, fields);
   apply_overrides(above.list, paths_of(fields), &document, faults);
-  append(rename_keys(&document, faults),
-         &above.warnings);                 // again, inside maps that overrides added
-  refuse_removed_keys(&document, faults);  // likewise
+  // Both again, for keys inside maps that overrides added.
+  append(rename_keys(&document, faults), &above.warnings);
+  refuse_removed_keys(&document, faults);
   append(std::move(above.warnings), &merged.warnings);
   apply_defaults(path, above.list, fields, &document, faults);
   // Only now is it known which keys these settings read; the rest is dropped with a note.

@@ -49,8 +49,7 @@ struct RunConfig {
   std::vector<coord::WantedCallback> callbacks;
   std::vector<train::MakeHook> hooks;  ///< of the estimator's code
   std::optional<train::ProfileOptions> profile;
-  std::string
-      trainer_sha256;  ///< of the file that `trainer` names; empty if `trainer` is a section
+  std::string trainer_sha256;     ///< of the file that `trainer` names; empty: none
   infer::InfererSection inferer;  ///< for `lockstep infer`; a training run ignores it
 
   /// All settings as sorted "path=value" lines, with the recipe's digest. Must be equal on all

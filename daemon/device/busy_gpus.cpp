@@ -36,9 +36,8 @@ std::vector<GpuProcess> parse_gpu_processes(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     const size_t first = line.find(','), last = line.rfind(',');
     const size_t second = first == std::string::npos ? first : line.find(',', first + 1);
-    if (second == std::string::npos || second >= last)
-      continue;  // the process name may contain commas, so pid is after the first one and memory
-                 // after the last
+    // The process name may contain commas: the pid follows the first one, the memory the last.
+    if (second == std::string::npos || second >= last) continue;
     const auto pid = parse_integer(trimmed(line.substr(first + 1, second - first - 1)));
     // Other lines are headings or messages of nvidia-smi.
     if (!pid) continue;

@@ -57,8 +57,8 @@ struct Threads {
 Threads choose_threads(const RunOptions& options, const std::vector<Core>& share,
                        const dist::ProcessInfo& process) {
   if (options.threads > 0) return {options.threads, ""};
-  if (options.is_elastic())
-    return {};  // one thread: shares of cores differ between world sizes, results must not
+  // One thread: shares of cores differ between world sizes, results must not.
+  if (options.is_elastic()) return {};
   const auto num_cores = std::max<int64_t>(1, static_cast<int64_t>(share.size()));
   const std::optional<double> quota = cgroup_limits().cores;
   const int64_t fed = quota ? std::max<int64_t>(1, threads_in_quota(*quota, process)) : num_cores;

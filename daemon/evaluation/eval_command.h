@@ -11,9 +11,8 @@ namespace lockstep::daemon {
 struct EvalCommandOptions {
   std::string config_file;  ///< run file of the run whose checkpoints are evaluated
   std::vector<Override> overrides;
-  std::string restore =
-      "latest";        ///< latest: newest of the run's folder; else the prefix of a checkpoint
-  bool watch = false;  ///< evaluate each existing and each later checkpoint once
+  std::string restore = "latest";  ///< latest: the folder's newest; else a prefix
+  bool watch = false;              ///< evaluate each existing and each later checkpoint once
 };
 
 /// `lockstep eval`: evaluates checkpoints in a separate job of one rank, during the run or after

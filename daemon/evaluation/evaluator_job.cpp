@@ -164,8 +164,8 @@ std::string EvaluatorJob::settings_sha256() const {
 
 void EvaluatorJob::restore(const std::string& prefix) {
   StateList wanted = context_->inference_state();
-  int64_t global_batch_size =
-      context_->facts.global_batch_size;  // default if the checkpoint does not contain it
+  // The initial value is the default if the checkpoint does not contain it.
+  int64_t global_batch_size = context_->facts.global_batch_size;
   wanted.push_back({.key = "_lockstep/sampler/global_batch_size",
                     .tensor = view_of(&global_batch_size),
                     .value_if_missing = static_cast<double>(global_batch_size)});

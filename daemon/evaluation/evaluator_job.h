@@ -49,10 +49,9 @@ class EvaluatorJob {
   dist::SelfCommunicator control_;
   std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< carries the network's device
   std::unique_ptr<TrainingContext> context_;
-  std::unique_ptr<train::Hook>
-      callbacks_;  ///< the run file's callbacks for evaluations; null: none
-  std::optional<metrics::EventFile>
-      curves_;  ///< of all evaluations of this process; nullopt with summary.tensorboard: false
+  std::unique_ptr<train::Hook> callbacks_;  ///< for evaluations; null: none
+  /// Curves of all evaluations of this process; nullopt with summary.tensorboard: false.
+  std::optional<metrics::EventFile> curves_;
   int64_t step_ = 0;  ///< of the restored checkpoint
 };
 

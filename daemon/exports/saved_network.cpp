@@ -120,8 +120,8 @@ std::string network_sections(const SavedModel& saved) {
     }
   }
   if (args.empty()) return YAML::Dump(root);
-  root["model"]["args"] =
-      kArgsHere;  // YAML::Dump() would drop the quotes that distinguish texts from numbers
+  // YAML::Dump() would drop the quotes that distinguish texts from numbers.
+  root["model"]["args"] = kArgsHere;
   std::string text = YAML::Dump(root);
   return text.replace(text.find(kArgsHere), std::string_view(kArgsHere).size(), args.dump());
 }

@@ -12,8 +12,7 @@ namespace lockstep::daemon {
 struct RunCommandOptions : RanksOptions {
   std::string config_file;
   AboveFile above;
-  std::string resume =
-      "auto";  ///< for the first start; later ones resume from the newest checkpoint
+  std::string resume = "auto";  ///< for the first start; later ones use auto
   bool accept_recipe_change = false;
 };
 

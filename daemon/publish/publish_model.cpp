@@ -20,8 +20,7 @@
 #include "train/summary.h"
 
 // Publishes models under RUN/saved_models. A folder is written under a hidden name and renamed once
-// it is on disk. So readers never see an incomplete one. Folders are withdrawn in reverse
-// order.
+// it is on disk. So readers never see an incomplete one. Folders are withdrawn in reverse order.
 namespace lockstep::daemon {
 namespace {
 
@@ -30,8 +29,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kModelFile = "model.pt";
 constexpr const char* kBest = "best";
-constexpr const char* kUnfinished =
-    ".tmp";  // end of a hidden name: not yet published, or withdrawn
+// End of a hidden name: not yet published, or withdrawn.
+constexpr const char* kUnfinished = ".tmp";
 
 [[noreturn]] void refuse(const fs::path& path, const char* what, const std::error_code& fault) {
   throw Error(ExitCode::kIo, "export",

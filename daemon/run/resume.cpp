@@ -82,8 +82,8 @@ bool same_save(const std::string& one, const std::string& other) {
 std::string objection_to_newer_saves(const std::filesystem::path& folder, const std::string& prefix,
                                      const std::string& wanted) {
   std::error_code ignored;
-  if (!std::filesystem::exists(checkpoint::index_path(wanted), ignored))
-    return "";  // reported later
+  // A missing checkpoint is reported later.
+  if (!std::filesystem::exists(checkpoint::index_path(wanted), ignored)) return "";
   const auto saves = checkpoint::find_saves(folder, prefix);
   if (saves.empty() || same_save(saves.back().prefix, wanted)) return "";
   return fmt::format(

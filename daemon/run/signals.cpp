@@ -21,8 +21,8 @@ static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 // An end request that is repeated after this time ends the process at once.
 constexpr int64_t kPatience_ms = 10'000;
-constexpr int64_t kOneKeystroke_ms =
-    200;  ///< a Ctrl-C may arrive twice, from terminal and launcher
+/// A Ctrl-C may arrive twice, from terminal and launcher.
+constexpr int64_t kOneKeystroke_ms = 200;
 
 int64_t steady_now_ms() {
   timespec now{};
@@ -77,8 +77,8 @@ Signals::Signals() {
   set_stop_signals({SIGUSR1});
   for (const int signal_number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT})
     install(signal_number, on_signal);
-  if (!is_ignored(SIGHUP))
-    install(SIGHUP, on_signal);  // under nohup the loss of the terminal must not end the run
+  // Under nohup the loss of the terminal must not end the run.
+  if (!is_ignored(SIGHUP)) install(SIGHUP, on_signal);
   install(SIGPIPE, SIG_IGN);
   sigset_t held;  // blocked since the program's first instruction (lockstepd_main.cpp)
   ::sigemptyset(&held);
@@ -93,8 +93,8 @@ Signals::~Signals() {
 }
 
 void Signals::set_stop_signals(const std::vector<int>& signals) {
-  uint32_t bits =
-      bit_of(SIGUSR1);  // always: every launcher sends SIGUSR1 and does not know the others
+  // Always: every launcher sends SIGUSR1 and does not know the others.
+  uint32_t bits = bit_of(SIGUSR1);
   for (const int signal_number : signals) bits |= bit_of(signal_number);
   g_stop_signals.store(bits, std::memory_order_relaxed);
 }

@@ -165,10 +165,9 @@ void Telemetry::show(const RunConfig& config, const std::vector<metrics::RankSou
     if (!source.is_scraped) continue;
     targets.push_back({source.address, {{"run", config.run.name}}});
     std::map<std::string, std::string>& labels = targets.back().labels;
-    if (!others_)
-      labels.insert(
-          {{"rank", rank}, {"node", source.node}});  // otherwise each series has these labels
-    labels["__param_process"] = source.process;      // requested as /metrics?process=...
+    // In merged pages, each series has these labels itself.
+    if (!others_) labels.insert({{"rank", rank}, {"node", source.node}});
+    labels["__param_process"] = source.process;                // requested as /metrics?process=...
     if (scheme() == "https") labels["__scheme__"] = scheme();  // Prometheus' label for the scheme
   }
   targets_.emplace(config.run.project().targets(), targets);

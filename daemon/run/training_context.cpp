@@ -254,8 +254,8 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   // On a GPU the state is copied to pinned memory before it is written.
   saver.set_stager(data_comm.make_stager());
   require_whole_saves(config.checkpoint, recipe);
-  (void)train::make_eval_metrics(config.eval, spec,
-                                 !loss.is_own());  // throws if the metrics do not fit the data
+  // Throws if the metrics do not fit the data.
+  (void)train::make_eval_metrics(config.eval, spec, !loss.is_own());
   if (eval_data) (void)train::num_eval_samples(config.eval, eval_data->num_samples());
   // Parameters are views of flat_params, which is on the device already; buffers are not.
   model->move_buffers_to(data_comm.device());

@@ -83,8 +83,7 @@ class TrainingContext {
   const train::ModelHandler handler;
   const train::Loss loss;
   optim::FlatParams flat_params;
-  const std::unique_ptr<dist::Communicator>
-      alone;  ///< communicator of the reducer with local steps; else null
+  const std::unique_ptr<dist::Communicator> alone;  ///< of the reducer; null unless local steps
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
   optim::Ema ema;

@@ -69,8 +69,7 @@ bool FailedJob::note(int exit_code) {
   const std::string last_start = std::exchange(last_start_, start);
   const double since_s = std::exchange(since_s_, unix_time_s());
   // An unchanged start means that the ranks ran no job. A living holder means that another server
-  // has
-  // the queue.
+  // has the queue.
   if (!job || start == last_start || HolderWatch(queue_.root()).lives()) return false;
   const std::optional<Failure> told = told_since(since_s, *job);
   // If the others only lost a rank, that rank's own error is the cause.

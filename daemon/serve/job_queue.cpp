@@ -92,8 +92,8 @@ void JobQueue::make() const {
 
 void JobQueue::make_place(const char* name) const {
   make_private(root_ / name);
-  (void)::chmod((root_ / name).c_str(),
-                S_IRWXU);  // an earlier version has created it with the umask
+  // An earlier version has created it with the umask.
+  (void)::chmod((root_ / name).c_str(), S_IRWXU);
 }
 
 void JobQueue::require_own(const std::filesystem::path& file) const {

@@ -35,8 +35,8 @@ namespace {
 constexpr int64_t kMaxSummaryBytes = 1 << 20;
 constexpr double kDiskPatience_s = 5;               ///< seconds after a stop request
 constexpr std::chrono::milliseconds kIdleTurn{20};  ///< each turn reads three folders
-constexpr std::chrono::milliseconds kShortTurn{
-    2};  ///< while a job is checked that may be the next one
+/// Turn while a job is checked that may be the next one.
+constexpr std::chrono::milliseconds kShortTurn{2};
 
 /// Returns a text that identifies the newest checkpoint of a run's folder and its commit; empty if
 /// there is none.

@@ -39,8 +39,8 @@ constexpr std::chrono::seconds kLookAfterServer{1};
 constexpr std::chrono::seconds kLongestWait{60};
 constexpr double kKillPatience_s = 1;
 constexpr int64_t kAnswerLimitBytes = 1 << 20;
-constexpr int64_t kCheckedLimitBytes =
-    2 * JobQueue::kMaxJobBytes;  // a text inside a text: escapes may double it
+// A text inside a text: escapes may double it.
+constexpr int64_t kCheckedLimitBytes = 2 * JobQueue::kMaxJobBytes;
 
 std::filesystem::path folder_of(const JobQueue& queue) { return queue.root() / kFolder; }
 

@@ -21,8 +21,7 @@
 #include "daemon/tool/queue_commands.h"
 
 // The command line of `lockstep`. Parsing only stores the chosen command; run_command_line() calls
-// it
-// afterwards. So usage errors never leave a command half done.
+// it afterwards. So usage errors never leave a command half done.
 namespace lockstep::daemon {
 namespace {
 

@@ -42,8 +42,8 @@ std::map<pid_t, pid_t> parents() {
 
 std::optional<pid_t> parent_of(pid_t pid) {
   const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
-  const size_t end_of_name =
-      line.rfind(')');  // the name may contain any characters, so search for its closing bracket
+  // The name may contain any characters, so search for its closing bracket.
+  const size_t end_of_name = line.rfind(')');
   if (end_of_name == std::string::npos) return std::nullopt;
   std::istringstream fields(line.substr(end_of_name + 1));
   char state = 'X';
@@ -70,8 +70,8 @@ std::vector<pid_t> descendants(pid_t spared) {
   std::vector<pid_t> found;
   for (const auto& [pid, parent] : all) {
     pid_t above = pid == spared ? -1 : parent;
-    for (size_t i = 0; above != self && i < all.size();
-         ++i) {  // bounded: the tree may change while it is read
+    // Bounded, because the tree may change while it is read.
+    for (size_t i = 0; above != self && i < all.size(); ++i) {
       if (above == spared) break;
       const auto next = all.find(above);
       if (next == all.end()) break;

@@ -47,10 +47,9 @@ class PasswordChecker {
   const std::map<std::string, std::string> hash_by_user_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<Try> waiting_;  // guarded by mutex_
-  std::set<std::string>
-      clients_;          // guarded by mutex_: those with an attempt waiting or in progress
-  std::jthread thread_;  // declared last: joined first
+  std::deque<Try> waiting_;        // guarded by mutex_
+  std::set<std::string> clients_;  // guarded by mutex_: with an attempt
+  std::jthread thread_;            // declared last: joined first
 };
 
 }  // namespace lockstep::metrics

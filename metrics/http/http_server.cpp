@@ -51,9 +51,8 @@ tcp::endpoint resolve(asio::io_context& io, const ListenAddress& listen) {
 TcpAcceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint, error_code* fault) {
   TcpAcceptor acceptor(io);
   acceptor.open(endpoint.protocol(), *fault);
-  if (!*fault)
-    acceptor.set_option(tcp::acceptor::reuse_address(true),
-                        *fault);  // allows a restart while old connections are in TIME_WAIT
+  // Allows a restart while old connections are in TIME_WAIT.
+  if (!*fault) acceptor.set_option(tcp::acceptor::reuse_address(true), *fault);
   if (!*fault) acceptor.set_option(tcp::no_delay(true), *fault);  // inherited by its connections
   if (!*fault) acceptor.bind(endpoint, *fault);
   if (!*fault) acceptor.listen(asio::socket_base::max_listen_connections, *fault);

@@ -18,8 +18,8 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-constexpr double kExactIntegers =
-    1e15;  ///< below this, whole numbers are written without an exponent
+/// Limit below which whole numbers are written without an exponent.
+constexpr double kExactIntegers = 1e15;
 
 /// Returns the word after "# TYPE".
 std::string_view type_name(MetricType type) {

@@ -24,8 +24,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxPendingBytes = 1 << 20;
 constexpr TaskQueue::Milliseconds kPatience{10'000};
-constexpr double kIdleShare =
-    0.5;  // fraction of flush_s without a point after which the thread checks
+// Fraction of flush_s without a point after which the thread checks.
+constexpr double kIdleShare = 0.5;
 constexpr double kLongestIdle_s = 3600;
 
 TaskQueue::Milliseconds idle_time(double flush_s) {

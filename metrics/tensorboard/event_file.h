@@ -76,8 +76,7 @@ class EventFile {
   void push(std::function<std::string()> event, int64_t num_bytes);
 
   int64_t axis_units_per_step_;
-  const std::shared_ptr<Writer>
-      writer_;  // shared with the thread, which a hanging disk may keep alive
+  const std::shared_ptr<Writer> writer_;  // shared with the thread
   TaskQueue queue_;
 };
 

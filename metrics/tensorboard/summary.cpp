@@ -12,8 +12,8 @@
 namespace lockstep::summary {
 namespace {
 
-thread_local const DefaultWriterOptions* t_now =
-    nullptr;  ///< options of the current default writer
+/// Options of the current default writer.
+thread_local const DefaultWriterOptions* t_now = nullptr;
 
 /// Adds a value to the default writer's file. Only if is_recorded().
 void write(std::string_view tag, std::optional<int64_t> step, metrics::SummaryValue value) {
