@@ -199,7 +199,8 @@ Override parse_set(const std::string& text) {
 void apply_overrides(const std::vector<Override>& overrides,
                      const std::vector<std::string>& known_paths, YamlDocument* document,
                      Diagnostics* faults) {
-  // Weakest first, so that the last writer of a key wins: environment, command line, defaults.
+  // The environment first, then the command line, whose values win. Defaults come last and fill
+  // only absent keys.
   for (const int turn : {0, 1, 2}) {
     for (const Override& one : overrides) {
       if (turn != (one.is_default ? 2 : one.from_environment ? 0 : 1)) continue;

@@ -15,7 +15,7 @@ extern "C" {
 extern const char lockstep_openapi_begin[], lockstep_openapi_end[];
 }
 
-// Calls run on the HTTP server's thread, so they only read atomics and record requests. The
+// Calls run on the HTTP server's thread, so they only read current values and record requests. The
 // training loop acts on the requests.
 namespace lockstep::daemon {
 namespace {

@@ -158,7 +158,7 @@ CommandResult infer_command(const InferCommandOptions& options) {
   require_usage(options);
   const InferConfig config = load_infer_config(options.config_file, options.feeds);
   keep_freed_memory();
-  // Before threads start: they inherit the handling of signals.
+  // Before the long part starts, so that no signal meets the default action.
   const Signals signals;
   const at::Device device = set_up_device(config);
   const infer::LoadedNetwork network = open_network(options, config);
