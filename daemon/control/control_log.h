@@ -29,8 +29,8 @@ class LineLimit {
 
 /// Logs the control calls that ControlApi does not log. Refused calls become a warning, at most one
 /// line a second. A GET changes nothing and may be repeated often by a program, so it gets at most
-/// one line a minute. Each line contains the number of suppressed lines before it. All
-/// events are also passed to the next observer. The HTTP server's thread makes the calls.
+/// one line a minute. Each line contains the number of suppressed lines before it. All events are
+/// also passed to the next observer. The HTTP server's thread makes the calls.
 class ControlLog final : public metrics::HttpObserver {
  public:
   /// `next` may be null; it must outlive the object.

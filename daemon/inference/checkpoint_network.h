@@ -15,7 +15,6 @@ namespace lockstep::daemon {
 /// `where`: folder of checkpoints (its newest complete one) or prefix of one. `run_file`: another
 /// place to search for Python code; may be empty. Throws Error as read_saved_model() and
 /// rebuild_network() do.
-/// else Python code may be; may be empty. Throws Error as read_saved_model() and rebuild_network().
 infer::LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file);
 
 }  // namespace lockstep::daemon

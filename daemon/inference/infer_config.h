@@ -31,8 +31,8 @@ struct InferConfig {
 /// `gpu`. `feeds`: from --feed; they override the section's. A missing plug-in is skipped with a
 /// warning.
 ///
-/// Throws Error: kConfig with all faults; kInputMissing for a missing file; kUsage if there
-/// is nothing to feed.
+/// Throws Error: kConfig with all faults; kInputMissing for a missing file; kUsage if there is
+/// nothing to feed.
 InferConfig load_infer_config(const std::string& file, const std::vector<std::string>& feeds);
 
 /// Opens the feeds; several feeds are concatenated. Folders of classes get the numbers of the

@@ -250,7 +250,6 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
       saver(saver_options(config), save_comm),
       schedule(config.checkpoint, control) {
-  // The constructor's body connects parts that refer to each other.
   // On a GPU the state is copied to pinned memory before it is written.
   saver.set_stager(data_comm.make_stager());
   require_whole_saves(config.checkpoint, recipe);

@@ -22,7 +22,7 @@ namespace {
 [[noreturn]] void become(char* const* words, char* const* environment, int input, int errors,
                          int status, pid_t parent) {
   ::setpgid(0, 0);
-  // Sent when the parent's thread ends; fork() may also have come after its death.
+  // Sent when the parent's thread ends. The parent may have died already, so check it next.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(0);  // it died before prctl()
   ::dup2(input, STDIN_FILENO);

@@ -33,8 +33,8 @@
 #include "launch/supervise/spare.h"
 
 // Restarts the ranks until the run is done. The order of the members matters: the claim of the
-// run's
-// folder and the first look for checkpoints come before signals are queued, since both may hang.
+// run's folder and the first look for checkpoints come before signals are queued, since both may
+// hang.
 namespace lockstep::launch {
 namespace {
 
@@ -326,7 +326,7 @@ class Supervisor {
   HostPool pool_;
   Restarts restarts_;
   Claim claim_{options_.folder};
-  // Calls that may wait for a hanging mount come before the next line: until then a signal ends the
+  // This call may hang with its mount, so it comes before signals_: until then a signal ends the
   // process.
   SaveFound first_save_ = options_.newest_save(), newest_save_ = first_save_;
   SignalQueue signals_{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
