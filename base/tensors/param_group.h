@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <string_view>
 
 namespace lockstep {
 
@@ -10,5 +11,9 @@ inline constexpr int kOtherGroup = 1;   ///< biases, normalisation
 inline constexpr int kNumParamGroups = 2;
 /// Names by group, for people and metrics.
 inline constexpr std::array<const char*, kNumParamGroups> kParamGroupNames{"weights", "other"};
+
+/// Text about a parameter that is not in the table.
+inline constexpr std::string_view kFrozenInConstructor =
+    "frozen in the network's constructor (requires_grad=False)";
 
 }  // namespace lockstep

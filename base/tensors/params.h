@@ -39,10 +39,6 @@ struct Param {
   std::function<void(const uint8_t* bits)> follow_mask = nullptr;
 };
 
-/// Text about a parameter that is not in the table.
-constexpr std::string_view kFrozenInConstructor =
-    "frozen in the network's constructor (requires_grad=False)";
-
 /// Parameters of a model in the model's order, the same on every rank.
 using ParamTable = std::vector<Param>;
 

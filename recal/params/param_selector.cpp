@@ -6,12 +6,12 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "base/tensors/param_group.h"
+
 namespace lockstep::recal {
 // A pattern may name a parameter or its layer. Messages suggest names of both kinds.
 namespace {
 
-/// As base/tensors/params.h says it, which needs LibTorch.
-constexpr std::string_view kFrozen = "frozen in the network's constructor (requires_grad=False)";
 constexpr std::string_view kAll = "__ALL__";
 constexpr std::string_view kAllPrunable = "__ALL_PRUNABLE__";
 constexpr size_t kMaxNamesShown = 4;
@@ -70,7 +70,7 @@ std::string no_param_message(const NamePattern& pattern, const std::vector<Param
     return fmt::format(
         "'{}' names only parameters that are {}, such as {}: they are neither trained nor pruned; "
         "remove the entry, or freeze them by train.trainable_scopes instead",
-        pattern.text(), kFrozen, *meant);
+        pattern.text(), kFrozenInConstructor, *meant);
   std::vector<std::string> names;
   for (const ParamInfo& param : params) names.push_back(param.name);
   const std::string what = pattern.is_regex() ? "parameter" : "layer or parameter";

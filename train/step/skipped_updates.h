@@ -14,9 +14,9 @@ class SkippedUpdates {
   /// clock_s: seconds of a steady clock; empty: the system's.
   explicit SkippedUpdates(std::function<double()> clock_s = {});
 
-  /// Counts a skipped update. `step`: its number, from 1. `what`: such as "the loss of rank 1 is
+  /// Counts a skipped update. `step`: its number, from 1. `why`: such as "the loss of rank 1 is
   /// not finite". Returns the text to log; nullopt within a minute after the last one.
-  std::optional<std::string> add(int64_t step, const std::string& what);
+  std::optional<std::string> add(int64_t step, const std::string& why);
 
  private:
   std::function<double()> clock_s_;
