@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <cstdint>
 
 #include <fmt/format.h>
 #include <isa-l/crc.h>
@@ -94,6 +95,27 @@ int64_t fnv1a64(std::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return static_cast<int64_t>(hash);
+}
+
+namespace {
+
+// The format is little-endian.
+static_assert(std::endian::native == std::endian::little,
+              "lengths and sums are written as they lie in memory");
+
+template <typename T>
+std::string_view bytes_of(const T& number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
+}  // namespace
+
+void append_tf_record(std::string_view data, std::string* records) {
+  const uint64_t length = data.size();
+  const uint32_t length_sum = masked_crc32c(crc32c(bytes_of(length)));
+  const uint32_t sum = masked_crc32c(crc32c(data));
+  records->append(bytes_of(length)).append(bytes_of(length_sum));
+  records->append(data).append(bytes_of(sum));
 }
 
 }  // namespace lockstep

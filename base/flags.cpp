@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "base/diagnostics.h"
 #include "base/error.h"
-#include "base/nearest_word.h"
-#include "base/process_state.h"
+#include "base/process.h"
 
 namespace lockstep::flags {
 namespace {

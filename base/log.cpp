@@ -1,27 +1,291 @@
-// The logger is replaced as a whole when outputs change. Threads keep the one that they hold until
-// their line is written.
 #include "base/log.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/details/log_msg_buffer.h>
+#include <spdlog/formatter.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
 
-#include "base/console.h"
-#include "base/console/background_sink.h"
-#include "base/console/console_sink.h"
 #include "base/error.h"
-#include "base/process_state.h"
+#include "base/process.h"
+#include "base/threads.h"
 
 namespace lockstep::log {
+
+/// Sink whose lines are written by a separate thread. So logging never waits for a terminal, a pipe
+/// or a disk. Lines are lost if the queue is full (a reader stopped, a disk hangs). They are
+/// counted and reported in the next written line. Thread-safe.
+class BackgroundSink final : public spdlog::sinks::sink {
+ public:
+  explicit BackgroundSink(std::shared_ptr<spdlog::sinks::sink> inner);
+
+  void log(const spdlog::details::log_msg& message) override;
+  void flush() override {}  // the thread flushes after each line
+  void set_pattern(const std::string& pattern) override;
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override;
+
+  /// Runs a task on the thread after all lines before it. Returns false if the queue is full; then
+  /// `num_lines` count as lost. `num_bytes` is the memory that the task holds.
+  bool do_later(TaskQueue::Task task, int64_t num_bytes = 0, int64_t num_lines = 0);
+  /// Waits for all lines so far; false after `timeout`.
+  bool drain(TaskQueue::Milliseconds timeout) { return queue_.drain(timeout); }
+
+ private:
+  bool push(const spdlog::details::log_msg& message);
+  void note_lost(int64_t num_lines);
+
+  const std::shared_ptr<spdlog::sinks::sink> inner_;
+  std::atomic<int64_t> num_lost_{0};  // since the last accepted line
+  TaskQueue queue_;
+};
+
+/// Returns the number of lines that background sinks of this process have lost.
+int64_t num_lost_in_background();
+
+// Lines are copied into a bounded queue. The task holds the inner sink, so it may outlive this
+// object.
+
+namespace {
+
+// Limit of the memory of waiting lines.
+constexpr int64_t kCapacity_bytes = 1 << 20;
+
+std::atomic<int64_t> g_num_lost{0};
+
+}  // namespace
+
+BackgroundSink::BackgroundSink(std::shared_ptr<spdlog::sinks::sink> inner)
+    : inner_(std::move(inner)), queue_({.thread_name = "log", .capacity_bytes = kCapacity_bytes}) {}
+
+/// Queues a copy of the message; false if the queue is full.
+bool BackgroundSink::push(const spdlog::details::log_msg& message) {
+  const spdlog::details::log_msg_buffer copy(message);
+  const auto write = [inner = inner_, copy] {
+    try {
+      inner->log(copy);
+      inner->flush();
+    } catch (const std::exception&) {  // a full disk costs lines, not the run
+      ++g_num_lost;
+    }
+  };
+  return queue_.push(write, static_cast<int64_t>(sizeof(copy) + message.payload.size()));
+}
+
+void BackgroundSink::log(const spdlog::details::log_msg& message) {
+  // The count is taken before the notice is queued, so that no loss is reported twice.
+  const int64_t num_lost = num_lost_.exchange(0);
+  if (num_lost > 0) {
+    const std::string text = fmt::format(
+        "[log] {} lines before this one are lost here: they came faster than they were read or "
+        "written",
+        num_lost);
+    const spdlog::details::log_msg notice(message.time, {}, message.logger_name,
+                                          spdlog::level::warn, text);
+    // The notice itself may be lost; then the count waits for the next line.
+    if (!push(notice)) num_lost_ += num_lost;
+  }
+  if (!push(message)) note_lost(1);
+}
+
+void BackgroundSink::note_lost(int64_t num_lines) {
+  num_lost_ += num_lines;
+  g_num_lost += num_lines;
+}
+
+void BackgroundSink::set_pattern(const std::string& pattern) {
+  do_later([inner = inner_, pattern] { inner->set_pattern(pattern); });
+}
+
+void BackgroundSink::set_formatter(std::unique_ptr<spdlog::formatter> formatter) {
+  const std::shared_ptr<spdlog::formatter> shared = std::move(formatter);
+  do_later([inner = inner_, shared] { inner->set_formatter(shared->clone()); });
+}
+
+bool BackgroundSink::do_later(TaskQueue::Task task, int64_t num_bytes, int64_t num_lines) {
+  const bool is_taken =
+      queue_.push(std::move(task), static_cast<int64_t>(sizeof(TaskQueue::Task)) + num_bytes);
+  if (!is_taken) note_lost(num_lines);
+  return is_taken;
+}
+
+int64_t num_lost_in_background() { return g_num_lost.load(std::memory_order_relaxed); }
+
+/// Sink for stderr, with a status line below all others on a terminal. Thread-safe.
+class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void set_style(bool is_terminal, bool colors);
+  /// Sets the status line; "" removes it.
+  void set_status(std::string_view text);
+  /// Writes the text unchanged between the lines.
+  void print(std::string_view text);
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override;
+  void flush_() override {}
+  std::string cleared() const;
+  std::string status_line() const;
+
+  bool is_terminal_ = false, colors_ = false;
+  std::string status_;
+};
+
+/// Formatter for JSON, one object per line, of a text "[area] message": {"time":
+/// "2026-01-31T12:00:00.123Z", "level": "info", "rank": 0, "area": "run", "message": ...}. Invalid
+/// UTF-8 is replaced.
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  explicit JsonFormatter(int rank) : rank_(rank) {}
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& text) override;
+  std::unique_ptr<spdlog::formatter> clone() const override;
+
+ private:
+  int rank_;
+};
+
+// Each line is one write(2) call, so lines of several processes do not mix.
+
+namespace {
+
+constexpr size_t kUsualColumns = 80;
+// Return, then clear to the end of the line (ECMA-48).
+constexpr const char* kClearLine = "\r\x1b[K";
+constexpr const char* kYellow = "\x1b[33m";
+constexpr const char* kRed = "\x1b[31m";
+constexpr const char* kPlain = "\x1b[0m";
+
+/// Returns the terminal's width, which may change at any time.
+size_t num_columns() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsualColumns;
+  return size.ws_col;
+}
+
+/// Writes to stderr without stdio, whose lock on stderr others may need while a full pipe blocks
+/// this thread. Returns false if nobody reads it, or its disk is full.
+bool write(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t num_written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (num_written < 0 && errno == EAGAIN) {
+      pollfd ready{STDERR_FILENO, POLLOUT, 0};
+      (void)::poll(&ready, 1, /*timeout=*/-1);
+    } else if (num_written < 0 && errno != EINTR) {
+      return false;
+    } else if (num_written > 0) {
+      text.remove_prefix(static_cast<size_t>(num_written));
+    }
+  }
+  return true;
+}
+
+/// Returns the level's name in JSON lines.
+const char* level_name(spdlog::level::level_enum level) {
+  switch (level) {
+    case spdlog::level::debug:
+      return "debug";
+    case spdlog::level::warn:
+      return "warning";
+    case spdlog::level::err:
+      return "error";
+    default:
+      return "info";
+  }
+}
+
+/// Returns a time in UTC with milliseconds, as in RFC 3339.
+std::string utc_text(std::chrono::system_clock::time_point when) {
+  const int64_t ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
+  const std::time_t seconds = ms / 1000;
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
+}
+
+}  // namespace
+
+void ConsoleSink::set_style(bool is_terminal, bool colors) {
+  const std::lock_guard lock(mutex_);
+  is_terminal_ = is_terminal;
+  colors_ = colors;
+}
+
+void ConsoleSink::set_status(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  if (!is_terminal_ || (text.empty() && status_.empty())) return;
+  // The cursor stays on the status line, so clearing that line makes room for the next text.
+  const std::string before = cleared();
+  status_ = text;
+  (void)write(before + status_line());
+}
+
+void ConsoleSink::print(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  (void)write(cleared() + std::string(text) + status_line());
+}
+
+void ConsoleSink::sink_it_(const spdlog::details::log_msg& message) {
+  spdlog::memory_buf_t text;
+  formatter_->format(message, text);
+  const bool is_colored = colors_ && message.level >= spdlog::level::warn;
+  std::string all = cleared();
+  if (is_colored) all += message.level == spdlog::level::warn ? kYellow : kRed;
+  all.append(text.data(), text.size());
+  if (is_colored) all += kPlain;
+  // One write, so that lines of other processes come before or after it.
+  if (!write(all + status_line())) throw spdlog::spdlog_ex("stderr takes no line");
+}
+
+std::string ConsoleSink::cleared() const { return status_.empty() ? "" : kClearLine; }
+
+std::string ConsoleSink::status_line() const {
+  // One column less: a full line would wrap on some terminals.
+  return status_.empty() ? "" : status_.substr(0, num_columns() - 1);
+}
+
+void JsonFormatter::format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& text) {
+  // Messages begin with "[area] ", see Error and log::write().
+  const std::string_view said(message.payload.data(), message.payload.size());
+  const size_t end = said.find("] ");
+  const nlohmann::ordered_json line{{"time", utc_text(message.time)},
+                                    {"level", level_name(message.level)},
+                                    {"rank", rank_},
+                                    {"area", said.substr(1, end - 1)},
+                                    {"message", said.substr(end + 2)}};
+  const std::string json =
+      line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  text.append(json.data(), json.data() + json.size());
+}
+
+std::unique_ptr<spdlog::formatter> JsonFormatter::clone() const {
+  return std::make_unique<JsonFormatter>(rank_);
+}
+
+// The logger is replaced as a whole when outputs change. Threads keep the one that they hold until
+// their line is written.
+
 namespace {
 
 // Counters of lines by level, for metrics and the summary.

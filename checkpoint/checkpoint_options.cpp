@@ -3,11 +3,16 @@
 #include "checkpoint/checkpoint_options.h"
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <re2/re2.h>
+#include <yaml-cpp/yaml.h>
 
-#include "checkpoint/files/save_files.h"
+#include "base/tensors/name_scopes.h"
+#include "checkpoint/format/checkpoint_files.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -79,6 +84,180 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
              "given: remove one");
   in.done();
   return options;
+}
+
+// Keys of a warm start. They are in section `checkpoint` of the run file, next to those of saving.
+
+WarmStartOptions read_warm_start_options(ConfigReader* in) {
+  WarmStartOptions options;
+  const bool is_named = in->read(
+      "warm_start_ckpt", &options.warm_start_ckpt,
+      "weights that a new run begins with: a checkpoint, Lockstep's or TensorFlow's, a folder "
+      "of them, a .safetensors file, or a state dict that PyTorch saved (.pt, .pth; nothing "
+      "in it is run); a run with saves of its own goes on from those");
+  if (is_named && options.warm_start_ckpt.empty())
+    in->fault("warm_start_ckpt",
+              "'checkpoint.warm_start_ckpt' is empty: name a save, or leave it out");
+  options.checkpoint_restore_scopes =
+      NameScopes::read(in, "checkpoint_restore_scopes",
+                       "variables that warm_start_ckpt fills, by the beginnings of their names, as "
+                       "a list or with commas between; default all");
+  options.checkpoint_exclude_scopes =
+      NameScopes::read(in, "checkpoint_exclude_scopes",
+                       "variables that warm_start_ckpt does not fill, by the beginnings of their "
+                       "names, whatever checkpoint_restore_scopes says");
+  in->read_choice("warm_start_kernels", &options.warm_start_kernels,
+                  {"auto", "lockstep", "tensorflow"},
+                  "order of dimensions in warm_start_ckpt of the weights of linear layers and "
+                  "convolutions; lockstep: [outputs, inputs], as in PyTorch; tensorflow: [inputs, "
+                  "outputs] and [rows, columns, inputs, outputs]; auto: tensorflow for kernels of "
+                  "a checkpoint of TensorFlow");
+  options.warm_start_rename = RenameRules::read(
+      in, "warm_start_rename",
+      "what variables or parts of warm_start_ckpt are called here; `from` is a name, or re: and a "
+      "pattern of the name's beginning, `to` may hold \\1; the first that matches counts; also as "
+      "a map {dense_1: classifier}");
+  // Scopes and rules without a file are a mistake, for instance a forgotten key.
+  const bool says_what = !options.checkpoint_restore_scopes.empty() ||
+                         !options.checkpoint_exclude_scopes.empty() || in->has("warm_start_rename");
+  if (says_what && !is_named && options.warm_start_ckpt.empty())
+    in->fault("warm_start_ckpt",
+              "'checkpoint.checkpoint_restore_scopes', 'checkpoint_exclude_scopes' and "
+              "'warm_start_rename' say what 'checkpoint.warm_start_ckpt' fills: name one");
+  return options;
+}
+
+// The names of warm starts. Rules are checked when the run file is read, so a bad pattern is
+// reported there.
+
+namespace {
+
+constexpr std::string_view kRegexStart = "re:";
+// \0 to \9: RE2 rewrites name groups by one digit.
+constexpr int kMostGroups = 10;
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+/// Returns the rules as written; nullopt if the node is neither a list nor a map of rules.
+std::optional<Pairs> pairs_of(const YAML::Node& node) {
+  Pairs pairs;
+  if (node.IsMap()) {
+    for (const auto& pair : node) {
+      if (!pair.first.IsScalar() || !pair.second.IsScalar()) return std::nullopt;
+      pairs.emplace_back(pair.first.Scalar(), pair.second.Scalar());
+    }
+    // In a map the order of keys means nothing, so the longest `from` has priority.
+    std::stable_sort(pairs.begin(), pairs.end(),
+                     [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+    return pairs;
+  }
+  if (!node.IsSequence()) return std::nullopt;
+  for (const YAML::Node& rule : node) {
+    if (!rule.IsMap() || rule.size() != 2 || !rule["from"] || !rule["to"] ||
+        !rule["from"].IsScalar() || !rule["to"].IsScalar())
+      return std::nullopt;
+    pairs.emplace_back(rule["from"].Scalar(), rule["to"].Scalar());
+  }
+  return pairs;
+}
+
+constexpr std::string_view kModelPart = "model";
+
+/// Returns "/" + the rest of a name below `model`, for a rule whose `from` is exactly `model`.
+std::optional<std::string> behind_model(const std::string& name) {
+  const bool is_part = name.starts_with("model/") || name.starts_with("model.");
+  return is_part ? std::optional("/" + plain_name(name)) : std::nullopt;
+}
+
+/// Removes the leading slash or dot that a removed part leaves.
+std::string cleaned(const std::string& name) {
+  const size_t begin = name.find_first_not_of("/.");
+  return plain_name(begin == std::string::npos ? "" : name.substr(begin));
+}
+
+}  // namespace
+
+RenameRules::Rule RenameRules::make_rule(const std::string& from, const std::string& to,
+                                         std::string* fault) {
+  Rule rule{from, to, nullptr};
+  if (!from.starts_with(kRegexStart)) {
+    const std::string trimmed = from.substr(0, from.find_last_not_of("./") + 1);
+    rule.from = plain_name(trimmed);
+    rule.is_model_alone = trimmed == kModelPart;
+    if (rule.from.empty()) *fault = "has an empty name as 'from'";
+    return rule;
+  }
+  re2::RE2::Options quiet;
+  quiet.set_log_errors(false);
+  rule.pattern = std::make_shared<const re2::RE2>(from.substr(kRegexStart.size()), quiet);
+  std::string why;
+  if (!rule.pattern->ok())
+    *fault = fmt::format("has '{}', which is no regular expression (RE2): {}", from,
+                         rule.pattern->error());
+  else if (!rule.pattern->CheckRewriteString(to, &why))
+    *fault = fmt::format("has '{}', which cannot follow '{}': {}", to, from, why);
+  return rule;
+}
+
+RenameRules RenameRules::read(ConfigReader* in, std::string_view key, std::string_view help) {
+  RenameRules rules;
+  const YAML::Node node = in->take(key, "list of {from, to}", help);
+  if (!node.IsDefined()) return rules;
+  const std::optional<Pairs> pairs = pairs_of(node);
+  if (!pairs)
+    in->fault(key, fmt::format("'{}.{}' must be a list of {{from: NAME, to: NAME}}, or a map from "
+                               "names there to names here",
+                               in->path(), key));
+  for (const auto& [from, to] : pairs.value_or(Pairs{})) {
+    std::string fault;
+    rules.rules_.push_back(make_rule(from, to, &fault));
+    if (!fault.empty()) in->fault(key, fmt::format("'{}.{}' {}", in->path(), key, fault));
+  }
+  return rules;
+}
+
+std::optional<std::string> RenameRules::renamed_by(const Rule& rule, const std::string& name) {
+  if (!rule.pattern) {
+    const std::string plain = plain_name(name);
+    if (plain == rule.from || plain.starts_with(rule.from + "/"))
+      return rule.to + plain.substr(rule.from.size());
+    const auto behind = rule.is_model_alone ? behind_model(name) : std::nullopt;
+    return behind ? std::optional(rule.to + *behind) : std::nullopt;
+  }
+  re2::StringPiece groups[kMostGroups];
+  if (!rule.pattern->Match(name, 0, name.size(), re2::RE2::ANCHOR_START, groups, kMostGroups))
+    return std::nullopt;
+  std::string start;
+  if (!rule.pattern->Rewrite(&start, rule.to, groups, kMostGroups)) return std::nullopt;
+  return start + name.substr(groups[0].size());
+}
+
+std::optional<RenameRules::Renamed> RenameRules::apply(const std::string& name) const {
+  for (size_t i = 0; i < rules_.size(); ++i)
+    if (const auto renamed = renamed_by(rules_[i], name)) return Renamed{i, cleaned(*renamed)};
+  return std::nullopt;
+}
+
+// due_here() has no side effects, so every rank may ask at any time.
+
+double SaveSchedule::steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+SaveSchedule::SaveSchedule(const CheckpointOptions& options, dist::Communicator& control,
+                           Clock clock_s)
+    : enabled_(options.enabled),
+      every_steps_(options.save_checkpoints_steps.value_or(0)),
+      every_s_(static_cast<double>(
+          options.save_checkpoints_secs.value_or(CheckpointOptions::kDefaultSecs))),
+      control_(control),
+      clock_s_(std::move(clock_s)),
+      last_s_(clock_s_()) {}
+
+bool SaveSchedule::due_here(int64_t step) const {
+  if (!enabled_) return false;
+  if (every_steps_ > 0) return step > 0 && step % every_steps_ == 0;
+  return control_.rank() == 0 && clock_s_() - last_s_ >= every_s_;
 }
 
 }  // namespace lockstep::checkpoint

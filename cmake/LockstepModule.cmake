@@ -2,7 +2,8 @@
 #                 [FOLDERS "<sub-folder>: <sub-folder> ..." ...])
 # A top-level folder as static library lockstep::<folder>. USES is the only place where a dependency between folders is
 # declared: CMake links by it, and the test `layers` checks every #include against it. FOLDERS says the same of the
-# folders inside it, each with those that it uses, which stand above it; `.` is the folder's own files. COLD: its code runs a few
+# folders inside it, each with those that it uses, which stand above it; `.` is the folder's own files, `/infer/exports` a folder of
+# another module that this folder alone stands above, and LINKS names its library. COLD: its code runs a few
 # times a run, and is compiled with -O1, in a quarter less time. NO_LIBTORCH: without the precompiled header, most of which is LibTorch's.
 #
 # lockstep_library(<name> ...) with the same arguments makes a further library inside a folder (dist/mpi).
@@ -89,6 +90,15 @@ function(lockstep_module folder)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS "${folder}: ${uses}")
   list(TRANSFORM arg_FOLDERS PREPEND "${folder}/")
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${arg_FOLDERS})
+endfunction()
+
+# lockstep_program(<name> SOURCES ... LINKS ...)  the program bin/<name>, target <name>_program.
+function(lockstep_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
+  add_executable(${name}_program ${arg_SOURCES})
+  target_link_libraries(${name}_program PRIVATE ${arg_LINKS})
+  set_target_properties(${name}_program PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  lockstep_target(${name}_program)
 endfunction()
 
 # Tests are compiled with little optimisation, as they run once. The helpers of each stand in a namespace named after its file.

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -95,6 +97,40 @@ class Callback {
 
  private:
   const CallbackContext* context_ = nullptr;
+};
+
+/// Services of a driver for callbacks that need more than their data. Functions over ranks are
+/// collective: each rank calls them at the same places. Empty functions mean a single rank, and no
+/// output for KPIs.
+struct Services {
+  /// Sums each number over the ranks, with the result on all of them.
+  std::function<void(std::span<double>)> sum_over_ranks;
+  /// Returns the maps of all ranks in rank order, on all of them.
+  std::function<std::vector<DataMap>(const DataMap&)> gather_over_ranks;
+  /// Sets a KPI's newest value, for a gauge and the export's kpi.json. Called on every rank.
+  std::function<void(const std::string& name, double value)> set_kpi;
+  /// Names of the driver's own figures next to the KPIs (num_samples, ...); no KPI may have one.
+  std::vector<std::string> own_figures = {};
+  std::vector<std::string> class_names = {};  ///< by class number; empty: unknown
+  int64_t num_classes = 0;  ///< of `targets`; 0: unknown, or these are not class numbers
+};
+
+/// The x axis of summaries. The last training step of an epoch and the last step of the following
+/// evaluation have the same number. So both curves end together. With 100 training and 20
+/// evaluation iterations, the evaluation begins 80 later than the training.
+///
+/// A step is the number of updates done: the first training step is 1. The last step of each kind
+/// in an epoch is the number of updates at its end. If an evaluation is longer than all training
+/// before it, its first steps are 0 or negative.
+struct SummaryClock {
+  /// Returns the step. `num_train_steps`: since the start of the run, including this one.
+  static int64_t train_step(int64_t num_train_steps) { return num_train_steps; }
+  /// Returns the step. `num_train_steps`: before the evaluation. `iteration`: in the evaluation,
+  /// from 0, of `num_eval_iterations`.
+  static int64_t eval_step(int64_t num_train_steps, int64_t num_eval_iterations,
+                           int64_t iteration) {
+    return num_train_steps - num_eval_iterations + 1 + iteration;
+  }
 };
 
 }  // namespace lockstep::coord

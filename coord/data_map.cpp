@@ -1,6 +1,10 @@
 #include "coord/data_map.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 
@@ -38,6 +42,121 @@ const std::vector<std::string>& DataMap::texts(const std::string& key) const {
 
 const DataMap& DataMap::map(const std::string& key) const {
   return *value_of<std::shared_ptr<const DataMap>>(*this, key, kKinds[2]);
+}
+
+namespace {
+
+using Texts = std::vector<std::string>;
+using InnerMap = std::shared_ptr<const DataMap>;
+
+/// Collects the leaves of nested maps with their paths.
+void flatten(const DataMap& map, std::vector<std::string>* path, std::vector<FlatValue>* found) {
+  for (const auto& [key, value] : map.values()) {
+    path->push_back(key);
+    if (const InnerMap* const inner = std::get_if<InnerMap>(&value))
+      flatten(**inner, path, found);
+    else
+      found->push_back({*path, &value});
+    path->pop_back();
+  }
+}
+
+/// Returns the size of dimension 0, or the number of texts.
+int64_t batch_size(const FlatValue& flat) {
+  if (const Texts* const texts = std::get_if<Texts>(flat.value))
+    return static_cast<int64_t>(texts->size());
+  const at::Tensor& tensor = std::get<at::Tensor>(*flat.value);
+  if (tensor.dim() == 0)
+    throw Error(
+        ExitCode::kBadData, "callbacks",
+        fmt::format("key '{}' is one number, which cannot be split into samples; name it in "
+                    "not_batch_keys",
+                    path_text(flat)));
+  return tensor.size(0);
+}
+
+/// Returns the batch size; throws if the values have different ones.
+int64_t common_batch_size(const std::vector<FlatValue>& values) {
+  for (const FlatValue& value : values)
+    if (batch_size(value) != batch_size(values.front()))
+      throw Error(ExitCode::kBadData, "callbacks",
+                  fmt::format("key '{}' holds {} samples and key '{}' {}; name those that are not "
+                              "by sample in not_batch_keys",
+                              path_text(values.front()), batch_size(values.front()),
+                              path_text(value), batch_size(value)));
+  return values.empty() ? 0 : batch_size(values.front());
+}
+
+/// Returns a batch's value in the form for splitting.
+DataValue prepared(const DataValue& value) {
+  if (const at::Tensor* const tensor = std::get_if<at::Tensor>(&value)) return on_cpu(*tensor);
+  return value;
+}
+
+/// Returns element i of a batch's value.
+DataValue sample_of(const DataValue& batch, int64_t i) {
+  if (const at::Tensor* const tensor = std::get_if<at::Tensor>(&batch)) return tensor->select(0, i);
+  return Texts{std::get<Texts>(batch)[static_cast<size_t>(i)]};
+}
+
+struct BatchValue {
+  std::vector<std::string> path;
+  DataValue value;
+};
+
+/// Restores the nesting from `depth` on. Values with a common start of their paths are adjacent.
+DataMap nested_sample(const BatchValue* begin, const BatchValue* end, size_t depth, int64_t i) {
+  DataMap sample;
+  while (begin != end) {
+    const std::string& key = begin->path[depth];
+    if (begin->path.size() == depth + 1) {
+      sample.put(key, sample_of(begin->value, i));
+      ++begin;
+      continue;
+    }
+    const BatchValue* next = begin;
+    while (next != end && next->path[depth] == key) ++next;
+    sample.put(key, std::make_shared<const DataMap>(nested_sample(begin, next, depth + 1, i)));
+    begin = next;
+  }
+  return sample;
+}
+
+}  // namespace
+
+at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
+
+std::vector<FlatValue> flat_values(const DataMap& map) {
+  std::vector<FlatValue> found;
+  std::vector<std::string> path;
+  flatten(map, &path, &found);
+  return found;
+}
+
+std::string path_text(const FlatValue& value) {
+  return fmt::format("{}", fmt::join(value.path, "/"));
+}
+
+std::vector<DataMap> split_batch_inputs(const DataMap& batch,
+                                        const std::vector<std::string>& not_batch_keys) {
+  // Keys of not_batch_keys are added to each sample at the end.
+  DataMap whole, divided;
+  for (const auto& [key, value] : batch.values()) {
+    const bool is_whole =
+        std::find(not_batch_keys.begin(), not_batch_keys.end(), key) != not_batch_keys.end();
+    (is_whole ? whole : divided).put(key, value);
+  }
+  const std::vector<FlatValue> flat = flat_values(divided);
+  const int64_t num_samples = common_batch_size(flat);
+  std::vector<BatchValue> values;
+  // Copied to the CPU once per batch, not once per sample.
+  for (const FlatValue& value : flat) values.push_back({value.path, prepared(*value.value)});
+  std::vector<DataMap> samples;
+  for (int64_t i = 0; i < num_samples; ++i) {
+    samples.push_back(nested_sample(values.data(), values.data() + values.size(), 0, i));
+    for (const auto& [key, value] : whole.values()) samples.back().put(key, value);
+  }
+  return samples;
 }
 
 }  // namespace lockstep::coord

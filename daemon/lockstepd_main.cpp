@@ -1,9 +1,9 @@
 // lockstepd: one rank of a training run. Started by mpirun, srun or alone.
 
-#include "base/process/end_process.h"
+#include "base/process.h"
 #include "daemon/lockstepd.h"
-#include "launch/processes/early_stop.h"
-#include "python/host.h"
+#include "launch/stop_signals.h"
+#include "python/interpreter.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {

@@ -4,7 +4,7 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include "data/datasets/skipping_dataset.h"
+#include "data/dataset.h"
 
 namespace lockstep::data {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/files/file_store.h"
-#include "data/datasets/dataset_table.h"
+#include "base/files/files.h"
+#include "data/dataset_table.h"
 #include "data/loader.h"
 
 namespace lockstep::data {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "data/datasets/dataset.h"
+#include "data/dataset.h"
 #include "data/sampler.h"
 
 namespace lockstep::data {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -56,7 +57,7 @@ struct SharedMemory {
 ///   order    all N ranks make the same calls, in the same order, with equal K and dtype; a
 ///            backend need not detect a violation.
 ///   result   bit-identical on all N ranks. On CPUs sums use a fixed tree over the ranks
-///            (dist/reduce_in_rank_order.h). So bits depend neither on K, nor on how values are
+///            (dist/tensor_math.h). So bits depend neither on K, nor on how values are
 ///            grouped into calls, nor on the hosts of the ranks.
 ///   errors   Error(kUnavailable): a peer is gone; kWatchdog: a peer was late; kDisagree: a peer
 ///            makes another call. After an error only destruction is allowed.
@@ -104,7 +105,7 @@ class Communicator {
 
   /// Waits on the host until all collectives that began here are done. Throws if one failed. Call
   /// it before the host reads a tensor that depends on a collective on the device (a copy, an
-  /// item(); dist/copy_to_host.h). Otherwise the read itself would wait for a hanging peer until
+  /// item(); dist/communicator.h). Otherwise the read itself would wait for a hanging peer until
   /// the communicator is aborted, and then return garbage.
   virtual void settle() {}
 
@@ -113,13 +114,13 @@ class Communicator {
   virtual double set_timeout(double timeout_s) { return timeout_s; }
 
   /// Creates a stager that copies tensors of device() to the host in parallel to the step
-  /// (base/device/device_stager.h). It fails with this communicator. Null if the host can read them
-  /// without waiting. Sends nothing.
+  /// (base/tensors/device_backend.h). It fails with this communicator. Null if the host can read
+  /// them without waiting. Sends nothing.
   virtual std::shared_ptr<DeviceStager> make_stager() { return nullptr; }
-  /// Creates packing kernels for tensors of device() (base/device/device_packing.h); null on CPUs.
+  /// Creates packing kernels for tensors of device() (base/tensors/device_backend.h); null on CPUs.
   /// Sends nothing.
   virtual std::shared_ptr<DevicePacking> make_packing() { return nullptr; }
-  /// Creates a graph that records work of device() and replays it (base/device/device_graph.h),
+  /// Creates a graph that records work of device() and replays it (base/tensors/device_backend.h),
   /// except for collectives. Null on CPUs. Sends nothing.
   virtual std::shared_ptr<DeviceGraph> make_graph() { return nullptr; }
 
@@ -137,6 +138,122 @@ class Communicator {
 
   /// Payload bytes that this rank has handed to all_reduce and reduce_scatter since the start.
   virtual int64_t bytes_reduced() const = 0;
+};
+
+/// Returns the values on the host; the same tensor if it is there already. First waits for the
+/// collectives of `comm` that the values may depend on. Throws like comm.settle(), so it never
+/// returns what an aborted collective left.
+inline at::Tensor copy_to_host(Communicator& comm, const at::Tensor& values) {
+  comm.settle();
+  return values.cpu();
+}
+
+/// Flags that any rank sends to all others without a matching call there. The others may be in a
+/// collective, or busy elsewhere, and poll heard(). Flags are the lowest kNumWords bits of a
+/// number. Threads: one sender, one reader.
+class Notice {
+ public:
+  static constexpr int kNumWords = 2;
+
+  virtual ~Notice() = default;
+
+  /// Sends those flags of `words` that this rank has not sent before. Call it again while others
+  /// may not have received them, since it also drives pending transfers. Throws
+  /// Error(kUnavailable).
+  virtual void tell(uint32_t words) = 0;
+  /// Returns all flags received from other ranks so far.
+  virtual uint32_t heard() = 0;
+};
+
+/// Helpers of the backends; not meant for callers of Communicator.
+
+/// A collective that was complete when its call returned.
+class DoneWork final : public Work {
+ public:
+  void wait() override {}
+};
+
+/// Throws Error(kBug) unless the tensor may enter a collective: contiguous, on `device`, of a
+/// listed dtype.
+void check_values(const at::Tensor& values, at::Device device);
+
+/// Calls check_values() on both, and requires values_NK to have N times as many items of the same
+/// dtype.
+void check_pieces(const at::Tensor& values_K, const at::Tensor& values_NK, int world_size,
+                  at::Device device);
+
+inline int64_t payload_bytes(const at::Tensor& values) {
+  return static_cast<int64_t>(values.nbytes());
+}
+
+/// World of one rank: every collective is the identity. Lets code that needs a Communicator run
+/// without a launcher or MPI, on the CPU or on one GPU.
+class SelfCommunicator final : public Communicator {
+ public:
+  explicit SelfCommunicator(at::Device device = at::kCPU) : device_(device) {}
+
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  at::Device device() const override { return device_; }
+
+  [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
+  [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
+                                                     at::Tensor values_NK) override;
+  [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override;
+  void broadcast(at::Tensor values_K, int root) override;
+  void barrier() override {}
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  int64_t bytes_reduced() const override { return bytes_reduced_; }
+
+ private:
+  at::Device device_;
+  int64_t bytes_reduced_ = 0;
+};
+
+/// Communicator whose ranks compare each call before they make it (sync.check_collectives; like
+/// PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL). For a backend that detects no mismatch and names no
+/// rank, such as NCCL. A call that differs in kind, operation, root, items or dtype throws
+/// Error(kDisagree).everywhere(), with the call of each rank. The communicator that carries the
+/// comparison names a rank that hangs or is gone.
+///
+/// Costs one message of 128 bytes per call, for which the host waits.
+class CheckedCommunicator final : public Communicator {
+ public:
+  /// comparison: a communicator of the same ranks, for this use alone.
+  CheckedCommunicator(std::unique_ptr<Communicator> comm, std::unique_ptr<Communicator> comparison);
+
+  int rank() const override { return comm_->rank(); }
+  int world_size() const override { return comm_->world_size(); }
+  at::Device device() const override { return comm_->device(); }
+  bool is_asynchronous() const override { return comm_->is_asynchronous(); }
+
+  std::shared_ptr<StreamMark> mark() override { return comm_->mark(); }
+  void begin_behind(std::shared_ptr<StreamMark> mark) override {
+    comm_->begin_behind(std::move(mark));
+  }
+  [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
+  [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
+                                                     at::Tensor values_NK) override;
+  [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override;
+  void broadcast(at::Tensor values_K, int root) override;
+  void barrier() override;
+  SharedMemory share_memory(int64_t num_bytes) override;
+  void settle() override { comm_->settle(); }
+  double set_timeout(double timeout_s) override {
+    comparison_->set_timeout(timeout_s);
+    return comm_->set_timeout(timeout_s);
+  }
+  std::shared_ptr<DeviceStager> make_stager() override { return comm_->make_stager(); }
+  std::shared_ptr<DevicePacking> make_packing() override { return comm_->make_packing(); }
+  std::shared_ptr<DeviceGraph> make_graph() override { return comm_->make_graph(); }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  int64_t bytes_reduced() const override { return comm_->bytes_reduced(); }
+
+ private:
+  void require_equal_calls(const std::string& call);
+
+  const std::unique_ptr<Communicator> comm_, comparison_;
+  int64_t num_calls_ = 0;
 };
 
 }  // namespace lockstep::dist

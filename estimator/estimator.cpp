@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/process_state.h"
-#include "base/yaml/path_beside.h"
+#include "base/process.h"
+#include "base/yaml/yaml_document.h"
 #include "estimator/open_plugin.h"
-#include "estimator/user_code.h"
 
 namespace lockstep {
 
@@ -33,7 +32,7 @@ std::vector<std::shared_ptr<EstimatorSpec>>& owners_of_rows() {
   return all;
 }
 
-/// Reset between jobs; the tables drop these rows too (daemon/serve/job_run.cpp).
+/// Reset between jobs; the tables drop these rows too (job_server/job_run.cpp).
 const ProcessState estimators_of_run("estimators of the run", [] { owners_of_rows().clear(); });
 
 /// True if both call the same code: the estimator returned a row of the table unchanged.

@@ -9,7 +9,7 @@
 #include "data/data_options.h"
 #include "estimator/estimator_spec.h"
 #include "model/networks/model_table.h"
-#include "train/hooks/hook.h"
+#include "train/hook.h"
 #include "train/step/train_options.h"
 
 /// Section `estimator` of a run file, and its effect on the other sections.

@@ -8,12 +8,12 @@
 
 #include "base/named_table.h"
 #include "base/yaml/config_reader.h"
-#include "data/datasets/dataset_table.h"
+#include "data/dataset_table.h"
 #include "metrics/step_metrics.h"
 #include "model/networks/model_table.h"
-#include "train/evaluation/eval_metric.h"
-#include "train/hooks/hook.h"
-#include "train/loss/loss.h"
+#include "train/eval_metrics.h"
+#include "train/hook.h"
+#include "train/step/loss.h"
 
 namespace lockstep {
 

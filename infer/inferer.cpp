@@ -9,8 +9,8 @@
 
 #include <ATen/Parallel.h>
 
-#include "base/threads/signals_blocked.h"
-#include "infer/feed/join.h"
+#include "base/threads.h"
+#include "infer/data_feeder.h"
 
 namespace lockstep::infer {
 // Staged inference: one thread reads, num_at_once_ threads compute (this one among them), one

@@ -1,5 +1,8 @@
 #include "infer/inferer_options.h"
 
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
 namespace lockstep::infer {
 
 InfererOptions read_inferer_options(ConfigReader* in) {
@@ -20,6 +23,62 @@ InfererOptions read_inferer_options(ConfigReader* in) {
         "'engine: plain' changes nothing in the network, 'tensorrt_config.use_tensorrt: true' "
         "compiles it: remove one");
   return options;
+}
+
+// A feed in YAML: a word (train, eval or a path), a map with `type`, or a list of these.
+namespace {
+
+FeedSection read_feed(const YAML::Node& node, const std::string& path, const YamlDocument& document,
+                      Diagnostics* faults) {
+  if (node.IsScalar() && !node.Scalar().empty())
+    return {.named = node.Scalar(), .dataset = std::nullopt};
+  // Without a type the data-set reader would report a less helpful fault.
+  if (node.IsMap() && !node["type"].IsDefined()) {
+    faults->add(document.fault_at(
+        node, fmt::format("'{}' names no data: say its kind, as in {{type: digits}} or "
+                          "{{type: npy, path: x.npy}}",
+                          path)));
+    return {};
+  }
+  if (node.IsMap()) {
+    const ConfigReader in(node, path, document, faults);
+    return {.named = "", .dataset = data::read_dataset_options(in, data::DatasetUse::kInference)};
+  }
+  faults->add(document.fault_at(
+      node,
+      fmt::format("'{}' must be a data set's section ({{type: ...}}), train, eval, a path, or a "
+                  "list of these",
+                  path)));
+  return {};
+}
+
+}  // namespace
+
+std::vector<FeedSection> read_feeds(const YAML::Node& node, const std::string& path,
+                                    const YamlDocument& document, Diagnostics* faults) {
+  if (!node.IsSequence()) return {read_feed(node, path, document, faults)};
+  std::vector<FeedSection> feeds;
+  for (size_t i = 0; i < node.size(); ++i)
+    feeds.push_back(read_feed(node[i], fmt::format("{}[{}]", path, i), document, faults));
+  return feeds;
+}
+
+InfererSection read_inferer_section(ConfigReader* in) {
+  InfererSection section;
+  section.options = read_inferer_options(in);
+  in->read("batch_size", &section.batch_size, count_from(1),
+           "samples of one iteration, of each feed");
+  in->read("log_dir", &section.log_dir,
+           "folder of what callbacks store; default <project_dir>/infer; made by the first that "
+           "stores something");
+  const YAML::Node feed = in->take(
+      "feed", "map, text or list",
+      "what the network is asked: a section as data.eval, a path, train or eval; a list is "
+      "one iteration of all of them, joined; default eval");
+  const std::string path = in->path().empty() ? "feed" : in->path() + ".feed";
+  if (feed) section.feeds = read_feeds(feed, path, in->document(), in->faults());
+  section.callbacks = coord::read_callbacks(in->section("callbacks"), coord::Mode::kInfer);
+  return section;
 }
 
 }  // namespace lockstep::infer

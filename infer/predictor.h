@@ -4,7 +4,7 @@
 #include <string>
 
 #include "coord/data_map.h"
-#include "infer/engine/engine.h"
+#include "infer/engine.h"
 
 namespace lockstep::infer {
 

@@ -1,14 +1,37 @@
 #include "metrics/exposition.h"
 
+#include <array>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "metrics/live/live_page.h"
+#include "base/log.h"
+#include "metrics/live_page.h"
+#include "metrics/series.h"
+
+namespace lockstep::metrics {
+namespace {
+
+/// Level of a change to `state`. The other states have their own log lines: start, evaluation,
+/// save, pause, end. A draining run may otherwise log nothing for a long time.
+log::Level level_of(RunState state) {
+  return state == RunState::kDraining ? log::Level::kInfo : log::Level::kDebug;
+}
+
+}  // namespace
+
+void Health::note_state(RunState state) {
+  // exchange(): a state that is set twice is logged once.
+  const RunState before = state_.exchange(state, std::memory_order_relaxed);
+  if (before == state || !tells_states_) return;
+  const std::string line = fmt::format("{} (was {})", state_name(state), state_name(before));
+  level_of(state) == log::Level::kInfo ? log::info("state", line) : log::debug("state", line);
+}
 
 // Routes and probes of a run's pages. A probe is a list of checks; all must hold for status 200.
-namespace lockstep::metrics {
+
 namespace {
 
 constexpr const char* kPlain = "text/plain; charset=utf-8";
@@ -137,6 +160,81 @@ Exposition::Check Exposition::steps(Health::Clock::time_point now) const {
   return {"step", needs_no_step || age_s <= options_.step_limit_s,
           fmt::format("{} done, last {:.1f} s ago, limit {} s", health_.num_steps(), age_s,
                       options_.step_limit_s)};
+}
+
+namespace {
+
+/// Combinations that are likely, so that their counters start at 0.
+constexpr std::array kExpected = {
+    std::pair{kMetricsRoute, 200}, std::pair{kLiveRoute, 200},  std::pair{kLiveRoute, 503},
+    std::pair{kReadyRoute, 200},   std::pair{kReadyRoute, 503}, std::pair{kHealthRoute, 200},
+    std::pair{kHealthRoute, 503},  std::pair{kIndexRoute, 200}, std::pair{kLiveDataRoute, 200},
+    std::pair{kTargetsRoute, 200}, std::pair{kOtherRoute, 400}, std::pair{kOtherRoute, 401},
+    std::pair{kOtherRoute, 404},   std::pair{kOtherRoute, 405}, std::pair{kOtherRoute, 413},
+    std::pair{kOtherRoute, 429},   std::pair{kOtherRoute, 431}, std::pair{kOtherRoute, 500},
+};
+
+/// Label values of the rejections.
+constexpr std::array kReasons = {std::pair{Rejection::kLimit, "limit"},
+                                 std::pair{Rejection::kTimeout, "timeout"},
+                                 std::pair{Rejection::kHeader, "header"},
+                                 std::pair{Rejection::kBody, "body"},
+                                 std::pair{Rejection::kCredentials, "credentials"},
+                                 std::pair{Rejection::kTls, "tls"}};
+
+/// Returns the route under which durations are recorded. A histogram is seven series, so there are
+/// few.
+std::string_view timed_as(std::string_view route) {
+  return route == kMetricsRoute ? route : kOtherRoute;
+}
+
+}  // namespace
+
+struct HttpMetrics::Series {
+  explicit Series(prometheus::Registry& r)
+      : requests(counter_family(r, "lockstep_http_requests_total")),
+        duration(histogram_family(r, "lockstep_http_request_duration_seconds")),
+        rejections(counter_family(r, "lockstep_http_rejected_connections_total")),
+        missing_ranks(gauge_family(r, "lockstep_http_missing_ranks").Add({})) {}
+
+  prometheus::Counter& count_of(std::string_view route, int status) {
+    // Routes and status codes come from this program, never from a client, so the series are
+    // bounded.
+    return requests.Add({{"handler", std::string(route)}, {"code", std::to_string(status)}});
+  }
+  prometheus::Histogram& duration_of(std::string_view route) {
+    static const prometheus::Histogram::BucketBoundaries kBounds{0.001, 0.01, 0.1, 1};
+    return duration.Add({{"handler", std::string(timed_as(route))}}, kBounds);
+  }
+
+  prometheus::Family<prometheus::Counter>& requests;
+  prometheus::Family<prometheus::Histogram>& duration;
+  prometheus::Family<prometheus::Counter>& rejections;
+  std::array<prometheus::Counter*, kReasons.size()> by_reason{};
+  prometheus::Gauge& missing_ranks;
+};
+
+HttpMetrics::HttpMetrics(prometheus::Registry& registry)
+    : series_(std::make_unique<Series>(registry)) {
+  for (const auto& [route, status] : kExpected) {
+    series_->count_of(route, status);
+    series_->duration_of(route);
+  }
+  for (const auto& [reason, name] : kReasons)
+    series_->by_reason[static_cast<size_t>(reason)] = &series_->rejections.Add({{"reason", name}});
+}
+
+HttpMetrics::~HttpMetrics() = default;
+
+void HttpMetrics::on_answer(std::string_view route, int status, double duration_s) {
+  series_->count_of(route, status).Increment();
+  series_->duration_of(route).Observe(duration_s);
+}
+
+void HttpMetrics::set_missing_ranks(int num_ranks) { series_->missing_ranks.Set(num_ranks); }
+
+void HttpMetrics::on_rejected(Rejection reason) {
+  series_->by_reason[static_cast<size_t>(reason)]->Increment();
 }
 
 }  // namespace lockstep::metrics

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/yaml/config_reader.h"
-#include "metrics/access/access.h"
+#include "metrics/http/access.h"
 #include "metrics/http/listen_address.h"
 
 namespace lockstep::metrics {

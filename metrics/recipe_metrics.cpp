@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/series.h"
-#include "metrics/table/capped_gauges.h"
 
 // Series of modifiers and parameter groups are limited: a large recipe would otherwise fill the
 // page.

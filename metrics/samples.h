@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -104,5 +105,10 @@ struct ValidationSample {
   std::optional<double> accuracy;  ///< top-1, 0 to 1
   std::vector<ValidationValue> values = {};
 };
+
+/// Returns the seconds since 1970, for *_timestamp_seconds and events.
+inline double unix_time_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace lockstep::metrics

@@ -1,15 +1,20 @@
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <string>
+#include <vector>
 
+#include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/labels.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
-#include "metrics/table/series_table.h"
+#include "metrics/series_table.h"
 
 /// Helpers that build series. Only sources of this module include them.
 namespace lockstep::metrics {
@@ -69,5 +74,45 @@ class OptionalGauge {
   prometheus::Family<prometheus::Gauge>& family_;
   prometheus::Gauge* gauge_ = nullptr;
 };
+
+/// Gauges of one name whose labels depend on the run (layers, classes, KPIs), so their number is
+/// not known in advance. The first `max_series` are exported. The others are omitted, which is
+/// logged once. Threads: one sets.
+class CappedGauges {
+ public:
+  /// `name`: from the table of series. `instead`: where the omitted values can be found.
+  CappedGauges(prometheus::Registry& registry, const char* name, size_t max_series,
+               const char* instead);
+
+  void set(const prometheus::Labels& labels, double value);
+  size_t num_left_out() const { return num_left_out_; }
+
+ private:
+  const std::string name_, instead_;
+  const size_t max_series_;
+  prometheus::Family<prometheus::Gauge>& family_;
+  std::map<prometheus::Labels, prometheus::Gauge*> gauges_;
+  size_t num_left_out_ = 0;  ///< number of calls
+};
+
+/// The process_* series of every Prometheus client library, read from /proc/self at each scrape. If
+/// a file cannot be read, its series are absent.
+class ProcessMetrics final : public prometheus::Collectable {
+ public:
+  std::vector<prometheus::MetricFamily> Collect() const override;
+};
+
+}  // namespace lockstep::metrics
+
+namespace prometheus {
+struct MetricFamily;
+}
+
+namespace lockstep::metrics {
+
+/// Formats families in Prometheus' text format 0.0.4, in the given order. Numbers have the fewest
+/// digits that distinguish them. Equal to prometheus::TextSerializer, but faster, and with newlines
+/// in help texts escaped.
+std::string page_text(const std::vector<prometheus::MetricFamily>& families);
 
 }  // namespace lockstep::metrics

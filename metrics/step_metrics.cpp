@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "metrics/samples.h"
 #include "metrics/series.h"
-#include "metrics/unix_time.h"
 
 // Lockstep's own rows come first. Rows that plug-ins add work in the same way.
 namespace lockstep::metrics {

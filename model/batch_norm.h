@@ -1,40 +1,100 @@
 #pragma once
 
-#include <string>
-#include <utility>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
 
-#include "model/layers.h"
+#include <ATen/core/Tensor.h>
 
 namespace lockstep::model {
 
-/// Batch normalisation of images by channel: [B, C, H, W] -> [B, C, H, W], gamma × (x - mean) /
-/// sqrt(variance + epsilon) + beta. model/batch_norm_table.h defines mean and variance.
+/// Sums each rank's float64 values over the ranks, on any device, in place. Collective: every rank
+/// calls it in forward and backward, in the same order.
+using SumOverRanks = std::function<void(const at::Tensor& values_K)>;
+
+/// Batch statistics of one forward pass. Unbiased variance. Any float type, no gradients.
+struct SeenBatch {
+  double num_samples = 0;
+  at::Tensor mean_C, variance_C;
+};
+
+/// State of one batch normalisation, and batch statistics since its last update. C = channels.
+struct BatchNormState {
+  at::Tensor moving_mean_C, moving_variance_C;  ///< float32; used in evaluation
+  at::Tensor num_batches;                       ///< int64 [], number of updates
+  std::vector<SeenBatch> seen;                  ///< one entry per forward pass
+};
+
+/// Statistics of all N batch normalisations of a model. Numbers of samples stay on the host, where
+/// they are known: reading them back from a GPU would make the host wait.
+struct SeenStatistics {
+  std::vector<double> num_samples_N;
+  /// float64 [K], on the model's device: for each in turn the means, then the variances [C], both
+  /// summed over samples.
+  at::Tensor sums_K;
+};
+
+/// State and settings shared by the batch normalisations of one model.
 ///
-/// Names: <name>.gamma, .beta (parameters without weight decay), <name>.moving_mean,
-/// .moving_variance (buffers), and <name>.num_batches (number of their updates). Or PyTorch's names
-/// (NormNames).
-///
-/// Source: Ioffe, Szegedy, arXiv 1502.03167, algorithm 1.
-class BatchNorm {
+/// Training normalises by mean and variance of the batch. Forward only records these. The moving
+/// statistics change in update() alone, once per step. So a skipped step changes nothing, and
+/// several micro-batches count as one batch. Neighbours with equal numbers of samples (normally
+/// all) are summed and updated together. That takes a few kernels per step instead of a few for
+/// each.
+class BatchNormTable {
  public:
-  /// Adds itself to the table, after the table's last layer, which it normalises.
-  BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table,
-            NormNames names = NormNames::kTensorFlow);
-  at::Tensor operator()(const at::Tensor& inputs_BCHW) const;
-  NetworkLayer description() const;
+  static constexpr double kEpsilon = 1e-5;  ///< added to a variance
+  static constexpr double kKept = 0.9;      ///< share of the old statistics in update()
+
+  BatchNormState& add(int64_t num_channels);
+  bool empty() const { return states_.empty(); }
+  void move_to(at::Device device);
+
+  /// Selects training, or evaluation with the moving statistics.
+  void set_training(bool training) { training_ = training; }
+  bool is_training() const { return training_; }
+  /// Freezes the statistics if true: training also uses the moving ones, which do not change.
+  void set_frozen(bool frozen) { frozen_ = frozen; }
+  bool is_frozen() const { return frozen_; }
+  /// Freezes each normalisation while its parameters are not trained, if true.
+  void set_frozen_with_params(bool frozen) { frozen_with_params_ = frozen; }
+  bool is_frozen_with_params() const { return frozen_with_params_; }
+  /// Sets the sum over ranks. Empty: each rank normalises by its own samples. Else by those of all
+  /// ranks. Then every rank must run forward and backward equally often, even without samples.
+  void set_sum_over_ranks(SumOverRanks sum) { sum_ = std::move(sum); }
+  const SumOverRanks& sum_over_ranks() const { return sum_; }
+
+  /// Returns the statistics since the last call. They may be summed over the ranks.
+  SeenStatistics take_seen();
+  /// Moves the moving statistics towards the means of `seen`, by a factor of 1 - kKept. Skips those
+  /// without samples.
+  void update(const SeenStatistics& seen);
 
  private:
-  bool goes_by_moving_statistics() const;
-  at::Tensor by_moving_statistics(const at::Tensor& inputs_BCHW) const;
-  at::Tensor by_own_samples(const at::Tensor& inputs_BCHW) const;
-  at::Tensor by_samples_of_all_ranks(const at::Tensor& inputs_BCHW) const;
-  void keep(SeenBatch batch) const { state_.seen.push_back(std::move(batch)); }
-
-  const std::string name_;
-  const NormNames names_;
-  const BatchNormTable& norms_;
-  BatchNormState& state_;
-  at::Tensor gamma_C_, beta_C_;
+  std::vector<std::unique_ptr<BatchNormState>> states_;  // layers keep addresses
+  SumOverRanks sum_;
+  bool training_ = true, frozen_ = false, frozen_with_params_ = false;
 };
+
+/// Batch normalisation over the samples of all ranks. Symbols: B = this rank's samples (0 allowed),
+/// C = channels, n = values per channel over all ranks.
+
+/// Mean and variance over all ranks, equal on every rank.
+struct GlobalStatistics {
+  double num_samples = 0;
+  at::Tensor mean_C, variance_C;  ///< float64; biased (divided by n)
+};
+
+/// Computes the statistics with one sum over ranks, of [1 + 2C] values. Each rank computes its own
+/// mean and variance, and float64 joins them. So a mean far from 0 costs no precision.
+GlobalStatistics global_statistics(const at::Tensor& inputs_BCHW, const SumOverRanks& sum);
+
+/// Computes gamma (x - mean) / sqrt(variance + epsilon) + beta. Its backward makes one more sum
+/// over ranks, of [2C] values, because mean and variance depend on every rank's inputs. The
+/// gradients of gamma and beta are this rank's share, as for all other parameters.
+at::Tensor normalise_globally(const at::Tensor& inputs_BCHW, const at::Tensor& gamma_C,
+                              const at::Tensor& beta_C, const GlobalStatistics& global,
+                              double num_values, double epsilon, const SumOverRanks& sum);
 
 }  // namespace lockstep::model

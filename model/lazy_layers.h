@@ -5,7 +5,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "base/tensors/deferred_variables.h"
+#include "base/tensors/params.h"
 
 /// Layers for LibTorch modules that take their shape from their first input. Their parameters do
 /// not exist before the first forward(). Names, shapes and initial values are those of

@@ -6,7 +6,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/tensors/layer_hook.h"
 #include "base/tensors/params.h"
 #include "model/layers.h"
 #include "model/network.h"
@@ -34,7 +33,7 @@ class Model {
   virtual std::string torchscript_archive() const { return ""; }
 
   /// True if a training pass uses ForwardPass (dropout). A device that replays a recorded pass
-  /// (base/device/device_graph.h) would then repeat its random numbers.
+  /// (base/tensors/device_backend.h) would then repeat its random numbers.
   bool reads_forward_pass() const { return table_.pass_was_read; }
 
   /// True if its passes run a user's code. Unlike Lockstep's layers, that may write parameters and

@@ -8,8 +8,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/lerp.h>
 
-#include "base/tensors/large_pages.h"
-#include "optim/kernels/update_kernels.h"
+#include "base/tensors/tensor_memory.h"
+#include "optim/update_kernels.h"
 
 namespace lockstep::optim {
 namespace {

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/tensors/large_pages.h"
+#include "base/tensors/tensor_memory.h"
 
 namespace lockstep::optim {
 namespace {

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/tensors/flat_memory.h"
 #include "base/tensors/params.h"
 
 namespace lockstep::optim {

@@ -1,11 +1,188 @@
+#include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/clamp_max.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sign.h>
+#include <ATen/ops/sqrt.h>
 
 #include "base/error.h"
-#include "optim/elementwise.h"
-#include "optim/fused.h"
+#include "optim/optimizer.h"
+#include "optim/rules.h"
+#include "optim/update_region.h"
 
 namespace lockstep::optim {
+
+/// Optimizer with an elementwise rule (optim/rules): own kernels for float32 on the CPU, otherwise
+/// the same rule in ATen's operations.
+template <template <typename> class Rule>
+class Elementwise : public Optimizer {
+ public:
+  Elementwise(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
+              const ParamTable& params)
+      : Optimizer(options, buffers, params) {
+    for (const char* slot : Rule<float>::kSlots) add_slot(slot);
+  }
+
+ protected:
+  /// Updates tensors of [R] elements each. The default applies the rule in ATen's operations, each
+  /// of which creates a tensor. An override may postpone the update to end_step().
+  virtual void update_tensors(const at::Tensor& values, const at::Tensor& grads,
+                              std::vector<at::Tensor>& slots, const GroupRates& rates) {
+    const rules::WeightDecay<double> decay(options(), rates);
+    slots.resize(2);
+    at::Tensor first = slots[0], second = slots[1];
+    const at::Tensor result =
+        rules::apply(Rule<double>(options(), rates, num_updates()),
+                     decay.minus_share == 0 ? values : values.add(values, decay.minus_share),
+                     decay.l2 == 0 ? grads : grads.add(values, decay.l2), &first, &second, 0);
+    slots.resize(Rule<float>::kSlots.size());
+    if (!slots.empty()) slots[0].copy_(first);
+    if (slots.size() > 1) slots[1].copy_(second);
+    values.copy_(result);
+  }
+
+  void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override {
+    if constexpr (requires { Rule<float>::kDividesByRate; })
+      if (rates.learning_rate == 0) return;
+    if (takes_kernels(buffer))
+      return update_region(part->kept, data_of(buffer, part->region), data_of(part->slots),
+                           rules::WeightDecay<float>(options(), rates),
+                           Rule<float>(options(), rates, num_updates()));
+    update_tensors(part->of(buffer.values_E), part->of(buffer.grads_E), part->slots, rates);
+  }
+};
+
+/// Rules with a fused ATen kernel, which is used if no own kernel applies.
+
+/// Batch of one fused call: tensors of one type and one group. `slots`: by slot, then like the
+/// values.
+struct FusedBatch {
+  const GroupRates* rates = nullptr;
+  int64_t num_updates = 0;  ///< of these tensors, including this one
+  std::vector<at::Tensor> values, grads;
+  std::vector<std::vector<at::Tensor>> slots;
+  std::optional<at::Tensor> found_inf;  ///< see Optimizer::step()
+};
+
+/// Collects a step's tensors and updates them together. On a GPU, a kernel per flat buffer would
+/// leave most of it idle.
+template <template <typename> class Rule>
+class Fused : public Elementwise<Rule> {
+  using Elementwise<Rule>::Elementwise;
+
+ public:
+  bool takes_found_inf() const override {
+    const std::vector<FlatBuffer>& buffers = this->buffers();
+    return std::none_of(buffers.begin(), buffers.end(), [](const FlatBuffer& buffer) {
+      return !buffer.frozen && takes_kernels(buffer);
+    });
+  }
+
+ protected:
+  void update_tensors(const at::Tensor& values, const at::Tensor& grads,
+                      std::vector<at::Tensor>& slots, const GroupRates& rates) final {
+    FusedBatch& batch = batch_of(rates, values.scalar_type());
+    batch.values.push_back(values);
+    batch.grads.push_back(grads);
+    for (size_t slot = 0; slot < slots.size(); ++slot) batch.slots[slot].push_back(slots[slot]);
+  }
+
+  void end_step() override {
+    for (const FusedBatch& batch : std::exchange(batches_, {})) update_batch(batch);
+  }
+
+  virtual void update_batch(const FusedBatch& batch) = 0;
+
+ private:
+  FusedBatch& batch_of(const GroupRates& rates, at::ScalarType type) {
+    for (FusedBatch& batch : batches_)
+      if (batch.rates == &rates && batch.num_updates == this->num_updates() &&
+          batch.values.front().scalar_type() == type)
+        return batch;
+    batches_.push_back({.rates = &rates,
+                        .num_updates = this->num_updates(),
+                        .slots = {},
+                        .found_inf = std::nullopt});
+    if (this->found_inf().defined()) batches_.back().found_inf = this->found_inf();
+    batches_.back().slots.resize(Rule<float>::kSlots.size());
+    return batches_.back();
+  }
+
+  std::vector<FusedBatch> batches_;  ///< collected in this step
+};
+
+class FusedSgd final : public Fused<rules::Sgd> {
+  using Fused::Fused;
+  void update_batch(const FusedBatch& batch) override;
+};
+
+class FusedMomentum final : public Fused<rules::Momentum> {
+  using Fused::Fused;
+  void update_batch(const FusedBatch& batch) override;
+};
+
+/// Fused kernel for adam and adamw.
+class FusedAdam final : public Fused<rules::Adam> {
+  using Fused::Fused;
+  void update_batch(const FusedBatch& batch) override;
+};
+
+// Calls of ATen's fused kernels. found_inf is a tensor on the device: the kernel skips the update
+// if it is 1, without a wait of the host.
+
+namespace {
+
+void decay_values(const FusedBatch& batch, const rules::WeightDecay<double>& decay) {
+  if (decay.minus_share == 0) return;
+  // The skip happens on the device, so the factor becomes 1 there if found_inf is set.
+  if (!batch.found_inf) return at::_foreach_mul_(batch.values, 1 + decay.minus_share);
+  const at::Tensor factor = at::full({}, 1 + decay.minus_share, batch.values.front().options());
+  at::_foreach_mul_(batch.values, factor.masked_fill_(batch.found_inf->squeeze().ne(0), 1));
+}
+
+void fused_sgd(const FusedBatch& batch, const OptimizerOptions& options) {
+  const rules::WeightDecay<double> decay(options, *batch.rates);
+  decay_values(batch, decay);
+  const bool has_momentum = !batch.slots.empty();
+  at::_fused_sgd_(batch.values, batch.grads,
+                  has_momentum ? at::TensorList(batch.slots[0]) : at::TensorList(), decay.l2,
+                  has_momentum ? options.momentum : 0, batch.rates->learning_rate,
+                  /*dampening=*/0.0, has_momentum && options.nesterov,
+                  /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, batch.found_inf);
+}
+
+}  // namespace
+
+void FusedSgd::update_batch(const FusedBatch& batch) { fused_sgd(batch, options()); }
+
+void FusedMomentum::update_batch(const FusedBatch& batch) { fused_sgd(batch, options()); }
+
+void FusedAdam::update_batch(const FusedBatch& batch) {
+  const rules::WeightDecay<double> decay(options(), *batch.rates);
+  const rules::Adam<double> rule(options(), *batch.rates, batch.num_updates);
+  decay_values(batch, decay);
+  // ATen takes the update number as a tensor for each parameter.
+  const at::Tensor update_number = at::full({}, static_cast<double>(batch.num_updates),
+                                            batch.values.front().options().dtype(at::kFloat));
+  const std::vector<at::Tensor> update_numbers(batch.values.size(), update_number);
+  at::_fused_adam_(batch.values, batch.grads, batch.slots[0], batch.slots[1],
+                   /*max_exp_avg_sqs=*/at::TensorList(), update_numbers, batch.rates->learning_rate,
+                   options().adam_beta1, options().adam_beta2, decay.l2, rule.epsilon,
+                   /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, batch.found_inf);
+}
+
 namespace {
 
 using Make = std::unique_ptr<Optimizer> (*)(const OptimizerOptions&, std::vector<FlatBuffer>&,
@@ -47,3 +224,21 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
 }
 
 }  // namespace lockstep::optim
+
+// Operations of the rules on whole tensors. Each creates a tensor, which is why float32 on the CPU
+// has kernels instead.
+namespace lockstep::optim::rules {
+
+at::Tensor multiply_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+  return c + a * b;
+}
+at::Tensor multiply_add(const at::Tensor& a, double b, const at::Tensor& c) {
+  return at::add(c, a, b);
+}
+at::Tensor root(const at::Tensor& x) { return at::sqrt(x); }
+at::Tensor power(const at::Tensor& x, double exponent) { return at::pow(x, exponent); }
+at::Tensor sign_of(const at::Tensor& x) { return at::sign(x); }
+at::Tensor clamp_min(const at::Tensor& x, double bound) { return at::clamp_min(x, bound); }
+at::Tensor clamp_max(const at::Tensor& x, double bound) { return at::clamp_max(x, bound); }
+
+}  // namespace lockstep::optim::rules

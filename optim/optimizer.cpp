@@ -3,13 +3,14 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "optim/flat_params.h"
-#include "optim/kernels/update_region.h"
+#include "optim/update_region.h"
 
 namespace lockstep::optim {
 
@@ -197,6 +198,37 @@ std::vector<at::Tensor> Optimizer::slots_of(int64_t param) {
         found.push_back(view_of_slice(whole_E, slice, params_));
     }
   return found;
+}
+
+namespace {
+
+at::Tensor gradients_of(const std::vector<FlatBuffer>& buffers, const ParamShard& region) {
+  return buffers[region.buffer].grads_E.narrow(0, region.begin_E, region.num_elements());
+}
+
+/// Returns the norm before clipping.
+double clip_by_norm(double limit, std::vector<FlatBuffer>& buffers,
+                    const std::vector<ParamShard>& regions,
+                    std::optional<double> squared_grad_norm) {
+  check(squared_grad_norm.has_value(), "clipping by norm needs the sum of squares");
+  const double norm = std::sqrt(*squared_grad_norm);
+  // Every rank scales its own regions by the same factor, since the norm is equal on all ranks.
+  if (norm > limit)
+    for (const ParamShard& region : regions) gradients_of(buffers, region).mul_(limit / norm);
+  return norm;
+}
+
+}  // namespace
+
+std::optional<double> clip_gradients(const ClipOptions& options, std::vector<FlatBuffer>& buffers,
+                                     const std::vector<ParamShard>& regions,
+                                     std::optional<double> squared_grad_norm) {
+  std::optional<double> norm;
+  if (options.norm) norm = clip_by_norm(*options.norm, buffers, regions, squared_grad_norm);
+  if (options.value)
+    for (const ParamShard& region : regions)
+      gradients_of(buffers, region).clamp_(-*options.value, *options.value);
+  return norm;
 }
 
 }  // namespace lockstep::optim

@@ -2,16 +2,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/tensors/param_shard.h"
+#include "base/tensors/param_info.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
+#include "optim/optimizer_options.h"
 #include "optim/optimizer_state.h"
-#include "optim/options/optimizer_options.h"
 
 namespace lockstep::optim {
 
@@ -46,7 +47,7 @@ class Optimizer {
   /// sharded_state() was consolidated right before.
   void set_shards(const std::vector<ParamShard>& regions);
 
-  /// Sets the kept elements of a buffer (base/bits/bit_mask.h; the buffer's elements as items),
+  /// Sets the kept elements of a buffer (base/simd/bit_mask.h; the buffer's elements as items),
   /// copied; empty: all. Call it at each change of masks, with the same bits on all ranks. Slots of
   /// weights that stay kept keep their values, others become 0. Ignored for a frozen buffer.
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
@@ -155,5 +156,15 @@ class Optimizer {
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<FlatBuffer>& buffers,
                                           const ParamTable& params);
+
+/// Clips the gradients within the regions in place, first by norm, then by value. By norm: if the
+/// square root of squared_grad_norm exceeds the limit, each gradient is multiplied by limit / norm,
+/// like tf.clip_by_global_norm. squared_grad_norm covers the gradients of all parameters on all
+/// ranks, with 0 for pruned weights (dist::GlobalStepStats). Gradients must be finite means. Equal
+/// gradients and sums give equal bits on every rank. Returns the norm before clipping; nullopt
+/// without clipping by norm.
+std::optional<double> clip_gradients(const ClipOptions& options, std::vector<FlatBuffer>& buffers,
+                                     const std::vector<ParamShard>& regions,
+                                     std::optional<double> squared_grad_norm);
 
 }  // namespace lockstep::optim

@@ -6,16 +6,35 @@
 #include <limits>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "recal/masks/mask_check.h"
-#include "recal/params/param_infos.h"
+#include "base/tensors/params.h"
+#include "recal/masks/mask_update.h"
 #include "recal/recipe/recipe_reader.h"
+#include "recal/schedule/param_selector.h"
 
 namespace lockstep::recal {
+
+/// Returns the properties of a model's parameters that a timeline needs, in the model's order.
+std::vector<ParamInfo> param_infos(const ParamTable& params);
+
+std::vector<ParamInfo> param_infos(const ParamTable& params) {
+  std::vector<ParamInfo> infos;
+  infos.reserve(params.size());
+  for (const Param& param : params) {
+    ParamInfo& info = infos.emplace_back(ParamInfo{param.name, param.prunable});
+    // Without a tensor the size stays unknown.
+    if (!param.tensor.defined()) continue;
+    info.num_weights = param.tensor.numel();
+    info.sizes = param.tensor.sizes().vec();
+  }
+  return infos;
+}
+
 // The manager compiles the recipe into a timeline (attach) and executes the timeline's actions
 // (apply_due). MaskTable holds the masks, FakeQuantizer the ranges of layer inputs. Learning rates
 // and trainability are not state: they are read from the timeline for each step.

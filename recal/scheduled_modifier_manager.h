@@ -9,15 +9,14 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/tensors/layer_hook.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 #include "base/yaml/yaml_document.h"
 #include "dist/communicator.h"
 #include "recal/masks/mask_table.h"
 #include "recal/quantization/fake_quantizer.h"
-#include "recal/timeline/recipe.h"
-#include "recal/timeline/timeline.h"
+#include "recal/schedule/recipe.h"
+#include "recal/schedule/timeline.h"
 
 namespace lockstep::recal {
 

@@ -1,18 +1,215 @@
-// Requests of the S3 API: HEAD for facts, ListObjectsV2 for listings, GET with Range for content.
+// There are two kinds of locks. The cache's mutex guards the table and is held briefly. A slot's
+// mutex is held during its fetch. So slow fetches of different blocks run in parallel.
 #include "remote/object_store.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include <curl/curl.h>
+#include <expat.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/yaml/config_reader.h"
-#include "remote/object.h"
-#include "remote/store_answers.h"
 
 namespace lockstep::remote {
+
+BlockCache::Block BlockCache::get(const Key& key, const std::function<std::string()>& fetch) {
+  // The cache's mutex is not held here, so other blocks can be read meanwhile.
+  const std::shared_ptr<Slot> slot = slot_of(key);
+  const std::scoped_lock lock(slot->mutex);
+  if (slot->block == nullptr) {
+    slot->block = std::make_shared<const std::string>(fetch());
+    note(key, slot, static_cast<int64_t>(slot->block->size()));
+  }
+  return slot->block;
+}
+
+BlockCache::Block BlockCache::find(const Key& key) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = entries_.find(key);
+  // num_bytes 0: being fetched. This call must not wait for that.
+  if (found == entries_.end() || found->second.num_bytes == 0) return nullptr;
+  order_.splice(order_.begin(), order_, found->second.place);
+  return found->second.slot->block;
+}
+
+std::shared_ptr<BlockCache::Slot> BlockCache::slot_of(const Key& key) {
+  const std::scoped_lock lock(mutex_);
+  const auto [found, is_new] = entries_.try_emplace(key);
+  if (is_new)
+    found->second = {std::make_shared<Slot>(), order_.insert(order_.begin(), key)};
+  else
+    order_.splice(order_.begin(), order_, found->second.place);
+  return found->second.slot;
+}
+
+void BlockCache::note(const Key& key, const std::shared_ptr<Slot>& slot, int64_t num_bytes) {
+  const std::scoped_lock lock(mutex_);
+  const auto noted = entries_.find(key);
+  if (noted == entries_.end() || noted->second.slot != slot) return;  // evicted meanwhile
+  noted->second.num_bytes = num_bytes;
+  num_bytes_ += num_bytes;
+  // Evicts the least recently used blocks.
+  while (num_bytes_ > max_bytes_ && !order_.empty()) {
+    const auto oldest = entries_.find(order_.back());
+    num_bytes_ -= oldest->second.num_bytes;
+    entries_.erase(oldest);
+    order_.pop_back();
+  }
+}
+
+// Sequential reads profit from whole blocks. Random reads of small records would fetch 4 MiB each,
+// so they fetch only their range.
+
+bool Object::wants_blocks(int64_t offset, int64_t num_bytes) const {
+  const int64_t from_last = offset - last_end_.exchange(offset + num_bytes);
+  const bool goes_on = from_last >= 0 && from_last < kBlockBytes / 4;
+  // A small object is fetched whole.
+  return all_fit_ || goes_on || num_bytes >= kBlockBytes || facts_.num_bytes <= kBlockBytes / 16;
+}
+
+/// Returns the key of a block. It contains the tag, because a replaced object has other blocks.
+BlockCache::Key Object::key_of(int64_t number) const {
+  return {facts_.path + '\n' + facts_.tag, number};
+}
+
+BlockCache::Block Object::block_at(int64_t number) const {
+  const int64_t begin = number * kBlockBytes;
+  return cache_->get(key_of(number), [&] {
+    return fetch_(begin, std::min(kBlockBytes, facts_.num_bytes - begin));
+  });
+}
+
+// A block or range at a time; cached blocks are used even for random reads.
+void Object::read_at(int64_t offset, std::span<char> bytes) const {
+  const bool by_blocks = wants_blocks(offset, static_cast<int64_t>(bytes.size()));
+  while (!bytes.empty()) {
+    const int64_t number = offset / kBlockBytes, begin = offset - number * kBlockBytes;
+    const auto count =
+        static_cast<size_t>(std::min(static_cast<int64_t>(bytes.size()), kBlockBytes - begin));
+    const BlockCache::Block block = by_blocks ? block_at(number) : cache_->find(key_of(number));
+    if (block != nullptr)
+      std::memcpy(bytes.data(), block->data() + begin, count);
+    else
+      std::memcpy(bytes.data(), fetch_(offset, static_cast<int64_t>(count)).data(), count);
+    bytes = bytes.subspan(count);
+    offset += static_cast<int64_t>(count);
+  }
+}
+
+// Parsers for the XML answers of a store, by expat.
+
+namespace {
+
+/// Walker over XML. Calls `on_element` at the end of each element with its path from the root
+/// ("Error/Code") and its own text.
+class XmlWalk {
+ public:
+  using OnElement = std::function<void(const std::string& path, const std::string& text)>;
+
+  explicit XmlWalk(OnElement on_element)
+      : on_element_(std::move(on_element)), parser_(::XML_ParserCreate(nullptr)) {
+    ::XML_SetUserData(parser_.get(), this);
+    ::XML_SetElementHandler(parser_.get(), &XmlWalk::begin, &XmlWalk::end);
+    ::XML_SetCharacterDataHandler(parser_.get(), &XmlWalk::take);
+  }
+
+  /// Parses a text; false if it is not well-formed.
+  bool parse(std::string_view xml) {
+    return ::XML_Parse(parser_.get(), xml.data(), static_cast<int>(xml.size()), 1) == XML_STATUS_OK;
+  }
+
+ private:
+  static void begin(void* self, const XML_Char* name, const XML_Char** /*attributes*/) {
+    auto* const walk = static_cast<XmlWalk*>(self);
+    walk->path_ += (walk->path_.empty() ? "" : "/") + std::string(name);
+    walk->text_.clear();
+  }
+  static void take(void* self, const XML_Char* text, int num_bytes) {
+    static_cast<XmlWalk*>(self)->text_.append(text, static_cast<size_t>(num_bytes));
+  }
+  static void end(void* self, const XML_Char* /*name*/) {
+    auto* const walk = static_cast<XmlWalk*>(self);
+    walk->on_element_(walk->path_, walk->text_);
+    const size_t slash = walk->path_.rfind('/');
+    walk->path_.resize(slash == std::string::npos ? 0 : slash);
+    walk->text_.clear();
+  }
+
+  struct Free {
+    void operator()(XML_ParserStruct* parser) const { ::XML_ParserFree(parser); }
+  };
+
+  OnElement on_element_;
+  std::unique_ptr<XML_ParserStruct, Free> parser_;
+  std::string path_, text_;
+};
+
+/// Decodes a key of "encoding-type=url", where a plus sign is a space as in a form.
+std::string decoded(std::string key) {
+  std::replace(key.begin(), key.end(), '+', ' ');
+  int num_bytes = 0;
+  char* const text =
+      ::curl_easy_unescape(nullptr, key.data(), static_cast<int>(key.size()), &num_bytes);
+  if (text == nullptr) throw std::bad_alloc();
+  key.assign(text, static_cast<size_t>(num_bytes));
+  ::curl_free(text);
+  return key;
+}
+
+}  // namespace
+
+ListingPage parse_listing(std::string_view xml, const std::string& place) {
+  ListingPage page;
+  files::FileFacts object;
+  bool has_root = false, has_more = false, has_sizes = true, is_encoded = false;
+  XmlWalk walk([&](const std::string& path, const std::string& text) {
+    if (path == "ListBucketResult/Contents/Key") object.path = text;
+    if (path == "ListBucketResult/Contents/ETag") object.tag = text;
+    if (path == "ListBucketResult/Contents/Size")
+      object.num_bytes = parse_integer(text).value_or(-1);
+    if (path == "ListBucketResult/Contents") {
+      has_sizes = has_sizes && object.num_bytes >= 0 && !object.path.empty();
+      page.objects.push_back(std::exchange(object, {}));
+    }
+    if (path == "ListBucketResult/EncodingType") is_encoded = text == "url";
+    if (path == "ListBucketResult/IsTruncated") has_more = text == "true";
+    if (path == "ListBucketResult/NextContinuationToken") page.next_token = text;
+    if (path == "ListBucketResult") has_root = true;
+  });
+  if (!walk.parse(xml) || !has_root || !has_sizes || (has_more && page.next_token.empty()))
+    throw Error(ExitCode::kIo, "remote",
+                place +
+                    ": the store's answer is no listing (ListObjectsV2); is its address one of "
+                    "the S3 interface?");
+  if (!has_more) page.next_token.clear();
+  // Decoded at the end, since EncodingType may follow the keys.
+  for (files::FileFacts& found : page.objects)
+    if (is_encoded) found.path = decoded(std::move(found.path));
+  return page;
+}
+
+StoreFault parse_fault(std::string_view xml) {
+  StoreFault fault;
+  XmlWalk walk([&](const std::string& path, const std::string& text) {
+    if (path == "Error/Code") fault.code = text;
+    if (path == "Error/Message") fault.message = text;
+  });
+  return walk.parse(xml) ? fault : StoreFault{};
+}
+
+// Requests of the S3 API: HEAD for facts, ListObjectsV2 for listings, GET with Range for content.
+
 namespace {
 
 constexpr int64_t kMaxTextBytes = int64_t{64} << 20;  // of a listing's page or an error's text
@@ -243,6 +440,35 @@ std::string ObjectStore::read_range(const files::FileFacts& facts, int64_t offse
                 fmt::format("{}: {} bytes from {} were asked for, the store gives {}", facts.path,
                             num_bytes, offset, answer.body.size()));
   return std::move(answer.body);
+}
+
+namespace {
+
+/// Returns the stores of this process, which base/files owns.
+const std::vector<ObjectStore*>& stores() {
+  static const std::vector<ObjectStore*> all = [] {
+    std::vector<ObjectStore*> added;
+    const auto add = [&](const std::string& scheme, const std::function<Access()>& access) {
+      auto store = std::make_unique<ObjectStore>(scheme, access);
+      added.push_back(store.get());
+      files::add_store(scheme, std::move(store));
+    };
+    add("s3", amazon_access);
+    add("gs", google_access);
+    return added;
+  }();
+  return all;
+}
+
+/// Reset between the jobs of a process.
+const ProcessState objects_of_run("objects of stores", forget_stores);
+
+}  // namespace
+
+void add_stores() { (void)stores(); }
+
+void forget_stores() {
+  for (ObjectStore* const store : stores()) store->forget();
 }
 
 }  // namespace lockstep::remote

@@ -3,7 +3,8 @@
 
 usage: check_layers.py SOURCE_DIR LAYERS_FILE
 LAYERS_FILE has one line a folder, `recal: base dist`, and one a sub-folder where a folder has them, `recal/masks: params`
-(names within recal; `.` is its own files). A sub-folder may use what its line names and what those use.
+(names within recal; `.` is its own files). A sub-folder may use what its line names and what those use. A name with a slash in front
+is a folder of another module: `daemon/run: control /infer/exports` stands above infer/exports, though daemon/config stands below it.
 """
 import pathlib
 import re
@@ -15,12 +16,15 @@ GENERATED = re.compile(r'\.pb\.h"')
 
 def read_layers(text):
     """{folder: its line's folders}, sub-folders as `recal/masks`."""
+    def full(each, top, name):
+        return each[1:] if each.startswith("/") else f"{top}/{each}" if "/" in name else each
+
     uses = {}
     for line in text.splitlines():
         name, _, used = line.partition(":")
         if name:
             top = name.split("/")[0]
-            uses[name] = {f"{top}/{each}" if "/" in name else each for each in used.split()}
+            uses[name] = {full(each, top, name) for each in used.split()}
     return uses
 
 
@@ -49,10 +53,10 @@ def layer_of(folder, uses):
 def breach(layer, included, uses):
     """The folder that may not be included from this layer; None if it may."""
     top, other = layer.split("/")[0], included.split("/")[0]
-    if other != top:
-        return None if other in reach_of(top, uses) or other not in uses else other
-    target = layer_of(included, uses)
-    return None if target in reach_of(layer, uses) else target
+    target, reach = layer_of(included, uses), reach_of(layer, uses)
+    if other != top and (other in reach_of(top, uses) or other in reach or other not in uses):
+        return None
+    return None if target in reach else target
 
 
 def check(source_dir, uses):

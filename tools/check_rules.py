@@ -3,7 +3,7 @@
 
 1. Every *_test.cpp and *_test.py is named in the CMakeLists.txt of its folder or of the next one above, so that no test is forgotten.
 2. Every exit code of base/error.h has a row in docs/exit_codes.md, under its name and with its class of base/exit_class.h, and no row is left over.
-3. Every modifier of recal/modifiers/modifier_table.cpp has a section in docs/recipe.md, and an item, by one of its names, in the recipes that tests
+3. Every modifier of recal/schedule/modifier_table.cpp has a section in docs/recipe.md, and an item, by one of its names, in the recipes that tests
    train with every modifier.
 4. No file names a folder of the machine it was written on.
 5. Relative links in *.md lead to files that exist.
@@ -104,10 +104,10 @@ def undocumented_exit_classes(root, _):
 
 
 def forgotten_modifiers(root, _):
-    table = (root / "recal/modifiers/modifier_table.cpp").read_text()
+    table = (root / "recal/schedule/modifier_table.cpp").read_text()
     tags = re.findall(r'own\.add\(\{"(\w+)"', table)
     if not tags:
-        yield "recal/modifiers/modifier_table.cpp: no rows found; this rule must learn how they are written"
+        yield "recal/schedule/modifier_table.cpp: no rows found; this rule must learn how they are written"
     sections = re.findall(r"^### `!(\w+)`", (root / "docs/recipe.md").read_text(), re.MULTILINE)
     for tag in tags:
         if tag not in sections:
@@ -169,7 +169,7 @@ def unowned_state(root, files):
             reason = reasons.pop(key, None)
             owners = [text, *((root / name).read_text() for name in re.findall(r"[\w/]+\.cpp", reason or "") if (root / name).exists())]
             if reason is None:
-                yield f"{key}: lives as long as the process: give it a ProcessState (base/process_state.h), and a line in tools/process_state.txt"
+                yield f"{key}: lives as long as the process: give it a ProcessState (base/process.h), and a line in tools/process_state.txt"
             elif "ProcessState" in reason and not any(re.search(r"ProcessState \w+\(", owner) for owner in owners):
                 yield f"tools/process_state.txt: {key}: there is no ProcessState"
     for key in reasons:

@@ -74,7 +74,7 @@ def libtorch_version(include):
 
 @functools.lru_cache(maxsize=None)
 def texts_of_protos():
-    return "".join(path.read_text() for folder in ("checkpoint", "daemon") for path in sorted((ROOT / folder).rglob("*.proto")))
+    return "".join(path.read_text() for folder in ("checkpoint", "infer") for path in sorted((ROOT / folder).rglob("*.proto")))
 
 
 def verdict_key(path, command, version):

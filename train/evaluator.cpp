@@ -1,21 +1,61 @@
-// Each rank evaluates a contiguous part and adds up sums; one all_reduce at the end joins them. So
-// the result does not depend on the world size, except for rounding.
 #include "train/evaluator.h"
 
 #include <optional>
 #include <vector>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/trace/trace_span.h"
-#include "coord/summary_clock.h"
+#include "base/trace.h"
+#include "coord/callback.h"
 #include "data/sampler.h"
-#include "train/gradients/stopwatch.h"
-#include "train/hooks/metric_update_hook.h"
+#include "train/step/step_report.h"
 
 namespace lockstep::train {
+
+ModelHandler::EvalPlan::EvalPlan(const ModelHandler& handler)
+    : model_(handler.model_), averaged_(handler.ema_), was_training_(model_.is_training()) {
+  // was_training_ is read before; averaged_ has already replaced the weights.
+  model_.set_training(false);
+}
+
+ModelHandler::EvalPlan::~EvalPlan() { model_.set_training(was_training_); }
+
+// Metrics are sums, so batches and ranks are added without storing outputs.
+
+void MetricUpdateHook::begin(const LoopStart&) {
+  sums_.clear();
+  for (const auto& metric : metrics_) sums_.push_back(at::zeros({metric->num_sums()}, at::kDouble));
+}
+
+void MetricUpdateHook::after_step(const IterationEnd& end) {
+  if (metrics_.empty()) return;
+  const at::Tensor outputs_BO = end.tensors->outputs_BO(), targets_BY = end.tensors->targets_BY();
+  for (size_t i = 0; i < metrics_.size(); ++i)
+    sums_[i] += metrics_[i]->sums(outputs_BO, targets_BY).cpu();
+}
+
+std::vector<EvalValue> MetricUpdateHook::values(dist::Communicator& control) {
+  std::vector<EvalValue> found;
+  if (metrics_.empty()) return found;
+  // One message for all metrics.
+  at::Tensor all = at::cat(sums_);
+  control.all_reduce(all, dist::ReduceOp::kSum)->wait();
+  int64_t begin = 0;
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    const int64_t num_sums = sums_[i].numel();
+    for (EvalValue& value : metrics_[i]->values(all.narrow(0, begin, num_sums)))
+      found.push_back(std::move(value));
+    begin += num_sums;
+  }
+  return found;
+}
+
+// Each rank evaluates a contiguous part and adds up sums; one all_reduce at the end joins them. So
+// the result does not depend on the world size, except for rounding.
+
 namespace {
 
 enum SumOf { kLoss, kCorrect, kCounted, kSamples, kNumSums };

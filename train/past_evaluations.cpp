@@ -1,7 +1,6 @@
-// Reconstructs eval.patience and missing work of a resumed run from its own files, so that no extra
-// state is saved.
 #include "train/past_evaluations.h"
 
+#include <cmath>
 #include <map>
 #include <sstream>
 #include <string>
@@ -12,11 +11,27 @@
 
 #include "base/error.h"
 #include "base/files/project.h"
-#include "dist/agree.h"
-#include "train/evals_csv.h"
-#include "train/steps_csv.h"
+#include "dist/collectives.h"
+#include "train/records.h"
 
 namespace lockstep::train {
+
+bool is_better(const std::string& metric, double value, const std::optional<double>& best) {
+  if (!std::isfinite(value)) return false;
+  if (!best) return true;
+  return metric == "eval.loss" ? value < *best : value > *best;
+}
+
+bool Patience::add(double value) {
+  const bool is_best = is_better(metric_, value, best_);
+  num_without_ = is_best ? 0 : num_without_ + 1;
+  if (is_best) best_ = value;
+  return is_best;
+}
+
+// Reconstructs eval.patience and missing work of a resumed run from its own files, so that no extra
+// state is saved.
+
 namespace {
 
 bool is_due(const PastOptions& options) {

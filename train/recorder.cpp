@@ -6,10 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "base/console.h"
 #include "base/files/project.h"
 #include "base/log.h"
-#include "base/process/proc.h"
+#include "base/process.h"
 
 namespace lockstep::train {
 namespace {

@@ -3,17 +3,16 @@
 #include <filesystem>
 #include <optional>
 
-#include "metrics/health.h"
+#include "metrics/exposition.h"
 #include "metrics/metrics_options.h"
 #include "metrics/progress.h"
 #include "metrics/training_metrics.h"
 #include "recal/scheduled_modifier_manager.h"
-#include "train/evals_csv.h"
-#include "train/hooks/hook.h"
-#include "train/hooks/summary_saver_hook.h"
+#include "train/hook.h"
+#include "train/records.h"
 #include "train/step/step_report.h"
-#include "train/steps_csv.h"
-#include "train/sync/replica_check.h"
+#include "train/summary_saver_hook.h"
+#include "train/weight_checks.h"
 
 namespace lockstep::train {
 

@@ -15,12 +15,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/trace/trace_span.h"
-#include "coord/summary_clock.h"
-#include "dist/agree.h"
-#include "train/finite_weights.h"
-#include "train/gradients/stopwatch.h"
+#include "base/trace.h"
+#include "coord/callback.h"
+#include "dist/collectives.h"
 #include "train/past_evaluations.h"
+#include "train/step/step_report.h"
+#include "train/weight_checks.h"
 
 namespace lockstep::train {
 namespace {

@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "base/trace/trace_span.h"
-#include "checkpoint/save/best_save.h"
-#include "dist/agree.h"
-#include "train/evaluation/patience.h"
-#include "train/gradients/stopwatch.h"
+#include "base/trace.h"
+#include "checkpoint/save/checkpoint_folder.h"
+#include "dist/collectives.h"
+#include "train/past_evaluations.h"
+#include "train/step/step_report.h"
 
 namespace lockstep::train {
 namespace {

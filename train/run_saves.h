@@ -7,10 +7,9 @@
 #include "base/step_clock.h"
 #include "checkpoint/checkpoint_options.h"
 #include "checkpoint/save/saver.h"
-#include "checkpoint/save_schedule.h"
 #include "train/evaluator.h"
 #include "train/recorder.h"
-#include "train/sync/replica_check.h"
+#include "train/weight_checks.h"
 
 namespace lockstep::train {
 

@@ -1,8 +1,10 @@
+// The stores are added before threads start and never removed, so lookups need no lock.
 #include "base/files/files.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include <fcntl.h>
@@ -12,6 +14,67 @@
 #include "base/error.h"
 
 namespace lockstep::files {
+namespace {
+
+using Stores = std::map<std::string, std::unique_ptr<FileStore>, std::less<>>;
+
+Stores& stores() {
+  static Stores all;
+  return all;
+}
+
+/// Limits of all stores, set before files are read.
+StoreLimits& limits_of_all() {
+  static StoreLimits limits;
+  return limits;
+}
+
+/// Returns "s3" of "s3://bucket/key"; empty for a path of this host.
+std::string_view scheme_of(std::string_view path) {
+  const size_t end = path.find("://");
+  if (end == std::string_view::npos) return {};
+  const std::string_view scheme = path.substr(0, end);
+  return scheme.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string_view::npos
+             ? scheme
+             : std::string_view();
+}
+
+}  // namespace
+
+void add_store(const std::string& scheme, std::unique_ptr<FileStore> store) {
+  stores()[scheme] = std::move(store);
+}
+
+FileStore* store_of(const std::filesystem::path& path) {
+  const std::string_view scheme = scheme_of(path.native());
+  if (scheme.empty()) return nullptr;
+  if (const auto found = stores().find(scheme); found != stores().end()) return found->second.get();
+  std::string known;
+  for (const auto& [name, store] : stores()) known += (known.empty() ? "" : ", ") + name + "://";
+  throw Error(ExitCode::kConfig, "files",
+              path.string() + ": files are read from this host's folders" +
+                  (known.empty() ? "" : " and from " + known));
+}
+
+bool is_remote(const std::filesystem::path& path) { return !scheme_of(path.native()).empty(); }
+
+void set_store_limits(const StoreLimits& limits) { limits_of_all() = limits; }
+
+const StoreLimits& store_limits() { return limits_of_all(); }
+
+FileFacts facts_of(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  if (FileStore* const store = store_of(path)) {
+    const std::optional<FileFacts> facts = store->look_at(name);
+    if (!facts) throw Error(ExitCode::kInputMissing, "files", name + ": no such file");
+    return *facts;
+  }
+  std::error_code fault;
+  const auto num_bytes = std::filesystem::file_size(path, fault);
+  if (fault) throw Error(ExitCode::kInputMissing, "files", name + ": " + fault.message());
+  return {name, static_cast<int64_t>(num_bytes), ""};
+}
+
 namespace {
 
 /// Throws an Error with the path.

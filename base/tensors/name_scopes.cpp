@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/diagnostics.h"
 #include "base/error.h"
-#include "base/nearest_word.h"
 #include "base/tensors/params.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
-#include "base/bits/square_sum.h"
 #include "base/error.h"
+#include "base/simd/square_sum.h"
 
 namespace lockstep {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/tensors/param_shard.h"
+#include "base/exact_numbers.h"
+#include "base/tensors/param_info.h"
 #include "base/tensors/params.h"
-#include "base/tensors/superaccumulator.h"
 
 namespace lockstep {
 

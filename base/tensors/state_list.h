@@ -31,7 +31,7 @@ struct StateEntry {
   /// the ranks own each element once. Other elements are neither saved from this rank nor restored
   /// to it. nullopt: the tensor is not sharded.
   std::optional<std::vector<ElementRange>> held = std::nullopt;
-  /// Mask that prunes the tensor, with bits as in base/bits/bit_mask.h, the same on all ranks. It
+  /// Mask that prunes the tensor, with bits as in base/simd/bit_mask.h, the same on all ranks. It
   /// is live memory of the entry `kept_key` of the same list. Pruned elements are +0. Undefined: no
   /// mask.
   at::Tensor kept_bits = {};

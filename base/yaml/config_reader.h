@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/decimal.h"
+#include "base/exact_numbers.h"
 #include "base/yaml/yaml_document.h"
 
 namespace lockstep {

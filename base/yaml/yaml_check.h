@@ -5,10 +5,13 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/mark.h>
+
+#include "base/diagnostics.h"
 
 namespace lockstep {
 
@@ -78,5 +81,24 @@ class YamlCheck final : public YAML::EventHandler {
   int64_t num_documents_ = 0;
   int64_t num_nodes_ = 0;
 };
+
+inline constexpr int64_t kMaxYamlBytes = 1 << 20;
+
+/// True if the text has at most `max_bytes` and is valid UTF-8. Otherwise adds a fault with `name`.
+bool text_is_sound(const std::string& name, const std::string& text, int64_t max_bytes,
+                   Diagnostics* faults);
+
+/// Longest line that messages show, in bytes.
+inline constexpr size_t kMaxShownBytes = 160;
+/// Returns a line of `text`, counted from 0, without its end; empty if there is none.
+std::string_view line_of(std::string_view text, int64_t line);
+
+/// Parses `yaml` and checks its events (base/yaml/yaml_check.h). True if it has a document. Throws
+/// YamlCheck::Stop and the parser's exceptions.
+bool check_events(const std::string& yaml,
+                  const std::function<void(const YAML::Mark&, std::string)>& report);
+
+/// Returns the parser's message, or a better one for this source line.
+std::string parser_hint(std::string_view line, const std::string& message);
 
 }  // namespace lockstep

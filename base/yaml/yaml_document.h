@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,7 +13,6 @@
 #include <yaml-cpp/node/node.h>
 
 #include "base/diagnostics.h"
-#include "base/nearest_word.h"
 
 namespace lockstep {
 
@@ -117,5 +117,27 @@ class YamlDocument {
   std::map<std::pair<int, int>, std::string> notes_;  // by line and column, from 0
   YAML::Node root_;
 };
+
+/// Source location of a node that outlives the YAML tree. It is for faults that are found only when
+/// the model is known.
+struct SourceLocation {
+  std::string file;
+  int64_t line = 0;  ///< from 1; 0: unknown
+  int64_t column = 0;
+  std::string source_line;
+
+  Fault fault(std::string message) const {
+    return {file, line, column, std::move(message), source_line};
+  }
+  /// Returns file:line.
+  std::string text() const;
+};
+SourceLocation location_of(const YamlDocument& document, const YAML::Node& node);
+
+/// Returns the path of a file, or of a pattern's files (`*`, `?`, `[`), that a YAML file names. It
+/// is the path as written, relative to the working folder. If only the path next to the YAML file
+/// exists, it is that one. It is as written if neither exists, for an empty name, and for a path in
+/// a store (s3://...).
+std::filesystem::path path_beside(const YamlDocument& document, const std::filesystem::path& named);
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "base/error.h"
-#include "data/datasets/random_dataset.h"
+#include "data/dataset_table.h"
 #include "data/sampler.h"
 
 namespace lockstep::bench {

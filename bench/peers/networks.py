@@ -8,7 +8,7 @@ CNN_CHANNELS, CNN_HIDDEN = (64, 64, 128, 128), 240
 
 
 class Mlp(nn.Module):
-    """Linear layers layers.0, layers.1, ... with an activation between (model/networks/mlp.h)."""
+    """Linear layers layers.0, layers.1, ... with an activation between (model/networks/small_networks.h)."""
 
     def __init__(self, widths, activation="relu"):
         super().__init__()
@@ -23,7 +23,7 @@ class Mlp(nn.Module):
 
 
 class Cnn(nn.Module):
-    """Images 3x32x32: 3x3 convolutions with ReLU, a maximum pool after every second one, two linear layers (model/networks/cnn.h)."""
+    """Images 3x32x32: 3x3 convolutions with ReLU, a maximum pool after every second one, two linear layers (model/networks/small_networks.h)."""
 
     def __init__(self, num_classes=10):
         super().__init__()

@@ -25,8 +25,8 @@
 #include "base/error.h"
 #include "bench/programs/pairs.h"
 #include "coord/callbacks_handler.h"
-#include "coord/savers/tf_records_saver.h"
-#include "python/python_callback.h"
+#include "coord/tf_records_saver.h"
+#include "python/python_types.h"
 
 namespace lockstep::bench {
 namespace {

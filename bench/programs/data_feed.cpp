@@ -19,8 +19,8 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "data/datasets/dataset_table.h"
-#include "data/files/resident_file.h"
+#include "data/dataset_table.h"
+#include "data/formats/file_set.h"
 #include "data/images/decode.h"
 #include "data/loader.h"
 

@@ -27,7 +27,7 @@
 #include "base/error.h"
 #include "bench/programs/pairs.h"
 #include "metrics/http/http_server.h"
-#include "metrics/table/page_text.h"
+#include "metrics/series.h"
 
 namespace lockstep::bench {
 namespace {

@@ -13,8 +13,8 @@
 #include <ATen/ops/from_blob.h>
 
 #include "base/files/files.h"
-#include "infer/network/saved_model.h"
 #include "infer/predictor.h"
+#include "infer/saved_model.h"
 
 namespace {
 

@@ -18,11 +18,11 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "coord/savers/tf_records_saver.h"
-#include "data/datasets/dataset_table.h"
-#include "infer/feed/dataset_feeder.h"
+#include "coord/tf_records_saver.h"
+#include "data/dataset_table.h"
+#include "infer/data_feeder.h"
 #include "infer/inferer.h"
-#include "infer/network/saved_model.h"
+#include "infer/saved_model.h"
 
 namespace lockstep {
 namespace {

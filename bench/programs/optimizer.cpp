@@ -22,9 +22,9 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include "base/bits/bit_mask.h"
-#include "base/bits/simd.h"
 #include "base/error.h"
+#include "base/simd/bit_mask.h"
+#include "base/simd/simd.h"
 #include "bench/peers/torch_updates.h"
 #include "bench/programs/pairs.h"
 #include "optim/flat_params.h"

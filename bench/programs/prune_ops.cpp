@@ -14,12 +14,12 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
-#include "base/bits/bit_mask.h"
-#include "base/bits/simd.h"
 #include "base/error.h"
+#include "base/simd/bit_mask.h"
+#include "base/simd/simd.h"
 #include "bench/programs/pairs.h"
-#include "dist/replica/tensor_digest.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
+#include "dist/tensor_math.h"
 #include "recal/masks/magnitude_threshold.h"
 #include "recal/masks/mask_table.h"
 

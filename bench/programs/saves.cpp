@@ -27,16 +27,14 @@
 #include <ATen/Parallel.h>
 #include <fcntl.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/files/direct_writer.h"
-#include "base/tensors/staging_buffer.h"
-#include "checkpoint/files/work_threads.h"
-#include "checkpoint/reader/copy_past_cache.h"
-#include "checkpoint/restore/restore.h"
+#include "base/files/large_files.h"
+#include "base/simd/bit_mask.h"
+#include "checkpoint/format/parallel_read.h"
+#include "checkpoint/restore.h"
 #include "checkpoint/save/saver.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 
 namespace {
 

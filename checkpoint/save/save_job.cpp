@@ -12,14 +12,12 @@
 #include "base/digest.h"
 #include "base/files/files.h"
 #include "base/log.h"
-#include "base/trace/trace_span.h"
-#include "checkpoint/files/rank_faults.h"
-#include "checkpoint/files/save_space.h"
-#include "checkpoint/save/best_save.h"
-#include "checkpoint/save/retention.h"
-#include "checkpoint/save/shard_report.h"
-#include "dist/agree.h"
-#include "dist/replica/state_check.h"
+#include "base/trace.h"
+#include "checkpoint/format/rank_faults.h"
+#include "checkpoint/save/checkpoint_folder.h"
+#include "checkpoint/save/shard_writer.h"
+#include "dist/collectives.h"
+#include "dist/replica_check.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -8,12 +8,11 @@
 
 #include "base/error.h"
 #include "base/tensors/state_list.h"
-#include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/files/save_lock.h"
+#include "checkpoint/format/bundle_index.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/save/checkpoint_folder.h"
 #include "checkpoint/save/saver.h"
-#include "checkpoint/save/shard_file.h"
-#include "checkpoint/save/staged_shard.h"
+#include "checkpoint/save/shard_writer.h"
 
 namespace lockstep::checkpoint {
 

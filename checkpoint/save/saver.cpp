@@ -11,13 +11,13 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
-#include "base/trace/trace_span.h"
-#include "checkpoint/files/rank_faults.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/files/save_lock.h"
+#include "base/trace.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/format/rank_faults.h"
+#include "checkpoint/save/checkpoint_folder.h"
 #include "checkpoint/save/save_job.h"
-#include "checkpoint/save/snapshot.h"
-#include "dist/agree.h"
+#include "checkpoint/save/save_plan.h"
+#include "dist/collectives.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <thread>
 
-#include "base/device/device_stager.h"
 #include "base/error.h"
-#include "base/tensors/staging_buffer.h"
+#include "base/files/large_files.h"
+#include "base/tensors/device_backend.h"
 #include "base/tensors/state_list.h"
 #include "dist/communicator.h"
 
@@ -80,7 +80,8 @@ struct SaveResult {
 ///
 /// A saver removes only its own checkpoints as surplus. These are the ones that it wrote, and those
 /// that the state file named at its first save. Those that a killed save's journal names
-/// (checkpoint/files/save_lock.h) count too. Others of the same prefix stay and do not count.
+/// (checkpoint/save/checkpoint_folder.h) count too. Others of the same prefix stay and do not
+/// count.
 ///
 /// Every rank passes the same keys, types and shapes. Values are replicated, except where an entry
 /// says what this rank holds. Each rank writes its part; rank 0 writes the index. Tensors and texts

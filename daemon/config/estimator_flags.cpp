@@ -5,13 +5,147 @@
 
 #include <fmt/format.h>
 
+#include "base/diagnostics.h"
 #include "base/error.h"
 #include "base/flags.h"
-#include "base/nearest_word.h"
-#include "daemon/config/flag_table.h"
-#include "daemon/config/key_names.h"
+#include "daemon/config/overrides.h"
 
+// The Estimator framework's flags, in the order of docs/flags.md and --help. A new row also adds
+// the flag to the command line, the environment and flags::Frozen.
 namespace lockstep::daemon {
+namespace {
+
+constexpr std::string_view kStandard = "Standard", kOptimizer = "Optimizer",
+                           kRate = "Learning rate", kFineTuning = "Fine-tuning",
+                           kSaves = "Checkpoints", kGpu = "GPU";
+
+constexpr Flag kFlags[] = {
+    {"model_dir", kStandard, Flag::kText, "run.project_dir", "",
+     "folder of the model and of all that the run writes"},
+    {"warm_start_ckpt", kStandard, Flag::kText, "checkpoint.warm_start_ckpt", "",
+     "checkpoint with the weights to begin with"},
+    {"train_metadata", kStandard, Flag::kText, "data.train.path", "",
+     "training data: a .csv or .tfrecord file, or a pattern in quotes"},
+    {"eval_metadata", kStandard, Flag::kText, "data.eval.path", "", "evaluation data, likewise"},
+    {"batch_size", kStandard, Flag::kInteger, "data.batch_size_per_rank", "1",
+     "samples of one update on each rank"},
+    {"train_steps", kStandard, Flag::kInteger, "train.max_steps", "20",
+     "updates until training ends"},
+    {"image_size", kStandard, Flag::kInteger, "data.train.image_size", "299",
+     "height and width that images are resized to", "data.eval.image_size"},
+    {"eval_freq", kStandard, Flag::kInteger, "eval.eval_freq", "5",
+     "batches of one evaluation (how many, not how often)", "", "eval_batches"},
+    {"eval_throttle_secs", kStandard, Flag::kInteger, "eval.eval_throttle_secs", "120",
+     "seconds of training from one evaluation to the next"},
+    {"debug", kStandard, Flag::kBool, "run.debug", "false", "samples are not shuffled"},
+    {"weight_decay", kOptimizer, Flag::kNumber, "optimizer.weight_decay", "0.00004",
+     "decay of the model's weights"},
+    {"optimizer", kOptimizer, Flag::kText, "optimizer.type", "rmsprop",
+     "adadelta, adagrad, adam, ftrl, momentum, sgd or rmsprop"},
+    {"adadelta_rho", kOptimizer, Flag::kNumber, "optimizer.adadelta_rho", "0.95",
+     "adadelta: decay rate"},
+    {"adagrad_initial_accumulator_value", kOptimizer, Flag::kNumber,
+     "optimizer.adagrad_initial_accumulator_value", "0.1", "adagrad: where its sums begin"},
+    {"adam_beta1", kOptimizer, Flag::kNumber, "optimizer.adam_beta1", "0.9",
+     "adam: decay of the first moment"},
+    {"adam_beta2", kOptimizer, Flag::kNumber, "optimizer.adam_beta2", "0.999",
+     "adam: decay of the second moment"},
+    {"opt_epsilon", kOptimizer, Flag::kNumber, "optimizer.opt_epsilon", "1.0",
+     "what keeps the divisor of an update from 0"},
+    {"ftrl_learning_rate_power", kOptimizer, Flag::kNumber, "optimizer.ftrl_learning_rate_power",
+     "-0.5", "ftrl: power of the learning rate"},
+    {"ftrl_initial_accumulator_value", kOptimizer, Flag::kNumber,
+     "optimizer.ftrl_initial_accumulator_value", "0.1", "ftrl: where its sums begin"},
+    {"ftrl_l1", kOptimizer, Flag::kNumber, "optimizer.ftrl_l1", "0.0", "ftrl: L1 strength"},
+    {"ftrl_l2", kOptimizer, Flag::kNumber, "optimizer.ftrl_l2", "0.0", "ftrl: L2 strength"},
+    {"momentum", kOptimizer, Flag::kNumber, "optimizer.momentum", "0.9",
+     "momentum: share of the last update that is kept"},
+    {"rmsprop_momentum", kOptimizer, Flag::kNumber, "optimizer.rmsprop_momentum", "0.9",
+     "rmsprop: share of the last update that is kept"},
+    {"rmsprop_decay", kOptimizer, Flag::kNumber, "optimizer.rmsprop_decay", "0.9",
+     "rmsprop: decay of the mean square"},
+    {"learning_rate_decay_type", kRate, Flag::kText, "optimizer.learning_rate_decay_type",
+     "exponential", "fixed, exponential or polynomial"},
+    {"learning_rate", kRate, Flag::kNumber, "optimizer.learning_rate", "0.01",
+     "initial learning rate"},
+    {"end_learning_rate", kRate, Flag::kNumber, "optimizer.end_learning_rate", "0.0001",
+     "polynomial: the rate that it falls to"},
+    {"learning_rate_decay_factor", kRate, Flag::kNumber, "optimizer.learning_rate_decay_factor",
+     "0.94", "exponential: factor of each decay"},
+    {"label_smoothing", kRate, Flag::kNumber, "train.label_smoothing", "0.0",
+     "share of each target that is spread over all classes"},
+    {"num_epochs_per_decay", kRate, Flag::kNumber, "optimizer.num_epochs_per_decay", "2.0",
+     "epochs from one decay to the next, or that a polynomial takes"},
+    {"sync_replicas", kRate, Flag::kBool, "sync.sync_replicas", "false",
+     "whether ranks take the mean gradient of every step"},
+    {"replicas_to_aggregate", kRate, Flag::kInteger, "train.replicas_to_aggregate", "1",
+     "gradients of a rank that make one update"},
+    {"trainable_scopes", kFineTuning, Flag::kList, "train.trainable_scopes", "",
+     "parts of the model that are trained; default all"},
+    {"checkpoint_exclude_scopes", kFineTuning, Flag::kList, "checkpoint.checkpoint_exclude_scopes",
+     "", "parts that warm_start_ckpt does not fill"},
+    {"checkpoint_restore_scopes", kFineTuning, Flag::kList, "checkpoint.checkpoint_restore_scopes",
+     "", "parts that warm_start_ckpt fills; default all"},
+    {"save_summary_steps", kSaves, Flag::kInteger, "summary.save_summary_steps", "100",
+     "steps from one point of the curves to the next"},
+    {"save_checkpoints_steps", kSaves, Flag::kInteger, "checkpoint.save_checkpoints_steps", "",
+     "updates between two saves; not beside save_checkpoints_secs"},
+    {"save_checkpoints_secs", kSaves, Flag::kInteger, "checkpoint.save_checkpoints_secs", "",
+     "seconds between two saves; not beside save_checkpoints_steps"},
+    {"keep_checkpoint_max", kSaves, Flag::kInteger, "checkpoint.keep_checkpoint_max", "5",
+     "newest saves that are kept; -1 keeps all"},
+    {"allow_growth", kGpu, Flag::kBool, "gpu.allow_growth", "",
+     "whether memory of the GPU is taken as it is needed"},
+    {"per_process_gpu_memory_fraction", kGpu, Flag::kNumber, "gpu.per_process_gpu_memory_fraction",
+     "", "share of the GPU's memory that a process takes at most"},
+    {"memory_policy", kGpu, Flag::kText, "gpu.memory_policy", "",
+     "default: memory is taken as it is needed; all: at the start"},
+};
+
+}  // namespace
+
+std::span<const Flag> flag_table() { return kFlags; }
+
+// The table has fewer than 50 rows, so a linear search is enough.
+const Flag* find_flag(std::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kFlags), std::end(kFlags), [&](const Flag& flag) {
+        return flag.name == name || (!flag.alias.empty() && flag.alias == name);
+      });
+  return found == std::end(kFlags) ? nullptr : found;
+}
+
+std::string_view kind_text(Flag::Kind kind) {
+  switch (kind) {
+    case Flag::kText:
+      return "text";
+    case Flag::kList:
+      return "comma-separated texts";
+    case Flag::kInteger:
+      return "integer";
+    case Flag::kNumber:
+      return "number";
+    case Flag::kBool:
+      return "true or false";
+  }
+  return "";
+}
+
+std::string flags_reference() {
+  std::string text =
+      "| flag | key of the run file | type | with the preset | meaning |\n"
+      "| --- | --- | --- | --- | --- |\n";
+  for (const Flag& flag : kFlags) {
+    const std::string alias = flag.alias.empty() ? "" : fmt::format(", `--{}`", flag.alias);
+    const std::string second =
+        flag.second_path.empty() ? "" : fmt::format(", `{}`", flag.second_path);
+    text +=
+        fmt::format("| `--{}`{} | `{}`{} | {} | {} | {} |\n", flag.name, alias, flag.path, second,
+                    kind_text(flag.kind), flag.preset.empty() ? "none" : flag.preset, flag.help);
+  }
+  return text;
+}
+
 namespace {
 
 constexpr std::string_view kSection = "estimator.";

@@ -7,22 +7,18 @@
 #include "base/flags.h"
 #include "checkpoint/checkpoint_options.h"
 #include "coord/callback_types.h"
-#include "daemon/config/gpu_options.h"
 #include "daemon/config/overrides.h"
 #include "daemon/config/run_options.h"
-#include "daemon/watch/watchdog_options.h"
 #include "data/data_options.h"
 #include "dist/sync_options.h"
-#include "infer/inferer_section.h"
+#include "infer/inferer_options.h"
 #include "metrics/metrics_options.h"
 #include "model/model.h"
 #include "model/networks/model_table.h"
 #include "optim/optimizer.h"
-#include "recal/timeline/recipe.h"
-#include "train/evaluation/eval_options.h"
-#include "train/evaluation/publish_options.h"
-#include "train/hooks/hook.h"
-#include "train/hooks/profile_options.h"
+#include "recal/schedule/recipe.h"
+#include "train/eval_options.h"
+#include "train/hook.h"
 #include "train/step/train_options.h"
 
 namespace lockstep::daemon {
@@ -82,5 +78,24 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
 std::vector<FieldDoc> run_file_fields();
 /// Returns the same, with one entry per meaning of a key: model.layers of mlp and of gpt.
 std::vector<FieldDoc> run_file_meanings();
+
+/// Parts that are shared by reading a run file and by listing its keys.
+
+/// Reads every section. Unknown keys of the top level are left to in->done(). `needs_train_data`:
+/// see load_run_config().
+RunConfig read_sections(ConfigReader* in, bool needs_train_data = true);
+
+/// Registers the optional rows of the tables: object stores, Python, plug-ins. Call once per
+/// process.
+void add_all_types();
+
+/// Resets all state that lives as long as the process, as if the process were new. Used before
+/// another job, and before a run whose file was read ahead. Tables keep the rows that they had at
+/// the first call. Call it on the main thread while no job runs.
+void begin_job();
+
+/// Returns the keys that are read with these settings, each with its default. These are the keys of
+/// the chosen optimizer, for example, and not of the others.
+std::vector<FieldDoc> fields_read_with(const YamlDocument& document);
 
 }  // namespace lockstep::daemon

@@ -1,10 +1,10 @@
-#include "daemon/config/run_sections.h"
+#include "daemon/config/run_config.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "base/process_state.h"
+#include "base/process.h"
 #include "estimator/open_plugin.h"
 
 // Lists all keys of the run file. Some keys exist only with certain choices (optimizer.type), so

@@ -1,4 +1,4 @@
-#include "daemon/config/version.h"
+#include "daemon/config/program.h"
 
 #include <cstring>
 

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/threads/background_value.h"
-#include "checkpoint/files/save_files.h"
+#include "base/threads.h"
+#include "checkpoint/format/checkpoint_files.h"
 #include "daemon/config/run_config.h"
 #include "daemon/control/requests.h"
-#include "metrics/health.h"
+#include "metrics/exposition.h"
 #include "metrics/http/http_server.h"
 
 namespace lockstep::daemon {
@@ -49,6 +52,46 @@ class ControlApi {
   const metrics::Health& health_;
   /// Listed by a separate thread: a hanging disk must not block the pages.
   mutable BackgroundValue<std::vector<checkpoint::SaveName>> saves_;
+};
+
+/// Rate limit of log lines: admits one line per interval and counts the suppressed ones.
+class LineLimit {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit LineLimit(Clock::duration between) : between_(between) {}
+
+  /// Returns the number of lines suppressed since the last admitted one; nullopt if this line is
+  /// suppressed too.
+  std::optional<int64_t> admit(Clock::time_point now);
+  int64_t num_kept_back() const { return num_kept_back_; }
+
+ private:
+  const Clock::duration between_;
+  std::optional<Clock::time_point> last_;
+  int64_t num_kept_back_ = 0;
+};
+
+/// Logs the control calls that ControlApi does not log. Refused calls become a warning, at most one
+/// line a second. A GET changes nothing and may be repeated often by a program, so it gets at most
+/// one line a minute. Each line contains the number of suppressed lines before it. All events are
+/// also passed to the next observer. The HTTP server's thread makes the calls.
+class ControlLog final : public metrics::HttpObserver {
+ public:
+  /// `next` may be null; it must outlive the object.
+  explicit ControlLog(metrics::HttpObserver* next) : next_(next) {}
+  /// Logs how many calls were suppressed since the last line.
+  ~ControlLog() override;
+  ControlLog(const ControlLog&) = delete;
+  ControlLog& operator=(const ControlLog&) = delete;
+
+  void on_call(const metrics::HttpCall& call) override;
+  void on_answer(std::string_view route, int status, double duration_s) override;
+  void on_rejected(metrics::Rejection reason) override;
+
+ private:
+  metrics::HttpObserver* const next_;
+  LineLimit refused_{std::chrono::seconds(1)}, asked_{std::chrono::minutes(1)};
 };
 
 }  // namespace lockstep::daemon

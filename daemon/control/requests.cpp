@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include "base/error.h"
+#include "base/log.h"
+#include "base/threads.h"
+
 namespace lockstep::daemon {
 
 uint32_t Requests::asked_here() const {
@@ -19,6 +23,52 @@ std::vector<train::Change> Requests::take_changes() {
   const std::lock_guard lock(mutex_);
   has_changes_ = false;
   return std::exchange(changes_, {});
+}
+
+namespace {
+
+constexpr std::chrono::milliseconds kTurn{200};
+// Longer than a rank's own wait for data after a stop request: usually no notice is necessary.
+constexpr std::chrono::milliseconds kPatience{1500};
+
+}  // namespace
+
+StopNotice::StopNotice(std::unique_ptr<dist::Notice> notice, Requests& requests,
+                       std::function<bool()> is_training)
+    : notice_(std::move(notice)), requests_(requests), is_training_(std::move(is_training)) {
+  // From now on Requests::listen() includes the other ranks' requests.
+  requests_.set_ears([this] { return notice_->heard(); });
+  // The thread inherits the mask, so the main thread receives all signals.
+  const SignalsBlocked inherited_by_the_thread;
+  thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), "lockstep-stop");
+}
+
+StopNotice::~StopNotice() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+  // The thread has ended, and notice_ is about to be destroyed.
+  requests_.set_ears({});
+}
+
+void StopNotice::run() {
+  std::unique_lock lock(mutex_);
+  try {
+    while (!wake_.wait_for(lock, kTurn, [this] { return ends_; })) look();
+  } catch (const Error& fault) {  // the rank that waits for a lost one reports it
+    log::debug("control", fault.what());
+  }
+}
+
+void StopNotice::look() {
+  const uint32_t asked = requests_.asked_here();
+  if (asked == 0 || !is_training_()) return;
+  if (!asked_at_) asked_at_ = Clock::now();
+  if (Clock::now() - *asked_at_ >= kPatience) notice_->tell(asked);
 }
 
 }  // namespace lockstep::daemon

@@ -1,10 +1,12 @@
 #include "daemon/control/settable.h"
 
+#include <string>
+
 #include <fmt/format.h>
 
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
-#include "daemon/watch/watchdog_options.h"
+#include "daemon/config/run_options.h"
 
 // Keys that `lockstep ctl set` accepts. A further key needs a row here and a line in follow() or in
 // Run::make_changes.
@@ -62,6 +64,21 @@ std::vector<Settable> make() {
 const std::vector<Settable>& settable_keys() {
   static const std::vector<Settable> all = make();
   return all;
+}
+
+// All values were checked by Settable::fits, so the conversions here cannot fail.
+
+void follow(const train::Change& change, const LiveParts& parts) {
+  if (change.key == train::kLogLevelKey)
+    log::set_console_level(*log::level_named(change.value));
+  else if (change.key == kProgressKey)
+    parts.recorder.progress_every(std::stod(change.value));
+  else if (change.key == kKeepMaxKey)
+    parts.saver.keep_from_next_save(std::stoll(change.value));
+  else if (change.key == train::kGraceKey)
+    parts.end_limit.set_grace(std::stod(change.value));
+  else if (change.key.starts_with(kWatchdogKeys))
+    parts.watchdog.set_limit(change.key.substr(kWatchdogKeys.size()), std::stod(change.value));
 }
 
 }  // namespace lockstep::daemon

@@ -6,6 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/save/saver.h"
+#include "daemon/control/signals.h"
+#include "daemon/control/watchdog.h"
+#include "train/recorder.h"
 #include "train/step/stop_request.h"
 
 namespace lockstep::daemon {
@@ -25,5 +29,18 @@ struct Settable {
 /// Returns all settable keys, in the order in which they are listed for users. Run::make_changes
 /// and follow() parse the accepted values again.
 const std::vector<Settable>& settable_keys();
+
+/// Parts of a running job that follow changes outside the training loop. All of them outlive the
+/// struct.
+struct LiveParts {
+  checkpoint::Saver& saver;
+  train::Recorder& recorder;
+  Watchdog& watchdog;
+  EndLimit& end_limit;
+};
+
+/// Applies one change of settable_keys() on this rank. Ignores keys that the loop itself applies.
+/// The training thread calls it, on every rank after the same step.
+void follow(const train::Change& change, const LiveParts& parts);
 
 }  // namespace lockstep::daemon

@@ -1,15 +1,28 @@
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
 #include "dist/process_info.h"
-#include "train/hooks/callback_hook.h"
+#include "train/callback_hook.h"
+#include "train/hook.h"
 #include "train/recorder.h"
 
 namespace lockstep::daemon {
+
+/// Reports progress to Kubeflow's TrainJob: percent, seconds left, loss and evaluation results. The
+/// controller requests these reports by three environment variables, KUBEFLOW_TRAINER_SERVER_URL,
+/// _CA_CERT and _TOKEN. Returns null unless all three are set. Reports are sent every `interval`
+/// and at the end, by a separate thread. The controller wants an interval of at least 5 seconds. A
+/// failed report causes one warning and nothing else. `variable` is getenv.
+std::unique_ptr<train::Hook> job_status_hook(
+    int64_t total_steps, const std::function<const char*(const char*)>& variable,
+    std::chrono::milliseconds interval = std::chrono::seconds(10));
 
 /// Returns the run file's callbacks for this mode; null if there are none. Throws Error(kConfig) if
 /// they do not fit together. `show_kpi`: see train::make_callback_hook().

@@ -8,7 +8,6 @@
 #include "daemon/config/run_config.h"
 #include "daemon/run/resume.h"
 #include "dist/communicator.h"
-#include "dist/notice.h"
 #include "dist/process_info.h"
 #include "train/run.h"
 

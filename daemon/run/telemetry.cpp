@@ -13,9 +13,9 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
-#include "daemon/config/version.h"
-#include "daemon/device/device.h"
-#include "dist/agree.h"
+#include "daemon/config/program.h"
+#include "daemon/run/device.h"
+#include "dist/collectives.h"
 
 // Connects the parts of metrics/ for one rank: series, health, pages and, on rank 0, the control
 // API. All servers run on their own threads.

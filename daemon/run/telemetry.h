@@ -4,16 +4,11 @@
 
 #include "daemon/config/run_config.h"
 #include "daemon/control/control_api.h"
-#include "daemon/control/control_log.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
-#include "metrics/discovery/targets_file.h"
 #include "metrics/exposition.h"
-#include "metrics/gather/rank_pages.h"
-#include "metrics/gpu_metrics.h"
-#include "metrics/health.h"
 #include "metrics/http/http_server.h"
-#include "metrics/http_metrics.h"
+#include "metrics/rank_pages.h"
 #include "metrics/training_metrics.h"
 #include "train/step/stop_request.h"
 

@@ -2,21 +2,85 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
-#include "daemon/state/pruned_state.h"
-#include "dist/self_communicator.h"
+#include "base/tensors/params.h"
+#include "base/tensors/state_list.h"
+#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "model/networks/model_table.h"
-#include "recal/params/decay_exclusions.h"
-#include "train/gradients/choose_graph.h"
-#include "train/step/layout.h"
+#include "recal/masks/mask_table.h"
+#include "recal/schedule/decay_exclusions.h"
+#include "train/step/apply_recipe.h"
+#include "train/step/recorded_pass.h"
+
+namespace lockstep::daemon {
+namespace {
+
+std::string found_by(const data::DatasetPlan& plan) { return plan.find ? plan.find() : ""; }
+
+}  // namespace
+
+FoundData find_data(const data::DataOptions& options, dist::Communicator& control) {
+  // Before the first access to an object store.
+  files::set_store_limits(options.remote);
+  // Only rank 0 lists files, so a shared file system or object store is asked once.
+  FoundData found = dist::on_all_ranks(control, [&]() -> FoundData {
+    if (control.rank() != 0) return {};
+    return {found_by(options.train), options.eval ? found_by(*options.eval) : ""};
+  });
+  found.train = dist::broadcast_text(control, found.train);
+  found.eval = dist::broadcast_text(control, found.eval);
+  return found;
+}
+
+/// Sets StateEntry::kept_bits of each pruned weight in the list, and of its optimizer moments, to
+/// its mask. The list must contain the entries of the masks.
+void say_what_is_pruned(const recal::MaskTable& masks, StateList* state);
+
+// The saver stores only kept elements of tensors with kept_bits. The bits must be saved under
+// kept_key, from which a restore expands the tensor.
+
+namespace {
+
+/// Returns the parameter A/B of the keys model/A/B, ema/A/B and optimizer/A/B/SLOT.
+std::string param_of(std::string_view key) {
+  if (key.starts_with("model/")) return std::string(key.substr(6));
+  if (key.starts_with("ema/")) return std::string(key.substr(4));
+  if (!key.starts_with("optimizer/")) return "";
+  key.remove_prefix(10);
+  return std::string(key.substr(0, key.rfind('/')));
+}
+
+}  // namespace
+
+void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
+  std::set<std::string> saved;
+  for (const StateEntry& entry : *state) saved.insert(entry.key);
+  std::map<std::string, const recal::Mask*> by_param;
+  // Without its mask in the checkpoint, a sparse tensor could not be restored.
+  for (const recal::Mask& mask : masks.all())
+    if (mask.num_pruned > 0 && saved.contains("_lockstep/masks/" + slashed(mask.name)))
+      by_param[slashed(mask.name)] = &mask;
+  for (StateEntry& entry : *state) {
+    const auto mask = by_param.find(param_of(entry.key));
+    if (mask == by_param.end() || entry.tensor.numel() != mask->second->weight.numel()) continue;
+    if (!entry.tensor.is_floating_point()) continue;  // an update counter
+    entry.kept_bits = mask->second->kept_bits;
+    entry.kept_key = "_lockstep/masks/" + mask->first;
+  }
+}
 
 // Builds the parts of a rank in the order of the members, each from those before it. The functions
 // above the constructor compute one member's arguments each.
-namespace lockstep::daemon {
+
 namespace {
 
 /// Returns the sampler's options. Throws Error(kBadData) for training data without samples.

@@ -1,27 +1,44 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/step_clock.h"
+#include "checkpoint/checkpoint_options.h"
 #include "checkpoint/save/saver.h"
-#include "checkpoint/save_schedule.h"
+#include "daemon/config/checkpoint_metadata.h"
 #include "daemon/config/run_config.h"
-#include "daemon/run/find_data.h"
-#include "daemon/state/checkpoint_metadata.h"
+#include "data/data_options.h"
 #include "data/loader.h"
+#include "dist/communicator.h"
 #include "dist/process_info.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "optim/ema.h"
 #include "optim/flat_params.h"
 #include "recal/scheduled_modifier_manager.h"
-#include "train/evaluation/model_handler.h"
-#include "train/loss/loss.h"
-#include "train/loss/loss_scale.h"
-#include "train/sync/local_steps.h"
+#include "train/evaluator.h"
+#include "train/step/loss.h"
+#include "train/step/sync_modes.h"
 
 namespace lockstep::daemon {
+
+/// Listing of both data sets, as in data::DatasetInputs::found.
+struct FoundData {
+  std::string train, eval;
+  /// Set if the training data are not available (`lockstep eval`). Otherwise it follows from the
+  /// data.
+  std::optional<int64_t> steps_per_epoch = std::nullopt;
+  /// Spec of the training data if they are not available: data::DatasetInputs::trained of both
+  /// sets.
+  data::SampleSpec trained = {};
+};
+
+/// Lists the data files on rank 0 and returns the result on every rank. Patterns are expanded, and
+/// folders and stores listed, only once for all ranks. Collective. Throws rank 0's Error on every
+/// rank.
+FoundData find_data(const data::DataOptions& options, dist::Communicator& control);
 
 /// Sets the global batch for the world size that the run file expects. Used by tools, whose own
 /// world has one rank.

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/images/pixels.h"
+#include "data/images/pixel_kernels.h"
 
 namespace lockstep::data {
 

@@ -1,7 +1,7 @@
 // AVX2 path: eight floats at a time, without FMA, so that the bits equal the portable path's.
 #include "data/images/pixel_loops.h"
 
-#include "base/bits/avx2.h"
+#include "base/simd/avx2.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,7 +1,7 @@
 // AVX-512 path: sixteen floats at a time, without FMA, so that the bits equal the portable path's.
 #include "data/images/pixel_loops.h"
 
-#include "base/bits/avx512.h"
+#include "base/simd/avx512.h"
 
 namespace lockstep::data {
 

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "data/images/pixel_kernels.h"
-#include "data/images/pixels.h"
 
 namespace lockstep::data {
 

@@ -1,10 +1,315 @@
-// Chooses between the exchange by hosts (large tensors) and flat messages. The choice depends on
-// sizes alone, so all ranks make the same one.
+// Placement of ranks on hosts, agreed by two small collectives.
 #include "dist/mpi/hierarchical_communicator.h"
 
-#include "dist/backend_parts.h"
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <mpi.h>
+
+#include "base/error.h"
+#include "dist/communicator.h"
+#include "dist/tensor_math.h"
 
 namespace lockstep::dist::mpi {
+
+int Hosts::num_hosts() const { return 1 + *std::max_element(hosts_N.begin(), hosts_N.end()); }
+
+std::vector<int> Hosts::places_N() const {
+  std::vector<int> places(hosts_N.size());
+  int next = 0;
+  for (int host = 0; host < num_hosts(); ++host)
+    for (size_t r = 0; r < hosts_N.size(); ++r)
+      if (hosts_N[r] == host) places[r] = next++;
+  return places;
+}
+
+OwnedComm split(const OwnedComm& comm, int color) {
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(comm.get(), color, comm.rank(), &part), "MPI_Comm_split");
+  return OwnedComm(part);
+}
+
+Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
+  Hosts hosts;
+  const bool is_leader = host.rank() == 0;
+  // The leaders' communicator numbers the hosts by their first ranks.
+  OwnedComm group = split(comm, is_leader ? 0 : 1);
+  int number = is_leader ? group.rank() : 0;
+  check_mpi(MPI_Bcast(&number, 1, MPI_INT, 0, host.get()), "MPI_Bcast");
+  hosts.hosts_N.resize(comm.num_ranks());
+  check_mpi(MPI_Allgather(&number, 1, MPI_INT, hosts.hosts_N.data(), 1, MPI_INT, comm.get()),
+            "MPI_Allgather");
+  if (is_leader) hosts.leaders = std::make_unique<OwnedComm>(std::move(group));
+  return hosts;
+}
+
+// run() is the pipeline: copy_in, reduce, start_exchange, finish_scatter, finish_gather, copy_out.
+// Chunk i is in stage s while chunk i + 1 is in stage s - 1. Only the leader acts in the middle
+// stages; steps of the group tell the other members when to read.
+
+namespace {
+
+// Factors on the timeout, so that the ranks nearest to a hanging rank fail first and name it. First
+// come its own host's ranks, then the other hosts' leaders, then the ranks that wait for these.
+constexpr double kLeadersPatience = 1.25;
+constexpr double kResultPatience = 1.5;
+
+int64_t share_begin(int64_t num_items, int member, int num_members) {
+  constexpr int64_t kLineItems = 64;  // whole cache lines in any dtype
+  return member == num_members ? num_items
+                               : num_items * member / num_members / kLineItems * kLineItems;
+}
+
+ChunkedAllReduce::Format format_of(const Items& items, bool has_pieces) {
+  const at::ScalarType wide = accumulator_of(items.dtype);
+  return {.in = wide,
+          .out = items.dtype,
+          .in_bytes = static_cast<int64_t>(c10::elementSize(wide)),
+          .out_bytes = items.item_bytes,
+          .op = items.op,
+          .by_ranks = has_pieces};
+}
+
+}  // namespace
+
+/// A part of a tensor in transit, or the same part of each piece. The counts are steps after which
+/// its data may be read.
+struct HostExchange::Chunk {
+  int64_t begin = 0, run_items = 0;  ///< of the tensor, or of each piece
+  int64_t num_items = 0;             ///< all runs together
+  int slot = 0, lane = 0;
+  uint64_t brought = 0, added_up = 0, complete = 0;
+};
+
+RoomLayout HostExchange::layout_for(const std::vector<int>& hosts_N, int host) {
+  const auto num_parts = static_cast<int>(TreeParts::of_hosts(hosts_N).parts_of(host).size());
+  return {.num_members = static_cast<int>(std::count(hosts_N.begin(), hosts_N.end(), host)),
+          .num_slots = kStages + 2,
+          .num_extra = num_parts + 1};
+}
+
+HostExchange::HostExchange(P2pChannel& notes, SharedMemoryGroup group, Hosts hosts,
+                           const MessageOptions& options)
+    : notes_(notes),
+      group_(std::move(group)),
+      hosts_(std::move(hosts)),
+      tree_(TreeParts::of_hosts(hosts_.hosts_N)),
+      places_N_(hosts_.places_N()) {
+  group_.expect_chains();
+  // Members of the group are the host's ranks in ascending order, as are its parts of the tree.
+  int next_member = 0;
+  for (const int i : tree_.parts_of(hosts_.hosts_N[self()])) {
+    Part part;
+    for (int r = tree_.first_ranks[i]; r < tree_.first_ranks[i + 1]; ++r) {
+      part.members.push_back(next_member++);
+      part.first_ranks.push_back(r);
+    }
+    part.first_ranks.push_back(tree_.first_ranks[i + 1]);
+    parts_.push_back(std::move(part));
+  }
+  check(next_member == group_.num_members(), "a host's ranks and its parts of the tree");
+  sends_direct_ = hosts_.num_hosts() <= options.direct_ranks || !tree_.are_like_ranks();
+  if (hosts_.leaders == nullptr) return;
+  leader_transport_ = std::make_unique<MpiTransport>(std::move(*hosts_.leaders));
+  leader_mail_ = std::make_unique<P2pChannel>(*leader_transport_, options.direct_ranks);
+  leader_mail_->set_limits(options.timeout_s * kLeadersPatience,
+                           options.slow_after_s * kLeadersPatience);
+  leader_mail_->expect_chains();
+  if (sends_direct_)
+    exchange_ = std::make_unique<ChunkedAllReduce>(*leader_mail_, tree_);
+  else
+    tree_exchange_ = std::make_unique<TreeExchange>(*leader_mail_);
+}
+
+void HostExchange::set_timeout(double timeout_s) {
+  if (is_leader()) leader_mail_->set_timeout(timeout_s * kLeadersPatience);
+  group_.set_timeout(timeout_s);
+}
+
+bool HostExchange::can_scatter(int64_t item_bytes) const {
+  // Partial sums of 16-bit floats are float32.
+  const int64_t widest_bytes = std::max<int64_t>(item_bytes, sizeof(float));
+  return sends_direct_ && group_.layout().slot_bytes >= widest_bytes * num_ranks();
+}
+
+std::byte* HostExchange::result(const Chunk& chunk) const {
+  return group_.extra_slot(static_cast<int>(parts_.size()), chunk.slot);
+}
+
+int64_t HostExchange::offset_in_tensor(const Chunk& chunk, int r) const {
+  return (r * job_.num_items + chunk.begin) * job_.format.out_bytes;
+}
+
+int64_t HostExchange::offset_in_chunk(const Chunk& chunk, int r) const {
+  return places_N_[r] * chunk.run_items * job_.format.out_bytes;
+}
+
+/// Copies all but the share that this rank reduces, which it reads in place.
+void HostExchange::copy_in_shares(const Chunk& chunk) {
+  std::byte* slot = group_.slot(group_.self(), chunk.slot);
+  const int64_t b = job_.format.out_bytes, end = chunk.num_items * b;
+  const std::byte* values = job_.values + chunk.begin * b;
+  const int64_t own_begin = share_begin(chunk.num_items, group_.self(), group_.num_members()) * b;
+  const int64_t own_end = share_begin(chunk.num_items, group_.self() + 1, group_.num_members()) * b;
+  std::memcpy(slot, values, static_cast<size_t>(own_begin));
+  std::memcpy(slot + own_end, values + own_end, static_cast<size_t>(end - own_end));
+}
+
+void HostExchange::copy_in_pieces(const Chunk& chunk) {
+  const auto run_bytes = static_cast<size_t>(chunk.run_items * job_.format.out_bytes);
+  if (!job_.reduces()) {
+    std::memcpy(result(chunk) + offset_in_chunk(chunk, self()),
+                job_.values + chunk.begin * job_.format.out_bytes, run_bytes);
+    return;
+  }
+  std::byte* slot = group_.slot(group_.self(), chunk.slot);
+  for (int r = 0; r < num_ranks(); ++r)
+    std::memcpy(slot + offset_in_chunk(chunk, r), job_.values + offset_in_tensor(chunk, r),
+                run_bytes);
+}
+
+void HostExchange::copy_in(Chunk& chunk) {
+  chunk.slot = group_.take_slot();
+  job_.has_pieces() ? copy_in_pieces(chunk) : copy_in_shares(chunk);
+  chunk.brought = group_.advance();
+}
+
+void HostExchange::reduce(Chunk& chunk) {
+  // all_gather has no sums: reading may start when all have copied in.
+  chunk.added_up = chunk.brought;
+  if (!job_.reduces()) return;
+  group_.wait_for_all(chunk.brought);
+  const ChunkedAllReduce::Format& format = job_.format;
+  const int64_t begin = share_begin(chunk.num_items, group_.self(), group_.num_members());
+  const int64_t end = share_begin(chunk.num_items, group_.self() + 1, group_.num_members());
+  const auto brought_by = [&](int member) {
+    return member == group_.self() && !job_.has_pieces()
+               ? job_.values + chunk.begin * format.out_bytes
+               : group_.slot(member, chunk.slot);
+  };
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    inputs_.clear();
+    for (const int m : parts_[p].members)
+      inputs_.push_back(brought_by(m) + begin * format.out_bytes);
+    reduce_parts({inputs_, parts_[p].first_ranks},
+                 group_.extra_slot(static_cast<int>(p), chunk.slot) + begin * format.in_bytes,
+                 end - begin, format.out, format.in, format.op);
+  }
+  chunk.added_up = group_.advance();
+}
+
+void HostExchange::start_exchange(Chunk& chunk) {
+  if (!is_leader()) return;
+  group_.wait_for_all(chunk.added_up);
+  if (exchange_ == nullptr) return;
+  if (!job_.reduces())
+    return exchange_->start_gather(chunk.lane, result(chunk), chunk.num_items, job_.format);
+  inputs_.clear();
+  for (size_t p = 0; p < parts_.size(); ++p)
+    inputs_.push_back(group_.extra_slot(static_cast<int>(p), chunk.slot));
+  exchange_->start_scatter(chunk.lane, inputs_, chunk.num_items, job_.format);
+}
+
+void HostExchange::finish_scatter(Chunk& chunk) {
+  if (!is_leader() || !job_.reduces()) return;
+  const ChunkedAllReduce::Format& format = job_.format;
+  if (tree_exchange_ != nullptr)
+    return tree_exchange_->all_reduce(
+        group_.extra_slot(0, chunk.slot), result(chunk), chunk.num_items,
+        {format.in, format.out, format.in_bytes, format.out_bytes, format.op});
+  // Writes the leader's piece of the result into shared memory.
+  exchange_->finish_scatter(chunk.lane, result(chunk));
+  if (job_.gathers()) exchange_->start_gather(chunk.lane);
+}
+
+void HostExchange::finish_gather(Chunk& chunk) {
+  if (exchange_ != nullptr && job_.gathers()) exchange_->finish_gather(chunk.lane);
+  // The result is complete in shared memory; members may copy it out.
+  chunk.complete = group_.advance();
+}
+
+void HostExchange::copy_out(const Chunk& chunk) {
+  group_.wait_for_all(chunk.added_up);  // in all_gather the first wait of most members
+  group_.wait_for(0, chunk.complete, kResultPatience);
+  const int64_t b = job_.format.out_bytes;
+  const std::byte* from = result(chunk);
+  const auto run_bytes = static_cast<size_t>(chunk.run_items * b);
+  if (!job_.has_pieces()) {
+    std::memcpy(job_.out + chunk.begin * b, from, run_bytes);
+  } else if (job_.reduces()) {
+    std::memcpy(job_.out + chunk.begin * b, from + offset_in_chunk(chunk, self()), run_bytes);
+  } else {
+    for (int r = 0; r < num_ranks(); ++r)
+      std::memcpy(job_.out + offset_in_tensor(chunk, r), from + offset_in_chunk(chunk, r),
+                  run_bytes);
+  }
+  // The step after this one: all members have copied out by then.
+  group_.release_slot(chunk.slot, group_.num_ticks() + 1);
+}
+
+void HostExchange::run(const Job& job) {
+  job_ = job;
+  const int64_t num_runs = job_.has_pieces() ? num_ranks() : 1;
+  const int64_t widest_bytes =
+      std::max(job_.reduces() ? job_.format.in_bytes : 0, job_.format.out_bytes);
+  const int64_t run_items = group_.layout().slot_bytes / widest_bytes / num_runs;
+  const int64_t num_chunks = (job_.num_items + run_items - 1) / run_items;
+  std::array<Chunk, kStages> under_way;
+  const auto in_stage = [&](int64_t i, int stage) -> Chunk* {
+    const int64_t index = i - stage;
+    return index >= 0 && index < num_chunks ? &under_way[index % kStages] : nullptr;
+  };
+  for (int64_t i = 0; i < num_chunks + kStages - 1; ++i) {
+    if (Chunk* chunk = in_stage(i, 0)) {
+      const int64_t begin = i * run_items, here = std::min(run_items, job_.num_items - begin);
+      *chunk = {.begin = begin,
+                .run_items = here,
+                .num_items = here * num_runs,
+                .lane = static_cast<int>(i % ChunkedAllReduce::kLanes)};
+      copy_in(*chunk);
+    }
+    if (Chunk* chunk = in_stage(i, 1)) reduce(*chunk);
+    // Late, so that notes arrive during the first chunks' work. Before any data leaves the host.
+    if (i == 2) notes_.wait_for_notes();
+    if (Chunk* chunk = in_stage(i, 2)) start_exchange(*chunk);
+    if (Chunk* chunk = in_stage(i, 3)) finish_scatter(*chunk);
+    if (Chunk* chunk = in_stage(i, 4)) finish_gather(*chunk);
+    if (Chunk* chunk = in_stage(i, 5)) copy_out(*chunk);
+  }
+}
+
+void HostExchange::begin(const Call& call) {
+  group_.begin(call);
+  // A rank that makes another call may use another path, so all paths send notes.
+  notes_.begin(call);
+  if (is_leader()) leader_mail_->begin(call);
+}
+
+void HostExchange::all_reduce(const Call& call, std::byte* values, int64_t num_items,
+                              const Items& items) {
+  begin(call);
+  run({CallKind::kAllReduce, values, values, num_items, format_of(items, false)});
+}
+
+void HostExchange::reduce_scatter(const Call& call, const std::byte* values, std::byte* out,
+                                  int64_t num_items, const Items& items) {
+  check(can_scatter(items.item_bytes), "can_scatter()");
+  begin(call);
+  run({CallKind::kReduceScatter, values, out, num_items, format_of(items, true)});
+}
+
+void HostExchange::all_gather(const Call& call, const std::byte* values, std::byte* out,
+                              int64_t num_items, const Items& items) {
+  check(can_scatter(items.item_bytes), "can_scatter()");
+  begin(call);
+  run({CallKind::kAllGather, values, out, num_items, format_of(items, true)});
+}
+
+// Chooses between the exchange by hosts (large tensors) and flat messages. The choice depends on
+// sizes alone, so all ranks make the same one.
+
 namespace {
 
 constexpr int64_t kSmallBytes = 16 << 10;  // up to here one message to every rank beats six stages

@@ -1,11 +1,17 @@
-// Start and end of MPI. MPI's own calls wait without limit, so each wait here has a deadline.
 #include "dist/mpi/world.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <mpi.h>
@@ -13,14 +19,269 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/threads/deadline.h"
-#include "dist/mpi/make_communicator.h"
-#include "dist/mpi/notice_board.h"
-#include "dist/mpi/open_mpi_settings.h"
-#include "dist/mpi/peer/mpi_handles.h"
-#include "dist/mpi/shm/shared_window.h"
+#include "base/threads.h"
+#include "dist/communicator.h"
+#include "dist/mpi/hierarchical_communicator.h"
+#include "dist/mpi/p2p_channel.h"
+#include "dist/mpi/p2p_communicator.h"
+#include "dist/mpi/peer.h"
+#include "dist/mpi/shared_memory_group.h"
+#include "dist/mpi/shared_window.h"
+#include "dist/mpi/shm_communicator.h"
 
 namespace lockstep::dist::mpi {
+namespace {
+
+void prefer(const char* name, const char* value) { static_cast<void>(setenv(name, value, 0)); }
+
+/// Lets a part of a tensor leave at once. Larger messages wait for an answer and are then split
+/// over the connections, so the network is idle until the slower one is done. The two limits belong
+/// together: if the user has set one, the other keeps Open MPI's value.
+void prefer_parts_sent_at_once() {
+  constexpr const char* kAtOnce = "OMPI_MCA_btl_tcp_eager_limit";
+  constexpr const char* kLongest = "OMPI_MCA_btl_tcp_max_send_size";
+  constexpr int64_t kHeaderBytes = 4096;
+  if (std::getenv(kAtOnce) != nullptr || std::getenv(kLongest) != nullptr) return;
+  const std::string part_bytes = std::to_string(P2pChannel::kPartBytes + kHeaderBytes);
+  prefer(kAtOnce, part_bytes.c_str());
+  prefer(kLongest, part_bytes.c_str());
+}
+
+/// True if all ranks are on one host, according to mpirun. A process without a launcher is alone.
+bool are_on_one_host() {
+  const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (ranks != nullptr && here != nullptr) return std::string_view(ranks) == here;
+  return std::getenv("PMIX_NAMESPACE") == nullptr && std::getenv("PMI_RANK") == nullptr;
+}
+
+}  // namespace
+
+void prefer_open_mpi_settings() {
+  // On one connection, small control messages queue after large ones, and the two directions of a
+  // link alternate: half of its speed.
+  prefer("OMPI_MCA_btl_tcp_links", "2");
+  prefer_parts_sent_at_once();
+  // A single process needs no daemon, which only serves to start further processes.
+  prefer("OMPI_MCA_ess_singleton_isolated", "1");
+  if (!are_on_one_host()) return;
+  // ob1 uses shared memory without probing network cards; hwloc then skips PCI devices too.
+  prefer("OMPI_MCA_pml", "ob1");
+  prefer("HWLOC_COMPONENTS", "-linuxio,-pci");
+}
+
+/// Messages of all notices of a world, over a separate communicator that exists as long as the
+/// world. A message that a notice did not receive before its destruction reaches no later notice;
+/// settle() receives it.
+class NoticeBoard {
+ public:
+  /// Takes over the communicator, on which only notices send. Collective.
+  explicit NoticeBoard(OwnedComm comm) : comm_(std::move(comm)) {}
+
+  /// Creates a notice. Every rank creates the same notices in the same order; not collective. The
+  /// board outlives them.
+  std::unique_ptr<Notice> make_notice();
+  /// Receives all unread messages, since MPI must not end before that. Collective, without notices.
+  void settle();
+
+ private:
+  class OneNotice;
+
+  OwnedComm comm_;
+  int num_notices_ = 0;
+  int64_t num_told_ = 0, num_heard_ = 0;  ///< messages to each other rank, and from all others
+};
+
+// Notices use plain MPI messages, which arrive without a matching call of the receiver. A notice
+// polls them with MPI_Iprobe.
+
+namespace {
+
+constexpr int kNumTags = 32768;  // guaranteed by the MPI standard
+
+// Static, since MPI reads a message's bytes until it is sent.
+constexpr std::array<uint32_t, 1U << Notice::kNumWords> kMessages{0, 1, 2, 3};
+
+uint32_t receive(const OwnedComm& comm, int from, int tag) {
+  uint32_t words = 0;
+  check_mpi(MPI_Recv(&words, 1, MPI_UINT32_T, from, tag, comm.get(), MPI_STATUS_IGNORE),
+            "MPI_Recv");
+  return words;
+}
+
+}  // namespace
+
+class NoticeBoard::OneNotice final : public Notice {
+ public:
+  OneNotice(NoticeBoard& board, int tag) : board_(board), tag_(tag) {}
+  ~OneNotice() override {
+    for (MPI_Request& request : under_way_)
+      if (request != MPI_REQUEST_NULL) static_cast<void>(MPI_Request_free(&request));
+  }
+  OneNotice(const OneNotice&) = delete;
+  OneNotice& operator=(const OneNotice&) = delete;
+
+  void tell(uint32_t words) override {
+    check(words < kMessages.size(), "a word beyond Notice::kNumWords");
+    if ((words & ~told_) != 0) send(words & ~told_);
+    told_ |= words;
+    int done = 0;  // MPI connects to a host only during calls of this process
+    check_mpi(MPI_Testall(static_cast<int>(under_way_.size()), under_way_.data(), &done,
+                          MPI_STATUSES_IGNORE),
+              "MPI_Testall");
+  }
+
+  uint32_t heard() override {
+    while (true) {
+      int is_there = 0;
+      MPI_Status status;
+      // Polls without receiving, so that this never blocks.
+      check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, tag_, board_.comm_.get(), &is_there, &status),
+                "MPI_Iprobe");
+      if (is_there == 0) return heard_;
+      heard_ |= receive(board_.comm_, status.MPI_SOURCE, tag_);
+      ++board_.num_heard_;
+    }
+  }
+
+ private:
+  void send(uint32_t words) {
+    for (int r = 0; r < board_.comm_.num_ranks(); ++r) {
+      if (r == board_.comm_.rank()) continue;
+      MPI_Request& request = under_way_.emplace_back(MPI_REQUEST_NULL);
+      check_mpi(
+          MPI_Isend(&kMessages.at(words), 1, MPI_UINT32_T, r, tag_, board_.comm_.get(), &request),
+          "MPI_Isend");
+    }
+    ++board_.num_told_;
+  }
+
+  NoticeBoard& board_;
+  const int tag_;
+  uint32_t told_ = 0, heard_ = 0;
+  std::vector<MPI_Request> under_way_;
+};
+
+std::unique_ptr<Notice> NoticeBoard::make_notice() {
+  return std::make_unique<OneNotice>(*this, num_notices_++ % kNumTags);
+}
+
+// All ranks exchange the numbers of messages sent, so each knows how many it must still receive.
+void NoticeBoard::settle() {
+  std::vector<int64_t> told_N(static_cast<size_t>(comm_.num_ranks()));
+  check_mpi(MPI_Allgather(&num_told_, 1, MPI_INT64_T, told_N.data(), 1, MPI_INT64_T, comm_.get()),
+            "MPI_Allgather");
+  const int64_t num_due = std::accumulate(told_N.begin(), told_N.end(), int64_t{0}) - num_told_;
+  for (; num_heard_ < num_due; ++num_heard_)
+    static_cast<void>(receive(comm_, MPI_ANY_SOURCE, MPI_ANY_TAG));
+}
+
+class WindowKeeper;
+struct CommunicatorOptions;
+
+/// Creates the fastest communicator of these ranks: over a shared window if they are on one host
+/// with enough space, else over messages. Its children are created in the same way. Collective.
+std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const CommunicatorOptions& options,
+                                                const std::shared_ptr<WindowKeeper>& keeper);
+
+// Chooses the backend by the placement of ranks: shared memory on one host, the exchange by hosts
+// on several, else messages between all ranks.
+
+namespace {
+
+// Measured by bench/allreduce. On one host, larger slots no longer fit in the caches. Between
+// hosts, smaller slots mean too many messages, unless several peers share a link.
+constexpr int64_t kOneHostSlotBytes = 256 << 10;
+constexpr int64_t kManyHostsSlotBytes = 1 << 20;
+constexpr int64_t kPieceBytes = 1 << 20;
+// Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before data flows.
+// That costs nothing for a single message to a single host. With several messages, answers queue
+// after other messages' bytes, and the link is idle for a fourth of the time.
+constexpr int64_t kEagerPieceBytes = 56 << 10;
+
+int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,
+                   const CommunicatorOptions& options) {
+  const bool has_several_sums =
+      TreeParts::of_hosts(hosts_N).owners.size() > static_cast<size_t>(num_hosts);
+  const bool sends_several =
+      num_hosts <= options.direct_ranks && (num_hosts > 2 || has_several_sums);
+  return sends_several ? std::min(kManyHostsSlotBytes, num_hosts * kEagerPieceBytes)
+                       : kManyHostsSlotBytes;
+}
+
+OwnedComm ranks_of_this_host(const OwnedComm& comm, const CommunicatorOptions& options) {
+  if (!options.hosts_N.empty()) return split(comm, options.hosts_N.at(comm.rank()));
+  MPI_Comm shared = MPI_COMM_NULL;
+  check_mpi(
+      MPI_Comm_split_type(comm.get(), MPI_COMM_TYPE_SHARED, comm.rank(), MPI_INFO_NULL, &shared),
+      "MPI_Comm_split_type");
+  return OwnedComm(shared);
+}
+
+MessageOptions message_options(const CommunicatorOptions& options, int num_hosts) {
+  return {.timeout_s = options.timeout_s,
+          .slow_after_s = options.slow_after_s,
+          .direct_ranks = options.direct_ranks,
+          .piece_bytes = num_hosts > 2 ? kEagerPieceBytes : kPieceBytes};
+}
+
+/// Creates the communicator of all ranks over messages; `make` creates its children.
+std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const MessageOptions& options,
+                                           const MakeCommunicator& make) {
+  auto transport = std::make_unique<MpiTransport>(std::move(comm));
+  // Owned by the communicator, so it outlives the callback.
+  const OwnedComm& own = transport->comm();
+  const auto split_off = [&own, make](int color, int key) {
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(own.get(), color, key, &part), "MPI_Comm_split");
+    return make(OwnedComm(part));
+  };
+  return std::make_unique<P2pCommunicator>(std::move(transport), options, split_off);
+}
+
+SharedMemoryGroup make_group(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
+                             const CommunicatorOptions& options) {
+  SharedMemoryGroup group(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
+  group.set_limits(options.timeout_s, options.slow_after_s);
+  check_mpi(MPI_Barrier(all.get()), "MPI_Barrier");  // every member's head is initialised
+  return group;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const CommunicatorOptions& options,
+                                                const std::shared_ptr<WindowKeeper>& keeper) {
+  const MakeCommunicator make = [options, keeper](OwnedComm part) {
+    CommunicatorOptions of_child = options;
+    // hosts_N has the ranks of the parent, so children ask MPI.
+    of_child.hosts_N.clear();
+    return make_communicator(std::move(part), of_child, keeper);
+  };
+  const OwnedComm host = ranks_of_this_host(comm, options);
+  Hosts hosts = find_hosts(comm, host);
+  const int num_hosts = hosts.num_hosts();
+  const MessageOptions messages = message_options(options, num_hosts);
+  const bool shares = options.shared_window && num_hosts < comm.num_ranks();
+  if (shares && num_hosts == 1) {
+    if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {
+      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
+      return std::make_unique<ShmCommunicator>(std::move(comm), std::move(group), make,
+                                               keeper->reserved_bytes());
+    }
+  } else if (shares) {
+    const RoomLayout layout = HostExchange::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
+    if (auto made = make_shared_segments(host, comm, layout,
+                                         slot_bytes(hosts.hosts_N, num_hosts, options), *keeper)) {
+      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
+      return std::make_unique<HierarchicalCommunicator>(
+          make_flat(std::move(comm), messages, make), std::move(group), std::move(hosts), messages);
+    }
+  }
+  return make_flat(std::move(comm), messages, make);
+}
+
+// Start and end of MPI. MPI's own calls wait without limit, so each wait here has a deadline.
+
 namespace {
 
 // Limit for MPI_Abort. All ranks must end within 5 s after a deadline. The launcher already has the

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "dist/notice.h"
 #include "dist/process_info.h"
 
 namespace lockstep::dist::mpi {
@@ -21,7 +20,7 @@ struct CommunicatorOptions {
                               ///< waits throw
   double slow_after_s = 60;   ///< a longer wait is logged, once, naming the peer
   std::vector<int> hosts_N;   ///< host of each rank, from 0; empty: determined by MPI. For tests
-  /// Largest number of ranks, or hosts, that send to all others (dist/mpi/p2p/p2p_communicator.h).
+  /// Largest number of ranks, or hosts, that send to all others (dist/mpi/p2p_communicator.h).
   int direct_ranks = 16;
 };
 
@@ -80,5 +79,14 @@ class World {
   std::unique_ptr<NoticeBoard> notices_;
   std::optional<double> end_limit_s_;
 };
+
+/// Sets Open MPI's settings for Lockstep in the environment of this process, unless the user has
+/// set them. MPI_Init reads them, also in processes that mpirun did not start. So call this before
+/// MPI_Init, while the process has one thread.
+///
+/// Ranks that all share one host, according to the launcher's variables, do not search for network
+/// cards. The search takes a third of a second of each start on hosts with many PCI devices or
+/// kinds of networks.
+void prefer_open_mpi_settings();
 
 }  // namespace lockstep::dist::mpi

@@ -9,8 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/device/device_graph.h"
-#include "base/device/device_packing.h"
+#include "base/tensors/device_backend.h"
 #include "dist/communicator.h"
 
 /// Interface between the communicator's logic and CUDA and NCCL. The logic (order of calls, events,

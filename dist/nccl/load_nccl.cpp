@@ -10,8 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "dist/agree.h"
-#include "dist/nccl/nccl_module.h"
+#include "dist/collectives.h"
 
 namespace lockstep::dist {
 namespace {

@@ -69,4 +69,11 @@ class NcclCommunicator final : public Communicator {
   int64_t bytes_reduced_ = 0;
 };
 
+/// Creates a communicator over the devices of the ranks of `control`; `gpu` is that of this rank.
+/// Collective over `control`, which is not kept. If a rank cannot take part or is late, every rank
+/// throws the error of the lowest such rank.
+std::unique_ptr<Communicator> start_communicator(Communicator& control,
+                                                 std::shared_ptr<GpuCalls> gpu,
+                                                 const WatchLimits& limits);
+
 }  // namespace lockstep::dist::nccl

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -13,9 +14,37 @@
 
 #include "base/error.h"
 #include "dist/nccl/gpu_calls.h"
-#include "dist/nccl/pending_collectives.h"
 
 namespace lockstep::dist::nccl {
+
+/// Collectives of a communicator that are enqueued and not known to be done, oldest first. One
+/// thread at a time.
+class PendingCollectives {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Adds a collective. `begun`: event after which it may start. `what` names it in messages, such
+  /// as "all_reduce of 10 Float".
+  void add(std::shared_ptr<Event> begun, std::shared_ptr<Event> done, std::string what,
+           Clock::time_point now);
+
+  /// Removes completed collectives. Returns the oldest, as text with its number since the start
+  /// (from 1), if it has made no progress for more than timeout_s. Its time starts when `begun` is
+  /// reached and the previous collective has ended. So neither a long backward pass nor a long
+  /// queue is an error.
+  std::optional<std::string> overdue(Clock::time_point now, double timeout_s);
+
+ private:
+  struct Pending {
+    std::shared_ptr<Event> begun, done;
+    std::string what;
+    int64_t number;
+    Clock::time_point enqueued;
+  };
+  std::deque<Pending> pending_;
+  int64_t num_added_ = 0;
+  Clock::time_point last_progress_{};
+};
 
 /// Prints the error on stderr and ends the process with its code; runs no destructors.
 [[noreturn]] void end_process(const Error& error);

@@ -1,6 +1,4 @@
-// Owns the BucketReduction of every bucket and its state in this step. Two threads may use it
-// during a step: the communication thread launches, the caller packs ahead and unpacks.
-// pack_states_ decides which of them packs a bucket.
+// Measures two ways in alternate steps, so that drift of the machine affects both alike.
 #include "dist/reducer/bucket_reducer.h"
 
 #include <algorithm>
@@ -10,20 +8,152 @@
 #include <string>
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/trace/trace_span.h"
-#include "dist/agree.h"
-#include "dist/bucket/mean_gradient.h"
-#include "dist/copy_to_host.h"
-#include "dist/reducer/all_reduce_bucket.h"
+#include "base/simd/bit_mask.h"
+#include "base/trace.h"
+#include "dist/collectives.h"
+#include "dist/communicator.h"
+#include "dist/reducer/bucket_reduction.h"
 #include "dist/reducer/shared_bucket.h"
-#include "dist/shard/value_gather.h"
+#include "dist/tensor_math.h"
 
 namespace lockstep::dist {
+namespace {
+
+// One uncounted step of each way: the first use of a way allocates memory.
+constexpr int kWarmSteps = 2;
+
+/// Reduces to the largest alone_s and the smallest together_s over the ranks, in place, in one
+/// message.
+void merge_over_ranks(std::vector<ItemSeconds>* steps, Communicator& comm) {
+  const auto num = static_cast<int64_t>(steps->size());
+  const at::Tensor host_2S = at::empty({2 * num}, at::kDouble);
+  double* seconds = host_2S.mutable_data_ptr<double>();
+  for (int64_t i = 0; i < num; ++i) {
+    seconds[2 * i] = -(*steps)[static_cast<size_t>(i)].alone_s;  // -min(-x) is the maximum
+    seconds[2 * i + 1] = (*steps)[static_cast<size_t>(i)].together_s;
+  }
+  const at::Tensor there_2S = host_2S.to(comm.device());
+  comm.all_reduce(there_2S, ReduceOp::kMin)->wait();
+  const at::Tensor merged_2S = copy_to_host(comm, there_2S);
+  seconds = merged_2S.mutable_data_ptr<double>();
+  for (int64_t i = 0; i < num; ++i)
+    (*steps)[static_cast<size_t>(i)] = {-seconds[2 * i], seconds[2 * i + 1]};
+}
+
+double median(std::array<double, Autotuner::kRounds> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+void Autotuner::start(size_t num_items) {
+  num_items_ = num_items;
+  num_steps_ = 0;
+  steps_.clear();
+}
+
+std::optional<std::vector<bool>> Autotuner::add_step(const std::vector<ItemSeconds>& items,
+                                                     Communicator& comm) {
+  check(is_running() && items.size() == num_items_, "a step of another trial");
+  if (num_steps_++ < kWarmSteps) return std::nullopt;
+  steps_.insert(steps_.end(), items.begin(), items.end());
+  if (num_steps_ < kWarmSteps + 2 * kRounds) return std::nullopt;
+  std::vector<bool> found = verdict(comm);
+  start(0);
+  return found;
+}
+
+std::vector<bool> Autotuner::verdict(Communicator& comm) {
+  merge_over_ranks(&steps_, comm);
+  const auto median_of = [&](size_t item, size_t way) {
+    std::array<double, kRounds> rounds{};
+    for (size_t round = 0; round < kRounds; ++round) {
+      const ItemSeconds& found = steps_[(2 * round + way) * num_items_ + item];
+      rounds[round] = found.alone_s + found.together_s;
+    }
+    return median(rounds);
+  };
+  std::vector<bool> second_is_faster;
+  for (size_t item = 0; item < num_items_; ++item)
+    second_is_faster.push_back(median_of(item, 1) < median_of(item, 0));
+  return second_is_faster;
+}
+
+// `auto` measures after each change of masks. Checkpoints store the result with its fingerprint.
+
+namespace {
+
+std::string text_of(uint64_t fingerprint, const std::vector<bool>& chosen) {
+  std::string text = fmt::format("{:016x} ", fingerprint);
+  for (const bool packed : chosen) text += packed ? '1' : '0';
+  return text;
+}
+
+}  // namespace
+
+std::shared_ptr<const DevicePacking> device_packing_for(Communicator& comm,
+                                                        const SyncOptions& options) {
+  if (options.sparse_allreduce != "always" || comm.device().is_cpu()) return nullptr;
+  const bool is_whole_behind = !options.shard_optimizer && options.overlap != "true";
+  if (auto packing = is_whole_behind ? comm.make_packing() : nullptr) return packing;
+  throw Error(ExitCode::kConfig, "dist",
+              "sync.sparse_allreduce: always on GPUs needs gradients that travel whole and behind "
+              "the backward pass, between ranks: with sync.shard_optimizer, sync.overlap: true or "
+              "local steps use auto or never");
+}
+
+PackingChoice::PackingChoice(std::string mode) : mode_(std::move(mode)) {
+  check(mode_ == "auto" || mode_ == "always" || mode_ == "never", "packed: auto, always or never");
+}
+
+void PackingChoice::follow(std::vector<bool> can_pack, uint64_t fingerprint) {
+  can_pack_ = std::move(can_pack);
+  situation_ = fingerprint;
+  chosen_.assign(can_pack_.size(), false);
+  autotuner_.start(0);
+  if (mode_ == "always") chosen_ = can_pack_;
+  if (mode_ != "auto" || std::find(can_pack_.begin(), can_pack_.end(), true) == can_pack_.end())
+    return;
+  if (!adopt_stored()) autotuner_.start(can_pack_.size());
+}
+
+bool PackingChoice::adopt_stored() {
+  const std::string fingerprint = text_of(situation_, {});
+  // A result for other masks, buckets or ranks does not apply.
+  if (!stored_.starts_with(fingerprint) || stored_.size() != fingerprint.size() + can_pack_.size())
+    return false;
+  for (size_t i = 0; i < can_pack_.size(); ++i)
+    chosen_[i] = can_pack_[i] && stored_[fingerprint.size() + i] == '1';
+  return true;
+}
+
+bool PackingChoice::packs(size_t bucket) const {
+  // During a trial the second way is "packed", in odd steps.
+  return autotuner_.is_running() ? autotuner_.takes_second() && can_pack_.at(bucket)
+                                 : chosen_.at(bucket);
+}
+
+bool PackingChoice::add_step(const std::vector<ItemSeconds>& buckets, Communicator& comm) {
+  if (!autotuner_.is_running()) return false;
+  const auto second_is_faster = autotuner_.add_step(buckets, comm);
+  if (!second_is_faster) return false;
+  for (size_t i = 0; i < can_pack_.size(); ++i) chosen_[i] = can_pack_[i] && (*second_is_faster)[i];
+  stored_ = text_of(situation_, chosen_);
+  return true;
+}
+
+StateList PackingChoice::state() { return {{"_lockstep/sync/packed", {}, &stored_, 0.0}}; }
+
+// Owns the BucketReduction of every bucket and its state in this step. Two threads may use it
+// during a step: the communication thread launches, the caller packs ahead and unpacks.
+// pack_states_ decides which of them packs a bucket.
+
 namespace {
 
 std::optional<at::ScalarType> wire_type(const std::string& name, int world_size) {

@@ -1,26 +1,106 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/tensors/device_backend.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
-#include "dist/bucket/scratch_buffer.h"
 #include "dist/communicator.h"
 #include "dist/reducer/bucket_reduction.h"
-#include "dist/reducer/packing_choice.h"
-#include "dist/reducer/reduce_scatter_bucket.h"
+#include "dist/reducer/buckets.h"
 #include "dist/reducer/step_stats.h"
-#include "dist/shard/bucket_assignment.h"
 #include "dist/sync_options.h"
 
 namespace lockstep::dist {
+
+/// Seconds of one item (a bucket, or a whole step) in one step on this rank.
+struct ItemSeconds {
+  double alone_s = 0;     ///< this rank's own work
+  double together_s = 0;  ///< inside collectives, including the wait for later ranks
+};
+
+/// Decides by measurement which of two ways is faster, for each of several items. Steps use the
+/// first and the second way alternately, kRounds times each, after one uncounted step of each. Then
+/// the ranks agree on one result.
+///
+/// The time of an item in a step is the largest alone_s of the ranks plus the smallest together_s.
+/// The last rank to enter a collective waits for no other, so its time is that of the transfer
+/// itself. Each way is judged by its median over the rounds; the first way wins a tie.
+class Autotuner {
+ public:
+  static constexpr int kRounds = 5;
+
+  /// Starts a new trial and discards all measurements. num_items = 0: nothing to measure.
+  void start(size_t num_items);
+  bool is_running() const { return num_items_ > 0; }
+  /// True if the current step must use the second way.
+  bool takes_second() const { return is_running() && num_steps_ % 2 == 1; }
+
+  /// Records the step's times, by item. After the last step the trial ends. The result says for
+  /// each item whether the second way is faster; it is equal on all ranks. That last call is
+  /// collective (one all_reduce), so all ranks make the same calls.
+  std::optional<std::vector<bool>> add_step(const std::vector<ItemSeconds>& items,
+                                            Communicator& comm);
+
+ private:
+  std::vector<bool> verdict(Communicator& comm);
+
+  size_t num_items_ = 0;
+  int num_steps_ = 0;
+  std::vector<ItemSeconds> steps_;  ///< [2 * kRounds * items], step by step
+};
+
+/// Returns the kernels that pack gradients on a device; null if the CPU packs them or nothing is
+/// packed. `auto` gives null on a device, since it would measure only the time to enqueue kernels.
+/// Throws Error(kConfig) if sparse_allreduce: always is not possible.
+std::shared_ptr<const DevicePacking> device_packing_for(Communicator& comm,
+                                                        const SyncOptions& options);
+
+/// Choice of the buckets that travel packed (dist/reducer/bucket_reduction.h). Equal on all ranks:
+/// the inputs are equal and the ranks agree on measurements.
+///
+/// `auto` measures both ways for each bucket after each change of masks
+/// (dist/reducer/bucket_reducer.h) and keeps the faster one. The result is part of the checkpoint,
+/// with a digest of the fingerprint it belongs to. A resumed run with the same fingerprint repeats
+/// the choice without measuring. An unfinished trial is not saved; it starts again.
+class PackingChoice {
+ public:
+  /// mode: auto, always, never.
+  explicit PackingChoice(std::string mode);
+
+  /// Adopts new masks or buckets. can_pack: by bucket. fingerprint: digest of all that the times
+  /// depend on (masks, buckets, ranks, wire type).
+  void follow(std::vector<bool> can_pack, uint64_t fingerprint);
+  /// True if this bucket travels packed in the current step.
+  bool packs(size_t bucket) const;
+  bool is_measuring() const { return autotuner_.is_running(); }
+
+  /// Records the step's times, by bucket. Collective at the end of a trial. True if the choice may
+  /// have changed.
+  bool add_step(const std::vector<ItemSeconds>& buckets, Communicator& comm);
+
+  /// Checkpoint state `_lockstep/sync/packed`: live text, "<digest> <0 or 1 for each bucket>".
+  /// Empty before a result, and if a checkpoint has none.
+  StateList state();
+
+ private:
+  bool adopt_stored();
+
+  const std::string mode_;
+  std::vector<bool> can_pack_, chosen_;
+  uint64_t situation_ = 0;
+  Autotuner autotuner_;
+  std::string stored_;
+};
 
 /// Reduces the gradients of all buffers to means: chooses buckets, payloads and formats.
 /// GradientReducer chooses the times.

@@ -20,10 +20,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/trace/trace_span.h"
-#include "dist/agree.h"
-#include "dist/bucket/squared_grad_norm.h"
-#include "dist/copy_to_host.h"
+#include "base/trace.h"
+#include "dist/collectives.h"
+#include "dist/communicator.h"
+#include "dist/reducer/step_stats.h"
 
 namespace lockstep::dist {
 namespace {

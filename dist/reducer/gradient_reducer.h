@@ -9,17 +9,14 @@
 #include <span>
 #include <vector>
 
-#include "base/tensors/param_shard.h"
+#include "base/tensors/param_info.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
+#include "dist/collectives.h"
 #include "dist/communicator.h"
-#include "dist/reducer/autotuner.h"
 #include "dist/reducer/bucket_reducer.h"
-#include "dist/reducer/gradient_hooks.h"
-#include "dist/reducer/ready_tracker.h"
-#include "dist/reducer/step_messages.h"
+#include "dist/reducer/overlap.h"
 #include "dist/reducer/step_stats.h"
-#include "dist/shard/consolidate_state.h"
 #include "dist/sync_options.h"
 
 namespace lockstep::dist {
@@ -28,7 +25,7 @@ namespace lockstep::dist {
 struct StepRequests {
   /// Computes GlobalStepStats::squared_grad_norm, for clipping by norm. Its bits are equal on all
   /// ranks and, on CPUs, for every division into buckets or shards, since it is exact over rows
-  /// (dist/bucket/squared_grad_norm.h).
+  /// (dist/reducer/step_stats.h).
   bool squared_grad_norm = false;
   /// Lets updates begin before all means have arrived: finish() may return while the last buckets
   /// travel (GradientReducer::late_shards()). Equal on all ranks.
@@ -50,7 +47,7 @@ struct StepRequests {
 /// parameters throws Error(kConfig) out of backward(). Micro-batches before the last come before
 /// prepare_for_backward().
 ///
-/// Buckets (dist/bucket/buckets.h) are reduced one after another, always in the same order,
+/// Buckets (dist/reducer/buckets.h) are reduced one after another, always in the same order,
 /// followed by the step statistics. With overlap, a communication thread starts a bucket as soon as
 /// backward has completed it and all buckets before it. In finish() it also sends the rest, if it
 /// has begun. Without overlap, finish() does everything. The messages are the same, so ranks may
@@ -76,7 +73,7 @@ struct StepRequests {
 ///
 /// Kept positions: with a mask, gradients of dropped elements are +0 in the result, whether they
 /// travelled or not, or undefined if set_kept() says so. sync.sparse_allreduce and sync.comm_dtype:
-/// dist/reducer/packing_choice.h, dist/reducer/bucket_reduction.h. A single rank rounds nothing.
+/// dist/reducer/bucket_reducer.h, dist/reducer/bucket_reduction.h. A single rank rounds nothing.
 ///
 /// Sharded (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///
@@ -87,7 +84,7 @@ struct StepRequests {
 /// Each rank gets the means of its own regions, bit for bit those of an unsharded reduction. Other
 /// gradients are undefined after finish(). One more message, after the means, agrees on whether all
 /// are finite. The statistics cannot include that, because they determine the divisor.
-/// dist/shard/bucket_shards.h defines how a bucket is sharded; it depends on the buffers and N
+/// dist/reducer/buckets.h defines how a bucket is sharded; it depends on the buffers and N
 /// alone, not on masks.
 ///
 /// Shared (FlatBuffer::grads_by_rank; sync.share_weights): sharded in the same way. Each rank sums
@@ -96,7 +93,7 @@ struct StepRequests {
 /// Call begin_changes() before any rank changes values, gather_values() after all have.
 ///
 /// `auto` (overlap, packed) is decided by measurement in the first steps after a change of buffers
-/// or masks (dist/reducer/autotuner.h). Its messages follow those of the step and count in no
+/// or masks (dist/reducer/bucket_reducer.h). Its messages follow those of the step and count in no
 /// step's bytes.
 ///
 /// Errors: finish() throws those of the communicator, from any thread, with the bucket's position
@@ -116,7 +113,7 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Sets the kept elements of a buffer (base/bits/bit_mask.h; the buffer's elements as items),
+  /// Sets the kept elements of a buffer (base/simd/bit_mask.h; the buffer's elements as items),
   /// copied; empty: all. Call it between steps, at each change of masks and after the buffers were
   /// rebuilt, with the same bits on all ranks. The next prepare_for_backward() compares them and
   /// throws Error(kDisagree).everywhere(). Ignored for a frozen buffer. kAnything requires that no
@@ -171,7 +168,7 @@ class GradientReducer {
   /// each rank has updated its shard. Collective, blocks. Call it between finish() and the next
   /// prepare_for_backward(). Buckets that the next step would pack send only their kept values. The
   /// other values become +0 on ranks that do not own them; with enforced masks they already are
-  /// (dist/shard/value_gather.h). Values are never rounded to sync.comm_dtype. No effect if
+  /// (dist/reducer/bucket_reduction.h). Values are never rounded to sync.comm_dtype. No effect if
   /// unsharded.
   GatherTotals gather_values();
 
@@ -179,7 +176,7 @@ class GradientReducer {
   /// values. Otherwise returns at once. Collective, between steps or after finish().
   void begin_changes();
 
-  /// Calls consolidate_state() (dist/shard/consolidate_state.h) over the reducer's communicator,
+  /// Calls consolidate_state() (dist/collectives.h) over the reducer's communicator,
   /// between steps.
   void complete(const StateList& parts) { consolidate_state(comm_, parts); }
 
@@ -192,7 +189,7 @@ class GradientReducer {
   /// from them. Throws if a peer was lost or hung (Communicator::settle()).
   void settle() { comm_.settle(); }
 
-  /// Choices found by measurement (dist/reducer/packing_choice.h), which a resumed run repeats.
+  /// Choices found by measurement (dist/reducer/bucket_reducer.h), which a resumed run repeats.
   StateList state() { return buckets_.state(); }
 
  private:

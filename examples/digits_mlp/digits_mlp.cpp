@@ -12,11 +12,11 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/objects/torch_objects.h"
-#include "checkpoint/restore/latest_checkpoint.h"
-#include "data/datasets/dataset.h"
-#include "data/datasets/digits_dataset.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/torch_objects.h"
+#include "data/dataset.h"
+#include "data/dataset_table.h"
 #include "model/lazy_layers.h"
 
 namespace {

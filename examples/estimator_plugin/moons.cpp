@@ -13,7 +13,7 @@
 #include "base/flags.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "data/datasets/memory_dataset.h"
+#include "data/dataset.h"
 #include "estimator/plugin.h"
 #include "model/layers.h"
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "recal/scheduled_modifier_manager.h"
 
 namespace {

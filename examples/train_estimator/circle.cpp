@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "daemon/train_estimator.h"
-#include "data/datasets/memory_dataset.h"
+#include "data/dataset.h"
 #include "model/layers.h"
 
 namespace {

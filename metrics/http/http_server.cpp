@@ -3,29 +3,131 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <functional>
 #include <optional>
+#include <string_view>
 #include <thread>
-
-#include <sys/resource.h>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <zlib.h>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/basic_stream_socket.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/http/rfc7230.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/threads/signals_blocked.h"
-#include "metrics/http/http_listener.h"
+#include "base/threads.h"
 #include "metrics/http/http_session.h"
-#include "metrics/http/tls_context.h"
-#include "metrics/http/unix_socket.h"
+#include "metrics/http/listen_address.h"
+#include "metrics/http/tls_stream.h"
+
+namespace lockstep::metrics {
+namespace {
+
+// zlib's fastest level.
+constexpr int kFast = 1;
+constexpr int kGzipWindow = 15 + 16;  // zlib's encoding of "with a gzip header"
+constexpr int kMemoryLevel = 8;       // zlib's default
+
+/// True for q=0, q=0.0, q=0.000: not accepted.
+bool is_refused(const boost::beast::http::param_list& params) {
+  for (const auto& [name, value] : params)
+    if (name == "q") return value.find_first_not_of("0.") == value.npos;
+  return false;
+}
+
+}  // namespace
+
+bool accepts_gzip(std::string_view accept_encoding) {
+  // A list of extensions has the same syntax: names, each with parameters.
+  boost::beast::http::ext_list codings({accept_encoding.data(), accept_encoding.size()});
+  const auto named = codings.find("gzip");
+  const auto found = named != codings.end() ? named : codings.find("*");
+  return found != codings.end() && !is_refused((*found).second);
+}
+
+std::string gzipped(std::string_view text) {
+  z_stream stream{};
+  // deflateBound(): the result fits, so one call of deflate() is enough.
+  check(deflateInit2(&stream, kFast, Z_DEFLATED, kGzipWindow, kMemoryLevel, Z_DEFAULT_STRATEGY) ==
+            Z_OK,
+        "zlib has no memory");
+  std::string result(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(result.data());
+  stream.avail_out = static_cast<uInt>(result.size());
+  const int code = deflate(&stream, Z_FINISH);
+  result.resize(stream.total_out);
+  deflateEnd(&stream);
+  check(code == Z_STREAM_END, "zlib did not finish");
+  return result;
+}
+
+/// Accepts the connections of one acceptor, up to the limit in the options, and passes each to
+/// `serve`. All on the server's thread.
+template <class Protocol>
+class HttpListener {
+ public:
+  using Socket = boost::asio::basic_stream_socket<Protocol, IoExecutor>;
+  using Acceptor = boost::asio::basic_socket_acceptor<Protocol, IoExecutor>;
+  using error_code = boost::beast::error_code;
+
+  /// `io` and `shared` must outlive the object.
+  HttpListener(boost::asio::io_context& io, Acceptor acceptor, HttpShared& shared,
+               std::function<void(Socket)> serve)
+      : acceptor_(std::move(acceptor)), pause_(io), shared_(shared), serve_(std::move(serve)) {}
+
+  void accept() {
+    acceptor_.async_accept([this](error_code fault, Socket socket) {
+      if (fault == boost::asio::error::operation_aborted) return;
+      if (fault) return accept_after_a_pause();
+      accept();  // before admit(): an exception there must not end the accept loop
+      admit(std::move(socket));
+    });
+  }
+
+ private:
+  static constexpr std::string_view kFullAnswer =
+      "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+  static constexpr std::chrono::milliseconds kAcceptPause{100};  ///< when no descriptor is free
+
+  /// Waits before the next accept: without a free descriptor it would fail again immediately.
+  void accept_after_a_pause() {
+    shared_.rejected(Rejection::kLimit);
+    pause_.expires_after(kAcceptPause);
+    pause_.async_wait([this](error_code fault) {
+      if (!fault) accept();
+    });
+  }
+
+  void admit(Socket socket) {
+    if (shared_.num_connections < shared_.options.max_connections || shared_.silent.cut_one())
+      return serve_(std::move(socket));
+    error_code ignored;
+    shared_.rejected(Rejection::kLimit);
+    socket.non_blocking(true, ignored);
+    socket.write_some(boost::asio::buffer(kFullAnswer.data(), kFullAnswer.size()), ignored);
+  }
+
+  Acceptor acceptor_;
+  boost::asio::steady_timer pause_;
+  HttpShared& shared_;
+  const std::function<void(Socket)> serve_;
+};
 
 // One thread and one io_context serve all connections. The sessions (http_session.cpp) are
 // asynchronous, so a slow client does not delay others.
-namespace lockstep::metrics {
+
 namespace {
 
 namespace asio = boost::asio;

@@ -1,6 +1,7 @@
 #include "metrics/http/http_session.h"
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -10,17 +11,40 @@
 #include <fmt/format.h>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/optional.hpp>
 
 #include "base/log.h"
-#include "metrics/http/discarded_body.h"
-#include "metrics/http/gzip.h"
-#include "metrics/http/no_browser.h"
+#include "metrics/http/access.h"
+#include "metrics/http/http_server.h"
+
+namespace lockstep::metrics {
+
+/// Body type for Beast's parser that receives and discards the bytes. Memory does not grow with
+/// what a client sends.
+struct DiscardedBody {
+  struct value_type {};  // NOLINT(readability-identifier-naming): Beast's names
+  class reader {         // NOLINT(readability-identifier-naming)
+   public:
+    using error_code = boost::beast::error_code;
+    template <bool is_request, class Fields>
+    reader(boost::beast::http::header<is_request, Fields>&, value_type&) {}
+    void init(const boost::optional<uint64_t>&, error_code& fault) { fault = {}; }
+    template <class Buffers>
+    size_t put(const Buffers& buffers, error_code& fault) {
+      fault = {};
+      return boost::beast::buffer_bytes(buffers);
+    }
+    void finish(error_code& fault) { fault = {}; }
+  };
+};
 
 // A session lives as long as one of its asynchronous operations is pending: each callback holds a
 // shared pointer. All callbacks run on the server's thread, so there are no locks.
-namespace lockstep::metrics {
+
 namespace {
 
 /// One connection: reads a request, checks access, answers, and repeats. Begin with start().

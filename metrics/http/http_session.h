@@ -4,9 +4,9 @@
 #include <list>
 #include <string>
 
-#include "metrics/access/access.h"
-#include "metrics/http/byte_stream.h"
+#include "metrics/http/access.h"
 #include "metrics/http/http_server.h"
+#include "metrics/http/tls_stream.h"
 
 namespace lockstep::metrics {
 

@@ -8,11 +8,48 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
-#include "base/threads/task_queue.h"
-#include "metrics/tensorboard/summary_value.h"
+#include "base/threads.h"
 
+/// Values in an event file besides points of curves.
 namespace lockstep::metrics {
+
+/// Distribution of values: counts[i] of them are in [limits[i - 1], limits[i]).
+struct HistogramSummary {
+  double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
+  std::vector<double> limits, counts;  ///< equal lengths, limits ascending
+};
+/// Computes the histogram with TensorFlow's limits: +-1e-12 times powers of 1.1. Empty buckets at
+/// both ends and values that are not finite are omitted.
+HistogramSummary histogram_of(std::span<const float> values);
+
+struct ImageSummary {
+  int64_t height = 0, width = 0;
+  int num_channels = 0;  ///< 1: grey, 3: RGB, 4: RGBA
+  std::string png;
+};
+/// Encodes an image. `pixels_HWC`: one byte per value, row by row. Throws Error(kBug) for sizes
+/// that do not fit.
+ImageSummary image_of(std::span<const uint8_t> pixels_HWC, int64_t height, int64_t width,
+                      int num_channels);
+
+struct AudioSummary {
+  double sample_rate = 0;  ///< Hz
+  int num_channels = 0;
+  int64_t num_frames = 0;
+  std::string wav;
+};
+/// Encodes a sound. `samples_TC`: -1 to 1, values beyond are clipped; stored with 16 bits.
+AudioSummary audio_of(std::span<const float> samples_TC, double sample_rate, int num_channels);
+
+/// Text, shown as Markdown.
+struct TextSummary {
+  std::string text;
+};
+
+using SummaryValue = std::variant<HistogramSummary, ImageSummary, AudioSummary, TextSummary>;
 
 struct Scalar {
   std::string_view tag;  ///< "loss/train", "sparsity"
@@ -42,7 +79,7 @@ struct EventFileOptions {
 /// truncated one is unreadable beyond its end. Each failure doubles the wait until the next
 /// attempt, up to 64 times flush_s.
 ///
-/// Format: TFRecords (base/tf_record.h) of messages as in TensorFlow's core/util/event.proto
+/// Format: TFRecords (base/digest.h) of messages as in TensorFlow's core/util/event.proto
 /// (brain.Event:2). Threads: any may add; points keep the order of the calls.
 class EventFile {
  public:
@@ -79,5 +116,19 @@ class EventFile {
   const std::shared_ptr<Writer> writer_;  // shared with the thread
   TaskQueue queue_;
 };
+
+/// Messages of TensorFlow's event.proto that are written here, in protobuf's wire format.
+
+/// First record of every file: Event{wall_time, file_version "brain.Event:2"}.
+std::string version_event(double wall_time_s);
+/// Event{wall_time, step, session_log{status: START}}. Viewers drop earlier points with a step >=
+/// `step`. They ignore the first one in a folder, so every process writes one, not only a resumed
+/// one.
+std::string start_event(double wall_time_s, int64_t step);
+/// Event{wall_time, step, summary{value{tag, simple_value}...}}.
+std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scalar> scalars);
+/// Event{wall_time, step, summary{value{tag, histo | image | audio | tensor and metadata}}}.
+std::string value_event(double wall_time_s, int64_t step, std::string_view tag,
+                        const SummaryValue& value);
 
 }  // namespace lockstep::metrics

@@ -5,8 +5,8 @@
 #include <ATen/ops/linear.h>
 #include <fmt/format.h>
 
+#include "model/layers.h"
 #include "model/networks/model_table.h"
-#include "model/token_layers.h"
 
 namespace lockstep::model {
 namespace {

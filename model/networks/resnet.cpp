@@ -5,9 +5,7 @@
 #include <ATen/ops/relu.h>
 #include <fmt/format.h>
 
-#include "model/batch_norm.h"
 #include "model/layers.h"
-#include "model/networks/images.h"
 #include "model/networks/model_table.h"
 
 /// Residual networks with torchvision's names. Source: He et al., arXiv 1512.03385. As in

@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "model/dropout.h"
 #include "model/layers.h"
-#include "model/networks/images.h"
 #include "model/networks/model_table.h"
 
 /// Deep stacks of 3×3 convolutions with torchvision's names. Source: Simonyan, Zisserman, arXiv

@@ -7,9 +7,8 @@
 #include <ATen/ops/linear.h>
 #include <fmt/format.h>
 
-#include "model/networks/images.h"
+#include "model/layers.h"
 #include "model/networks/model_table.h"
-#include "model/token_layers.h"
 
 namespace lockstep::model {
 // Blocks with normalisation first, as in torchvision. Query, key and value share one weight, which

@@ -1,6 +1,6 @@
 """What Lockstep's workers do in Python: load a user's network, data set and callbacks, call them, describe what they raise.
 
-C++ calls the functions below by name (python/host.h); users import nothing from here. Processes that read samples
+C++ calls the functions below by name (python/interpreter.h); users import nothing from here. Processes that read samples
 (`num_workers`) import it too.
 """
 from .callbacks import call_callback, end_iteration, make_callback

@@ -13,7 +13,7 @@ from .models import seed_all
 from .torch_import import torch
 
 IGNORED = -100  # a class or token that counts in no loss, as in torch.nn.functional.cross_entropy
-MOST_DAMAGED = 1000  # in a row, as data/datasets/skipping_dataset.cpp
+MOST_DAMAGED = 1000  # in a row, as data/dataset.cpp
 A_CLASS = "a class is one whole number: an int, or a tensor without dimensions"
 
 

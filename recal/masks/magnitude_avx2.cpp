@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/bits/avx2.h"
-#include "base/bits/mask_words.h"
+#include "base/simd/avx2.h"
+#include "base/simd/bit_mask_kernels.h"
 #include "recal/masks/magnitude_kernels.h"
 
 namespace lockstep::recal {

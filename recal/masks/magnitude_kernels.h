@@ -4,7 +4,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "base/bits/simd.h"
+#include "base/simd/simd.h"
 
 namespace lockstep::recal {
 
@@ -32,7 +32,7 @@ struct BracketCounts {
   int64_t num_inside = 0;
 };
 
-/// The two passes over weights that a mask update needs. `kept`: bits as in base/bits/bit_mask.h.
+/// The two passes over weights that a mask update needs. `kept`: bits as in base/simd/bit_mask.h.
 /// Pruned elements are ignored.
 template <typename Bits>
 struct MagnitudeKernels {

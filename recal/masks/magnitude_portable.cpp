@@ -1,6 +1,6 @@
 #include <bit>
 
-#include "base/bits/bit_mask.h"
+#include "base/simd/bit_mask.h"
 #include "recal/masks/magnitude_kernels.h"
 
 namespace lockstep::recal {

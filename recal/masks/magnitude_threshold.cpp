@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "base/bits/bit_mask.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/simd/bit_mask.h"
 #include "recal/masks/magnitude_kernels.h"
 
 namespace lockstep::recal {

@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <span>
 
-#include "base/bits/simd.h"
+#include "base/simd/simd.h"
 
 namespace lockstep::recal {
 
 /// Elements of one weight that are pruned together with other parts: floats read as integers, and
-/// the bits of those still kept (base/bits/bit_mask.h).
+/// the bits of those still kept (base/simd/bit_mask.h).
 template <typename Bits>
 struct MagnitudePart {
   const Bits* items = nullptr;

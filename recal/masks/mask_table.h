@@ -5,21 +5,46 @@
 #include <string_view>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 #include "dist/communicator.h"
-#include "recal/masks/distributed_mask_update.h"
 #include "recal/masks/mask_kind.h"
 #include "recal/masks/mask_update.h"
 
 namespace lockstep::recal {
+
+/// Functions of base/simd/bit_mask.h for tensors. kept_bits: uint8 [num_mask_bytes(n)] on the CPU
+/// for a tensor of n elements. Bits are in row-major order, whatever the tensor's strides and
+/// device are.
+
+/// Returns the bits of a mask that keeps everything.
+at::Tensor new_kept_bits(int64_t num_items);
+
+/// Expands the bits to a tensor of this shape on the CPU: uint8, 1 = kept.
+at::Tensor kept_flags(const at::Tensor& kept_bits, at::IntArrayRef sizes);
+
+/// Returns the values in row-major order on the CPU: the same memory if possible, else a copy.
+at::Tensor row_major_on_cpu(const at::Tensor& values);
+
+/// Clears the bits of zero values: kept_bits &= (values != 0).
+void drop_zeros(const at::Tensor& values, const at::Tensor& kept_bits);
+
+/// Zeroes the pruned values, in place. Values on a device or with other strides use `device_mask`
+/// (bool, true = pruned, the values' shape and device). If it is undefined, one is made.
+void zero_pruned_values(const at::Tensor& values, const at::Tensor& kept_bits,
+                        const at::Tensor& device_mask);
+
+/// Number of pruned values that are not zero.
+int64_t count_pruned_nonzeros(const at::Tensor& values, const at::Tensor& kept_bits);
 
 /// The mask of one parameter of n weights.
 struct Mask {
   int64_t param = 0;     ///< index in the parameter table
   std::string name;      ///< dotted
   at::Tensor weight;     ///< the model's own tensor
-  at::Tensor kept_bits;  ///< uint8 [num_mask_bytes(n)] on the CPU: base/bits/bit_mask.h, row-major
+  at::Tensor kept_bits;  ///< uint8 [num_mask_bytes(n)] on the CPU: base/simd/bit_mask.h, row-major
   at::Tensor device_mask;  ///< copy on the weight's device: bool, its shape, true = pruned;
                            ///< undefined if nothing is pruned or the weight is on the CPU
   int64_t num_pruned = 0;  ///< number of zeros in `kept_bits`
@@ -45,7 +70,7 @@ class MaskTable {
   /// Prunes the smallest weights of these parameters to this sparsity (mask_update.h). Pruned
   /// weights stay pruned. Returns the parameters whose masks changed, in the given order.
   /// Collective if the work is distributed (distributed_mask_update.h). Throws as
-  /// recal/masks/mask_check.h and update_masks_divided(). Call require_equal() afterwards to check
+  /// recal/masks/mask_update.h and update_masks_divided(). Call require_equal() afterwards to check
   /// that the ranks' masks agree.
   std::vector<int64_t> prune(const std::vector<int64_t>& params, double sparsity,
                              const MaskRule& rule, dist::Communicator& control);
@@ -77,7 +102,7 @@ class MaskTable {
   std::string digest(int64_t param) const;
   /// Throws Error(kDisagree).everywhere() unless these parameters' masks are equal on all ranks.
   /// The message names parameter, ranks and the first weight whose mask differs ("1" = kept):
-  /// dist/replica/replica_check.h. Collective: one all-reduce of 16 bytes if the masks are equal.
+  /// dist/replica_check.h. Collective: one all-reduce of 16 bytes if the masks are equal.
   void require_equal(std::string_view what, const std::vector<int64_t>& params,
                      dist::Communicator& control) const;
 

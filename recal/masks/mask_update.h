@@ -3,14 +3,27 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 
+#include "dist/communicator.h"
 #include "recal/masks/mask_kind.h"
 
 namespace lockstep::recal {
 
-/// Weight and the bits of its mask (base/bits/bit_mask.h).
+/// Throws Error(kConfig) unless a weight of this shape can have a mask of this kind. All kinds but
+/// unstructured need 2 or more dimensions. N:M needs a number of inputs (dimension 1) that M
+/// divides. The message names the parameter, its shape and the way out. Called when a recipe is
+/// attached.
+void check_mask_kind(const MaskKind& kind, std::string_view name, c10::IntArrayRef shape);
+
+/// Throws Error(kConfig) unless 0 <= sparsity <= 1; for N:M at most 1 - N/M.
+void check_mask_sparsity(const MaskKind& kind, double sparsity);
+
+/// Weight and the bits of its mask (base/simd/bit_mask.h).
 struct MaskedWeight {
   std::string name;
   at::Tensor values;     ///< CPU, contiguous; float32, float64, bfloat16 or float16
@@ -33,10 +46,38 @@ struct MaskedWeight {
 /// Pruned weights stay pruned. If more is pruned than asked for, nothing changes. On ties the first
 /// weight goes first, and within a weight the lowest row-major index. NaN is the largest: NaNs of
 /// one type are ordered by their bits, across types all NaNs are equal. Equal inputs give equal
-/// bits on every machine. Shapes and sparsity must have passed recal/masks/mask_check.h. Under a
+/// bits on every machine. Shapes and sparsity must have passed recal/masks/mask_update.h. Under a
 /// global rule, weights of different types are compared as float64.
 ///
 /// Costs of 20 M float32 weights on one core: bench/programs/prune_ops.cpp.
 void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule);
+
+/// Distribution of mask computation over the ranks. Must be the same on all ranks.
+enum class MaskWork {
+  kBySize,   ///< distributed if that takes less time (division_pays)
+  kAlone,    ///< every rank computes all masks
+  kDivided,  ///< each rank computes some of the masks
+};
+
+/// Assigns each weight to a rank (greedy): the largest weight first, to the least loaded rank, on
+/// ties the lowest rank. Returns one rank per weight.
+std::vector<int> share_out(std::span<const int64_t> num_weights, int world_size);
+
+/// True if distributing a set of weights of these sizes takes less time than computing every mask
+/// on every rank.
+///
+/// Distribution adds two costs. Each rank computes a digest of all weights. Without the digest a
+/// rank with different weights would go unnoticed, since it no longer computes every mask itself.
+/// The bits must also be exchanged. Unstructured masks take little longer than a digest, so few
+/// ranks gain nothing. Masks of groups gain from 2 ranks on. bench/programs/prune_ops.cpp measured
+/// the time per weight. Masks under a global rule are never distributed.
+bool division_pays(const MaskRule& rule, std::span<const int64_t> num_weights, int world_size);
+
+/// Works as update_masks, but each rank computes its share. Collective: all ranks must pass weights
+/// and masks in the same order. First compares weights and current masks over the ranks, so that
+/// the result of one rank is right for all. Throws Error(kDisagree).everywhere() with tensor and
+/// ranks if they differ.
+void update_masks_divided(std::span<const MaskedWeight> weights, double sparsity,
+                          const MaskRule& rule, dist::Communicator& control);
 
 }  // namespace lockstep::recal

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/yaml/yaml_document.h"
+#include "recal/schedule/recipe.h"
 
 namespace lockstep::recal {
 
@@ -57,5 +59,14 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
 /// Returns true if the entry is a list of modifiers, or a map of them by name. Else adds a fault.
 bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
                    Diagnostics* faults);
+
+/// Reads the modifiers of a recipe's stages, in the file's order. Each stage starts at the last end
+/// of the previous one. Moments in a stage count from its start, and -1 means its start or end. A
+/// window without bounds is the whole stage. The last stage ends with the run. The resulting places
+/// go to `notes`. A stage without an end is a fault, except for the last one.
+std::vector<std::shared_ptr<const Modifier>> read_stages(const RecipeOutline& outline,
+                                                         const YamlDocument& document,
+                                                         std::vector<std::string>* notes,
+                                                         Diagnostics* faults);
 
 }  // namespace lockstep::recal

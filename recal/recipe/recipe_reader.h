@@ -3,8 +3,9 @@
 #include <cstdint>
 #include <string>
 
+#include "base/yaml/config_reader.h"
 #include "base/yaml/yaml_document.h"
-#include "recal/timeline/recipe.h"
+#include "recal/schedule/recipe.h"
 
 /// Readers of recipes. A recipe is a YAML file, the front matter of a Markdown file, or the
 /// `modifiers:` list of a run file. In a file, every top-level list whose name contains `modifiers`
@@ -31,5 +32,11 @@ bool is_recipe(const std::string& path);
 /// Reads the `modifiers:` list of a run file. It may contain eval(...), but has no variables.
 Recipe recipe_of_modifiers(const YAML::Node& list, const YamlDocument& document,
                            Diagnostics* faults);
+
+/// Reads the recipe that the run file names or contains: `recipe: FILE` or an inlined `modifiers:`
+/// list. At most one may be given; without both the recipe is empty. FILE is searched relative to
+/// the working directory, then to the run file's folder. `recipe_stage: NAME` selects one stage of
+/// the file. `in` is the run file's top level. A missing file is a fault at its key.
+Recipe read_recipe(ConfigReader* in);
 
 }  // namespace lockstep::recal

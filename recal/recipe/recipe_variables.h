@@ -1,21 +1,50 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/rational.h"
+#include "base/exact_numbers.h"
 #include "base/yaml/yaml_document.h"
 
 namespace lockstep::recal {
 
-/// Variables of a recipe, and the evaluation of `eval(EXPRESSION)` (recal/recipe/expression.h). A
-/// bare name, as in `eval(mask_type)`, is replaced by the variable itself. It may be a text, a list
-/// of scalars or a map of these, not only a number.
+/// Reason why an expression has no value.
+struct ExpressionFault {
+  size_t at = 0;  ///< byte offset in the text, from 0
+  std::string message;
+};
+
+/// Returns the value of a variable, or throws ExpressionFault with any `at`.
+using ValueOfName = std::function<Rational(std::string_view name)>;
+
+/// True if a scalar of a recipe must be evaluated, that is, begins with `eval(`.
+bool is_expression(std::string_view text);
+
+/// Returns the name in `eval(NAME)`, which refers to a variable of any type, not only a number.
+/// Returns nullopt for any other text.
+std::optional<std::string_view> bare_name(std::string_view text);
+
+/// Returns the exact value of `eval(SUM)`:
+///
+///   SUM     = PRODUCT { (+|-) PRODUCT }
+///   PRODUCT = FACTOR { (*|/) FACTOR }
+///   FACTOR  = number | name | -FACTOR | "(" SUM ")"
+///
+/// number: as in Decimal::parse(), without a sign. name: letters, digits and _, not beginning with
+/// a digit. At most 1000 characters and 64 nested brackets. Throws ExpressionFault.
+Rational evaluate(std::string_view text, const ValueOfName& value_of);
+
+/// Variables of a recipe, and the evaluation of `eval(EXPRESSION)`
+/// (recal/recipe/recipe_variables.h). A bare name, as in `eval(mask_type)`, is replaced by the
+/// variable itself. It may be a text, a list of scalars or a map of these, not only a number.
 ///
 /// Each stage uses a copy, since it may have its own variables. Values are written into the
 /// document's tree, so that later readers find numbers. The document gets a note for each value, so

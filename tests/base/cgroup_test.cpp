@@ -1,11 +1,10 @@
-#include "base/process/cgroup.h"
+#include "base/process.h"
 
 #include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "base/process/cores.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

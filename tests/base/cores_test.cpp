@@ -1,4 +1,4 @@
-#include "base/process/cores.h"
+#include "base/process.h"
 
 #include <fstream>
 #include <thread>

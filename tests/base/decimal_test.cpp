@@ -1,4 +1,4 @@
-#include "base/decimal.h"
+#include "base/exact_numbers.h"
 
 #include <gtest/gtest.h>
 

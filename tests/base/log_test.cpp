@@ -13,7 +13,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "base/console.h"
 #include "base/files/files.h"
 #include "support/temporary_folder.h"
 #include "tests/support/patience.h"

@@ -1,4 +1,4 @@
-#include "base/nearest_word.h"
+#include "base/diagnostics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,8 @@
-#include "base/rational.h"
+#include "base/exact_numbers.h"
 
 #include <cstdlib>
 
 #include <gtest/gtest.h>
-
-#include "base/decimal.h"
 
 namespace lockstep {
 namespace rational_test {

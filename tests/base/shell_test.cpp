@@ -1,4 +1,4 @@
-#include "base/process/shell.h"
+#include "base/process.h"
 
 #include <string>
 

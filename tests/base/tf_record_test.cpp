@@ -1,4 +1,4 @@
-#include "base/tf_record.h"
+#include "base/digest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "checkpoint/restore/restore.h"
+#include "checkpoint/restore.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/files/save_files.h"
+#include "checkpoint/format/checkpoint_files.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "base/bits/bit_mask.h"
+#include "base/simd/bit_mask.h"
 #include "base/tensors/state_list.h"
 
 namespace lockstep::checkpoint::tests {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "coord/buffers/buffer_callback.h"
+#include "coord/buffer_callback.h"
 #include "coord/recording_callback.h"
 
 namespace lockstep::coord {

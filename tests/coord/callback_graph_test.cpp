@@ -1,4 +1,4 @@
-#include "coord/callback_graph.h"
+#include "coord/callbacks_handler.h"
 
 #include <string>
 #include <vector>

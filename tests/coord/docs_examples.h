@@ -9,8 +9,8 @@
 
 #include "base/files/files.h"
 #include "coord/callback_types.h"
-#include "coord/kpis/kpi_callback.h"
-#include "coord/savers/saver_callback.h"
+#include "coord/kpi_callback.h"
+#include "coord/saver_callback.h"
 
 namespace lockstep::tests {
 

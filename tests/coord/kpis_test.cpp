@@ -11,10 +11,10 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
+#include "coord/callback.h"
 #include "coord/callbacks_handler.h"
-#include "coord/kpis/kpi_callback.h"
+#include "coord/kpi_callback.h"
 #include "coord/recording_callback.h"
-#include "coord/summary_clock.h"
 #include "metrics/tensorboard/event_file.h"
 #include "support/temporary_folder.h"
 

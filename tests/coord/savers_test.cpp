@@ -14,11 +14,10 @@
 #include <gtest/gtest.h>
 
 #include "base/files/files.h"
+#include "coord/data_map.h"
 #include "coord/recording_callback.h"
-#include "coord/savers/prediction_saver.h"
-#include "coord/savers/split_batch.h"
-#include "coord/savers/tf_example.h"
-#include "coord/savers/tf_records_saver.h"
+#include "coord/saver_callback.h"
+#include "coord/tf_records_saver.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::coord {

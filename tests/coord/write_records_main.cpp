@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "coord/callbacks_handler.h"
-#include "coord/savers/tf_records_saver.h"
+#include "coord/tf_records_saver.h"
 
 namespace lockstep::coord {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/curves.h"
+#include "cli/curves.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "support/temporary_folder.h"
-#include "train/summary.h"
+#include "train/records.h"
 
 namespace lockstep::daemon {
 namespace curves_test {

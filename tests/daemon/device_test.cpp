@@ -1,4 +1,4 @@
-#include "daemon/device/device.h"
+#include "daemon/run/device.h"
 
 #include <cstdlib>
 
@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "daemon/device/device_choice.h"
 
 namespace lockstep::daemon {
 namespace device_test {

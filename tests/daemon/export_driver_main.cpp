@@ -10,8 +10,8 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "checkpoint/objects/safetensors.h"
-#include "daemon/exports/export.h"
+#include "checkpoint/import/safetensors.h"
+#include "infer/exports/export.h"
 #include "tests/daemon/saved_networks.h"
 
 namespace lockstep::tests {

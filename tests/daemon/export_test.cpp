@@ -1,4 +1,4 @@
-#include "daemon/exports/export.h"
+#include "infer/exports/export.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "checkpoint/save/saver.h"
-#include "dist/self_communicator.h"
-#include "model/networks/digits_net.h"
+#include "dist/communicator.h"
+#include "model/networks/small_networks.h"
 #include "recal/quantization/fake_quantizer.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_folder.h"

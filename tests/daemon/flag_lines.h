@@ -6,8 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "daemon/config/preset.h"
 #include "daemon/config/run_config.h"
-#include "daemon/flag_options.h"
 
 namespace lockstep::daemon::flag_lines {
 

@@ -1,5 +1,5 @@
 // Command lines of flags, as the Estimator framework takes them.
-#include "daemon/flag_options.h"
+#include "daemon/config/preset.h"
 
 #include <algorithm>
 #include <iostream>

@@ -1,6 +1,6 @@
 // Reports to a TrainJob while training goes on. tests/integration/reports_test.py has those of a
 // whole run, over TLS.
-#include "daemon/reports/job_status.h"
+#include "daemon/run/run_hooks.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

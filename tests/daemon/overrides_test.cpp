@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "daemon/config/key_names.h"
 #include "daemon/config/run_config.h"
 #include "support/temporary_folder.h"
 

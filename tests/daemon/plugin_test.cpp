@@ -8,15 +8,15 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/flags.h"
+#include "cli/evaluator_job.h"
 #include "daemon/config/estimator_flags.h"
-#include "daemon/config/run_sections.h"
-#include "daemon/evaluation/evaluator_job.h"
+#include "daemon/config/run_config.h"
 #include "daemon/run/training_context.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "estimator/open_plugin.h"
 #include "metrics/step_metrics.h"
 #include "support/temporary_folder.h"
-#include "train/loss/loss.h"
+#include "train/step/loss.h"
 
 namespace lockstep::daemon {
 namespace plugin_test {

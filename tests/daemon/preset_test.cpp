@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "daemon/commands.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/flag_lines.h"
+#include "daemon/run/check.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "daemon/exports/export.h"
-#include "recal/quantization/int8_scales.h"
+#include "infer/exports/export.h"
+#include "recal/quantization/int8_rounding.h"
 #include "tests/daemon/saved_networks.h"
 #include "tests/support/temporary_folder.h"
-#include "train/summary.h"
+#include "train/records.h"
 
 namespace lockstep::daemon {
 namespace quantized_exports_test {

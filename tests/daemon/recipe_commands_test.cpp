@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "daemon/commands.h"
-#include "daemon/new_project/new_recipe.h"
+#include "cli/new_project.h"
+#include "daemon/run/check.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

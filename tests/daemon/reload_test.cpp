@@ -8,7 +8,7 @@
 #include "daemon/config/estimator_flags.h"
 #include "daemon/run/resume.h"
 #include "daemon/run/training_context.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

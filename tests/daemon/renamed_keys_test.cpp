@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "base/files/files.h"
+#include "daemon/config/checkpoint_metadata.h"
 #include "daemon/config/run_config.h"
-#include "daemon/state/checkpoint_metadata.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

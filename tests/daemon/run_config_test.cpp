@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "daemon/commands.h"
+#include "daemon/config/checkpoint_metadata.h"
+#include "daemon/run/check.h"
 #include "daemon/run/training_context.h"
-#include "daemon/state/checkpoint_metadata.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

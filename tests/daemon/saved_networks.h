@@ -12,12 +12,10 @@
 
 #include "base/tensors/state_list.h"
 #include "checkpoint/save/saver.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "model/model.h"
-#include "model/networks/cnn.h"
-#include "model/networks/digits_net.h"
-#include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 #include "recal/quantization/fake_quantizer.h"
 #include "tests/support/network_from_text.h"
 

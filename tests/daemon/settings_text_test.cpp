@@ -1,4 +1,4 @@
-#include "daemon/state/settings_text.h"
+#include "daemon/config/checkpoint_metadata.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "data/datasets/digits_dataset.h"
+#include "data/dataset_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

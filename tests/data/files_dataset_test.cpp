@@ -1,11 +1,11 @@
-#include "data/datasets/files_dataset.h"
+#include "data/files_dataset.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/datasets/skipping_dataset.h"
+#include "data/dataset.h"
 #include "data/image_encoders.h"
 #include "data/loader.h"
 #include "data/written_files.h"

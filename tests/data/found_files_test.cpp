@@ -1,8 +1,8 @@
-#include "data/files/found_files.h"
+#include "data/formats/file_list.h"
 
 #include <gtest/gtest.h>
 
-#include "data/files/file_set.h"
+#include "data/formats/file_set.h"
 
 namespace lockstep::data {
 namespace found_files_test {

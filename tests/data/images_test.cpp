@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "data/image_encoders.h"
-#include "data/images/augment.h"
 #include "data/images/decode.h"
+#include "data/images/image_transform.h"
 #include "data/images/pixel_kernels.h"
 #include "data/images/resize.h"
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/files/file_set.h"
+#include "data/formats/file_set.h"
 #include "data/image_encoders.h"
 #include "data/written_files.h"
 #include "support/tfrecord_writer.h"

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "data/data_options.h"
-#include "data/datasets/memory_dataset.h"
+#include "data/dataset.h"
 #include "tests/support/patience.h"
 
 namespace lockstep::data {

@@ -1,4 +1,4 @@
-#include "data/datasets/random_dataset.h"
+#include "data/dataset_table.h"
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>

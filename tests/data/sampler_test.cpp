@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/datasets/random_dataset.h"
+#include "data/dataset_table.h"
 #include "data/loader.h"
 
 namespace lockstep::data {

@@ -1,4 +1,4 @@
-#include "data/datasets/skipping_dataset.h"
+#include "data/dataset.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>

@@ -7,8 +7,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/files/files.h"
-#include "data/datasets/dataset_table.h"
-#include "data/datasets/files_types.h"
+#include "data/dataset_table.h"
 #include "data/written_bytes.h"
 #include "support/temporary_folder.h"
 

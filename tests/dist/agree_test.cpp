@@ -1,4 +1,4 @@
-#include "dist/agree.h"
+#include "dist/collectives.h"
 
 #include <limits>
 

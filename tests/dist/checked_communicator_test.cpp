@@ -1,4 +1,4 @@
-#include "dist/checked_communicator.h"
+#include "dist/communicator.h"
 
 #include <functional>
 

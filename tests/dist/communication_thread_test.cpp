@@ -1,4 +1,4 @@
-#include "dist/communication_thread.h"
+#include "dist/reducer/overlap.h"
 
 #include <atomic>
 #include <chrono>

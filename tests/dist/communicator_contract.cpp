@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "dist/agree.h"
+#include "dist/collectives.h"
 
 namespace lockstep::tests {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "tests/dist/communicator_contract.h"
 #include "tests/support/thread_world.h"
 

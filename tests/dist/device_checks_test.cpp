@@ -6,10 +6,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "dist/bucket/mean_gradient.h"
-#include "dist/bucket/squared_grad_norm.h"
+#include "dist/communicator.h"
 #include "dist/reducer/step_stats.h"
-#include "dist/self_communicator.h"
+#include "dist/tensor_math.h"
 
 namespace lockstep::dist {
 namespace device_checks_test {

@@ -1,9 +1,8 @@
-#include "dist/mean_over_ranks.h"
+#include "dist/collectives.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "dist/joined_tensors.h"
 #include "support/thread_world.h"
 
 namespace lockstep::dist {

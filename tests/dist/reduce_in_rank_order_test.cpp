@@ -1,4 +1,4 @@
-#include "dist/reduce_in_rank_order.h"
+#include "dist/tensor_math.h"
 
 #include <cstring>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "infer/engine/engine.h"
+#include "infer/engine.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -8,9 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "infer/engine/fused_module.h"
-#include "infer/engine/tensorrt.h"
 #include "infer/predictor.h"
+#include "infer/tensorrt.h"
 #include "small_networks.h"
 
 namespace lockstep::infer {

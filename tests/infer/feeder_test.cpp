@@ -1,12 +1,10 @@
-#include "infer/feed/data_feeder.h"
+#include "infer/data_feeder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/datasets/memory_dataset.h"
-#include "infer/feed/dataset_feeder.h"
-#include "infer/feed/join.h"
+#include "data/dataset.h"
 #include "small_networks.h"
 
 namespace lockstep::infer {

@@ -1,4 +1,4 @@
-#include "infer/inferer_section.h"
+#include "infer/inferer_options.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "coord/savers/tf_records_saver.h"
+#include "coord/tf_records_saver.h"
 #include "small_networks.h"
 #include "support/temporary_folder.h"
 

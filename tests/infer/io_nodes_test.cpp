@@ -1,4 +1,4 @@
-#include "infer/network/io_nodes.h"
+#include "infer/saved_model.h"
 
 #include <fstream>
 

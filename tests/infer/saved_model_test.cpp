@@ -1,4 +1,4 @@
-#include "infer/network/saved_model.h"
+#include "infer/saved_model.h"
 
 #include <fstream>
 

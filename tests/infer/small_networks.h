@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include "infer/network/loaded_network.h"
+#include "infer/saved_model.h"
 
 namespace lockstep::tests {
 

@@ -1,4 +1,4 @@
-#include "launch/supervise/host_pool.h"
+#include "launch/restarts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,10 @@
-#include "launch/mpirun/hosts.h"
+#include "launch/mpirun.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "launch/mpirun/mpirun_command.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep::launch {

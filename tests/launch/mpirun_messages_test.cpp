@@ -1,4 +1,4 @@
-#include "launch/mpirun/mpirun_messages.h"
+#include "launch/mpirun.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,10 +8,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "launch/processes/child.h"
-#include "launch/processes/process_ends.h"
-#include "launch/processes/process_tree.h"
-#include "launch/processes/signal_queue.h"
+#include "launch/processes.h"
+#include "launch/stop_signals.h"
 #include "tests/support/patience.h"
 
 namespace lockstep::launch {

@@ -1,4 +1,4 @@
-#include "launch/supervise/restarts.h"
+#include "launch/restarts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launch/mpirun/same_host.h"
+#include "launch/mpirun.h"
 
 #include <map>
 

@@ -1,10 +1,10 @@
-#include "launch/supervise/spare.h"
+#include "launch/attempt.h"
 
 #include <csignal>
 
 #include <gtest/gtest.h>
 
-#include "launch/processes/process_tree.h"
+#include "launch/processes.h"
 #include "tests/support/patience.h"
 
 namespace lockstep::launch {

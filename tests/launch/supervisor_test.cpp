@@ -1,4 +1,4 @@
-#include "launch/supervise/supervisor.h"
+#include "launch/supervisor.h"
 
 #include <csignal>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/files/files.h"
-#include "base/process/shell.h"
+#include "base/process.h"
 #include "support/temporary_folder.h"
 #include "tests/support/patience.h"
 

@@ -9,7 +9,6 @@
 
 #include "base/digest.h"
 #include "base/files/files.h"
-#include "metrics/tensorboard/event_message.h"
 #include "temporary_folder.h"
 #include "tests/support/patience.h"
 

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/console.h"
 #include "base/log.h"
 
 namespace lockstep::metrics {

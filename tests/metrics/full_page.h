@@ -2,9 +2,7 @@
 
 #include <array>
 
-#include "metrics/gpu_metrics.h"
-#include "metrics/health.h"
-#include "metrics/http_metrics.h"
+#include "metrics/exposition.h"
 #include "metrics/training_metrics.h"
 
 namespace lockstep::tests {

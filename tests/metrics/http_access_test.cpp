@@ -1,5 +1,5 @@
 // Who is let in, and what whoever tries without end can do: nothing to others.
-#include "metrics/access/access.h"
+#include "metrics/http/access.h"
 
 #include <atomic>
 #include <chrono>
@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "counting_observer.h"
 #include "http_client.h"
-#include "metrics/access/password_checker.h"
 #include "metrics/http/http_server.h"
+#include "metrics/http/password_checker.h"
 #include "temporary_folder.h"
 #include "tests/support/patience.h"
 

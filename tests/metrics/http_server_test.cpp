@@ -14,8 +14,7 @@
 #include "base/error.h"
 #include "counting_observer.h"
 #include "http_client.h"
-#include "metrics/http/gzip.h"
-#include "metrics/http/no_browser.h"
+#include "metrics/http/access.h"
 #include "temporary_folder.h"
 #include "tests/support/patience.h"
 

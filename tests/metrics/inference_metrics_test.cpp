@@ -1,4 +1,4 @@
-#include "metrics/inference/inference_metrics.h"
+#include "metrics/service_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

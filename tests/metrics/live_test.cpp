@@ -7,8 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "full_page.h"
-#include "metrics/live/live_history.h"
-#include "metrics/live/live_page.h"
+#include "metrics/live_page.h"
 
 namespace lockstep::metrics {
 namespace live_test {

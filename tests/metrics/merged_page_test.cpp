@@ -1,4 +1,4 @@
-#include "metrics/gather/merged_page.h"
+#include "metrics/rank_pages.h"
 
 #include <gtest/gtest.h>
 

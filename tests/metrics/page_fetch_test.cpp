@@ -1,5 +1,5 @@
 // What a peer may answer, and when it is a page.
-#include "metrics/gather/page_fetch.h"
+#include "metrics/http/page_fetch.h"
 
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "metrics/table/page_text.h"
+#include "metrics/series.h"
 
 #include <cstdlib>
 #include <limits>

@@ -1,5 +1,5 @@
 // One server that answers for others, over HTTP.
-#include "metrics/gather/rank_pages.h"
+#include "metrics/rank_pages.h"
 
 #include <chrono>
 #include <optional>

@@ -13,7 +13,6 @@
 #include "http_client.h"
 #include "metrics/exposition.h"
 #include "metrics/http/http_server.h"
-#include "metrics/http_metrics.h"
 #include "metrics/training_metrics.h"
 #include "tests/support/require_oracle.h"
 

@@ -1,4 +1,4 @@
-#include "metrics/table/series_table.h"
+#include "metrics/series_table.h"
 
 #include <algorithm>
 #include <iterator>

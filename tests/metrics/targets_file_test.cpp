@@ -1,4 +1,4 @@
-#include "metrics/discovery/targets_file.h"
+#include "metrics/rank_pages.h"
 
 #include <atomic>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "metrics/http/unix_socket.h"
+#include "metrics/http/listen_address.h"
 
 #include <fstream>
 

@@ -1,4 +1,4 @@
-#include "metrics/access/web_config.h"
+#include "metrics/http/access.h"
 
 #include <fstream>
 
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "metrics/access/bcrypt.h"
+#include "metrics/http/password_checker.h"
 #include "temporary_folder.h"
 
 namespace lockstep::metrics {

@@ -1,5 +1,5 @@
 // What batch normalisations share: sums over samples and moving statistics of all at once.
-#include "model/batch_norm_table.h"
+#include "model/batch_norm.h"
 
 #include <functional>
 #include <string>

@@ -1,5 +1,5 @@
 // Batch normalisation against ATen's own, alone and over several ranks that divide one batch.
-#include "model/batch_norm.h"
+#include "model/layers.h"
 
 #include <cmath>
 
@@ -7,10 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/batch_norm.h"
 #include "model/model.h"
-#include "model/networks/cnn.h"
 #include "model/networks/model_table.h"
-#include "model/sync_batch_norm.h"
+#include "model/networks/small_networks.h"
 #include "support/thread_world.h"
 
 namespace lockstep::model {

@@ -1,4 +1,4 @@
-#include "model/dropout.h"
+#include "model/layers.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

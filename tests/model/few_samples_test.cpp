@@ -1,4 +1,4 @@
-#include "model/products/few_samples.h"
+#include "model/linear/few_samples.h"
 
 #include <vector>
 
@@ -6,7 +6,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/simd.h"
+#include "base/simd/simd.h"
 
 namespace lockstep::model {
 namespace few_samples_test {

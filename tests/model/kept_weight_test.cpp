@@ -1,4 +1,4 @@
-#include "model/products/kept_weight.h"
+#include "model/linear/kept_weight.h"
 
 #include <memory>
 #include <vector>
@@ -9,9 +9,9 @@
 
 #include <torch/csrc/autograd/autograd.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/random.h"
-#include "model/linear_function.h"
+#include "base/simd/bit_mask.h"
+#include "model/linear/linear_function.h"
 
 namespace lockstep::model {
 namespace kept_weight_test {

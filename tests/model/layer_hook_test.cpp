@@ -1,4 +1,4 @@
-#include "base/tensors/layer_hook.h"
+#include "base/tensors/params.h"
 
 #include <type_traits>
 
@@ -8,9 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "model/model.h"
-#include "model/networks/digits_net.h"
-#include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 
 namespace lockstep::model {
 namespace layer_hook_test {

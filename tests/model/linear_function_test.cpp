@@ -1,4 +1,4 @@
-#include "model/linear_function.h"
+#include "model/linear/linear_function.h"
 
 #include <optional>
 #include <string>

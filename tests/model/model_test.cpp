@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "model/networks/cnn.h"
-#include "model/networks/digits_net.h"
-#include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 
 namespace lockstep::model {
 namespace model_test {

@@ -8,10 +8,8 @@
 
 #include "base/error.h"
 #include "model/model.h"
-#include "model/networks/cnn.h"
-#include "model/networks/digits_net.h"
-#include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 #include "support/network_from_text.h"
 
 namespace lockstep::model {

@@ -1,4 +1,4 @@
-#include "model/products/weight_grad.h"
+#include "model/linear/linear_function.h"
 
 #include <vector>
 

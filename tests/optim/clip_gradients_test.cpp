@@ -1,4 +1,4 @@
-#include "optim/clip_gradients.h"
+#include "optim/optimizer.h"
 
 #include <cmath>
 

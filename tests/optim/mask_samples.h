@@ -9,9 +9,9 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/bit_mask.h"
-#include "base/bits/simd.h"
 #include "base/random.h"
+#include "base/simd/bit_mask.h"
+#include "base/simd/simd.h"
 
 namespace lockstep::optim {
 

@@ -1,4 +1,4 @@
-#include "optim/kernels/update_region.h"
+#include "optim/update_region.h"
 
 #include <cmath>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "python/python_callback.h"
+#include "python/python_types.h"
 
 #include <thread>
 

@@ -1,4 +1,4 @@
-#include "python/python_dataset.h"
+#include "python/python_types.h"
 
 #include <array>
 #include <numeric>

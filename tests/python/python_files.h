@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/yaml/config_reader.h"
-#include "python/python_args.h"
+#include "python/python_types.h"
 
 namespace lockstep::tests {
 

@@ -1,4 +1,4 @@
-#include "python/python_model.h"
+#include "python/python_types.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>

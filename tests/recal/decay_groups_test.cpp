@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include "recal/params/decay_exclusions.h"
+#include "recal/schedule/decay_exclusions.h"
 
 namespace lockstep::recal {
 namespace decay_groups_test {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "small_training.h"
 
 namespace lockstep::recal {

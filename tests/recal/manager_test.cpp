@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "dist/self_communicator.h"
-#include "recal/masks/mask_tensors.h"
+#include "dist/communicator.h"
+#include "recal/masks/mask_table.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "recipes.h"
 #include "small_training.h"

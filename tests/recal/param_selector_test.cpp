@@ -1,4 +1,4 @@
-#include "recal/params/param_selector.h"
+#include "recal/schedule/param_selector.h"
 
 #include <utility>
 

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "base/tensors/params.h"
-#include "recal/modifiers/modifier_table.h"
 #include "recal/recipe/recipe_reader.h"
-#include "recal/timeline/timeline.h"
+#include "recal/schedule/modifier_table.h"
+#include "recal/schedule/timeline.h"
 
 namespace lockstep::recal {
 

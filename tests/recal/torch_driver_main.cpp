@@ -18,8 +18,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "base/error.h"
-#include "dist/self_communicator.h"
-#include "model/networks/digits_net.h"
+#include "dist/communicator.h"
+#include "model/networks/small_networks.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 #include "recal/scheduled_modifier_manager.h"

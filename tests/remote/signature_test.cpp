@@ -1,4 +1,4 @@
-#include "remote/signature.h"
+#include "remote/credentials.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "dist/nccl/gpu_packing.h"
+#include "dist/nccl/gpu_backend.h"
 #include "tests/support/fake_gpu_shared.h"
 #include "tests/support/fake_graph.h"
 

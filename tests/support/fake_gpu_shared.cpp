@@ -8,7 +8,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "dist/reduce_in_rank_order.h"
+#include "dist/tensor_math.h"
 
 namespace lockstep::tests {
 

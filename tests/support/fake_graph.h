@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "base/device/device_graph.h"
 #include "base/error.h"
+#include "base/tensors/device_backend.h"
 
 namespace lockstep::tests {
 

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "dist/nccl/start_communicator.h"
+#include "dist/nccl/nccl_communicator.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::tests {

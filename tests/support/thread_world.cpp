@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "dist/backend_parts.h"
-#include "dist/reduce_in_rank_order.h"
+#include "dist/communicator.h"
+#include "dist/tensor_math.h"
 
 namespace lockstep::tests {
 namespace {

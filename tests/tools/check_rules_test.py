@@ -13,7 +13,7 @@ GOOD = {
     "base/error.h": "enum class ExitCode : int {\n  kDone = 0,\n  kUsage = 64,  ///< wrong command line\n};\n",
     "base/exit_class.h": "ExitFact{code_of(ExitCode::kDone), ExitClass::kDone},\nExitFact{code_of(ExitCode::kUsage), ExitClass::kJob},\n",
     "docs/exit_codes.md": "| 0 | `kDone` | done | all done |\n| 64 | `kUsage` | job | wrong |\n",
-    "recal/modifiers/modifier_table.cpp": 'AliasRow{"KSModifier", "PruningModifier", ""},\nown.add({"PruningModifier", read_pruning});\n',
+    "recal/schedule/modifier_table.cpp": 'AliasRow{"KSModifier", "PruningModifier", ""},\nown.add({"PruningModifier", read_pruning});\n',
     "docs/recipe.md": "### `!PruningModifier`: prune\n\nSee [codes](exit_codes.md#table), [the web](https://example.org).\n",
     "tests/base/CMakeLists.txt": "lockstep_test(base_tests SOURCES text_test.cpp)\n",
     "tests/base/text_test.cpp": "// a test\n",
@@ -86,7 +86,7 @@ class CheckRules(unittest.TestCase):
     def test_variables_that_live_as_long_as_the_process(self):
         text = ("std::atomic<int> g_calls{0};\nconst int kMost = 3;\nint run(int number);\nint run(int number) {\n  static Table all;\n  static const int once = 1;\n"
                 "  static Table<Row> rows(\"rows\");\n  const int local = 2;\n}\n")
-        said = "lives as long as the process: give it a ProcessState (base/process_state.h), and a line in tools/process_state.txt"
+        said = "lives as long as the process: give it a ProcessState (base/process.h), and a line in tools/process_state.txt"
         self.expect({**MODULE, "deep/deep.cpp": text}, *(f"deep/deep.cpp {name}: {said}" for name in ("all", "g_calls", "rows")))
         lines = "# a comment: no line\ndeep/deep.cpp all: ProcessState\ndeep/deep.cpp g_calls: numbers\ndeep/deep.cpp rows: written first\n"
         self.expect({**MODULE, "deep/deep.cpp": text, "tools/process_state.txt": lines + "deep/deep.cpp gone: x\n"},
@@ -104,7 +104,7 @@ class CheckRules(unittest.TestCase):
                       for recipe in check_rules.RECIPES_OF_ALL))
 
     def test_rules_that_read_nothing_say_so(self):
-        self.assertEqual(len(self.breaches({"base/error.h": "", "base/exit_class.h": "", "docs/exit_codes.md": "", "recal/modifiers/modifier_table.cpp": ""})), 3)
+        self.assertEqual(len(self.breaches({"base/error.h": "", "base/exit_class.h": "", "docs/exit_codes.md": "", "recal/schedule/modifier_table.cpp": ""})), 3)
 
     def test_paths_of_one_machine(self):
         self.expect({"tools/run": f"# first line\ncd {HOME}/main\n", "docs/a.md": "`/ro" + "ot/x` and no/" + "work/x\n"},

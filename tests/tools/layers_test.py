@@ -54,6 +54,16 @@ class Layers(unittest.TestCase):
         self.assertIn("room/low: uses itself, through room/high",
                       self.check_sub_folders("room:\nroom/low: high\nroom/high: low\n", {"room/low/a.h": ""}))
 
+    def test_a_folder_may_stand_above_one_of_another_room(self):
+        layers = "room:\nroom/low:\nroom/high: low /other/.\nother:\nother/.: /room/low\n"
+        good = {"room/low/a.h": "", "other/b.h": '#include "room/low/a.h"\n', "room/high/c.h": '#include "other/b.h"\n#include "room/low/a.h"\n'}
+        self.assertIn("follow the declared dependencies", self.check_sub_folders(layers, good))
+        bad = {"room/low/d.h": '#include "other/b.h"\n', "other/e.h": '#include "room/high/c.h"\n'}
+        self.assertEqual(self.check_sub_folders(layers, {**good, **bad}),
+                         "room/low/d.h:1: room/low may not include other/.\n"
+                         "other/e.h:1: other/. may not include room/high\n")
+        self.assertIn("room/low: uses itself, through other/.", self.check_sub_folders(layers.replace("room/low:", "room/low: /other/."), good))
+
     def test_a_cycle_fails_at_configure(self):
         for uses, works in (("", True), ("USES high", False)):
             with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-#include "train/gradients/batch_statistics.h"
+#include "train/step/module_buffers.h"
 
 #include <chrono>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "model/networks/cnn.h"
+#include "model/networks/small_networks.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
 #include "train/evaluator.h"

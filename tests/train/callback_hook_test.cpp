@@ -1,11 +1,11 @@
 // Callbacks in the loops of training and evaluation.
-#include "train/hooks/callback_hook.h"
+#include "train/callback_hook.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "coord/kpis/kpi_callback.h"
+#include "coord/kpi_callback.h"
 #include "support/temporary_folder.h"
 #include "support/thread_world.h"
 #include "tests/coord/recording_callback.h"

@@ -1,4 +1,4 @@
-#include "train/gradients/elastic.h"
+#include "train/step/sync_modes.h"
 
 #include <cmath>
 
@@ -9,7 +9,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "dist/reduce_in_rank_order.h"
+#include "dist/tensor_math.h"
 
 namespace lockstep::train {
 namespace elastic_test {

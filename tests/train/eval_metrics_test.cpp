@@ -9,9 +9,9 @@
 #include <map>
 
 #include "base/error.h"
-#include "data/datasets/digits_dataset.h"
-#include "model/networks/digits_net.h"
+#include "data/dataset_table.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 #include "support/thread_world.h"
 #include "train/evaluator.h"
 

@@ -14,16 +14,14 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thread_world.h"
 #include "tests/train/small_run.h"
-#include "train/evals_csv.h"
-#include "train/evaluation/eval_options.h"
-#include "train/evaluation/model_handler.h"
-#include "train/evaluation/patience.h"
+#include "train/eval_options.h"
 #include "train/evaluator.h"
 #include "train/past_evaluations.h"
+#include "train/records.h"
 
 namespace lockstep::train {
 namespace evaluation_test {

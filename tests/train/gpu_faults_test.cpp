@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "dist/checked_communicator.h"
+#include "dist/communicator.h"
 #include "support/fake_world.h"
 #include "support/thread_world.h"
 #include "train/small_run.h"

@@ -1,4 +1,4 @@
-#include "train/step/layout.h"
+#include "train/step/apply_recipe.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "train/hooks/metric_update_hook.h"
+#include "train/evaluator.h"
 
 #include <memory>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "train/step/moved_buffers.h"
+#include "train/step/module_buffers.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>

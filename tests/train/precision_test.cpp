@@ -7,12 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "model/networks/cnn.h"
-#include "model/networks/digits_net.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
-#include "train/gradients/autocast.h"
+#include "train/step/training_pass.h"
 
 namespace lockstep::train {
 namespace precision_test {

@@ -11,12 +11,11 @@
 #include "base/digest.h"
 #include "base/random.h"
 #include "model/model.h"
-#include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 #include "recal/recipe/recipe_reader.h"
 #include "support/thread_world.h"
-#include "train/step/layout.h"
-#include "train/step/rate_schedule.h"
+#include "train/step/apply_recipe.h"
 
 namespace lockstep::train {
 namespace recipe_path_test {

@@ -1,13 +1,13 @@
 // Training passes as a device's recording: the bits of passes that are not recorded, and when they
 // are.
-#include "train/gradients/recorded_pass.h"
+#include "train/step/recorded_pass.h"
 
 #include <map>
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "model/networks/cnn.h"
+#include "model/networks/small_networks.h"
 #include "support/fake_graph.h"
 #include "support/network_from_text.h"
 #include "support/thread_world.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/files/files.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "small_run.h"
 #include "support/temporary_folder.h"
 

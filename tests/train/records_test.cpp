@@ -9,15 +9,14 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
-#include "data/datasets/digits_dataset.h"
-#include "model/networks/digits_net.h"
+#include "data/dataset_table.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 #include "support/temporary_folder.h"
 #include "support/thread_world.h"
 #include "train/evaluator.h"
-#include "train/loss/loss.h"
-#include "train/steps_csv.h"
-#include "train/summary.h"
+#include "train/records.h"
+#include "train/step/loss.h"
 
 namespace lockstep::train {
 namespace records_test {

@@ -7,9 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/save/best_save.h"
-#include "dist/self_communicator.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/save/checkpoint_folder.h"
+#include "dist/communicator.h"
 #include "recal/recipe/recipe_reader.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "support/temporary_folder.h"

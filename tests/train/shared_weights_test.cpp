@@ -14,7 +14,7 @@
 #include "support/thread_world.h"
 #include "tests/dist/spy_communicator.h"
 #include "tests/train/small_run.h"
-#include "train/sync/share_weights.h"
+#include "train/step/share_weights.h"
 
 namespace lockstep::train {
 namespace shared_weights_test {

@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "data/datasets/random_dataset.h"
+#include "data/dataset_table.h"
+#include "dist/communicator.h"
 #include "dist/reducer/gradient_reducer.h"
-#include "dist/replica/replica_check.h"
-#include "dist/self_communicator.h"
-#include "dist/shared/shared_flat_memory.h"
-#include "model/networks/mlp.h"
+#include "dist/reducer/shared_bucket.h"
+#include "dist/replica_check.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 #include "recal/recipe/recipe_reader.h"
-#include "train/step/layout.h"
+#include "train/step/apply_recipe.h"
 #include "train/step/trainer.h"
 
 namespace lockstep::tests {

@@ -1,4 +1,4 @@
-#include "train/hooks/timeline.h"
+#include "train/profiler_hook.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/datasets/random_dataset.h"
-#include "dist/bucket/bucket_plan.h"
-#include "model/networks/mlp.h"
+#include "data/dataset_table.h"
+#include "dist/reducer/buckets.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 #include "support/thread_world.h"
 
 namespace lockstep::train {

@@ -6,10 +6,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "model/networks/cnn.h"
-#include "model/networks/digits_net.h"
-#include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
+#include "model/networks/small_networks.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
 

@@ -1,14 +1,56 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "dist/reducer/step_stats.h"
 #include "metrics/samples.h"
 #include "optim/optimizer.h"
 
 namespace lockstep::train {
+
+/// Seconds since the last lap, by the steady clock.
+class Stopwatch {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> passed = now - std::exchange(last_, now);
+    return passed.count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+/// Tensors of one iteration on this rank: B samples, B >= 0, without gradients. Outputs computed in
+/// parts are concatenated on request.
+class StepTensors {
+ public:
+  /// num_outputs: per sample; the shape of empty outputs until there were any.
+  explicit StepTensors(int64_t num_outputs = 0) : num_outputs_(num_outputs) {}
+
+  /// Begins an iteration with its batch.
+  void begin(const at::Tensor& inputs_BX, const at::Tensor& targets_BY);
+  /// Adds the outputs of the next samples of the batch; undefined if the network computes its own
+  /// loss.
+  void add_outputs(const at::Tensor& outputs_BO);
+
+  const at::Tensor& inputs_BX() const { return inputs_BX_; }
+  const at::Tensor& targets_BY() const { return targets_BY_; }
+  /// Returns float32 outputs; undefined if the network computes its own loss and has samples.
+  at::Tensor outputs_BO() const;
+
+ private:
+  int64_t num_outputs_;
+  at::Tensor inputs_BX_, targets_BY_;
+  std::vector<at::Tensor> outputs_;
+  at::Tensor last_outputs_;  // of the last part, for its shape
+};
 
 /// Results of one update. Equal on every rank, except for values marked "rank".
 struct StepReport {
@@ -35,13 +77,13 @@ struct StepReport {
   std::optional<double> gradient_norm;  ///< before clipping by norm, if that is on
   int64_t loss_scale = 1;               ///< of this update's backward
   bool scales_losses = false;           ///< true if the scale is dynamic
-  /// True if the ranks have the same weights now. Between two averages (train/sync/local_steps.h)
+  /// True if the ranks have the same weights now. Between two averages (train/step/sync_modes.h)
   /// they do not; then loss, totals and `skipped` are this rank's, and the loop must do nothing. At
   /// an average the loss covers all samples since the last one, and `skipped` means that no rank
   /// updated.
   bool ranks_agree = true;
   /// True if a stop ended the wait for the step's data, or came before its masks
-  /// (train/step/data_wait.h). No update was made, `step` updates are done, and wants_stop or
+  /// (train/step/skipped_steps.h). No update was made, `step` updates are done, and wants_stop or
   /// must_end is set. All other fields are undefined.
   bool is_left_out = false;
   bool skipped = false;  ///< not finite on some rank: no rank updated

@@ -11,14 +11,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/device/to_device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/trace/trace_span.h"
-#include "dist/agree.h"
-#include "train/gradients/stopwatch.h"
-#include "train/step/layout.h"
-#include "train/step/set_masks.h"
+#include "base/tensors/tensor_memory.h"
+#include "base/trace.h"
+#include "dist/collectives.h"
+#include "train/step/apply_recipe.h"
+#include "train/step/step_report.h"
 
 namespace lockstep::train {
 namespace {

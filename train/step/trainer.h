@@ -6,28 +6,20 @@
 #include "data/loader.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "model/model.h"
-#include "optim/clip_gradients.h"
 #include "optim/ema.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 #include "recal/scheduled_modifier_manager.h"
-#include "train/gradients/batch_statistics.h"
-#include "train/gradients/elastic.h"
-#include "train/gradients/params_watch.h"
-#include "train/gradients/recorded_pass.h"
-#include "train/gradients/step_tensors.h"
-#include "train/gradients/training_pass.h"
-#include "train/loss/loss.h"
-#include "train/loss/loss_scale.h"
-#include "train/step/data_wait.h"
-#include "train/step/moved_buffers.h"
-#include "train/step/rate_schedule.h"
-#include "train/step/skipped_updates.h"
+#include "train/step/apply_recipe.h"
+#include "train/step/loss.h"
+#include "train/step/module_buffers.h"
+#include "train/step/recorded_pass.h"
+#include "train/step/skipped_steps.h"
 #include "train/step/step_report.h"
 #include "train/step/stop_request.h"
+#include "train/step/sync_modes.h"
 #include "train/step/train_options.h"
-#include "train/sync/local_steps.h"
-#include "train/sync/step_limits.h"
+#include "train/step/training_pass.h"
 
 namespace lockstep::train {
 
@@ -55,11 +47,11 @@ struct TrainerParts {
   LocalSteps* local_steps = nullptr;  ///< null: ranks reduce at every step; else `reducer` covers
                                       ///< this rank alone
   StepTensors* tensors = nullptr;     ///< receives the tensors of each step; null: not kept
-  StopRequest* stop = nullptr;  ///< ends waits for data (train/step/data_wait.h); null, or local
-                                ///< steps: waits have no end
-  double data_patience_s = 1;   ///< seconds before which such a wait is not ended
+  StopRequest* stop = nullptr;  ///< ends waits for data (train/step/skipped_steps.h); null, or
+                                ///< local steps: waits have no end
+  double data_patience_s = 1;                    ///< seconds before which such a wait is not ended
   std::shared_ptr<DeviceGraph> graph = nullptr;  ///< graph for recorded passes
-                                                 ///< (train/gradients/choose_graph.h); null: none
+                                                 ///< (train/step/recorded_pass.h); null: none
 
   /// Communicator for agreement within a step; a single-rank one when local steps are on.
   dist::Communicator& peers() const {
@@ -74,11 +66,11 @@ struct TrainerParts {
 ///
 /// No rank decides alone. The loss, the decision on non-finite values and the votes come from the
 /// same reduction as the gradients. The loss scale follows from that decision. With local steps
-/// (train/sync/local_steps.h), votes and limits wait for the next average, and a rank whose own
+/// (train/step/sync_modes.h), votes and limits wait for the next average, and a rank whose own
 /// update is not finite skips it alone.
 class Trainer {
  public:
-  /// Collective if train.batch_norm is sync (train/gradients/batch_statistics.h).
+  /// Collective if train.batch_norm is sync (train/step/module_buffers.h).
   Trainer(const TrainerParts& parts, const TrainOptions& options);
 
   /// Function that returns this rank's votes. Called once in each step, when its gradients are

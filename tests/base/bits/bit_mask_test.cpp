@@ -1,4 +1,4 @@
-#include "base/bits/bit_mask.h"
+#include "base/simd/bit_mask.h"
 
 #include <cmath>
 #include <cstring>
@@ -7,9 +7,9 @@
 
 #include <gmock/gmock.h>
 
-#include "base/bits/bit_mask_kernels.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/simd/bit_mask_kernels.h"
 
 namespace lockstep {
 namespace bit_mask_test {

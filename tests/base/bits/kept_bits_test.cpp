@@ -1,10 +1,8 @@
-#include "base/bits/kept_bits.h"
+#include "base/simd/bit_mask.h"
 
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "base/bits/bit_mask.h"
 
 namespace lockstep {
 namespace kept_bits_test {

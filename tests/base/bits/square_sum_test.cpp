@@ -1,4 +1,4 @@
-#include "base/bits/square_sum.h"
+#include "base/simd/square_sum.h"
 
 #include <cmath>
 #include <limits>
@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/tensors/superaccumulator.h"
+#include "base/exact_numbers.h"
 
 namespace lockstep {
 namespace square_sum_test {

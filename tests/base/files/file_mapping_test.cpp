@@ -1,4 +1,4 @@
-#include "base/files/file_mapping.h"
+#include "base/files/large_files.h"
 
 #include <string>
 #include <string_view>

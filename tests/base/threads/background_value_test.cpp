@@ -1,4 +1,4 @@
-#include "base/threads/background_value.h"
+#include "base/threads.h"
 
 #include <future>
 #include <memory>

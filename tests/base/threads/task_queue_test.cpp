@@ -1,4 +1,4 @@
-#include "base/threads/task_queue.h"
+#include "base/threads.h"
 
 #include <atomic>
 #include <csignal>

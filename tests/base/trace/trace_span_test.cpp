@@ -1,4 +1,4 @@
-#include "base/trace/trace_span.h"
+#include "base/trace.h"
 
 #include <array>
 #include <thread>

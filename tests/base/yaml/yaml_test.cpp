@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/yaml/config_reader.h"
-#include "base/yaml/path_beside.h"
 #include "base/yaml/yaml_document.h"
 #include "tests/support/temporary_folder.h"
 

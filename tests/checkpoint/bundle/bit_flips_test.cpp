@@ -9,13 +9,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/error.h"
-#include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/reader/dense_view.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/restore.h"
+#include "base/simd/bit_mask.h"
+#include "checkpoint/format/bundle_index.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/format/saved_values.h"
+#include "checkpoint/restore.h"
 #include "tests/checkpoint/bundle/file_damage.h"
 
 namespace lockstep::checkpoint {

@@ -8,13 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/restore.h"
+#include "checkpoint/format/bundle_index.h"
+#include "checkpoint/format/bundle_reader.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/restore.h"
 #include "checkpoint/save/saver.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "tests/checkpoint/bundle/file_damage.h"
 
 namespace lockstep::checkpoint {

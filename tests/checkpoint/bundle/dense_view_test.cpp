@@ -1,10 +1,10 @@
-#include "checkpoint/reader/dense_view.h"
+#include "checkpoint/format/saved_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/files/state_names.h"
+#include "checkpoint/format/object_graph.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -9,11 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/bundle/entry_proto.h"
-#include "checkpoint/bundle/index_table.h"
-#include "checkpoint/bundle/slice_cover.h"
-#include "checkpoint/bundle/slice_key.h"
+#include "checkpoint/format/bundle_encoding.h"
+#include "checkpoint/format/bundle_index.h"
+#include "checkpoint/format/entry_proto.h"
+#include "checkpoint/format/tensor_slice.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {

@@ -8,10 +8,10 @@
 #include <ATen/ATen.h>
 
 #include "base/digest.h"
-#include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/bundle/string_tensor.h"
-#include "checkpoint/bundle/tensor_type.h"
-#include "checkpoint/files/save_files.h"
+#include "checkpoint/format/bundle_encoding.h"
+#include "checkpoint/format/bundle_index.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/format/tensor_type.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint::tests {

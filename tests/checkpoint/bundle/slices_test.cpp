@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/reader/verify.h"
+#include "checkpoint/format/bundle_reader.h"
+#include "checkpoint/restore.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {

@@ -2,12 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/error.h"
-#include "checkpoint/files/state_names.h"
-#include "checkpoint/reader/dense_view.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/restore.h"
+#include "base/simd/bit_mask.h"
+#include "checkpoint/format/object_graph.h"
+#include "checkpoint/format/saved_values.h"
+#include "checkpoint/restore.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {

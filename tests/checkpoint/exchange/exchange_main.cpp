@@ -3,18 +3,17 @@
 //   checkpoint_exchange write_slices DIR   a 2-rank save DIR/model.ckpt-8 of tensors that the ranks
 //                                      divide, also inside of rows
 //   checkpoint_exchange write_boxes DIR    DIR/model.ckpt-9 with tensors cut along any dimension
-//   checkpoint_exchange show PREFIX    checkpoint/inspect/inspect.h, JSON with values
+//   checkpoint_exchange show PREFIX    checkpoint/tools/inspect.h, JSON with values
 //   checkpoint_exchange verify PREFIX  exit 1 with the defects if there are any
 #include <cstdio>
 #include <string>
 
 #include <ATen/ATen.h>
 
-#include "checkpoint/bundle/object_graph.h"
-#include "checkpoint/bundle/tensor_type.h"
-#include "checkpoint/files/state_names.h"
-#include "checkpoint/inspect/inspect.h"
+#include "checkpoint/format/object_graph.h"
+#include "checkpoint/format/tensor_type.h"
 #include "checkpoint/save/saver.h"
+#include "checkpoint/tools/inspect.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
 #include "tests/support/thread_world.h"
 

@@ -17,12 +17,11 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/objects/import_tensorflow.h"
-#include "checkpoint/objects/torch_objects.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/latest_checkpoint.h"
-#include "checkpoint/weights/load_weights.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/import/import_tensorflow.h"
+#include "checkpoint/import/load_weights.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/torch_objects.h"
 
 namespace {
 

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/restore/restore.h"
-#include "dist/self_communicator.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/format/bundle_reader.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/restore.h"
+#include "dist/communicator.h"
 #include "tests/checkpoint/faults/file_calls.h"
 #include "tests/checkpoint/save_fixture.h"
 #include "tests/checkpoint/world_state.h"

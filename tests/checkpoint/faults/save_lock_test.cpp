@@ -1,5 +1,5 @@
 // Programs that save under one prefix at the same time, and whose files a saver may remove.
-#include "checkpoint/files/save_lock.h"
+#include "checkpoint/save/checkpoint_folder.h"
 
 #include <csignal>
 #include <functional>
@@ -16,16 +16,13 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/files/lock_holder.h"
-#include "checkpoint/files/rank_faults.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/files/save_space.h"
-#include "checkpoint/inspect/gc.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/restore.h"
-#include "checkpoint/save/retention.h"
-#include "dist/self_communicator.h"
+#include "base/files/folder_lock.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/format/rank_faults.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/tools/gc.h"
+#include "dist/communicator.h"
 #include "tests/checkpoint/faults/file_calls.h"
 #include "tests/checkpoint/save_fixture.h"
 #include "tests/support/require_oracle.h"

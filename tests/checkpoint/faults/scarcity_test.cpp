@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/files/rank_faults.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/restore.h"
-#include "dist/self_communicator.h"
+#include "checkpoint/format/rank_faults.h"
+#include "checkpoint/restore.h"
+#include "dist/communicator.h"
 #include "tests/checkpoint/faults/file_calls.h"
 #include "tests/checkpoint/save_fixture.h"
 

@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "base/digest.h"
-#include "checkpoint/bundle/wire.h"
+#include "checkpoint/format/bundle_encoding.h"
 #include "row_mutator.h"
 
 namespace lockstep::fuzz {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/bundle/slice_key.h"
+#include "checkpoint/format/tensor_slice.h"
 
 namespace lockstep::fuzz {
 

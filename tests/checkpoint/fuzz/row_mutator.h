@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/bundle/index_table.h"
+#include "checkpoint/format/bundle_encoding.h"
 #include "checkpoint/proto/bundle.pb.h"
 
 namespace lockstep::fuzz {

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "checkpoint/weights/single_files.h"
+#include "checkpoint/import/load_weights.h"
 #include "heap_meter.h"
 #include "tests/checkpoint/weights/torch_archive.h"
 #include "tests/data/fuzz/byte_mutator.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/inspect/diff.h"
+#include "checkpoint/tools/inspect.h"
 
 #include <cmath>
 #include <limits>
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/inspect/tensor_difference.h"
+#include "checkpoint/tools/tensor_values.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -1,4 +1,4 @@
-#include "checkpoint/inspect/gc.h"
+#include "checkpoint/tools/gc.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -7,11 +7,9 @@
 
 #include "base/error.h"
 #include "base/files/folder_lock.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/inspect/garbage.h"
-#include "checkpoint/restore/latest_checkpoint.h"
-#include "checkpoint/restore/restore.h"
-#include "checkpoint/save/best_save.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/save/checkpoint_folder.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

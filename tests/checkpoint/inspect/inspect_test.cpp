@@ -1,4 +1,4 @@
-#include "checkpoint/inspect/inspect.h"
+#include "checkpoint/tools/inspect.h"
 
 #include <limits>
 #include <map>
@@ -11,9 +11,8 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "checkpoint/inspect/diff.h"
-#include "checkpoint/inspect/value_text.h"
-#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/format/bundle_reader.h"
+#include "checkpoint/tools/tensor_values.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {

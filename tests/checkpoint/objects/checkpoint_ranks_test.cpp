@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/latest_checkpoint.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/restore.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -6,8 +6,8 @@
 #include <torch/optim.h>
 
 #include "base/error.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/objects/torch_objects.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/torch_objects.h"
 #include "model/lazy_layers.h"
 #include "tests/checkpoint/save_fixture.h"
 

@@ -1,4 +1,4 @@
-#include "checkpoint/objects/import_tensorflow.h"
+#include "checkpoint/import/import_tensorflow.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,10 +6,10 @@
 #include <torch/optim.h>
 
 #include "base/error.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/objects/torch_objects.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/restore/latest_checkpoint.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/format/bundle_reader.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/torch_objects.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

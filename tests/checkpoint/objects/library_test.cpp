@@ -1,4 +1,4 @@
-#include "checkpoint/objects/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #include <chrono>
 
@@ -8,11 +8,11 @@
 #include <torch/optim.h>
 
 #include "base/error.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/objects/torch_objects.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/restore/latest_checkpoint.h"
-#include "model/networks/mlp.h"
+#include "checkpoint/format/bundle_reader.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/torch_objects.h"
+#include "model/networks/small_networks.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 #include "tests/checkpoint/save_fixture.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/objects/safetensors.h"
+#include "checkpoint/import/safetensors.h"
 
 #include <filesystem>
 

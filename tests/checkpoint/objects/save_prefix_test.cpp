@@ -1,4 +1,4 @@
-#include "checkpoint/files/save_prefix.h"
+#include "checkpoint/format/checkpoint_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/files/shared_folder.h"
+#include "checkpoint/save/checkpoint_folder.h"
 
 #include <chrono>
 #include <thread>

@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 #include "base/step_clock.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/objects/torch_objects.h"
-#include "checkpoint/objects/torch_script.h"
-#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/format/bundle_reader.h"
+#include "checkpoint/torch_objects.h"
+#include "checkpoint/torch_script.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

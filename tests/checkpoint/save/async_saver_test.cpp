@@ -6,8 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/restore.h"
+#include "checkpoint/restore.h"
 #include "checkpoint/save/saver.h"
 #include "tests/checkpoint/save_fixture.h"
 #include "tests/checkpoint/world_state.h"

@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/save_schedule.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::checkpoint {

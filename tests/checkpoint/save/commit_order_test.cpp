@@ -7,9 +7,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/restore.h"
-#include "dist/self_communicator.h"
+#include "checkpoint/restore.h"
+#include "dist/communicator.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -8,10 +8,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/restore/restore.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/save/save_plan.h"
 #include "checkpoint/save/saver.h"
-#include "checkpoint/save/snapshot.h"
-#include "dist/nccl/start_communicator.h"
+#include "dist/nccl/nccl_communicator.h"
 #include "tests/checkpoint/save_fixture.h"
 #include "tests/checkpoint/world_state.h"
 #include "tests/support/fake_gpu.h"

@@ -8,11 +8,10 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/reader/verify.h"
-#include "checkpoint/restore/restore.h"
-#include "dist/self_communicator.h"
+#include "checkpoint/format/bundle_reader.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/restore.h"
+#include "dist/communicator.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -8,13 +8,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/bundle/bundle_index.h"
+#include "checkpoint/format/bundle_index.h"
 #include "checkpoint/save/save_plan.h"
-#include "checkpoint/save/shard_report.h"
-#include "checkpoint/save/staged_shard.h"
-#include "checkpoint/save/stored_tensors.h"
-#include "dist/bucket/shard_alignment.h"
-#include "dist/shard/bucket_shards.h"
+#include "checkpoint/save/shard_writer.h"
+#include "dist/reducer/buckets.h"
 
 namespace lockstep::checkpoint {
 namespace scale_test {

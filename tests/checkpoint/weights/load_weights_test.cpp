@@ -1,4 +1,4 @@
-#include "checkpoint/weights/load_weights.h"
+#include "checkpoint/import/load_weights.h"
 
 #include <set>
 
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "checkpoint/objects/safetensors.h"
+#include "checkpoint/import/safetensors.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "base/error.h"
-#include "checkpoint/weights/weights_file.h"
+#include "checkpoint/import/load_weights.h"
 #include "tests/checkpoint/save_fixture.h"
 #include "tests/checkpoint/weights/torch_archive.h"
 

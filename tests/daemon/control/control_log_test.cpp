@@ -1,4 +1,4 @@
-#include "daemon/control/control_log.h"
+#include "daemon/control/control_api.h"
 
 #include <memory>
 #include <regex>
@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/console.h"
 #include "base/log.h"
 #include "metrics/counting_observer.h"
 #include "metrics/http_client.h"

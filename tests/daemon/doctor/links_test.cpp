@@ -1,4 +1,4 @@
-#include "daemon/doctor/links.h"
+#include "daemon/run/doctor.h"
 
 #include <set>
 #include <utility>

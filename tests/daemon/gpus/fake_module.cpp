@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "dist/nccl/gpu_memory.h"
-#include "dist/nccl/nccl_module.h"
+#include "dist/nccl/load_nccl.h"
 
 namespace lockstep::dist::nccl {
 namespace {

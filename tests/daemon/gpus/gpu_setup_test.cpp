@@ -8,15 +8,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "base/console.h"
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
 #include "daemon/config/run_config.h"
-#include "daemon/device/busy_gpus.h"
-#include "daemon/device/device.h"
-#include "daemon/device/device_choice.h"
-#include "dist/self_communicator.h"
+#include "daemon/run/device.h"
+#include "dist/communicator.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thread_world.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/launching/slurm_command.h"
+#include "cli/launching.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/exit_class.h"
 #include "base/files/files.h"
-#include "base/process/shell.h"
+#include "base/process.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep::daemon {

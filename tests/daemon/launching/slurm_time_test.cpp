@@ -1,4 +1,4 @@
-#include "daemon/launching/slurm_command.h"
+#include "cli/launching.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/plan/scale_command.h"
+#include "cli/scale_command.h"
 
 #include <gmock/gmock.h>
 

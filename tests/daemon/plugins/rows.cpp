@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/flags.h"
-#include "data/datasets/memory_dataset.h"
+#include "data/dataset.h"
 #include "estimator/plugin.h"
 #include "model/layers.h"
 

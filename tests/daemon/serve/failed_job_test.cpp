@@ -1,4 +1,4 @@
-#include "daemon/serve/failed_job.h"
+#include "job_server/failed_job.h"
 
 #include <chrono>
 #include <optional>
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/files/project.h"
-#include "daemon/watch/failure.h"
+#include "daemon/control/failure.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

@@ -1,4 +1,4 @@
-#include "daemon/serve/host_faults.h"
+#include "job_server/failed_job.h"
 
 #include <gtest/gtest.h>
 

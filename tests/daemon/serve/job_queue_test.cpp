@@ -1,4 +1,4 @@
-#include "daemon/serve/job_queue.h"
+#include "job_server/job_queue.h"
 
 #include <atomic>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "daemon/serve/submit_desk.h"
+#include "job_server/submit_desk.h"
 
 #include <cstdlib>
 #include <future>

@@ -1,4 +1,4 @@
-#include "daemon/watch/failure.h"
+#include "daemon/control/failure.h"
 
 #include <sstream>
 

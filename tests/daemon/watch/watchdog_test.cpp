@@ -1,4 +1,4 @@
-#include "daemon/watch/watchdog.h"
+#include "daemon/control/watchdog.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -8,8 +8,8 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
-#include "base/trace/trace_span.h"
-#include "dist/self_communicator.h"
+#include "base/trace.h"
+#include "dist/communicator.h"
 #include "tests/support/patience.h"
 #include "tests/support/temporary_folder.h"
 

@@ -17,8 +17,8 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "data/datasets/dataset_table.h"
-#include "remote/add_stores.h"
+#include "data/dataset_table.h"
+#include "remote/object_store.h"
 #include "tests/support/tfrecord_writer.h"
 
 namespace lockstep::data {

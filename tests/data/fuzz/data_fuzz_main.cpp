@@ -20,11 +20,7 @@
 
 #include "base/error.h"
 #include "byte_mutator.h"
-#include "data/files/array_header.h"
-#include "data/files/csv_text.h"
-#include "data/files/example.h"
-#include "data/files/idx_header.h"
-#include "data/files/tar_members.h"
+#include "data/formats/parsers.h"
 #include "data/images/decode.h"
 #include "heap_meter.h"
 #include "tests/data/image_encoders.h"

@@ -1,4 +1,4 @@
-#include "dist/bucket/bucket_plan.h"
+#include "dist/reducer/buckets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "dist/bucket/buckets.h"
+#include "dist/reducer/buckets.h"
 
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>

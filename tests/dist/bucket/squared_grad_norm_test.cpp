@@ -1,4 +1,4 @@
-#include "dist/bucket/squared_grad_norm.h"
+#include "dist/reducer/step_stats.h"
 
 #include <cmath>
 #include <limits>

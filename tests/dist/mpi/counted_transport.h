@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "dist/mpi/p2p/transport.h"
+#include "dist/mpi/p2p_channel.h"
 
 namespace lockstep::tests {
 

@@ -8,8 +8,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "dist/mpi/p2p/chunked_all_reduce.h"
-#include "dist/mpi/p2p/p2p_communicator.h"
+#include "dist/mpi/chunked_all_reduce.h"
+#include "dist/mpi/p2p_communicator.h"
 #include "tests/dist/mpi/counted_transport.h"
 
 namespace lockstep::dist::mpi {

@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "dist/mpi/p2p/p2p_communicator.h"
+#include "dist/mpi/p2p_communicator.h"
 #include "dist/reducer/step_stats.h"
 #include "tests/dist/mpi/counted_transport.h"
 

@@ -9,10 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dist/agree.h"
-#include "dist/mpi/p2p/p2p_communicator.h"
-#include "dist/mpi/shm/shared_window.h"
-#include "dist/mpi/shm/shm_communicator.h"
+#include "dist/collectives.h"
+#include "dist/mpi/p2p_communicator.h"
+#include "dist/mpi/shared_window.h"
+#include "dist/mpi/shm_communicator.h"
 #include "dist/mpi/world.h"
 #include "tests/dist/communicator_contract.h"
 #include "tests/support/mpi_world.h"

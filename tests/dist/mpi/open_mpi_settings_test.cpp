@@ -1,11 +1,11 @@
-#include "dist/mpi/open_mpi_settings.h"
+#include "dist/mpi/world.h"
 
 #include <cstdlib>
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "dist/mpi/p2p/p2p_channel.h"
+#include "dist/mpi/p2p_channel.h"
 
 namespace lockstep::dist::mpi {
 namespace open_mpi_settings_test {

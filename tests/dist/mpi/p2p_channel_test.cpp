@@ -1,4 +1,4 @@
-#include "dist/mpi/p2p/p2p_channel.h"
+#include "dist/mpi/p2p_channel.h"
 
 #include <algorithm>
 #include <utility>

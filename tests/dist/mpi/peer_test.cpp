@@ -1,4 +1,4 @@
-#include "dist/mpi/peer/peer.h"
+#include "dist/mpi/peer.h"
 
 #include <gtest/gtest.h>
 

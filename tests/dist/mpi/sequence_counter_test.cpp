@@ -1,11 +1,11 @@
-#include "dist/mpi/shm/sequence_counter.h"
+#include "dist/mpi/shared_memory_group.h"
 
 #include <ctime>
 #include <thread>
 
 #include <gtest/gtest.h>
 
-#include "dist/mpi/shm/shared_window.h"
+#include "dist/mpi/shared_window.h"
 
 namespace lockstep::dist::mpi {
 namespace sequence_counter_test {

@@ -1,4 +1,4 @@
-#include "dist/mpi/shm/shared_memory_group.h"
+#include "dist/mpi/shared_memory_group.h"
 
 #include <atomic>
 #include <memory>

@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "dist/mpi/p2p/p2p_communicator.h"
-#include "dist/mpi/p2p/transport.h"
+#include "dist/mpi/p2p_channel.h"
+#include "dist/mpi/p2p_communicator.h"
 
 namespace lockstep::tests {
 

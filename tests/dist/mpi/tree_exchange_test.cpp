@@ -1,4 +1,4 @@
-#include "dist/mpi/p2p/tree_exchange.h"
+#include "dist/mpi/tree_exchange.h"
 
 #include <atomic>
 #include <mutex>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "dist/reduce_in_rank_order.h"
+#include "dist/tensor_math.h"
 #include "tests/dist/mpi/thread_transport.h"
 
 namespace lockstep::dist::mpi {
@@ -25,7 +25,7 @@ at::Tensor values_of(int rank, int64_t num_items, at::ScalarType dtype) {
   return (at::sin(numbers) * at::exp(at::cos(numbers * 3) * 6)).to(dtype);
 }
 
-/// As dist/reduce_in_rank_order.h has it.
+/// As dist/tensor_math.h has it.
 at::Tensor reduced(int num_ranks, int64_t num_items, at::ScalarType dtype, ReduceOp op) {
   std::vector<at::Tensor> all;
   std::vector<const std::byte*> bytes;

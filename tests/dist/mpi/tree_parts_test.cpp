@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dist/mpi/p2p/chunked_all_reduce.h"
+#include "dist/mpi/chunked_all_reduce.h"
 
 namespace lockstep::dist::mpi {
 namespace tree_parts_test {

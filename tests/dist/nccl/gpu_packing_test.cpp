@@ -1,6 +1,6 @@
 // Packed gradients on a device: what each thread of the kernels does, over all items, against the
 // CPU's functions; and packing between steps whose work comes late by chance.
-#include "dist/nccl/gpu_packing.h"
+#include "dist/nccl/gpu_backend.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -14,8 +14,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/bit_mask.h"
-#include "dist/nccl/start_communicator.h"
+#include "base/simd/bit_mask.h"
+#include "dist/nccl/nccl_communicator.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/thread_world.h"
 

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "tests/support/require_oracle.h"
 #include "tests/support/thread_world.h"
 

@@ -8,9 +8,8 @@
 #include <ATen/ATen.h>
 
 #include "base/error.h"
-#include "dist/agree.h"
-#include "dist/copy_to_host.h"
-#include "dist/nccl/start_communicator.h"
+#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "tests/dist/communicator_contract.h"
 #include "tests/support/fake_world.h"
 #include "tests/support/thread_world.h"

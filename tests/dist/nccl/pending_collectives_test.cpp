@@ -1,4 +1,4 @@
-#include "dist/nccl/pending_collectives.h"
+#include "dist/nccl/watched_comm.h"
 
 #include <latch>
 #include <thread>

@@ -1,7 +1,7 @@
 // Copies of a state for saves, beside steps whose work comes late by chance: each copy holds what
 // the state was at begin(), and no update is made before it was read. LOCKSTEP_SOAK=1: 10,000
 // schedules.
-#include "dist/nccl/pinned_stager.h"
+#include "dist/nccl/gpu_backend.h"
 
 #include <cstdlib>
 #include <future>
@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "dist/nccl/start_communicator.h"
+#include "dist/nccl/nccl_communicator.h"
 #include "tests/support/fake_world.h"
 #include "tests/support/thread_world.h"
 

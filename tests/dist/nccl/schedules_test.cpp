@@ -12,8 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dist/communication_thread.h"
-#include "dist/nccl/start_communicator.h"
+#include "dist/nccl/nccl_communicator.h"
+#include "dist/reducer/overlap.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/thread_world.h"
 

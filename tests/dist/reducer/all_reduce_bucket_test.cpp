@@ -1,4 +1,4 @@
-#include "dist/reducer/all_reduce_bucket.h"
+#include "dist/reducer/bucket_reduction.h"
 
 #include <cmath>
 #include <limits>
@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/error.h"
+#include "base/simd/bit_mask.h"
 
 namespace lockstep::dist {
 namespace all_reduce_bucket_test {

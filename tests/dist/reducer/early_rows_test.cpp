@@ -8,8 +8,8 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "dist/reducer/gradient_hooks.h"
 #include "dist/reducer/gradient_reducer.h"
+#include "dist/reducer/overlap.h"
 #include "tests/dist/reducer/flat_model.h"
 #include "tests/dist/spy_communicator.h"
 #include "tests/support/patience.h"

@@ -1,4 +1,4 @@
-#include "dist/reducer/packing_choice.h"
+#include "dist/reducer/bucket_reducer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "dist/reducer/ready_tracker.h"
+#include "dist/reducer/overlap.h"
 
 #include <atomic>
 #include <thread>

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/bit_mask.h"
+#include "base/simd/bit_mask.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "tests/dist/reducer/flat_model.h"
 

@@ -5,10 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "dist/nccl/gpu_packing.h"
+#include "base/simd/bit_mask.h"
+#include "dist/nccl/gpu_backend.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "tests/dist/reducer/flat_model.h"
 #include "tests/dist/reducer/reducer_contract.h"

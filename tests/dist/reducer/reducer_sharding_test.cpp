@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/error.h"
+#include "base/simd/bit_mask.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "tests/dist/reducer/flat_model.h"
 #include "tests/dist/spy_communicator.h"

@@ -1,4 +1,4 @@
-#include "dist/replica/replica_check.h"
+#include "dist/replica_check.h"
 
 #include <limits>
 
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "dist/replica/tensor_digest.h"
+#include "dist/tensor_math.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {

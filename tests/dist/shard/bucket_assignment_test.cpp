@@ -1,4 +1,4 @@
-#include "dist/shard/bucket_assignment.h"
+#include "dist/reducer/buckets.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "dist/shard/bucket_shards.h"
+#include "dist/reducer/buckets.h"
 
 #include <cstdlib>
 
@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "dist/bucket/shard_alignment.h"
 
 namespace lockstep::dist {
 namespace bucket_shards_test {

@@ -1,4 +1,4 @@
-#include "dist/shard/consolidate_state.h"
+#include "dist/collectives.h"
 
 #include <limits>
 

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/process/end_process.h"
+#include "base/process.h"
 #include "daemon/lockstepd.h"
 #include "dist/process_info.h"
 #include "metrics/step_metrics.h"

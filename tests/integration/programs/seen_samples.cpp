@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/digest.h"
-#include "base/tensors/layer_hook.h"
+#include "base/tensors/params.h"
 #include "daemon/lockstepd.h"
 #include "dist/process_info.h"
 

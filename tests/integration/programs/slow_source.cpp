@@ -13,10 +13,9 @@
 #include <string>
 #include <thread>
 
-#include "base/process/end_process.h"
+#include "base/process.h"
 #include "daemon/lockstepd.h"
-#include "data/datasets/dataset_table.h"
-#include "data/datasets/random_dataset.h"
+#include "data/dataset_table.h"
 #include "dist/process_info.h"
 
 namespace {

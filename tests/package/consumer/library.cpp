@@ -3,9 +3,9 @@
 
 #include <ATen/ops/ones.h>
 
-#include "lockstep/checkpoint/objects/checkpoint.h"
-#include "lockstep/dist/self_communicator.h"
-#include "lockstep/recal/modifiers/modifier_table.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/dist/communicator.h"
+#include "lockstep/recal/schedule/modifier_table.h"
 
 int main() {
   lockstep::dist::SelfCommunicator alone;

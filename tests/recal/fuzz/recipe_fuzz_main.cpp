@@ -24,7 +24,7 @@
 #include "heap_meter.h"
 #include "mutator.h"
 #include "recal/recipe/recipe_reader.h"
-#include "recal/timeline/timeline.h"
+#include "recal/schedule/timeline.h"
 #include "tests/support/case_budget.h"
 
 // Shallow stacks of allocations and a small quarantine: a memory error is found all the same.

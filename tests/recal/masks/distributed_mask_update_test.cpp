@@ -1,13 +1,12 @@
-#include "recal/masks/distributed_mask_update.h"
+#include "recal/masks/mask_update.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include "base/error.h"
 #include "base/random.h"
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "recal/masks/mask_table.h"
-#include "recal/masks/mask_tensors.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::recal {

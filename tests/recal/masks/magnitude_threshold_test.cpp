@@ -9,9 +9,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/simd/bit_mask.h"
 #include "recal/masks/magnitude_kernels.h"
 
 namespace lockstep::recal {

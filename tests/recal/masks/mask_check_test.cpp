@@ -1,4 +1,4 @@
-#include "recal/masks/mask_check.h"
+#include "recal/masks/mask_update.h"
 
 #include <functional>
 #include <string>

@@ -3,10 +3,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/error.h"
-#include "dist/self_communicator.h"
-#include "recal/masks/mask_tensors.h"
+#include "base/simd/bit_mask.h"
+#include "dist/communicator.h"
 
 namespace lockstep::recal {
 namespace mask_table_test {

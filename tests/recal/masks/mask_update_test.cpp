@@ -8,12 +8,11 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include "base/bits/bit_mask.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "recal/masks/mask_check.h"
-#include "recal/masks/mask_groups.h"
-#include "recal/masks/mask_tensors.h"
+#include "base/simd/bit_mask.h"
+#include "recal/masks/mask_table.h"
+#include "recal/masks/structured_masks.h"
 #include "tests/recal/masks/mask_oracle.h"
 
 namespace lockstep::recal {

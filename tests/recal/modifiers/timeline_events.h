@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "recal/plan/timeline_views.h"
+#include "recal/schedule/timeline_views.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::tests {

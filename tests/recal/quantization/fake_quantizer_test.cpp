@@ -13,7 +13,7 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
-#include "dist/self_communicator.h"
+#include "dist/communicator.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::recal {

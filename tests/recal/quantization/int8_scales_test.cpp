@@ -1,4 +1,4 @@
-#include "recal/quantization/int8_scales.h"
+#include "recal/quantization/int8_rounding.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/fake_quantize_per_channel_affine.h>

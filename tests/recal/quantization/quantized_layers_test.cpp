@@ -1,8 +1,8 @@
 // Which layers a QuantizationModifier quantizes, and what their schemes may say.
 #include <gmock/gmock.h>
 
-#include "recal/plan/timeline_views.h"
 #include "recal/recipe/recipe_reader.h"
+#include "recal/schedule/timeline_views.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {

@@ -1,4 +1,4 @@
-#include "recal/recipe/expression.h"
+#include "recal/recipe/recipe_variables.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

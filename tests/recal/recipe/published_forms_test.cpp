@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "recal/plan/timeline_views.h"
 #include "recal/recipe/recipe_reader.h"
+#include "recal/schedule/timeline_views.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {

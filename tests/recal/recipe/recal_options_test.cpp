@@ -1,4 +1,4 @@
-#include "recal/recipe/recal_options.h"
+#include "recal/recipe/recipe_reader.h"
 
 #include <filesystem>
 

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "recal/timeline/lr_schedule.h"
+#include "recal/schedule/timeline.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files/files.h"
-#include "recal/plan/timeline_views.h"
+#include "recal/schedule/timeline_views.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {

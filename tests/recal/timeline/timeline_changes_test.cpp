@@ -1,4 +1,4 @@
-#include "recal/timeline/timeline_changes.h"
+#include "recal/schedule/timeline.h"
 
 #include <gmock/gmock.h>
 

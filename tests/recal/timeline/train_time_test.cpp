@@ -1,7 +1,7 @@
 // Moments in epochs and in steps, and -1 for the run's ends.
 #include <gmock/gmock.h>
 
-#include "recal/time/step_converter.h"
+#include "recal/schedule/train_time.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "recal/timeline/timeline_changes.h"
+#include "recal/schedule/timeline.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {

@@ -1,6 +1,6 @@
 // A step that is left out, as a stop came while a rank waited for its data: on all ranks, and no
 // bit of what follows is another.
-#include "train/step/data_wait.h"
+#include "train/step/skipped_steps.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -12,7 +12,7 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include "model/networks/cnn.h"
+#include "model/networks/small_networks.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
 

@@ -1,5 +1,5 @@
 // sync.sync_replicas: false: steps of each rank's own, and means.
-#include "train/sync/local_steps.h"
+#include "train/step/sync_modes.h"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "model/networks/cnn.h"
+#include "model/networks/small_networks.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
 

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "base/files/files.h"
+
+namespace lockstep::files {
+
+/// Memory mapping of a file: its bytes as pages of the system's page cache, so that reading copies
+/// nothing. Some files, and kernels before Linux 5.14, cannot do that without the risk of a SIGBUS
+/// at a disk fault. Then the bytes are read into memory. Both functions may run on several threads
+/// at once, for disjoint ranges.
+class Mapping {
+ public:
+  /// Takes address space for the entire file, but no memory. `file` must outlive the object. Throws
+  /// Error(kIo) if there is not enough address space.
+  explicit Mapping(const Reader& file);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  /// Returns bytes [offset, offset + num_bytes), which must be inside the file, after reading them
+  /// from the disk. They are valid until release(). Throws Error(kIo) if they cannot be read. Later
+  /// reads of the memory fail (SIGBUS) only in two cases. Somebody truncates the file, or the
+  /// system drops pages and cannot read them again.
+  const char* fetch(int64_t offset, int64_t num_bytes) const;
+  /// Releases the pages that are entirely in the range; other fetched bytes stay.
+  void release(int64_t offset, int64_t num_bytes) const;
+  /// Releases everything that was fetched. No other call may run at the same time.
+  void release() const { release(0, file_.num_bytes()); }
+
+ private:
+  const Reader& file_;
+  char* bytes_ = nullptr;
+  bool is_copy_ = false;  ///< anonymous memory that fetch() reads into
+};
+
+/// New file of known size, written without the page cache (O_DIRECT) if the file system allows
+/// that. So a large write takes neither memory nor much processor time, and needs no later
+/// writeback. Errors as base/files/files.h.
+///
+/// Order: write()..., by any threads, then finish() by one. An unfinished file stays as it is.
+class DirectWriter {
+ public:
+  /// Alignment in bytes of offsets and memory for write().
+  static constexpr int64_t kAlignment = 4096;
+
+  /// Creates the file and reserves its space on the disk at once; throws Error(kIo) if there is not
+  /// enough. An existing file is emptied.
+  DirectWriter(const std::filesystem::path& path, int64_t num_bytes);
+  ~DirectWriter();
+  DirectWriter(const DirectWriter&) = delete;
+  DirectWriter& operator=(const DirectWriter&) = delete;
+
+  /// Writes bytes. The length is a multiple of kAlignment too. It may extend past the file's end;
+  /// finish() cuts that off.
+  void write(int64_t offset, std::span<const char> bytes);
+  /// Sets the size, syncs (fsync) and closes the file. It is on disk on return.
+  void finish();
+
+ private:
+  void take_space();
+
+  std::filesystem::path path_;
+  int64_t num_bytes_;
+  int descriptor_ = -1;
+};
+
+}  // namespace lockstep::files
+
+namespace lockstep {
+
+/// Staging buffer: memory that is reused from one checkpoint to the next. So only the first copy
+/// into it waits for page faults. Aligned to 2 MiB, in huge pages if the system grants them. One
+/// caller at a time.
+class StagingBuffer {
+ public:
+  StagingBuffer() = default;
+  ~StagingBuffer();
+  StagingBuffer(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(const StagingBuffer&) = delete;
+
+  /// Returns at least `num_bytes` bytes with undefined content. Throws Error(kIo) if the system has
+  /// no such memory.
+  std::span<char> take(int64_t num_bytes);
+  /// Allocates the memory and touches its pages now, so that the first use does not wait for page
+  /// faults.
+  void touch(int64_t num_bytes);
+
+ private:
+  void give_back();
+
+  char* mapping_ = nullptr;
+  size_t mapping_bytes_ = 0;
+  char* begin_ = nullptr;
+  int64_t num_bytes_ = 0;
+};
+
+}  // namespace lockstep

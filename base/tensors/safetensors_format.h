@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+/// Number types in files, little-endian.
+enum class NumberType { kU8, kI8, kU16, kI16, kU32, kI32, kI64, kF16, kBF16, kF32, kF64, kBool };
+
+/// Returns the bytes of one number.
+constexpr int64_t size_of(NumberType type) {
+  switch (type) {
+    case NumberType::kU8:
+    case NumberType::kI8:
+    case NumberType::kBool:
+      return 1;
+    case NumberType::kU16:
+    case NumberType::kI16:
+    case NumberType::kF16:
+    case NumberType::kBF16:
+      return 2;
+    case NumberType::kU32:
+    case NumberType::kI32:
+    case NumberType::kF32:
+      return 4;
+    case NumberType::kI64:
+    case NumberType::kF64:
+      return 8;
+  }
+  return 0;
+}
+
+constexpr bool is_float(NumberType type) {
+  return type == NumberType::kF16 || type == NumberType::kBF16 || type == NumberType::kF32 ||
+         type == NumberType::kF64;
+}
+
+/// Header of a file in the safetensors format. It has 8 bytes with the length of the JSON that
+/// follows. The JSON has a member per tensor, {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
+/// 24]}, with offsets from the end of the JSON. "__metadata__" is skipped.
+///
+/// Source: https://github.com/huggingface/safetensors, section "Format".
+///
+/// All functions throw std::runtime_error with the reason, and allocate only what is needed.
+/// Limits: JSON of 32 MiB, nested 4 deep, 200,000 tensors, names of 1000 bytes, shapes of 32
+/// dimensions.
+
+inline constexpr int64_t kSafetensorsLengthBytes = 8;
+inline constexpr std::string_view kSafetensorsMetadata = "__metadata__";
+
+/// Returns the type of "F32" and so on; nullopt for types that NumberType lacks.
+std::optional<NumberType> safetensors_type(std::string_view name);
+std::string_view safetensors_type_name(NumberType type);
+
+/// Tensor as the header describes it.
+struct SafetensorsEntry {
+  std::string dtype;  ///< empty: missing
+  bool has_shape = false;
+  std::vector<int64_t> shape, data_offsets;
+};
+
+/// Position of its numbers.
+struct SafetensorsPlace {
+  NumberType type = NumberType::kF32;
+  int64_t offset = 0, num_bytes = 0;  ///< in the file
+};
+
+/// Returns the end of the header, where the numbers begin, from the start of the file. `bytes`: the
+/// first 8.
+int64_t safetensors_data_begin(std::string_view bytes, int64_t file_bytes);
+
+/// Parses `json`, the text between the length and the numbers. A repeated name is refused.
+std::map<std::string, SafetensorsEntry> read_safetensors_header(std::string_view json);
+
+/// Returns the position after checking that it is inside the file and its size matches shape and
+/// type.
+SafetensorsPlace place_of(const SafetensorsEntry& entry, int64_t data_begin, int64_t file_bytes);
+
+}  // namespace lockstep

@@ -1,0 +1,193 @@
+// Import works in two passes: pair up all names and collect the faults, then copy. So nothing is
+// written if anything is wrong.
+#include "checkpoint/import/import_tensorflow.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <re2/re2.h>
+
+#include "base/error.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/format/saved_values.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+/// Compiles a pattern; throws Error(kConfig) if it is invalid.
+std::unique_ptr<re2::RE2> compiled(const std::string& pattern) {
+  auto regex = std::make_unique<re2::RE2>(pattern, re2::RE2::Quiet);
+  if (!regex->ok())
+    throw Error(ExitCode::kConfig, "import",
+                fmt::format("'{}' is no pattern: {}", pattern, regex->error()));
+  return regex;
+}
+
+struct Rule {
+  explicit Rule(const ImportRule& rule)
+      : saved(compiled(rule.saved)), key(rule.key), order(rule.order) {
+    std::string why;
+    if (!saved->CheckRewriteString(key, &why))
+      throw Error(ExitCode::kConfig, "import",
+                  fmt::format("'{}' cannot follow '{}': {}", key, rule.saved, why));
+  }
+
+  /// Returns the key for a saved name; nullopt if the rule does not match.
+  std::optional<std::string> key_of(const std::string& name) const {
+    constexpr int kNumGroups = 10;
+    re2::StringPiece groups[kNumGroups];
+    if (!saved->Match(name, 0, name.size(), re2::RE2::ANCHOR_BOTH, groups, kNumGroups))
+      return std::nullopt;
+    std::string result;
+    check(saved->Rewrite(&result, key, groups, kNumGroups), "a checked rule cannot be applied");
+    return result;
+  }
+
+  std::unique_ptr<re2::RE2> saved;
+  std::string key;
+  KernelOrder order;
+};
+
+/// Returns the names that no pattern allows.
+std::vector<std::string> not_allowed(const std::vector<std::string>& names,
+                                     const std::vector<std::string>& patterns) {
+  std::vector<std::unique_ptr<re2::RE2>> allowed;
+  for (const std::string& pattern : patterns) allowed.push_back(compiled(pattern));
+  std::vector<std::string> left;
+  for (const std::string& name : names)
+    if (std::none_of(allowed.begin(), allowed.end(),
+                     [&](const auto& each) { return re2::RE2::FullMatch(name, *each); }))
+      left.push_back(name);
+  return left;
+}
+
+/// Returns the dimension order that permutes a saved kernel: outputs, inputs, then the others in
+/// their order.
+std::vector<int64_t> outputs_first(size_t num_dims) {
+  const auto last = static_cast<int64_t>(num_dims) - 1;
+  std::vector<int64_t> order{last, last - 1};
+  for (int64_t dim = 0; dim < last - 1; ++dim) order.push_back(dim);
+  return order;
+}
+
+/// True if the tensor is a kernel to permute; a bias has one dimension.
+bool is_turned(KernelOrder order, size_t num_dims) {
+  return order == KernelOrder::kOutputsLast && num_dims >= 2;
+}
+
+struct Pair {
+  std::string name;  // in the index
+  StateEntry live;
+  KernelOrder order;
+};
+
+class Import {
+ public:
+  Import(const std::string& prefix, const StateList& state, const ImportOptions& options)
+      : values_(prefix), options_(options) {
+    for (const ImportRule& rule : options.rules) rules_.emplace_back(rule);
+    for (const StateEntry& entry : state) live_.emplace(entry.key, entry);
+  }
+
+  ImportReport run() {
+    for (const std::string& name : values_.variables()) pair_up(name);
+    for (const auto& [key, entry] : live_)
+      if (!taken_by_.contains(key)) report_.missing.push_back(key);
+    require_complete();
+    for (const Pair& pair : pairs_) load(pair);
+    return std::move(report_);
+  }
+
+ private:
+  // Pairs a saved name with a live variable; faults are collected.
+  void pair_up(const std::string& name) {
+    const std::string shown = shown_name(name);
+    KernelOrder order = KernelOrder::kAsSaved;
+    std::optional<std::string> key = rules_.empty() ? std::optional(shown) : std::nullopt;
+    for (size_t i = 0; i < rules_.size() && !key; ++i) {
+      key = rules_[i].key_of(shown);
+      order = rules_[i].order;
+    }
+    const auto live = key ? live_.find(*key) : live_.end();
+    if (live == live_.end()) {
+      report_.unused.push_back(shown);
+      return;
+    }
+    const auto [taker, is_first] = taken_by_.emplace(*key, shown);
+    if (!is_first)
+      faults_.push_back(fmt::format("'{}' and '{}' both go to '{}'", taker->second, shown, *key));
+    check_form(name, live->second, order);
+    report_.loaded.emplace_back(shown, *key);
+    pairs_.push_back({name, live->second, order});
+  }
+
+  void check_form(const std::string& name, const StateEntry& live, KernelOrder order) {
+    const ValueForm saved = values_.form(name);
+    ValueForm turned = saved;
+    if (is_turned(order, saved.shape.size())) {
+      turned.shape.clear();
+      for (const int64_t dim : outputs_first(saved.shape.size()))
+        turned.shape.push_back(saved.shape[static_cast<size_t>(dim)]);
+    }
+    if (turned == form_of(live)) return;
+    faults_.push_back(fmt::format("'{}' is {}{}, '{}' is {}", shown_name(name), saved.text(),
+                                  turned == saved ? "" : fmt::format(" (turned {})", turned.text()),
+                                  live.key, form_of(live).text()));
+  }
+
+  void require_complete() {
+    if (const auto left = not_allowed(report_.missing, options_.allow_missing); !left.empty())
+      faults_.push_back(fmt::format("no value for '{}' (allow_missing names what may lack one)",
+                                    fmt::join(left, "', '")));
+    if (const auto left = not_allowed(report_.unused, options_.allow_unused); !left.empty())
+      faults_.push_back(fmt::format("no use for '{}' (allow_unused names what may be left over)",
+                                    fmt::join(left, "', '")));
+    if (!faults_.empty())
+      throw Error(ExitCode::kBadData, "import",
+                  fmt::format("{}: {}; nothing was imported", index_path(values_.prefix()),
+                              fmt::join(faults_, "; ")));
+  }
+
+  void load(const Pair& pair) {
+    // Without a permutation the reader writes directly into the live tensor.
+    if (!is_turned(pair.order, pair.live.text ? 0 : static_cast<size_t>(pair.live.tensor.dim()))) {
+      values_.read_all({{pair.name, pair.live}});
+      return;
+    }
+    const at::Tensor saved = values_.read(pair.name);
+    pair.live.tensor.detach().copy_(saved.permute(outputs_first(static_cast<size_t>(saved.dim()))));
+  }
+
+  SavedValues values_;
+  const ImportOptions& options_;
+  std::vector<Rule> rules_;
+  std::map<std::string, StateEntry> live_;
+  std::map<std::string, std::string> taken_by_;  // key -> saved name
+  std::vector<Pair> pairs_;
+  std::vector<std::string> faults_;
+  ImportReport report_;
+};
+
+}  // namespace
+
+ImportRule rule_for_prefix(const std::string& saved, const std::string& key) {
+  return {re2::RE2::QuoteMeta(saved) + "/(.*)", key + "/\\1"};
+}
+
+std::vector<ImportRule> rules_for_layer(const std::string& saved, const std::string& key) {
+  const std::string quoted = re2::RE2::QuoteMeta(saved);
+  return {{quoted + "/_?kernel", key + "/weight", KernelOrder::kOutputsLast},
+          {quoted + "/_?embeddings", key + "/weight"},
+          {quoted + "/bias", key + "/bias"}};
+}
+
+ImportReport import_tensorflow(const std::string& prefix, const StateList& state,
+                               const ImportOptions& options) {
+  return Import(prefix, state, options).run();
+}
+
+}  // namespace lockstep::checkpoint

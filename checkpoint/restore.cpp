@@ -1,0 +1,483 @@
+// restore_latest() tries checkpoints from the newest to the oldest. All ranks try the same one, and
+// any rank's failure makes all of them go to the next.
+#include "checkpoint/restore.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "checkpoint/format/bundle_encoding.h"
+#include "checkpoint/format/bundle_reader.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/format/object_graph.h"
+#include "checkpoint/format/rank_faults.h"
+#include "checkpoint/format/saved_values.h"
+#include "checkpoint/format/tensor_slice.h"
+#include "checkpoint/format/tensor_type.h"
+#include "dist/collectives.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr std::string_view kNotShared = "Is the folder the same on every rank?";
+
+/// Throws Error(kConfig) unless type and shape are those of the live entry.
+void require_form(const BundleReader& reader, const std::string& name, const DenseTensor& saved,
+                  const StateEntry& entry) {
+  const int32_t wanted =
+      entry.text ? kStringType : type_number(entry.tensor.scalar_type()).value_or(0);
+  const at::IntArrayRef wanted_shape = entry.text ? at::IntArrayRef() : entry.tensor.sizes();
+  if (saved.dtype == wanted && wanted_shape == at::IntArrayRef(saved.shape)) return;
+  throw Error(
+      ExitCode::kConfig, "checkpoint",
+      fmt::format("{}: tensor '{}' is {}, but this run needs {}; set model and optimizer back to "
+                  "those of the save, or choose another run.project_dir: "
+                  "checkpoint.warm_start_ckpt begins a new run with a save's weights",
+                  index_path(reader.prefix()), name, type_and_shape(saved.dtype, saved.shape),
+                  type_and_shape(wanted, wanted_shape)));
+}
+
+/// Throws unless every key exists in the right form. Returns the keys that nobody requested.
+std::vector<std::string> match(const BundleReader& reader, const DenseView& saved,
+                               const StateList& state) {
+  std::set<std::string> asked;
+  std::vector<std::string> missing;
+  for (const StateEntry& entry : state) {
+    const std::string name = index_name(entry.key);
+    if (!asked.insert(name).second) continue;
+    if (const std::optional<DenseTensor> tensor = saved.find(name))
+      require_form(reader, name, *tensor, entry);
+    else if (!entry.value_if_missing)
+      missing.push_back(entry.key);
+  }
+  // All missing keys in one message.
+  if (!missing.empty())
+    throw Error(ExitCode::kConfig, "checkpoint",
+                fmt::format("{}: holds no '{}': another model or optimizer saved it; set them "
+                            "back, or choose another run.project_dir: checkpoint.warm_start_ckpt "
+                            "begins a new run with a save's weights",
+                            index_path(reader.prefix()), fmt::join(missing, "', '")));
+  std::vector<std::string> unused;
+  for (const std::string& name : saved.names()) {
+    if (asked.contains(name) || name == kGraphName || name == index_name(kCounterKey)) continue;
+    unused.push_back(state_key(name).value_or(name));
+  }
+  return unused;
+}
+
+/// Fills an entry that the checkpoint lacks. match() has accepted it.
+void put_value_if_missing(const StateEntry& entry) {
+  if (entry.text) return entry.text->clear();
+  if (!entry.held) return void(entry.tensor.detach().fill_(*entry.value_if_missing));
+  check_ranges(*entry.held, entry.tensor.numel());
+  with_plain_copy(entry.tensor, true, [&](const at::Tensor& target) {
+    for (const ElementRange& range : *entry.held)
+      target.view(-1).slice(0, range.begin_E, range.end_E).fill_(*entry.value_if_missing);
+  });
+}
+
+/// Returns the number in a prefix; -1 if there is none.
+int64_t number_of(const std::string& prefix) {
+  const std::filesystem::path index = index_path(prefix);
+  const std::optional<FileName> parts = parse_file_name(index.filename().string());
+  return parts ? parts->number : -1;
+}
+
+/// Adds checkpoints that the state file names although their index is missing: a sign that they
+/// existed.
+void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
+                std::vector<SaveName>* saves) {
+  std::optional<StateFile> state;
+  if (const auto fault = fault_of([&] { state = read_state_file(dir); }))
+    log::warning("checkpoint", plain_text(*fault));
+  if (!state) return;
+  state->all.push_back(state->newest);
+  // Entries are compared by file name, since paths may be absolute or relative.
+  for (const std::string& listed : state->all) {
+    const std::string name = std::filesystem::path(listed).filename().string();
+    const std::optional<FileName> parts = parse_file_name(index_path(name));
+    if (!parts || (!prefix_name.empty() && parts->prefix != prefix_name)) continue;
+    const bool known = std::any_of(saves->begin(), saves->end(), [&](const SaveName& save) {
+      return std::filesystem::path(save.prefix).filename() == name;
+    });
+    if (!known) saves->push_back({(dir / name).string(), parts->number});
+  }
+}
+
+/// Returns all checkpoints, newest first.
+std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string_view prefix_name) {
+  std::vector<SaveName> saves = find_saves(dir, prefix_name);
+  add_listed(dir, prefix_name, &saves);
+  std::stable_sort(saves.begin(), saves.end(),
+                   [](const SaveName& a, const SaveName& b) { return a.number > b.number; });
+  return saves;
+}
+
+/// Returns rank 0's prefixes on every rank.
+std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
+                                           std::string_view prefix_name,
+                                           dist::Communicator& control) {
+  std::string lines;
+  std::optional<Error> fault;
+  if (control.rank() == 0)
+    fault = fault_of([&] {
+      for (const SaveName& save : newest_first(dir, prefix_name)) lines += save.prefix + '\n';
+    });
+  if (const auto shared = shared_fault(control, fault)) throw Error(*shared).everywhere();
+  const std::string all = dist::broadcast_text(control, lines);
+  std::vector<std::string> prefixes;
+  for (size_t start = 0; start < all.size();) {
+    const size_t end = all.find('\n', start);
+    prefixes.push_back(all.substr(start, end - start));
+    start = end + 1;
+  }
+  return prefixes;
+}
+
+/// Restores one checkpoint after the quick check, which is much cheaper than a failed restore.
+void try_restore(const std::string& prefix, const StateList& state, RestoreReport* report) {
+  if (const auto defect = quick_check(prefix))
+    throw Error(ExitCode::kBadData, "checkpoint", *defect);
+  *report = restore(prefix, state);
+}
+
+/// Throws the error of a folder whose checkpoints are all unusable.
+[[noreturn]] void throw_none_readable(const std::filesystem::path& dir,
+                                      const std::vector<std::string>& defects) {
+  throw Error(ExitCode::kBadData, "checkpoint",
+              fmt::format("{}: {} save{} and none can be restored:\n  {}\nNothing was started: "
+                          "mend or remove them, or name "
+                          "another folder. {}",
+                          dir.string(), defects.size(), defects.size() == 1 ? "" : "s",
+                          fmt::join(defects, "\n  "), kNotShared))
+      .everywhere();
+}
+
+}  // namespace
+
+RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads) {
+  BundleReader reader(prefix, num_threads);
+  DenseView saved(&reader);
+  RestoreReport report{
+      .prefix = prefix, .number = number_of(prefix), .unused = match(reader, saved, state)};
+  std::vector<TensorRead> reads;
+  for (const StateEntry& entry : state) {
+    const std::string name = index_name(entry.key);
+    if (!saved.contains(name)) {
+      put_value_if_missing(entry);
+      report.filled.push_back(entry.key);
+    } else if (entry.text)
+      *entry.text = saved.read_texts(name).at(0);
+    else
+      reads.push_back({name, entry.tensor, entry.held});
+  }
+  saved.read_all(reads);
+  return report;
+}
+
+RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
+                             dist::Communicator& control) {
+  RestoreReport report;
+  const std::optional<Error> fault = fault_of([&] { report = restore(prefix, state); });
+  if (const auto shared = shared_fault(control, fault)) throw Error(*shared).everywhere();
+  return report;
+}
+
+std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
+                                            std::string_view prefix_name, const StateList& state,
+                                            dist::Communicator& control) {
+  std::vector<std::string> defects;
+  for (const std::string& prefix : agreed_candidates(dir, prefix_name, control)) {
+    RestoreReport report;
+    // A failed attempt may leave some variables new; the next attempt writes all of them again.
+    const auto own = fault_of([&] { try_restore(prefix, state, &report); });
+    const auto fault = shared_fault(control, own);
+    if (!fault) {
+      report.num_damaged = static_cast<int64_t>(defects.size());
+      return report;
+    }
+    // A fault of the machine says nothing about the checkpoint. Falling back to an older one would
+    // lose steps.
+    if (fault->code() != ExitCode::kBadData && fault->code() != ExitCode::kInputMissing)
+      throw Error(*fault).everywhere();
+    defects.push_back(plain_text(*fault));
+    if (control.rank() == 0)
+      log::warning("checkpoint", fmt::format("{} is passed over: {}", prefix, defects.back()));
+  }
+  // Checkpoints exist but none is readable: starting at step 0 would overwrite them.
+  if (!defects.empty()) throw_none_readable(dir, defects);
+  return std::nullopt;
+}
+
+std::optional<SaveName> latest_complete(const std::filesystem::path& dir,
+                                        std::string_view prefix_name,
+                                        std::vector<std::string>* defects) {
+  for (const SaveName& save : newest_first(dir, prefix_name)) {
+    const std::optional<std::string> defect = quick_check(save.prefix);
+    if (!defect) return save;
+    defects->push_back(*defect);
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+/// Returns the checkpoint that the state file names; nullopt if that is not complete.
+std::optional<std::string> named_by_state_file(const std::filesystem::path& dir) {
+  std::optional<StateFile> state;
+  if (const auto fault = fault_of([&] { state = read_state_file(dir); }))
+    log::warning("checkpoint", plain_text(*fault));
+  if (!state || state->newest.empty()) return std::nullopt;
+  const std::string prefix = (dir / state->newest).string();  // an absolute name stays unchanged
+  const std::optional<std::string> defect = is_there(index_path(prefix))
+                                                ? quick_check(prefix)
+                                                : std::optional<std::string>("it is not there");
+  if (!defect) return prefix;
+  log::warning("checkpoint",
+               fmt::format("{} names {}, which is not complete ({}); the folder's own numbers "
+                           "decide",
+                           (dir / kStateFile).string(), prefix, *defect));
+  return std::nullopt;
+}
+
+/// True if the checkpoint was committed after the state file was written. Its program was killed
+/// before it updated the state file.
+bool is_newer_than_state_file(const SaveName& save, const std::filesystem::path& dir) {
+  std::error_code of_index, of_state;
+  const auto index = std::filesystem::last_write_time(index_path(save.prefix), of_index);
+  const auto state = std::filesystem::last_write_time(dir / kStateFile, of_state);
+  return !of_index && !of_state && index > state;
+}
+
+/// Returns the complete checkpoint with the highest number. If none is complete, returns the
+/// highest of all.
+std::optional<std::string> highest(const std::vector<SaveName>& saves) {
+  for (auto save = saves.rbegin(); save != saves.rend(); ++save) {
+    const std::optional<std::string> defect = quick_check(save->prefix);
+    if (!defect) return save->prefix;
+    log::warning("checkpoint", fmt::format("{} is passed over: {}", save->prefix, *defect));
+  }
+  // With only damaged ones, the caller's restore fails with the reason. Returning nothing would
+  // mean a fresh start.
+  return saves.empty() ? std::nullopt : std::optional(saves.back().prefix);
+}
+
+}  // namespace
+
+std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir) {
+  std::error_code ignored;
+  if (is_there(index_path(dir.string())) || std::filesystem::is_regular_file(dir, ignored))
+    throw Error(ExitCode::kUsage, "checkpoint",
+                fmt::format("'{}' is no folder: the newest save is asked of the folder, '{}'",
+                            dir.string(), dir.parent_path().string()));
+  const auto named = named_by_state_file(dir);
+  if (!named) return highest(find_saves(dir));
+  const auto parts = parse_file_name(index_path(std::filesystem::path(*named).filename()));
+  if (!parts) return named;  // of another program, without a number
+  // Only checkpoints newer than the state file in number and time may replace its choice.
+  std::vector<SaveName> newer = find_saves(dir, parts->prefix);
+  std::erase_if(newer, [&](const SaveName& save) {
+    return save.number <= parts->number || !is_newer_than_state_file(save, dir) ||
+           quick_check(save.prefix);
+  });
+  return newer.empty() ? named : newer.back().prefix;
+}
+
+std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
+                                             dist::Communicator& ranks) {
+  std::string answer;
+  std::optional<Error> fault;
+  if (ranks.rank() == 0) fault = fault_of([&] { answer = latest_checkpoint(dir).value_or(""); });
+  if (const auto shared = shared_fault(ranks, fault)) throw Error(*shared).everywhere();
+  answer = dist::broadcast_text(ranks, answer);
+  return answer.empty() ? std::nullopt : std::optional(answer);
+}
+
+// `lockstep ckpt verify`, and the quick check by sizes. verify() covers all bytes: blocks and frame
+// of the index, tensors, and the gaps between them.
+
+namespace {
+
+/// A tensor or slice in a shard.
+struct Extent {
+  const std::string* name = nullptr;
+  size_t slice = 0;
+  int64_t end = 0;
+};
+
+/// Extents of one shard by offset. Empty tensors have none.
+using Extents = std::multimap<int64_t, Extent>;
+
+/// Returns the extents of all shards by offset.
+std::vector<Extents> extents_of(const BundleIndex& index) {
+  std::vector<Extents> shards(static_cast<size_t>(index.num_shards));
+  const auto add = [&](const BundlePlace& place, const Extent& extent) {
+    if (place.num_bytes > 0) shards[static_cast<size_t>(place.shard)].emplace(place.offset, extent);
+  };
+  for (const auto& [name, entry] : index.entries) {
+    if (!entry.is_sliced()) add(entry, {&name, 0, entry.end()});
+    for (size_t i = 0; i < entry.slices.size(); ++i)
+      add(entry.slices[i], {&name, i, entry.slices[i].end()});
+  }
+  return shards;
+}
+
+/// Returns the size of a shard: the end of its last extent.
+int64_t expected_bytes(const Extents& extents) {
+  int64_t end = 0;
+  for (const auto& [offset, extent] : extents) end = std::max(end, extent.end);
+  return end;
+}
+
+/// Returns the defect as text; nullopt if the size is right. Throws what opening the shard throws.
+std::optional<std::string> size_defect(BundleReader* reader, int32_t shard,
+                                       const Extents& extents) {
+  const int64_t expected = expected_bytes(extents);
+  const int64_t found = reader->shard_bytes(shard);
+  if (found == expected) return std::nullopt;
+  return fmt::format("{}: has {} bytes, its index needs {} ({})",
+                     shard_path(reader->prefix(), shard, reader->index().num_shards), found,
+                     expected, found < expected ? "truncated" : "bytes after the last tensor");
+}
+
+/// Collector of one checkpoint's defects.
+class Verification {
+ public:
+  explicit Verification(const std::string& prefix) : prefix_(prefix) {}
+
+  std::vector<std::string> run() {
+    guarded([&] { reader_.emplace(prefix_); });
+    if (!reader_) return all();
+    check_frame();
+    check_extra_files();
+    const std::vector<Extents> shards = extents_of(reader_->index());
+    for (int32_t shard = 0; shard < reader_->index().num_shards; ++shard)
+      guarded([&] { check_shard(shard, shards[static_cast<size_t>(shard)]); });
+    // Tensors without bytes are in no shard's list, but their crc must be right too.
+    for (const auto& item : reader_->index().entries)
+      if (!item.second.is_sliced() && item.second.num_bytes == 0)
+        guarded([&] { reader_->check_place(item.first); });
+    guarded([&] { check_sparse(); });
+    return all();
+  }
+
+ private:
+  /// Runs `body`. A missing or bad file counts as a defect; a fault of the machine is thrown on.
+  template <typename Body>
+  void guarded(Body body) {
+    try {
+      body();
+    } catch (const Error& fault) {
+      if (fault.code() != ExitCode::kBadData && fault.code() != ExitCode::kInputMissing) throw;
+      add(plain_text(fault));
+    }
+  }
+
+  /// Adds a defect once, since two checks may find the same damage. Only the first 1000 are named.
+  void add(std::string defect) {
+    constexpr size_t kMaxDefects = 1000;
+    if (known_.size() < kMaxDefects && known_.insert(defect).second)
+      defects_.push_back(std::move(defect));
+    else if (known_.size() == kMaxDefects)
+      ++num_unnamed_;
+  }
+
+  std::vector<std::string> all() {
+    if (num_unnamed_ > 0) defects_.push_back(fmt::format("{}: and {} more", prefix_, num_unnamed_));
+    return std::move(defects_);
+  }
+
+  /// Encodes the index again and compares. Block checksums cover neither the footer nor the
+  /// metaindex block's place.
+  void check_frame() {
+    const std::string bytes = files::read(index_path(prefix_));
+    if (!is_as_encoded(bytes))
+      add(fmt::format("{}: bytes outside the checked blocks are not as written",
+                      index_path(prefix_)));
+  }
+
+  void check_extra_files() {
+    // Shards of an earlier save with another number of ranks may be left over.
+    const std::filesystem::path path(prefix_);
+    const int32_t num_shards = reader_->index().num_shards;
+    for (const std::string& name :
+         files::list(path.parent_path().empty() ? "." : path.parent_path())) {
+      if (!name.starts_with(path.filename().string() + ".data-")) continue;
+      bool expected = false;
+      for (int32_t shard = 0; shard < num_shards && !expected; ++shard)
+        expected = name == std::filesystem::path(shard_path(prefix_, shard, num_shards)).filename();
+      if (!expected)
+        add(fmt::format("{}: does not belong to this save", (path.parent_path() / name).string()));
+    }
+  }
+
+  void check_shard(int32_t shard, const Extents& extents) {
+    const auto wrong_size = size_defect(&*reader_, shard, extents);
+    if (wrong_size) add(*wrong_size);
+    int64_t at = 0;
+    for (const auto& [offset, extent] : extents) {
+      // Sorted by offset, so overlaps and gaps show between neighbours.
+      if (offset < at)
+        add(fmt::format("{}: tensor '{}' overlaps the one before", shard_name(shard),
+                        *extent.name));
+      else
+        check_gap(shard, at, std::min(offset, reader_->shard_bytes(shard)));
+      at = std::max(at, extent.end);
+      guarded([&, place = extent] { reader_->check_place(*place.name, place.slice); });
+    }
+  }
+
+  void check_gap(int32_t shard, int64_t begin, int64_t end) {
+    bool zero = true;
+    reader_->for_each_piece(shard, begin, end, [&](std::string_view piece) {
+      zero = zero && piece.find_first_not_of('\0') == std::string_view::npos;
+    });
+    if (!zero)
+      add(fmt::format("{}: bytes {} to {} between tensors are not zero", shard_name(shard), begin,
+                      end));
+  }
+
+  /// Checks that the parts of sparse tensors fit each other.
+  void check_sparse() {
+    DenseView view(&*reader_);
+    for (const std::string& name : view.names())
+      if (view.is_sparse(name)) guarded([&] { view.check_mask(name); });
+  }
+
+  std::string shard_name(int32_t shard) const {
+    return shard_path(prefix_, shard, reader_->index().num_shards);
+  }
+
+  const std::string prefix_;
+  std::optional<BundleReader> reader_;
+  std::vector<std::string> defects_;
+  std::set<std::string> known_;
+  int64_t num_unnamed_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> verify(const std::string& prefix) { return Verification(prefix).run(); }
+
+std::optional<std::string> quick_check(const std::string& prefix) {
+  try {
+    BundleReader reader(prefix);
+    const std::vector<Extents> shards = extents_of(reader.index());
+    for (int32_t shard = 0; shard < reader.index().num_shards; ++shard)
+      if (auto defect = size_defect(&reader, shard, shards[static_cast<size_t>(shard)]))
+        return defect;
+    return std::nullopt;
+  } catch (const Error& fault) {
+    if (fault.code() != ExitCode::kBadData && fault.code() != ExitCode::kInputMissing) throw;
+    return plain_text(fault);
+  }
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/tensors/state_list.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "dist/communicator.h"
+
+namespace lockstep::checkpoint {
+
+/// Returns all defects of one checkpoint (`prefix` with its number), one sentence each; empty if it
+/// is valid. Reads every byte of every file. Throws only for read faults of the machine (kIo) and
+/// for a prefix that ends in .index (kUsage).
+std::vector<std::string> verify(const std::string& prefix);
+
+/// Quick check before a restore: the index is valid, and each shard has the size that the index
+/// implies. Returns the defect, or nullopt. Throws for read faults of the machine (kIo).
+std::optional<std::string> quick_check(const std::string& prefix);
+
+/// Returns the newest checkpoint of a folder, DIR/model.ckpt-10; nullopt if there is none.
+///
+/// It is the one that the state file names, if that is complete (index and shards exist with their
+/// sizes). So editing that file goes back to an older checkpoint, as in TensorFlow. One case has
+/// priority: the same prefix, a higher number, and an index newer than the state file. Its program
+/// was killed before it wrote the state file. If the state file is missing, or names an incomplete
+/// checkpoint, the highest number counts.
+///
+/// Throws Error(kUsage) if `dir` names a checkpoint instead of its folder. Throws kIo if a
+/// checkpoint cannot be read for a reason outside of it.
+std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir);
+
+/// Returns rank 0's answer on every rank, or throws its error. Collective.
+std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
+                                             dist::Communicator& ranks);
+
+struct RestoreReport {
+  std::string prefix;               ///< of the checkpoint, with its number
+  int64_t number = 0;               ///< -1 if the prefix has none
+  std::vector<std::string> unused;  ///< keys of the checkpoint that the state does not request
+  std::vector<std::string> filled;  ///< missing keys that got value_if_missing
+  int64_t num_damaged = 0;          ///< newer checkpoints that restore_latest() skipped
+};
+
+/// Copies one checkpoint into the live tensors and texts. Any world size may have written it;
+/// tensors may be whole, sliced or sparse. Not collective.
+///
+/// For an entry with `held`, only those elements are written, and only slices with such elements
+/// are read. All names, types and shapes are checked before the first value is written. A missing
+/// key is an error unless the entry has a value_if_missing. `num_threads` threads read; 0: the
+/// default of work_threads.h.
+///
+/// Throws Error(kConfig) if another model or optimizer saved it; kBadData, kInputMissing, kIo.
+/// After an error in the middle (damaged values, a failed read) each variable is entirely old or
+/// entirely new. It is written only after it was read and verified.
+RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads = 0);
+
+/// Calls restore() on every rank, or throws the same Error on every rank. Collective.
+RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
+                             dist::Communicator& control);
+
+/// Restores the newest checkpoint of DIR/prefix_name that every rank can restore, chosen by rank 0.
+/// Collective. Each one that fails is skipped with a warning about its defect. Returns nullopt if
+/// the folder has none; training may then start at step 0.
+///
+/// Throws Error(kBadData).everywhere() with each defect if checkpoints exist and none can be
+/// restored. So a run never starts over by mistake. Also throws faults outside the checkpoint (kIo,
+/// and kConfig: the run has another model or optimizer).
+std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
+                                            std::string_view prefix_name, const StateList& state,
+                                            dist::Communicator& control);
+
+/// Returns the newest checkpoint with a valid index and shards of the right sizes; nullopt if there
+/// is none. Defects of newer ones are added to `defects`. Not collective; for tools.
+std::optional<SaveName> latest_complete(const std::filesystem::path& dir,
+                                        std::string_view prefix_name,
+                                        std::vector<std::string>* defects);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,457 @@
+#include "checkpoint/save/checkpoint_folder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/files/folder_lock.h"
+#include "base/log.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/format/rank_faults.h"
+#include "dist/collectives.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Returns a random text, so that an old file cannot be mistaken for the new one.
+std::string random_text() {
+  std::random_device source;
+  return fmt::format("{:08x}{:08x}{:08x}", source(), source(), source());
+}
+
+/// True if the file can be read and has this text.
+bool holds(const std::filesystem::path& file, const std::string& text) {
+  bool equal = false;
+  (void)fault_of([&] { equal = files::read(file, 4096) == text; });
+  return equal;
+}
+
+/// True once the file has this text. Polls with doubling pauses.
+bool comes_to_hold(const std::filesystem::path& file, const std::string& text, double patience_s) {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(patience_s);
+  for (std::chrono::duration<double> pause(0.01);; pause *= 2) {
+    if (holds(file, text)) return true;
+    if (Clock::now() + pause > deadline) return false;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+/// "rank 1 on node3, rank 2 on node4"
+std::string blind_ranks(const std::vector<std::string>& blind_hosts) {
+  std::vector<std::string> texts;
+  for (size_t rank = 0; rank < blind_hosts.size(); ++rank)
+    if (!blind_hosts[rank].empty())
+      texts.push_back(fmt::format("rank {} on {}", rank, blind_hosts[rank]));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+}  // namespace
+
+void require_shared(const std::filesystem::path& folder, const std::string& host,
+                    dist::Communicator& ranks, double patience_s) {
+  // With one rank there is nobody to share with.
+  if (ranks.world_size() == 1) return;
+  const bool is_first = ranks.rank() == 0;
+  const std::string text = dist::broadcast_text(ranks, is_first ? random_text() : std::string());
+  const std::filesystem::path file = folder / (".shared-" + text);
+  std::optional<Error> fault;
+  if (is_first)
+    fault = fault_of([&] {
+      files::Writer writer(file);
+      writer.append(text);
+      writer.sync();
+      writer.close();
+    });
+  // Rank 0's fault first: without its file no rank could see anything.
+  if (const auto shared = shared_fault(ranks, fault)) throw Error(*shared).everywhere();
+  const bool sees = is_first || comes_to_hold(file, text, patience_s);
+  // A blank after the host keeps it non-empty, which marks a rank that does not see the file.
+  const auto blind = dist::gather_texts(ranks, sees ? std::string() : host + " ");
+  const std::string first_host = dist::broadcast_text(ranks, is_first ? host : std::string());
+  // The gather above ends only after every rank has looked, so the file can go.
+  if (is_first) (void)fault_of([&] { files::remove_file(file); });
+  std::vector<std::string> hosts;
+  for (const std::string& each : blind) hosts.push_back(each.substr(0, each.rfind(' ')));
+  if (const std::string who = blind_ranks(hosts); !who.empty())
+    throw Error(ExitCode::kConfig, "checkpoint",
+                fmt::format("{} is not the same folder on all ranks: what rank 0 on {} writes "
+                            "there is not seen by {}. Saves need one folder that all hosts share: "
+                            "set run.project_dir to one on a network file system, mounted at the "
+                            "same place everywhere",
+                            folder.string(), first_host, who))
+        .everywhere();
+}
+
+void require_space(const std::filesystem::path& folder, int64_t num_bytes,
+                   const std::filesystem::space_info& space) {
+  constexpr auto kUnknown = static_cast<std::uintmax_t>(-1);
+  // Index and state file are not in num_bytes; 1 MiB is an allowance for them.
+  constexpr int64_t kForIndexAndState = int64_t{1} << 20;
+  if (space.capacity == 0 || space.capacity == kUnknown || space.available == kUnknown) return;
+  const auto needed = static_cast<std::uintmax_t>(num_bytes + kForIndexAndState);
+  if (space.available >= needed) return;
+  throw Error(ExitCode::kIo, "checkpoint",
+              fmt::format("{}: a save needs {} bytes and there are {}; make room, or lower "
+                          "checkpoint.keep_checkpoint_max",
+                          folder.string(), needed, space.available));
+}
+
+// The lock file PREFIX.saving. Its name can change owner while we wait: a holder unlinks it,
+// another user replaces it. So after each flock we compare the locked inode with the one that has
+// the name.
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMaxJournalBytes = int64_t{1} << 20;
+/// Age in seconds after which a save noted by another host counts as interrupted.
+constexpr int64_t kLongestSaveS = 600;
+
+/// Throws for a failed call. A full or failing disk is kIo, everything else kCannotCreate.
+[[noreturn]] void fail(const std::string& path, const char* call) {
+  const int number = errno;
+  const bool is_disk = number == ENOSPC || number == EIO || number == EDQUOT || number == EFBIG;
+  throw Error(is_disk ? ExitCode::kIo : ExitCode::kCannotCreate, "checkpoint",
+              fmt::format("{}: {}: {}", path, call, std::strerror(number)));
+}
+
+/// Throws for a file that exists but cannot be opened, with its owner and mode.
+[[noreturn]] void refuse_foreign(const std::string& path) {
+  struct stat file {};
+  (void)::stat(path.c_str(), &file);
+  throw Error(
+      ExitCode::kCannotCreate, "checkpoint",
+      fmt::format("{} belongs to user {} (mode {:04o}) and may not be read by this one, so that "
+                  "nobody can tell whether a program of that user is saving here; once none is, "
+                  "that user may remove it; or choose another prefix",
+                  path, file.st_uid, file.st_mode & 07777));
+}
+
+/// True for the errors of file systems without flock.
+bool has_no_locks(int number) {
+  return number == ENOSYS || number == EOPNOTSUPP || number == ENOLCK;
+}
+
+/// Logs once per process that the file system has no locks.
+void warn_once(const std::string& path) {
+  static std::atomic<bool> said = false;
+  if (said.exchange(true)) return;
+  log::warning("checkpoint",
+               fmt::format("{}: this file system has no locks, so two programs that save under one "
+                           "prefix at the same time may take the same number",
+                           path));
+}
+
+/// Returns the numbers of the first line, up to the first word that is not a number.
+std::set<int64_t> numbers_in(const std::string& text) {
+  std::istringstream line(text.substr(0, text.find('\n')));
+  std::set<int64_t> numbers;
+  for (int64_t number = 0; line >> number && number >= 0;) numbers.insert(number);
+  return numbers;
+}
+
+/// Parses the holder, which starts on the second line.
+std::optional<files::LockHolder> holder_of(const std::string& text) {
+  const size_t line = text.find('\n');
+  return files::LockHolder::parse(
+      line == std::string::npos ? std::string_view() : std::string_view(text).substr(line + 1));
+}
+
+/// Returns the holder as text for messages.
+std::string holder_in(const std::string& text) {
+  const auto holder = holder_of(text);
+  return holder ? holder->shown() : "which has not said yet who it is";
+}
+
+std::string text_of(int descriptor) {
+  std::string text(static_cast<size_t>(kMaxJournalBytes), '\0');
+  const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  return text;
+}
+
+}  // namespace
+
+SaveLock::SaveLock(const std::string& prefix, double patience_s)
+    : path_(prefix + std::string(kJournalSuffix)) {
+  try {
+    reopen();
+    is_held_ = take(patience_s);
+    if (!is_held_) warn_once(path_);
+    // Before reading the journal: the replacement has the same text and is ours to rewrite.
+    if (!may_write_) replace_by_own();
+    left_over_ = left_over_in(text_of(descriptor_));
+    may_go_ = left_over_.empty();
+  } catch (...) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw;
+  }
+}
+
+/// Returns the numbers of interrupted saves. On some file systems a lock covers one host only. So a
+/// recent entry of another host may be a save in progress.
+std::set<int64_t> SaveLock::left_over_in(const std::string& text) const {
+  std::set<int64_t> numbers = numbers_in(text);
+  const auto holder = holder_of(text);
+  struct stat file {};
+  if (numbers.empty() || !holder || holder->is_on_this_kernel() ||
+      ::fstat(descriptor_, &file) != 0 || std::time(nullptr) - file.st_mtime >= kLongestSaveS)
+    return numbers;
+  log::warning("checkpoint",
+               fmt::format("{}: {} noted a save {} s ago: its files stay, as this file system's "
+                           "locks may not reach other hosts (`lockstep ckpt gc` removes them)",
+                           path_, holder->shown(), std::time(nullptr) - file.st_mtime));
+  return {};
+}
+
+SaveLock::~SaveLock() {
+  // Unlink while the lock is held: no other program can hold it yet.
+  if (may_go_ && is_still_the_file()) (void)::unlink(path_.c_str());
+  ::close(descriptor_);
+}
+
+/// Opens the lock file. Returns false if the file vanished between two attempts, so that the caller
+/// retries.
+bool SaveLock::open_once() {
+  // The second try is without O_CREAT: a world-writable folder (/tmp) refuses O_CREAT for another
+  // user's file.
+  for (const int flags : {O_RDWR | O_CREAT, O_RDWR, O_RDONLY}) {
+    descriptor_ = files::open_lock_file(path_, flags);
+    may_write_ = (flags & O_RDWR) != 0;
+    if (descriptor_ >= 0) return true;
+    if (errno == ENOENT && (flags & O_CREAT) == 0) return false;
+    if (errno != EACCES) fail(path_, "open");
+  }
+  if (::access(path_.c_str(), F_OK) == 0) refuse_foreign(path_);
+  return false;
+}
+
+void SaveLock::reopen() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  const std::filesystem::path named = std::filesystem::path(path_).parent_path();
+  const std::string folder = named.empty() ? "." : named.string();
+  // If this user may not create files in the folder, retrying does not help.
+  // Other programs may create and remove the file between our attempts; more rounds mean a defect.
+  constexpr int kMaxRounds = 100;
+  for (int round = 0; round < kMaxRounds; ++round) {
+    if (open_once()) return;
+    if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0) break;
+  }
+  throw Error(ExitCode::kCannotCreate, "checkpoint",
+              fmt::format("{}: permission denied: this user (id {}) may not make files in {}, as "
+                          "every save does; give it that right, or choose another folder",
+                          path_, ::geteuid(), folder));
+}
+
+/// Replaces another user's file. The old file's lock is held meanwhile. The new file is locked
+/// before it gets the name, so no other program can take it in between.
+void SaveLock::replace_by_own() {
+  const std::string text = text_of(descriptor_);
+  const std::string mine = path_ + std::string(kTemporarySuffix);
+  (void)::unlink(mine.c_str());
+  const int descriptor = files::open_lock_file(mine, O_RDWR | O_CREAT | O_EXCL);
+  if (descriptor < 0) fail(mine, "open");
+  const bool is_whole =
+      ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  if (!is_whole || (is_held_ && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0) ||
+      ::rename(mine.c_str(), path_.c_str()) != 0) {
+    const int number = errno;
+    (void)::unlink(mine.c_str());
+    ::close(descriptor);
+    errno = number;
+    fail(path_, "replace another user's file");
+  }
+  ::close(descriptor_);
+  descriptor_ = descriptor;
+  may_write_ = true;
+}
+
+/// True if the locked file still has the name. The previous holder may have unlinked it while we
+/// waited.
+bool SaveLock::is_still_the_file() const {
+  struct stat held {
+  }, named{};
+  return ::fstat(descriptor_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+/// Takes the lock; false on a file system without locks.
+bool SaveLock::take(double patience_s) {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(patience_s);
+  std::chrono::duration<double> pause(0.001);
+  while (true) {
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
+      if (is_still_the_file()) return true;
+    } else {
+      if (has_no_locks(errno)) return false;
+      if (errno != EWOULDBLOCK && errno != EINTR) fail(path_, "flock");
+    }
+    if (Clock::now() > deadline)
+      throw Error(ExitCode::kCannotCreate, "checkpoint",
+                  fmt::format("{}: another program is saving under this prefix ({}) and was waited "
+                              "for {} s; wait for it to end, or choose another prefix",
+                              path_, holder_in(text_of(descriptor_)), patience_s));
+    std::this_thread::sleep_for(pause);
+    // Backs off up to 50 ms between attempts.
+    pause = std::min(pause * 1.5, std::chrono::duration<double>(0.05));
+    if (!is_still_the_file()) reopen();
+  }
+}
+
+void SaveLock::note(const std::set<int64_t>& numbers) {
+  may_go_ = false;
+  const std::string text =
+      fmt::format("{}\n{}", fmt::join(numbers, " "), files::LockHolder::self().file_text());
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t count =
+        ::pwrite(descriptor_, text.data() + at, text.size() - at, static_cast<off_t>(at));
+    if (count < 0 && errno != EINTR) fail(path_, "write");
+    at += static_cast<size_t>(std::max<ssize_t>(count, 0));
+  }
+  // Truncate last: while the file is too long, its first line is already the new one.
+  if (::ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0) fail(path_, "write");
+}
+
+namespace {
+
+std::filesystem::path best_path(const std::string& prefix) { return prefix + ".best"; }
+
+}  // namespace
+
+void write_best(const std::string& prefix, const BestSave& best) {
+  files::write_atomically(best_path(prefix),
+                          fmt::format("{} {} {}\n", best.number, best.metric, best.value));
+}
+
+std::optional<BestSave> read_best(const std::string& prefix) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(best_path(prefix), ignored)) return std::nullopt;
+  try {
+    std::istringstream line(files::read(best_path(prefix), 4096));
+    BestSave best;
+    if (line >> best.number >> best.metric >> best.value) return best;
+    log::warning("checkpoint",
+                 best_path(prefix).string() + ": cannot be read as NUMBER METRIC VALUE");
+  } catch (const Error& fault) {
+    log::warning("checkpoint", fault.what());
+  }
+  return std::nullopt;
+}
+
+std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const KeepRules& rules,
+                                    int64_t just_written) {
+  if (rules.keep_max == -1) return {};
+  const auto stays = [&](const SaveName& save) {
+    return save.number == rules.best ||
+           (rules.keep_every > 0 && save.number % rules.keep_every == 0);
+  };
+  std::vector<SaveName> surplus;
+  for (const SaveName& save : saves)
+    if (!stays(save) && save.number <= just_written) surplus.push_back(save);
+  const auto num_kept = std::min(static_cast<size_t>(rules.keep_max), surplus.size());
+  const size_t num_surplus = surplus.size() - num_kept;
+  // The one just written counts among those to keep, but is never removed itself.
+  std::erase_if(surplus, [&](const SaveName& save) { return save.number == just_written; });
+  surplus.resize(std::min(num_surplus, surplus.size()));
+  return surplus;
+}
+
+void remove_save(const std::string& prefix) {
+  const std::filesystem::path path(prefix);
+  const std::filesystem::path dir = path.parent_path();
+  std::error_code unknown;  // on an error, try to remove it
+  if (std::filesystem::exists(index_path(prefix), unknown) || unknown) {
+    files::remove_file(index_path(prefix));
+    files::sync_folder(dir);
+  }
+  const std::string shards = path.filename().string() + ".data-";
+  for (const std::string& name : files::list(dir.empty() ? "." : dir))
+    if (name.starts_with(shards) && !name.ends_with(kTemporarySuffix))
+      files::remove_file(dir / name);
+}
+
+void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers) {
+  if (numbers.empty()) return;
+  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
+  const std::string prefix_name = std::filesystem::path(prefix).filename().string();
+  std::optional<Error> fault;
+  for (const std::string& name : files::list(dir.empty() ? "." : dir)) {
+    const std::string_view stem = without_temporary_suffix(name);
+    const bool is_temporary = stem.size() < name.size();
+    const std::optional<FileName> parts = parse_file_name(stem);
+    if (!parts || parts->prefix != prefix_name || !numbers.contains(parts->number)) continue;
+    std::error_code unknown;
+    const bool is_committed =
+        std::filesystem::exists(index_path(numbered(prefix, parts->number)), unknown) || unknown;
+    // A committed checkpoint keeps its shards; only its temporary files go.
+    if (!is_temporary && is_committed) continue;
+    try {
+      files::remove_file(dir / name);
+    } catch (const Error& each) {  // remove the others anyway
+      if (!fault) fault = each;
+    }
+  }
+  if (fault) throw Error(*fault);
+}
+
+namespace {
+
+/// Returns the file name of a prefix.
+std::string file_name(const std::string& prefix) {
+  return std::filesystem::path(prefix).filename().string();
+}
+
+/// Returns the state file with `restored` at its place among the existing checkpoints that it
+/// names.
+StateFile with_save(const StateFile& before, const std::string& prefix, int64_t restored) {
+  std::set<int64_t> numbers{restored};
+  for (const SaveName& save : named_by(before, prefix))
+    if (std::filesystem::exists(index_path(save.prefix))) numbers.insert(save.number);
+  StateFile after{.newest = {}, .all = others_in(before, prefix)};
+  for (const int64_t number : numbers) after.all.push_back(file_name(numbered(prefix, number)));
+  // The highest number becomes the newest, as the killed program would have written.
+  after.newest = after.all.back();
+  return after;
+}
+
+}  // namespace
+
+void tidy_interrupted(const std::string& prefix, int64_t restored) {
+  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
+  const auto fault = fault_of([&] {
+    if (!std::filesystem::exists(prefix + std::string(kJournalSuffix))) return;
+    // No patience: another program that is saving does this work itself.
+    const SaveLock lock(prefix, /*patience_s=*/0);
+    if (!lock.is_held() || lock.left_over().empty()) return;
+    remove_left_over(prefix, lock.left_over());
+    change_state_file(dir,
+                      [&](const StateFile& before) { return with_save(before, prefix, restored); });
+  });
+  if (fault)
+    log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",
+                                           plain_text(*fault)));
+}
+
+}  // namespace lockstep::checkpoint

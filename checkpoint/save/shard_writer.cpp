@@ -1,0 +1,347 @@
+#include "checkpoint/save/shard_writer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files/files.h"
+#include "checkpoint/format/bundle_encoding.h"
+#include "checkpoint/format/entry_proto.h"
+#include "checkpoint/format/tensor_slice.h"
+#include "checkpoint/proto/shard_report.pb.h"
+#include "checkpoint/save/save_plan.h"
+
+namespace lockstep::checkpoint {
+
+void Watermark::raise(int64_t num_bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    num_bytes_ = num_bytes;
+  }
+  changed_.notify_all();
+}
+
+void Watermark::give_up() {
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+  }
+  changed_.notify_all();
+}
+
+bool Watermark::wait_for(int64_t num_bytes) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return given_up_ || num_bytes_ >= num_bytes; });
+  // Bytes that became final before giving up may still be used.
+  return num_bytes_ >= num_bytes;
+}
+
+// Lays out and fills the image of a shard. Layout depends on shapes only; filling copies and
+// checksums in one pass.
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
+
+constexpr int64_t kCopyChunkBytes = int64_t{1} << 20;  // copied, then hashed from the cache
+
+int64_t rounded_up(int64_t num_bytes) {
+  return (num_bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+}
+
+/// Returns the range's elements as a file stores them. The result shares the tensor's memory if
+/// possible.
+at::Tensor stored_elements(const at::Tensor& tensor, const ElementRange& range) {
+  return tensor.detach()
+      .reshape({-1})
+      .narrow(0, range.begin_E, range.num_elements())
+      .cpu()
+      .resolve_conj()
+      .resolve_neg()
+      .contiguous();
+}
+
+/// Copies and returns the crc; calls copied(num_bytes) after each chunk.
+template <typename Copied>
+uint32_t copy_and_sum(const char* from, int64_t num_bytes, char* to, const Copied& copied) {
+  uint32_t crc = 0;
+  // A chunk is hashed right after its copy, while it is in the cache.
+  for (int64_t at = 0; at < num_bytes; at += kCopyChunkBytes) {
+    const auto size = static_cast<size_t>(std::min(kCopyChunkBytes, num_bytes - at));
+    std::memcpy(to + at, from + at, size);
+    crc = crc32c({to + at, size}, crc);
+    copied(at + static_cast<int64_t>(size));
+  }
+  return crc;
+}
+
+/// Returns the elements whose kept ones are `stored`, limited to what this rank holds. Elements of
+/// other ranks have undefined values, so they must not be checked for +0.
+ElementRange held_elements(const StoredTensor& piece, const MaskIndex& kept,
+                           const ElementRange& stored) {
+  const ElementRange all = kept.elements(stored);
+  if (!piece.held_dense) return all;
+  for (const ElementRange& held : *piece.held_dense) {
+    const ElementRange kept_here = kept.stored(held);
+    if (kept_here.begin_E <= stored.begin_E && stored.begin_E < kept_here.end_E)
+      return {std::max(all.begin_E, held.begin_E), std::min(all.end_E, held.end_E)};
+  }
+  return all;
+}
+
+void pack(const StoredTensor& piece, const ElementRange& stored, char* to) {
+  const MaskIndex kept(piece.kept_bits, piece.tensor.numel());
+  const at::Tensor elements = piece.tensor.detach().cpu().contiguous();  // itself if possible
+  const auto* items = static_cast<const char*>(elements.const_data_ptr());
+  if (!kept.pack(items, held_elements(piece, kept, stored), static_cast<int>(piece.element_bytes),
+                 to))
+    throw Error(
+        ExitCode::kBug, "checkpoint",
+        fmt::format("'{}': an element that its mask prunes is not 0, so a sparse save would "
+                    "lose it; set checkpoint.sparse: false",
+                    piece.name));
+}
+
+}  // namespace
+
+StagedShard::StagedShard(const std::vector<StoredTensor>& pieces,
+                         const std::vector<ShardItem>& parts, int32_t shard,
+                         StagingBuffer* memory) {
+  lay_out(pieces, parts, shard);
+  bytes_ = memory->take(rounded_up(num_bytes_));
+}
+
+int64_t StagedShard::bytes_of(const std::vector<StoredTensor>& pieces,
+                              const std::vector<ShardItem>& parts) {
+  StagedShard staged;
+  staged.lay_out(pieces, parts, 0);
+  return rounded_up(staged.num_bytes_);
+}
+
+void StagedShard::lay_out(const std::vector<StoredTensor>& pieces,
+                          const std::vector<ShardItem>& parts, int32_t shard) {
+  for (const ShardItem& part : parts) add_slots(pieces[part.piece], part.range, shard);
+}
+
+void StagedShard::add_slots(const StoredTensor& piece, const ElementRange& range, int32_t shard) {
+  if (piece.is_text()) {
+    EncodedStrings encoded = encode_strings({piece.text});
+    Slot slot{&piece, range, {{shard, 0, 0, encoded.masked_crc}, {}}, std::move(encoded.bytes)};
+    const auto num_bytes = static_cast<int64_t>(slot.text.size());
+    return add_slot(std::move(slot), num_bytes);
+  }
+  if (piece.num_elements() == 0)
+    return add_slot({&piece, range, {{shard, 0, 0, masked_crc32c(0)}, whole_box(piece.shape)}, {}},
+                    0);
+  int64_t begin_E = range.begin_E;
+  for (TensorBox& box : boxes_of(range, piece.shape)) {
+    const ElementRange elements{begin_E, begin_E + box.num_elements()};
+    begin_E = elements.end_E;
+    add_slot({&piece, elements, {{shard, 0, 0, 0}, std::move(box)}, {}},
+             elements.num_elements() * piece.element_bytes);
+  }
+}
+
+void StagedShard::add_slot(Slot slot, int64_t num_bytes) {
+  // An empty tensor needs no alignment: the file ends with the last byte of the last tensor.
+  slot.slice.offset = num_bytes > 0 ? rounded_up(num_bytes_) : num_bytes_;
+  slot.slice.num_bytes = num_bytes;
+  num_bytes_ = slot.slice.end();
+  slots_.push_back(std::move(slot));
+}
+
+void StagedShard::fill() {
+  try {
+    int64_t end = 0;
+    const auto zeros_to = [&](int64_t offset) {
+      if (offset > end)  // an empty shard has no memory
+        std::memset(bytes_.data() + end, 0, static_cast<size_t>(offset - end));
+    };
+    for (Slot& slot : slots_) {
+      zeros_to(slot.slice.offset);
+      fill_slot(&slot);
+      end = slot.slice.end();
+      // Releases the bytes to the writers.
+      watermark_.raise(end);
+    }
+    zeros_to(static_cast<int64_t>(bytes_.size()));
+    watermark_.raise(static_cast<int64_t>(bytes_.size()));
+  } catch (...) {
+    watermark_.give_up();
+    throw;
+  }
+}
+
+void StagedShard::fill_slot(Slot* slot) {
+  const StoredTensor& piece = *slot->piece;
+  char* to = bytes_.data() + slot->slice.offset;
+  if (piece.is_text()) {
+    slot->text.copy(to, slot->text.size());  // a text's crc is set by encode_strings()
+    return;
+  }
+  uint32_t crc = 0;
+  if (piece.kept_bits.defined()) {
+    pack(piece, slot->range, to);
+    crc = crc32c({to, static_cast<size_t>(slot->slice.num_bytes)});
+  } else if (slot->slice.num_bytes > 0) {
+    const at::Tensor elements = stored_elements(piece.tensor, slot->range);
+    crc = copy_and_sum(static_cast<const char*>(elements.const_data_ptr()), slot->slice.num_bytes,
+                       to, [&](int64_t copied) { watermark_.raise(slot->slice.offset + copied); });
+  }
+  slot->slice.masked_crc = masked_crc32c(crc);
+}
+
+// Two threads write 4 MiB chunks of the staged image with direct I/O as soon as the watermark
+// passes them.
+
+namespace {
+
+constexpr int64_t kChunkBytes = int64_t{4} << 20;
+constexpr int kNumThreads = 2;  // one prepares its next write while the disk works on the other's
+
+}  // namespace
+
+ShardFile::ShardFile(const std::filesystem::path& path, StagedShard* staged)
+    : staged_(staged), file_(path, staged->num_bytes()) {
+  const auto num_chunks =
+      (static_cast<int64_t>(staged->padded_bytes().size()) + kChunkBytes - 1) / kChunkBytes;
+  try {
+    for (int64_t i = 0; i < std::min<int64_t>(kNumThreads, num_chunks); ++i)
+      threads_.emplace_back([this] { write_chunks(); });
+  } catch (const std::system_error&) {
+  }  // thread limit reached: the existing threads write, and finish() does
+}
+
+ShardFile::~ShardFile() {
+  stopped_ = true;
+  // Wakes writers that wait for bytes which will never come.
+  staged_->level().give_up();
+  join();
+}
+
+void ShardFile::join() {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void ShardFile::write_chunks() {
+  const std::span<const char> bytes = staged_->padded_bytes();
+  const auto num_bytes = static_cast<int64_t>(bytes.size());
+  try {
+    while (!stopped_) {
+      // Each chunk is claimed by exactly one thread.
+      const int64_t begin = next_.fetch_add(kChunkBytes);
+      if (begin >= num_bytes) return;
+      const int64_t end = std::min(begin + kChunkBytes, num_bytes);
+      if (!staged_->level().wait_for(end)) return;
+      file_.write(begin,
+                  bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!fault_) fault_ = std::current_exception();
+    // The other threads stop too; finish() throws the first fault.
+    stopped_ = true;
+  }
+}
+
+void ShardFile::finish() {
+  write_chunks();  // chunks that no thread has claimed
+  join();
+  if (fault_) std::rethrow_exception(fault_);
+  file_.finish();
+}
+
+void require_written(const std::filesystem::path& path,
+                     const std::vector<StagedShard::Slot>& slots) {
+  const files::Reader file(path);
+  std::string bytes;
+  for (const StagedShard::Slot& slot : slots) {
+    const int64_t end = slot.slice.end();
+    uint32_t crc = 0;
+    bool same_text = true;
+    for (int64_t at = slot.slice.offset; at < end; at += kChunkBytes) {
+      bytes.resize(static_cast<size_t>(std::min(kChunkBytes, end - at)));
+      file.read_at(at, bytes);
+      crc = crc32c(bytes, crc);
+      // A text's crc is not that of its bytes (see string_tensor.h), so texts are compared byte by
+      // byte.
+      if (slot.piece->is_text())
+        same_text = same_text && slot.text.compare(static_cast<size_t>(at - slot.slice.offset),
+                                                   bytes.size(), bytes) == 0;
+    }
+    if (slot.piece->is_text() ? same_text : masked_crc32c(crc) == slot.slice.masked_crc) continue;
+    throw Error(ExitCode::kBadData, "checkpoint",
+                fmt::format("{}: '{}' at byte {} does not read back as it was written; the disk or "
+                            "its path is not to be trusted",
+                            path.string(), slot.piece->name, slot.slice.offset));
+  }
+}
+
+// Reports are the protobuf ShardReport; the entries in it have the index's own wire form.
+
+namespace {
+
+void add_item(const pb::ShardReport::Item& item, int32_t num_shards, BundleIndex* index) {
+  BundleEntry stored = from_proto(item.entry(), num_shards);
+  if (!item.has_shape()) {
+    check(index->entries.emplace(item.name(), std::move(stored)).second,
+          "'" + item.name() + "' was written twice");
+    return;
+  }
+  BundleEntry& entry = index->entries[item.name()];
+  entry.dtype = stored.dtype;
+  entry.shape.clear();
+  for (const auto& dim : item.shape().dim()) entry.shape.push_back(dim.size());
+  entry.slices.push_back(
+      {stored, {{item.start().begin(), item.start().end()}, std::move(stored.shape)}});
+}
+
+void require_complete(const StoredTensor& piece, BundleIndex* index) {
+  const auto found = index->entries.find(piece.name);
+  check(found != index->entries.end(), "'" + piece.name + "' was written by no rank");
+  BundleEntry& entry = found->second;
+  if (!entry.is_sliced()) return;
+  // Ranks report in their own order; the index lists slices by position.
+  std::sort(entry.slices.begin(), entry.slices.end(),
+            [](const auto& one, const auto& other) { return one.box.start < other.box.start; });
+  int64_t num_elements = 0;
+  for (const BundleSlice& slice : entry.slices) num_elements += slice.box.num_elements();
+  check(num_elements == piece.num_elements(),
+        "the ranks' slices do not make up the whole of '" + piece.name + "'");
+}
+
+}  // namespace
+
+std::string shard_report(const StagedShard& staged) {
+  pb::ShardReport report;
+  for (const StagedShard::Slot& slot : staged.slots()) {
+    auto* item = report.add_items();
+    item->set_name(slot.piece->name);
+    *item->mutable_entry() = to_proto(slot.piece->dtype, slot.slice);
+    if (slot.is_whole()) continue;
+    item->mutable_start()->Assign(slot.slice.box.start.begin(), slot.slice.box.start.end());
+    for (const int64_t dim : slot.piece->shape) item->mutable_shape()->add_dim()->set_size(dim);
+  }
+  return report.SerializeAsString();
+}
+
+void IndexBuilder::add(const std::string& text) {
+  pb::ShardReport report;
+  check(report.ParseFromString(text), "a rank's list of tensors cannot be read");
+  for (const auto& item : report.items()) add_item(item, index_.num_shards, &index_);
+}
+
+BundleIndex IndexBuilder::finish(const std::vector<StoredTensor>& pieces) {
+  for (const StoredTensor& piece : pieces) require_complete(piece, &index_);
+  check(index_.entries.size() == pieces.size(), "a rank wrote what belongs to no save");
+  return std::move(index_);
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/files/large_files.h"
+#include "checkpoint/format/bundle_index.h"
+#include "checkpoint/save/save_plan.h"
+
+namespace lockstep::checkpoint {
+
+/// Fill level of a memory area, from its start: one thread fills it, others follow.
+class Watermark {
+ public:
+  /// Declares all bytes before `num_bytes` final.
+  void raise(int64_t num_bytes);
+  /// Declares that nothing more will come; waiting calls return false.
+  void give_up();
+  /// Waits until all bytes before `num_bytes` are final; false if they never will be.
+  bool wait_for(int64_t num_bytes);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t num_bytes_ = 0;
+  bool given_up_ = false;
+};
+
+/// Alignment in bytes of tensors and slices in a shard, for writes that bypass the page cache.
+inline constexpr int64_t kTensorAlignment = 4096;
+
+/// One rank's data shard, assembled in memory exactly as in the file. The pieces and the memory
+/// must outlive it; nobody else may use the memory meanwhile.
+class StagedShard {
+ public:
+  /// Tensor, slice or text in the shard.
+  struct Slot {
+    const StoredTensor* piece = nullptr;
+    ElementRange range;  ///< stored elements
+    BundleSlice slice;   ///< place and box; fill() sets the crc
+    std::string text;    ///< encoded text; empty for tensors
+
+    bool is_whole() const { return slice.box.num_elements() == piece->num_elements(); }
+  };
+
+  /// Returns the memory in bytes that the image of these parts needs.
+  static int64_t bytes_of(const std::vector<StoredTensor>& pieces,
+                          const std::vector<ShardItem>& parts);
+
+  /// Lays the parts out; copies nothing yet.
+  StagedShard(const std::vector<StoredTensor>& pieces, const std::vector<ShardItem>& parts,
+              int32_t shard, StagingBuffer* memory);
+
+  /// Copies everything, slot by slot, with zeros in the gaps. Checksums are computed at the same
+  /// time, while the bytes are in the cache. level() rises meanwhile, and is given up if this
+  /// throws. Throws Error(kBug) if a pruned element of a piece with kept_bits is not +0.
+  void fill();
+  Watermark& level() { return watermark_; }
+
+  const std::vector<Slot>& slots() const { return slots_; }
+  /// Returns the size of the file. The memory continues with zeros up to the next multiple of
+  /// kTensorAlignment.
+  int64_t num_bytes() const { return num_bytes_; }
+  std::span<const char> padded_bytes() const { return bytes_; }
+
+ private:
+  StagedShard() = default;
+  void lay_out(const std::vector<StoredTensor>& pieces, const std::vector<ShardItem>& parts,
+               int32_t shard);
+  void add_slots(const StoredTensor& piece, const ElementRange& range, int32_t shard);
+  void add_slot(Slot slot, int64_t num_bytes);
+  void fill_slot(Slot* slot);
+
+  std::vector<Slot> slots_;
+  int64_t num_bytes_ = 0;
+  std::span<char> bytes_;
+  Watermark watermark_;
+};
+
+/// Writer of a shard image to a file, which starts while the image is still being filled.
+class ShardFile {
+ public:
+  /// Creates the file and starts to write what staged->level() releases. The image must outlive
+  /// this. Errors as files::DirectWriter.
+  ShardFile(const std::filesystem::path& path, StagedShard* staged);
+  /// Gives up if finish() was not called; the file stays as it is.
+  ~ShardFile();
+  ShardFile(const ShardFile&) = delete;
+  ShardFile& operator=(const ShardFile&) = delete;
+
+  /// Returns once all bytes are on disk. The caller writes too, so it also works if no thread could
+  /// be started. The image must be filled, at least by another thread. Rethrows a writer's error.
+  void finish();
+
+ private:
+  void write_chunks();
+  void join();
+
+  StagedShard* staged_;
+  files::DirectWriter file_;
+  std::atomic<int64_t> next_ = 0;  ///< first byte that no thread has claimed
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;
+  std::exception_ptr fault_;
+  std::vector<std::thread> threads_;
+};
+
+/// Reads a file back and compares it with the checksums of what was written. Throws Error(kBadData)
+/// with file, tensor and place.
+void require_written(const std::filesystem::path& path,
+                     const std::vector<StagedShard::Slot>& slots);
+
+/// Reports in which ranks list what they have written.
+
+/// Returns this rank's filled slots as the bytes of a report.
+std::string shard_report(const StagedShard& staged);
+
+/// Builds the index of all ranks' shards from their reports, added one after the other.
+class IndexBuilder {
+ public:
+  explicit IndexBuilder(int num_shards) { index_.num_shards = num_shards; }
+
+  /// Adds a report. Throws Error(kBug) if it cannot be read, or if a tensor is in two of them.
+  void add(const std::string& report);
+  /// Returns the index. Throws Error(kBug) unless the reports cover every piece, each element once.
+  BundleIndex finish(const std::vector<StoredTensor>& pieces);
+
+ private:
+  BundleIndex index_;
+};
+
+}  // namespace lockstep::checkpoint

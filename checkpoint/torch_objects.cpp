@@ -1,0 +1,406 @@
+#include "checkpoint/torch_objects.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include "base/error.h"
+#include "base/tensors/params.h"
+#include "base/tensors/state_list.h"
+#include "checkpoint/torch_script.h"
+
+namespace lockstep::checkpoint {
+
+/// State that one kind of LibTorch's optimizers keeps for a parameter.
+class TorchSlots {
+ public:
+  virtual ~TorchSlots() = default;
+  /// Returns the existing slots by name; the tensors are live memory of `state`.
+  virtual StateList list(torch::optim::OptimizerParamState& state) const = 0;
+  /// Returns the state that the first step would start with, all slots 0; null if these options
+  /// need none. `is_saved` answers for a slot by name, for slots whose number grows with the steps.
+  virtual std::unique_ptr<torch::optim::OptimizerParamState> fresh(
+      const at::Tensor& param, const torch::optim::OptimizerOptions& options,
+      const std::function<bool(const std::string&)>& is_saved) const = 0;
+};
+
+/// Returns the slots of an optimizer, which must outlive the result. Throws Error(kConfig) for an
+/// unknown kind.
+std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer);
+
+// Names and shapes of the slots follow torch/optim/*.h. A new kind of optimizer needs a class here
+// and a line in slots_of().
+
+namespace {
+
+using torch::optim::OptimizerOptions;
+using torch::optim::OptimizerParamState;
+using IsSaved = std::function<bool(const std::string&)>;
+
+void add(std::string name, const at::Tensor& slot, StateList* list) {
+  if (slot.defined()) list->push_back({.key = std::move(name), .tensor = slot});
+}
+
+/// Returns zeros with the parameter's shape, strides and device.
+at::Tensor zeros(const at::Tensor& param) {
+  return at::zeros_like(param.detach(), {}, at::MemoryFormat::Preserve);
+}
+
+class SgdSlots final : public TorchSlots {
+ public:
+  StateList list(OptimizerParamState& state) const override {
+    StateList slots;
+    add("momentum_buffer", static_cast<torch::optim::SGDParamState&>(state).momentum_buffer(),
+        &slots);
+    return slots;
+  }
+
+  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
+                                             const OptimizerOptions& options,
+                                             const IsSaved&) const override {
+    // Without momentum SGD keeps no state.
+    if (static_cast<const torch::optim::SGDOptions&>(options).momentum() == 0) return nullptr;
+    auto state = std::make_unique<torch::optim::SGDParamState>();
+    state->momentum_buffer(zeros(param));
+    return state;
+  }
+};
+
+/// Slots of Adam and AdamW, whose types are alike but not related.
+template <typename State, typename Options>
+class AdamSlots final : public TorchSlots {
+ public:
+  StateList list(OptimizerParamState& base) const override {
+    auto& state = static_cast<State&>(base);
+    StateList slots;
+    add("step", view_of(&state.step()), &slots);
+    add("exp_avg", state.exp_avg(), &slots);
+    add("exp_avg_sq", state.exp_avg_sq(), &slots);
+    add("max_exp_avg_sq", state.max_exp_avg_sq(), &slots);
+    return slots;
+  }
+
+  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
+                                             const OptimizerOptions& options,
+                                             const IsSaved&) const override {
+    auto state = std::make_unique<State>();
+    state->step(0);
+    state->exp_avg(zeros(param));
+    state->exp_avg_sq(zeros(param));
+    if (static_cast<const Options&>(options).amsgrad()) state->max_exp_avg_sq(zeros(param));
+    return state;
+  }
+};
+
+class RmspropSlots final : public TorchSlots {
+ public:
+  StateList list(OptimizerParamState& base) const override {
+    auto& state = static_cast<torch::optim::RMSpropParamState&>(base);
+    StateList slots;
+    add("step", view_of(&state.step()), &slots);
+    add("square_avg", state.square_avg(), &slots);
+    add("momentum_buffer", state.momentum_buffer(), &slots);
+    add("grad_avg", state.grad_avg(), &slots);
+    return slots;
+  }
+
+  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param, const OptimizerOptions& base,
+                                             const IsSaved&) const override {
+    const auto& options = static_cast<const torch::optim::RMSpropOptions&>(base);
+    auto state = std::make_unique<torch::optim::RMSpropParamState>();
+    state->step(0);
+    state->square_avg(zeros(param));
+    if (options.momentum() > 0) state->momentum_buffer(zeros(param));
+    if (options.centered()) state->grad_avg(zeros(param));
+    return state;
+  }
+};
+
+/// Slots of Adagrad, which exist from the start.
+class AdagradSlots final : public TorchSlots {
+ public:
+  StateList list(OptimizerParamState& base) const override {
+    auto& state = static_cast<torch::optim::AdagradParamState&>(base);
+    StateList slots;
+    add("step", view_of(&state.step()), &slots);
+    add("sum", state.sum(), &slots);
+    return slots;
+  }
+
+  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor&, const OptimizerOptions&,
+                                             const IsSaved&) const override {
+    return nullptr;
+  }
+};
+
+/// Slots of LBFGS. They are flat over all parameters and belong to the first one. The history of
+/// directions, steps and their products grows up to history_size.
+class LbfgsSlots final : public TorchSlots {
+ public:
+  explicit LbfgsSlots(const torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
+
+  StateList list(OptimizerParamState& base) const override {
+    auto& state = static_cast<torch::optim::LBFGSParamState&>(base);
+    StateList slots;
+    add("func_evals", view_of(&state.func_evals()), &slots);
+    add("n_iter", view_of(&state.n_iter()), &slots);
+    add("t", view_of_double(&state.t()), &slots);
+    add("prev_loss", view_of_double(&state.prev_loss()), &slots);
+    add("d", state.d(), &slots);
+    add("H_diag", state.H_diag(), &slots);
+    add("prev_flat_grad", state.prev_flat_grad(), &slots);
+    add_history("old_dirs", state.old_dirs(), &slots);
+    add_history("old_stps", state.old_stps(), &slots);
+    add_history("ro", state.ro(), &slots);
+    return slots;
+  }
+
+  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param, const OptimizerOptions&,
+                                             const IsSaved& is_saved) const override {
+    // The state is flat over all parameters, so its size is their sum.
+    int64_t num_elements = 0;
+    for (const auto& group : optimizer_.param_groups())
+      for (const at::Tensor& each : group.params()) num_elements += each.numel();
+    const at::Tensor flat = at::zeros({num_elements}, param.detach().options());
+    auto state = std::make_unique<torch::optim::LBFGSParamState>();
+    if (is_saved("d")) state->d(flat.clone());
+    // LBFGS keeps H_diag as the integer 1 until there is a history.
+    const auto diagonal = is_saved("old_dirs/0") ? flat.options() : at::TensorOptions(at::kLong);
+    if (is_saved("H_diag")) state->H_diag(at::zeros({}, diagonal));
+    if (is_saved("prev_flat_grad")) state->prev_flat_grad(flat.clone());
+    for (int64_t i = 0; is_saved(fmt::format("old_dirs/{}", i)); ++i) {
+      state->old_dirs().push_back(flat.clone());
+      state->old_stps().push_back(flat.clone());
+      state->ro().push_back(at::zeros({}, flat.options()));
+    }
+    return state;
+  }
+
+ private:
+  static at::Tensor view_of_double(double* number) {
+    return at::from_blob(number, {}, at::TensorOptions(at::kDouble));
+  }
+  static void add_history(const char* name, const std::deque<at::Tensor>& tensors,
+                          StateList* slots) {
+    for (size_t i = 0; i < tensors.size(); ++i)
+      add(fmt::format("{}/{}", name, i), tensors[i], slots);
+  }
+
+  const torch::optim::Optimizer& optimizer_;
+};
+
+}  // namespace
+
+std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer) {
+  using namespace torch::optim;
+  if (dynamic_cast<const SGD*>(&optimizer)) return std::make_unique<SgdSlots>();
+  if (dynamic_cast<const Adam*>(&optimizer))
+    return std::make_unique<AdamSlots<AdamParamState, AdamOptions>>();
+  if (dynamic_cast<const AdamW*>(&optimizer))
+    return std::make_unique<AdamSlots<AdamWParamState, AdamWOptions>>();
+  if (dynamic_cast<const RMSprop*>(&optimizer)) return std::make_unique<RmspropSlots>();
+  if (dynamic_cast<const Adagrad*>(&optimizer)) return std::make_unique<AdagradSlots>();
+  if (dynamic_cast<const LBFGS*>(&optimizer)) return std::make_unique<LbfgsSlots>(optimizer);
+  throw Error(ExitCode::kConfig, "checkpoint",
+              "this optimizer's state is not known: SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS "
+              "are; for "
+              "another, pass an object that lists its state (checkpoint/trackable.h)");
+}
+
+// torch::optim::Optimizer in a Checkpoint: slots under the names of their parameters. LibTorch has
+// no way to create one slot, so a restore replaces a parameter's whole state object.
+
+namespace {
+
+class TorchOptimizer final : public Trackable {
+ public:
+  explicit TorchOptimizer(torch::optim::Optimizer& optimizer)
+      : optimizer_(optimizer), slots_(slots_of(optimizer)) {}
+
+  StateList state(const TensorNames& names) override {
+    StateList list;
+    for_each_param(names, [&](const std::string& name, const at::Tensor& param, const auto&) {
+      const auto place = optimizer_.state().find(param.unsafeGetTensorImpl());
+      if (place == optimizer_.state().end()) return;
+      for (StateEntry& slot : slots_->list(*place->second)) {
+        slot.key = name + "/" + slot.key;
+        list.push_back(std::move(slot));
+      }
+    });
+    return list;
+  }
+
+  /// Creates missing slots. On the first call of a restore, every parameter then has exactly the
+  /// slots that the checkpoint has for it. This applies only if the checkpoint has any slot of this
+  /// optimizer. Otherwise slots of later steps would remain next to the saved ones.
+  void make_saved(const std::function<bool(const std::string&)>& is_saved, const TensorNames& names,
+                  bool is_first) override {
+    discard_made();
+    std::vector<std::pair<void*, State>> fresh;
+    bool holds_any = false;
+    for_each_param(names, [&](const std::string& name, const at::Tensor& param,
+                              const torch::optim::OptimizerOptions& options) {
+      State state = slots_->fresh(
+          param, options, [&](const std::string& slot) { return is_saved(name + "/" + slot); });
+      if (!state) return;  // its slots exist from the start, or it has none
+      const std::vector<std::string> slots = names_in(*state);
+      const bool is_held = std::any_of(slots.begin(), slots.end(), [&](const std::string& slot) {
+        return is_saved(name + "/" + slot);
+      });
+      holds_any = holds_any || is_held;
+      void* const impl = param.unsafeGetTensorImpl();
+      const auto live = optimizer_.state().find(impl);
+      const bool is_there = live != optimizer_.state().end();
+      if (is_held && (!is_there || (is_first && names_in(*live->second) != slots)))
+        fresh.emplace_back(impl, std::move(state));
+      else if (!is_held && is_there && is_first)
+        fresh.emplace_back(impl, nullptr);
+    });
+    if (!holds_any) return;  // saved without this optimizer, or before its first step
+    for (auto& [impl, state] : fresh) replaced_.emplace_back(impl, put(impl, std::move(state)));
+  }
+
+  void discard_made() override {
+    for (auto& [impl, state] : replaced_) put(impl, std::move(state));
+    replaced_.clear();
+  }
+  void restored() override { replaced_.clear(); }
+
+ private:
+  using State = std::unique_ptr<torch::optim::OptimizerParamState>;
+
+  std::vector<std::string> names_in(torch::optim::OptimizerParamState& state) const {
+    std::vector<std::string> names;
+    for (const StateEntry& slot : slots_->list(state)) names.push_back(slot.key);
+    return names;
+  }
+
+  /// Sets the state of a parameter, null for none; returns the previous one.
+  State put(void* impl, State state) {
+    auto& states = optimizer_.state();
+    State before;
+    if (const auto place = states.find(impl); place != states.end()) {
+      before = std::move(place->second);
+      states.erase(place);
+    }
+    if (state) states[impl] = std::move(state);
+    return before;
+  }
+
+  template <typename Use>
+  void for_each_param(const TensorNames& names, const Use& use) {
+    int place = 0;
+    for (torch::optim::OptimizerParamGroup& group : optimizer_.param_groups())
+      for (const at::Tensor& param : group.params()) {
+        const auto name = names.find(param.unsafeGetTensorImpl());
+        use(name == names.end() ? fmt::format("param{}", place) : name->second, param,
+            group.options());
+        ++place;
+      }
+  }
+
+  torch::optim::Optimizer& optimizer_;
+  const std::unique_ptr<TorchSlots> slots_;
+  std::vector<std::pair<void*, State>> replaced_;  // previous states; null: none
+};
+
+}  // namespace
+
+std::shared_ptr<Trackable> track_optimizer(torch::optim::Optimizer& optimizer) {
+  return std::make_shared<TorchOptimizer>(optimizer);
+}
+
+// Adapter between torch::nn::Module and Trackable.
+
+namespace {
+
+class TorchModule final : public Trackable {
+ public:
+  explicit TorchModule(std::shared_ptr<torch::nn::Module> module) : module_(std::move(module)) {}
+
+  StateList state(const TensorNames&) override {
+    StateList list = variables();
+    for (const auto& named : module_->named_buffers())
+      if (named.value().defined())
+        list.push_back({.key = slashed(named.key()), .tensor = named.value()});
+    return list;
+  }
+
+  StateList variables() override {
+    StateList list;
+    for (const auto& named : module_->named_parameters())
+      if (named.value().defined())
+        list.push_back({.key = slashed(named.key()), .tensor = named.value()});
+    return list;
+  }
+
+  std::vector<LatePart> late_parts() override {
+    std::vector<LatePart> parts;
+    for (const auto& named : module_->named_modules("", /*include_self=*/true))
+      if (auto* part = dynamic_cast<DeferredVariables*>(named.value().get()))
+        parts.push_back({named.key().empty() ? "" : slashed(named.key()) + "/", part});
+    return parts;
+  }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+};
+
+}  // namespace
+
+std::shared_ptr<Trackable> track_module(std::shared_ptr<torch::nn::Module> module) {
+  if (!module) throw Error(ExitCode::kUsage, "checkpoint", "a null module cannot be tracked");
+  return std::make_shared<TorchModule>(std::move(module));
+}
+
+// Adapter between torch::jit::Module and Trackable.
+
+namespace {
+
+class ScriptModule final : public Trackable {
+ public:
+  explicit ScriptModule(torch::jit::Module module) : module_(std::move(module)) {}
+
+  StateList state(const TensorNames&) override {
+    StateList list = variables();
+    for (const auto& named : module_.named_buffers(/*recurse=*/true))
+      add(named.name, named.value, &list);
+    return list;
+  }
+
+  StateList variables() override {
+    StateList list;
+    for (const auto& named : module_.named_parameters(/*recurse=*/true))
+      add(named.name, named.value, &list);
+    return list;
+  }
+
+ private:
+  static void add(const std::string& name, const at::Tensor& tensor, StateList* list) {
+    if (tensor.defined()) list->push_back({.key = slashed(name), .tensor = tensor});
+  }
+
+  torch::jit::Module module_;
+};
+
+}  // namespace
+
+std::shared_ptr<Trackable> track_script_module(torch::jit::Module module) {
+  return std::make_shared<ScriptModule>(std::move(module));
+}
+
+}  // namespace lockstep::checkpoint

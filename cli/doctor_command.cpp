@@ -1,0 +1,273 @@
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/process.h"
+#include "cli/tensor_commands.h"
+#include "daemon/config/program.h"
+#include "daemon/run/device.h"
+#include "daemon/run/doctor.h"
+#include "dist/nccl/load_nccl.h"
+#include "launch/mpirun.h"
+#include "launch/processes.h"
+#include "launch/ranks.h"
+
+namespace lockstep::daemon {
+
+/// Checks what runs need on this host: version, cores, memory, /dev/shm, the folder for temporary
+/// files, launchers in PATH, `program` with its libraries, GPUs and the processes on them.
+/// `program` is the lockstepd of the ranks. Starts `mpirun --version`, `srun --version`, `program
+/// --version` and `nvidia-smi`; changes nothing. Never throws.
+std::vector<Finding> host_findings(const std::string& program);
+
+// One function per fact. Each returns a finding instead of throwing, so that one fault does not
+// hide the others.
+
+namespace {
+
+constexpr double kGib = 1 << 30;
+/// Minimum of free shared memory, through which ranks of a host exchange. Containers get 64 MiB by
+/// default.
+constexpr double kLeastShm_bytes = 256.0 * (1 << 20);
+
+/// Runs a command and returns its stdout and stderr.
+ShellResult run(const std::string& command) { return run_in_shell(command + " 2>&1"); }
+
+/// Returns the first line that contains `part`; without one, the first line.
+std::string line_with(const std::string& text, const std::string& part) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(part) != std::string::npos) return line;
+  return text.substr(0, text.find('\n'));
+}
+
+Finding version() {
+  const VersionFacts facts = version_facts();
+  return {Finding::kOk, "lockstep",
+          fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch), ""};
+}
+
+/// CPU limit of the container, which holds for all its ranks together.
+std::string quota_text() {
+  const std::optional<double> quota = cgroup_limits().cores;
+  return quota ? fmt::format(", CPU quota of the container: {:g}", *quota) : "";
+}
+
+Finding cores() {
+  const std::vector<Core> all = allowed_cores();
+  return {all.empty() ? Finding::kNote : Finding::kOk, "cores",
+          fmt::format("{} that this process may use{}", all.size(), quota_text()),
+          all.empty() ? "look at the affinity that the launcher gives" : ""};
+}
+
+Finding memory() {
+  const std::string text =
+      fmt::format("{:.1f} GiB", static_cast<double>(usable_memory_bytes()) / kGib);
+  return {Finding::kOk, "memory",
+          text + (cgroup_limits().memory_bytes ? ", the limit of the container" : ""), ""};
+}
+
+Finding shared_memory() {
+  struct statvfs facts {};
+  if (::statvfs("/dev/shm", &facts) != 0)
+    return {Finding::kNote, "/dev/shm", "is not there",
+            "mount a tmpfs at /dev/shm: ranks of a host exchange through it"};
+  const double block = static_cast<double>(facts.f_frsize);
+  const double total = block * static_cast<double>(facts.f_blocks);
+  const double free = block * static_cast<double>(facts.f_bavail);
+  const std::string text = fmt::format("{:.2f} GiB, {:.2f} free", total / kGib, free / kGib);
+  if (free >= kLeastShm_bytes) return {Finding::kOk, "/dev/shm", text, ""};
+  return {Finding::kNote, "/dev/shm", text,
+          "give it more (docker run --shm-size 1g; in Kubernetes an emptyDir of medium Memory), "
+          "or remove what ended programs left there; without it ranks exchange more slowly"};
+}
+
+Finding temporary_folder() {
+  std::error_code ignored;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(ignored);
+  try {
+    files::require_writable(folder);
+    return {Finding::kOk, "temporary folder", folder.string(), ""};
+  } catch (const Error& fault) {
+    return {Finding::kFault, "temporary folder", fault.what(),
+            "set TMPDIR to a folder that this user may write: mpirun and its ranks need one"};
+  }
+}
+
+Finding mpirun() {
+  const ShellResult said = run("mpirun --version");
+  // 127: the shell found no such command.
+  if (said.exit_code == 127)
+    return {Finding::kFault, "mpirun", "is not in PATH",
+            "install Open MPI (Debian: openmpi-bin), or add its folder to PATH"};
+  if (said.text.find("Open MPI") == std::string::npos)
+    return {Finding::kFault, "mpirun", line_with(said.text, ""),
+            "put Open MPI's mpirun first in PATH: the programs are linked with its library"};
+  return {Finding::kOk, "mpirun", line_with(said.text, "Open MPI"), ""};
+}
+
+Finding srun() {
+  const ShellResult said = run("srun --version");
+  if (said.exit_code == 127)
+    return {Finding::kOk, "srun", "is not in PATH: no Slurm on this host", ""};
+  // srun without a cluster still prints its version or an error; either is informative.
+  const std::string text = line_with(said.text, "");
+  if (said.exit_code != 0)
+    return {Finding::kOk, "srun", "is there, but this host is in no cluster: " + text, ""};
+  return {Finding::kOk, "srun", text, ""};
+}
+
+Finding ssh() {
+  const ShellResult said = run("ssh -V");
+  if (said.exit_code != 127) return {Finding::kOk, "ssh", line_with(said.text, ""), ""};
+  return {Finding::kNote, "ssh", "is not in PATH",
+          "install it (Debian: openssh-client) for ranks on several hosts"};
+}
+
+/// Checks the program of the ranks and its libraries.
+std::vector<Finding> rank_program_findings(const std::string& program) {
+  const ShellResult said = run(shell_quoted(program) + " --version");
+  if (said.exit_code != 0)
+    return {{Finding::kFault, "lockstepd", fmt::format("{}: {}", program, line_with(said.text, "")),
+             "correct what it says, or name another with --program"}};
+  std::vector<Finding> found;
+  std::istringstream lines(said.text);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) found.push_back({Finding::kOk, found.empty() ? "lockstepd" : "", line, ""});
+  const VersionFacts facts = version_facts();
+  // Ranks of another build may behave differently from this tool.
+  if (said.text.find(facts.commit) == std::string::npos)
+    found.push_back({Finding::kNote, "lockstepd", "is of another build than this program",
+                     "use the two of one build"});
+  return found;
+}
+
+bool has_driver() {
+  std::error_code ignored;
+  return std::filesystem::exists("/dev/nvidiactl", ignored) ||
+         std::filesystem::exists("/dev/dxg", ignored);
+}
+
+Finding gpus() {
+  if (!has_driver()) return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs", ""};
+  try {
+    const std::vector<std::string> ids = dist::nccl_device_ids();
+    if (!ids.empty())
+      return {
+          Finding::kOk, "GPUs",
+          fmt::format("{}, NCCL {}: {}", ids.size(), dist::nccl_version(), fmt::join(ids, ", ")),
+          ""};
+    return {Finding::kNote, "GPUs", "there is a driver, and no GPU that this process may use",
+            "look at CUDA_VISIBLE_DEVICES and at nvidia-smi; ranks use CPUs"};
+  } catch (const Error& fault) {
+    return {Finding::kNote, "GPUs", fault.what(),
+            "install what it names (docs/gpus.md); until then ranks use CPUs"};
+  }
+}
+
+/// Lists every process on a GPU of this host. No rank runs yet, so all are foreign.
+std::vector<Finding> busy_gpus() {
+  std::vector<Finding> found;
+  for (const GpuProcess& one : gpu_processes())
+    found.push_back({Finding::kNote, "GPUs",
+                     fmt::format("{} is busy with {}", one.gpu_id, text_of(one)),
+                     "end it, or leave that GPU out with CUDA_VISIBLE_DEVICES: both get on more "
+                     "slowly, and memory may not be enough"});
+  return found;
+}
+
+}  // namespace
+
+std::vector<Finding> host_findings(const std::string& program) {
+  std::vector<Finding> found{version(),          cores(),  memory(), shared_memory(),
+                             temporary_folder(), mpirun(), srun(),   ssh()};
+  for (Finding& one : rank_program_findings(program)) found.push_back(std::move(one));
+  found.push_back(gpus());
+  for (Finding& one : busy_gpus()) found.push_back(std::move(one));
+  return found;
+}
+
+// The host's checks run in this process. The ranks' checks run in real ranks under mpirun, because
+// most faults appear only there.
+
+namespace {
+
+constexpr int kDefaultRanks = 2;
+constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::seconds kLimit{120};
+constexpr double kGrace_s = 5;
+constexpr size_t kMaxShownBytes = 600;
+
+/// Waits for the child and returns its exit code. nullopt if it took too long and was killed.
+std::optional<int> end_of(launch::Child* child, std::string* errors) {
+  const auto end = std::chrono::steady_clock::now() + kLimit;
+  std::optional<int> code;
+  while (!(code = child->poll()) && std::chrono::steady_clock::now() < end) {
+    *errors += child->read_errors();
+    std::this_thread::sleep_for(kLook);
+  }
+  *errors += child->read_errors();
+  if (!code) (void)launch::kill_descendants(kGrace_s);
+  return code;
+}
+
+/// Runs the ranks, which print their own findings. Returns findings only for what they cannot
+/// report.
+std::vector<Finding> rank_findings(const DoctorOptions& options, const std::string& program) {
+  launch::MpirunOptions mpirun{.num_ranks = options.num_ranks,
+                               .program = {program, "doctor"},
+                               .more = mpirun_arguments(),
+                               .is_root = ::geteuid() == 0};
+  mpirun.hosts = hosts_of(options.hosts);
+  if (mpirun.num_ranks == 0)
+    mpirun.num_ranks = mpirun.hosts.empty() ? kDefaultRanks : launch::num_slots(mpirun.hosts);
+  std::string errors;
+  std::optional<int> code;
+  try {
+    // So that a rank whose mpirun was killed does not survive.
+    launch::adopt_orphans();
+    launch::Child child(launch::mpirun_command(mpirun), {});
+    code = end_of(&child, &errors);
+  } catch (const Error& fault) {
+    return {{Finding::kFault, "ranks", fault.what(), "see mpirun above"}};
+  }
+  if (code == 0) return {};
+  const std::string how =
+      code ? fmt::format("mpirun ended with {}", *code)
+           : fmt::format("mpirun did not end within {} s and was killed", kLimit.count());
+  return {{Finding::kFault, "ranks", fmt::format("{}: {}", how, errors.substr(0, kMaxShownBytes)),
+           "correct what is said above; where a host cannot be reached, try ssh HOST true and a "
+           "firewall's rules"}};
+}
+
+void print(const std::vector<Finding>& findings) {
+  std::fputs(text_of(findings).c_str(), stdout);
+  (void)std::fflush(stdout);
+}
+
+}  // namespace
+
+CommandResult doctor_command(const DoctorOptions& options) {
+  const std::string program = rank_program(options.program);
+  const std::vector<Finding> host = host_findings(program);
+  print(host);
+  if (exit_code_of(host) != 0) return {"no ranks are started until that is mended\n", 69};
+  const std::vector<Finding> ranks = rank_findings(options, program);
+  print(ranks);
+  return {"", exit_code_of(ranks)};
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,274 @@
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/files/folder_lock.h"
+#include "base/log.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/tools/inspect.h"
+#include "cli/evaluator_job.h"
+#include "cli/tensor_commands.h"
+#include "daemon/control/signals.h"
+
+namespace lockstep::daemon {
+
+/// Returns the text at a key of a small JSON file that another process may have written. Empty if
+/// the file does not exist (it may vanish at any time) or has no text at this key.
+std::string text_in_json(const std::filesystem::path& path, const std::string& key);
+
+/// True if the run's summary says that it has ended for good. A run that was stopped or told to end
+/// will be started again. A run that lost a peer or hung (69, 79) is restarted by its job.
+bool has_ended(const std::filesystem::path& summary);
+
+/// Folders that must not be replaced while they are watched.
+class WatchedFolders {
+ public:
+  explicit WatchedFolders(std::vector<std::filesystem::path> folders);
+
+  /// Throws Error(kInputMissing) if a folder that existed at an earlier call was removed, renamed
+  /// or replaced.
+  void require_same();
+
+ private:
+  using Identity = std::pair<uint64_t, uint64_t>;  ///< device, inode
+
+  std::vector<std::filesystem::path> folders_;
+  std::map<std::filesystem::path, Identity> seen_;
+};
+
+// The run writes its files while they are watched. So a missing or incomplete file is normal here
+// and never an error.
+
+namespace {
+
+/// Reads a small JSON file; null if that is not possible.
+nlohmann::json small_json(const std::filesystem::path& path) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 24;  // metrics of many classes are long
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  try {
+    nlohmann::json json = nlohmann::json::parse(files::read(path, kMaxBytes), nullptr, false);
+    return json.is_object() ? json : nlohmann::json();
+  } catch (const Error&) {  // too large, or just removed: a run that begins removes its summary
+    return {};
+  }
+}
+
+std::string text_at(const nlohmann::json& json, const std::string& key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// True if the run ended with a code after which its job restarts it.
+bool is_restarted(const nlohmann::json& summary) {
+  const auto code = summary.find("exit_code");
+  return code != summary.end() && (*code == static_cast<int>(ExitCode::kUnavailable) ||
+                                   *code == static_cast<int>(ExitCode::kWatchdog));
+}
+
+}  // namespace
+
+std::string text_in_json(const std::filesystem::path& path, const std::string& key) {
+  return text_at(small_json(path), key);
+}
+
+bool has_ended(const std::filesystem::path& summary) {
+  const nlohmann::json json = small_json(summary);
+  const std::string reason = text_at(json, "exit_reason");
+  if (reason.empty() || reason == "stopped" || reason == "ended") return false;
+  return reason != "failed" || !is_restarted(json);
+}
+
+WatchedFolders::WatchedFolders(std::vector<std::filesystem::path> folders)
+    : folders_(std::move(folders)) {}
+
+void WatchedFolders::require_same() {
+  for (const std::filesystem::path& folder : folders_) {
+    struct stat facts {};
+    const bool is_there = ::stat(folder.c_str(), &facts) == 0;
+    if (!is_there && errno != ENOENT && errno != ENOTDIR) continue;  // a file server may come back
+    const Identity identity{facts.st_dev, facts.st_ino};
+    if (!is_there && !seen_.contains(folder)) continue;  // the run has not begun
+    // The first identity of a folder is recorded; later ones must equal it.
+    if (is_there && seen_.try_emplace(folder, identity).first->second == identity) continue;
+    throw Error(ExitCode::kInputMissing, "eval",
+                fmt::format("{} was removed or renamed while it was watched: start the watcher "
+                            "again for the run that is to be evaluated",
+                            folder.string()));
+  }
+}
+
+namespace {
+
+constexpr std::chrono::milliseconds kPoll{200};
+
+/// Thrown between two batches when a signal requests the end.
+struct Stopped {};
+
+void require_going_on(const Signals& signals) {
+  if (signals.end_asked() || signals.stop_asked()) throw Stopped();
+}
+
+/// Evaluates the checkpoints of a run as they appear. The lock admits one watcher per folder.
+class Watch {
+ public:
+  Watch(const Signals& signals, EvaluatorJob* job)
+      : signals_(signals),
+        job_(*job),
+        folders_(
+            {job_.config().run.project().folder(), job_.results_folder(), job_.saves_folder()}) {
+    files::make_folders(job_.results_folder());
+    // Locks the results against a second watcher.
+    lock_.emplace(job_.results_folder());
+  }
+
+  CommandResult until_the_run_ends() {
+    log::info("eval", fmt::format("watching {} for saves", job_.saves_folder().string()));
+    try {
+      while (true) {
+        folders_.require_same();
+        // Read before look(): a checkpoint written just before the run's end is then still
+        // evaluated.
+        const bool is_last_look = has_ended(job_.config().run.project().summary());
+        const bool found_any = look();
+        if (is_last_look && !found_any) break;
+        if (!found_any) std::this_thread::sleep_for(kPoll);
+        require_going_on(signals_);
+      }
+    } catch (const Stopped&) {
+      return {told("stopped on request; run again to go on"), static_cast<int>(ExitCode::kStopped)};
+    }
+    return {told("the run has ended"),
+            num_damaged_ == 0 ? 0 : static_cast<int>(ExitCode::kBadData)};
+  }
+
+ private:
+  /// Evaluates all existing checkpoints that were not evaluated yet. Returns false if there is
+  /// none.
+  bool look() {
+    bool found_any = false;
+    for (const auto& save :
+         checkpoint::find_saves(job_.saves_folder(), job_.config().checkpoint.prefix)) {
+      require_going_on(signals_);
+      std::error_code is_gone;
+      const auto written =
+          std::filesystem::last_write_time(checkpoint::index_path(save.prefix), is_gone);
+      // A checkpoint may vanish at any time, or be replaced by one of the same number.
+      if (is_gone || (seen_.contains(save.number) && seen_[save.number] == written)) continue;
+      const auto sha256 = index_sha256(save.prefix);
+      if (!sha256) continue;
+      if (!is_evaluated(save.number, *sha256)) {
+        if (!evaluate(save.prefix)) continue;
+        found_any = true;
+      }
+      // Skips the hashing of this index file until it changes.
+      seen_[save.number] = written;
+    }
+    return found_any;
+  }
+
+  /// True if the result file belongs to this checkpoint and these settings.
+  bool is_evaluated(int64_t step, const std::string& sha256) const {
+    const auto path = job_.results_folder() / fmt::format("step-{}.json", step);
+    return text_in_json(path, "index_sha256") == sha256 &&
+           text_in_json(path, "settings_sha256") == job_.settings_sha256();
+  }
+
+  /// Evaluates one checkpoint. Returns false if it was gone before it was read.
+  bool evaluate(const std::string& prefix) {
+    try {
+      const auto line = job_.evaluate(prefix, [this] { require_going_on(signals_); });
+      if (line) ++num_evaluated_;
+      log::info("eval",
+                line ? *line : prefix + " was removed or replaced while it was read: passed over");
+      return line.has_value();
+    } catch (const Error& fault) {
+      // Only damage or absence is the checkpoint's own fault; other errors end the watcher.
+      if (fault.code() != ExitCode::kBadData && fault.code() != ExitCode::kInputMissing) throw;
+      log::warning("eval", fmt::format("{} cannot be evaluated: {}", prefix, fault.what()));
+      ++num_damaged_;
+      return true;
+    }
+  }
+
+  std::string told(const std::string& why) const {
+    return fmt::format("{} save(s) evaluated, {} damaged: {}\n", num_evaluated_, num_damaged_, why);
+  }
+
+  const Signals& signals_;
+  EvaluatorJob& job_;
+  WatchedFolders folders_;
+  std::optional<files::FolderLock> lock_;  ///< of the results folder: one watcher at a time
+  /// Checkpoints that are done, by number, with the time when their index was written.
+  std::map<int64_t, std::filesystem::file_time_type> seen_;
+  int64_t num_evaluated_ = 0, num_damaged_ = 0;
+};
+
+std::string newest_save(const EvaluatorJob& job) {
+  std::vector<std::string> defects;
+  const auto newest =
+      checkpoint::latest_complete(job.saves_folder(), job.config().checkpoint.prefix, &defects);
+  for (const std::string& defect : defects) log::warning("eval", defect + ": passed over");
+  if (newest) return newest->prefix;
+  throw Error(
+      ExitCode::kInputMissing, "eval",
+      fmt::format("{} holds no complete save under the name {}: train first, or name a save "
+                  "with --restore",
+                  job.saves_folder().string(), job.config().checkpoint.prefix));
+}
+
+void require_one_process() {
+  const dist::ProcessInfo process = dist::read_process_info();
+  if (process.world_size > 1)
+    throw Error(ExitCode::kUsage, "eval",
+                fmt::format("was started {} times by {}: an evaluation of saves is one process, "
+                            "and each would write the same results; start it without a launcher",
+                            process.world_size, process.launcher));
+}
+
+CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& signals,
+                           EvaluatorJob* job) {
+  const std::string prefix =
+      options.restore == "latest" ? newest_save(*job) : checkpoint::save_at(options.restore);
+  try {
+    const auto line = job->evaluate(prefix, [&signals] { require_going_on(signals); });
+    if (line) return {*line + "\n", 0};
+  } catch (const Stopped&) {
+    return {prefix + ": stopped on request before its end; run again\n",
+            static_cast<int>(ExitCode::kStopped)};
+  }
+  throw Error(ExitCode::kInputMissing, "eval",
+              prefix + ": was removed or replaced while it was read: run again");
+}
+
+}  // namespace
+
+CommandResult eval_command(const EvalCommandOptions& options) {
+  require_one_process();
+  if (options.watch && options.restore != "latest")
+    throw Error(ExitCode::kUsage, "eval",
+                "--watch evaluates every save of the run, --restore names one: leave one of them "
+                "out");
+  if (options.restore != "latest")
+    (void)checkpoint::require_save(checkpoint::save_at(options.restore));
+  const Signals signals;
+  EvaluatorJob job(options);
+  return options.watch ? Watch(signals, &job).until_the_run_ends()
+                       : evaluate_one(options, signals, &job);
+}
+
+}  // namespace lockstep::daemon

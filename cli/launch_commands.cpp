@@ -1,0 +1,187 @@
+#include "cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+
+#include "daemon/config/number_range.h"
+
+// As in checkpoint_commands.cpp, callbacks only store the command. The estimator's flags are copied
+// when the command runs, because they are taken off the command line separately.
+namespace lockstep::daemon {
+
+void add_ranks_options(CLI::App* sub, RanksOptions* options) {
+  sub->add_option("-n,--ranks", options->num_ranks,
+                  "how many ranks. Default: the slots of the hosts; 1 without hosts")
+      ->check(whole_number(1, 65536));
+  sub->add_option("--hosts", options->hosts,
+                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
+  sub->add_option("--min-ranks", options->min_ranks,
+                  "go on with so many at least where hosts have failed. Default: all")
+      ->check(whole_number(1, 65536));
+  sub->add_option("--max-restarts", options->max_restarts,
+                  "so many in a row without a new save; then the run has failed")
+      ->check(whole_number(0, 1000000))
+      ->capture_default_str();
+  sub->add_option("--grace", options->grace_s,
+                  "seconds from SIGTERM or Ctrl-C, which save and stop, until all is killed")
+      ->check(number(0, 1e6))
+      ->capture_default_str();
+  sub->add_option("--program", options->program,
+                  "what each rank runs. Default: the lockstepd beside this program");
+}
+
+void LaunchCommands::add_to(CLI::App* app) {
+  add_run(app);
+  add_ctl(app);
+  add_doctor(app);
+  CLI::App* parent = app->add_subcommand("launch", "write what a cluster's scheduler takes");
+  parent->require_subcommand(1);
+  add_slurm(parent);
+  add_kubernetes(parent);
+}
+
+void LaunchCommands::add_above_file(CLI::App* sub, AboveFile* above) {
+  sub->add_option("--set", above->sets, "override one key: path=value");
+  sub->add_option("--estimator", above->estimator,
+                  "a plug-in that brings what is trained; its own flags stand behind --");
+  sub->parse_complete_callback([this] { takes_flags_ = true; });
+}
+
+void LaunchCommands::add_ctl(CLI::App* app) {
+  CLI::App* sub = app->add_subcommand("ctl", "ask a running job: status, save, stop, pause, ...");
+  sub->add_option("WHERE", ctl_.where,
+                  "the run file, the run's folder, http://HOST:PORT or unix:PATH")
+      ->required();
+  sub->add_option("WHAT", ctl_.verb,
+                  "status; save: and go on; stop: save and stop; drain: the same, and wait for the "
+                  "end; pause, resume; set KEY=VALUE")
+      ->required()
+      ->check(CLI::IsMember({"status", "save", "stop", "drain", "pause", "resume", "set"}));
+  sub->add_option("KEY=VALUE", ctl_.change,
+                  "of set: log.level, summary.progress_secs, checkpoint.save_checkpoints_steps, "
+                  "checkpoint.keep_checkpoint_max, eval.every_epochs, preemption.grace_seconds, "
+                  "watchdog.* (slow_seconds, hang_seconds, also by phase)");
+  sub->add_option("--token-file", ctl_.token_file,
+                  "the run's metrics.token_file, where WHERE is not its run file");
+  sub->add_option("--ca-file", ctl_.ca_file, "who signed the certificate of a run with TLS");
+  sub->add_option("--timeout", ctl_.timeout_s, "of drain, in seconds")
+      ->check(number(0, 1e7))
+      ->capture_default_str();
+  sub->callback([this] { command_ = [this] { return ctl_command(ctl_, tensors_.read_control); }; });
+}
+
+void LaunchCommands::add_doctor(CLI::App* app) {
+  CLI::App* sub = app->add_subcommand(
+      "doctor", "look at this host and at the links between ranks; say what is wrong");
+  sub->add_option("-n,--ranks", doctor_.num_ranks,
+                  "how many are started to look at each other. Default: the slots of the hosts; 2 "
+                  "without hosts")
+      ->check(whole_number(1, 65536));
+  sub->add_option("--hosts", doctor_.hosts,
+                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
+  sub->add_option("--program", doctor_.program,
+                  "what each rank runs. Default: the lockstepd beside this program");
+  sub->footer("Returns 0, or 69 where something stops a run.");
+  sub->callback([this] { command_ = [this] { return tensors_.doctor(doctor_); }; });
+}
+
+void LaunchCommands::add_slurm(CLI::App* parent) {
+  CLI::App* sub =
+      parent->add_subcommand("slurm", "a script for sbatch that trains until it is done");
+  SlurmJob& job = slurm_.job;
+  const CLI::Validator count = whole_number(1, 65536), count_from_0 = whole_number(0, 65536);
+  sub->add_option("FILE", slurm_.config_file, "the run file")->required();
+  sub->add_option("--nodes", job.num_nodes, "how many")->check(count)->capture_default_str();
+  sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
+      ->check(count)
+      ->capture_default_str();
+  sub->add_option("--gpus-per-rank", job.gpus_per_rank, "each rank sees its own alone")
+      ->check(count_from_0);
+  sub->add_option("--cpus-per-rank", job.cpus_per_rank, "Default: as the cluster gives")
+      ->check(count);
+  sub->add_option("--time", job.time_limit,
+                  "of each start, as sbatch takes it: 90 (minutes), 1:30:00, 2-12 (days-hours)")
+      ->capture_default_str();
+  sub->add_option("--grace", job.grace_s,
+                  "seconds before that limit, to save and stop; fewer than it has")
+      ->check(whole_number(1, 86400))
+      ->capture_default_str();
+  sub->add_option("--max-requeues", job.max_requeues, "so often at most it queues itself again")
+      ->check(count_from_0)
+      ->capture_default_str();
+  sub->add_option("--mpi", job.mpi, "srun --mpi")->capture_default_str();
+  sub->add_option("--sbatch", job.directives,
+                  "a further line for sbatch, such as --partition=long");
+  sub->add_option("--program", slurm_.program,
+                  "what each rank runs. Default: the lockstepd beside this program");
+  add_above_file(sub, &slurm_.above);
+  sub->add_option("-o,--out", slurm_.out_file, "where it goes. Default: stdout");
+  sub->callback([this] {
+    command_ = [this] {
+      slurm_.above.flags = flags_;
+      return tensors_.launch_slurm(slurm_);
+    };
+  });
+}
+
+void LaunchCommands::add_kubernetes(CLI::App* parent) {
+  CLI::App* sub = parent->add_subcommand(
+      "kubernetes", "manifests of a job, with the run file and its recipe in them");
+  KubernetesJob& job = kubernetes_.job;
+  const CLI::Validator count = whole_number(1, 65536), count_from_0 = whole_number(0, 65536);
+  sub->add_option("FILE", kubernetes_.config_file, "the run file")->required();
+  sub->add_option("--kind", job.kind,
+                  "mpijob: Kubeflow's MPI operator; jobset: no operator of MPI; trainjob: "
+                  "Kubeflow's Trainer 2")
+      ->capture_default_str();
+  sub->add_option("--name", job.name, "of the job; NAME-run is its files, NAME-runs its volume")
+      ->required();
+  sub->add_option("--image", job.image, "of all pods: REGISTRY/NAME:TAG")->required();
+  sub->add_option("--nodes", job.num_nodes, "pods that train")->check(count)->capture_default_str();
+  sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
+      ->check(count)
+      ->capture_default_str();
+  sub->add_option("--gpus-per-node", job.gpus_per_node,
+                  "of each of these pods: at least one a rank, or 0")
+      ->check(count_from_0)
+      ->capture_default_str();
+  sub->add_option("--cpus", job.cpus, "of each of these pods: 2, 500m")->capture_default_str();
+  sub->add_option("--memory", job.memory, "of each of these pods: 4Gi, 512Mi")
+      ->capture_default_str();
+  sub->add_option("--grace", job.grace_s, "seconds that a deleted pod has to save and stop")
+      ->check(whole_number(1, 86400))
+      ->capture_default_str();
+  sub->add_option("--storage", job.storage, "of the volume of saves, curves and logs")
+      ->capture_default_str();
+  add_above_file(sub, &kubernetes_.above);
+  sub->add_option("-o,--out", kubernetes_.out_file, "where they go. Default: stdout");
+  sub->callback([this] {
+    command_ = [this] {
+      kubernetes_.above.flags = flags_;
+      return tensors_.launch_kubernetes(kubernetes_);
+    };
+  });
+}
+
+void LaunchCommands::add_run(CLI::App* app) {
+  CLI::App* sub = app->add_subcommand(
+      "run", "train until it is done: start the ranks, and again where they are lost");
+  sub->add_option("FILE", run_.config_file, "the run file")->required();
+  add_ranks_options(sub, &run_);
+  sub->add_option("--spare", run_.num_spares,
+                  "1: beside the ranks that train as many others wait, with their libraries loaded "
+                  "and connected, to go on from the newest save at once where those are lost")
+      ->check(whole_number(0, 1))
+      ->capture_default_str();
+  sub->add_option("--resume", run_.resume, "of the first start, as lockstepd's")
+      ->capture_default_str();
+  sub->add_flag("--accept-recipe-change", run_.accept_recipe_change, "as lockstepd's");
+  add_above_file(sub, &run_.above);
+  sub->callback([this] {
+    command_ = [this] {
+      run_.above.flags = flags_;
+      return tensors_.run(run_);
+    };
+  });
+}
+
+}  // namespace lockstep::daemon

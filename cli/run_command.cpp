@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "checkpoint/format/checkpoint_files.h"
+#include "cli/ctl_command.h"
+#include "cli/launching.h"
+#include "daemon/config/estimator_flags.h"
+#include "daemon/config/run_config.h"
+
+namespace lockstep::daemon {
+
+std::vector<std::string> lockstepd_arguments(const AboveFile& above) {
+  std::vector<std::string> words;
+  for (const std::string& set : above.sets) words.insert(words.end(), {"--set", set});
+  if (!above.estimator.empty()) words.insert(words.end(), {"--estimator", above.estimator});
+  // `--` must come last: all words after it belong to the estimator.
+  if (!above.flags.empty()) words.emplace_back("--");
+  words.insert(words.end(), above.flags.begin(), above.flags.end());
+  return words;
+}
+
+bool is_given(const std::vector<std::string>& settings, const std::string& key) {
+  return std::any_of(settings.begin(), settings.end(),
+                     [&](const std::string& one) { return one.starts_with(key + "="); });
+}
+
+AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings,
+                       const std::vector<std::string>& sets) {
+  std::vector<std::string> missing;
+  for (const std::string& one : sets)
+    if (!is_given(settings, one.substr(0, one.find('=')))) missing.push_back(one);
+  // At the front, so that `above` wins: of several --set of a key, the last one counts.
+  above.sets.insert(above.sets.begin(), missing.begin(), missing.end());
+  return above;
+}
+
+RunConfig load_run_config(const std::string& path, const AboveFile& above,
+                          const std::optional<std::string>& text) {
+  Diagnostics faults;
+  RunConfig config =
+      load_run_config(path, overrides_of(above.sets, above.estimator, above.flags), &faults, text);
+  faults.throw_if_any("config");
+  return config;
+}
+
+namespace {
+
+/// Returns the command line of each rank.
+std::vector<std::string> rank_command(const RunCommandOptions& options, const std::string& program,
+                                      bool is_restart) {
+  std::vector<std::string> words{program, "--config", options.config_file, "--resume",
+                                 is_restart ? "auto" : options.resume};
+  if (options.accept_recipe_change) words.emplace_back("--accept-recipe-change");
+  const std::vector<std::string> more = lockstepd_arguments(options.above);
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// Returns the newest checkpoint. Its index file's time distinguishes commits of the same number.
+launch::SaveFound newest_save(const std::filesystem::path& folder, const std::string& prefix) {
+  const auto saves = checkpoint::find_saves(folder, prefix);
+  if (saves.empty()) return {};
+  std::error_code ignored;
+  const auto written =
+      std::filesystem::last_write_time(checkpoint::index_path(saves.back().prefix), ignored);
+  return {saves.back().prefix, written.time_since_epoch().count()};
+}
+
+}  // namespace
+
+CommandResult run_command(const RunCommandOptions& options) {
+  const RunConfig config = load_run_config(options.config_file, options.above);
+  const std::string program = rank_program(options);
+  // The last lambda captures by value: it may be called on a thread that outlives this function.
+  return {"", supervise_ranks(
+                  options, config.run.project().folder(),
+                  [&](bool is_restart) { return rank_command(options, program, is_restart); },
+                  [folder = config.run.project().checkpoints(), prefix = config.checkpoint.prefix] {
+                    return newest_save(folder, prefix);
+                  })};
+}
+
+// Separate from ctl_command.cpp: `lockstep ctl` with the run's folder needs no LibTorch.
+
+ControlOfRun read_control(const std::string& run_file) {
+  Diagnostics faults;
+  const RunConfig config = load_run_config(run_file, {}, &faults);
+  faults.throw_if_any("config");
+  if (config.control.is_off())
+    throw Error(ExitCode::kUsage, "ctl",
+                run_file + ": control.listen is off: nobody can ask this run");
+  const Project project = config.run.project();
+  return {project.folder(), config.control.socket_path(project), config.control.is_on_pages(),
+          config.metrics.access.token_file};
+}
+
+}  // namespace lockstep::daemon

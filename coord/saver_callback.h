@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files/files.h"
+#include "coord/callback.h"
+
+namespace lockstep::coord {
+
+/// File that appears under its name when it is complete. It is written as <name>.part next to it
+/// and then renamed. An unpublished file is removed. If the process is killed, the .part remains.
+/// Throws Error(kIo), kCannotCreate.
+class WholeFile {
+ public:
+  explicit WholeFile(std::filesystem::path path);
+  ~WholeFile();
+  WholeFile(const WholeFile&) = delete;
+  WholeFile& operator=(const WholeFile&) = delete;
+
+  void append(std::string_view bytes) { writer_->append(bytes); }
+  /// Publishes the file. Call it once, at the end. `durably` also survives a power failure, which
+  /// takes a disk sync.
+  void publish(bool durably);
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_, part_;
+  std::optional<files::Writer> writer_;  // reset when the file is published
+};
+
+struct SaverOptions {
+  std::vector<std::string> keys;            ///< keys to save; `_x` is optional
+  std::vector<std::string> not_batch_keys;  ///< those passed unsplit to each sample
+  std::string save_prefix, save_suffix;     ///< added to each name
+  RunOn run_on = RunOn::kAll;
+};
+
+/// Saver of single samples: a derived class writes one in save_sample(), under the given name.
+///
+/// The name is log_dir / (save_prefix + entry + save_suffix). The entry comes from the texts
+/// `save_names`, one per sample, if the iteration has them. Otherwise it is
+/// epoch_{:05}_iter_{:06}_rank_{:03}_sample_{:05}. The derived class adds the extension.
+///
+/// Throws Error(kBadData) for too few names and for an invalid name. Nothing is written outside
+/// log_dir, so names with `..`, a leading `/` or an empty part are invalid. Empty names, parts of
+/// more than 235 bytes, and names that this epoch had before are invalid too. A later training
+/// epoch replaces files of the same name.
+class SaverCallback : public Callback {
+ public:
+  explicit SaverCallback(SaverOptions options) : options_(std::move(options)) {}
+
+  std::vector<std::string> incoming_keys() const override;
+  RunOn run_on() const override { return options_.run_on; }
+  void begin() override;
+  std::optional<DataMap> on_iteration_end(const DataMap& data) override;
+
+ protected:
+  /// Writes one sample, in the form of split_batch_inputs(). Its folder exists.
+  virtual void save_sample(const DataMap& sample) = 0;
+  /// True if consecutive samples may have one name (frames of a sequence).
+  virtual bool names_may_repeat() const { return false; }
+  /// Returns stores_as() of a class that adds this extension.
+  std::string files_ending_in(const std::string& extension) const {
+    return options_.save_prefix + "*" + options_.save_suffix + extension;
+  }
+
+  /// Returns the path without extension, during save_sample().
+  const std::filesystem::path& save_name() const { return save_name_; }
+  /// True if the name is an entry of `save_names`.
+  bool name_is_given() const { return name_is_given_; }
+
+ private:
+  void require_names(const DataMap& data, size_t num_samples) const;
+  std::string name_of(const DataMap& data, size_t sample) const;
+  void take_name(const std::string& name);
+
+  const SaverOptions options_;
+  std::filesystem::path save_name_, folder_;  // the folder created last
+  std::string last_name_;
+  bool name_is_given_ = false;
+  int64_t epoch_ = -1;
+  std::set<std::string> epoch_names_;  // only those of `save_names`
+};
+
+/// Throws Error(kBadData) unless the name is a path at or below the folder for results.
+void require_inside(const std::string& name);
+
+/// Saver of each sample as <save_name>.json: {"key": value}. Tensors become nested lists, a single
+/// text a text, nested maps objects. Numbers that JSON lacks (NaN, infinities) become null. The
+/// file appears when it is complete.
+class PredictionSaver : public SaverCallback {
+ public:
+  using SaverCallback::SaverCallback;
+  std::string stores_as() const override { return files_ending_in(".json"); }
+
+ protected:
+  void save_sample(const DataMap& sample) override;
+};
+
+}  // namespace lockstep::coord

@@ -1,0 +1,313 @@
+#include "daemon/run/check.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "checkpoint/restore.h"
+#include "daemon/run/resume.h"
+#include "daemon/run/run_hooks.h"
+#include "daemon/run/training_context.h"
+#include "dist/communicator.h"
+#include "infer/exports/model_publisher.h"
+#include "metrics/http/http_server.h"
+#include "recal/recipe/recipe_reader.h"
+#include "recal/schedule/timeline_views.h"
+#include "recal/schedule/train_time.h"
+#include "train/eval_options.h"
+#include "train/step/module_buffers.h"
+#include "train/step/share_weights.h"
+
+namespace lockstep::daemon {
+
+/// Refuses a run that would fail before its first update or at the end of its first epoch. It
+/// checks:
+///
+///   - an export that the network has no form for,
+///   - a warm start file that is missing or does not fit, and scopes that match nothing,
+///   - targets that do not fit the outputs, in training or in evaluation,
+///   - a last batch of one sample that the network cannot process,
+///   - metrics pages whose files are missing.
+///
+/// Trains nothing and writes no file. But it changes weights and buffers, so do not train with this
+/// context afterwards.
+///
+/// Throws Error with the exit code of the first fault and the texts of all.
+void dry_run(TrainingContext& context);
+
+namespace {
+
+constexpr int64_t kTriedSamples = 2;
+
+/// Collects the faults of several checks into one error, with the first one's exit code.
+class Faults {
+ public:
+  template <typename Check>
+  void add_from(const Check& check) {
+    try {
+      check();
+    } catch (const Error& fault) {
+      if (all_)
+        all_->append(fmt::format("\n{}", fault.what()));
+      else
+        all_ = fault;
+    }
+  }
+  void throw_if_any() const {
+    if (all_) throw Error(*all_);
+  }
+
+ private:
+  std::optional<Error> all_;
+};
+
+/// Returns the first samples of a data set, at most `count`.
+data::Samples first_samples(const data::Dataset& dataset, int64_t count) {
+  std::vector<int64_t> indices(static_cast<size_t>(std::min(count, dataset.num_samples())));
+  std::iota(indices.begin(), indices.end(), 0);
+  return dataset.get(indices, /*epoch=*/0);
+}
+
+/// Computes the loss of some samples as a training step does, but in float32 on the CPU.
+void try_forward(TrainingContext& context, int64_t num_samples) {
+  const data::Samples samples = first_samples(*context.train_data, num_samples);
+  if (samples.targets_BY.size(0) == 0) return;  // all samples are damaged and skipped
+  model::Model& model = *context.model;
+  model.set_training(true);
+  model.begin_forward({});
+  if (context.loss.is_own()) {
+    (void)model.own_loss(samples.inputs_BX, samples.targets_BY);
+    return;
+  }
+  (void)context.loss.sum(model.forward(samples.inputs_BX), samples.targets_BY);
+}
+
+/// Runs an evaluation of some samples. Layers of PyTorch may behave differently in it.
+void try_evaluation(TrainingContext& context) {
+  if (!context.eval_data) return;
+  const data::Samples samples = first_samples(*context.eval_data, kTriedSamples);
+  if (samples.targets_BY.size(0) == 0) return;
+  model::Model& model = *context.model;
+  const bool is_own = context.loss.is_own();
+  const train::EvalMetrics metrics =
+      train::make_eval_metrics(context.config.eval, context.eval_data->spec(), !is_own);
+  const std::unique_ptr<train::Hook> callbacks = callback_hook(coord::Mode::kEval, context);
+  model.set_training(false);
+  const at::NoGradGuard no_grad;
+  at::Tensor outputs_BO;
+  // As in evaluate(): outputs are computed only if something reads them.
+  if (!is_own || !metrics.empty() || (callbacks && callbacks->reads_tensors()))
+    outputs_BO = model.forward(samples.inputs_BX).to(at::kFloat);
+  if (is_own) {
+    (void)model.own_loss(samples.inputs_BX, samples.targets_BY);
+  } else {
+    (void)context.loss.num_correct(outputs_BO, samples.targets_BY);
+    (void)context.loss.sum(outputs_BO, samples.targets_BY);
+  }
+  for (const auto& metric : metrics) (void)metric->sums(outputs_BO, samples.targets_BY);
+}
+
+/// Runs a step, including its checks of buffers that the network's own code changes.
+void try_step(TrainingContext& context) {
+  train::MovedBuffers moved(*context.model, context.control, context.config.train.batch_norm,
+                            context.config.run.is_elastic());
+  moved.begin_step();
+  try_forward(context, kTriedSamples);
+  moved.end_step(/*updated=*/true, kTriedSamples);
+  (void)context.model->buffers();  // a user's network reports its own faults here
+}
+
+/// Runs a batch of one sample, if such a batch will occur.
+void try_single_sample(TrainingContext& context, int64_t world_size) {
+  const std::string batch = context.batch_with_single_sample(world_size);
+  if (batch.empty()) return;
+  try {
+    try_forward(context, 1);
+  } catch (Error& fault) {
+    fault.append(" (" + batch + ")");
+    throw;
+  }
+}
+
+/// Checks that ranks on one host can share one copy of the weights.
+void try_to_share(TrainingContext& context, int64_t world_size) {
+  if (world_size == 1) return;
+  const dist::ProcessInfo process{};
+  train::require_sharable({context.config.sync, *context.model, context.flat_params, context.recipe,
+                           context.control, context.gradients, process,
+                           /*has_users_hooks=*/!context.config.hooks.empty(),
+                           /*may_write_weights=*/!context.repeats_itself()});
+}
+
+/// Checks the files that rank 0's pages need.
+void try_pages(const RunConfig& config, int64_t world_size) {
+  const auto listen = config.metrics.listen_for(0, 0, static_cast<int>(world_size));
+  if (listen) metrics::check_http_options({.listen = *listen, .access = config.metrics.access});
+}
+
+/// Checks the warm start. An existing checkpoint of the run takes precedence, as in the run.
+void try_warm_start(TrainingContext& context) {
+  const std::filesystem::path saves = context.config.run.project().checkpoints();
+  const bool is_resumed =
+      context.config.checkpoint.enabled && checkpoint::latest_checkpoint(saves).has_value();
+  warm_start(context, is_resumed);
+}
+
+}  // namespace
+
+void dry_run(TrainingContext& context) {
+  const RunConfig& config = context.config;
+  const int64_t world_size = config.run.expect_world_size.value_or(1);
+  Faults faults;
+  faults.add_from([&] { try_to_share(context, world_size); });
+  faults.add_from([&] { require_publishable(*context.model, config.publish); });
+  faults.add_from([&] { try_warm_start(context); });
+  faults.add_from([&] { try_pages(config, world_size); });
+  faults.add_from([&] {
+    if (context.eval_data) (void)first_samples(*context.eval_data, kTriedSamples);
+  });
+  faults.add_from([&] {
+    if (config.run.device == "cuda") return;  // the network's code may need the GPU
+    try_step(context);
+    try_single_sample(context, world_size);
+    try_evaluation(context);
+  });
+  faults.throw_if_any();
+}
+
+namespace {
+
+/// Run file without faults, and what was built from it. `context` refers to the other members.
+struct Checked {
+  RunConfig config;
+  std::optional<flags::Frozen> frozen;
+  dist::SelfCommunicator alone;
+  std::unique_ptr<TrainingContext> context;
+};
+
+/// Note for a run whose number of steps depends on the world size, which the file does not state.
+std::string note_on_world(const RunConfig& config) {
+  if (!config.data.batch_size_per_rank || config.run.expect_world_size) return "";
+  return "  note: counted for 1 rank; with data.batch_size_per_rank, steps depend on the world "
+         "size (give "
+         "run.expect_world_size)\n";
+}
+
+/// Builds everything that a run builds before its first step, in a world of one rank.
+std::unique_ptr<Checked> check_all(const std::string& config_file,
+                                   const std::vector<Override>& overrides) {
+  auto checked = std::make_unique<Checked>();
+  Diagnostics faults;
+  checked->config = load_run_config(config_file, overrides, &faults);
+  faults.throw_if_any("config");
+  checked->frozen.emplace(checked->config.flag_texts);
+  take_expected_world(&checked->config);
+  const FoundData found = find_data(checked->config.data, checked->alone);
+  checked->context = std::make_unique<TrainingContext>(checked->config, checked->alone,
+                                                       checked->alone, checked->alone, found);
+  // Builds the callbacks of both modes only to find their faults; they are dropped again.
+  for (const coord::Mode mode : {coord::Mode::kTrain, coord::Mode::kEval})
+    (void)callback_hook(mode, *checked->context);
+  return checked;
+}
+
+/// Compiles a recipe without a run file: the data are unknown, so the user states the epoch's
+/// length.
+recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
+  if (!options.steps_per_epoch)
+    throw Error(ExitCode::kUsage, "plan",
+                options.file + " is a bare recipe: give --steps-per-epoch N");
+  if (*options.steps_per_epoch < 1 ||
+      *options.steps_per_epoch > recal::StepConverter::kMaxStepsPerEpoch)
+    throw Error(ExitCode::kUsage, "plan",
+                fmt::format("--steps-per-epoch is {}, it must be 1 to {}", *options.steps_per_epoch,
+                            recal::StepConverter::kMaxStepsPerEpoch));
+  Diagnostics faults;
+  const recal::Recipe recipe = recal::load_recipe(options.file, &faults, options.stage);
+  faults.throw_if_any("recipe");
+  const recal::Timeline timeline =
+      recal::Timeline::compile(recipe,
+                               {.steps_per_epoch = *options.steps_per_epoch,
+                                // A learning rate that the recipe does not set is that of a default
+                                // optimizer.
+                                .base_learning_rate = optim::OptimizerOptions().learning_rate},
+                               &faults);
+  faults.throw_if_any("recipe");
+  return timeline;
+}
+
+}  // namespace
+
+CommandResult check_command(const std::string& config_file,
+                            const std::vector<Override>& overrides) {
+  const std::unique_ptr<Checked> checked = check_all(config_file, overrides);
+  // A preset may ask for exports that this network has no form for: drop them as the run does.
+  leave_out_exports(*checked->context->model, &checked->config.publish, &checked->config.notes);
+  dry_run(*checked->context);
+  const TrainingContext& context = *checked->context;
+  std::string text = fmt::format(
+      "{}: ok\n  run {} in {}: {} on {} training samples, {} steps an epoch, {} steps in all\n",
+      config_file, checked->config.run.name, checked->config.run.project_dir,
+      checked->config.model.type, context.train_data->num_samples(), context.clock.steps_per_epoch,
+      context.total_steps());
+  for (const std::string& warning : checked->config.warnings)
+    text += "  warning: " + warning + "\n";
+  for (const std::string& note : checked->config.notes) text += "  note: " + note + "\n";
+  for (const std::string& warning : context.recipe.timeline().warnings())
+    text += "  warning: " + warning + "\n";
+  for (const std::string& note : context.recipe.timeline().notes())
+    text += "  note: " + note + "\n";
+  text += note_on_world(checked->config);
+  return {text, 0};
+}
+
+void check_before_queue(const std::string& config_file, const std::vector<Override>& overrides) {
+  (void)check_all(config_file, overrides);
+}
+
+CommandResult plan_command(const PlanOptions& options) {
+  std::unique_ptr<Checked> checked;
+  // A recipe alone has no data and no network; a run file has both.
+  const bool bare = recal::is_recipe(options.file);
+  if (bare && !options.overrides.empty())
+    throw Error(ExitCode::kUsage, "plan",
+                options.file + " is a bare recipe: it has no keys for --set");
+  if (!bare && options.steps_per_epoch)
+    throw Error(ExitCode::kUsage, "plan",
+                options.file +
+                    " is a run file: its data give the steps of an epoch; leave "
+                    "--steps-per-epoch out");
+  if (!bare && !options.stage.empty())
+    throw Error(ExitCode::kUsage, "plan",
+                options.file + " is a run file: it names a stage itself (recipe_stage)");
+  if (!bare) checked = check_all(options.file, options.overrides);
+  const recal::Timeline timeline =
+      bare ? timeline_of_bare_recipe(options) : checked->context->recipe.timeline();
+  if (!options.svg_file.empty())
+    files::write_atomically(
+        options.svg_file,
+        recal::plan_svg(timeline, bare ? options.file : checked->config.run.name));
+  if (!options.csv_file.empty())
+    files::write_atomically(options.csv_file, recal::plan_csv(timeline));
+  if (!options.json_file.empty())
+    files::write_atomically(options.json_file, recal::plan_json(timeline));
+  return {recal::plan_text(timeline) + "\n" + recal::plot_text(timeline), 0};
+}
+
+std::string run_file_reference() {
+  std::string text =
+      "| key | type | default | range | meaning |\n| --- | --- | --- | --- | --- |\n";
+  for (const FieldDoc& field : run_file_meanings())
+    text += fmt::format("| `{}` | {} | {} | {} | {} |\n", field.path, field.type,
+                        field.default_text, field.range, field.help);
+  return text;
+}
+
+}  // namespace lockstep::daemon

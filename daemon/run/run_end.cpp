@@ -1,0 +1,200 @@
+#include "daemon/run/run_end.h"
+
+#include <chrono>
+#include <optional>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "daemon/control/failure.h"
+#include "train/records.h"
+
+// Only rank 0 writes the summary and the text file; every rank keeps its last page.
+namespace lockstep::daemon {
+namespace {
+
+/// Word in summary.json and exit code of a run's end.
+struct End {
+  const char* reason;
+  ExitCode code;
+};
+
+End end_of(train::RunEnd end) {
+  switch (end) {
+    case train::RunEnd::kFinished:
+      return {"finished", ExitCode::kDone};
+    case train::RunEnd::kStopped:
+      return {"stopped", ExitCode::kStopped};
+    case train::RunEnd::kEnded:
+      return {"ended", ExitCode::kStopped};
+    case train::RunEnd::kNotSaved:
+      return {"not_saved", ExitCode::kIo};
+    case train::RunEnd::kStoppedEarly:
+      return {"stopped_early", ExitCode::kDone};
+    case train::RunEnd::kNotExported:
+      return {"not_exported", ExitCode::kIo};
+  }
+  return {"", ExitCode::kBug};
+}
+
+std::filesystem::path summary_path(const TrainingContext& context) {
+  return context.config.run.project().summary();
+}
+
+/// Writes the last page, for people and for node exporter's textfile collector. A failure is only a
+/// warning: the run itself has succeeded.
+void keep_last_page(const Telemetry& telemetry, const TrainingContext& context) {
+  const auto path =
+      context.config.run.project().logs() / fmt::format("rank{}.prom", context.control.rank());
+  try {
+    files::write_atomically(path, telemetry.page());
+  } catch (const Error& fault) {
+    log::warning("metrics", fault.what());
+  }
+}
+
+/// Logs the end of the run in two lines.
+void tell(const train::Summary& summary, const std::string& origin,
+          const std::filesystem::path& path) {
+  std::string tested;
+  if (summary.eval && summary.eval->accuracy)
+    tested = fmt::format(", test accuracy {:.4f}", *summary.eval->accuracy);
+  if (summary.eval) tested += fmt::format(", test loss {:.4f}", summary.eval->loss);
+  log::info("run", fmt::format("{} after {} steps ({:.2f} epochs){}, sparsity {:.4f}, {:.0f} "
+                               "samples/s",
+                               summary.exit_reason, summary.steps, summary.epochs, tested,
+                               summary.sparsity, summary.samples_per_second));
+  log::info("run", fmt::format("checkpoint {}, metrics {}, summary {}",
+                               summary.checkpoint.empty() ? "none" : summary.checkpoint,
+                               origin.empty() ? "off" : origin + "/metrics", path.string()));
+}
+
+}  // namespace
+
+ExitCode conclude(const train::RunResult& result, const TrainingContext& context,
+                  const train::Recorder& recorder, const Telemetry& telemetry,
+                  const std::optional<Resumed>& resumed) {
+  const End end = end_of(result.end);
+  if (context.control.rank() == 0) {
+    const train::Summary summary{
+        .exit_reason = end.reason,
+        .exit_code = static_cast<int>(end.code),
+        .steps = context.clock.step,
+        .epochs = context.clock.epoch(),
+        .world_size = context.control.world_size(),
+        .skipped_steps = recorder.num_skipped(),
+        .train_loss = recorder.last_loss(),
+        .eval = result.eval,
+        .sparsity = context.recipe.sparsity(),
+        .num_prunable_weights = context.num_prunable_weights(),
+        .samples_per_second = recorder.samples_per_second(),
+        .checkpoint = result.checkpoint,
+        .resumed_from_step = resumed ? std::optional(resumed->step) : std::nullopt,
+        .parameters_sha256 = train::parameters_sha256(context.model->params()),
+        // Averages are what was evaluated, so they have their own digest.
+        .evaluated_sha256 = result.eval && context.evaluates_ema()
+                                ? train::parameters_sha256(context.ema.params())
+                                : "",
+        .metrics_address = telemetry.address()};
+    train::write_summary(summary_path(context), summary);
+    tell(summary, telemetry.origin(), summary_path(context));
+    telemetry.write_textfile(context.config);
+  }
+  keep_last_page(telemetry, context);
+  return end.code;
+}
+
+void conclude_failed(const std::exception& error, const TrainingContext& context) {
+  if (context.control.rank() != 0) return;
+  // Any other exception is a bug.
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const ExitCode code = known != nullptr ? known->code() : ExitCode::kBug;
+  try {
+    train::write_summary(summary_path(context), {.exit_reason = "failed",
+                                                 .exit_code = static_cast<int>(code),
+                                                 .error = error.what(),
+                                                 .steps = context.clock.step,
+                                                 .epochs = context.clock.epoch(),
+                                                 .world_size = context.control.world_size()});
+  } catch (const std::exception& fault) {
+    log::warning("run", fault.what());
+  }
+}
+
+namespace {
+
+/// Time for writing files after an error.
+constexpr double kEnd_s = 5;
+
+Failure failure_of(const std::string& message, ExitCode code, int64_t step,
+                   const dist::ProcessInfo& process) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return {.rank = process.rank,
+          .node = process.node,
+          .pid = ::getpid(),
+          .step = step,
+          .exit_code = static_cast<int>(code),
+          .message = message,
+          .unix_time_s = std::chrono::duration<double>(now).count()};
+}
+
+}  // namespace
+
+void tell_failure(std::exception& error, const TrainingContext& context,
+                  const dist::ProcessInfo& process, const RankEvents& events) {
+  auto* const known = dynamic_cast<Error*>(&error);
+  const std::filesystem::path logs = context.config.run.project().logs();
+  const Failure own = failure_of(error.what(), known != nullptr ? known->code() : ExitCode::kBug,
+                                 context.clock.step, process);
+  write_failure(logs, own);
+  if (own.exit_code == static_cast<int>(ExitCode::kWatchdog)) events.write();
+  const bool is_shared = known != nullptr && known->on_every_rank();
+  // Only an error of this rank alone can be the consequence of another rank's error.
+  const std::optional<Failure> cause = is_shared ? std::nullopt : cause_of(logs, own);
+  if (cause && known != nullptr)
+    known->append(fmt::format("; before that rank {} on {} ended with {}: {}", cause->rank,
+                              cause->node, cause->exit_code, cause->message));
+  // One box per cause: the rank with the cause prints its own.
+  if (cause || (is_shared && process.rank != 0)) return;
+  log::print(boxed(own));
+}
+
+std::unique_ptr<Deadline> limit_the_end(const std::exception& error, const RunConfig& config,
+                                        const SessionWorld& world) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const bool is_shared = known != nullptr && known->on_every_rank();
+  const Error own = known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what());
+  // A shared error: all ranks wait for a save in progress. An error of this rank alone ends the
+  // others, so nothing is awaited.
+  const double limit_s = kEnd_s + (is_shared ? config.checkpoint.timeout_s : 0);
+  return std::make_unique<Deadline>(std::chrono::duration<double>(limit_s), [own, limit_s, &world] {
+    log::error("lockstepd",
+               fmt::format("the end of the run takes more than {} s: a disk may hang", limit_s));
+    if (world.abort) world.abort(own);
+    ::_exit(static_cast<int>(own.code()));
+  });
+}
+
+WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,
+                           const Requests& requests) {
+  return {.before_abort =
+              [&](const std::string& what) {
+                const Failure own =
+                    failure_of(what, ExitCode::kWatchdog, requests.step(), world.process);
+                write_failure(config.run.project().logs(), own);
+                log::print(boxed(own));
+              },
+          .abort =
+              [&](const std::string& what) {
+                const Error error(ExitCode::kWatchdog, "watchdog", what);
+                if (world.abort) world.abort(error);
+                log::error("watchdog", what);
+                // No destructors: other threads may hold locks, and the main thread hangs.
+                ::_exit(static_cast<int>(ExitCode::kWatchdog));
+              }};
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,225 @@
+#include "daemon/run/run_start.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <sstream>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "checkpoint/save/checkpoint_folder.h"
+#include "daemon/config/program.h"
+#include "daemon/config/run_config.h"
+#include "daemon/control/failure.h"
+#include "dist/collectives.h"
+#include "train/step/sync_modes.h"
+
+namespace lockstep::daemon {
+namespace {
+
+/// Longest time until a rank notices that it is told to stop. A line is read at once.
+constexpr int kTurn_ms = 100;
+
+/// Ordered by priority: the maximum over the ranks is the decision.
+enum Word : int64_t { kNone, kGo, kEnd };
+
+Word read_word() {
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  if (::poll(&input, 1, kTurn_ms) <= 0) return kNone;
+  std::array<char, 64> text{};
+  return ::read(STDIN_FILENO, text.data(), text.size()) > 0 ? kGo : kEnd;
+}
+
+}  // namespace
+
+void read_ahead(const std::string& config_file, const std::vector<Override>& overrides) {
+  begin_job();  // so that stand_by() knows the program's own rows
+  try {
+    Diagnostics ignored;
+    (void)load_run_config(config_file, overrides, &ignored);
+  } catch (const std::exception&) {
+    // The session reads the file again and reports the fault.
+  }
+}
+
+bool stand_by(dist::Communicator& control, const train::StopRequest& stop) {
+  while (true) {
+    const bool is_told_to_stop = stop.stop_asked() || stop.end_asked();
+    at::Tensor word_1 = at::zeros({1}, at::kLong);
+    word_1[0] = static_cast<int64_t>(is_told_to_stop       ? kEnd
+                                     : control.rank() == 0 ? read_word()
+                                                           : kNone);
+    // All ranks reduce once per turn, so they agree on the same turn.
+    control.all_reduce(word_1, dist::ReduceOp::kMax)->wait();
+    const auto agreed = word_1[0].item<int64_t>();
+    if (agreed == kNone) continue;
+    begin_job();  // the run reads everything again, from files that may have changed
+    return agreed == kGo;
+  }
+}
+
+// Every rank computes a text; only a digest is compared in the usual case of equality. The lines
+// themselves are sent to explain a difference.
+
+namespace {
+
+/// Compares lists of lines over the ranks. The lines are sent only if their digests differ. The
+/// error contains the first differences.
+void require_equal_lines(dist::Communicator& control, const std::string& what,
+                         const std::vector<std::string>& lines) {
+  const std::string text = fmt::format("{}", fmt::join(lines, "\n"));
+  if (dist::all_equal(control, fnv1a64(text))) return;
+  const std::vector<std::string> texts = dist::gather_texts(control, text);
+  const auto lines_of = [](const std::string& all) {
+    std::vector<std::string> list;
+    std::istringstream in(all);
+    for (std::string line; std::getline(in, line);) list.push_back(line);
+    std::sort(list.begin(), list.end());
+    return list;
+  };
+  const std::vector<std::string> first = lines_of(texts[0]);
+  std::string message = what + " differ between ranks:";
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    const std::vector<std::string> other = lines_of(texts[rank]);
+    std::vector<std::string> only_first, only_other;
+    std::set_difference(first.begin(), first.end(), other.begin(), other.end(),
+                        std::back_inserter(only_first));
+    std::set_difference(other.begin(), other.end(), first.begin(), first.end(),
+                        std::back_inserter(only_other));
+    for (const std::string& line : only_first)
+      message += fmt::format("\n  rank 0 has {}, rank {} does not", line, rank);
+    for (const std::string& line : only_other)
+      message += fmt::format("\n  rank {} has {}, rank 0 does not", rank, line);
+  }
+  throw Error(ExitCode::kDisagree, "start",
+              message.substr(0, 4000) + "\nstart every rank with the same files and programs")
+      .everywhere();
+}
+
+}  // namespace
+
+void check_world_size(const RunOptions& options, const dist::ProcessInfo& process) {
+  if (options.expect_world_size && *options.expect_world_size != process.world_size)
+    throw Error(
+        ExitCode::kConfig, "start",
+        fmt::format("the world has {} rank(s), run.expect_world_size is {}: start with mpirun -n "
+                    "{} or change the key",
+                    process.world_size, *options.expect_world_size, *options.expect_world_size))
+        .everywhere();
+  if (options.expect_nodes && *options.expect_nodes != process.num_nodes)
+    throw Error(ExitCode::kConfig, "start",
+                fmt::format("the world spans {} host(s), run.expect_nodes is {}: look at the host "
+                            "list or change the key",
+                            process.num_nodes, *options.expect_nodes))
+        .everywhere();
+  if (options.is_elastic() && !train::is_elastic_world_size(process.world_size))
+    throw Error(ExitCode::kConfig, "start",
+                fmt::format("run.deterministic: elastic gives the same bits on 1, 2, 4 or 8 ranks, "
+                            "the world has {}: start with one of these numbers, or set it to true",
+                            process.world_size))
+        .everywhere();
+}
+
+void check_equal_programs(const RunConfig& config, const std::string& mpi_version,
+                          dist::Communicator& control) {
+  const VersionFacts facts = version_facts();
+  require_equal_lines(
+      control, "programs or libraries",
+      {"version " + facts.version, "commit " + facts.commit, "LibTorch " + facts.torch,
+       "compiler " + facts.compiler, "build " + facts.build_type, "build id " + facts.build_id,
+       "MPI " + mpi_version});
+  // Only after the programs: other versions may have other settings.
+  require_equal_lines(control, "settings", config.settings);
+}
+
+void check_equal_models(const TrainingContext& context) {
+  std::vector<std::string> lines;
+  for (const Param& param : context.model->params())
+    lines.push_back(
+        fmt::format("parameter {} [{}]", param.name, fmt::join(param.tensor.sizes(), ", ")));
+  lines.push_back("training data sha256 " + context.facts.data_sha256);
+  if (context.eval_data) lines.push_back("evaluation data sha256 " + context.eval_data->digest());
+  require_equal_lines(context.control, "models or data", lines);
+  dist::require_equal(context.control, "the recipe's timeline", context.facts.timeline);
+}
+
+// Two phases: the constructor locks an existing folder, open() creates and fills it. Between the
+// two, everything that may still refuse the run is checked.
+
+namespace {
+
+/// Limits the check for another run's heartbeat, because the other ranks wait for rank 0 in a
+/// collective.
+files::FolderLockTimes lock_times(const RunConfig& config) {
+  return {.heartbeat_patience_s = std::clamp(0.8 * config.sync.timeout_s, 12.0, 30.0)};
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& process,
+                           dist::Communicator& control)
+    : config_(config), process_(process), control_(control) {
+  // Without a folder there is nothing to lock yet; open() creates and locks it.
+  (void)dist::on_all_ranks(control, [&] {
+    std::error_code ignored;
+    if (files::is_remote(config.run.project().folder()))
+      throw Error(ExitCode::kConfig, "start",
+                  config.run.project().folder().string() +
+                      ": run.project_dir (--model_dir) must be a folder: stores are read, not "
+                      "written; mount the bucket and name the folder where it is mounted");
+    if (process.rank == 0 && std::filesystem::is_directory(config.run.project().folder(), ignored))
+      lock_.emplace(config.run.project().folder(), lock_times(config));
+    return true;
+  });
+}
+
+void RunDirectory::open() {
+  (void)dist::on_all_ranks(control_, [&] {
+    if (process_.rank == 0) open_as_first();
+    return true;
+  });
+  if (config_.checkpoint.enabled)
+    checkpoint::require_shared(config_.run.project().checkpoints(), process_.node, control_);
+  (void)dist::on_all_ranks(control_, [&] {
+    open_log();
+    return true;
+  });
+}
+
+void RunDirectory::open_as_first() {
+  files::make_folders(config_.run.project().folder());
+  // Another run may have created the folder since the constructor looked.
+  if (!lock_) {
+    lock_.emplace(config_.run.project().folder(), lock_times(config_));
+    if (!files::list(config_.run.project().checkpoints()).empty())
+      throw Error(ExitCode::kCannotCreate, "start",
+                  config_.run.project().folder().string() +
+                      " was made and used by another run meanwhile: run again to go on from there");
+  }
+  if (config_.checkpoint.enabled) files::make_folders(config_.run.project().checkpoints());
+  // An earlier run's summary or failure must not be taken for this run's.
+  files::remove_file(config_.run.project().summary());
+  remove_failures(config_.run.project().logs());
+}
+
+void RunDirectory::open_log() const {
+  const std::filesystem::path logs = config_.run.project().logs();
+  files::require_writable(logs);
+  log::configure({.rank = process_.rank,
+                  .world_size = process_.world_size,
+                  .file = (logs / fmt::format("rank{}.log", process_.rank)).string()});
+  log::info("start",
+            fmt::format("rank {} of {} on {} (local rank {}), {} compute thread(s), pid {}",
+                        process_.rank, process_.world_size, process_.node, process_.local_rank,
+                        at::get_num_threads(), ::getpid()));
+}
+
+}  // namespace lockstep::daemon

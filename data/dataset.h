@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+
+namespace lockstep::data {
+
+/// Kind of a sample's target. Symbols: C = classes, T = tokens of one sample, Y = shape of one
+/// target.
+enum class TargetKind {
+  kClass,   ///< a class number, int64 []
+  kSoft,    ///< a probability for each class, float32 [C]: one-hot or soft labels
+  kValues,  ///< numbers, float32 [Y]
+  kTokens,  ///< the token after each input token, int64 [T]
+};
+
+/// Target of a token that counts neither in the loss nor in a metric. PyTorch's cross_entropy and
+/// transformers use the same number.
+constexpr int64_t kIgnoredTarget = -100;
+
+/// Returns the kind for messages: "class numbers", "soft labels", ...
+std::string name_of(TargetKind kind);
+
+/// Properties that all samples of a data set share. A network is built for them.
+struct SampleSpec {
+  std::vector<int64_t> input_shape;         ///< X
+  at::ScalarType input_dtype = at::kFloat;  ///< float32, or int64 for tokens
+  TargetKind target_kind = TargetKind::kClass;
+  int64_t num_classes = 0;                    ///< C; size of the vocabulary; numbers of one target
+  std::vector<std::string> class_names = {};  ///< by class number; empty if the files name none
+  bool may_ignore = false;                    ///< classes, tokens: targets may be kIgnoredTarget
+
+  /// True if one network fits both. class_names and may_ignore are not compared.
+  bool operator==(const SampleSpec& other) const {
+    return input_shape == other.input_shape && input_dtype == other.input_dtype &&
+           target_kind == other.target_kind && num_classes == other.num_classes;
+  }
+};
+
+/// Returns, for messages, "inputs [3, 32, 32] and 10 classes".
+std::string describe(const SampleSpec& spec);
+
+/// Some samples in the requested order. Symbols: B = samples, X = shape of one input, Y = shape of
+/// one target.
+struct Samples {
+  at::Tensor inputs_BX;   ///< SampleSpec::input_dtype, CPU
+  at::Tensor targets_BY;  ///< as SampleSpec::target_kind says, CPU; undefined without targets,
+                          ///< which only DatasetUse::kInference allows
+  /// Number of damaged samples among the requested ones (data/dataset.h).
+  int64_t num_skipped = 0;
+  /// Records that were read from files for the samples, and their size there in bytes, packed or
+  /// not.
+  int64_t num_records = 0, num_record_bytes = 0;
+};
+
+/// Returns 0 samples of this spec.
+Samples no_samples(const SampleSpec& spec);
+
+/// Indexable set of samples, with the same content on every rank. Thread-safe unless
+/// reads_in_threads() is false.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual int64_t num_samples() const = 0;
+  virtual SampleSpec spec() const = 0;
+  /// Returns samples by index, each in [0, num_samples()). Random changes depend only on (seed,
+  /// epoch, index). Evaluation reads epoch 0.
+  virtual Samples get(std::span<const int64_t> indices_B, int64_t epoch) const = 0;
+  /// Returns a digest of the content: SHA-256 in hex.
+  virtual std::string digest() const = 0;
+  /// False: the loader's caller reads, and data.loader_threads is ignored.
+  virtual bool reads_in_threads() const { return true; }
+  /// Default number of loader threads; 0 if samples are ready in memory.
+  virtual int64_t usual_threads() const { return 1; }
+};
+
+/// Data set in memory as two tensors. Symbols: S = samples, X = shape of one input, Y = shape of
+/// one target.
+class MemoryDataset : public Dataset {
+ public:
+  /// inputs_SX is float32, or int64 for tokens. targets_SY is as `target_kind` says; class numbers
+  /// and tokens are in [0, num_classes).
+  MemoryDataset(at::Tensor inputs_SX, at::Tensor targets_SY, int64_t num_classes,
+                TargetKind target_kind = TargetKind::kClass);
+
+  int64_t num_samples() const override { return targets_SY_.size(0); }
+  SampleSpec spec() const override;
+  Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
+  int64_t usual_threads() const override { return 0; }
+  std::string digest() const override;
+
+ private:
+  at::Tensor inputs_SX_;
+  at::Tensor targets_SY_;
+  TargetKind target_kind_;
+  int64_t num_classes_;
+};
+
+/// Replacement for a damaged sample.
+enum class InsteadOfDamaged {
+  kNextSample,  ///< the next intact one in the data set: for training
+  kNothing,     ///< no row: for evaluation
+};
+
+/// Data set that continues at a damaged sample (an Error(kBadData) while reading it). The
+/// replacement depends only on the data set, the sample and the epoch, so ranks and threads change
+/// no bit. Samples::num_skipped counts the damaged ones. Each one is logged once.
+class SkippingDataset final : public Dataset {
+ public:
+  SkippingDataset(std::unique_ptr<Dataset> dataset, InsteadOfDamaged instead)
+      : dataset_(std::move(dataset)), instead_(instead) {}
+
+  int64_t num_samples() const override { return dataset_->num_samples(); }
+  SampleSpec spec() const override { return dataset_->spec(); }
+  /// Rethrows the fault in three cases: the file was replaced (files::FileChanged); 1,000 samples
+  /// in a row, or all, are damaged; or even an empty read fails. In the last case no sample is at
+  /// fault, but for instance an ended worker.
+  Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
+  std::string digest() const override { return dataset_->digest(); }
+  bool reads_in_threads() const override { return dataset_->reads_in_threads(); }
+  int64_t usual_threads() const override { return dataset_->usual_threads(); }
+
+ private:
+  /// Returns one row, or none.
+  Samples sound(int64_t index, int64_t epoch) const;
+  void tell(int64_t index, const Error& fault) const;
+
+  std::unique_ptr<Dataset> dataset_;
+  InsteadOfDamaged instead_;
+  mutable std::mutex mutex_;
+  mutable std::set<int64_t> told_;  ///< indices of samples that were logged
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,402 @@
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "base/yaml/yaml_document.h"
+#include "data/dataset_table.h"
+#include "data/files_dataset.h"
+#include "data/formats/file_list.h"
+#include "data/formats/formats.h"
+
+namespace lockstep::data {
+
+/// Keys of data sets that are made of files.
+struct FilesOptions {
+  std::string format;  ///< name of a format's row; `files`: detected from the content
+  std::string path;    ///< a file, a folder or a pattern
+  std::string inputs, targets;
+  std::string targets_file;  ///< path of `targets`, if that names a file
+  CsvOptions csv;
+  TfRecordOptions tfrecord;
+  TokenOptions tokens;
+  bool is_interleaved = false;
+  FeedOptions feed;
+  SampleSpec trained;  ///< as DatasetInputs::trained
+};
+
+/// Reads the format's keys of the section.
+FilesOptions read_files_options(const std::string& format, ConfigReader* in, DatasetUse use);
+
+/// Finds the files that the options name: expands patterns, lists folders and stores, detects the
+/// format. Throws Error(kInputMissing or kConfig) as expand_files() and detect_format() do.
+FoundFiles find_files(const FilesOptions& options);
+
+namespace {
+
+/// Reader of one format's keys; `files` has the keys of all formats.
+class FilesReader {
+ public:
+  FilesReader(std::string format, ConfigReader* in, DatasetUse use) : in_(*in), use_(use) {
+    options_.format = std::move(format);
+    options_.feed.may_lack_targets = use == DatasetUse::kInference;
+  }
+
+  FilesOptions read() {
+    in_.require("path");
+    in_.read("path", &options_.path,
+             "files: a file, a folder, or a pattern such as data/*.tfrecord; here, beside the run "
+             "file, or s3://BUCKET/... or gs://BUCKET/...");
+    if (options_.path.empty())
+      in_.fault("path",
+                fmt::format("'{}.path' is empty: name a file, a folder, or a pattern", in_.path()));
+    options_.path = place_of(options_.path);
+    read_places();
+    read_shapes();
+    if (is({"tokens"})) read_tokens();
+    if (!is_only("tokens")) {
+      read_classes();
+      read_images();
+      // Only training data is augmented, so the section is unknown elsewhere.
+      if (use_ == DatasetUse::kTraining) read_augment(in_.section("augment"));
+    }
+    return std::move(options_);
+  }
+
+ private:
+  bool is_only(const char* format) const { return options_.format == format; }
+  // Type `files` finds out the format later, so it has the keys of all formats.
+  bool is(std::initializer_list<std::string_view> formats) const {
+    return options_.format == "files" ||
+           std::find(formats.begin(), formats.end(), options_.format) != formats.end();
+  }
+
+  std::string place_of(const std::string& path) const {
+    return path_beside(in_.document(), path).string();
+  }
+
+  void read_places() {
+    if (is({"idx", "npy", "safetensors"}))
+      in_.read("targets", &options_.targets,
+               "idx, npy: the file of labels or targets; safetensors: their tensor");
+    options_.targets_file = place_of(options_.targets);
+    if (is({"safetensors"}))
+      in_.read("inputs", &options_.inputs, "safetensors: the tensor of inputs");
+    if (is({"image_csv"})) {
+      in_.read("image_column", &options_.csv.image_column,
+               "image_csv: the column of paths; default the first");
+      in_.read("label_column", &options_.csv.label_column,
+               "image_csv: the column of class numbers; default the second");
+    }
+    if (is({"tfrecord"})) {
+      in_.read("image_feature", &options_.tfrecord.image_feature,
+               "tfrecord: the feature of inputs: an image, raw pixels or floats");
+      in_.read("label_feature", &options_.tfrecord.label_feature,
+               "tfrecord: the feature of class numbers or values");
+    }
+  }
+
+  void read_shapes() {
+    if (is({"tfrecord"}))
+      in_.read("record_shape", &options_.tfrecord.shape, count_from(1),
+               "tfrecord: channels, height and width of raw pixels; shape of floats");
+    std::string layout = is_only("tfrecord") ? "hwc" : "chw";
+    if (is({"tfrecord", "npy", "safetensors"}))
+      in_.read_choice("layout", &layout, {"chw", "hwc"},
+                      "tfrecord, npy, safetensors: how uint8 pixels lie; tfrecord: default hwc");
+    options_.is_interleaved = layout == "hwc";
+    // TensorFlow stores raw pixels as [H, W, C], so that is the default there.
+    options_.tfrecord.is_interleaved = in_.has("layout") ? layout == "hwc" : true;
+  }
+
+  void read_tokens() {
+    std::string type = "uint16";
+    in_.read("context", &options_.tokens.context, between(1, 1e6), "tokens: tokens of one sample");
+    in_.read_choice("token_type", &type, {"uint16", "uint32"}, "tokens: how they lie in the files");
+    in_.read("vocabulary", &options_.tokens.vocabulary, between(0, 4294967296.0),
+             "tokens: how many there are; 0: the largest in the files and one");
+    options_.tokens.token_bytes = type == "uint16" ? 2 : 4;
+  }
+
+  void read_classes() {
+    FeedOptions& feed = options_.feed;
+    in_.read("num_classes", &feed.num_classes, between(0, 1e6),
+             "files: number of classes; 0: the largest label and one, or the number of folders");
+    in_.read("one_hot", &feed.one_hot, "files: class numbers become soft labels");
+    if (is({"tfrecord", "npy", "safetensors"}))
+      in_.read("soft_labels", &feed.soft_labels,
+               "files: targets of several numbers are probabilities of classes");
+    options_.csv.num_classes = feed.num_classes;
+    options_.tfrecord.num_classes = feed.num_classes;
+  }
+
+  void read_images() {
+    FeedOptions& feed = options_.feed;
+    in_.read("channels", &feed.channels, between(0, 3),
+             "files: 1 (grey) or 3; 0: as pixels have them, 3 of image files");
+    if (feed.channels == 2) in_.fault("channels", "images have 1 channel or 3");
+    feed.image_size = sizes("image_size",
+                            "files: height and width that images are resized to, one "
+                            "number for both; default the first image's");
+    std::string fit = "stretch";
+    in_.read_choice("fit", &fit, {"stretch", "crop"},
+                    "files: stretch images to image_size, or crop their middle of its ratio");
+    feed.keeps_ratio = fit == "crop";
+    feed.means = numbers("mean", "files: of each channel, of [0, 1]; subtracted", false);
+    feed.deviations = numbers("std", "files: of each channel, of (0, 1]; divided by", true);
+  }
+
+  void read_augment(ConfigReader in) {
+    AugmentOptions& augment = options_.feed.augment;
+    in.read("random_crop", &augment.random_crop, between(0, 1e4),
+            "pixels that an image is moved at most, each way; black comes in");
+    in.read("random_resized_crop", &augment.random_resized_crop, between(0, 1),
+            "least part of an image's area that is cut out and resized; 0: not done");
+    in.read("horizontal_flip", &augment.horizontal_flip, between(0, 1), "probability of a mirror");
+    in.read("brightness", &augment.brightness, between(0, 1),
+            "factors are drawn from 1 - x to 1 + x");
+    in.read("contrast", &augment.contrast, between(0, 1), "factors are drawn from 1 - x to 1 + x");
+    in.read("saturation", &augment.saturation, between(0, 1),
+            "factors are drawn from 1 - x to 1 + x");
+    in.read("mixup", &augment.mixup, between(0, 100),
+            "alpha of the Beta distribution of mixed samples, whose labels become soft; 0: none");
+    in.done();
+  }
+
+  std::vector<double> numbers(const char* key, const char* help, bool are_positive) {
+    const YAML::Node node = in_.take(key, "number or list of numbers", help);
+    std::vector<double> all;
+    if (!node.IsDefined()) return all;
+    for (const std::string& text : texts_of(node)) {
+      const std::optional<double> number = parse_number(text);
+      if (!number || *number < 0 || *number > 1 || (are_positive && *number == 0)) {
+        in_.fault(key, fmt::format("'{}.{}' must be a number or a list of numbers of {}0, 1]: "
+                                   "pixels are divided by 255 first, so divide these too",
+                                   in_.path(), key, are_positive ? "(" : "["));
+        return {};
+      }
+      all.push_back(*number);
+    }
+    return all;
+  }
+
+  std::vector<int64_t> sizes(const char* key, const char* help) {
+    const YAML::Node node = in_.take(key, "integer or list of two", help);
+    std::vector<int64_t> all;
+    if (!node.IsDefined()) return all;
+    // A text that is no integer becomes 0, which the check below refuses.
+    for (const std::string& text : texts_of(node)) all.push_back(parse_integer(text).value_or(0));
+    const bool are_good = std::all_of(all.begin(), all.end(),
+                                      [](int64_t size) { return size >= 1 && size <= 16384; });
+    if (are_good && (all.size() == 1 || all.size() == 2)) return all;
+    in_.fault(key, fmt::format("'{}.{}' must be a whole number from 1 to 16384, or two: height and "
+                               "width",
+                               in_.path(), key));
+    return {};
+  }
+
+  static std::vector<std::string> texts_of(const YAML::Node& node) {
+    std::vector<std::string> all;
+    if (node.IsScalar()) all.push_back(node.Scalar());
+    if (node.IsSequence())
+      for (const YAML::Node& item : node) all.push_back(item.IsScalar() ? item.Scalar() : "");
+    // A node of another kind gives one empty text, which the callers refuse.
+    if (all.empty()) all.emplace_back();
+    return all;
+  }
+
+  ConfigReader& in_;
+  DatasetUse use_;
+  FilesOptions options_;
+};
+
+}  // namespace
+
+FilesOptions read_files_options(const std::string& format, ConfigReader* in, DatasetUse use) {
+  return FilesReader(format, in, use).read();
+}
+
+// Listing happens on rank 0 only; the others parse the result. So the order of files is the same on
+// all ranks.
+
+namespace {
+
+/// Returns the only file of a format that is a single file.
+std::filesystem::path only_file(const FilesOptions& options) {
+  const Paths paths = expand_files(options.path);
+  if (paths.size() > 1)
+    throw Error(
+        ExitCode::kConfig, "data",
+        fmt::format("{}: {} files, this format is one; name it", options.path, paths.size()));
+  return paths.front();
+}
+
+/// Returns the files of the training set; a folder also has the test set.
+Paths cifar_files(const FilesOptions& options, std::string_view training_name) {
+  Paths paths = expand_files(options.path);
+  if (!is_folder(options.path)) return paths;
+  std::erase_if(paths, [&](const std::filesystem::path& path) {
+    return path.extension() != ".bin" || !path.filename().string().starts_with(training_name);
+  });
+  if (paths.empty())
+    throw Error(ExitCode::kInputMissing, "data",
+                fmt::format("{}: no files {}*.bin", options.path, training_name));
+  return paths;
+}
+
+/// Returns the facts of the files in order.
+std::vector<files::FileFacts> all_of(const Paths& paths) {
+  std::vector<files::FileFacts> all(paths.size());
+  std::transform(paths.begin(), paths.end(), all.begin(), found_file);
+  return all;
+}
+
+/// Finds the files of a format: its samples' files, and others such as targets.
+FoundFiles found_in_format(const std::string& format, const FilesOptions& options) {
+  if (format == "image_folder")
+    return find_class_folder(options.path, options.feed.may_lack_targets);
+  if (format == "images") return find_images(options.path);
+  FoundFiles found;
+  if (format == "cifar10" || format == "cifar100") {
+    found.files = all_of(cifar_files(options, format == "cifar10" ? "data_batch" : "train"));
+  } else if (format == "image_csv") {
+    const Paths csvs = expand_files(options.path);
+    found.files = all_of(csvs);
+    found.others = all_of(look_at_remote_images(csvs, options.csv));
+  } else if (format == "tfrecord" || format == "tokens" || format == "webdataset") {
+    found.files = all_of(expand_files(options.path));
+  } else {
+    const std::filesystem::path file = only_file(options);
+    found.files = {found_file(file)};
+    if (format == "idx") {
+      const bool says = !options.targets.empty();
+      found.others = {
+          found_file(says ? std::filesystem::path(options.targets_file) : idx_labels_beside(file))};
+    }
+    if (format == "npy" && !options.targets.empty())
+      found.others = {found_file(options.targets_file)};
+  }
+  return found;
+}
+
+}  // namespace
+
+FoundFiles find_files(const FilesOptions& options) {
+  const std::string format =
+      options.format == "files" ? detect_format(options.path) : options.format;
+  FoundFiles found = found_in_format(format, options);
+  found.format = format;
+  return found;
+}
+
+// To add a format: an open function in data/formats/formats.h, a line in kFormats, and its files in
+// find_files.cpp.
+
+namespace {
+
+/// Function that opens the files of a format.
+using OpenSource = std::unique_ptr<Source> (*)(const FoundFiles& found,
+                                               const FilesOptions& options);
+
+struct FileFormat {
+  const char* name;
+  OpenSource open;
+};
+
+/// Returns the value of an option; throws Error(kConfig) with `what` if it is empty.
+const std::string& needed(const std::string& value, const char* what) {
+  if (value.empty()) throw Error(ExitCode::kConfig, "data", what);
+  return value;
+}
+
+ArrayOptions array_options(const FilesOptions& options) {
+  return {.is_interleaved = options.is_interleaved, .num_classes = options.feed.num_classes};
+}
+
+std::filesystem::path file_of(const FoundFiles& found) { return found.files.front().path; }
+
+/// Table of the formats. A new one needs a row here.
+constexpr FileFormat kFormats[] = {
+    {"idx",
+     [](const FoundFiles& found, const FilesOptions&) {
+       return open_idx(file_of(found), found.others.front().path);
+     }},
+    {"cifar10",
+     [](const FoundFiles& found, const FilesOptions&) { return open_cifar(found.paths(), 10); }},
+    {"cifar100",
+     [](const FoundFiles& found, const FilesOptions&) { return open_cifar(found.paths(), 100); }},
+    {"image_folder",
+     [](const FoundFiles& found, const FilesOptions& o) {
+       return open_class_folder(
+           found, {.trained_names = o.trained.class_names,
+                   .num_trained = o.trained.class_names.empty() ? 0 : o.trained.num_classes,
+                   .may_lack_targets = o.feed.may_lack_targets});
+     }},
+    {"images", [](const FoundFiles& found, const FilesOptions&) { return open_images(found); }},
+    {"image_csv", [](const FoundFiles& found,
+                     const FilesOptions& o) { return open_image_csv(found.paths(), o.csv); }},
+    {"tfrecord", [](const FoundFiles& found,
+                    const FilesOptions& o) { return open_tfrecord(found.paths(), o.tfrecord); }},
+    {"npy",
+     [](const FoundFiles& found, const FilesOptions& o) {
+       if (o.feed.may_lack_targets && o.targets.empty())
+         return open_npy(file_of(found), {}, array_options(o));
+       (void)needed(o.targets, "npy: give `targets`, the file of targets");
+       return open_npy(file_of(found), found.others.front().path, array_options(o));
+     }},
+    {"safetensors",
+     [](const FoundFiles& found, const FilesOptions& o) {
+       (void)needed(o.inputs, "safetensors: give `inputs`, the tensor of inputs");
+       if (!o.feed.may_lack_targets)
+         (void)needed(o.targets, "safetensors: give `targets`, the tensor of targets");
+       return open_safetensors(file_of(found), o.inputs, o.targets, array_options(o));
+     }},
+    {"tokens", [](const FoundFiles& found,
+                  const FilesOptions& o) { return open_tokens(found.paths(), o.tokens); }},
+    {"webdataset",
+     [](const FoundFiles& found, const FilesOptions& o) {
+       return open_webdataset(found.paths(), o.feed.num_classes);
+     }},
+};
+
+std::unique_ptr<Dataset> open_files(const FoundFiles& found, const FilesOptions& options) {
+  for (const FileFormat& format : kFormats)
+    if (found.format == format.name)
+      return std::make_unique<FilesDataset>(format.open(found, options), options.feed);
+  check(false, "a format that the table lacks");
+  return nullptr;
+}
+
+/// Returns the functions that open a data set of files, and that list its files.
+DatasetPlan files_plan(const FilesOptions& options) {
+  return {[options](const DatasetInputs& inputs) {
+            FilesOptions opened = options;
+            if (inputs.use == DatasetUse::kInference) opened.feed.augment = {};
+            opened.feed.augment.seed = inputs.seed;
+            opened.feed.skips_damaged = inputs.skips_damaged;
+            opened.trained = inputs.trained;
+            // Rank 0's list, if there is one: only one rank should search folders and stores.
+            const FoundFiles found =
+                inputs.found.empty() ? find_files(options) : FoundFiles::parse(inputs.found);
+            return open_files(found, opened);
+          },
+          [options] { return find_files(options).text(); }};
+}
+
+DatasetType files_type(const std::string& name) {
+  return {name, [name](ConfigReader* in, DatasetUse use) {
+            return files_plan(read_files_options(name, in, use));
+          }};
+}
+
+}  // namespace
+
+std::vector<DatasetType> files_types() {
+  std::vector<DatasetType> types = {files_type("files")};
+  for (const FileFormat& format : kFormats) types.push_back(files_type(format.name));
+  return types;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,227 @@
+// MPI returns errors as codes (MPI_ERRORS_RETURN); check_mpi() turns them into exceptions.
+#include "dist/mpi/peer.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace lockstep::dist::mpi {
+namespace {
+
+bool is_running() {
+  int finalized = 0;
+  return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
+}
+
+}  // namespace
+
+void check_mpi(int code, std::string_view call) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
+  const std::string reason =
+      length > 0 ? std::string(text.data(), length) : "error " + std::to_string(code);
+  throw Error(ExitCode::kUnavailable, "dist.mpi", std::string(call) + ": " + reason);
+}
+
+OwnedComm::OwnedComm(MPI_Comm comm) : comm_(comm) {
+  check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
+OwnedComm::~OwnedComm() {
+  // No one could handle an error here: the communicator is given up in any case.
+  if (comm_ != MPI_COMM_NULL && is_running()) static_cast<void>(MPI_Comm_free(&comm_));
+}
+
+int OwnedComm::rank() const {
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
+  return rank;
+}
+
+int OwnedComm::num_ranks() const {
+  int num_ranks = 0;
+  check_mpi(MPI_Comm_size(comm_, &num_ranks), "MPI_Comm_size");
+  return num_ranks;
+}
+
+// Text and comparison of the calls that ranks exchange in notes and in shared memory.
+
+namespace {
+
+std::string_view name_of(CallKind kind) {
+  constexpr std::array<std::string_view, 7> kNames{"all_reduce",  "reduce_scatter", "all_gather",
+                                                   "broadcast",   "barrier",        "split",
+                                                   "share_memory"};
+  const auto index = static_cast<size_t>(kind);
+  return index < kNames.size() ? kNames[index] : "unknown call";
+}
+
+std::string argument_text(const Call& call) {
+  constexpr std::array<std::string_view, 3> kOps{"sum", "minimum", "maximum"};
+  const auto index = static_cast<size_t>(call.argument);
+  if (call.kind == CallKind::kAllReduce && index < kOps.size())
+    return fmt::format(" ({})", kOps[index]);
+  if (call.kind == CallKind::kBroadcast) return fmt::format(" (from rank {})", call.argument);
+  return {};
+}
+
+}  // namespace
+
+std::string text_of(const Call& call) {
+  if (call.kind == CallKind::kShareMemory)
+    return fmt::format("share_memory of {} bytes, call {}", call.num_items, call.number);
+  const bool has_items = call.kind != CallKind::kBarrier && call.kind != CallKind::kSplit;
+  const std::string items =
+      has_items ? fmt::format(" of {} {}", call.num_items,
+                              c10::toString(static_cast<at::ScalarType>(call.dtype)))
+                : std::string();
+  return fmt::format("{}{}{}, call {}", name_of(call.kind), items, argument_text(call),
+                     call.number);
+}
+
+void require_same_call(const Call& mine, int rank, const Call& theirs, int their_rank) {
+  if (mine == theirs) return;
+  throw Error(ExitCode::kDisagree, "dist.mpi",
+              fmt::format("ranks make different calls: rank {}: {}; rank {}: {}. All ranks need "
+                          "the same run file, data and program",
+                          rank, text_of(mine), their_rank, text_of(theirs)));
+}
+
+// Identifies the processes of ranks, so that a rank whose process has ended is reported at once,
+// without waiting for a timeout. Works only within one host and PID namespace.
+
+namespace {
+
+constexpr int kFieldsToStart = 20;  // of /proc/PID/stat: from the state, field 3, to field 22
+
+/// Returns the start of the process, in ticks since the host's boot; nullopt if it is gone or a
+/// zombie. Its name, in brackets, may contain any character, so fields are counted after it.
+std::optional<uint64_t> start_time_of(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::vector<std::string> field(kFieldsToStart);
+  for (std::string& text : field) fields >> text;
+  if (!fields || field.front() == "Z" || field.front() == "X") return std::nullopt;
+  return std::stoull(field.back());
+}
+
+/// A space in which a process id denotes one process: PID namespace and boot.
+struct PidSpace {
+  uint64_t inode = 0;
+  std::array<char, 40> boot_id{};
+
+  static PidSpace read() {
+    PidSpace here;
+    struct stat space {};
+    if (::stat("/proc/self/ns/pid", &space) == 0) here.inode = space.st_ino;
+    std::ifstream("/proc/sys/kernel/random/boot_id")
+        .getline(here.boot_id.data(), static_cast<std::streamsize>(here.boot_id.size()));
+    return here;
+  }
+};
+
+const PidSpace& own_space() {
+  static const PidSpace here = PidSpace::read();
+  return here;
+}
+
+std::string names_of(std::span<const Missing> missing, bool gone) {
+  std::string names;
+  for (const Missing& one : missing)
+    if (one.is_gone == gone)
+      names += fmt::format("{}rank {} (process {} on {})", names.empty() ? "" : ", ",
+                           one.peer.world_rank, one.peer.pid, one.peer.node.data());
+  return names;
+}
+
+}  // namespace
+
+// Start time and namespace make a process id unique; ids alone are reused.
+Peer this_process() {
+  Peer peer;
+  peer.pid = getpid();
+  peer.start_time = start_time_of(peer.pid).value_or(0);
+  peer.pid_space = own_space().inode;
+  peer.boot_id = own_space().boot_id;
+  static_cast<void>(gethostname(peer.node.data(), peer.node.size() - 1));
+  return peer;
+}
+
+std::vector<Peer> gather_peers(const OwnedComm& comm) {
+  Peer self = this_process();
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &self.world_rank), "MPI_Comm_rank");
+  std::vector<Peer> peers(comm.num_ranks());
+  check_mpi(MPI_Allgather(&self, sizeof(Peer), MPI_BYTE, peers.data(), sizeof(Peer), MPI_BYTE,
+                          comm.get()),
+            "MPI_Allgather");
+  return peers;
+}
+
+bool is_running_here(const Peer& peer) {
+  return peer.pid_space == own_space().inode && peer.boot_id == own_space().boot_id &&
+         start_time_of(peer.pid) == peer.start_time;
+}
+
+void throw_missing(const Call& call, std::span<const Missing> missing, double waited_s,
+                   bool in_chain) {
+  check(!missing.empty(), "nobody is missing");
+  if (const std::string gone = names_of(missing, true); !gone.empty())
+    throw Error(ExitCode::kUnavailable, "dist.mpi",
+                fmt::format("{}: {} ended before it: a peer is lost", text_of(call), gone));
+  throw Error(
+      ExitCode::kWatchdog, "dist.mpi",
+      fmt::format("{}: waited {:.1f} s for {}, which did not arrive: it hangs{}, or its host "
+                  "cannot be reached. Where that is no fault, raise sync.timeout_s, and for a save "
+                  "checkpoint.timeout_s too",
+                  text_of(call), waited_s, names_of(missing, false),
+                  in_chain ? " or waits for one that does" : ""));
+}
+
+void tell_slow(const Call& call, std::span<const Missing> missing, double waited_s) {
+  if (missing.empty()) return;
+  log::warning("dist.mpi", fmt::format("{}: has waited {:.1f} s for {}: slow, or it hangs",
+                                       text_of(call), waited_s, names_of(missing, false)));
+}
+
+namespace {
+
+constexpr auto kSpinBeforeSleep = std::chrono::microseconds(20);
+constexpr BackOff::Clock::duration kLongestSleep = std::chrono::milliseconds(1);
+constexpr BackOff::Clock::duration kShortestSleep = std::chrono::microseconds(20);
+
+}  // namespace
+
+void BackOff::pause() const {
+  const Clock::duration so_far = waited();
+  if (so_far < kSpinBeforeSleep) return;
+  // A yield lets other threads run first; a sleep frees the core for longer.
+  if (so_far < yield_for_)
+    sched_yield();
+  else
+    std::this_thread::sleep_for(std::clamp(so_far / 8, kShortestSleep, longest_sleep(so_far)));
+}
+
+BackOff::Clock::duration BackOff::longest_sleep(Clock::duration so_far) const {
+  return std::max(longest_sleep_, std::min(so_far / 64, kLongestSleep));
+}
+
+}  // namespace lockstep::dist::mpi

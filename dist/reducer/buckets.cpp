@@ -1,0 +1,358 @@
+#include "dist/reducer/buckets.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace lockstep::dist {
+namespace {
+
+/// Bucket of one group that still takes parameters.
+struct OpenBucket {
+  std::vector<int64_t> params;
+  int64_t num_bytes = 0;
+};
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> plan_buckets(
+    const std::vector<PlannedParam>& params_in_model_order, int64_t bucket_bytes) {
+  check(bucket_bytes > 0, "bucket_bytes must be positive");
+  std::vector<std::vector<int64_t>> buckets;
+  // From the last parameter to the first: the order in which backward produces gradients.
+  std::map<int64_t, OpenBucket> open_by_group;
+  for (auto i = static_cast<int64_t>(params_in_model_order.size()) - 1; i >= 0; --i) {
+    const PlannedParam& param = params_in_model_order[i];
+    OpenBucket& open = open_by_group[param.group];
+    if (!open.params.empty() && open.num_bytes + param.num_bytes > bucket_bytes) {
+      buckets.push_back(std::move(open.params));
+      open = {};
+    }
+    open.params.push_back(i);
+    open.num_bytes += param.num_bytes;
+  }
+  for (auto& [group, open] : open_by_group) buckets.push_back(std::move(open.params));
+  std::sort(buckets.begin(),
+            buckets.end(),  // a bucket is complete with its last parameter, which only it holds
+            [](const auto& a, const auto& b) { return a.back() > b.back(); });
+  return buckets;
+}
+
+namespace {
+
+/// Returns the nearer of two multiples of `unit` around `at`. The upper one is limited to `end`.
+int64_t nearer(int64_t at, int64_t unit, int64_t end) {
+  const int64_t below = at / unit * unit;
+  const int64_t above = std::min(below + unit, end);
+  return at - below <= above - at ? below : above;
+}
+
+}  // namespace
+
+int64_t RowBorders::nearest(int64_t at_E, int64_t num_rows) const {
+  return nearer(at_E, row_E * num_rows, num_elements);
+}
+
+int64_t RowBorders::nearest_cut(int64_t at_E) const {
+  const int64_t row_begin = std::min(at_E, num_elements - 1) / row_E * row_E;
+  const int64_t row_end = std::min(row_begin + row_E, num_elements);
+  return row_begin + nearer(at_E - row_begin, kCutElements, row_end - row_begin);
+}
+
+// Cuts buffers front to back, then sorts the buckets by the order in which backward completes them.
+
+namespace {
+
+/// Limits for the cuts.
+struct Limits {
+  int64_t bucket_bytes;
+  const std::vector<int64_t>* row_E_by_param = nullptr;  ///< null: a cut may be anywhere
+  int num_pieces = 1;
+};
+
+/// Returns the border for a cut near element at_E of a slice that is longer than a bucket.
+int64_t border_near(const FlatSlice& slice, int64_t at_E, int64_t limit_E, const Limits& limits) {
+  if (limits.row_E_by_param == nullptr || slice.param < 0) return at_E;
+  const RowBorders rows{slice.num_elements,
+                        limits.row_E_by_param->at(static_cast<size_t>(slice.param))};
+  // A row that exceeds a bucket is cut inside. Otherwise prefer multiples of num_pieces rows, which
+  // give equal pieces, if that many rows fit in a bucket.
+  if (rows.row_E > limit_E) return rows.nearest_cut(at_E);
+  return rows.nearest(at_E, rows.row_E * limits.num_pieces <= limit_E ? limits.num_pieces : 1);
+}
+
+/// Cuts one buffer, front to back.
+class BufferCut {
+ public:
+  BufferCut(size_t buffer, int64_t limit_E, int64_t first_limit_E, const Limits& limits,
+            std::vector<Bucket>* out)
+      : buffer_(buffer),
+        limit_E_(limit_E),
+        limit_now_E_(first_limit_E),
+        limits_(limits),
+        out_(*out) {}
+
+  void add(const FlatSlice& slice) {
+    if (slice.num_elements == 0) return;
+    if (end_E_ > begin_E_ && end_E_ - begin_E_ + slice.num_elements > limit_now_E_) close();
+    params_.push_back(slice.param);
+    end_E_ += slice.num_elements;
+    if (end_E_ - begin_E_ > limit_E_) close_in_pieces(slice);
+  }
+
+  void close() {
+    if (end_E_ == begin_E_) return;
+    out_.push_back({buffer_, begin_E_, end_E_, params_});
+    begin_E_ = end_E_;
+    params_.clear();
+    limit_now_E_ = limit_E_;
+  }
+
+ private:
+  /// Cuts the only open slice, which is longer than a bucket, into near-equal buckets.
+  void close_in_pieces(const FlatSlice& slice) {
+    const std::vector<int64_t> params = params_;
+    const int64_t first_E = begin_E_;
+    const int64_t early_E = limit_now_E_ < limit_E_ ? limit_now_E_ : 0;  // the step's first bucket
+    const int64_t rest_E = slice.num_elements - early_E;
+    const int64_t num_pieces = (rest_E + limit_E_ - 1) / limit_E_;
+    const int64_t piece_E = (rest_E + num_pieces - 1) / num_pieces;
+    for (int64_t piece = early_E > 0 ? 0 : 1; piece <= num_pieces; ++piece) {
+      const int64_t at_E = std::min(early_E + piece * piece_E, slice.num_elements);
+      params_ = params;
+      end_E_ = first_E +
+               (at_E == slice.num_elements ? at_E : border_near(slice, at_E, limit_E_, limits_));
+      close();
+    }
+    params_.clear();
+  }
+
+  size_t buffer_;
+  int64_t limit_E_, limit_now_E_;
+  const Limits& limits_;
+  std::vector<Bucket>& out_;
+  int64_t begin_E_ = 0, end_E_ = 0;
+  std::vector<int64_t> params_;
+};
+
+/// Returns the parameter of the bucket that backward reaches last; -1 if there is none.
+int64_t last_to_come(const Bucket& bucket) {
+  return bucket.params.empty() ? -1 : *std::min_element(bucket.params.begin(), bucket.params.end());
+}
+
+void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool begins_small,
+         std::vector<Bucket>* out) {
+  const auto as_elements = [&](int64_t bytes) {
+    return std::max<int64_t>(1, bytes / static_cast<int64_t>(buffer.grads_E.itemsize()));
+  };
+  const int64_t bucket_bytes = limits.bucket_bytes;
+  const int64_t first_bytes =
+      begins_small ? std::min(bucket_bytes, kFirstBucketBytes) : bucket_bytes;
+  BufferCut pieces(index, as_elements(bucket_bytes), as_elements(first_bytes), limits, out);
+  if (buffer.slices.empty()) {
+    const size_t begin = out->size();
+    pieces.add({.param = -1, .num_elements = buffer.grads_E.numel()});
+    pieces.close();
+    for (size_t i = begin; i < out->size(); ++i) (*out)[i].params.clear();
+  }
+  for (const FlatSlice& slice : buffer.slices) pieces.add(slice);
+  pieces.close();
+}
+
+/// begins_small: true if the first bucket of this buffer must be small.
+std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits,
+                            const std::function<bool(size_t buffer)>& begins_small) {
+  std::vector<Bucket> buckets;
+  for (size_t i = 0; i < buffers.size(); ++i)
+    if (!buffers[i].frozen) cut(i, buffers[i], limits, begins_small(i), &buckets);
+  std::stable_sort(buckets.begin(), buckets.end(), [](const Bucket& a, const Bucket& b) {
+    return last_to_come(a) > last_to_come(b);
+  });
+  return buckets;
+}
+
+std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits) {
+  check(limits.bucket_bytes > 0, "bucket_bytes must be positive");
+  const auto none = [](size_t) { return false; };
+  if (limits.bucket_bytes == kUnlimitedBytes) return cut_all(buffers, limits, none);
+  // Only the step's first bucket may be small. The first pass finds its buffer, the second one
+  // cuts.
+  const std::vector<Bucket> all_small = cut_all(buffers, limits, [](size_t) { return true; });
+  if (all_small.empty()) return {};
+  const size_t first = all_small.front().buffer;
+  return cut_all(buffers, limits, [first](size_t buffer) { return buffer == first; });
+}
+
+}  // namespace
+
+size_t num_before_last_to_come(const std::vector<Bucket>& buckets) {
+  size_t first = buckets.size();
+  while (first > 0 && last_to_come(buckets[first - 1]) == last_to_come(buckets.back())) --first;
+  return first;
+}
+
+std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes) {
+  return cut_all(buffers, {.bucket_bytes = bucket_bytes});
+}
+
+std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes,
+                                     const std::vector<int64_t>& row_E_by_param, int num_pieces) {
+  return cut_all(
+      buffers,
+      {.bucket_bytes = bucket_bytes, .row_E_by_param = &row_E_by_param, .num_pieces = num_pieces});
+}
+
+namespace {
+
+/// Returns the slice around element `at_E` of the buffer; null without slices.
+const FlatSlice* slice_around(const FlatBuffer& buffer, int64_t at_E) {
+  const auto behind = std::upper_bound(
+      buffer.slices.begin(), buffer.slices.end(), at_E,
+      [](int64_t place_E, const FlatSlice& slice) { return place_E < slice.offset_E; });
+  return behind == buffer.slices.begin() ? nullptr : &*std::prev(behind);
+}
+
+/// Returns the border nearest to element `at_E` of the buffer. even_E: size of an even shard.
+int64_t border_near(const FlatBuffer& buffer, int64_t at_E, int64_t even_E,
+                    const std::vector<int64_t>& row_E_by_param) {
+  const FlatSlice* slice = slice_around(buffer, at_E);
+  if (slice == nullptr) return at_E;
+  const RowBorders rows{slice->num_elements, row_E_by_param.at(static_cast<size_t>(slice->param))};
+  const int64_t in_slice_E = at_E - slice->offset_E;
+  // at_E is outside of every slice.
+  if (in_slice_E >= rows.num_elements) return at_E;
+  return slice->offset_E +
+         (rows.row_E <= even_E ? rows.nearest(in_slice_E) : rows.nearest_cut(in_slice_E));
+}
+
+}  // namespace
+
+BucketShards::BucketShards(std::vector<int64_t> borders_E) : borders_E_(std::move(borders_E)) {
+  check(borders_E_.size() >= 2 && borders_E_.front() == 0 &&
+            std::is_sorted(borders_E_.begin(), borders_E_.end()),
+        "the borders of a bucket's pieces ascend from 0");
+  for (int piece = 0; piece < num_pieces(); ++piece) largest_ = std::max(largest_, size(piece));
+}
+
+BucketShards cut_into_pieces(const Bucket& bucket, const FlatBuffer& buffer,
+                             const std::vector<int64_t>& row_E_by_param, int num_pieces) {
+  check(num_pieces > 0, "a bucket is divided into one piece at least");
+  const int64_t num_elements = bucket.num_elements();
+  std::vector<int64_t> borders_E{0};
+  for (int piece = 1; piece < num_pieces; ++piece) {
+    // An even border, moved to a row border. Borders stay ascending, since border_near() is
+    // monotonic.
+    const int64_t at_E = bucket.begin_E + num_elements * piece / num_pieces;
+    const int64_t border_E = border_near(buffer, at_E, num_elements / num_pieces, row_E_by_param);
+    borders_E.push_back(std::clamp<int64_t>(border_E - bucket.begin_E, 0, num_elements));
+  }
+  borders_E.push_back(num_elements);
+  return BucketShards(std::move(borders_E));
+}
+
+// Computes buckets and shards from the buffers alone, so that all ranks compute the same ones.
+
+namespace {
+
+/// True if the gradients of all ranks are shared; that holds for all buffers or for none.
+bool are_shared(const std::vector<FlatBuffer>& buffers) {
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [](const FlatBuffer& buffer) { return !buffer.grads_by_rank.empty(); });
+}
+
+/// Sorts by buffer and position, and merges adjacent regions.
+std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
+  std::sort(regions.begin(), regions.end(), [](const ParamShard& a, const ParamShard& b) {
+    return std::pair(a.buffer, a.begin_E) < std::pair(b.buffer, b.begin_E);
+  });
+  std::vector<ParamShard> all;
+  for (const ParamShard& region : regions) {
+    if (!all.empty() && all.back().buffer == region.buffer && all.back().end_E == region.begin_E)
+      all.back().end_E = region.end_E;
+    else
+      all.push_back(region);
+  }
+  return all;
+}
+
+}  // namespace
+
+at::Tensor part_of(const at::Tensor& flat_E, const Bucket& bucket) {
+  return flat_E.narrow(0, bucket.begin_E, bucket.num_elements());
+}
+
+BucketAssignment::BucketAssignment(const ParamTable& params, const SyncOptions& options, int rank,
+                                   int world_size)
+    : params_(params),
+      bucket_bytes_(options.bucket_bytes),
+      shards_optimizer_(options.shard_optimizer),
+      rank_(rank),
+      world_size_(world_size),
+      row_E_by_param_(row_elements(params)) {}
+
+bool BucketAssignment::has(const std::vector<FlatBuffer>& buffers) const {
+  // A layout change creates new tensors, so identity tells whether buckets still fit.
+  return has_any_ &&
+         std::equal(buffers.begin(), buffers.end(), grads_by_buffer_.begin(),
+                    grads_by_buffer_.end(), [](const FlatBuffer& now, const at::Tensor& before) {
+                      return now.grads_E.is_same(before);
+                    });
+}
+
+std::vector<Bucket> BucketAssignment::cut(const std::vector<FlatBuffer>& buffers) const {
+  if (!is_sharded_) return cut_into_buckets(buffers, bucket_bytes_);
+  // Shared buckets send nothing, so few large pieces are best.
+  return cut_into_buckets(buffers, is_shared_ ? kUnlimitedBytes : bucket_bytes_, row_E_by_param_,
+                          world_size_);
+}
+
+bool BucketAssignment::rebuild(const std::vector<FlatBuffer>& buffers) {
+  if (has(buffers)) return false;
+  has_any_ = true;
+  grads_by_buffer_.clear();
+  for (const FlatBuffer& buffer : buffers) grads_by_buffer_.push_back(buffer.grads_E);
+  is_shared_ = are_shared(buffers);
+  is_sharded_ = world_size_ > 1 && (shards_optimizer_ || is_shared_);
+  buckets_ = cut(buffers);
+  shards_.clear();
+  if (!is_sharded_) return true;
+  for (const Bucket& bucket : buckets_)
+    shards_.push_back(
+        cut_into_pieces(bucket, buffers[bucket.buffer], row_E_by_param_, world_size_));
+  return true;
+}
+
+at::Tensor BucketAssignment::grads_E(size_t bucket) const {
+  return part_of(grads_by_buffer_[buckets_[bucket].buffer], buckets_[bucket]);
+}
+
+std::vector<ParamShard> BucketAssignment::local_shards() const {
+  std::vector<ParamShard> regions;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& bucket = buckets_[i];
+    ParamShard own{bucket.buffer, bucket.begin_E, bucket.end_E};
+    if (is_sharded_) {
+      // A shard may be empty: then this rank owns nothing of the bucket.
+      own.begin_E = bucket.begin_E + shards_[i].begin(rank_);
+      own.end_E = own.begin_E + shards_[i].size(rank_);
+    }
+    if (own.begin_E < own.end_E) regions.push_back(own);
+  }
+  return joined(std::move(regions));
+}
+
+std::string BucketAssignment::text_of(size_t bucket) const {
+  const Bucket& named = buckets_[bucket];
+  const std::string first =
+      named.params.empty()
+          ? fmt::format("elements {} to {} of buffer {}", named.begin_E, named.end_E, named.buffer)
+          : params_.at(static_cast<size_t>(named.params.front())).name;
+  return fmt::format("bucket {} of {}: {}", bucket + 1, buckets_.size(), first);
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,398 @@
+// Hooks on autograd's AccumulateGrad nodes: they run once the gradient is in `grad`. (Hooks of
+// tensors would run before that.)
+#include "dist/reducer/overlap.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/trace.h"
+#include "dist/communicator.h"
+
+namespace lockstep::dist {
+namespace {
+
+using torch::autograd::variable_list;
+
+/// Post-hook of one parameter's accumulator node.
+class TellParam final : public torch::autograd::FunctionPostHook {
+ public:
+  TellParam(const GradientHooks::Listener& listener, int64_t param)
+      : listener_(listener), param_(param) {}
+
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    listener_(param_);
+    return outputs;
+  }
+
+ private:
+  const GradientHooks::Listener& listener_;
+  int64_t param_;
+};
+
+}  // namespace
+
+/// The node that accumulates a parameter's gradients. Holding it makes LibTorch reuse it in the
+/// next graph.
+struct GradientHooks::Hook {
+  int64_t param;
+  std::shared_ptr<torch::autograd::Node> accumulator;
+  std::uintptr_t key;
+};
+
+GradientHooks::GradientHooks(const ParamTable& params, Listener on_gradient)
+    : on_gradient_(std::move(on_gradient)) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!params[i].tensor.requires_grad()) continue;
+    auto accumulator = torch::autograd::impl::grad_accumulator(params[i].tensor);
+    const std::uintptr_t key = accumulator->add_post_hook(
+        std::make_unique<TellParam>(on_gradient_, static_cast<int64_t>(i)));
+    hooks_.push_back({static_cast<int64_t>(i), std::move(accumulator), key});
+  }
+}
+
+std::vector<int64_t> GradientHooks::with_one_source(const at::Tensor& root) const {
+  // Walks the whole graph once. An accumulator with one incoming edge has one source.
+  std::unordered_map<const torch::autograd::Node*, int64_t> num_edges_to;
+  std::vector<const torch::autograd::Node*> open{root.grad_fn().get()};
+  while (!open.empty()) {
+    const torch::autograd::Node* const node = open.back();
+    open.pop_back();
+    if (node == nullptr) continue;
+    for (const torch::autograd::Edge& edge : node->next_edges())
+      if (++num_edges_to[edge.function.get()] == 1) open.push_back(edge.function.get());
+  }
+  std::vector<int64_t> params;
+  for (const Hook& hook : hooks_)
+    if (num_edges_to[hook.accumulator.get()] == 1) params.push_back(hook.param);
+  return params;
+}
+
+GradientHooks::~GradientHooks() {
+  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+}
+
+// Counts the missing gradients of each bucket with atomics, since several autograd threads may mark
+// at once. The mutex guards only the number of leading complete buckets.
+
+namespace {
+
+/// Returns the number of leading elements of the parameter that complete a bucket. If other
+/// parameters share the bucket: only mark_ready() completes it.
+int64_t end_of_part(const Bucket& bucket, int64_t begin_E) {
+  return bucket.params.size() > 1 ? std::numeric_limits<int64_t>::max()
+                                  : begin_E + bucket.num_elements();
+}
+
+/// A user's network can cause this, so it is not kBug.
+void require_first(bool is_first) {
+  if (is_first) return;
+  throw Error(ExitCode::kConfig, "dist",
+              "a parameter got a second gradient in one step: part of the network runs a backward "
+              "pass of its own, as torch.utils.checkpoint does with use_reentrant=True: use "
+              "use_reentrant=False. In a loop of your own, prepare_for_backward() comes before the "
+              "last backward pass");
+}
+
+}  // namespace
+
+void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
+  int64_t last_param = -1;
+  for (const Bucket& bucket : buckets)
+    for (const int64_t param : bucket.params) last_param = std::max(last_param, param);
+  num_params_ = static_cast<size_t>(last_param + 1);
+  params_ = std::make_unique<Param[]>(num_params_);
+  num_awaited_.clear();
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    num_awaited_.push_back(static_cast<int32_t>(buckets[b].params.size()));
+    for (const int64_t param : buckets[b].params) {
+      std::vector<Part>& parts = params_[static_cast<size_t>(param)].parts;
+      // mark_parts() stops at the first missing part, so parts must ascend in memory.
+      check(parts.empty() || buckets[parts.back().bucket].end_E == buckets[b].begin_E,
+            "the pieces of a parameter stand in memory order");
+      parts.push_back({b, end_of_part(buckets[b], parts.empty() ? 0 : parts.back().end_E)});
+    }
+  }
+  num_missing_ = std::make_unique<std::atomic<int32_t>[]>(buckets.size());
+  begin();
+}
+
+void ReadyTracker::begin() {
+  for (size_t i = 0; i < num_params_; ++i) {
+    params_[i].num_there = 0;
+    params_[i].is_there = false;
+  }
+  for (size_t b = 0; b < num_awaited_.size(); ++b)
+    num_missing_[b] = std::max(num_awaited_[b], 1);  // without parameters: never complete
+  const std::lock_guard lock(mutex_);
+  num_complete_ = 0;
+}
+
+bool ReadyTracker::mark_ready(int64_t param) {
+  Param* const arrived = find(param);
+  if (arrived == nullptr) return false;
+  require_first(!arrived->is_there.exchange(true));
+  return mark_parts(*arrived, std::numeric_limits<int64_t>::max());
+}
+
+bool ReadyTracker::mark_written(int64_t param, int64_t num_elements) {
+  Param* const arriving = find(param);
+  if (arriving == nullptr) return false;
+  require_first(!arriving->is_there);
+  return mark_parts(*arriving, num_elements);
+}
+
+ReadyTracker::Param* ReadyTracker::find(int64_t param) {
+  if (param < 0 || static_cast<size_t>(param) >= num_params_) return nullptr;
+  Param& found = params_[static_cast<size_t>(param)];
+  return found.parts.empty() ? nullptr : &found;
+}
+
+bool ReadyTracker::mark_parts(Param& param, int64_t num_elements) {
+  bool completed = false;
+  for (; param.num_there < param.parts.size(); ++param.num_there) {
+    const Part& part = param.parts[param.num_there];
+    if (part.end_E > num_elements) break;
+    // acq_rel: the thread that completes a bucket sees the gradients that other threads wrote.
+    completed = num_missing_[part.bucket].fetch_sub(1, std::memory_order_acq_rel) == 1 || completed;
+  }
+  if (!completed) return false;
+
+  const std::lock_guard lock(mutex_);
+  const size_t before = num_complete_;
+  while (num_complete_ < num_awaited_.size() &&
+         num_missing_[num_complete_].load(std::memory_order_acquire) == 0)
+    ++num_complete_;
+  return num_complete_ > before;
+}
+
+size_t ReadyTracker::num_complete() const {
+  const std::lock_guard lock(mutex_);
+  return num_complete_;
+}
+
+std::vector<int64_t> ReadyTracker::missing() const {
+  std::vector<int64_t> params;
+  for (size_t i = 0; i < num_params_; ++i)
+    if (!params_[i].parts.empty() && !params_[i].is_there)
+      params.push_back(static_cast<int64_t>(i));
+  return params;
+}
+
+bool ReadyTracker::any() const {
+  return std::any_of(params_.get(), params_.get() + num_params_,
+                     [](const Param& param) { return param.is_there.load(); });
+}
+
+}  // namespace lockstep::dist
+
+// A thread that executes released jobs in order. The mutex guards the round's state, never a job.
+/// OpenMP's function, from LibTorch's OpenMP library; null without one.
+extern "C" void omp_set_num_threads(int) __attribute__((weak));
+
+namespace lockstep::dist {
+namespace {
+
+// Nice value: 0 is normal, -20 the highest priority.
+constexpr int kNice = -15;
+
+/// The kernel's struct sched_attr, first version.
+struct SchedulingWish {
+  uint32_t size = 48, policy = 0;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t slice_ns = 0, deadline = 0, period = 0;
+};
+static_assert(sizeof(SchedulingWish) == 48);
+
+/// Asks the scheduler to run this thread at once when a message arrives, even if other threads
+/// compute: short time slices and a higher priority. Both are best effort. Time slices need Linux
+/// 6.12, priority a privilege (CAP_SYS_NICE). Without them the network may be idle for some
+/// milliseconds while backward uses all cores.
+void ask_to_come_first() {
+  SchedulingWish wish;
+  if (syscall(SYS_sched_getattr, 0, &wish, sizeof wish, 0) == 0) {
+    wish.slice_ns = 100'000;
+    static_cast<void>(syscall(SYS_sched_setattr, 0, &wish, 0));
+  }
+  static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice));
+}
+
+}  // namespace
+
+CommunicationThread::CommunicationThread(std::function<void(size_t)> job)
+    : job_(std::move(job)), thread_([this] { run(); }) {}
+
+CommunicationThread::~CommunicationThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    must_end_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void CommunicationThread::begin() {
+  const std::lock_guard lock(mutex_);
+  check(!is_open_ && !is_busy_, "a round of jobs begins while another is open");
+  is_open_ = true;
+  num_released_ = num_done_ = 0;
+  fault_ = nullptr;
+}
+
+void CommunicationThread::release(size_t num_jobs) {
+  {
+    const std::lock_guard lock(mutex_);
+    num_released_ = std::max(num_released_, num_jobs);
+    // A busy thread looks for the next job itself, before it sleeps.
+    if (is_busy_ || !may_start()) return;
+  }
+  wake_.notify_one();
+}
+
+bool CommunicationThread::wait_for(size_t num_jobs) {
+  std::unique_lock lock(mutex_);
+  check(is_open_ && num_jobs <= num_released_, "waiting for a job that nobody released");
+  idle_.wait(lock, [&] { return fault_ || num_done_ >= num_jobs; });
+  return !fault_;
+}
+
+size_t CommunicationThread::end() {
+  std::unique_lock lock(mutex_);
+  check(is_open_, "no round of jobs is open");
+  is_open_ = false;
+  idle_.wait(lock, [&] { return !is_busy_; });
+  // The job's error is thrown on the caller's thread.
+  if (fault_) std::rethrow_exception(std::exchange(fault_, nullptr));
+  return num_done_;
+}
+
+void CommunicationThread::run() {
+  trace::name_thread("all-reduce");
+  ask_to_come_first();
+  // OpenMP helpers would delay this thread and take cores from backward.
+  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [&] { return must_end_ || may_start(); });
+    if (must_end_) return;
+    is_busy_ = true;
+    // The job runs without the lock, so that release() never blocks autograd.
+    const size_t job = num_done_;
+    lock.unlock();
+    std::exception_ptr fault;
+    try {
+      job_(job);
+    } catch (...) {
+      fault = std::current_exception();
+    }
+    lock.lock();
+    is_busy_ = false;
+    fault_ = fault;
+    // After a fault no job starts; end() throws it.
+    if (!fault) ++num_done_;
+    idle_.notify_one();
+  }
+}
+
+// The jobs of a step are the buckets and, at num_before_numbers_, the step statistics. The order of
+// jobs is the order of messages, equal on all ranks. So jobs run either all on one thread, or first
+// on the communication thread and then, after its end(), on the caller.
+
+void StepMessages::begin(bool beside, size_t num_before_numbers) {
+  check(num_left_ == 0, "a step begins while buckets of the one before are on their way");
+  is_beside_ = beside;
+  num_before_numbers_ = num_before_numbers;
+  if (!beside) return;
+  // Created at first use: without overlap there is no thread.
+  if (thread_ == nullptr)
+    thread_ = std::make_unique<CommunicationThread>([this](size_t job) { run(job); });
+  thread_->begin();
+}
+
+void StepMessages::release(size_t num_complete) {
+  // The numbers exist only after backward. So the thread must not pass their place before send().
+  if (is_beside_) thread_->release(std::min(num_complete, num_before_numbers_));
+}
+
+void StepMessages::run(size_t job) {
+  if (job != num_before_numbers_) return buckets_.launch(bucket_of(job));
+  // The numbers may follow only completed buckets: an asynchronous bucket is ordered first.
+  buckets_.wait();
+  comm_.all_reduce(numbers_V_, ReduceOp::kSum)->wait();
+}
+
+void StepMessages::add_number(const at::Tensor& number_1) {
+  const at::Tensor both_V = at::cat({numbers_V_, number_1});
+  has_number_ = true;
+  // Pinned memory, so that the copy does not block the host.
+  host_V_ = at::empty(both_V.sizes(),
+                      at::TensorOptions(both_V.scalar_type()).pinned_memory(both_V.is_cuda()));
+  host_V_.copy_(both_V, /*non_blocking=*/true);
+  copied_ = comm_.mark();
+}
+
+std::optional<double> StepMessages::read_sums() {
+  if (!std::exchange(has_number_, false)) {
+    numbers_V_ = copy_to_host(comm_, numbers_V_);
+    return std::nullopt;
+  }
+  comm_.settle();
+  std::exchange(copied_, nullptr)->wait_on_host();
+  const int64_t num_numbers = host_V_.numel() - 1;
+  numbers_V_ = host_V_.narrow(0, 0, num_numbers);
+  return host_V_[num_numbers].item<double>();
+}
+
+void StepMessages::send(at::Tensor numbers_V, std::optional<int64_t> divisor, bool has_begun,
+                        const std::function<bool()>& may_leave) {
+  numbers_V_ = std::move(numbers_V);
+  divisor_ = divisor;
+  if (is_beside_ && has_begun && buckets_.can_pack_beside() && follow_thread(may_leave)) return;
+  // Without work in backward, waking the thread would cost more than sending here.
+  for (size_t job = is_beside_ ? thread_->end() : 0; job <= num_buckets(); ++job) run(job);
+}
+
+/// Packs what the thread will send and unpacks what it has sent, while the thread sends. False if
+/// the caller must end the thread's round: all is sent, or a job has thrown.
+bool StepMessages::follow_thread(const std::function<bool()>& may_leave) {
+  const size_t num_jobs = num_buckets() + 1;
+  // The order of jobs stays; only the release is at once.
+  thread_->release(num_jobs);
+  for (size_t bucket = 0; bucket < num_buckets(); ++bucket) buckets_.pack(bucket);
+  for (size_t job = 0; job < num_jobs; ++job) {
+    if (!thread_->wait_for(job + 1)) return false;
+    if (job != num_before_numbers_) {
+      if (divisor_) buckets_.unpack(bucket_of(job), *divisor_);
+    } else if (divisor_ && job < num_buckets() && may_leave()) {
+      num_left_ = num_buckets() - job;
+      return true;
+    }
+  }
+  return false;
+}
+
+void StepMessages::take_next() {
+  check(num_left_ > 0, "all buckets are there");
+  const size_t bucket = num_buckets() - num_left_;
+  // Late buckets follow the numbers, so this is job bucket + 1. end() throws what stopped it.
+  if (!thread_->wait_for(bucket + 2)) thread_->end();
+  // This thread unpacks, while the communication thread sends the next bucket.
+  buckets_.unpack(bucket, *divisor_);
+  if (--num_left_ == 0) thread_->end();
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,323 @@
+#include "infer/engine.h"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <optional>
+
+#include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/codegen/onednn/interface.h>
+#include <torch/csrc/jit/passes/pass_manager.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/runtime/graph_iterator.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "infer/tensorrt.h"
+
+namespace lockstep::infer {
+namespace {
+
+#if defined(__x86_64__)  // LibTorch has oneDNN Graph on x86-64 only
+
+/// LibTorch's passes apply to the whole process. This flag limits ours to the compiling thread.
+thread_local bool t_compiles = false;
+
+class Compiling {
+ public:
+  Compiling() {
+    static const auto registered =
+        torch::jit::registerPrePass([](std::shared_ptr<torch::jit::Graph>& graph) {
+          if (t_compiles) torch::jit::fuser::onednn::fuseGraph(graph);
+        });
+    static_cast<void>(registered);
+    t_compiles = true;
+  }
+  ~Compiling() { t_compiles = false; }
+  Compiling(const Compiling&) = delete;
+  Compiling& operator=(const Compiling&) = delete;
+};
+
+bool can_compile() { return true; }
+
+#else
+
+struct Compiling {};
+bool can_compile() { return false; }
+
+#endif
+
+/// True if the graph has a convolution. Fusion is only tried for such networks.
+bool has_convolutions(const torch::jit::Module& frozen) {
+  const auto graph = frozen.get_method("forward").graph();
+  return std::ranges::any_of(graph->nodes(), [](const torch::jit::Node* node) {
+    const std::string_view kind = node->kind().toUnqualString();
+    return kind.starts_with("conv") || kind == "_convolution";
+  });
+}
+
+std::vector<at::Tensor> all_tensors_of(const c10::IValue& value) {
+  std::vector<at::Tensor> tensors;
+  value.visit([&](const c10::IValue& part) {
+    if (part.isTensor()) tensors.push_back(part.toTensor());
+    return false;
+  });
+  return tensors;
+}
+
+/// Compares results up to the rounding of sums in another order.
+bool is_close(const c10::IValue& one, const c10::IValue& other) {
+  constexpr double kRelative = 1e-4;
+  return std::ranges::equal(all_tensors_of(one), all_tensors_of(other),
+                            [](const at::Tensor& a, const at::Tensor& b) {
+                              if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type())
+                                return false;
+                              if (a.numel() == 0 || !a.is_floating_point()) return a.equal(b);
+                              const double absolute = kRelative * a.abs().max().item<double>();
+                              return at::allclose(a, b, kRelative, absolute, /*equal_nan=*/true);
+                            });
+}
+
+}  // namespace
+
+FusedModule::Form FusedModule::form_of(const at::Tensor& tensor) {
+  return {tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec()};
+}
+
+FusedModule::FusedModule(torch::jit::Module module, const std::vector<at::Tensor>& inputs)
+    : module_(std::move(module)) {
+  for (const at::Tensor& input : inputs) forms_.push_back(form_of(input));
+}
+
+std::optional<FusedModule> FusedModule::compile(torch::jit::Module frozen,
+                                                const std::vector<at::Tensor>& inputs) {
+  if (!can_compile() || !has_convolutions(frozen)) return std::nullopt;
+  try {
+    FusedModule fused(std::move(frozen), inputs);
+    const Compiling compiling;
+    // LibTorch's profiling executor: the first run records shapes, the second one compiles and
+    // runs.
+    const c10::IValue as_written = fused.run(inputs);
+    if (is_close(as_written, fused.run(inputs))) return fused;
+    // A wrong kernel must not go unnoticed, so both runs are compared.
+    log::warning("infer", "oneDNN Graph's numbers differ from the network's: it is left out");
+  } catch (const std::exception& fault) {
+    log::debug("infer", std::string("oneDNN Graph does not take this network: ") + fault.what());
+  }
+  return std::nullopt;
+}
+
+bool FusedModule::takes(const std::vector<at::Tensor>& inputs) const {
+  return std::ranges::equal(inputs, forms_, [](const at::Tensor& input, const Form& form) {
+    return form_of(input) == form;
+  });
+}
+
+c10::IValue FusedModule::run(const std::vector<at::Tensor>& inputs) {
+  const at::NoGradGuard no_grad;
+  // Skips autograd's dispatch, which costs time in each operator.
+  const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
+  const torch::jit::GraphOptimizerEnabledGuard rewriting(true);
+  return module_.forward({inputs.begin(), inputs.end()});
+}
+
+namespace {
+
+std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
+  if (value.isTensor()) return {value.toTensor()};
+  std::vector<at::Tensor> tensors;
+  if (value.isTensorList()) return value.toTensorVector();
+  if (!value.isTuple())
+    throw Error(ExitCode::kBadData, "infer",
+                "the network gives a " + value.tagKind() + ", not a tensor or a tuple of tensors");
+  for (const c10::IValue& item : value.toTupleRef().elements())
+    for (const at::Tensor& tensor : tensors_of(item)) tensors.push_back(tensor);
+  return tensors;
+}
+
+/// Calls a module without gradients. may_rewrite: LibTorch may optimise its graph.
+std::vector<at::Tensor> call(torch::jit::Module* module, const std::vector<at::Tensor>& inputs,
+                             bool may_rewrite) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
+  const torch::jit::GraphOptimizerEnabledGuard rewriting(may_rewrite);
+  return tensors_of(module->forward({inputs.begin(), inputs.end()}));
+}
+
+/// Engine of a TorchScript module, as written or rewritten.
+class ModuleEngine final : public EngineBackend {
+ public:
+  ModuleEngine(torch::jit::Module module, bool may_rewrite, bool takes_many_threads,
+               std::string description)
+      : module_(std::move(module)),
+        may_rewrite_(may_rewrite),
+        takes_many_threads_(takes_many_threads),
+        text_(std::move(description)) {}
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+    return call(&module_, inputs, may_rewrite_);
+  }
+  bool takes_many_threads() const override { return takes_many_threads_; }
+  std::string description() const override { return text_; }
+
+ private:
+  torch::jit::Module module_;
+  const bool may_rewrite_, takes_many_threads_;
+  const std::string text_;
+};
+
+/// Engine of a frozen network on the CPU. Inputs with the shape of the first ones use a fused
+/// module, others one that is laid out for oneDNN. Both are compiled at their first use.
+class FrozenEngine final : public EngineBackend {
+ public:
+  FrozenEngine(torch::jit::Module module, std::string description)
+      : module_(std::move(module)), text_(std::move(description)) {}
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+    // freeze() copies: the module itself stays usable for the second form.
+    std::call_once(compiled_,
+                   [&] { fused_ = FusedModule::compile(torch::jit::freeze(module_), inputs); });
+    if (fused_ && fused_->takes(inputs)) return tensors_of(fused_->run(inputs));
+    std::call_once(laid_out_once_, [&] {
+      torch::jit::Module frozen = torch::jit::freeze(module_);
+      laid_out_ = torch::jit::optimize_for_inference(frozen);
+    });
+    return call(&*laid_out_, inputs, /*may_rewrite=*/true);
+  }
+  bool takes_many_threads() const override { return true; }
+  std::string description() const override { return text_; }
+
+ private:
+  torch::jit::Module module_;
+  std::once_flag compiled_, laid_out_once_;
+  std::optional<FusedModule> fused_;
+  std::optional<torch::jit::Module> laid_out_;
+  const std::string text_;
+};
+
+/// Scope without oneDNN: convolutions use LibTorch's own code, in the whole process.
+class WithoutOnednn {
+ public:
+  WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(false); }
+  ~WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(was_enabled_); }
+  WithoutOnednn(const WithoutOnednn&) = delete;
+  WithoutOnednn& operator=(const WithoutOnednn&) = delete;
+
+ private:
+  const bool was_enabled_ = at::globalContext().userEnabledMkldnn();
+};
+
+/// Number of multiplications up to which a batch is faster without oneDNN. A call of oneDNN needs
+/// about 30 us before it computes anything.
+constexpr int64_t kSmallMultiplications = int64_t{1} << 23;
+/// Networks with more weights than this have no batches that are small enough.
+constexpr int64_t kMostWeightsOfSmall = kSmallMultiplications / 16;
+
+/// Engine of a frozen network on the CPU: the plain frozen module for small batches, `large` for
+/// others. The choice depends only on the network and the shapes of its inputs.
+class TwoWayEngine final : public EngineBackend {
+ public:
+  TwoWayEngine(torch::jit::Module small, std::unique_ptr<EngineBackend> large, int64_t num_weights)
+      : num_weights_(num_weights), small_(std::move(small)), large_(std::move(large)) {}
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+    if (!is_small(inputs)) return large_->run(inputs);
+    // The setting is global, so this engine allows one thread only.
+    const WithoutOnednn own_convolutions;
+    return call(&small_, inputs, /*may_rewrite=*/true);
+  }
+  std::string description() const override { return large_->description(); }
+
+ private:
+  /// Estimates the work as if each weight met each input value once, the most for stride 1.
+  bool is_small(const std::vector<at::Tensor>& inputs) const {
+    int64_t num_values = 0;
+    for (const at::Tensor& input : inputs) num_values += input.numel();
+    return num_values <= kSmallMultiplications / std::max<int64_t>(num_weights_, 1);
+  }
+
+  const int64_t num_weights_;
+  torch::jit::Module small_;
+  std::unique_ptr<EngineBackend> large_;
+};
+
+/// Number of constant tensor elements in a frozen network's graph.
+int64_t count_weights(const torch::jit::Module& frozen) {
+  int64_t count = 0;
+  auto graph = frozen.get_method("forward").graph();
+  torch::jit::DepthFirstGraphNodeIterator nodes(graph);
+  while (torch::jit::Node* node = nodes.next()) {
+    if (node->kind() != c10::prim::Constant) continue;
+    const auto value = torch::jit::toIValue(node->output());
+    if (value && value->isTensor()) count += value->toTensor().numel();
+  }
+  return count;
+}
+
+/// Engine that calls the network's own code.
+class ForwardEngine final : public EngineBackend {
+ public:
+  ForwardEngine(std::function<at::Tensor(const at::Tensor&)> forward, std::string description)
+      : forward_(std::move(forward)), text_(std::move(description)) {}
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+    const at::NoGradGuard no_grad;
+    return {forward_(inputs.at(0))};
+  }
+  std::string description() const override { return text_; }
+
+ private:
+  const std::function<at::Tensor(const at::Tensor&)> forward_;
+  const std::string text_;
+};
+
+std::unique_ptr<EngineBackend> plain_engine(const LoadedNetwork& network, const std::string& why) {
+  return std::make_unique<ModuleEngine>(*network.module, /*may_rewrite=*/false,
+                                        /*takes_many_threads=*/false,
+                                        "plain: the network as it was written" + why);
+}
+
+/// Creates the optimised engine. why: reason why another one is not used, for the description.
+std::unique_ptr<EngineBackend> optimized_engine(const LoadedNetwork& network, at::Device device,
+                                                const std::string& why) {
+  try {
+    torch::jit::Module frozen = torch::jit::freeze(*network.module);
+    if (!device.is_cpu())
+      return std::make_unique<ModuleEngine>(frozen, /*may_rewrite=*/true,
+                                            /*takes_many_threads=*/false,
+                                            "optimized: LibTorch's freeze" + why);
+    const int64_t num_weights = count_weights(frozen);
+    auto large = std::make_unique<FrozenEngine>(
+        *network.module, "optimized: LibTorch's freeze and inference passes" + why);
+    if (num_weights > kMostWeightsOfSmall) return large;
+    return std::make_unique<TwoWayEngine>(frozen, std::move(large), num_weights);
+  } catch (const c10::Error& fault) {
+    // Some modules cannot be frozen: they still run as they are.
+    return plain_engine(network, std::string(" (LibTorch cannot freeze it: ") +
+                                     fault.what_without_backtrace() + ")");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<EngineBackend> make_engine(const LoadedNetwork& network,
+                                           const EngineOptions& options, at::Device device) {
+  if (network.module == nullptr)
+    return std::make_unique<ForwardEngine>(
+        network.forward, "plain: the network's own code, which has no form as TorchScript");
+  network.module->to(device);
+  if (options.engine == "plain") return plain_engine(network, "");
+  if (!options.tensorrt.use_tensorrt) return optimized_engine(network, device, "");
+  TensorrtAttempt attempt = try_tensorrt(*network.module, network.nodes, options.tensorrt, device);
+  if (attempt.module)
+    return std::make_unique<ModuleEngine>(*attempt.module, /*may_rewrite=*/true,
+                                          /*takes_many_threads=*/false,
+                                          "Torch-TensorRT, " + options.tensorrt.precision_mode);
+  return optimized_engine(network, device, " (no Torch-TensorRT: " + attempt.why_not + ")");
+}
+
+}  // namespace lockstep::infer

@@ -1,0 +1,229 @@
+#include "infer/exports/export.h"
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "base/yaml/yaml_document.h"
+#include "daemon/config/program.h"
+#include "infer/exports/checkpoint_model.h"
+#include "infer/exports/formats.h"
+#include "infer/exports/portable_network.h"
+
+// Exports of checkpoints: chooses the format, checks that masked weights are zero, writes the file
+// and its manifest. One function per format does the writing.
+namespace lockstep::daemon {
+namespace {
+
+void require_options_fit(const ExportOptions& options) {
+  const auto refuse = [&](const char* option, const char* format) {
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{} belongs to --format {}; --format {} has no such choice", option,
+                            format, export_format_name(options.format)));
+  };
+  if (options.quantize && options.format != ExportFormat::kSafetensors &&
+      options.format != ExportFormat::kOnnx)
+    refuse("--quantize", "safetensors and --format onnx");
+  if (options.all && options.ema)
+    throw Error(ExitCode::kUsage, "export",
+                "--ema puts the averages in the place of the weights, --all writes both, the "
+                "averages under ema/: give one of them");
+  if (options.all && options.format != ExportFormat::kTensorFlow) refuse("--all", "tensorflow");
+}
+
+/// Throws Error if a pruned weight is not zero: masks and weights then come from different states.
+void require_zeros(const SavedModel& model) {
+  for (const auto& [name, param] : model.params) {
+    const int64_t num_bad = param.pruned.logical_and(param.values.ne(0)).sum().item<int64_t>();
+    if (num_bad > 0)
+      throw Error(ExitCode::kBadData, "export",
+                  fmt::format("{}: {} of the {} pruned weights of {} are not zero: masks and "
+                              "weights of this save do not belong together; nothing was written",
+                              model.prefix, num_bad, param.pruned.sum().item<int64_t>(),
+                              name.substr(0, name.rfind('.'))));
+  }
+}
+
+std::string note_on_quantization(const SavedModel& model, bool quantize) {
+  if (model.layers.empty()) return "";
+  return fmt::format("  {} quantized layers round their inputs and weights as training did{}\n",
+                     model.layers.size(), quantize ? "; their weights are stored as int8" : "");
+}
+
+/// Returns the tensors of the file, by the names that they have in it.
+std::vector<TensorForm> forms_of(const PortableNetwork& network, const ExportOptions& options) {
+  const bool is_onnx = options.format == ExportFormat::kOnnx;
+  std::map<std::string, at::Tensor> all = network.tensors;
+  for (const auto& [layer, by] : network.quantized) {
+    all[layer + ".weight_scale"] = by.weight_scale;
+    all[layer + ".weight_zero_point"] = by.weight_zero_point;
+    if (is_onnx && by.rounds_inputs()) {
+      all[layer + ".input_scale"] = by.input_scale;
+      all[layer + ".input_zero_point"] = by.input_zero_point;
+    }
+    if (options.quantize) all[layer + ".weight"] = by.int8_weight;
+  }
+  std::vector<TensorForm> forms;
+  for (const auto& [name, tensor] : all) forms.push_back(form_of(name, tensor));
+  return forms;
+}
+
+/// Writes a network that was given as TorchScript, with its new weights.
+Written write_archive(const SavedModel& saved, const std::string& bytes,
+                      const ExportOptions& options) {
+  if (!saved.layers.empty())
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{}: a quantized network of type torchscript has no form as "
+                            "TorchScript; --format safetensors has one",
+                            saved.prefix));
+  files::write_atomically(options.out_file, bytes);
+  Written written{.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
+  for (const auto& [name, param] : saved.params)
+    written.tensors.push_back(form_of(name, param.values));
+  written.text =
+      fmt::format("{}: {} bytes, TorchScript, in evaluation\n", options.out_file, bytes.size());
+  return written;
+}
+
+/// Writes a file that contains the network itself: torchscript, onnx.
+Written write_network(const SavedModel& saved, const SavedNetwork& network,
+                      const ExportOptions& options) {
+  if (options.quantize) require_quantized(saved);
+  // A network of type torchscript keeps its own archive; it has no layers to translate.
+  if (options.format == ExportFormat::kTorchScript)
+    if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty())
+      return write_archive(saved, bytes, options);
+  PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
+  add_quantization(saved, &forward);
+  forward.facts = {{"producer", "lockstep " + version_facts().version},
+                   {"source", std::filesystem::path(saved.prefix).filename().string()},
+                   {"step", std::to_string(saved.step)}};
+  const bool is_onnx = options.format == ExportFormat::kOnnx;
+  const std::string bytes =
+      is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
+  files::write_atomically(options.out_file, bytes);
+  Written written{.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
+  written.tensors = forms_of(forward, options);
+  written.text = fmt::format(
+      "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
+      options.out_file, bytes.size(),
+      is_onnx ? fmt::format("ONNX, operator set {}", kOnnxOperatorSet) : "TorchScript",
+      fmt::join(network.input_shape, ", "), network.num_classes,
+      note_on_quantization(saved, options.quantize));
+  return written;
+}
+
+/// Calls the writer of the format.
+Written write_in_format(const SavedModel& saved, const std::optional<SavedNetwork>& network,
+                        const ExportOptions& options) {
+  switch (options.format) {
+    case ExportFormat::kSafetensors:
+      return write_safetensors(saved, options.out_file, options.quantize);
+    case ExportFormat::kTensorFlow:
+      return write_tensorflow(saved.prefix, options.out_file,
+                              options.all   ? SaveContent::kAll
+                              : options.ema ? SaveContent::kEma
+                                            : SaveContent::kModel);
+    case ExportFormat::kTorchScript:
+    case ExportFormat::kOnnx:
+      break;
+  }
+  return write_network(saved, *network, options);
+}
+
+Quantization quantization_in(const SavedModel& saved, const ExportOptions& options) {
+  if (saved.layers.empty()) return Quantization::kNone;
+  if (options.format == ExportFormat::kTensorFlow) return Quantization::kLeftOut;
+  return options.quantize ? Quantization::kInt8 : Quantization::kFake;
+}
+
+bool needs_network(ExportFormat format) {
+  return format == ExportFormat::kTorchScript || format == ExportFormat::kOnnx;
+}
+
+/// Returns the network of a checkpoint. A format without need for it continues if the network
+/// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
+std::optional<SavedNetwork> network_of(const SavedModel& saved, ExportFormat format) {
+  if (needs_network(format)) return rebuild_network(saved);
+  if (!names_its_network(saved)) return std::nullopt;
+  try {
+    return rebuild_network(saved);
+  } catch (const Error& fault) {
+    log::warning("export", fault.what());
+    return std::nullopt;
+  }
+}
+
+/// Returns the checkpoint's settings with other values for some keys of its network.
+std::string settings_with(const std::vector<Override>& overrides, std::string settings) {
+  for (const Override& one : overrides) {
+    const std::string section = one.path.substr(0, one.path.find_first_of(".["));
+    if (section != "model" && section != "estimator" && section != "plugins")
+      throw Error(ExitCode::kUsage, "export",
+                  fmt::format("--set {}: only keys of model, estimator and plugins say which "
+                              "network it is",
+                              one.path));
+    std::string kept;
+    std::istringstream lines(settings);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.starts_with(one.path + "=")) kept += line + "\n";
+    settings = kept + one.path + "=" + one.value;
+  }
+  return settings;
+}
+
+}  // namespace
+
+Written write_torchscript(const SavedModel& saved, const SavedNetwork& network,
+                          const std::string& out_file) {
+  require_zeros(saved);
+  return write_network(saved, network,
+                       {.where = "", .out_file = out_file, .format = ExportFormat::kTorchScript});
+}
+
+std::optional<std::string> torchscript_archive(const SavedModel& saved,
+                                               const SavedNetwork& network) {
+  require_zeros(saved);
+  if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty()) return bytes;
+  try {
+    PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
+    add_quantization(saved, &forward);
+    return torchscript_bytes(forward);
+  } catch (const Error& fault) {
+    // kUsage without quantization: the network has no TorchScript form. That is not an error here.
+    if (fault.code() != ExitCode::kUsage || !saved.layers.empty()) throw;
+    return std::nullopt;
+  }
+}
+
+ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& network) {
+  ExportFacts facts = facts_of(saved, &network);
+  facts.quantization = saved.layers.empty() ? Quantization::kNone : Quantization::kFake;
+  return facts;
+}
+
+CommandResult export_command(const ExportOptions& options) {
+  require_options_fit(options);
+  SavedModel saved = read_saved_model(options.where, options.ema);
+  // Before rebuild_network(), which reads these settings.
+  saved.settings = settings_with(options.overrides, std::move(saved.settings));
+  require_zeros(saved);
+  const std::optional<SavedNetwork> network = network_of(saved, options.format);
+  const Written written = write_in_format(saved, network, options);
+  ExportFacts facts = facts_of(saved, network ? &*network : nullptr);
+  facts.quantization = quantization_in(saved, options);
+  facts.is_ema = options.ema;
+  const std::string manifest = write_manifest(facts, export_format_name(options.format), written);
+  return {fmt::format("{}, step {}\n{}{}: where it comes from\n", saved.prefix, saved.step,
+                      written.text, manifest),
+          0};
+}
+
+}  // namespace lockstep::daemon

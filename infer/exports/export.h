@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/config/overrides.h"
+#include "daemon/config/program.h"
+#include "infer/exports/manifest.h"
+
+namespace lockstep::daemon {
+
+enum class ExportFormat { kSafetensors, kTorchScript, kOnnx, kTensorFlow };
+
+/// Returns the names of all formats, as `--format` takes them.
+std::vector<std::string> export_formats();
+/// Parses the name of a format. Throws Error(kUsage) for an unknown name.
+ExportFormat export_format(const std::string& name);
+const char* export_format_name(ExportFormat format);
+
+struct ExportOptions {
+  std::string where;      ///< folder of checkpoints (its newest complete one), or the prefix of one
+  std::string out_file;   ///< replaced if it exists; tensorflow: a prefix, the step is appended
+  bool quantize = false;  ///< safetensors, onnx: int8 weights of quantized layers
+  bool all = false;       ///< tensorflow: all tensors of the checkpoint, not only the model
+  bool ema = false;       ///< moving averages instead of the weights
+  ExportFormat format = ExportFormat::kSafetensors;
+  /// Overrides of the checkpoint's settings in sections model, estimator and plugins: where its
+  /// files are now.
+  std::vector<Override> overrides = {};
+};
+
+/// Writes the TorchScript archive of a checkpoint with a rebuilt network to one file. Returns a
+/// description of its content. Refuses the same checkpoints as export_command().
+Written write_torchscript(const SavedModel& saved, const SavedNetwork& network,
+                          const std::string& out_file);
+/// Returns the bytes of that archive for immediate use. nullopt if the network has no TorchScript
+/// form. Throws Error(kBadData) if a pruned weight is not zero.
+std::optional<std::string> torchscript_archive(const SavedModel& saved,
+                                               const SavedNetwork& network);
+/// Returns the manifest's facts of such an archive.
+ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& network);
+
+/// Writes the model of a checkpoint in another format (docs/export.md). Also writes OUT.json next
+/// to it, with its origin and other facts. Returns a description of both.
+///
+/// A pruned weight must be zero. Otherwise the checkpoint is not trusted (kBadData) and nothing is
+/// written. Throws Error(kUsage) for an option that the format does not have, and as the headers in
+/// daemon/exports/ say. Other errors: see read_saved_model and base/files/files.h.
+CommandResult export_command(const ExportOptions& options);
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "infer/exports/checkpoint_model.h"
+#include "infer/exports/manifest.h"
+#include "infer/exports/portable_network.h"
+
+namespace lockstep::daemon {
+
+/// ONNX operator set of the exported files: the oldest one in which all used operators have the
+/// form that later sets kept. It has no GELU, which is composed with Erf.
+inline constexpr int64_t kOnnxOperatorSet = 13;
+
+/// Returns the bytes of an ONNX file. Input: `inputs`, float32 [batch, input_shape...], any batch.
+/// Output: `logits` [batch, num_classes], equal to the model's own forward in evaluation within
+/// rounding. Tensors have the model's names. The facts are metadata. Throws Error(kUsage) for a
+/// layer that has no ONNX form, and for tensors that do not fit into one file (2 GiB).
+///
+/// A quantized layer rounds its inputs and weights as training did, by QuantizeLinear and
+/// DequantizeLinear. With `int8_weights` its weight is stored as int8 and only dequantized.
+/// QuantizeLinear divides by the scale, where training multiplies by its inverse. So a value near
+/// the middle between two steps may be rounded to the other one.
+std::string onnx_bytes(const PortableNetwork& network, bool int8_weights = false);
+
+/// Returns the bytes of a TorchScript archive. Its forward takes float32 inputs [batch,
+/// input_shape...] and returns logits [batch, num_classes], as the model's own forward in
+/// evaluation. Parameters and buffers have the model's names, as state_dict() in Python shows.
+///
+/// A quantized layer rounds its inputs and weights by ATen's fake_quantize operators, as training
+/// did. It has the buffers weight_scale and weight_zero_point. The facts are extra files with their
+/// names. Throws Error(kUsage) for a layer that has no TorchScript form.
+std::string torchscript_bytes(const PortableNetwork& network);
+
+/// Returns the source of the archive's forward.
+std::string torchscript_source(const PortableNetwork& network);
+
+/// Writes the checkpoint's model as a safetensors file (docs/quantization.md names its tensors).
+/// Returns counts for each layer.
+///
+/// With `quantize`, weights of quantized layers become int8 with their scales, by the arithmetic
+/// that training simulated. Throws Error(kUsage) if nothing was quantized or some layer's input was
+/// never observed. Without `quantize`, weights stay float32 and the scales of quantized layers are
+/// added. So training in another program can simulate int8 in the same way.
+Written write_safetensors(const SavedModel& model, const std::string& out_file, bool quantize);
+
+/// Writes the tensors of a checkpoint as TensorFlow files of one shard. These are
+/// `out_prefix`-STEP.index and .data-00000-of-00001, and the state file `checkpoint` in the same
+/// folder. Tensors are whole and dense, even if the checkpoint stores slices or masks. Names and
+/// object graph are those of Lockstep's checkpoints, so tf.train.Checkpoint restores them.
+///
+/// kModel: variables of the model. kEma: the same with moving averages instead of weights that have
+/// one. kAll: everything (optimizer, averages, masks, positions, texts).
+///
+/// Throws Error(kUsage) if the files would be in the folder of the checkpoint itself, whose state
+/// file belongs to its run. Throws it too for tensors that Lockstep does not write (lists of
+/// texts). Throws Error(kIo) if the files cannot be written.
+enum class SaveContent { kModel, kEma, kAll };
+Written write_tensorflow(const std::string& save_prefix, const std::string& out_prefix,
+                         SaveContent content);
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,81 @@
+#include "infer/exports/portable_network.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "recal/quantization/int8_rounding.h"
+
+// A network that describes its layers can be written in any format. One that runs its own code has
+// no layers here.
+namespace lockstep::daemon {
+
+PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& input_shape,
+                         int64_t num_classes) {
+  PortableNetwork network{
+      .layers = model.network(), .input_shape = input_shape, .num_classes = num_classes};
+  if (network.layers.empty())
+    throw Error(
+        ExitCode::kUsage, "export",
+        "this network has no form as TorchScript or ONNX (docs/models.md names those that "
+        "have one), so only its tensors can be written: --format safetensors or tensorflow");
+  std::map<std::string, at::Tensor> all;
+  for (const Param& param : model.params()) all[param.name] = param.tensor;
+  for (const model::Buffer& buffer : model.buffers()) all[buffer.name] = buffer.tensor;
+  for (const model::NetworkLayer& layer : network.layers)
+    for (const std::string& name : model::tensor_names(layer)) {
+      check(all.contains(name), "the network has no tensor '" + name + "' that a layer names");
+      // On the CPU and contiguous, because writers read the memory directly.
+      network.tensors[name] = all[name].detach().cpu().contiguous();
+    }
+  return network;
+}
+
+void refuse_layer(const model::Network& layers, size_t layer, const char* format) {
+  const model::NetworkLayer& bad = layers[layer];
+  throw Error(ExitCode::kUsage, "export",
+              fmt::format("layer {} of {} ({}{}) has no form in {}, which is written for "
+                          "Lockstep's own layers: write this network's tensors alone (--format "
+                          "safetensors or tensorflow)",
+                          layer + 1, layers.size(), model::kind_name(bad.kind),
+                          bad.name.empty() ? "" : " '" + bad.name + "'", format));
+}
+
+// The scales come from the same functions that fake quantization used in training, so exported
+// networks round alike.
+
+void add_quantization(const SavedModel& saved, PortableNetwork* network) {
+  for (const auto& [name, layer] : saved.layers) {
+    const at::Tensor& weight = saved.params.at(name + ".weight").values;
+    QuantizedLayer made;
+    made.weight_scale =
+        recal::weight_scales(weight, layer.scheme == recal::QuantizationScheme::kPerOutput);
+    // Weights are quantized symmetrically, so their zero point is always 0.
+    made.weight_zero_point = at::zeros(made.weight_scale.sizes(), at::kChar);
+    made.int8_weight = recal::quantize_weight(weight, made.weight_scale);
+    const recal::InputRanges::Range& range = layer.input_range;
+    if (range.num_observations > 0) {  // without observations, inputs are not rounded
+      const recal::InputScale by = recal::input_scale(range.min, range.max);
+      made.input_scale = at::full({}, by.scale, at::kFloat);
+      made.input_zero_point = at::full({}, by.zero_point, at::kByte);
+    }
+    network->quantized.emplace(name, std::move(made));
+  }
+}
+
+void require_quantized(const SavedModel& saved) {
+  if (saved.layers.empty())
+    throw Error(ExitCode::kUsage, "export",
+                saved.prefix +
+                    ": no layer of it is quantized: name a save that was made after a "
+                    "!QuantizationModifier began, or leave --quantize out");
+  for (const auto& [name, layer] : saved.layers)
+    if (layer.input_range.num_observations == 0)
+      throw Error(ExitCode::kUsage, "export",
+                  fmt::format("{}: the inputs of {} were not observed yet, so they have no scale: "
+                              "name a later save, one made with observers on",
+                              saved.prefix, name));
+}
+
+}  // namespace lockstep::daemon

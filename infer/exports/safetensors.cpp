@@ -1,0 +1,158 @@
+#include "infer/exports/formats.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "checkpoint/import/safetensors.h"
+#include "daemon/config/program.h"
+#include "infer/exports/portable_network.h"
+#include "recal/quantization/int8_rounding.h"
+
+// Collects the tensors and counts what quantization changes. The table of counts shows that masked
+// weights are exactly zero in the file.
+namespace lockstep::daemon {
+namespace {
+
+constexpr const char* kFormatVersion = "1";
+
+/// Counts of one weight tensor.
+struct LayerRow {
+  std::string name;
+  std::string stored_as;
+  int64_t num_weights = 0;
+  int64_t num_masked = 0;
+  int64_t num_masked_nonzero_before = 0, num_masked_nonzero_after = 0;
+  int64_t num_rounded_to_zero = 0;  ///< kept weights that were not zero and were rounded to zero
+};
+
+void add(const LayerRow& row, LayerRow* total) {
+  total->num_weights += row.num_weights;
+  total->num_masked += row.num_masked;
+  total->num_masked_nonzero_before += row.num_masked_nonzero_before;
+  total->num_masked_nonzero_after += row.num_masked_nonzero_after;
+  total->num_rounded_to_zero += row.num_rounded_to_zero;
+}
+
+/// Content of the file, and the counts.
+struct Export {
+  std::vector<checkpoint::SafetensorsItem> items;
+  std::vector<LayerRow> rows;
+};
+
+int64_t num_true(const at::Tensor& flags) { return flags.sum().item<int64_t>(); }
+
+/// Counts the elements of one weight. `stored`: the weight as it will be stored.
+LayerRow count(const std::string& name, const SavedModel::Param& param, const at::Tensor& stored) {
+  const at::Tensor before = param.values.ne(0), after = stored.ne(0);
+  return {.name = name,
+          .stored_as = stored.scalar_type() == at::kChar ? "int8" : "float32",
+          .num_weights = param.values.numel(),
+          .num_masked = num_true(param.pruned),
+          .num_masked_nonzero_before = num_true(param.pruned.logical_and(before)),
+          .num_masked_nonzero_after = num_true(param.pruned.logical_and(after)),
+          .num_rounded_to_zero = num_true(before.logical_and(after.logical_not()))};
+}
+
+void add_input_scale(const std::string& layer, const recal::InputRanges::Range& range,
+                     Export* result) {
+  const recal::InputScale by = recal::input_scale(range.min, range.max);
+  result->items.push_back({layer + ".input_scale", at::full({}, by.scale, at::kFloat)});
+  result->items.push_back({layer + ".input_zero_point", at::full({}, by.zero_point, at::kByte)});
+}
+
+/// Adds the weight. If its layer is quantized, adds the scales of weight and input too.
+void add_weight(const std::string& layer, const SavedModel::Param& param,
+                const SavedModel::Quantization* quantization, bool quantize, Export* result) {
+  at::Tensor stored = param.values;
+  if (quantization != nullptr) {
+    const at::Tensor scales = recal::weight_scales(
+        param.values, quantization->scheme == recal::QuantizationScheme::kPerOutput);
+    if (quantize) stored = recal::quantize_weight(param.values, scales);
+    result->items.push_back({layer + ".weight_scale", scales});
+    if (quantization->input_range.num_observations > 0)
+      add_input_scale(layer, quantization->input_range, result);
+  }
+  result->items.push_back({layer + ".weight", stored});
+  result->rows.push_back(count(layer, param, stored));
+}
+
+Export collect(const SavedModel& model, bool quantize) {
+  constexpr std::string_view kWeight = ".weight";
+  Export result;
+  for (const auto& [name, param] : model.params) {
+    if (!name.ends_with(kWeight)) {
+      result.items.push_back({name, param.values});
+      continue;
+    }
+    const std::string layer = name.substr(0, name.size() - kWeight.size());
+    const auto found = model.layers.find(layer);
+    add_weight(layer, param, found == model.layers.end() ? nullptr : &found->second, quantize,
+               &result);
+  }
+  return result;
+}
+
+/// Formats the counts, one line per weight and a total.
+std::string table(const Export& result) {
+  LayerRow total{.name = "all", .stored_as = ""};
+  size_t width = total.name.size();
+  for (const LayerRow& row : result.rows) {
+    add(row, &total);
+    width = std::max(width, row.name.size());
+  }
+  std::string text = fmt::format("{:<{}}  {:>8}  {:>10}  {:>10}  {:>22}  {:>22}  {:>15}\n", "layer",
+                                 width, "stored", "weights", "masked", "masked, not 0 (before)",
+                                 "masked, not 0 (after)", "rounded to 0");
+  const auto line = [&](const LayerRow& row) {
+    text +=
+        fmt::format("{:<{}}  {:>8}  {:>10}  {:>10}  {:>22}  {:>22}  {:>15}\n", row.name, width,
+                    row.stored_as, row.num_weights, row.num_masked, row.num_masked_nonzero_before,
+                    row.num_masked_nonzero_after, row.num_rounded_to_zero);
+  };
+  for (const LayerRow& row : result.rows) line(row);
+  line(total);
+  return text;
+}
+
+int64_t float32_bytes(const SavedModel& model) {
+  int64_t num_values = 0;
+  for (const auto& [name, param] : model.params) num_values += param.values.numel();
+  return num_values * static_cast<int64_t>(sizeof(float));
+}
+
+std::map<std::string, std::string> metadata(const SavedModel& model, bool quantize) {
+  return {{"format_version", kFormatVersion},
+          {"producer", "lockstep " + version_facts().version},
+          {"source", std::filesystem::path(model.prefix).filename().string()},
+          {"step", std::to_string(model.step)},
+          {"weights", quantize ? "int8" : "float32"}};
+}
+
+}  // namespace
+
+Written write_safetensors(const SavedModel& model, const std::string& out_file, bool quantize) {
+  if (quantize) require_quantized(model);
+  const Export result = collect(model, quantize);
+  // A quantized zero is zero, so only a bug could break this.
+  for (const LayerRow& row : result.rows)
+    check(row.num_masked_nonzero_after == 0,
+          "int8 of a pruned weight of " + row.name + " is not 0");
+  const int64_t num_bytes =
+      checkpoint::write_safetensors(out_file, result.items, metadata(model, quantize));
+  const int64_t plain_bytes = float32_bytes(model);
+  Written written{.file = out_file, .num_bytes = num_bytes};
+  written.text = fmt::format(
+      "{}{}: {} bytes; the weights and biases as float32 take {} ({:.2f} times as much)\n",
+      table(result), out_file, num_bytes, plain_bytes,
+      static_cast<double>(plain_bytes) / static_cast<double>(num_bytes));
+  for (const checkpoint::SafetensorsItem& item : result.items)
+    written.tensors.push_back(form_of(item.name, item.tensor));
+  return written;
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,345 @@
+#include "infer/saved_model.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <nlohmann/json.hpp>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/yaml/config_reader.h"
+
+namespace lockstep::infer {
+// io_nodes.json: {"inputs": [NODE, ...], "outputs": [NODE, ...]}, NODE = {"name", "shape",
+// "dtype"}. An extent of null means any. Exports write the file, the predictor checks each feed
+// with it.
+namespace {
+
+constexpr std::array<std::pair<const char*, at::ScalarType>, 8> kTypes = {{{"float32", at::kFloat},
+                                                                           {"float64", at::kDouble},
+                                                                           {"float16", at::kHalf},
+                                                                           {"int64", at::kLong},
+                                                                           {"int32", at::kInt},
+                                                                           {"uint8", at::kByte},
+                                                                           {"int8", at::kChar},
+                                                                           {"bool", at::kBool}}};
+
+// Limit against a wrong file: a real one has some hundred bytes.
+constexpr int64_t kMaxNodesBytes = 1 << 20;
+
+at::ScalarType dtype_of(const std::string& name) {
+  for (const auto& [known, type] : kTypes)
+    if (name == known) return type;
+  throw std::invalid_argument("there is no type '" + name + "'");
+}
+
+/// Parses a list of nodes. Throws std::exception for another form.
+std::vector<IoNode> nodes_of(const nlohmann::json& list) {
+  std::vector<IoNode> nodes;
+  for (const auto& json : list) {
+    IoNode node{.name = json.at("name").get<std::string>(),
+                .dtype = dtype_of(json.value("dtype", "float32"))};
+    for (const auto& extent : json.at("shape"))
+      node.shape.push_back(extent.is_null() ? IoNode::kAny : extent.get<int64_t>());
+    nodes.push_back(std::move(node));
+  }
+  // Exceptions here become Error(kBadData) in read_io_nodes().
+  if (nodes.empty()) throw std::invalid_argument("a network has inputs and outputs");
+  return nodes;
+}
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::vector<std::string> extents;
+  for (const int64_t extent : shape)
+    extents.push_back(extent == IoNode::kAny ? "any" : std::to_string(extent));
+  return fmt::format("[{}]", fmt::join(extents, ", "));
+}
+
+/// True if a tensor has the node's type and shape. Types are not converted: a silent conversion
+/// could hide wrong data.
+bool fits(const at::Tensor& tensor, const IoNode& node) {
+  if (tensor.scalar_type() != node.dtype || tensor.dim() != static_cast<int64_t>(node.shape.size()))
+    return false;
+  for (size_t i = 0; i < node.shape.size(); ++i)
+    if (node.shape[i] != IoNode::kAny && node.shape[i] != tensor.size(static_cast<int64_t>(i)))
+      return false;
+  return true;
+}
+
+/// Describes a value for messages: type and shape, "texts" or "a map".
+std::string value_text(const coord::DataValue& value) {
+  if (const auto* tensor = std::get_if<at::Tensor>(&value))
+    return fmt::format("{} {}", dtype_name(tensor->scalar_type()), shape_text(tensor->sizes()));
+  return std::holds_alternative<std::vector<std::string>>(value) ? "texts" : "a map";
+}
+
+std::string keys_text(const coord::DataMap& feed) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : feed.values()) keys.push_back(key);
+  return keys.empty() ? "nothing" : fmt::format("{}", fmt::join(keys, ", "));
+}
+
+}  // namespace
+
+std::vector<std::string> keys_of(const std::vector<IoNode>& nodes) {
+  std::vector<std::string> keys;
+  for (const IoNode& node : nodes) keys.push_back(node.name);
+  return keys;
+}
+
+std::string dtype_name(at::ScalarType dtype) {
+  for (const auto& [name, type] : kTypes)
+    if (type == dtype) return name;
+  return toString(dtype);
+}
+
+IoNodes read_io_nodes(const std::filesystem::path& path) {
+  const std::string text = files::read(path, kMaxNodesBytes);
+  try {
+    const auto json = nlohmann::json::parse(text);
+    return {nodes_of(json.at("inputs")), nodes_of(json.at("outputs"))};
+  } catch (const std::exception& fault) {
+    throw Error(
+        ExitCode::kBadData, "infer",
+        fmt::format("{}: does not tell a network's inputs and outputs: {}; export the model "
+                    "anew",
+                    path.string(), fault.what()));
+  }
+}
+
+std::vector<at::Tensor> inputs_in(const coord::DataMap& feed, const IoNodes& nodes,
+                                  const std::string& source) {
+  std::vector<at::Tensor> inputs;
+  for (const IoNode& node : nodes.inputs) {
+    const coord::DataValue* value = feed.find(node.name);
+    // Data sets always call it `inputs`, while a traced module may have any name.
+    if (value == nullptr && nodes.inputs.size() == 1) value = feed.find("inputs");
+    const std::string wanted = fmt::format("{} {}", dtype_name(node.dtype), shape_text(node.shape));
+    if (value == nullptr)
+      throw Error(ExitCode::kBadData, "infer",
+                  fmt::format("{}: the network's input '{}' is {}, and the feed has no such key: "
+                              "it gives {}",
+                              source, node.name, wanted, keys_text(feed)));
+    const auto* tensor = std::get_if<at::Tensor>(value);
+    if (tensor == nullptr || !fits(*tensor, node))
+      throw Error(
+          ExitCode::kBadData, "infer",
+          fmt::format("{}: the network's input '{}' is {}, the feed gives {}: feed what the "
+                      "network was trained on",
+                      source, node.name, wanted, value_text(*value)));
+    inputs.push_back(*tensor);
+  }
+  return inputs;
+}
+
+// An export is trusted only if its manifest confirms it: the manifest is written last, so a folder
+// without one is incomplete. A digest detects later changes. TorchScript archives are code, so a
+// wrong file must never be loaded.
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int64_t kMaxManifestBytes = 1 << 26;  // one line per tensor
+
+[[noreturn]] void distrust(const fs::path& path, const std::string& what) {
+  throw Error(ExitCode::kBadData, "infer",
+              fmt::format("{}: {}; export the model anew", path.string(), what));
+}
+
+/// Numbers of a version: 0.10.2 -> {0, 10, 2}. Anything else counts as 0.
+std::array<int64_t, 3> version_numbers(const std::string& version) {
+  std::array<int64_t, 3> numbers{};
+  std::istringstream parts(version);
+  std::string part;
+  for (int64_t& number : numbers)
+    if (std::getline(parts, part, '.')) number = parse_integer(part).value_or(0);
+  return numbers;
+}
+
+Json manifest_of(const fs::path& folder) {
+  const fs::path path = folder / "manifest.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    distrust(folder, "holds no manifest.json, so that it is not known to be whole");
+  // No exceptions: `false` makes a faulty text a discarded value, which is not an object.
+  Json json = Json::parse(files::read(path, kMaxManifestBytes), nullptr, false);
+  if (!json.is_object() || !json.contains("files") || !json["files"].is_object())
+    distrust(path, "is no manifest of a model that a run published");
+  return json;
+}
+
+std::string text_of(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// Returns a count that is 0 or more; nullopt if it is missing or not such a number.
+std::optional<int64_t> count_of(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  // JSON numbers above int64 would wrap around in get<int64_t>().
+  if (found->is_number_unsigned() &&
+      found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+    return std::nullopt;
+  const auto count = found->get<int64_t>();
+  return count < 0 ? std::nullopt : std::optional(count);
+}
+
+void require_known_version(const fs::path& folder, const Json& manifest,
+                           const std::string& program_version) {
+  const std::string written_by = text_of(manifest, "lockstep");
+  if (version_numbers(written_by) > version_numbers(program_version))
+    throw Error(ExitCode::kBadData, "infer",
+                fmt::format("{}: was written by Lockstep {}, this is {}: use that one or a newer "
+                            "one",
+                            folder.string(), written_by, program_version));
+}
+
+/// Reads model.pt and compares it with the manifest's size and digest.
+std::string verified_archive(const fs::path& folder, const Json& manifest) {
+  const fs::path path = folder / "model.pt";
+  const auto found = manifest["files"].find("model.pt");
+  if (found == manifest["files"].end() || !found->is_object())
+    distrust(folder / "manifest.json", "does not tell of model.pt");
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) distrust(path, "is not there, although the manifest tells of it");
+  // Reads the bytes once: what was verified is what is loaded.
+  std::string bytes = files::read(path);
+  const std::optional<int64_t> wanted = count_of(*found, "num_bytes");
+  if (!wanted) distrust(folder / "manifest.json", "does not tell model.pt's num_bytes");
+  if (static_cast<int64_t>(bytes.size()) != *wanted)
+    distrust(path, fmt::format("has {} bytes, its manifest says {}", bytes.size(), *wanted));
+  if (sha256_hex(bytes) != text_of(*found, "sha256"))
+    distrust(path, "is not the file that its manifest tells of (SHA-256)");
+  return bytes;
+}
+
+/// Derives the nodes from the manifest's shapes, for exports without io_nodes.json.
+IoNodes nodes_of_manifest(const fs::path& folder, const Json& manifest, const std::string& input) {
+  try {
+    IoNode in{.name = input, .shape = {IoNode::kAny}};
+    for (const auto& extent : manifest.at("input_shape")) in.shape.push_back(extent.get<int64_t>());
+    return {
+        {in},
+        {{.name = "logits", .shape = {IoNode::kAny, manifest.at("num_classes").get<int64_t>()}}}};
+  } catch (const Json::exception&) {
+    distrust(folder, "neither io_nodes.json nor the manifest tells what the network takes");
+  }
+}
+
+std::vector<std::string> class_names_of(const fs::path& folder, const Json& manifest) {
+  const auto found = manifest.find("class_names");
+  if (found == manifest.end()) return {};
+  try {
+    return found->get<std::vector<std::string>>();
+  } catch (const Json::exception&) {
+    distrust(folder / "manifest.json", "its class_names are no list of texts");
+  }
+}
+
+/// Requires a method forward() that can be called with this number of inputs.
+void require_inputs(const torch::jit::Module& module, size_t num_inputs,
+                    const std::string& source) {
+  const auto forward = module.find_method("forward");
+  if (!forward) distrust(source, "its network has no method forward()");
+  const auto& arguments = forward->function().getSchema().arguments();  // [0]: the module
+  const auto num_needed = static_cast<size_t>(
+      std::count_if(arguments.begin(), arguments.end(),
+                    [](const c10::Argument& one) { return !one.default_value().has_value(); }));
+  if (num_inputs + 1 < num_needed || num_inputs + 1 > arguments.size())
+    distrust(source, fmt::format("its network's forward() takes {} input(s), io_nodes.json or the "
+                                 "manifest names {}",
+                                 arguments.size() - 1, num_inputs));
+}
+
+IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::string& input) {
+  std::error_code ignored;
+  // The folder may be relative, such as `.`: only a canonical path has all its parents.
+  const fs::path run = fs::canonical(folder, ignored).parent_path().parent_path();
+  for (const fs::path& path : {folder / "io_nodes.json", run / "checkpoints" / "io_nodes.json"})
+    if (fs::exists(path, ignored)) return read_io_nodes(path);
+  return nodes_of_manifest(folder, manifest, input);
+}
+
+}  // namespace
+
+std::shared_ptr<torch::jit::Module> load_torchscript(const std::string& bytes,
+                                                     const std::string& source) {
+  // From memory, not from the path: these bytes were verified.
+  std::istringstream in(bytes);
+  try {
+    auto module = std::make_shared<torch::jit::Module>(torch::jit::load(in));
+    module->eval();
+    return module;
+  } catch (const std::exception& fault) {
+    const std::string text = fault.what();
+    distrust(source, "LibTorch cannot load it as TorchScript: " + text.substr(0, text.find('\n')));
+  }
+}
+
+std::string input_name(const torch::jit::Module& module) {
+  const auto forward = module.find_method("forward");
+  if (!forward) return "inputs";
+  const auto& arguments = forward->function().getSchema().arguments();
+  return arguments.size() < 2 ? "inputs" : arguments[1].name();
+}
+
+LoadedNetwork open_saved_model(const fs::path& folder, const std::string& program_version) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    throw Error(
+        ExitCode::kInputMissing, "infer",
+        fmt::format("{}: there is no such folder; name one of RUN/saved_models, or `latest`",
+                    folder.string()));
+  const Json manifest = manifest_of(folder);
+  require_known_version(folder, manifest, program_version);
+  const std::optional<int64_t> step = count_of(manifest, "global_step");
+  if (!step) distrust(folder / "manifest.json", "does not tell global_step");
+  LoadedNetwork network{.source = folder.string(), .step = *step};
+  network.class_names = class_names_of(folder, manifest);
+  network.module = load_torchscript(verified_archive(folder, manifest), network.source);
+  network.nodes = nodes_beside(folder, manifest, input_name(*network.module));
+  require_inputs(*network.module, network.nodes.inputs.size(), network.source);
+  return network;
+}
+
+LoadedNetwork open_inference_graph(const fs::path& checkpoints) {
+  const fs::path file = checkpoints / "inference_graph";
+  std::error_code ignored;
+  if (!fs::exists(file, ignored))
+    throw Error(ExitCode::kInputMissing, "infer", file.string() + ": there is no such file");
+  LoadedNetwork network{.source = file.string()};
+  network.module = load_torchscript(files::read(file), network.source);
+  network.nodes = read_io_nodes(checkpoints / "io_nodes.json");
+  require_inputs(*network.module, network.nodes.inputs.size(), network.source);
+  return network;
+}
+
+fs::path newest_saved_model(const fs::path& saved_models) {
+  int64_t newest = -1;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(saved_models, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const auto step = parse_integer(name);
+    // Only names that are exactly a step: other entries (temporary folders) are ignored.
+    if (step && name == std::to_string(*step)) newest = std::max(newest, *step);
+  }
+  if (newest >= 0) return saved_models / std::to_string(newest);
+  throw Error(ExitCode::kInputMissing, "infer",
+              fmt::format("{}: holds no export of a model; let the run publish them "
+                          "(export.after_evaluation), or name a save with --checkpoint",
+                          saved_models.string()));
+}
+
+}  // namespace lockstep::infer

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "coord/data_map.h"
+
+namespace lockstep::infer {
+
+/// Input or output of a network: an entry of a run's io_nodes.json (docs/export.md).
+struct IoNode {
+  static constexpr int64_t kAny = -1;
+
+  std::string name;
+  std::vector<int64_t> shape;  ///< kAny: any extent, such as the number of samples
+  at::ScalarType dtype = at::kFloat;
+};
+
+struct IoNodes {
+  std::vector<IoNode> inputs, outputs;
+};
+
+/// Reads io_nodes.json. A node without `dtype` is float32. Throws Error(kBadData) if the file has
+/// another form, and as files::read().
+IoNodes read_io_nodes(const std::filesystem::path& path);
+
+/// Returns the input tensors in `feed`, in the order of the nodes. For a network with one input the
+/// key `inputs` is accepted too, whatever the input's name is.
+///
+/// Throws Error(kBadData) if an input is missing or has another shape or type. The message names it
+/// and both sides. source: name of the network, for messages.
+std::vector<at::Tensor> inputs_in(const coord::DataMap& feed, const IoNodes& nodes,
+                                  const std::string& source);
+
+/// Returns the names of the nodes, as keys of maps.
+std::vector<std::string> keys_of(const std::vector<IoNode>& nodes);
+
+/// Name of a type as io_nodes.json writes it: float32, int64, ...
+std::string dtype_name(at::ScalarType dtype);
+
+}  // namespace lockstep::infer
+
+namespace torch::jit {
+struct Module;
+}
+
+namespace lockstep::infer {
+
+/// Trained network with its weights, in evaluation, on the CPU: the input for an engine.
+struct LoadedNetwork {
+  std::string source;  ///< folder of an export, or prefix of a checkpoint
+  int64_t step = 0;    ///< step of the run that trained it
+  IoNodes nodes;
+  std::vector<std::string> class_names = {};  ///< by class number; empty: unknown
+  /// TorchScript module, which needs no code of the model. Null: `forward` computes.
+  std::shared_ptr<torch::jit::Module> module;
+  /// Own code of a network without a TorchScript form: inputs_BX -> outputs_BO.
+  std::function<at::Tensor(const at::Tensor& inputs_BX)> forward;
+};
+
+/// Opens an export, RUN/saved_models/<step>. Reads model.pt, which must match manifest.json, and
+/// io_nodes.json of the same folder or of RUN/checkpoints (else the manifest's shapes).
+///
+/// Throws Error(kInputMissing) if the folder does not exist. Throws Error(kBadData) if the export
+/// has no manifest, is truncated or changed, or is newer than `program_version`.
+LoadedNetwork open_saved_model(const std::filesystem::path& folder,
+                               const std::string& program_version);
+
+/// Opens RUN/checkpoints/inference_graph, the first export of the run, with the io_nodes.json of
+/// the same folder. The weights are those of that export. Throws Error(kInputMissing) if the file
+/// does not exist, Error(kBadData) if one of the files cannot be read.
+LoadedNetwork open_inference_graph(const std::filesystem::path& checkpoints);
+
+/// Returns the export with the highest step in RUN/saved_models. Throws Error(kInputMissing) if
+/// there is none.
+std::filesystem::path newest_saved_model(const std::filesystem::path& saved_models);
+
+/// Loads a TorchScript archive. Throws Error(kBadData), naming `source`, if LibTorch cannot.
+std::shared_ptr<torch::jit::Module> load_torchscript(const std::string& bytes,
+                                                     const std::string& source);
+
+/// Returns the name of the first argument of the module's forward.
+std::string input_name(const torch::jit::Module& module);
+
+}  // namespace lockstep::infer

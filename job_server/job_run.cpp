@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "base/process.h"
+#include "base/threads.h"
+#include "daemon/config/estimator_flags.h"
+#include "daemon/config/run_config.h"
+#include "dist/collectives.h"
+#include "job_server/job_queue.h"
+#include "job_server/queue_client.h"
+#include "job_server/server.h"
+#include "job_server/submit_desk.h"
+#include "train/step/stop_request.h"
+
+namespace lockstep::daemon {
+
+/// Stop requests to one job of a server. These are the signals that came after it began and, on the
+/// rank that has the job's file `cancel`, that file. Any thread.
+class JobRequests final : public train::StopRequest {
+ public:
+  /// An empty `cancel_file`: this rank does not look for the file. A separate thread looks every 20
+  /// ms, so callers never wait for the disk. `signals` must outlive the object.
+  JobRequests(train::StopRequest& signals, const std::filesystem::path& cancel_file);
+  /// Restores the usual meaning of signals, which the job's preemption.signals may have changed.
+  ~JobRequests() override;
+  JobRequests(const JobRequests&) = delete;
+  JobRequests& operator=(const JobRequests&) = delete;
+
+  bool is_cancelled() const;
+
+  void set_stop_signals(const std::vector<int>& signals) override {
+    signals_.set_stop_signals(signals);
+  }
+  bool stop_asked() const override { return signals_.stop_asked() || is_cancelled(); }
+  bool end_asked() const override { return signals_.end_asked(); }
+  int64_t num_saves_asked() const override;
+  int64_t num_received(int signal_number) const override;
+
+ private:
+  struct Look;
+
+  train::StopRequest& signals_;
+  const std::shared_ptr<Look> look_;
+  const int64_t saves_before_;
+  std::array<int64_t, train::kCountedSignals.size()> received_before_{};
+  std::thread thread_;
+};
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{20};
+
+}  // namespace
+
+struct JobRequests::Look {
+  explicit Look(std::filesystem::path file) : cancel_file(std::move(file)) {}
+
+  /// Runs in a separate thread, since the disk may hang.
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!is_over) {
+      is_looking = true;
+      // No lock during the disk access, so that the destructor never waits for it.
+      lock.unlock();
+      std::error_code ignored;
+      const bool is_there = std::filesystem::exists(cancel_file, ignored);
+      lock.lock();
+      is_looking = false;
+      if (is_there) is_cancelled = true;
+      if (is_there) return;
+      wake.wait_for(lock, kLookEvery, [this] { return is_over; });
+    }
+  }
+
+  const std::filesystem::path cancel_file;
+  std::atomic<bool> is_cancelled{false};
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool is_over = false, is_looking = false;  // guarded by mutex
+};
+
+JobRequests::JobRequests(train::StopRequest& signals, const std::filesystem::path& cancel_file)
+    : signals_(signals),
+      look_(std::make_shared<Look>(cancel_file)),
+      saves_before_(signals.num_saves_asked()) {
+  if (!cancel_file.empty()) {
+    const SignalsBlocked inherited_by_the_thread;
+    thread_ = std::thread([look = look_] { look->run(); });
+  }
+  for (size_t i = 0; i < received_before_.size(); ++i)
+    received_before_[i] = signals.num_received(train::kCountedSignals[i]);
+}
+
+JobRequests::~JobRequests() {
+  // The server itself stops at SIGUSR1 only.
+  signals_.set_stop_signals({SIGUSR1});
+  if (!thread_.joinable()) return;
+  std::unique_lock lock(look_->mutex);
+  look_->is_over = true;
+  look_->wake.notify_all();
+  const bool may_hang = look_->is_looking;
+  lock.unlock();
+  may_hang ? thread_.detach() : thread_.join();  // the thread shares ownership of all that it uses
+}
+
+bool JobRequests::is_cancelled() const { return look_->is_cancelled; }
+
+int64_t JobRequests::num_saves_asked() const {
+  // Only requests since the job began. The count reads as 0 while SIGUSR2 means stop.
+  return std::max<int64_t>(0, signals_.num_saves_asked() - saves_before_);
+}
+
+int64_t JobRequests::num_received(int signal_number) const {
+  const auto& all = train::kCountedSignals;
+  const auto place =
+      static_cast<size_t>(std::find(all.begin(), all.end(), signal_number) - all.begin());
+  return signals_.num_received(signal_number) - received_before_.at(place);
+}
+
+// Separate from queue_client.cpp, whose commands read no run file and thus need no LibTorch.
+
+namespace {
+
+bool names_project_dir(const std::vector<std::string>& sets) {
+  return std::any_of(sets.begin(), sets.end(),
+                     [](const std::string& set) { return set.starts_with("run.project_dir="); });
+}
+
+}  // namespace
+
+void name_run(JobSpec* spec) {
+  Diagnostics faults;
+  const RunConfig config = load_run_config(
+      spec->file, overrides_of(spec->sets, spec->estimator, spec->flags), &faults, spec->text);
+  faults.throw_if_any("config");
+  spec->run_name = config.run.name;
+  if (names_project_dir(spec->sets))
+    spec->project_dir = std::filesystem::absolute(config.run.project_dir).string();
+}
+
+CommandResult submit_command(const SubmitOptions& options) {
+  JobSpec spec = spec_of(options);
+  name_run(&spec);
+  return {fmt::format("{}\n", JobQueue(options.queue).submit(std::move(spec))), 0};
+}
+
+namespace {
+
+SessionOptions session_of(const JobSpec& spec) {
+  SessionOptions session;
+  session.config_file = spec.file;
+  session.config_text = spec.text;
+  session.overrides = overrides_of(spec.sets, spec.estimator, spec.flags);
+  session.overrides.push_back({.path = "run.project_dir",
+                               .value = quoted_text(spec.project_dir),
+                               .origin = "the job's folder"});
+  return session;
+}
+
+/// Scope of one job in this process. Process-wide state is reset (ProcessState). The thread gets
+/// its cores back when the job has ended.
+class OwnProcess {
+ public:
+  OwnProcess(const Job& job, const std::filesystem::path& folder)
+      : cpus_(cpus_of(allowed_cores())) {
+    begin_job();
+    // As a supervisor would set it, for the series lockstep_restarts.
+    (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
+    if (folder.empty()) return;
+    log::copy_to((folder / "log").string());
+    log::info("serve", fmt::format("job {} begins, try {}: {} in {}", job.id, job.spec.tries,
+                                   job.spec.run_name, job.spec.project_dir));
+  }
+  ~OwnProcess() { (void)bind_this_thread(cpus_); }
+  OwnProcess(const OwnProcess&) = delete;
+  OwnProcess& operator=(const OwnProcess&) = delete;
+
+ private:
+  const std::vector<int> cpus_;
+};
+
+ExitCode run(const Job& job, const ServerParts& parts, train::StopRequest& requests) {
+  // The job's folder may be missing on one host alone.
+  const auto there = dist::on_all_ranks(
+      parts.control, [&] { return std::make_unique<InFolder>(job.spec.folder); });
+  const SessionOptions session =
+      dist::on_all_ranks(parts.control, [&] { return session_of(job.spec); });
+  return parts.run(session, requests);
+}
+
+}  // namespace
+
+bool JobOutcome::leaves_ranks_unclear() const {
+  return code == ExitCode::kUnavailable || code == ExitCode::kDisagree ||
+         code == ExitCode::kWatchdog;
+}
+
+JobOutcome serve_job(const Job& job, const ServerParts& parts,
+                     const std::filesystem::path& folder) {
+  const OwnProcess own(job, folder);
+  JobRequests requests(parts.signals, folder.empty() ? "" : folder / "cancel");
+  JobOutcome outcome;
+  try {
+    outcome.code = run(job, parts, requests);
+  } catch (const Error& error) {
+    if (!error.on_every_rank()) throw;
+    if (!folder.empty()) log::error("lockstepd", error.what());
+    outcome = {.code = error.code(), .message = error.what()};
+  }
+  // Peers may be lost: no collective is possible any more.
+  if (outcome.leaves_ranks_unclear()) return outcome;
+  parts.tidy();
+  const bool is_cancelled = requests.is_cancelled();
+  // Any rank may have received the signal, so the ranks agree.
+  outcome.is_signalled =
+      dist::any_of(parts.control, (requests.stop_asked() && !is_cancelled) || requests.end_asked());
+  outcome.is_cancelled = dist::any_of(parts.control, is_cancelled);
+  return outcome;
+}
+
+}  // namespace lockstep::daemon

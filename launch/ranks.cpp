@@ -1,0 +1,109 @@
+#include "launch/ranks.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "launch/mpirun.h"
+
+namespace lockstep::daemon {
+namespace {
+
+/// Returns why a file cannot be executed; empty if it can.
+std::string fault_of(const std::filesystem::path& program) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(program, ignored)) return "there is no such file";
+  if (!std::filesystem::is_regular_file(program, ignored)) return "it is no file";
+  return ::access(program.c_str(), X_OK) == 0 ? "" : "this user may not execute it";
+}
+
+/// True if some folder of PATH contains the program.
+bool is_command(const std::string& program) {
+  const char* text = std::getenv("PATH");
+  std::istringstream folders(text == nullptr ? "" : text);
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (fault_of(std::filesystem::path(folder) / program).empty()) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string rank_program(const std::string& wanted) {
+  if (!wanted.empty()) return wanted;
+  std::error_code ignored;
+  // The installed programs are in one folder, whatever PATH says.
+  auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  if (folder.filename() == "lockstep")  // lockstep-tensors is in lib/lockstep
+    folder = folder.parent_path().parent_path() / "bin";
+  const auto beside = folder / "lockstepd";
+  if (!std::filesystem::exists(beside, ignored))
+    throw Error(ExitCode::kUnavailable, "launch",
+                fmt::format("{} is not there: name the program that each rank runs with --program",
+                            beside.string()));
+  return beside.string();
+}
+
+std::string rank_program_here(const std::string& wanted) {
+  const std::string program = rank_program(wanted);
+  const std::string fault = program.find('/') != std::string::npos ? fault_of(program)
+                            : is_command(program)                  ? ""
+                                                  : "no folder of PATH has such a file";
+  if (fault.empty()) return program;
+  throw Error(ExitCode::kInputMissing, "launch",
+              fmt::format("--program {}: {}; name what each rank runs, or leave it out: then it is "
+                          "the lockstepd beside this program",
+                          program, fault));
+}
+
+// Options that `lockstep run`, `serve` and `doctor` share.
+
+std::vector<std::string> mpirun_arguments() {
+  const char* text = std::getenv("LOCKSTEP_MPIRUN_ARGS");
+  std::istringstream words(text != nullptr ? text : "");
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+std::vector<launch::Host> hosts_of(const std::string& text) {
+  if (text.empty()) return {};
+  std::vector<launch::Host> hosts = launch::parse_hosts(text);
+  launch::require_different_hosts(hosts);
+  return hosts;
+}
+
+bool runs_here(const RanksOptions& options) {
+  // Further arguments of mpirun may name hosts too.
+  return options.hosts.empty() && mpirun_arguments().empty();
+}
+
+std::string rank_program(const RanksOptions& options) {
+  return runs_here(options) ? rank_program_here(options.program) : rank_program(options.program);
+}
+
+int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,
+                    std::function<std::vector<std::string>(bool is_restart)> program,
+                    std::function<launch::SaveFound()> newest_save,
+                    std::function<bool(int exit_code)> settle) {
+  launch::SupervisorOptions supervisor{.num_ranks = options.num_ranks,
+                                       .max_restarts = options.max_restarts,
+                                       .num_spares = options.num_spares,
+                                       .grace_s = options.grace_s,
+                                       .mpirun_arguments = mpirun_arguments(),
+                                       .folder = folder,
+                                       .program = std::move(program),
+                                       .newest_save = std::move(newest_save),
+                                       .settle = std::move(settle)};
+  supervisor.hosts = hosts_of(options.hosts);
+  if (options.num_ranks == 0)
+    supervisor.num_ranks = supervisor.hosts.empty() ? 1 : launch::num_slots(supervisor.hosts);
+  // By default a run does not continue with fewer ranks.
+  supervisor.min_ranks = options.min_ranks == 0 ? supervisor.num_ranks : options.min_ranks;
+  return launch::supervise(supervisor);
+}
+
+}  // namespace lockstep::daemon

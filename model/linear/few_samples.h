@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep::model {
+
+/// Products of a linear layer for few samples and a large weight. Reading or writing the weight
+/// takes most of their time. LibTorch's products of such shapes take two to four times as long
+/// (docs/results/tried.md).
+///
+///   if (has_few_samples(inputs_BI, weight_OI)) outputs_BO = few_outputs(inputs_BI, weight_OI,
+///   bias)
+///
+/// Symbols: B = samples, I = inputs, O = outputs. Float32 on the CPU. Uses ATen's threads. Each sum
+/// is added in the order of inputs, outputs or samples. So no bit depends on the number of threads.
+
+/// True if these functions are faster: 2 to 16 samples, 2^20 or more elements of the weight, a
+/// processor with AVX2.
+bool few_samples_pay(int64_t num_samples, int64_t num_elements);
+
+/// True if they are faster and usable: all tensors are contiguous float32 on the CPU.
+bool has_few_samples(const at::Tensor& samples_BN, const at::Tensor& weight_OI);
+
+/// Computes [B, I] -> [B, O]; bias_O may be undefined.
+at::Tensor few_outputs(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
+                       const at::Tensor& bias_O);
+/// Computes the inputs' gradient [B, O] -> [B, I].
+at::Tensor few_input_grads(const at::Tensor& grads_BO, const at::Tensor& weight_OI);
+struct Rows {
+  int64_t begin = 0, end = 0;
+};
+/// Writes these rows of grad_OI, or adds to them: the sum over the samples of the output's gradient
+/// times the input.
+void write_few_grads(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, bool adds,
+                     const Rows& rows, const at::Tensor& grad_OI);
+
+}  // namespace lockstep::model
+
+namespace lockstep::model::few_samples {
+
+/// Part of a weight [O, I]: a range of rows and columns.
+struct Part {
+  int64_t begin_O = 0, end_O = 0;
+  int64_t begin_I = 0, end_I = 0;
+  int64_t num_columns = 0;  ///< I
+};
+
+/// Kernels for AVX2 and FMA. Samples are in one tile of 8 or 16 (model/linear/kept_weight.h), in
+/// write_grads() one after the other.
+
+/// Computes outputs_OT = W inputs_IT + bias for the part's rows and all columns. bias_O may be
+/// null.
+void outputs(const Part& part, const float* weight_OI, const float* inputs_IT, const float* bias_O,
+             int64_t width_T, float* outputs_OT);
+/// Adds inputs_IT += W^T outputs_OT for the part's columns.
+void input_grads(const Part& part, const float* weight_OI, const float* outputs_OT, int64_t width_T,
+                 float* inputs_IT);
+/// Writes the part's rows, all columns. streams: grads_OI is large and bypasses the caches.
+void write_grads(const Part& part, const float* grads_BO, int64_t num_rows, const float* inputs_BI,
+                 int64_t num_samples, bool adds, bool streams, float* grads_OI);
+
+}  // namespace lockstep::model::few_samples

@@ -1,0 +1,255 @@
+// Schedules as pure functions of the step: nothing to save, and the same on all ranks.
+#include "optim/optimizer_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include <fmt/format.h>
+
+namespace lockstep::optim {
+namespace {
+
+constexpr double kDefaultEpochsPerDecay = 2.0;
+
+/// Computes in long double. The C library selects its double functions by processor (with or
+/// without fused products), and their last bits differ. So ranks on different hosts would diverge.
+/// Its long double functions have one version.
+double portable_cos_pi(double x) {
+  return static_cast<double>(std::cos(std::numbers::pi_v<long double> * x));
+}
+double portable_pow(double base, double exponent) {
+  return static_cast<double>(std::pow(static_cast<long double>(base), exponent));
+}
+
+double steps_per_decay(double num_epochs, int64_t steps_per_epoch) {
+  return std::max(1.0, std::round(num_epochs * static_cast<double>(steps_per_epoch)));
+}
+
+/// Returns the number of steps from the first rate of a polynomial to the last.
+double polynomial_steps(const LearningRateDecay& decay, int64_t steps_per_epoch,
+                        int64_t total_steps) {
+  if (decay.decay_steps) return static_cast<double>(*decay.decay_steps);
+  if (decay.num_epochs_per_decay)
+    return steps_per_decay(*decay.num_epochs_per_decay, steps_per_epoch);
+  return static_cast<double>(std::max<int64_t>(total_steps, 1));
+}
+
+double warmup_steps(const LearningRateDecay& decay, int64_t steps_per_epoch) {
+  if (decay.warmup_epochs)
+    return std::round(*decay.warmup_epochs * static_cast<double>(steps_per_epoch));
+  return static_cast<double>(decay.warmup_steps.value_or(0));
+}
+
+double cosine_rate(const LearningRateDecay& decay, double learning_rate, double step,
+                   int64_t steps_per_epoch, int64_t total_steps) {
+  const double warmup = warmup_steps(decay, steps_per_epoch);
+  // The first update has rate 0, as in the formula of the header.
+  if (step < warmup) return learning_rate * step / warmup;
+  const double all = std::max(1.0, decay.decay_steps ? static_cast<double>(*decay.decay_steps)
+                                                     : static_cast<double>(total_steps) - warmup);
+  const double done = std::min(step - warmup, all) / all;
+  return (learning_rate - decay.end_learning_rate) * (1 + portable_cos_pi(done)) / 2 +
+         decay.end_learning_rate;
+}
+
+void read_exponential(ConfigReader* in, LearningRateDecay* decay) {
+  in->read("learning_rate_decay_factor", &decay->factor, more_than(0),
+           "exponential: factor of the rate at each decay");
+  double num_epochs = kDefaultEpochsPerDecay;
+  in->read("num_epochs_per_decay", &num_epochs, more_than(0),
+           "exponential: epochs from one decay to the next; polynomial: epochs over which the "
+           "rate falls, default the whole run");
+  decay->num_epochs_per_decay = num_epochs;
+  in->read("staircase", &decay->staircase, "exponential: in steps, not at every update");
+}
+
+void read_polynomial(ConfigReader* in, LearningRateDecay* decay) {
+  in->read("end_learning_rate", &decay->end_learning_rate, at_least(0),
+           "polynomial: the rate that it falls to");
+  in->read("decay_steps", &decay->decay_steps, count_from(1),
+           "polynomial: updates over which the rate falls, whatever num_epochs_per_decay says");
+  in->read("num_epochs_per_decay", &decay->num_epochs_per_decay, more_than(0),
+           "polynomial: epochs over which the rate falls; default the whole run");
+  in->read("power", &decay->power, more_than(0), "polynomial: 1 is a straight line");
+}
+
+void read_cosine(ConfigReader* in, LearningRateDecay* decay) {
+  decay->end_learning_rate = 0;
+  in->read("end_learning_rate", &decay->end_learning_rate, at_least(0),
+           "cosine: the rate that it falls to");
+  in->read("decay_steps", &decay->decay_steps, count_from(1),
+           "cosine: updates over which the rate falls, after the warm-up; default the rest of the "
+           "run");
+  in->read("warmup_steps", &decay->warmup_steps, count_from(0),
+           "cosine: updates in which the rate rises from 0 in a straight line");
+  in->read("warmup_epochs", &decay->warmup_epochs, at_least(0),
+           "cosine: the same in epochs, instead of warmup_steps");
+  if (decay->warmup_steps && decay->warmup_epochs)
+    in->fault("warmup_epochs", "warmup_steps and warmup_epochs say the same: give one of them");
+}
+
+}  // namespace
+
+void read_learning_rate_decay(ConfigReader* in, LearningRateDecay* decay) {
+  in->read_choice("learning_rate_decay_type", &decay->type,
+                  {"fixed", "exponential", "polynomial", "cosine"},
+                  "the optimizer's own schedule; must be fixed beside a recipe that writes the "
+                  "learning rate");
+  if (decay->type == "exponential") read_exponential(in, decay);
+  if (decay->type == "polynomial") read_polynomial(in, decay);
+  if (decay->type == "cosine") read_cosine(in, decay);
+}
+
+double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_t step,
+                    int64_t steps_per_epoch, int64_t total_steps) {
+  if (decay.type == "exponential") {
+    const double exponent =
+        static_cast<double>(step) /
+        steps_per_decay(decay.num_epochs_per_decay.value_or(kDefaultEpochsPerDecay),
+                        steps_per_epoch);
+    return learning_rate *
+           portable_pow(decay.factor, decay.staircase ? std::floor(exponent) : exponent);
+  }
+  if (decay.type == "polynomial") {
+    const double all = polynomial_steps(decay, steps_per_epoch, total_steps);
+    // After the last step of the decay the rate stays at its end value.
+    const double left = 1 - std::min(static_cast<double>(step), all) / all;
+    return (learning_rate - decay.end_learning_rate) * portable_pow(left, decay.power) +
+           decay.end_learning_rate;
+  }
+  if (decay.type == "cosine")
+    return cosine_rate(decay, learning_rate, static_cast<double>(step), steps_per_epoch,
+                       total_steps);
+  return learning_rate;
+}
+
+// Reader of section `optimizer`: first the type, then only the keys of its rule. The texts are also
+// the documentation of the keys.
+
+namespace {
+
+/// Least value for epsilon: smaller numbers are 0 in float32, in which updates are computed.
+constexpr double kLeastFloat = 1.2e-38;
+
+bool is_one_of(const std::string& type, std::initializer_list<const char*> types) {
+  return std::any_of(types.begin(), types.end(), [&](const char* one) { return type == one; });
+}
+
+void read_moments(ConfigReader* in, OptimizerOptions* options) {
+  const std::string& type = options->type;
+  in->read("adam_beta1", &options->adam_beta1, half_open(0, 1),
+           type + (type == "lion" ? ": share of the moment in the update's direction"
+                                  : ": decay of the first moment"));
+  in->read("adam_beta2", &options->adam_beta2, half_open(0, 1),
+           type + (type == "lion" ? ": decay of the moment" : ": decay of the second moment"));
+}
+
+void read_epsilon(ConfigReader* in, OptimizerOptions* options) {
+  const std::string& type = options->type;
+  std::string place = ": added to the root, before bias correction as in TensorFlow";
+  if (type == "adamw") place = ": added to the root, after bias correction";
+  if (type == "adadelta") place = ": added to both means under their roots";
+  if (type == "rmsprop") place = ": added to the mean square under the root";
+  in->read("opt_epsilon", &options->opt_epsilon, at_least(kLeastFloat), type + place);
+}
+
+void read_ftrl(ConfigReader* in, OptimizerOptions* options) {
+  in->read("ftrl_learning_rate_power", &options->ftrl_learning_rate_power, {.at_most = 0},
+           "ftrl: power of the sum of squares by which the rate is multiplied");
+  in->read("ftrl_initial_accumulator_value", &options->ftrl_initial_accumulator_value, at_least(0),
+           "ftrl: what the sum of squares starts with");
+  in->read("ftrl_l1", &options->ftrl_l1, at_least(0), "ftrl: strength of L1");
+  in->read("ftrl_l2", &options->ftrl_l2, at_least(0), "ftrl: strength of L2");
+}
+
+void read_rule(ConfigReader* in, OptimizerOptions* options) {
+  const std::string& type = options->type;
+  if (type == "momentum") {
+    in->read("momentum", &options->momentum, half_open(0, 1),
+             "momentum: share of the last update that is kept");
+    in->read("nesterov", &options->nesterov, "momentum: look ahead by one update");
+  }
+  if (is_one_of(type, {"adam", "adamw", "lion"})) read_moments(in, options);
+  if (is_one_of(type, {"adam", "adamw", "adadelta", "rmsprop"})) read_epsilon(in, options);
+  if (type == "adadelta")
+    in->read("adadelta_rho", &options->adadelta_rho, half_open(0, 1),
+             "adadelta: decay of both means");
+  if (type == "adagrad")
+    in->read("adagrad_initial_accumulator_value", &options->adagrad_initial_accumulator_value,
+             at_least(kLeastFloat), "adagrad: what the sum of squares starts with");
+  if (type == "rmsprop") {
+    in->read("rmsprop_decay", &options->rmsprop_decay, half_open(0, 1),
+             "rmsprop: decay of the mean square");
+    in->read("rmsprop_momentum", &options->rmsprop_momentum, half_open(0, 1),
+             "rmsprop: share of the last update that is kept");
+  }
+  if (type == "ftrl") read_ftrl(in, options);
+}
+
+void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
+  in->read("weight_decay", &options->weight_decay, at_least(0),
+           "on the parameters of weight_decay_groups; L2 unless decoupled; a recipe may change it");
+  in->read("weight_decay_groups", &options->weight_decay_groups,
+           "parameters with decay, of: weights, normalisation, biases; default weights");
+  for (const std::string& group : options->weight_decay_groups)
+    if (!is_one_of(group, {"weights", "normalisation", "biases"}))
+      in->fault("weight_decay_groups",
+                fmt::format("'{}' is not a group: use weights, normalisation or biases", group));
+  in->read("weight_decay_exclude", &options->weight_decay_exclude,
+           "weights without decay: a list of names, each with all below it, or re: patterns");
+  // For these types the kind of weight decay is part of the rule.
+  if (!is_one_of(options->type, {"adamw", "lion", "ftrl"}))
+    in->read("decoupled", &options->decoupled,
+             "weight decay multiplies the weights by 1 - rate * weight_decay, apart from the "
+             "update; otherwise it is added to the gradient");
+}
+
+}  // namespace
+
+const std::vector<std::string>& optimizer_types() {
+  static const std::vector<std::string> types{"sgd",     "momentum", "adam",    "adamw", "adadelta",
+                                              "adagrad", "ftrl",     "rmsprop", "lion"};
+  return types;
+}
+
+OptimizerOptions default_options(const std::string& type) {
+  OptimizerOptions options{.type = type};
+  // Defaults of PyTorch (adamw), TensorFlow (adadelta, rmsprop) and the paper (lion).
+  if (is_one_of(type, {"adamw", "adadelta"})) options.opt_epsilon = 1e-8;
+  if (type == "rmsprop") options.opt_epsilon = 1e-10;
+  if (type == "lion") options.adam_beta2 = 0.99;
+  options.decoupled = is_one_of(type, {"adamw", "lion"});
+  return options;
+}
+
+OptimizerOptions read_optimizer_options(ConfigReader in) {
+  std::string type = OptimizerOptions().type;
+  in.read_choice("type", &type, optimizer_types(), "update rule (docs/optimizers.md)");
+  OptimizerOptions options = default_options(type);
+  in.read("learning_rate", &options.learning_rate, more_than(0),
+          "before the first step; a recipe may change it");
+  read_learning_rate_decay(&in, &options.decay);
+  read_rule(&in, &options);
+  read_weight_decay(&in, &options);
+  in.read("clip_value", &options.clip.value, more_than(0),
+          "each element of the mean gradient is kept within plus and minus this");
+  in.read("clip_norm", &options.clip.norm, more_than(0),
+          "the whole mean gradient is shortened to this length, before clip_value");
+  in.read("ema_decay", &options.ema_decay,
+          Range{.at_least = {}, .more_than = 0, .at_most = {}, .less_than = 1},
+          "a moving average of the weights keeps this share of itself at each update; default no "
+          "average");
+  in.done();
+  return options;
+}
+
+StepRates initial_rates(const OptimizerOptions& options) {
+  StepRates rates;
+  for (GroupRates& group : rates) group.learning_rate = options.learning_rate;
+  // Parameters of weight_decay_groups form the weight group, so others have no decay.
+  rates[kWeightGroup].weight_decay = options.weight_decay;
+  return rates;
+}
+
+}  // namespace lockstep::optim

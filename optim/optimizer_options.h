@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/exact_numbers.h"
+#include "base/tensors/param_info.h"
+#include "base/yaml/config_reader.h"
+
+namespace lockstep::optim {
+
+/// Schedule of the optimizer itself: key `learning_rate_decay_type` and the keys after it.
+///
+///   fixed        rate
+///   exponential  rate * factor^(s / d), the exponent rounded down if `staircase`
+///   polynomial   (rate - end) * (1 - min(s, n) / n)^power + end
+///   cosine       rate * s / w while s < w, then
+///                (rate - end) * (1 + cos(pi * min(s - w, n) / n)) / 2 + end
+///
+/// s: updates done. d = round(num_epochs_per_decay * steps per epoch), at least 1. n: decay_steps
+/// if given, else d if num_epochs_per_decay is given, else the steps of the run (cosine: minus w).
+/// w: warmup_steps, or warmup_epochs in steps. Sources: tf.compat.v1.train.exponential_decay,
+/// polynomial_decay and cosine_decay; Loshchilov & Hutter 2017 (SGDR), without restarts.
+struct LearningRateDecay {
+  std::string type = "fixed";  ///< fixed | exponential | polynomial | cosine
+  double factor = 0.94;
+  std::optional<double> num_epochs_per_decay;  ///< exponential: always set
+  std::optional<int64_t> decay_steps;          ///< polynomial, cosine
+  std::optional<int64_t> warmup_steps;         ///< cosine; not with warmup_epochs
+  std::optional<double> warmup_epochs;         ///< cosine
+  bool staircase = true;
+  double end_learning_rate = 0.0001;
+  double power = 1.0;
+};
+
+void read_learning_rate_decay(ConfigReader* in, LearningRateDecay* decay);
+
+/// Returns the rate of update `step` (from 0): a pure function, the same on every rank and after a
+/// resume.
+double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_t step,
+                    int64_t steps_per_epoch, int64_t total_steps);
+
+/// Keys clip_norm and clip_value of section `optimizer`.
+struct ClipOptions {
+  std::optional<double> value;  ///< > 0: each element is limited to ± this
+  std::optional<double> norm;   ///< > 0: limit on the norm of all gradients together
+};
+
+/// Section `optimizer` of the run file. docs/optimizers.md has the formulas.
+struct OptimizerOptions {
+  std::string type = "momentum";  ///< a name of optimizer_types()
+  double learning_rate = 0.01;
+  LearningRateDecay decay;        ///< of the rate, if no recipe sets it
+  double momentum = 0.9;          ///< momentum
+  bool nesterov = false;          ///< momentum
+  double adam_beta1 = 0.9;        ///< adam, adamw, lion
+  double adam_beta2 = 0.999;      ///< adam, adamw, lion; default for lion: 0.99
+  double opt_epsilon = 1e-7;      ///< default depends on the type: default_options()
+  double adadelta_rho = 0.95;     ///< adadelta
+  double rmsprop_decay = 0.9;     ///< rmsprop
+  double rmsprop_momentum = 0.9;  ///< rmsprop
+  double adagrad_initial_accumulator_value = 0.1;  ///< adagrad
+  double ftrl_initial_accumulator_value = 0.1;     ///< ftrl
+  double ftrl_learning_rate_power = -0.5;          ///< ftrl
+  double ftrl_l1 = 0.0, ftrl_l2 = 0.0;             ///< ftrl
+  double weight_decay = 0.0;                       ///< on the parameters of weight_decay_groups
+  bool decoupled = false;  ///< weight decay multiplies the weights by 1 - rate * weight_decay; else
+                           ///< it is L2, a part of the gradient
+  std::vector<std::string> weight_decay_groups{"weights"};  ///< weights, normalisation, biases
+  std::vector<std::string> weight_decay_exclude;  ///< names or `re:` patterns of weights without
+                                                  ///< decay
+  ClipOptions clip;                               ///< of the gradients, before the update
+  std::optional<double> ema_decay;  ///< of the moving average of the weights (optim/ema.h)
+};
+
+/// Names of the update rules.
+const std::vector<std::string>& optimizer_types();
+
+/// Returns the default values of a type, for options whose default depends on it.
+OptimizerOptions default_options(const std::string& type);
+
+OptimizerOptions read_optimizer_options(ConfigReader in);
+
+/// Rates of one update, by parameter group.
+struct GroupRates {
+  double learning_rate = 0;
+  double weight_decay = 0;
+};
+using StepRates = std::array<GroupRates, kNumParamGroups>;
+
+/// Returns the options' own rates at step 0: weight decay for the weights' group only.
+StepRates initial_rates(const OptimizerOptions& options);
+
+}  // namespace lockstep::optim

@@ -1,0 +1,374 @@
+#include "python/python_types.h"
+
+#include <memory>
+#include <utility>
+
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+#include <nlohmann/json.hpp>
+
+#include "base/yaml/yaml_document.h"
+#include "metrics/tensorboard/event_file.h"
+#include "model/networks/user_network.h"
+#include "python/interpreter.h"
+
+namespace lockstep::python {
+// `args` of the run file reach Python as JSON. YAML types are kept: quoted scalars stay texts.
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Value of a plain scalar by the run file's YAML rules.
+Json value_of_plain(const std::string& text) {
+  if (text.empty() || text == "~" || text == "null") return nullptr;
+  if (const auto flag = parse_bool(text)) return *flag;
+  if (const auto number = parse_integer(text)) return *number;
+  if (const auto number = parse_number(text)) return *number;
+  return text;
+}
+
+Json json_of(const YAML::Node& node) {
+  if (node.IsMap()) {
+    Json map = Json::object();
+    for (const auto& entry : node) map[entry.first.Scalar()] = json_of(entry.second);
+    return map;
+  }
+  if (node.IsSequence()) {
+    Json list = Json::array();
+    for (const auto& item : node) list.push_back(json_of(item));
+    return list;
+  }
+  if (!node.IsScalar()) return nullptr;
+  // yaml-cpp tags quoted scalars with "!": they stay texts.
+  return node.Tag() == "!" ? Json(node.Scalar()) : value_of_plain(node.Scalar());
+}
+
+}  // namespace
+
+std::string json_of_plain(const std::string& text) { return value_of_plain(text).dump(); }
+
+PythonArgs read_python_args(ConfigReader* in) {
+  PythonArgs all;
+  in->require("path");
+  in->require("name");
+  in->read("path", &all.path, "python: the .py file; also looked for beside the run file");
+  all.path = path_beside(in->document(), all.path).string();
+  in->read("name", &all.name, "python: the class in it, or a function that makes the object");
+  const YAML::Node args = in->take("args", "map", "python: keyword arguments for it");
+  if (args.IsDefined() && !args.IsNull()) {
+    if (args.IsMap())
+      all.args = json_of(args).dump();
+    else
+      in->fault("args", "'" + in->path() + ".args' must be a map of keyword arguments");
+  }
+  in->read("python", &all.python,
+           "python: the interpreter; default the active virtual environment's, else python3, else "
+           "the one beside LibTorch");
+  return all;
+}
+
+// Converts maps of the coordinator to Python values and back. Tensors are not copied. The user's
+// object lives in lockstep_glue, which calls it and collects its scalars.
+namespace {
+
+Value call_callback(const char* function, const List& arguments) {
+  return call(function, arguments, ExitCode::kConfig);
+}
+
+std::vector<std::string> texts_of(const Value& value) {
+  std::vector<std::string> texts;
+  for (const Value& text : value.as_list()) texts.push_back(text.as_text());
+  return texts;
+}
+
+Value value_of(const coord::DataMap& data);
+
+struct ToValue {
+  Value operator()(const at::Tensor& tensor) const { return tensor; }
+  Value operator()(const std::vector<std::string>& texts) const {
+    return List(texts.begin(), texts.end());
+  }
+  Value operator()(const std::shared_ptr<const coord::DataMap>& map) const {
+    return value_of(*map);
+  }
+};
+
+Value value_of(const coord::DataMap& data) {
+  Map map;
+  for (const auto& [key, value] : data.values())
+    map.emplace_back(key, std::visit(ToValue(), value));
+  return map;
+}
+
+coord::DataMap data_of(const Map& map);
+
+/// Converts a value of one of the three kinds, which lockstep_glue has checked.
+coord::DataValue data_value_of(const Value& value) {
+  if (value.is_tensor()) return value.as_tensor();
+  if (std::holds_alternative<List>(value)) return texts_of(value);
+  return std::make_shared<const coord::DataMap>(data_of(value.as_map()));
+}
+
+coord::DataMap data_of(const Map& map) {
+  coord::DataMap data;
+  for (const auto& [key, value] : map) data.put(key, data_value_of(value));
+  return data;
+}
+
+}  // namespace
+
+PythonCallback::PythonCallback(const PythonArgs& args, const std::string& what) {
+  // The interpreter must run before the first call.
+  start(args.python);
+  const Value made = call_callback("make_callback", {args.path, args.name, args.args, what});
+  const List& facts = made.as_list();  // object, incoming, generated, true if on all ranks
+  callback_ = facts[0].as_object();
+  incoming_ = texts_of(facts[1]);
+  generated_ = texts_of(facts[2]);
+  run_on_ = facts[3].as_bool() ? coord::RunOn::kAll : coord::RunOn::kRank0;
+}
+
+std::optional<coord::DataMap> PythonCallback::on_iteration_end(const coord::DataMap& data) {
+  const Value ended = call_callback("end_iteration", {callback_, context_values(), value_of(data)});
+  const List& facts = ended.as_list();  // generated values, scalars
+  // Scalars are written also if the callback returns nothing.
+  write(facts[1].as_list());
+  if (facts[0].is_none()) return std::nullopt;
+  return data_of(facts[0].as_map());
+}
+
+void PythonCallback::call_method(const char* method) {
+  const std::string name = method;
+  write(call_callback("call_callback", {callback_, name, context_values()}).as_list());
+}
+
+/// Arguments of UserCallback.show, in its order.
+Value PythonCallback::context_values() const {
+  const coord::CallbackContext& now = context();
+  const coord::IterationInfo& info = now.iteration_info;
+  const auto length = now.number_iterations_per_epoch;
+  return List{
+      std::string(coord::mode_name(now.mode)),
+      now.log_dir.string(),
+      now.summary_writer != nullptr,
+      now.summary_step,
+      length ? Value(*length) : Value(),
+      List{info.epoch_number, info.iteration_number, info.execution_time, info.is_last_iteration},
+      int64_t{now.rank},
+      int64_t{now.world_size}};
+}
+
+void PythonCallback::write(const List& scalars) const {
+  // Null where no summaries are written.
+  if (context().summary_writer == nullptr) return;
+  for (const Value& row : scalars) {
+    const List& fields = row.as_list();  // tag, value, step
+    const metrics::Scalar scalar{.tag = fields[0].as_text(), .value = std::get<double>(fields[1])};
+    context().summary_writer->add(fields[2].as_int(), {&scalar, 1});
+  }
+}
+
+coord::CallbackType python_callback_type() {
+  return {.name = "python", .read = [](ConfigReader* in) -> coord::MakeCallback {
+            return [args = read_python_args(in), what = in->path()](const coord::Services&) {
+              return std::make_unique<PythonCallback>(args, what);
+            };
+          }};
+}
+
+// All work is done by lockstep_glue/datasets.py: reading, checking and batching samples, and the
+// worker processes. This file converts arguments and results. A Python error is bad data (exit code
+// kBadData).
+namespace {
+
+data::TargetKind kind_of(const std::string& name) {
+  if (name == "class") return data::TargetKind::kClass;
+  if (name == "soft") return data::TargetKind::kSoft;
+  return name == "values" ? data::TargetKind::kValues : data::TargetKind::kTokens;
+}
+
+Value call_data(const char* function, const List& arguments) {
+  return call(function, arguments, ExitCode::kBadData);
+}
+
+}  // namespace
+
+PythonDataset::PythonDataset(const PythonDatasetOptions& options, const data::DatasetInputs& inputs,
+                             const std::string& what)
+    : num_workers_(options.num_workers) {
+  const PythonArgs& args = options.args;
+  start(args.python);
+  const Value made = call_data(
+      "make_dataset", {args.path, args.name, args.args, options.targets, options.num_classes,
+                       inputs.seed, what, inputs.skips_damaged, inputs.own_loss});
+  const List& facts = made.as_list();  // object, length, shape, is_tokens, kind, classes
+  data_ = facts[0];
+  num_samples_ = facts[1].as_int();
+  for (const Value& extent : facts[2].as_list()) spec_.input_shape.push_back(extent.as_int());
+  spec_.input_dtype = facts[3].as_bool() ? at::kLong : at::kFloat;
+  spec_.target_kind = kind_of(facts[4].as_text());
+  spec_.num_classes = facts[5].as_int();
+  // Classes and tokens may contain the index that the loss ignores.
+  spec_.may_ignore = spec_.target_kind == data::TargetKind::kClass ||
+                     spec_.target_kind == data::TargetKind::kTokens;
+  if (num_workers_ > 0) pool_ = call_data("start_workers", {data_, num_workers_});
+}
+
+PythonDataset::~PythonDataset() {
+  if (pool_.is_none()) return;
+  try {
+    (void)call_data("end_workers", {pool_});
+  } catch (const Error&) {  // the workers end with this process
+  }
+}
+
+data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epoch) const {
+  // A tensor, not a list: it is passed without a copy.
+  const at::Tensor rows_B =
+      at::tensor(at::ArrayRef<int64_t>(indices_B.data(), indices_B.size()), at::kLong);
+  const Value read = pool_.is_none() ? call_data("read_samples", {data_, rows_B, epoch})
+                                     : call_data("read_samples_by_worker", {pool_, rows_B, epoch});
+  if (read.is_none())  // like a killed rank: the run continues when it is started again
+    throw Error(ExitCode::kUnavailable, "python",
+                "a worker of the data set was killed (out of memory?); start the run again: it "
+                "continues from its last save. data.train.num_workers says how many there are");
+  return {read.as_list()[0].as_tensor(), read.as_list()[1].as_tensor()};
+}
+
+std::string PythonDataset::digest() const { return call_data("digest", {data_}).as_text(); }
+
+data::DatasetType python_dataset_type() {
+  return {"python", [](ConfigReader* in, data::DatasetUse use) -> data::MakeDataset {
+            PythonDatasetOptions options{.args = read_python_args(in)};
+            in->read_choice("targets", &options.targets,
+                            {"auto", "class", "soft", "values", "tokens"},
+                            "python: what a target is; auto: a whole number is a class, a list of "
+                            "whole numbers tokens, floats values");
+            in->read("num_classes", &options.num_classes, between(0, 1e9),
+                     "python: how many classes or tokens; 0: the object's num_classes, vocab_size "
+                     "or classes");
+            in->read("num_workers", &options.num_workers, between(0, 256),
+                     "python: processes of a rank that read batches ahead; 0: the rank reads");
+            const char* what = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
+            return [options, what](const data::DatasetInputs& inputs) {
+              return std::make_unique<PythonDataset>(options, inputs, what);
+            };
+          }};
+}
+
+// The module lives in Python; its parameters are entered in the table as they are. Forward and
+// backward run through autograd, so Python code may run inside a backward pass of this process.
+namespace {
+
+// Comparing the parameters takes about 50 us: done in the first steps, then every 100 steps.
+constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
+
+Value list_of(const std::vector<int64_t>& numbers) { return List(numbers.begin(), numbers.end()); }
+
+Value call_model(const char* function, const List& arguments) {
+  return call(function, arguments, ExitCode::kConfig);
+}
+
+}  // namespace
+
+PythonModel::PythonModel(const PythonArgs& args, const model::ModelInputs& data)
+    : path_(args.path), seed_(data.seed) {
+  start(args.python);
+  module_ = call_model("make_model", {args.path, args.name, args.args, data.seed,
+                                      list_of(data.input_shape), data.input_dtype == at::kLong})
+                .as_object();
+  const Value rows = call_model("parameters_of", {module_});
+  for (const Value& row : rows.as_list()) {
+    const List& fields = row.as_list();  // name, tensor, class of its module
+    model::add_param(args.path, fields[0].as_text(), fields[1].as_tensor(), fields[2].as_text(),
+                     &table_);
+  }
+  if (table_.params.empty())
+    throw Error(ExitCode::kConfig, "python",
+                fmt::format("{}: {} has no parameter that is trained", args.path, args.name));
+}
+
+at::Tensor PythonModel::forward(const at::Tensor& inputs_BX) {
+  return call_model("forward", {module_, inputs_BX}).as_tensor();
+}
+
+at::Tensor PythonModel::own_loss(const at::Tensor& inputs_BX, const at::Tensor& targets_BY) {
+  return call_model("own_loss", {module_, inputs_BX, targets_BY}).as_tensor();
+}
+
+void PythonModel::begin_forward(const model::ForwardPass& pass) {
+  const uint64_t seed = model::seed_default_generators(seed_, pass, device_);
+  // Without the top bit: a Value is signed, and the generators take no negative seed.
+  (void)call_model("begin_forward", {static_cast<int64_t>(seed >> 1)});
+}
+
+void PythonModel::set_training(bool training) {
+  Model::set_training(training);
+  (void)call_model("set_training", {module_, training});
+}
+
+std::vector<model::Buffer> PythonModel::look_up(bool are_saved) const {
+  std::vector<model::Buffer> found;
+  const Value rows = call_model("buffers_of", {module_, are_saved});
+  for (const Value& row : rows.as_list())
+    found.push_back({.name = row.as_list()[0].as_text(),
+                     .tensor = row.as_list()[1].as_tensor(),
+                     .moved_by_forward = true});
+  return found;
+}
+
+const std::vector<model::Buffer>& PythonModel::buffers() const {
+  return buffers_ = look_up(/*are_saved=*/true);
+}
+
+std::vector<model::Buffer> PythonModel::unsaved_buffers() const {
+  return look_up(/*are_saved=*/false);
+}
+
+std::vector<std::string> PythonModel::frozen_params() const {
+  std::vector<std::string> names;
+  const Value all = call_model("frozen_parameters_of", {module_});
+  for (const Value& name : all.as_list()) names.push_back(name.as_text());
+  return names;
+}
+
+void PythonModel::move_buffers_to(at::Device device) {
+  device_ = device;
+  if (!device.is_cpu()) (void)call_model("move_buffers", {module_, device.str()});
+}
+
+void PythonModel::after_backward() {
+  // First: until the exception is cleared, every further call fails.
+  throw_pending_fault();
+  if (++num_backwards_ > kFirstLooks && num_backwards_ % kLookEvery != 0) return;
+  // Compares by identity: a parameter that was replaced would silently no longer be trained.
+  List tensors;
+  for (const Param& param : params()) tensors.emplace_back(param.tensor);
+  const Value unlike = call_model("unlike_parameters", {module_, tensors});
+  if (unlike.is_none()) return;
+  throw Error(
+      ExitCode::kConfig, "python",
+      fmt::format("{}: in its forward pass the network {}: training would not reach it; change "
+                  "weights in place (copy_), and the rest in the constructor",
+                  path_, unlike.as_text()));
+}
+
+model::ModelType python_model_type() {
+  return {"python", [](ConfigReader* in) -> model::MakeModel {
+            return [args = read_python_args(in)](const model::ModelInputs& data) {
+              return std::make_unique<PythonModel>(args, data);
+            };
+          }};
+}
+
+void add_types() {
+  [[maybe_unused]] static const bool added = [] {
+    model::model_types().add(python_model_type());
+    data::dataset_types().add(python_dataset_type());
+    coord::callback_types().add(python_callback_type());
+    return true;
+  }();
+}
+
+}  // namespace lockstep::python

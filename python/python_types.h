@@ -1,0 +1,158 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/yaml/config_reader.h"
+#include "coord/callback.h"
+#include "coord/callback_types.h"
+#include "data/dataset_table.h"
+#include "model/model.h"
+#include "model/networks/model_table.h"
+#include "python/python_module.h"
+
+namespace lockstep::python {
+
+/// Common keys of the sections `model`, `data.train`, `data.eval` and callbacks of type python.
+struct PythonArgs {
+  std::string path;         ///< path of the .py file
+  std::string name;         ///< class or function defined in it
+  std::string args = "{}";  ///< keyword arguments, a JSON map
+  std::string python;       ///< interpreter; empty: find_python()
+};
+
+/// Reads the keys. Faults go to the reader's diagnostics. Each help text begins with "python: ".
+PythonArgs read_python_args(ConfigReader* in);
+
+/// Python's value of a plain YAML scalar, as JSON: null, a flag, a number, or a text.
+std::string json_of_plain(const std::string& text);
+
+/// Callback of a user: `callbacks: {mine: {type: python, path: my_callbacks.py, name: Mine}}`. Any
+/// object with a method on_iteration_end, which gets each incoming key as a keyword argument:
+///
+///   class Mine:
+///       incoming_keys = ["logits"]
+///       generated_keys = ["classes"]
+///       def on_iteration_end(self, logits):
+///           return {"classes": logits.argmax(1)}
+///
+/// Tensors share memory with the other side. Texts are lists of str, nested maps are dicts. The
+/// context is set as attributes of the object before each call (docs/callbacks.md).
+///
+/// Threads: as for any callback. Each call takes the interpreter's lock and releases it.
+class PythonCallback final : public coord::Callback {
+ public:
+  /// Creates the object. what: its place in the run file, such as callbacks.mine. Throws
+  /// Error(kConfig), with file and line, if Python raises; so does each call below. Also throws if
+  /// keys are not texts, or if on_iteration_end does not accept them.
+  PythonCallback(const PythonArgs& args, const std::string& what);
+
+  std::vector<std::string> incoming_keys() const override { return incoming_; }
+  std::vector<std::string> generated_keys() const override { return generated_; }
+  coord::RunOn run_on() const override { return run_on_; }
+  void begin() override { call_method("begin"); }
+  void on_iteration_start() override { call_method("on_iteration_start"); }
+  void on_epoch_end() override { call_method("on_epoch_end"); }
+  /// Calls the user's method. None in Python becomes nullopt.
+  std::optional<coord::DataMap> on_iteration_end(const coord::DataMap& data) override;
+  void end() override { call_method("end"); }
+
+ private:
+  void call_method(const char* method);
+  Value context_values() const;
+  void write(const List& scalars) const;
+
+  Object callback_;
+  std::vector<std::string> incoming_, generated_;
+  coord::RunOn run_on_ = coord::RunOn::kRank0;
+};
+
+/// Row of `python` in the table of callbacks.
+coord::CallbackType python_callback_type();
+
+struct PythonDatasetOptions {
+  PythonArgs args;
+  std::string targets = "auto";  ///< auto | class | soft | values | tokens
+  int64_t num_classes = 0;       ///< 0: the object's num_classes, vocab_size or classes
+  int64_t num_workers = 0;       ///< worker processes that read samples; 0: this process does
+};
+
+/// Data set of a user, `data.train: {type: python}`: any object with __len__ and a __getitem__ that
+/// returns (input, target). Samples are read by index in Lockstep's order. Before each one,
+/// `random`, numpy.random and torch's default generator are seeded from (seed, epoch, index).
+class PythonDataset final : public data::Dataset {
+ public:
+  /// Creates the object. what: data.train or data.eval, for messages. Throws Error(kBadData), with
+  /// file and line, if Python raises, or if a sample differs when it is read twice.
+  PythonDataset(const PythonDatasetOptions& options, const data::DatasetInputs& inputs,
+                const std::string& what);
+  ~PythonDataset() override;
+
+  int64_t num_samples() const override { return num_samples_; }
+  data::SampleSpec spec() const override { return spec_; }
+  /// Throws Error(kBadData) for a bad sample, Error(kUnavailable) if a worker was killed.
+  data::Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
+  std::string digest() const override;
+  /// True with workers: each thread waits for one of them. Without workers this process reads, and
+  /// it must not draw from torch's generator during a forward pass.
+  bool reads_in_threads() const override { return !pool_.is_none(); }
+  int64_t usual_threads() const override { return num_workers_; }
+
+ private:
+  int64_t num_samples_ = 0;
+  int64_t num_workers_ = 0;
+  data::SampleSpec spec_;
+  Value data_, pool_;
+};
+
+/// Row of `python` in the table of data sets.
+data::DatasetType python_dataset_type();
+
+/// Network of a user, `model: {type: python}`: a torch.nn.Module in the interpreter of this
+/// process. Its parameters share memory with this model's, also after they are moved into flat
+/// buffers. Names are those of state_dict().
+///
+/// The default generators of torch, `random` and `numpy.random` are seeded before each forward pass
+/// of training. The seed follows from (seed, step, position of the batch in the global batch). The
+/// set of trained parameters and of buffers is fixed when the module is built. Other tensors that
+/// forward changes are made equal on all ranks by the training step (train/step/module_buffers.h).
+class PythonModel final : public model::Model {
+ public:
+  /// Creates the module. Throws Error(kConfig), with file and line, if Python raises. Also throws
+  /// if a parameter is not float32, or if no parameter is trained.
+  PythonModel(const PythonArgs& args, const model::ModelInputs& data);
+
+  at::Tensor forward(const at::Tensor& inputs_BX) override;
+  at::Tensor own_loss(const at::Tensor& inputs_BX, const at::Tensor& targets_BY) override;
+  void begin_forward(const model::ForwardPass& pass) override;
+  void set_training(bool training) override;
+  /// Looks the buffers up by name at each call: forward may have replaced a buffer's tensor.
+  const std::vector<model::Buffer>& buffers() const override;
+  std::vector<model::Buffer> unsaved_buffers() const override;
+  std::vector<std::string> frozen_params() const override;
+  void move_buffers_to(at::Device device) override;
+  bool runs_user_code() const override { return true; }
+  /// Also throws if the parameters are no longer those of the module.
+  void after_backward() override;
+
+ private:
+  /// Returns the buffers that checkpoints contain, or the others.
+  std::vector<model::Buffer> look_up(bool are_saved) const;
+
+  std::string path_;
+  Object module_;
+  int64_t seed_;
+  at::Device device_ = at::kCPU;
+  int64_t num_backwards_ = 0;
+  mutable std::vector<model::Buffer> buffers_;  ///< as of the last call of buffers()
+};
+
+/// Row of `python` in the table of networks.
+model::ModelType python_model_type();
+
+/// Adds the row `python` to the tables of networks, data sets and callbacks, once. Must be called
+/// before a run file is read.
+void add_types();
+
+}  // namespace lockstep::python

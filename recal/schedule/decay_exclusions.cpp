@@ -1,0 +1,84 @@
+#include "recal/schedule/decay_exclusions.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/diagnostics.h"
+#include "base/error.h"
+#include "recal/schedule/param_selector.h"
+
+namespace lockstep::recal {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ExitCode::kConfig, "config", "optimizer.weight_decay_exclude: " + message);
+}
+
+NamePattern pattern_of(const std::string& entry) {
+  if (entry.empty()) refuse("an entry is empty: name a parameter, or write a re: pattern");
+  std::string error;
+  NamePattern pattern(entry, &error);
+  if (!error.empty()) refuse(error);
+  return pattern;
+}
+
+std::string nearest_to(const std::string& name, const ParamTable& params) {
+  std::vector<std::string> names;
+  for (const Param& param : params) names.push_back(param.name);
+  return did_you_mean(name, names);
+}
+
+/// Returns the last part of a dotted name.
+std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+/// Finds the parameter of the same module with another last part.
+const Param* find_sibling(const Param& param, std::string_view part, const ParamTable& params) {
+  const size_t owner = param.name.size() - last_part(param.name).size();
+  const std::string sibling = param.name.substr(0, owner) + std::string(part);
+  const auto found = std::find_if(params.begin(), params.end(),
+                                  [&](const Param& other) { return other.name == sibling; });
+  return found == params.end() ? nullptr : &*found;
+}
+
+/// Returns the group of `groups` for a parameter. Returns "" for others, such as an embedding of a
+/// user's network.
+std::string_view decay_group_of(const Param& param, const ParamTable& params) {
+  if (param.decayed) return "weights";
+  const std::string_view part = last_part(param.name);
+  if (part == "gamma" || part == "beta" || (part == "weight" && param.tensor.dim() == 1))
+    return "normalisation";
+  if (part != "bias") return "";
+  // Layer types of a user's module are unknown: a bias next to a vector weight counts as a shift.
+  const Param* weight = find_sibling(param, "weight", params);
+  const bool is_shift = weight != nullptr && weight->tensor.dim() == 1;
+  return is_shift ? "normalisation" : "biases";
+}
+
+void exclude(const std::string& entry, ParamTable* params) {
+  const NamePattern pattern = pattern_of(entry);
+  bool any = false;
+  for (Param& param : *params) {
+    if (!pattern.names(param.name) && !pattern.names_above(param.name)) continue;
+    param.decayed = false;
+    any = true;
+  }
+  if (!any)
+    refuse(fmt::format("'{}' names no parameter{}", entry, nearest_to(pattern.dotted(), *params)));
+}
+
+}  // namespace
+
+void choose_decayed(const std::vector<std::string>& groups,
+                    const std::vector<std::string>& exclusions, ParamTable* params) {
+  // Two passes: decay_group_of() reads `decayed`, which the second pass overwrites.
+  std::vector<bool> is_decayed;
+  for (const Param& param : *params) {
+    const std::string_view group = decay_group_of(param, *params);
+    is_decayed.push_back(std::find(groups.begin(), groups.end(), group) != groups.end());
+  }
+  for (size_t i = 0; i < params->size(); ++i) (*params)[i].decayed = is_decayed[i];
+  for (const std::string& entry : exclusions) exclude(entry, params);
+}
+
+}  // namespace lockstep::recal

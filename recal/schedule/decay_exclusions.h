@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/tensors/params.h"
+
+namespace lockstep::recal {
+
+/// Chooses the parameters with weight decay, before the flat buffers are planned. All others join
+/// the parameter group `other`.
+///
+/// groups: optimizer.weight_decay_groups. `weights` are the parameters that their layer marks as
+/// decayed. `normalisation` are gains and shifts of normalisation layers: `gamma`, `beta`, a
+/// one-dimensional `weight`, and a `bias` next to such a weight. `biases` are all other parameters
+/// named `bias`. exclusions: optimizer.weight_decay_exclude, which override `groups`. An entry is
+/// the name of a parameter or of a module that contains it, dotted or slashed. Or it is a `re:`
+/// pattern (recal/schedule/param_selector.h). Throws Error(kConfig) for an invalid pattern, or for
+/// an entry that matches nothing; the message then has the nearest name.
+void choose_decayed(const std::vector<std::string>& groups,
+                    const std::vector<std::string>& exclusions, ParamTable* params);
+
+}  // namespace lockstep::recal

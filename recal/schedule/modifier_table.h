@@ -1,0 +1,68 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/named_table.h"
+#include "base/yaml/config_reader.h"
+#include "recal/schedule/recipe.h"
+
+/// Readers of the modifiers, one per kind, for the table of modifiers (modifier_table.h). Each
+/// reads the keys of one entry of a recipe; `location` is the entry's place. Faults go to the
+/// reader's diagnostics.
+namespace lockstep::recal {
+
+/// Modifiers made from one entry: usually one, several if the entry has a target for each of
+/// several parameter sets.
+using Modifiers = std::vector<std::unique_ptr<Modifier>>;
+
+/// Returns a list with one modifier of type T.
+template <typename T, typename Options>
+Modifiers one_modifier(Options options, const ConfigReader& in, const SourceLocation& location) {
+  Modifiers one;
+  one.push_back(std::make_unique<T>(std::move(options), in.path(), location));
+  return one;
+}
+
+Modifiers read_constant_ks(ConfigReader* in, const SourceLocation& location);
+Modifiers read_epoch_range(ConfigReader* in, const SourceLocation& location);
+Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location);
+Modifiers read_gradual_param(ConfigReader* in, const SourceLocation& location);
+Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location);
+Modifiers read_learning_rate_function(ConfigReader* in, const SourceLocation& location);
+Modifiers read_quantization(ConfigReader* in, const SourceLocation& location);
+Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location);
+Modifiers read_set_param(ConfigReader* in, const SourceLocation& location);
+Modifiers read_set_weight_decay(ConfigReader* in, const SourceLocation& location);
+Modifiers read_trainable_params(ConfigReader* in, const SourceLocation& location);
+
+/// Table of the modifiers that a recipe may contain.
+
+/// Row of the table. A new modifier needs a class derived from Modifier, a reader of its keys (see
+/// modifiers.h), and
+///
+///   modifier_kinds().add({.name = "MyModifier", .read = read_my});
+struct ModifierKind {
+  std::string name;  ///< the tag without its '!'; ends in Modifier
+  std::function<Modifiers(ConfigReader* in, const SourceLocation& location)> read;
+};
+
+/// Returns the table. Lockstep's own modifiers are its first rows.
+NamedTable<ModifierKind>& modifier_kinds();
+
+/// Reads one item of a `modifiers:` list, `- !NameModifier {...}`. Returns no modifier if the tag
+/// is unknown. Every fault goes to `faults`.
+Modifiers read_modifier(const YAML::Node& item, const YamlDocument& document, Diagnostics* faults);
+
+/// Reads one entry of a `modifiers:` map, `NameModifier: {...}`. Otherwise like read_modifier().
+Modifiers read_named_modifier(const YAML::Node& name, const YAML::Node& body,
+                              const YamlDocument& document, Diagnostics* faults);
+
+/// True if the text has the form of a modifier's name, known or not.
+bool is_modifier_name(std::string_view text);
+
+}  // namespace lockstep::recal

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/named_table.h"
+#include "base/yaml/config_reader.h"
+#include "data/dataset.h"
+#include "metrics/samples.h"
+
+/// Metrics of evaluations: the values of eval.metrics in a run file. Symbols: B = samples, O = the
+/// shape of one sample's outputs, Y = the shape of one target, C = classes, S = sums.
+namespace lockstep::train {
+
+/// A result of a metric, on the CPU: [] one number, [C] one per class, [C, C] one per pair of
+/// classes; float64, or int64 for counts.
+struct EvalValue {
+  std::string name;
+  at::Tensor value;
+};
+
+/// Metric computed from sums over samples. So the distribution of samples over ranks and batches
+/// does not matter: the evaluator adds the sums. Stateless.
+class EvalMetric {
+ public:
+  virtual ~EvalMetric() = default;
+  virtual int64_t num_sums() const = 0;
+  /// Returns the sums of one batch: float64 [S], on the outputs' device. Outputs are float32.
+  /// Throws Error(kConfig) if their shape does not fit the targets'.
+  virtual at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const = 0;
+  /// Returns the results for the sums [S] over all samples, on the CPU; never called without
+  /// samples.
+  virtual std::vector<EvalValue> values(const at::Tensor& sums_S) const = 0;
+};
+
+/// Factory; throws Error(kConfig) if such data do not allow the metric.
+using MakeEvalMetric = std::function<std::unique_ptr<EvalMetric>(const data::SampleSpec&)>;
+
+/// A row of the table.
+struct EvalMetricType {
+  std::string name;
+  /// Reads the keys of the metric's section, eval.<name>.
+  std::function<MakeEvalMetric(ConfigReader* in)> read;
+};
+
+/// Table of metrics. A program that embeds Lockstep adds rows before it reads the run file:
+///   top_k             fraction of samples whose class is among the k highest outputs
+///   precision_recall  per class, and their means over the classes
+///   confusion_matrix  samples of each class (row) by the class with the highest output
+///   perplexity        e to the mean cross-entropy, of tokens or class numbers
+/// Each token counts as a sample. For soft labels, the most probable class counts.
+NamedTable<EvalMetricType>& eval_metric_types();
+
+/// Outputs and targets of a batch, one row per class to predict. Symbols: N = samples, or tokens of
+/// all samples without ignored ones (data::kIgnoredTarget); C = classes.
+struct ClassOutputs {
+  at::Tensor outputs_NC;  ///< the network's outputs
+  at::Tensor classes_N;   ///< int64; for soft labels the most probable class
+};
+
+/// Flattens a batch. Throws Error(kConfig) that names the metric if the outputs' shape does not
+/// fit.
+ClassOutputs class_outputs(const std::string& metric, const at::Tensor& outputs_BO,
+                           const at::Tensor& targets_BY, const data::SampleSpec& spec);
+
+/// Throws Error(kConfig) if the targets are values, which have no classes.
+void require_classes(const std::string& metric, const data::SampleSpec& spec);
+
+/// Results of an evaluation; the same on every rank.
+struct EvalResult {
+  double loss = 0;  ///< mean over all samples without damaged ones, or all tokens without ignored
+                    ///< ones
+  std::optional<double> accuracy;  ///< Loss::num_correct / samples; nullopt for values
+  int64_t num_samples = 0;
+  std::vector<EvalValue> metrics = {};  ///< those of eval.metrics
+  bool is_abandoned = false;            ///< a rank was told to stop; all values are undefined
+  double seconds = 0;                   ///< rank: from the first sample to the sums of all ranks
+  std::map<std::string, double> kpis = {};  ///< of callbacks, by name (docs/callbacks.md)
+};
+
+/// Returns the value of eval.loss or eval.accuracy; NaN if there is none.
+double number_of(const EvalResult& result, const std::string& metric);
+
+/// Formats a result for the log: "loss 0.2157, accuracy 0.9415, top_5 1.0000 over 359 samples".
+/// Metrics: only values of all samples.
+std::string text_of(const EvalResult& result);
+
+/// Results of metrics as single numbers, of all samples or of one class each. Values of pairs of
+/// classes are omitted.
+std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found);
+
+/// Values to export; per-class values only for few classes, since each becomes a separate series
+/// and curve.
+std::vector<metrics::ValidationValue> shown_numbers(const std::vector<EvalValue>& found);
+
+}  // namespace lockstep::train

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/trace.h"
+#include "dist/communicator.h"
+#include "train/hook.h"
+#include "train/step/train_options.h"
+
+/// Traces in the Trace Event Format of Chrome, which Perfetto and chrome://tracing open.
+namespace lockstep::train {
+
+/// Trace of one rank in a step.
+struct RankTrace {
+  std::string operators_json;            ///< output of LibTorch's profiler; empty: none
+  std::vector<trace::SpanRecord> spans;  ///< Lockstep's own spans
+  /// Names of threads without named spans, by the system's thread number.
+  std::map<int64_t, std::string> thread_names = {};
+};
+
+struct TimelineOptions {
+  int rank = 0;
+  std::string node;
+  bool show_dataflow = true;
+  bool show_memory = false;
+};
+
+/// Returns the events of a rank as a JSON list. Process = rank; threads (and streams of a GPU) have
+/// names; times are in whole nanoseconds since 1970. Events of a thread are disjoint or nested. The
+/// clocks of LibTorch and Lockstep differ by some microseconds. So an operator that crosses the
+/// begin or end of a Lockstep span is cut there.
+std::string rank_events(const RankTrace& trace, const TimelineOptions& options);
+
+/// Merges the lists of all ranks into one trace; empty texts are skipped. Times are in
+/// microseconds, from 0; baseTimeNanoseconds is the origin.
+std::string merged_timeline(const std::vector<std::string>& rank_events);
+
+/// Traces whole steps: LibTorch's operators (Kineto) and Lockstep's own spans (data, masks,
+/// forward, backward, each bucket's reduction, optimizer). Rank 0 merges the ranks' traces into
+/// <project_dir>/timeline-<step>.json, which Perfetto opens. Lockstep's spans extend to the next
+/// step, to include saves and evaluations after the step. Operators are those of the step, on a GPU
+/// also its kernels. Other steps cost nothing, except for one small message from rank 0 with
+/// save_secs.
+///
+/// A failed write of a trace only logs a warning.
+class ProfilerHook final : public Hook {
+ public:
+  /// `control` must outlive this.
+  ProfilerHook(const ProfileOptions& options, dist::Communicator& control, std::string node,
+               at::Device device);
+
+  void begin(const LoopStart& start) override;
+  void before_step(int64_t step) override;
+  void after_step(const IterationEnd& end) override;
+  void end() override { write_pending(); }
+
+ private:
+  bool is_due(int64_t step);
+  bool is_traced_here() const;
+  void start() const;
+  std::string stop_operators() const;
+  std::string own_events();
+  void write_pending();
+
+  const ProfileOptions options_;
+  dist::Communicator& control_;
+  const std::string node_;
+  const at::Device device_;
+  std::filesystem::path folder_;
+  std::optional<double> last_s_;  // on rank 0: time of the last trace, or of the loop's begin
+  bool is_under_way_ = false;
+  /// A traced step whose spans continue until the next step begins.
+  struct Pending {
+    int64_t step = 0;
+    std::string operators_json;
+  };
+  std::optional<Pending> pending_;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,180 @@
+// The table of losses and their use. Every loss is a sum over samples, so that ranks and
+// micro-batches can be added before the one division.
+#include "train/step/loss.h"
+
+#include <algorithm>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+using data::TargetKind;
+
+at::Tensor cross_entropy_sum(const at::Tensor& logits_BC, const at::Tensor& targets_BY,
+                             const LossOptions& options) {
+  return at::cross_entropy_loss(logits_BC, targets_BY, /*weight=*/{}, at::Reduction::Sum,
+                                data::kIgnoredTarget, options.label_smoothing);
+}
+
+/// Returns the number of values per sample.
+double numbers_a_sample(const at::Tensor& values_BY) {
+  int64_t num = 1;
+  for (const int64_t extent : values_BY.sizes().slice(1)) num *= extent;
+  return static_cast<double>(num);
+}
+
+at::Tensor squared_error_sum(const at::Tensor& outputs_BY, const at::Tensor& targets_BY,
+                             const LossOptions&) {
+  // The mean over the values of a sample, the sum over samples.
+  return at::mse_loss(outputs_BY, targets_BY, at::Reduction::Sum) / numbers_a_sample(targets_BY);
+}
+
+at::Tensor binary_sum(const at::Tensor& logits_BY, const at::Tensor& targets_BY,
+                      const LossOptions&) {
+  return at::binary_cross_entropy_with_logits(logits_BY, targets_BY, {}, {}, at::Reduction::Sum) /
+         numbers_a_sample(targets_BY);
+}
+
+at::Tensor next_token_sum(const at::Tensor& logits_BTV, const at::Tensor& targets_BT,
+                          const LossOptions& options) {
+  // Ignored tokens are in the divisor here; Loss::num_counted() corrects that over the whole batch.
+  return cross_entropy_sum(logits_BTV.flatten(0, 1), targets_BT.flatten(), options) /
+         numbers_a_sample(targets_BT);
+}
+
+const char* usual_loss(TargetKind kind) {
+  switch (kind) {
+    case TargetKind::kClass:
+    case TargetKind::kSoft:
+      return "cross_entropy";
+    case TargetKind::kValues:
+      return "mean_squared_error";
+    case TargetKind::kTokens:
+      break;
+  }
+  return "next_token";
+}
+
+/// Returns the output shape that the network must have for one sample.
+std::vector<int64_t> wanted_outputs(const data::SampleSpec& spec, const at::Tensor& targets_BY) {
+  if (spec.target_kind == TargetKind::kValues) return targets_BY.sizes().slice(1).vec();
+  if (spec.target_kind == TargetKind::kTokens) return {targets_BY.size(1), spec.num_classes};
+  return {spec.num_classes};
+}
+
+}  // namespace
+
+NamedTable<LossType>& loss_types() {
+  static NamedTable<LossType> types = [] {
+    NamedTable<LossType> own("train.loss");
+    own.add({"cross_entropy",
+             {TargetKind::kClass, TargetKind::kSoft},
+             cross_entropy_sum,
+             true,
+             /*ignores=*/true});
+    own.add({"mean_squared_error", {TargetKind::kValues}, squared_error_sum, true});
+    own.add({"binary", {TargetKind::kValues}, binary_sum, true});
+    own.add({"next_token", {TargetKind::kTokens}, next_token_sum, true, /*ignores=*/true});
+    return own;
+  }();
+  return types;
+}
+
+Loss::Loss(const std::string& name, const LossOptions& options, const data::SampleSpec& spec)
+    : type_(loss_types().find(name == "auto" ? usual_loss(spec.target_kind) : name)),
+      options_(options),
+      spec_(spec) {
+  if (options.label_smoothing > 0 && (name == "own" || spec.target_kind == TargetKind::kValues))
+    throw Error(ExitCode::kConfig, "train",
+                fmt::format("train.label_smoothing is {}, but {}: it has no effect, remove it",
+                            options.label_smoothing,
+                            name == "own" ? "the loss is the network's own (train.loss: own)"
+                                          : "the data's targets are values"));
+  if (name == "own") return;
+  check(type_ != nullptr, "the run file names a loss of the table");
+  const std::vector<TargetKind>& takes = type_->takes;
+  if (std::find(takes.begin(), takes.end(), spec.target_kind) == takes.end())
+    throw Error(ExitCode::kConfig, "train",
+                fmt::format("train.loss {} does not take {}, which are the data's targets; take {}",
+                            type_->name, name_of(spec.target_kind), usual_loss(spec.target_kind)));
+}
+
+at::Tensor Loss::sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {
+  require_fit(outputs_BO, targets_BY);
+  // Losses are computed in float32, whatever autocast chose for the outputs.
+  return type_->value(outputs_BO.to(at::kFloat), targets_BY, options_);
+}
+
+void Loss::require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {
+  const std::vector<int64_t> wanted = wanted_outputs(spec_, targets_BY);
+  if (outputs_BO.dim() > 0 && outputs_BO.size(0) == targets_BY.size(0) &&
+      outputs_BO.sizes().slice(1) == at::IntArrayRef(wanted))
+    return;
+  std::vector<int64_t> shape = {targets_BY.size(0)};
+  shape.insert(shape.end(), wanted.begin(), wanted.end());
+  throw Error(ExitCode::kConfig, "train",
+              fmt::format("the network gives [{}] for {} samples, the loss {} needs [{}]: the "
+                          "data has {}",
+                          fmt::join(outputs_BO.sizes(), ", "), targets_BY.size(0), type_->name,
+                          fmt::join(shape, ", "), describe(spec_)));
+}
+
+double Loss::num_counted(const at::Tensor& targets_BY) const {
+  if (!may_ignore()) return static_cast<double>(targets_BY.size(0));
+  return targets_BY.ne(data::kIgnoredTarget).sum().item<double>() / numbers_a_sample(targets_BY);
+}
+
+std::optional<double> Loss::num_correct(const at::Tensor& outputs_BO,
+                                        const at::Tensor& targets_BY) const {
+  if (spec_.target_kind == TargetKind::kValues) return std::nullopt;
+  // The index of the highest output, for samples and for tokens alike.
+  const at::Tensor chosen = outputs_BO.argmax(-1);
+  const at::Tensor right =
+      chosen.eq(spec_.target_kind == TargetKind::kSoft ? targets_BY.argmax(-1) : targets_BY);
+  // Soft labels and tokens: `right` has one flag per sample or token.
+  return right.sum().item<double>() / numbers_a_sample(right);
+}
+
+LossScaleOptions read_loss_scale_options(ConfigReader in) {
+  LossScaleOptions options;
+  in.read("initial_exponent", &options.initial_exponent,
+          between(0, static_cast<double>(LossScale::kMaxExponent)),
+          "precision fp16: losses are first multiplied by 2 to this power");
+  in.read("growth_steps", &options.growth_steps, count_from(1),
+          "precision fp16: finite updates in a row after which the scale doubles");
+  in.done();
+  return options;
+}
+
+bool LossScale::end_step(bool losses_finite, bool gradients_finite) {
+  // A non-finite loss comes from the data or the weights; a smaller scale would not help.
+  if (!dynamic_ || !losses_finite) return false;
+  if (!gradients_finite) {
+    finite_steps_ = 0;
+    // At scale 1 the overflow has another cause: the step counts as non-finite.
+    if (exponent_ == 0) return false;
+    --exponent_;
+    return true;
+  }
+  if (++finite_steps_ < options_.growth_steps) return false;
+  finite_steps_ = 0;
+  exponent_ = std::min(exponent_ + 1, kMaxExponent);
+  return false;
+}
+
+StateList LossScale::state() {
+  if (!dynamic_) return {};
+  return {{"_lockstep/loss_scale/exponent", view_of(&exponent_), nullptr,
+           static_cast<double>(options_.initial_exponent)},
+          {"_lockstep/loss_scale/finite_steps", view_of(&finite_steps_), nullptr, 0.0}};
+}
+
+}  // namespace lockstep::train

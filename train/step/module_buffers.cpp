@@ -1,0 +1,307 @@
+// Forward passes only collect sums; end_step() applies them once the update is known to count.
+#include "train/step/module_buffers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/tensors/tensor_memory.h"
+#include "dist/collectives.h"
+#include "train/step/step_report.h"
+
+namespace lockstep::train {
+namespace {
+
+/// Encodes statistics as float64 [M] on the CPU, M = N + K: numbers of samples, then sums.
+at::Tensor message_of(const model::SeenStatistics& seen) {
+  return at::cat({at::tensor(seen.num_samples_N, at::kDouble), seen.sums_K.to(at::kCPU)});
+}
+
+/// Decodes them. like: statistics of the same model.
+model::SeenStatistics seen_of(const at::Tensor& message_M, const model::SeenStatistics& like) {
+  const auto num_norms = static_cast<int64_t>(like.num_samples_N.size());
+  const auto* num_samples = message_M.const_data_ptr<double>();
+  return {.num_samples_N = {num_samples, num_samples + num_norms},
+          .sums_K = to_device(message_M.slice(0, num_norms), like.sums_K.device())};
+}
+
+}  // namespace
+
+BatchStatistics::BatchStatistics(model::Model& model, dist::Communicator& control,
+                                 const std::string& mode)
+    : norms_(model.batch_norms()), control_(control), from_root_(mode == "broadcast") {
+  if (mode != "sync" || norms_.empty() || control.world_size() == 1) return;
+  sums_ = control.split(0, control.rank());
+  norms_.set_sum_over_ranks([this](const at::Tensor& values_K) {
+    const at::Tensor on_host_K = values_K.to(sums_->device());  // the same tensor on the CPU
+    Stopwatch watch;
+    sums_->all_reduce(on_host_K, dist::ReduceOp::kSum)->wait();
+    wait_s_ += watch.lap();
+    if (!on_host_K.is_same(values_K)) values_K.copy_(on_host_K);
+  });
+}
+
+BatchStatistics::~BatchStatistics() {
+  if (sums_ != nullptr) norms_.set_sum_over_ranks({});
+}
+
+void BatchStatistics::follow(const recal::Timeline& timeline, int64_t step) {
+  if (norms_.empty()) return;
+  if (has_followed_ && timeline.due_at(step).empty()) return;
+  has_followed_ = true;
+  // Read from the timeline, not stored: so a resumed run needs no extra state.
+  norms_.set_frozen(timeline.quantization_at(step).batch_norm_frozen);
+}
+
+at::Tensor BatchStatistics::take_seen_after(double number) {
+  const at::Tensor first = at::full({1}, number, at::kDouble);
+  return norms_.empty() ? first : at::cat({first, message_of(norms_.take_seen())});
+}
+
+double BatchStatistics::give_seen_after(const at::Tensor& sums_V) {
+  given_M_ = sums_V.slice(0, 1);
+  return sums_V[0].item<double>();
+}
+
+void BatchStatistics::end_step(bool updated) {
+  if (norms_.empty()) return;
+  const std::optional<model::SeenStatistics> given = std::exchange(given_, std::nullopt);
+  const model::SeenStatistics seen = given ? *given : norms_.take_seen();
+  at::Tensor message_M = std::exchange(given_M_, {});
+  // Every rank returns here or none: both conditions are equal on all ranks.
+  if (!updated || norms_.is_frozen()) return;
+  const bool is_of_all_ranks = control_.world_size() == 1 || sums_ != nullptr;
+  if (!is_of_all_ranks)
+    message_M = summed_over_ranks(message_M.defined() ? message_M : message_of(seen));
+  norms_.update(message_M.defined() ? seen_of(message_M, seen) : seen);
+}
+
+at::Tensor BatchStatistics::summed_over_ranks(const at::Tensor& message_M) {
+  const at::Tensor sums_M = message_M.to(control_.device());  // the same tensor on the CPU
+  if (from_root_)
+    control_.broadcast(sums_M, 0);
+  else
+    control_.all_reduce(sums_M, dist::ReduceOp::kSum)->wait();
+  return sums_M.to(at::kCPU);
+}
+
+// Detects changes by memory address and version counter, and in some steps by sums of bytes. Then
+// the ranks agree on the changed tensors (all_reduce of the maximum), and only these are sent.
+
+namespace {
+
+/// Steps that compare all bytes; the first ones also copy all tensors. A tensor that changes at all
+/// mostly does so in one of the first steps.
+constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
+
+uint32_t version_of(const at::Tensor& tensor) {
+  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
+  return version.enabled() ? version.current_version() : 0;  // tensors of inference_mode have none
+}
+
+/// Returns the sum of the tensor's bytes as integers, which detects any change except a
+/// permutation.
+int64_t sum_of_bits(const at::Tensor& tensor) {
+  const at::Tensor values = dist::real_view(tensor.detach());
+  if (values.numel() == 0) return 0;
+  const at::ScalarType type = values.element_size() == 8   ? at::kLong
+                              : values.element_size() == 4 ? at::kInt
+                              : values.element_size() == 2 ? at::kShort
+                                                           : at::kChar;
+  return values.view(type).sum(at::kLong).item<int64_t>();
+}
+
+}  // namespace
+
+MovedBuffers::MovedBuffers(model::Model& model, dist::Communicator& control,
+                           const std::string& mode, bool elastic)
+    : model_(model), control_(control), mode_(mode), elastic_(elastic) {
+  for (const model::Buffer& row : rows())
+    seen_.push_back({.sizes = row.tensor.sizes().vec(), .type = row.tensor.scalar_type()});
+  for (const model::Buffer& row : model_.buffers()) num_saved_ += row.moved_by_forward ? 1 : 0;
+}
+
+std::vector<model::Buffer> MovedBuffers::rows() const {
+  std::vector<model::Buffer> rows = model_.buffers();
+  for (model::Buffer& buffer : model_.unsaved_buffers()) rows.push_back(std::move(buffer));
+  std::erase_if(rows, [](const model::Buffer& row) { return !row.moved_by_forward; });
+  return rows;
+}
+
+bool MovedBuffers::is_like_first(const at::Tensor& tensor, const Seen& seen) const {
+  return tensor.has_storage() && tensor.scalar_type() == seen.type &&
+         tensor.sizes().equals(seen.sizes);
+}
+
+bool MovedBuffers::looks() const {
+  return num_steps_ <= kFirstLooks || num_steps_ % kLookEvery == 0;
+}
+
+bool MovedBuffers::differs(const at::Tensor& tensor, const Seen& seen) const {
+  return tensor.const_data_ptr() != seen.place || version_of(tensor) != seen.version;
+}
+
+void MovedBuffers::note(const at::Tensor& tensor, Seen* seen) const {
+  seen->memory = tensor.storage();
+  seen->place = tensor.const_data_ptr();
+  seen->version = version_of(tensor);
+}
+
+/// Copies all tensors in the first steps, later only those that have changed.
+void MovedBuffers::keep_copy(const at::Tensor& tensor, Seen* seen) const {
+  if (!seen->has_moved && num_steps_ > kFirstLooks) {
+    seen->copy = at::Tensor();
+  } else if (!seen->copy.defined() || !seen->copy.sizes().equals(tensor.sizes())) {
+    seen->copy = tensor.detach().clone();
+  } else if (seen->is_copy_old) {
+    seen->copy.copy_(tensor);
+  }
+  seen->is_copy_old = false;
+}
+
+void MovedBuffers::begin_step() {
+  if (seen_.empty()) return;
+  const at::NoGradGuard no_grad;
+  ++num_steps_;
+  const std::vector<model::Buffer> rows = this->rows();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const at::Tensor& tensor = rows[i].tensor;
+    Seen& seen = seen_.at(i);
+    if (!is_like_first(tensor, seen)) continue;
+    // A change since the last step, such as by an evaluation, is sent in this step.
+    const bool is_new = seen.place == nullptr;
+    seen.is_copy_old = seen.is_copy_old || seen.moves_unseen || is_new || differs(tensor, seen);
+    if (is_new) note(tensor, &seen);
+    keep_copy(tensor, &seen);
+    if (looks() && !seen.moves_unseen) seen.sum_of_bits = sum_of_bits(tensor);
+  }
+}
+
+std::vector<MovedBuffers::Move> MovedBuffers::moves_here(const std::vector<model::Buffer>& rows) {
+  std::vector<Move> moves;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const at::Tensor& tensor = rows[i].tensor;
+    Seen& seen = seen_.at(i);
+    if (!is_like_first(tensor, seen)) {
+      moves.push_back(Move::kReshaped);
+      continue;
+    }
+    const bool is_seen = differs(tensor, seen);
+    if (!is_seen && looks() && !seen.moves_unseen)
+      seen.moves_unseen = sum_of_bits(tensor) != seen.sum_of_bits;
+    moves.push_back(is_seen || seen.moves_unseen ? Move::kMoved : Move::kNone);
+  }
+  return moves;
+}
+
+/// Returns the strongest move on any rank. Ranks must agree on what is sent, and how much.
+std::vector<MovedBuffers::Move> MovedBuffers::on_any(const std::vector<Move>& here) const {
+  if (control_.world_size() == 1) return here;
+  const at::Tensor moves_R = at::zeros({static_cast<int64_t>(here.size())}, at::kLong);
+  auto* const moves = moves_R.mutable_data_ptr<int64_t>();
+  for (size_t i = 0; i < here.size(); ++i) moves[i] = static_cast<int64_t>(here[i]);
+  control_.all_reduce(moves_R, dist::ReduceOp::kMax)->wait();
+  std::vector<Move> anywhere;
+  for (size_t i = 0; i < here.size(); ++i) anywhere.push_back(static_cast<Move>(moves[i]));
+  return anywhere;
+}
+
+void MovedBuffers::restore(const std::vector<model::Buffer>& rows, const std::vector<Move>& moves) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    // Without a copy the change is sent in the next step.
+    if (moves[i] != Move::kMoved || !seen_[i].copy.defined()) continue;
+    rows[i].tensor.copy_(seen_[i].copy);
+    note(rows[i].tensor, &seen_[i]);
+  }
+}
+
+void MovedBuffers::refuse_reshaped(const model::Buffer& row, const Seen& seen) const {
+  throw Error(
+      ExitCode::kConfig, "train",
+      fmt::format("the network's {} is {} [{}] when it is built, and its forward pass makes it "
+                  "{} [{}]: a save could not be restored; give it its last shape and type in "
+                  "the constructor, or keep it out of saves (persistent=False)",
+                  row.name, c10::toString(seen.type), fmt::join(seen.sizes, ", "),
+                  c10::toString(row.tensor.scalar_type()), fmt::join(row.tensor.sizes(), ", ")))
+      .everywhere();
+}
+
+void MovedBuffers::require_may_move(const std::string& name) const {
+  const auto refuse = [&](const char* key, const char* why) {
+    throw Error(ExitCode::kConfig, "train",
+                fmt::format("{} cannot be with the network's {}, which its forward pass moves: {}",
+                            key, name, why))
+        .everywhere();
+  };
+  if (elastic_)
+    refuse("run.deterministic: elastic",
+           "it depends on how often forward runs; take deterministic: true");
+  if (mode_ == "sync" && control_.world_size() > 1)
+    refuse("train.batch_norm: sync", "it takes layers of Lockstep's own; take average");
+}
+
+void MovedBuffers::end_step(bool updated, int64_t num_samples) {
+  if (seen_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const std::vector<model::Buffer> rows = this->rows();
+  const std::vector<Move> here = moves_here(rows);
+  // A skipped step is skipped on all ranks, so no rank waits in on_any().
+  if (!updated) return restore(rows, here);
+  const std::vector<Move> moves = on_any(here);
+  std::vector<at::Tensor> floats, numbers;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    // Rows in checkpoints come first (rows()).
+    if (moves[i] == Move::kReshaped && i < num_saved_) refuse_reshaped(rows[i], seen_[i]);
+    if (moves[i] != Move::kMoved) continue;
+    require_may_move(rows[i].name);
+    seen_[i].has_moved = seen_[i].is_copy_old = true;
+    const at::Tensor values = dist::real_view(rows[i].tensor);
+    if (values.numel() > 0) (values.is_floating_point() ? floats : numbers).push_back(values);
+  }
+  if (control_.world_size() > 1) {
+    take_mean(floats, num_samples);
+    take_largest(numbers);
+  }
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (moves[i] == Move::kMoved) note(rows[i].tensor, &seen_[i]);
+}
+
+void MovedBuffers::take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples) {
+  if (floats.empty()) return;
+  const at::TensorOptions options(control_.device());
+  at::Tensor values_K = dist::joined(floats, options.dtype(at::kDouble));
+  if (mode_ == "broadcast") {
+    control_.broadcast(values_K, 0);
+  } else {
+    const at::Tensor weight = at::full({1}, num_samples, values_K.options());
+    // No product without samples: 0 times infinity would be NaN.
+    const at::Tensor share_K = num_samples == 0 ? at::zeros_like(values_K) : values_K * weight;
+    at::Tensor sums_V = at::cat({weight, share_K});
+    control_.all_reduce(sums_V, dist::ReduceOp::kSum)->wait();
+    values_K = sums_V.slice(0, 1) / sums_V[0];
+  }
+  dist::take_apart(values_K, floats);
+}
+
+void MovedBuffers::take_largest(const std::vector<at::Tensor>& numbers) {
+  if (numbers.empty()) return;
+  const at::TensorOptions options(control_.device());
+  const at::Tensor values_K = dist::joined(numbers, options.dtype(at::kLong));
+  if (mode_ == "broadcast")
+    control_.broadcast(values_K, 0);
+  else
+    control_.all_reduce(values_K, dist::ReduceOp::kMax)->wait();
+  dist::take_apart(values_K, numbers);
+}
+
+}  // namespace lockstep::train

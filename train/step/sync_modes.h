@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/step_clock.h"
+#include "base/tensors/params.h"
+#include "data/sampler.h"
+#include "dist/communicator.h"
+#include "dist/reducer/step_stats.h"
+#include "model/model.h"
+#include "optim/ema.h"
+#include "optim/flat_params.h"
+#include "optim/optimizer.h"
+#include "recal/schedule/timeline.h"
+
+namespace lockstep::train {
+
+/// Number of shards for `run.deterministic: elastic`. The global batch is always cut into this many
+/// contiguous shards, each with a separate forward and backward pass. Their gradients are added
+/// along one fixed binary tree. World sizes that divide this number give the same bits.
+constexpr int kElasticShards = 8;
+
+/// True if a world of this size can be elastic: 1, 2, 4 or 8 ranks.
+bool is_elastic_world_size(int world_size);
+
+/// Returns the shards of one rank, in order, as ranges of that rank's part of the global batch.
+/// Shards of a small batch may be empty.
+std::vector<data::Shard> elastic_shards(int64_t global_num_samples, int rank, int world_size);
+
+/// Adds the gradients of one rank's shards along the part of the tree below this rank: ((0 + 1) +
+/// (2 + 3)) + ((4 + 5) + (6 + 7)) for a single rank. The communicator continues the tree
+/// (dist/tensor_math.h) in the same shape. Keeps at most log2(num_shards) sums, each as
+/// large as all gradients.
+class ShardTree {
+ public:
+  /// num_shards: a power of two.
+  explicit ShardTree(int num_shards) : num_shards_(num_shards) {}
+
+  /// Adds the next shard, whose gradients are in the buffers. Unless it is the last, they are
+  /// copied; zero the buffers then. After the last shard the buffers contain the sum of all.
+  /// Returns numbers_V, added in the same way.
+  at::Tensor add(std::vector<FlatBuffer>& buffers, at::Tensor numbers_V);
+
+ private:
+  /// Sum over 2^level shards.
+  struct Node {
+    int level = 0;
+    std::vector<at::Tensor> grads;  // [E] by buffer; undefined where frozen
+    at::Tensor numbers_V;
+  };
+
+  void keep(std::vector<FlatBuffer>& buffers, int level, at::Tensor numbers_V);
+
+  int num_shards_;
+  int num_added_ = 0;
+  size_t num_kept_ = 0;
+  std::vector<Node> kept_;  // the first num_kept_ contain sums, levels falling; the rest is unused
+                            // memory
+};
+
+/// Components of local steps; all outlive them.
+struct LocalStepsParts {
+  dist::Communicator& comm;  ///< of all ranks; only local steps use it
+  optim::FlatParams& flat_params;
+  optim::Optimizer& optimizer;
+  optim::Ema* ema = nullptr;  ///< null: none
+  const model::Model& model;
+  const recal::Timeline& timeline;
+  const StepClock& clock;
+  int64_t sync_every = 1;
+  int64_t total_steps = 0;
+  int64_t bucket_bytes = 4194304;   ///< message size for small tensors
+  bool statistics_of_root = false;  ///< use rank 0's moving statistics, not the mean
+};
+
+/// Local steps with periodic averages (`sync.sync_replicas: false`, "local SGD"). Between two
+/// averages each rank updates its own weights with its own samples, without messages. An average
+/// makes weights, optimizer slots, moving statistics and the EMA equal on all ranks, bit for bit.
+/// It is the sum in rank order over N; each rank has the same weight.
+///
+/// Parameters frozen by the recipe or the run file are equal already, and their slots too; they are
+/// not sent. A user's network may change its parameters without gradients in its own code: they are
+/// sent.
+///
+/// Slots are averaged too, so that a save contains the one state from which all ranks continue.
+/// Sources: Stich, arXiv 1805.09767 (weights); Yu et al., arXiv 1905.03817 (momentum).
+///
+/// A rank's gradient is N times the contribution of its samples to the gradient of the mean loss
+/// over the global batch. So one local step of sgd between averages equals the synchronous step,
+/// for any number of samples on each rank.
+class LocalSteps {
+ public:
+  explicit LocalSteps(const LocalStepsParts& parts) : parts_(parts) {}
+
+  int num_ranks() const { return parts_.comm.world_size(); }
+  /// Communicator that replaces the other ranks within a step: a world of this rank alone.
+  dist::Communicator& alone() { return alone_; }
+
+  /// True if an average follows the update number `step`. That is every sync_every steps, and at
+  /// the end of each epoch and of the run. It is also before a step at which the recipe changes
+  /// masks, weights or the trained set. A function of the step, equal on all ranks.
+  bool mean_after(int64_t step) const;
+
+  /// Keeps this rank's contributions for the next average, and returns those for the step's own
+  /// reduction, without votes and damaged samples.
+  dist::LocalStepStats take(const dist::LocalStepStats& share);
+  /// Ends a step. updated: the update counted. votes: further votes for the average.
+  void end_step(bool updated, uint32_t votes);
+
+  /// Averages the state of all ranks and returns the totals since the last average. These are loss
+  /// over the samples of the updates that counted, votes, damaged samples. num_nonfinite_ranks
+  /// counts the ranks without such an update. Collective.
+  dist::GlobalStepStats average();
+
+ private:
+  struct State {
+    std::vector<at::Tensor> means;       // float32, to be averaged
+    std::vector<at::Tensor> statistics;  // floats, complex ones as pairs
+    std::vector<at::Tensor> counts;      // int64, reduced to the maximum
+  };
+
+  StateList moving_slots();
+  State state();
+  void average_statistics(const std::vector<at::Tensor>& statistics);
+  void take_largest(const std::vector<at::Tensor>& counts);
+
+  LocalStepsParts parts_;
+  dist::SelfCommunicator alone_;
+  dist::LocalStepStats step_;     // of the current step
+  dist::LocalStepStats pending_;  // since the last average
+  bool has_updated_ = false;      // since the last average
+};
+
+}  // namespace lockstep::train
