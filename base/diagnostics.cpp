@@ -70,7 +70,7 @@ std::vector<std::string> nearest_words(std::string_view word,
   return nearest;
 }
 
-// The text of all faults ends up in one Error, so that a user sees them together.
+// Diagnostics: the text of all faults ends up in one Error, so that a user sees them together.
 
 void Diagnostics::add(Fault fault) {
   if (full()) return;

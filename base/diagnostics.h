@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+/// Faults of run files and recipes, and hints for misspelled words.
 namespace lockstep {
 
 /// Returns the candidate nearest to `word` by edit distance; empty if none is near enough to be a

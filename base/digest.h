@@ -8,6 +8,8 @@ namespace at {
 class Tensor;
 }
 
+/// Digests and checksums: SHA-256, CRC-32C, FNV-1a. TFRecord framing is included, since it consists
+/// of CRCs and lengths.
 namespace lockstep {
 
 /// SHA-256 over a sequence of byte strings (OpenSSL).

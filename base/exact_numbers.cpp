@@ -1,4 +1,4 @@
-// All arithmetic is in 128-bit integers. Values stay normalized: no trailing zeros after the point.
+// Decimals, fractions and exact sums of floats.
 #include "base/exact_numbers.h"
 
 #include <algorithm>
@@ -12,6 +12,10 @@
 #include "base/error.h"
 
 namespace lockstep {
+
+// Decimal: all arithmetic is in 128-bit integers. Values stay normalized: no trailing zeros after
+// the point.
+
 namespace {
 
 constexpr int kMaxDigits = 18;
@@ -120,7 +124,7 @@ int compare(const Decimal& a, const Decimal& b) {
   return left < right ? -1 : left > right ? 1 : 0;
 }
 
-// Fractions stay reduced. Every product checks for overflow of 128 bits.
+// Rational: fractions stay reduced. Every product checks for overflow of 128 bits.
 
 namespace {
 
@@ -296,7 +300,8 @@ std::string Rational::text() const {
   return (numerator_ < 0 ? "-" : "") + (exact ? *exact : cut_text());
 }
 
-// float64 numbers cover the bits 2^-1074 to 2^1023: 67 digits of 32 bits.
+// Superaccumulator: float64 numbers cover the bits 2^-1074 to 2^1023, which are 67 digits of 32
+// bits.
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+/// Numbers without rounding errors: decimals, fractions, sums of floats.
 namespace lockstep {
 
 /// Exact decimal number: digits / 10^scale. Epochs are decimals, and in binary floating point

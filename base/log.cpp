@@ -1,3 +1,4 @@
+// The log, and its sinks for stderr.
 #include "base/log.h"
 
 #include <algorithm>
@@ -64,8 +65,8 @@ class BackgroundSink final : public spdlog::sinks::sink {
 /// Returns the number of lines that background sinks of this process have lost.
 int64_t num_lost_in_background();
 
-// Lines are copied into a bounded queue. The task holds the inner sink, so it may outlive this
-// object.
+// BackgroundSink: lines are copied into a bounded queue. The task holds the inner sink, so it may
+// outlive this object.
 
 namespace {
 
@@ -164,7 +165,7 @@ class JsonFormatter final : public spdlog::formatter {
   int rank_;
 };
 
-// Each line is one write(2) call, so lines of several processes do not mix.
+// ConsoleSink: each line is one write(2) call, so lines of several processes do not mix.
 
 namespace {
 

@@ -74,8 +74,8 @@ double resident_bytes() {
   return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-// The group's path is in /proc/self/cgroup, the mount points are in /proc/self/mountinfo; see
-// cgroups(7).
+// Limits of the control group. The group's path is in /proc/self/cgroup, the mount points are in
+// /proc/self/mountinfo; see cgroups(7).
 
 namespace {
 

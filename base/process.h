@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 
+/// The process and its host: state, exit, shell commands, limits of memory and CPU, cores.
 namespace lockstep {
 
 /// State that lives as long as the process, with the function that resets it to that of a new
@@ -96,7 +97,7 @@ struct Core {
 std::vector<Core> allowed_cores(const std::filesystem::path& sys_folder = "/sys/devices/system");
 
 /// Returns how many cores this process can keep busy, at least 1. It is allowed_cores(), or fewer
-/// if its container has a CPU quota (base/process.h).
+/// if its container has a CPU quota (CgroupLimits).
 int num_usable_cores();
 
 /// Parses the kernel's list form: "0-3,8" -> 0, 1, 2, 3, 8. Any other text gives an empty list.

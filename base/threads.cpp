@@ -32,7 +32,7 @@ Deadline::~Deadline() {
   thread_.join();
 }
 
-// The state is shared with the thread, so that a thread left behind can still use it.
+// TaskQueue: the state is shared with the thread, so that a thread left behind can still use it.
 
 struct TaskQueue::State {
   struct Entry {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+/// Helpers for threads: blocked signals, watchdog timer, task queue, background values.
 namespace lockstep {
 
 /// Blocks all signals for this thread during its lifetime, and permanently for threads started

@@ -1,5 +1,4 @@
-// The ring is a memfd. Other processes find it among the open files in /proc/PID/fd and read it as
-// a file.
+// Spans of this process: the ring of recent ones, and traces.
 #include "base/trace.h"
 
 #include <algorithm>
@@ -20,6 +19,9 @@
 #include "base/process.h"
 
 namespace lockstep::trace {
+
+// SpanRing: the ring is a memfd. Other processes find it among the open files in /proc/PID/fd and
+// read it as a file.
 
 struct SpanRing::Memory {
   uint64_t token = 0;

@@ -6,6 +6,12 @@
 #include <string_view>
 #include <vector>
 
+/// Tracing of a process: spans of time by thread, for traces in the format of Chrome. Other
+/// processes can read the newest spans from a ring.
+///
+///   const trace::Span span("all_reduce", bucket);  // until the end of the block
+///
+/// Without a running trace or recent spans, nothing is kept, and a span costs one load.
 namespace lockstep::trace {
 
 constexpr int64_t kNumRecent = 1000;
@@ -52,12 +58,6 @@ class SpanRing {
 /// Returns this thread's newest span of `spans` (oldest first) that has not ended; an empty name if
 /// there is none.
 RecentSpan open_span(const std::vector<RecentSpan>& spans, int64_t thread);
-
-/// Tracing of a process: spans of time by thread, for traces in the format of Chrome.
-///
-///   const trace::Span span("all_reduce", bucket);  // until the end of the block
-///
-/// Without a running trace or recent spans, nothing is kept, and a span costs one load.
 
 struct SpanRecord {
   const char* name = "";             ///< a string literal

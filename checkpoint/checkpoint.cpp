@@ -84,8 +84,8 @@ class Restoration {
   bool stopped_ = false;
 };
 
-// Matching and writing are separate steps. So with several ranks nothing is written before every
-// rank has found its matches.
+// Restoration: matching and writing are separate steps. So with several ranks nothing is written
+// before every rank has found its matches.
 
 namespace {
 
@@ -263,8 +263,8 @@ std::vector<std::string> Restoration::missing() const {
   return keys;
 }
 
-// Every step that may fail on one rank runs in on_all(). So all ranks throw the same error, and
-// none waits in the next collective.
+// Checkpoint: every step that may fail on one rank runs in on_all(). So all ranks throw the same
+// error, and none waits in the next collective.
 
 namespace {
 

@@ -1,5 +1,4 @@
-// Reader of section `checkpoint`. Values that contradict each other are faults of the run file, not
-// of the run.
+// Reader of section `checkpoint`, rules for names, and the schedule of saves.
 #include "checkpoint/checkpoint_options.h"
 
 #include <algorithm>
@@ -15,6 +14,10 @@
 #include "checkpoint/format/checkpoint_files.h"
 
 namespace lockstep::checkpoint {
+
+// Section `checkpoint`. Values that contradict each other are faults of the run file, not of the
+// run.
+
 namespace {
 
 void check_prefix(const std::string& prefix, ConfigReader* in) {
@@ -127,8 +130,7 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
   return options;
 }
 
-// The names of warm starts. Rules are checked when the run file is read, so a bad pattern is
-// reported there.
+// RenameRules: rules are checked when the run file is read, so a bad pattern is reported there.
 
 namespace {
 
@@ -238,7 +240,7 @@ std::optional<RenameRules::Renamed> RenameRules::apply(const std::string& name) 
   return std::nullopt;
 }
 
-// due_here() has no side effects, so every rank may ask at any time.
+// SaveSchedule: due_here() has no side effects, so every rank may ask at any time.
 
 double SaveSchedule::steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

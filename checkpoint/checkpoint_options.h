@@ -17,6 +17,7 @@ namespace re2 {
 class RE2;
 }
 
+/// Section `checkpoint` of the run file: saves, warm start and rules for names; schedule of saves.
 namespace lockstep::checkpoint {
 
 /// Rules that map the variable names of another program's file to the names used here.

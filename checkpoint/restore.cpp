@@ -1,5 +1,4 @@
-// restore_latest() tries checkpoints from the newest to the oldest. All ranks try the same one, and
-// any rank's failure makes all of them go to the next.
+// Search, verification and restore of checkpoints.
 #include "checkpoint/restore.h"
 
 #include <algorithm>
@@ -24,6 +23,10 @@
 #include "dist/collectives.h"
 
 namespace lockstep::checkpoint {
+
+// restore_latest() tries checkpoints from the newest to the oldest. All ranks try the same one, and
+// any rank's failure makes all of them go to the next.
+
 namespace {
 
 constexpr std::string_view kNotShared = "Is the folder the same on every rank?";
@@ -300,8 +303,8 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
   return answer.empty() ? std::nullopt : std::optional(answer);
 }
 
-// `lockstep ckpt verify`, and the quick check by sizes. verify() covers all bytes: blocks and frame
-// of the index, tensors, and the gaps between them.
+// Verification for `lockstep ckpt verify`, and the quick check by sizes. verify() covers all bytes:
+// blocks and frame of the index, tensors, and the gaps between them.
 
 namespace {
 

@@ -11,6 +11,7 @@
 #include "checkpoint/format/checkpoint_files.h"
 #include "dist/communicator.h"
 
+/// Search, verification and restore of checkpoints.
 namespace lockstep::checkpoint {
 
 /// Returns all defects of one checkpoint (`prefix` with its number), one sentence each; empty if it
@@ -51,8 +52,8 @@ struct RestoreReport {
 ///
 /// For an entry with `held`, only those elements are written, and only slices with such elements
 /// are read. All names, types and shapes are checked before the first value is written. A missing
-/// key is an error unless the entry has a value_if_missing. `num_threads` threads read; 0: the
-/// default of work_threads.h.
+/// key is an error unless the entry has a value_if_missing. `num_threads` threads read; 0:
+/// default_num_threads().
 ///
 /// Throws Error(kConfig) if another model or optimizer saved it; kBadData, kInputMissing, kIo.
 /// After an error in the middle (damaged values, a failed read) each variable is entirely old or

@@ -42,8 +42,8 @@ class TorchSlots {
 /// unknown kind.
 std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer);
 
-// Names and shapes of the slots follow torch/optim/*.h. A new kind of optimizer needs a class here
-// and a line in slots_of().
+// Slots: names and shapes follow torch/optim/*.h. A new kind of optimizer needs a class here and a
+// line in slots_of().
 
 namespace {
 
@@ -221,8 +221,8 @@ std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer) {
               "another, pass an object that lists its state (checkpoint/trackable.h)");
 }
 
-// torch::optim::Optimizer in a Checkpoint: slots under the names of their parameters. LibTorch has
-// no way to create one slot, so a restore replaces a parameter's whole state object.
+// Optimizers: slots under the names of their parameters. LibTorch has no way to create one slot, so
+// a restore replaces a parameter's whole state object.
 
 namespace {
 
@@ -324,7 +324,7 @@ std::shared_ptr<Trackable> track_optimizer(torch::optim::Optimizer& optimizer) {
   return std::make_shared<TorchOptimizer>(optimizer);
 }
 
-// Adapter between torch::nn::Module and Trackable.
+// Modules: adapter between torch::nn::Module and Trackable.
 
 namespace {
 
@@ -367,7 +367,7 @@ std::shared_ptr<Trackable> track_module(std::shared_ptr<torch::nn::Module> modul
   return std::make_shared<TorchModule>(std::move(module));
 }
 
-// Adapter between torch::jit::Module and Trackable.
+// TorchScript: adapter between torch::jit::Module and Trackable.
 
 namespace {
 

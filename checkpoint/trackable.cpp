@@ -1,4 +1,4 @@
-// Adapters for tensors, random number generators and objects that list their state.
+// Objects of a Checkpoint, and their table.
 #include "checkpoint/trackable.h"
 
 #include <algorithm>
@@ -9,6 +9,9 @@
 #include "checkpoint/format/object_graph.h"
 
 namespace lockstep::checkpoint {
+
+// Adapters for tensors, random number generators and objects that list their state.
+
 namespace {
 
 class OneTensor final : public Trackable {
@@ -97,7 +100,7 @@ std::shared_ptr<Trackable> make_trackable(std::function<StateList()> state,
   return std::make_shared<ListedState>(std::move(state), std::move(variables), late);
 }
 
-// Maps between the keys of a Checkpoint and the state of its objects.
+// ObjectTable: maps between the keys of a Checkpoint and the state of its objects.
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 
-/// Objects that a Checkpoint can hold, and adapters for foreign ones.
+/// Objects that a Checkpoint can hold, adapters for foreign ones, and the table of a Checkpoint.
 namespace lockstep::checkpoint {
 
 /// Keys of tensors that other objects refer to by identity. For instance, an optimizer names its

@@ -10,6 +10,7 @@
 #include "job_server/serve_options.h"
 #include "launch/ranks.h"
 
+/// Command line of `lockstep`, and its groups of sub-commands.
 namespace lockstep::daemon {
 
 /// Runs `lockstep`: parses the command line, runs the command and prints its text. Returns the exit

@@ -25,6 +25,7 @@
 #include "launch/processes.h"
 #include "launch/ranks.h"
 
+// `lockstep doctor`: facts about this host, and the start of ranks that check each other.
 namespace lockstep::daemon {
 
 /// Checks what runs need on this host: version, cores, memory, /dev/shm, the folder for temporary

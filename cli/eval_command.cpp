@@ -24,6 +24,7 @@
 #include "cli/tensor_commands.h"
 #include "daemon/control/signals.h"
 
+// `lockstep eval`, and the watch over a run that is in progress.
 namespace lockstep::daemon {
 
 /// Returns the text at a key of a small JSON file that another process may have written. Empty if
@@ -50,8 +51,8 @@ class WatchedFolders {
   std::map<std::filesystem::path, Identity> seen_;
 };
 
-// The run writes its files while they are watched. So a missing or incomplete file is normal here
-// and never an error.
+// Watched run: the run writes its files while they are watched. So a missing or incomplete file is
+// normal here and never an error.
 
 namespace {
 

@@ -12,6 +12,7 @@
 #include "daemon/config/run_config.h"
 #include "launch/ranks.h"
 
+/// Commands of `lockstep` that start runs: on hosts, with Slurm, in Kubernetes.
 namespace lockstep::daemon {
 
 /// Settings on the command line of `lockstep run` and `lockstep launch` that override the run file.

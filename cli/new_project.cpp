@@ -13,7 +13,7 @@
 #include "base/files/files.h"
 #include "recal/recipe/recipe_template.h"
 
-// Files of this folder, linked into the program by project_files.S.
+// Files of cli/new_project, linked into the program by cli/new_project/project_files.S.
 extern "C" const char lockstep_net_py_begin[], lockstep_net_py_end[];
 extern "C" const char lockstep_data_py_begin[], lockstep_data_py_end[];
 extern "C" const char lockstep_run_yaml_begin[], lockstep_run_yaml_end[];

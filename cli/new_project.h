@@ -4,6 +4,7 @@
 
 #include "daemon/config/program.h"
 
+/// Commands of `lockstep new`: a project, or a recipe.
 namespace lockstep::daemon {
 
 /// Creates a folder with a network and a data set in Python, a run file and a recipe, ready to

@@ -12,6 +12,7 @@
 #include "job_server/serve_options.h"
 #include "job_server/submit_desk.h"
 
+// `lockstep serve`, and the commands of users on a queue of jobs.
 namespace lockstep::daemon {
 namespace {
 

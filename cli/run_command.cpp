@@ -8,6 +8,7 @@
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/run_config.h"
 
+// `lockstep run`, and what it shares with `lockstep launch` and `ctl`: settings of a run file.
 namespace lockstep::daemon {
 
 std::vector<std::string> lockstepd_arguments(const AboveFile& above) {
@@ -82,7 +83,6 @@ CommandResult run_command(const RunCommandOptions& options) {
 }
 
 // Separate from ctl_command.cpp: `lockstep ctl` with the run's folder needs no LibTorch.
-
 ControlOfRun read_control(const std::string& run_file) {
   Diagnostics faults;
   const RunConfig config = load_run_config(run_file, {}, &faults);

@@ -11,6 +11,7 @@
 #include "cli/launching.h"
 #include "launch/ranks.h"
 
+// `lockstep launch slurm`, and the filling of job templates.
 namespace lockstep::daemon {
 
 std::string filled(std::string_view job_template, const TemplateValues& values) {

@@ -16,6 +16,7 @@
 #include "infer/exports/export.h"
 #include "job_server/queue_client.h"
 
+/// Commands of `lockstep` that need LibTorch, and their options.
 namespace lockstep::daemon {
 
 /// The command line of `lockstep doctor`.
@@ -98,7 +99,7 @@ enum class Reference { kRunFile, kFlags, kMetrics };
 /// Commands of `lockstep` that need LibTorch, which takes a quarter of a second to load. They read
 /// a run file, whose tables contain networks and data sets, or checkpoints. The program `lockstep`
 /// itself has none of them. For these commands it executes `lockstep-tensors`
-/// (tool/tensors_main.cpp), which has all.
+/// (cli/tensors_main.cpp), which has all.
 struct TensorCommands {
   CommandResult (*run)(const RunCommandOptions&) = not_here;
   CommandResult (*launch_slurm)(const SlurmCommandOptions&) = not_here;

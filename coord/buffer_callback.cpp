@@ -1,4 +1,5 @@
-// Samples are stacked to a state per rank; the states of several ranks are concatenated.
+// Buffers of samples, and the callbacks `collector` and `statistics` that use them. Samples are
+// stacked to a state per rank; the states of several ranks are concatenated.
 #include "coord/buffer_callback.h"
 
 #include <utility>

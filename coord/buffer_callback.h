@@ -12,6 +12,7 @@
 #include "coord/callback.h"
 #include "coord/data_map.h"
 
+/// Callbacks that keep the samples of many iterations, and the buffers that they use.
 namespace lockstep::coord {
 
 /// Samples that are kept until they are processed.

@@ -14,6 +14,7 @@ namespace lockstep::metrics {
 class EventFile;
 }
 
+/// Base class of callbacks, with the information and services that a driver provides.
 namespace lockstep::coord {
 
 enum class Mode { kTrain, kEval, kInfer };

@@ -11,6 +11,7 @@
 #include "coord/callback.h"
 #include "coord/callbacks_handler.h"
 
+/// Section `callbacks` of the run file, its table of callbacks, and Lockstep's own rows.
 namespace lockstep::coord {
 
 using MakeCallback = std::function<std::unique_ptr<Callback>(const Services&)>;
@@ -56,8 +57,7 @@ std::vector<WantedCallback> read_callbacks(ConfigReader in, std::optional<Mode> 
 std::vector<NamedCallback> make_callbacks(const std::vector<WantedCallback>& wanted, Mode mode,
                                           const Services& services);
 
-/// Rows of Lockstep's own callbacks, one file each.
-
+/// Rows of Lockstep's own callbacks.
 CallbackType log_callback();
 CallbackType prediction_saver();
 CallbackType tf_records_saver();

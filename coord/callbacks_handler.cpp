@@ -1,5 +1,5 @@
-// Every rank sorts the same callbacks by name first, so all ranks get the same order without
-// communication.
+// Order and calls of callbacks. Every rank sorts the same callbacks by name first, so all ranks get
+// the same order without communication.
 #include "coord/callbacks_handler.h"
 
 #include <algorithm>

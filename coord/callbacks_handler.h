@@ -8,6 +8,7 @@
 
 #include "coord/callback.h"
 
+/// Order of callbacks by the data that they exchange, and their calls in each iteration.
 namespace lockstep::coord {
 
 struct NamedCallback {

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+/// Data that callbacks exchange, and its division into single samples.
 namespace lockstep::coord {
 
 class DataMap;

@@ -11,6 +11,7 @@
 #include "coord/callback.h"
 #include "coord/data_map.h"
 
+/// KPIs of a training or evaluation: their base class, and the callback that computes them.
 namespace lockstep::coord {
 
 struct Kpi {

@@ -9,6 +9,7 @@
 #include "coord/callback_types.h"
 #include "metrics/tensorboard/event_file.h"
 
+// Callbacks `log` and `summary`.
 namespace lockstep::coord {
 namespace {
 

@@ -11,6 +11,7 @@
 #include "base/files/files.h"
 #include "coord/callback.h"
 
+/// Callbacks that save each sample in a file, and files that appear only when complete.
 namespace lockstep::coord {
 
 /// File that appears under its name when it is complete. It is written as <name>.part next to it

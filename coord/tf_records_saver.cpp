@@ -1,5 +1,5 @@
-// Writes protobuf directly: sizes are computed first, so that nested messages need no temporary
-// buffers.
+// Saver of TFRecords. Writes protobuf directly: sizes are computed first, so that nested messages
+// need no temporary buffers.
 #include "coord/tf_records_saver.h"
 
 #include <algorithm>

@@ -11,6 +11,7 @@
 #include "coord/data_map.h"
 #include "coord/saver_callback.h"
 
+/// Callback that saves samples as TFRecords, and the encoding of a sample as tf.train.Example.
 namespace lockstep::coord {
 
 /// Appends a sample as a tf.train.Example in protobuf's wire format, framed as a TFRecord
@@ -36,7 +37,7 @@ struct TfRecordsSaverOptions {
   std::optional<int64_t> max_files;  ///< per rank; later samples are not saved
 };
 
-/// Saver of samples as TFRecords of tf.train.Example (coord/tf_records_saver.h).
+/// Saver of samples as TFRecords of tf.train.Example (append_tf_example).
 ///
 /// A new file begins after max_samples_per_file samples. With `save_names` it also begins when the
 /// name changes (frames of a sequence have one name). The file is <save_name>.tfrecord, with the

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 
+/// Data sets: the interface, a data set in memory, and one that continues at damaged samples.
 namespace lockstep::data {
 
 /// Kind of a sample's target. Symbols: C = classes, T = tokens of one sample, Y = shape of one
@@ -55,7 +56,7 @@ struct Samples {
   at::Tensor inputs_BX;   ///< SampleSpec::input_dtype, CPU
   at::Tensor targets_BY;  ///< as SampleSpec::target_kind says, CPU; undefined without targets,
                           ///< which only DatasetUse::kInference allows
-  /// Number of damaged samples among the requested ones (data/dataset.h).
+  /// Number of damaged samples among the requested ones (SkippingDataset).
   int64_t num_skipped = 0;
   /// Records that were read from files for the samples, and their size there in bytes, packed or
   /// not.

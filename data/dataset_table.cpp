@@ -33,8 +33,8 @@ DatasetOptions read_dataset_options(ConfigReader in, DatasetUse use) {
 
 }  // namespace lockstep::data
 
-// The digits are in the program, so that a first run needs no download.
-// data/digits/digits.csv; digits_csv.S includes it in the program.
+// DigitsDataset: data/digits/digits_csv.S puts data/digits/digits.csv into the program, so that a
+// first run needs no download.
 extern "C" const char lockstep_digits_csv_begin[];
 extern "C" const char lockstep_digits_csv_end[];
 
@@ -146,7 +146,8 @@ DatasetType digits_type() {
       }};
 }
 
-// All numbers come from counters, so every rank generates the same data without communication.
+// RandomDataset: all numbers come from counters, so every rank generates the same data without
+// communication.
 
 namespace {
 

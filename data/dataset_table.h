@@ -11,7 +11,8 @@
 #include "base/yaml/config_reader.h"
 #include "data/dataset.h"
 
-/// Table of the data sets for `data.train.type` and `data.eval.type` of a run file.
+/// Table of the data sets for `data.train.type` and `data.eval.type` of a run file, and Lockstep's
+/// own rows.
 namespace lockstep::data {
 
 enum class DatasetUse {

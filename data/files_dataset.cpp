@@ -1,4 +1,4 @@
-// A tensor is free again when only the pool holds it, which its reference counts show.
+// Data set of files, and the memory of its batches.
 #include "data/files_dataset.h"
 
 #include <algorithm>
@@ -13,6 +13,9 @@
 #include "data/images/decode.h"
 
 namespace lockstep::data {
+
+// BatchMemory: a tensor is free again when only the pool holds it, which its reference counts show.
+
 namespace {
 
 /// Limit of the pool; a new tensor then displaces the oldest.
@@ -38,8 +41,8 @@ at::Tensor BatchMemory::take(at::IntArrayRef shape, at::ScalarType type) const {
   return fresh;
 }
 
-// Every pixel is written once: a sample's transform writes its floats straight into the batch
-// tensor.
+// FilesDataset: every pixel is written once. A sample's transform writes its floats straight into
+// the batch tensor.
 
 namespace {
 

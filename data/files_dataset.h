@@ -10,6 +10,7 @@
 #include "data/formats/formats.h"
 #include "data/images/image_transform.h"
 
+/// Data set of files: memory of the batches, and conversion of records to samples.
 namespace lockstep::data {
 
 /// Pool of batch tensors that are reused once nobody else holds them. New memory costs more time

@@ -170,8 +170,8 @@ class ReadAhead {
   std::vector<std::thread> threads_;
 };
 
-// The sampler that read-ahead threads use is a copy. next() moves the real one only when a batch is
-// delivered.
+// Loader: the sampler that read-ahead threads use is a copy. next() moves the real one only when a
+// batch is delivered.
 
 namespace {
 

@@ -1,5 +1,4 @@
-// Agreements over a Communicator. Tensors go through comm.device(), so that NCCL works too. While
-// ranks agree, one small all_reduce suffices; texts are exchanged only after a difference.
+// Helpers over a Communicator: agreements, joined tensors, means, sharded state.
 #include "dist/collectives.h"
 
 #include <algorithm>
@@ -21,6 +20,10 @@
 #include "dist/communicator.h"
 
 namespace lockstep::dist {
+
+// Agreements. Tensors go through comm.device(), so that NCCL works too. While ranks agree, one
+// small all_reduce suffices; texts are exchanged only after a difference.
+
 namespace {
 
 at::Tensor int64_tensor(std::span<const int64_t> values_K, at::Device device) {
@@ -201,7 +204,8 @@ void throw_if_any(Communicator& comm, const std::optional<Error>& fault) {
   throw Error(code, area, text).everywhere();
 }
 
-// Flattening by ATen's helpers. unflatten returns views, so take_apart() copies each part once.
+// Joined tensors: flattening by ATen's helpers. unflatten returns views, so take_apart() copies
+// each part once.
 
 at::Tensor joined(at::TensorList tensors, const at::TensorOptions& options) {
   std::vector<at::Tensor> converted;

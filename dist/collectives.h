@@ -13,9 +13,11 @@
 #include "base/tensors/state_list.h"
 #include "dist/communicator.h"
 
-/// Agreements between ranks. Every function is collective and returns the same answer on every
-/// rank. Meant for the control communicator: small messages, outside of a step.
+/// Helpers over a Communicator: agreements between ranks, joined tensors, means, sharded state.
 namespace lockstep::dist {
+
+// Agreements between ranks. Every function but ranks_text() is collective and returns the same
+// answer on every rank. Meant for the control communicator: small messages, outside of a step.
 
 /// True if all N ranks passed the same value. Costs one all_reduce of two int64.
 bool all_equal(Communicator& comm, int64_t value);
@@ -64,6 +66,8 @@ auto on_all_ranks(Communicator& comm, const Part& part) {
   throw_if_any(comm, fault);
   return std::move(*result);
 }
+
+// Tensors, over any communicator.
 
 /// Concatenates the tensors' elements into a new tensor [K] with these options (type, device), for
 /// one message instead of many. At least one tensor.

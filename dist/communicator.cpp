@@ -1,4 +1,4 @@
-// Argument checks that all backends share. They run before any message is sent.
+// Argument checks of all backends, the world of one rank, and checked calls.
 #include "dist/communicator.h"
 
 #include <utility>
@@ -9,6 +9,9 @@
 #include "dist/collectives.h"
 
 namespace lockstep::dist {
+
+// Argument checks that all backends share. They run before any message is sent.
+
 namespace {
 
 bool is_supported(at::ScalarType dtype) {
@@ -45,7 +48,8 @@ void check_pieces(const at::Tensor& values_K, const at::Tensor& values_NK, int w
                     values_K.numel()));
 }
 
-// The identity for every collective, with the same argument checks as the other backends.
+// SelfCommunicator: every collective is the identity, with the same argument checks as the other
+// backends.
 
 std::unique_ptr<Work> SelfCommunicator::all_reduce(at::Tensor values_K, ReduceOp) {
   check_values(values_K, device_);
@@ -76,8 +80,8 @@ std::unique_ptr<Communicator> SelfCommunicator::split(int color, int) {
   return std::make_unique<SelfCommunicator>(device_);
 }
 
-// Compares a text of each call over a second communicator before the call itself, so that a
-// mismatch is an error instead of a hang.
+// CheckedCommunicator: compares a text of each call over a second communicator before the call
+// itself, so that a mismatch is an error instead of a hang.
 
 namespace {
 

@@ -15,6 +15,8 @@ class DevicePacking;
 class DeviceStager;
 }  // namespace lockstep
 
+/// Collectives between ranks: the interface Communicator, worlds of one rank, checked calls, and
+/// helpers of the backends.
 namespace lockstep::dist {
 
 enum class ReduceOp { kSum, kMin, kMax };
@@ -104,9 +106,9 @@ class Communicator {
   virtual void barrier() = 0;
 
   /// Waits on the host until all collectives that began here are done. Throws if one failed. Call
-  /// it before the host reads a tensor that depends on a collective on the device (a copy, an
-  /// item(); dist/communicator.h). Otherwise the read itself would wait for a hanging peer until
-  /// the communicator is aborted, and then return garbage.
+  /// it before the host reads a tensor that depends on a collective on the device, by
+  /// copy_to_host() or item(). Otherwise the read itself would wait for a hanging peer until the
+  /// communicator is aborted, and then return garbage.
   virtual void settle() {}
 
   /// Sets the longest wait for a peer from now on and returns the previous one. No effect on
@@ -165,7 +167,8 @@ class Notice {
   virtual uint32_t heard() = 0;
 };
 
-/// Helpers of the backends; not meant for callers of Communicator.
+// Helpers of the backends: DoneWork, check_values(), check_pieces() and payload_bytes(). Callers of
+// Communicator do not need them.
 
 /// A collective that was complete when its call returned.
 class DoneWork final : public Work {

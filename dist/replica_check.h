@@ -9,6 +9,7 @@
 #include "base/tensors/state_list.h"
 #include "dist/communicator.h"
 
+/// Checks that all ranks have equal tensors or equal state.
 namespace lockstep::dist {
 
 struct NamedTensor {

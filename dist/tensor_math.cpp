@@ -1,4 +1,4 @@
-// Sums in a fixed tree over the ranks, block by block, so that intermediate results stay in L1.
+// Loops over tensor elements, compiled with -O3 (dist/CMakeLists.txt).
 #include "dist/tensor_math.h"
 
 #include <algorithm>
@@ -29,6 +29,9 @@
 #endif
 
 namespace lockstep::dist {
+
+// Sums over ranks: a fixed tree, block by block, so that intermediate results stay in L1.
+
 namespace {
 
 constexpr int64_t kBlockItems = 1024;  // a few blocks of accumulators fit in L1
@@ -196,7 +199,7 @@ void reduce_in_rank_order(std::span<const std::byte* const> values_by_rank, std:
   reduce_parts({values_by_rank, ranks}, out, num_items, dtype, dtype, op, also_out);
 }
 
-// Loops over gradient elements. They have no branches, so that compilers vectorise them.
+// Division, checks and magnitudes: loops without branches, so that compilers vectorise them.
 
 namespace {
 
@@ -293,7 +296,8 @@ double largest_magnitude(const at::Tensor& values_E) {
   return std::isfinite(value) ? static_cast<double>(value) : kInfinity;
 }
 
-// A fast non-cryptographic hash. The result is the same on all hosts, since it uses integers only.
+// Digests: a fast non-cryptographic hash. The result is the same on all hosts, since it uses
+// integers only.
 
 namespace {
 

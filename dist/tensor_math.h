@@ -10,6 +10,7 @@
 
 #include "dist/communicator.h"
 
+/// Loops over tensor elements: sums over ranks, division, magnitudes, digests.
 namespace lockstep::dist {
 
 /// Reduces values of all ranks. The only place where CPU backends add, so that their bits agree.

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+/// Plug-ins that this process opens, and calls of their code.
 namespace lockstep::estimator {
 
 /// Calls `work`, code of a plug-in. An Error keeps its code, any other exception becomes

@@ -7,21 +7,21 @@
 #include "estimator/estimator_spec.h"
 #include "estimator/headers_digest.h"
 
-/// Declaration of a plug-in: one of the two macros below, once, outside of namespaces.
-///
-///   LOCKSTEP_ESTIMATOR(Moons)         the class Moons, derived from EstimatorSpec, is estimator
-///                                     `Moons` of the run file
-///   LOCKSTEP_PLUGIN(add_rows)         void add_rows() adds rows to the program's tables:
-///                                     model::model_types(), data::dataset_types(),
-///                                     recal::modifier_kinds(), metrics::step_metrics(),
-///                                     coord::callback_types(), train::loss_types(),
-///                                     train::eval_metric_types(),
-///                                     estimator::estimator_types()
-///
-/// Build it with the CMake target lockstep::plugin, which is headers only. Functions and tables of
-/// Lockstep are those of the program that opens the file. It is opened once per process, when the
-/// run file is read, and remains. The main thread then calls add_rows(). Its exception ends the run
-/// with the exit code of an Error, else 78.
+// Declaration of a plug-in: one of the two macros below, once, outside of namespaces.
+//
+//   LOCKSTEP_ESTIMATOR(Moons)         the class Moons, derived from EstimatorSpec, is estimator
+//                                     `Moons` of the run file
+//   LOCKSTEP_PLUGIN(add_rows)         void add_rows() adds rows to the program's tables:
+//                                     model::model_types(), data::dataset_types(),
+//                                     recal::modifier_kinds(), metrics::step_metrics(),
+//                                     coord::callback_types(), train::loss_types(),
+//                                     train::eval_metric_types(),
+//                                     estimator::estimator_types()
+//
+// Build it with the CMake target lockstep::plugin, which is headers only. Functions and tables of
+// Lockstep are those of the program that opens the file. It is opened once per process, when the
+// run file is read, and remains. The main thread then calls add_rows(). Its exception ends the run
+// with the exit code of an Error, else 78.
 
 #ifndef LOCKSTEP_VERSION
 #error \

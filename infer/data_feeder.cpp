@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 
+// Feeders of an inferer, and the joining of their maps.
 namespace lockstep::infer {
 // joined() first checks that all maps have the same keys, then joins value by value. Messages name
 // the key, and the position of the first map that differs.

@@ -8,6 +8,7 @@
 #include "coord/data_map.h"
 #include "data/dataset.h"
 
+/// Sources of an inferer's data.
 namespace lockstep::infer {
 
 /// Source of an inferer's data: one map of named values per iteration. It contains the network's

@@ -11,6 +11,7 @@
 #include "infer/saved_model.h"
 #include "infer/tensorrt.h"
 
+/// Engines: the ways of computing a network.
 namespace lockstep::infer {
 
 /// Frozen TorchScript module, compiled by oneDNN Graph for inputs of one shape. A convolution and

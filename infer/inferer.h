@@ -16,6 +16,7 @@
 #include "infer/inferer_options.h"
 #include "infer/predictor.h"
 
+/// Inference in stages that run in parallel, and the queue between two stages.
 namespace lockstep::infer {
 
 /// Queue between two stages: keeps items in order, holds at most `capacity` of them. Each stage may

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+// Readers of section `inferer` and of its feeds.
 namespace lockstep::infer {
 
 InfererOptions read_inferer_options(ConfigReader* in) {

@@ -10,6 +10,7 @@
 #include "data/dataset_table.h"
 #include "infer/engine.h"
 
+/// Section `inferer` of a run file, and the options of an Inferer.
 namespace lockstep::infer {
 
 /// Options of an Inferer: keys `run_config`, `engine` and `tensorrt_config` of section `inferer`.

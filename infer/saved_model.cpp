@@ -19,6 +19,7 @@
 #include "base/files/files.h"
 #include "base/yaml/config_reader.h"
 
+// Opening of exports, and their inputs and outputs (io_nodes.json).
 namespace lockstep::infer {
 // io_nodes.json: {"inputs": [NODE, ...], "outputs": [NODE, ...]}, NODE = {"name", "shape",
 // "dtype"}. An extent of null means any. Exports write the file, the predictor checks each feed

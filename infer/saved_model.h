@@ -11,6 +11,7 @@
 
 #include "coord/data_map.h"
 
+/// Exports of a run opened for inference, with their inputs and outputs.
 namespace lockstep::infer {
 
 /// Input or output of a network: an entry of a run's io_nodes.json (docs/export.md).

@@ -8,6 +8,7 @@
 #include "base/yaml/config_reader.h"
 #include "infer/saved_model.h"
 
+/// Compilation of a network by Torch-TensorRT: options, library and result.
 namespace lockstep::infer {
 
 /// Section `tensorrt_config`: options of compilation for the GPU. Without Torch-TensorRT only

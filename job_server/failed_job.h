@@ -11,6 +11,7 @@
 #include "daemon/control/failure.h"
 #include "job_server/job_queue.h"
 
+/// Causes of failed jobs: errors that would occur again, and faults of the host.
 namespace lockstep::daemon {
 
 /// Detects jobs that would fail in any other try too (a bug, bad data of one rank's shard). Such an

@@ -16,7 +16,8 @@
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
 
-// Format of the JSON files in a queue. Both directions are in this file, so that they stay equal.
+// Jobs as JSON files, the queue of these files, and the check for a server. Both directions of the
+// JSON format are in this file, so that they stay equal.
 namespace lockstep::daemon {
 namespace {
 

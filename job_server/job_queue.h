@@ -12,6 +12,7 @@
 
 #include "base/files/folder_lock.h"
 
+/// Queue of jobs in a folder, its jobs, and the check whether it has a server.
 namespace lockstep::daemon {
 
 /// Job as submitted by a user, with the server's notes. Paths are absolute.

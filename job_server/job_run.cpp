@@ -26,6 +26,7 @@
 #include "job_server/submit_desk.h"
 #include "train/step/stop_request.h"
 
+// Run of one job on all ranks, requests to it, and the submission of a job.
 namespace lockstep::daemon {
 
 /// Stop requests to one job of a server. These are the signals that came after it began and, on the
@@ -131,8 +132,8 @@ int64_t JobRequests::num_received(int signal_number) const {
   return signals_.num_received(signal_number) - received_before_.at(place);
 }
 
-// Separate from queue_client.cpp, whose commands read no run file and thus need no LibTorch.
-
+// Submission is separate from queue_client.cpp, whose commands read no run file and thus need no
+// LibTorch.
 namespace {
 
 bool names_project_dir(const std::vector<std::string>& sets) {

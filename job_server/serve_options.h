@@ -7,6 +7,7 @@
 #include "job_server/job_queue.h"
 #include "metrics/http/listen_address.h"
 
+/// Options of a server of jobs, and their definition on command lines.
 namespace lockstep::daemon {
 
 /// The command line of `lockstepd serve`.

@@ -33,6 +33,7 @@
 #include "metrics/http/http_server.h"
 #include "metrics/service_metrics.h"
 
+// Page and loop of a server of jobs.
 namespace lockstep::daemon {
 
 /// Monitoring page of a server: /metrics and /livez, during jobs and between them. Each job also
@@ -70,8 +71,8 @@ class ServerPage {
   std::optional<metrics::HttpServer> server_;  // declared last: its thread reads the other members
 };
 
-// The page must answer even if the queue's disk hangs: its numbers are kept in memory, and the
-// listing runs in the background.
+// The server's page must answer even if the queue's disk hangs: its numbers are kept in memory, and
+// the listing runs in the background.
 
 namespace {
 

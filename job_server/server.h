@@ -12,6 +12,7 @@
 #include "job_server/serve_options.h"
 #include "train/step/stop_request.h"
 
+/// Server of a queue of jobs, and the run of one job in it.
 namespace lockstep::daemon {
 
 /// Environment of the server on this rank; all of it outlives the server.

@@ -15,6 +15,7 @@
 #include "job_server/job_queue.h"
 #include "job_server/queue_client.h"
 
+/// Submission of jobs through a running server.
 namespace lockstep::daemon {
 
 /// Scope in which relative paths of this process start at another folder, the one where a job was

@@ -15,6 +15,7 @@
 #include "launch/mpirun.h"
 #include "launch/processes.h"
 
+// Test of hosts, spare ranks, and one start of mpirun.
 namespace lockstep::launch {
 namespace {
 

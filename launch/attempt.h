@@ -11,6 +11,7 @@
 #include "launch/processes.h"
 #include "launch/stop_signals.h"
 
+/// One start of mpirun and its ranks, the test of hosts before it, and spare ranks.
 namespace lockstep::launch {
 
 /// Returns the hosts on which mpirun cannot start a program and detect its end within `limit_s`.

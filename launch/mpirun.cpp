@@ -19,8 +19,8 @@
 #include "base/error.h"
 #include "base/files/files.h"
 
-// The same syntax as mpirun's --host and --hostfile, with stricter checks: a mistyped host must not
-// start a run.
+// Hosts, command line and messages of mpirun. Lists of hosts have the same syntax as mpirun's
+// --host and --hostfile, with stricter checks: a mistyped host must not start a run.
 namespace lockstep::launch {
 namespace {
 

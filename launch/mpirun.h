@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+/// Hosts, command line and error messages of mpirun.
 namespace lockstep::launch {
 
 /// Machine that ranks may run on, with the name by which the launcher reaches it.

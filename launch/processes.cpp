@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "base/process.h"
 
+// Child processes, ends of other processes, and descendants.
 namespace lockstep::launch {
 namespace {
 

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sys/types.h>
 
+/// Processes that this one has started, directly or not, and their ends.
 namespace lockstep::launch {
 
 /// Program that this process has started, in its own process group. So a Ctrl-C of the terminal

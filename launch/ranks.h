@@ -7,6 +7,7 @@
 
 #include "launch/supervisor.h"
 
+/// Ranks that the tool starts and supervises: options, program, calls of the supervisor.
 namespace lockstep::daemon {
 
 /// Returns the command of each rank: `wanted`, or if that is empty, the lockstepd next to this

@@ -8,6 +8,7 @@
 
 #include "launch/mpirun.h"
 
+/// Decisions after a failure: whether to restart, and on which hosts.
 namespace lockstep::launch {
 
 /// Hosts of a run, and which of them have failed. A host that is unreachable, or lost with its

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 
-// The handler writes one line and ends the process. It is safe because nothing has been started
-// yet.
+// Stop signals to a supervisor. The handler of early ones writes one line and ends the process. It
+// is safe because nothing has been started yet.
 namespace lockstep::launch {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <vector>
 
+/// Stop signals to a supervisor, before and while it reads them.
 namespace lockstep::launch {
 
 /// Handling of stop signals that arrive before the supervisor reads them: while its program is

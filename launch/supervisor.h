@@ -39,7 +39,7 @@ struct SupervisorOptions {
 };
 
 /// Starts the ranks, and restarts them from the newest checkpoint when they are lost
-/// (supervise/restarts.h). Ends when the run is done, was stopped on request, or another try is
+/// (launch/restarts.h). Ends when the run is done, was stopped on request, or another try is
 /// pointless. Returns the last start's exit code; 75 if a stop ended it. Nothing that it started
 /// outlives it. If this process is killed, mpirun receives a signal to end. One thread; call it
 /// once per process, before any other thread starts.

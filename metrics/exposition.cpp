@@ -11,6 +11,7 @@
 #include "metrics/live_page.h"
 #include "metrics/series.h"
 
+// State of the probes, pages of a process, and counters of the server's answers.
 namespace lockstep::metrics {
 namespace {
 

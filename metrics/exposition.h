@@ -12,6 +12,7 @@
 #include "metrics/http/http_server.h"
 #include "metrics/samples.h"
 
+/// Pages and probes of a process over HTTP, the state of its probes, and counters of its answers.
 namespace lockstep::metrics {
 
 /// State from which the probes answer. The trainer writes, the server reads. Any thread, no lock.

@@ -30,7 +30,7 @@ std::vector<LivePoint> LiveHistory::points() const {
 
 }  // namespace lockstep::metrics
 
-// page.html, linked into the program by page_file.S.
+// live_page.html, linked into the program by live_page_file.S.
 extern "C" const char lockstep_live_page_begin[], lockstep_live_page_end[];
 
 namespace lockstep::metrics {

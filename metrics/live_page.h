@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+/// Live page of a run: HTML, data, and the curves so far.
 namespace lockstep::metrics {
 
 /// One step of a run, for its live page.

@@ -22,8 +22,8 @@
 #include "metrics/exposition.h"
 #include "metrics/http/page_fetch.h"
 
-// Prometheus watches the file (file_sd). It disappears with the run, so that a finished run is no
-// longer scraped.
+// Pages of several ranks, and the file of targets. Prometheus watches this file (file_sd). The file
+// disappears with the run, so that a finished run is no longer scraped.
 namespace lockstep::metrics {
 
 std::string targets_json(const std::vector<Target>& targets) {

@@ -10,6 +10,7 @@
 
 #include "metrics/http/http_server.h"
 
+/// Pages of several ranks at one address, and the file of targets for Prometheus.
 namespace lockstep::metrics {
 
 /// Process to scrape.

@@ -21,8 +21,8 @@
 #include "base/log.h"
 #include "metrics/series_table.h"
 
-// Labels from a model or from data can be arbitrarily many. Each one would be a time series in
-// Prometheus, so their number is limited.
+// Capped gauges, the process_* series, and the text of a page. Labels from a model or from data can
+// be arbitrarily many. Each one would be a time series in Prometheus, so their number is limited.
 namespace lockstep::metrics {
 
 CappedGauges::CappedGauges(prometheus::Registry& registry, const char* name, size_t max_series,

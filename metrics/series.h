@@ -16,7 +16,8 @@
 
 #include "metrics/series_table.h"
 
-/// Helpers that build series. Only sources of this module include them.
+/// Helpers that build series and format pages. Outside this module only tests and benchmarks
+/// include them.
 namespace lockstep::metrics {
 
 inline prometheus::Family<prometheus::Gauge>& gauge_family(prometheus::Registry& registry,

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-// The two tables are in rank_series.cpp and run_series.cpp.
+// Table of all series in two parts, series of each rank and series of the run, and its Markdown.
 namespace lockstep::metrics {
 namespace {
 

@@ -2,7 +2,8 @@
 
 #include "metrics/series.h"
 
-// The registry is created for each page, since all values come from functions.
+// Pages of an inference and of a server of jobs. The registry of an inference is created for each
+// page, since all values come from functions.
 namespace lockstep::metrics {
 
 InferenceMetrics::InferenceMetrics(InferenceCounts counts) : counts_(std::move(counts)) {}
@@ -26,7 +27,7 @@ std::string InferenceMetrics::page() const {
   return page_text(families);
 }
 
-// The registry is created for each page: the server keeps the numbers itself.
+// The registry of a server is created for each page: the server keeps the numbers itself.
 
 std::string server_page(const ServerSample& sample) {
   prometheus::Registry registry;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+/// Pages of an inference and of a server of jobs.
 namespace lockstep::metrics {
 
 /// Functions that the server's thread calls at each scrape.

@@ -34,7 +34,7 @@ StepMetric number(const char* name) {
   });
 }
 
-/// Returns Lockstep's own rows. Their help texts are in metrics/table.
+/// Returns Lockstep's own rows. Their help texts are in metrics/series_table.cpp.
 NamedTable<StepMetric> own_metrics() {
   using S = StepSample;
   NamedTable<StepMetric> all("metric");

@@ -16,7 +16,7 @@
 #include "metrics/series.h"
 #include "metrics/step_metrics.h"
 
-/// Series of TrainingMetrics, which alone includes this file.
+// Series and pages of a training process, with the series of its GPU.
 namespace lockstep::metrics {
 
 /// Counters of a family, one per phase, so that a step needs no look-up.
@@ -145,8 +145,8 @@ struct RunSeries {
   prometheus::Counter* event_file_errors = nullptr;
 };
 
-// Facts are set once as normal gauges. The allocator's numbers are read at each scrape, so they are
-// families that are built each time.
+// GPU: facts are set once as normal gauges. The allocator's numbers are read at each scrape, so
+// they are families that are built each time.
 
 namespace {
 

@@ -17,6 +17,7 @@ class Registry;
 struct MetricFamily;
 }  // namespace prometheus
 
+/// All series and pages of a training process, with those of its GPU.
 namespace lockstep::metrics {
 
 /// GPU of a rank.

@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+/// Batch normalisation: statistics of a model's layers, and normalisation over the samples of all
+/// ranks.
 namespace lockstep::model {
 
 /// Sums each rank's float64 values over the ranks, on any device, in place. Collective: every rank
@@ -77,8 +79,8 @@ class BatchNormTable {
   bool training_ = true, frozen_ = false, frozen_with_params_ = false;
 };
 
-/// Batch normalisation over the samples of all ranks. Symbols: B = this rank's samples (0 allowed),
-/// C = channels, n = values per channel over all ranks.
+// Normalisation over the samples of all ranks. Symbols: B = this rank's samples (0 allowed), C =
+// channels, n = values per channel over all ranks.
 
 /// Mean and variance over all ranks, equal on every rank.
 struct GlobalStatistics {

@@ -14,6 +14,10 @@
 #include "model/linear/kept_weight.h"
 #include "model/network.h"
 
+/// Layers as small values, and initial values of their parameters. A layer adds itself to its
+/// model's table and computes with ATen. Names: <layer>.weight, <layer>.bias. Initial values are
+/// uniform in ±1/sqrt(fan_in) unless stated otherwise, drawn from (seed, name). Symbols: B =
+/// samples, I = inputs, O = outputs, H, W = rows, columns.
 namespace lockstep::model {
 
 /// Distribution of a parameter's initial values. They are a pure function of (seed, name). Sums and
@@ -42,11 +46,6 @@ at::Tensor initial_parameter(const std::string& name, at::IntArrayRef shape, Ini
 
 /// Product of all extents but the first: the number of inputs of one output of a weight [O, ...].
 int64_t fan_in_of(at::IntArrayRef weight_shape);
-
-/// Layers as small values. A layer adds itself to its model's table and computes with ATen. Names:
-/// <layer>.weight, <layer>.bias. Initial values are uniform in ±1/sqrt(fan_in) unless stated
-/// otherwise, drawn from (seed, name). Symbols: B = samples, I = inputs, O = outputs, H, W = rows,
-/// columns.
 
 /// Tensor that forward uses or writes and that has no gradient. Shares memory with the model.
 struct Buffer {
@@ -245,8 +244,8 @@ at::Tensor drawn_by_loop(const MaskDraw& draw, int64_t num_samples, int64_t num_
 at::Tensor drawn_by_tensors(const MaskDraw& draw, int64_t num_samples, int64_t num_numbers,
                             at::Device device);
 
-/// Building blocks of token networks (GPT, vision transformers). Symbols: B = samples, T = tokens
-/// of a sample, W = width of a token, A = attention heads, D = W / A.
+// Building blocks of token networks (GPT, vision transformers). Symbols: B = samples, T = tokens of
+// a sample, W = width of a token, A = attention heads, D = W / A.
 
 /// Tensor without a layer, to be added to the table.
 struct FreeParameter {

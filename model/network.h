@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-/// Description of a network as a list of layers, for exporters (daemon/exports/).
+/// Description of a network as a list of layers, for exporters (infer/exports/).
 namespace lockstep::model {
 
 enum class LayerKind {

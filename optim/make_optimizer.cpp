@@ -1,3 +1,4 @@
+// Optimizers of all rules: own kernels, fused ATen kernels, or operations on tensors.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -24,8 +25,8 @@
 
 namespace lockstep::optim {
 
-/// Optimizer with an elementwise rule (optim/rules): own kernels for float32 on the CPU, otherwise
-/// the same rule in ATen's operations.
+/// Optimizer with an elementwise rule (optim/rules.h): own kernels for float32 on the CPU,
+/// otherwise the same rule in ATen's operations.
 template <template <typename> class Rule>
 class Elementwise : public Optimizer {
  public:
@@ -64,7 +65,7 @@ class Elementwise : public Optimizer {
   }
 };
 
-/// Rules with a fused ATen kernel, which is used if no own kernel applies.
+// Rules with a fused ATen kernel, which is used if no own kernel applies.
 
 /// Batch of one fused call: tensors of one type and one group. `slots`: by slot, then like the
 /// values.

@@ -1,5 +1,4 @@
-// The common part of all rules: which regions to update, in which order, and the counts of updates.
-// OptimizerState stores the slots; update() of a subclass applies the rule to one region.
+// Update and clipping of gradients.
 #include "optim/optimizer.h"
 
 #include <algorithm>
@@ -13,6 +12,10 @@
 #include "optim/update_region.h"
 
 namespace lockstep::optim {
+
+// Optimizer is the common part of all rules: which regions to update, in which order, and the
+// counts of updates. OptimizerState stores the slots; update() of a subclass applies the rule to
+// one region.
 
 void Optimizer::set_shards(const std::vector<ParamShard>& regions) { slots_.set_shards(regions); }
 

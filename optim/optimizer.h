@@ -14,6 +14,7 @@
 #include "optim/optimizer_options.h"
 #include "optim/optimizer_state.h"
 
+/// Updates of the trainable parameters, and clipping of gradients.
 namespace lockstep::optim {
 
 /// Updates the trainable parameters in their flat buffers (docs/optimizers.md). The same rule

@@ -1,4 +1,4 @@
-// Schedules as pure functions of the step: nothing to save, and the same on all ranks.
+// Reader of section `optimizer`, and schedules of the rate.
 #include "optim/optimizer_options.h"
 
 #include <algorithm>
@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 
 namespace lockstep::optim {
+
+// Schedules: pure functions of the step, so nothing is saved and all ranks compute the same.
+
 namespace {
 
 constexpr double kDefaultEpochsPerDecay = 2.0;
@@ -44,7 +47,7 @@ double warmup_steps(const LearningRateDecay& decay, int64_t steps_per_epoch) {
 double cosine_rate(const LearningRateDecay& decay, double learning_rate, double step,
                    int64_t steps_per_epoch, int64_t total_steps) {
   const double warmup = warmup_steps(decay, steps_per_epoch);
-  // The first update has rate 0, as in the formula of the header.
+  // The first update has rate 0, as in the formula of LearningRateDecay.
   if (step < warmup) return learning_rate * step / warmup;
   const double all = std::max(1.0, decay.decay_steps ? static_cast<double>(*decay.decay_steps)
                                                      : static_cast<double>(total_steps) - warmup);
@@ -124,8 +127,8 @@ double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_
   return learning_rate;
 }
 
-// Reader of section `optimizer`: first the type, then only the keys of its rule. The texts are also
-// the documentation of the keys.
+// Section `optimizer`: first the type, then only the keys of its rule. The texts are also the
+// documentation of the keys.
 
 namespace {
 

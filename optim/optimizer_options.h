@@ -10,6 +10,7 @@
 #include "base/tensors/param_info.h"
 #include "base/yaml/config_reader.h"
 
+/// Section `optimizer` of the run file: rule, schedule of the rate, clipping.
 namespace lockstep::optim {
 
 /// Schedule of the optimizer itself: key `learning_rate_decay_type` and the keys after it.

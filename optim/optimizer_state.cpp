@@ -67,8 +67,8 @@ void PackedMask::zero_pruned(const at::Tensor& dense_R) const {
   lockstep::zero_pruned(dense_R.mutable_data_ptr(), bits_.data(), num_elements_, kItemBytes);
 }
 
-// Conversions between the three forms of slots (see the header). They work slot by slot and free
-// the old form as they go, to keep the peak memory low.
+// OptimizerState: conversions between the three forms of slots. They work slot by slot and free the
+// old form as they go, to keep the peak memory low.
 
 namespace {
 

@@ -11,6 +11,7 @@
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 
+/// Slots of an optimizer, and the mask that packs them.
 namespace lockstep::optim {
 
 /// Mapping between the float32 elements of a region and a packed tensor of its kept elements.

@@ -11,8 +11,8 @@ namespace at {
 class Tensor;
 }
 
-/// Operations of the update rules, for two kinds of numbers. One is a float in a kernel, the other
-/// a whole tensor if no own kernel applies (other types, devices). Rules also use + - * /.
+/// Update rules, and their operations for two kinds of numbers. One is a float in a kernel, the
+/// other a whole tensor if no own kernel applies (other types, devices). Rules also use + - * /.
 ///
 /// All operations on floats follow IEEE, and kernel sources are compiled without contraction
 /// (optim/CMakeLists.txt). So an element gets the same bits in a vector, in the remainder after the
@@ -145,10 +145,10 @@ struct Adam {
   N minus_rate;  ///< -rate / (1 - beta1^t)
 };
 
-/// Rules whose means of squares have an initial value in TensorFlow. Here every slot starts at 0
-/// and contains only the gradients' part. The remainder of the initial value is a function of the
-/// number of updates and is added where it is used (docs/decisions/0028-slots-start-at-zero.md). So
-/// a pruned weight's slots are 0 with every rule.
+// Rules whose means of squares have an initial value in TensorFlow. Here every slot starts at 0 and
+// contains only the gradients' part. The remainder of the initial value is a function of the number
+// of updates and is added where it is used (docs/decisions/0028-slots-start-at-zero.md). So a
+// pruned weight's slots are 0 with every rule.
 
 /// Adagrad: a += g²;  w -= rate * g / sqrt(initial + a). Source: Duchi et al. 2011, in the form of
 /// tf.compat.v1.train.AdagradOptimizer, without epsilon.

@@ -8,7 +8,8 @@
 
 #include <utility>
 
-/// Python objects in C++. Everything here needs the interpreter's lock.
+// The Python module: Python objects in C++, and the functions of ModuleTable. Everything here needs
+// the interpreter's lock.
 namespace lockstep::python {
 
 /// Owner of one reference.
@@ -221,7 +222,7 @@ bool from_python(PyObject* object, Value* value) {
 }
 
 // Every Python object is used under the interpreter's lock. References are owned (Reference) unless
-// marked as borrowed. This file is compiled for the stable interface (python_calls.h).
+// marked as borrowed. This file is compiled for the stable interface (Py_LIMITED_API).
 namespace {
 
 PyObject* glue = nullptr;  // lockstep_glue, never released

@@ -9,6 +9,10 @@
 
 #include <ATen/core/Tensor.h>
 
+/// Interface between a program and the Python module, and the values that are passed. The module is
+/// a library that is loaded if a run file names Python code. Other runs load no interpreter. It is
+/// compiled for Python's stable interface and works with every Python from 3.10 on. Both sides must
+/// come from one build, which `build_id` verifies.
 namespace lockstep::python {
 
 /// Python object, kept alive by this side; copies share it.
@@ -35,11 +39,6 @@ struct Value : std::variant<std::monostate, bool, int64_t, double, std::string, 
   const Map& as_map() const { return std::get<Map>(*this); }
   const Object& as_object() const { return std::get<Object>(*this); }
 };
-
-/// Interface between a program and the Python module. The module is a library that is loaded if a
-/// run file names Python code. Other runs load no interpreter. It is compiled for Python's stable
-/// interface and works with every Python from 3.10 on. Both sides must come from one build, which
-/// `build_id` verifies.
 
 struct StartOptions {
   std::string program;      ///< path of the interpreter, whose virtual environment is used

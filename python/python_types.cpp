@@ -13,6 +13,7 @@
 #include "model/networks/user_network.h"
 #include "python/interpreter.h"
 
+// Networks, data sets and callbacks of the user in Python.
 namespace lockstep::python {
 // `args` of the run file reach Python as JSON. YAML types are kept: quoted scalars stay texts.
 namespace {
@@ -178,8 +179,8 @@ coord::CallbackType python_callback_type() {
 }
 
 // All work is done by lockstep_glue/datasets.py: reading, checking and batching samples, and the
-// worker processes. This file converts arguments and results. A Python error is bad data (exit code
-// kBadData).
+// worker processes. PythonDataset converts arguments and results. A Python error is bad data (exit
+// code kBadData).
 namespace {
 
 data::TargetKind kind_of(const std::string& name) {

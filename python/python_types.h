@@ -12,6 +12,7 @@
 #include "model/networks/model_table.h"
 #include "python/python_module.h"
 
+/// Rows `python` of the tables of callbacks, data sets and networks: code of the user in Python.
 namespace lockstep::python {
 
 /// Common keys of the sections `model`, `data.train`, `data.eval` and callbacks of type python.

@@ -17,6 +17,7 @@
 #include "recal/recipe/recipe_reader.h"
 #include "recal/schedule/param_selector.h"
 
+// Manager that executes a recipe's timeline, and the properties of parameters that it needs.
 namespace lockstep::recal {
 
 /// Returns the properties of a model's parameters that a timeline needs, in the model's order.

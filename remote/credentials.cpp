@@ -138,7 +138,7 @@ Access google_access() {
           .hint = "GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY"};
 }
 
-// AWS Signature Version 4:
+// Signatures by AWS Signature Version 4:
 // https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 
 namespace {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+/// Credentials of stores, and signatures of requests.
 namespace lockstep::remote {
 
 /// Key of a store, with the provider's names of its parts. All empty: requests are not signed.

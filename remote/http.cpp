@@ -1,3 +1,4 @@
+// HTTP by libcurl.
 #include "remote/http.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ using CurlList = std::unique_ptr<curl_slist, FreeCurl>;
 /// Returns a new handle; initializes libcurl on the first call.
 CurlHandle make_curl_handle();
 
-// HTTP requests by libcurl. Each try is an Exchange; send() repeats them with exponential backoff.
+// Requests to stores. Each try is an Exchange; send() repeats them with exponential backoff.
 
 namespace {
 

@@ -6,6 +6,7 @@
 
 #include "remote/credentials.h"
 
+/// HTTP: signed requests to stores, and messages to web servers.
 namespace lockstep::remote {
 
 /// Response of a server.

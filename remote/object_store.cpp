@@ -1,5 +1,4 @@
-// There are two kinds of locks. The cache's mutex guards the table and is held briefly. A slot's
-// mutex is held during its fetch. So slow fetches of different blocks run in parallel.
+// Stores with the S3 interface, and their cache of blocks.
 #include "remote/object_store.h"
 
 #include <algorithm>
@@ -22,6 +21,9 @@
 #include "base/yaml/config_reader.h"
 
 namespace lockstep::remote {
+
+// BlockCache has two kinds of locks. The cache's mutex guards the table and is held briefly. A
+// slot's mutex is held during its fetch. So slow fetches of different blocks run in parallel.
 
 BlockCache::Block BlockCache::get(const Key& key, const std::function<std::string()>& fetch) {
   // The cache's mutex is not held here, so other blocks can be read meanwhile.
@@ -70,7 +72,6 @@ void BlockCache::note(const Key& key, const std::shared_ptr<Slot>& slot, int64_t
 
 // Sequential reads profit from whole blocks. Random reads of small records would fetch 4 MiB each,
 // so they fetch only their range.
-
 bool Object::wants_blocks(int64_t offset, int64_t num_bytes) const {
   const int64_t from_last = offset - last_end_.exchange(offset + num_bytes);
   const bool goes_on = from_last >= 0 && from_last < kBlockBytes / 4;
@@ -208,7 +209,7 @@ StoreFault parse_fault(std::string_view xml) {
   return walk.parse(xml) ? fault : StoreFault{};
 }
 
-// Requests of the S3 API: HEAD for facts, ListObjectsV2 for listings, GET with Range for content.
+// ObjectStore: HEAD requests for facts, ListObjectsV2 for listings, GET with Range for content.
 
 namespace {
 

@@ -16,6 +16,7 @@
 #include "remote/credentials.h"
 #include "remote/http.h"
 
+/// Stores with the S3 interface, for s3:// and gs://, and their cache of blocks.
 namespace lockstep::remote {
 
 /// Cache of the object blocks read last, up to a number of bytes. A block that several threads

@@ -1,5 +1,5 @@
-// Brings samples and tokens, class numbers and soft labels to one form: a row of outputs and a
-// class.
+// Metrics and results of evaluations. class_outputs() brings samples and tokens, class numbers and
+// soft labels to one form: a row of outputs and a class.
 #include "train/eval_metrics.h"
 
 #include <cmath>

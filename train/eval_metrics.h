@@ -15,8 +15,9 @@
 #include "data/dataset.h"
 #include "metrics/samples.h"
 
-/// Metrics of evaluations: the values of eval.metrics in a run file. Symbols: B = samples, O = the
-/// shape of one sample's outputs, Y = the shape of one target, C = classes, S = sums.
+/// Metrics of evaluations (the values of eval.metrics in a run file), and results of evaluations.
+/// Symbols: B = samples, O = the shape of one sample's outputs, Y = the shape of one target, C =
+/// classes, S = sums.
 namespace lockstep::train {
 
 /// A result of a metric, on the CPU: [] one number, [C] one per class, [C, C] one per pair of

@@ -1,4 +1,5 @@
-// Reader of section `eval`, and the table of metrics. Each metric reads its own subsection.
+// Readers of the sections `eval` and `export`, and the table of metrics. Each metric reads its own
+// subsection.
 #include "train/eval_options.h"
 
 #include <algorithm>

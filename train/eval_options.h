@@ -9,6 +9,7 @@
 #include "base/yaml/config_reader.h"
 #include "train/eval_metrics.h"
 
+/// Sections `eval` and `export` of the run file.
 namespace lockstep::train {
 
 /// Section `eval` of the run file.

@@ -13,6 +13,7 @@
 #include "data/sampler.h"
 #include "train/step/step_report.h"
 
+// Evaluation mode, metrics and loop of an evaluation.
 namespace lockstep::train {
 
 ModelHandler::EvalPlan::EvalPlan(const ModelHandler& handler)

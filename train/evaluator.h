@@ -14,10 +14,11 @@
 #include "train/hook.h"
 #include "train/step/loss.h"
 
+/// Evaluation of a model on a data set: evaluation mode, loop and metrics.
 namespace lockstep::train {
 
 /// Switches a model from training to evaluation and back. Only this class decides which weights are
-/// evaluated. (For inference, daemon/exports/ builds another model from a checkpoint.)
+/// evaluated. (For inference, infer/exports/ builds another model from a checkpoint.)
 class ModelHandler {
  public:
   /// Both must outlive the handler. `ema`: evaluate these averages of the weights; null, or an EMA

@@ -14,6 +14,7 @@
 #include "dist/collectives.h"
 #include "train/records.h"
 
+// Patience of a run, and the evaluations in its files.
 namespace lockstep::train {
 
 bool is_better(const std::string& metric, double value, const std::optional<double>& best) {

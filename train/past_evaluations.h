@@ -9,6 +9,7 @@
 #include "dist/communicator.h"
 #include "train/eval_options.h"
 
+/// Earlier evaluations of a run: eval.patience, and what a resumed run reads from its files.
 namespace lockstep::train {
 
 /// True if an evaluation's value is better than the best so far, if there is one. `metric`:

@@ -1,5 +1,5 @@
-// Merges Kineto's JSON and Lockstep's spans into one trace. Invalid JSON from LibTorch is skipped,
-// since a trace must not end a run.
+// Traces of whole steps. Merges Kineto's JSON and Lockstep's spans into one trace. Invalid JSON
+// from LibTorch is skipped, since a trace must not end a run.
 #include "train/profiler_hook.h"
 
 #include <algorithm>

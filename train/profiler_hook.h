@@ -12,7 +12,8 @@
 #include "train/hook.h"
 #include "train/step/train_options.h"
 
-/// Traces in the Trace Event Format of Chrome, which Perfetto and chrome://tracing open.
+/// Traces of whole steps in the Trace Event Format of Chrome, which Perfetto and chrome://tracing
+/// open.
 namespace lockstep::train {
 
 /// Trace of one rank in a step.

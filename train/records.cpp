@@ -1,5 +1,5 @@
-// Lines are appended in memory and flushed in blocks. A full disk must not end training, so failed
-// writes are kept and tried again.
+// Files with the results of a run. Lines of the CSV files are appended in memory and flushed in
+// blocks. A full disk must not end training, so failed writes are kept and tried again.
 #include "train/records.h"
 
 #include <algorithm>

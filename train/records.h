@@ -14,6 +14,7 @@
 #include "train/eval_metrics.h"
 #include "train/evaluator.h"
 
+/// Files with the results of a run: train/steps.csv, train/evals.csv and summary.json.
 namespace lockstep::train {
 
 /// A line of a file, without its line break, and the offset after the line break.

@@ -16,6 +16,7 @@
 #include "train/step/trainer.h"
 #include "train/weight_checks.h"
 
+/// Training loop around the step, and the publication of models in parallel to it.
 namespace lockstep::train {
 
 /// A checkpoint to publish, with its metrics.

@@ -9,6 +9,7 @@
 #include "dist/communicator.h"
 #include "model/model.h"
 
+/// Checks of the state in training: equal on all ranks, and finite.
 namespace lockstep::train {
 
 /// Function that lists the state to save. It lists anew each time, since tensors move when

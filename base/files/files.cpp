@@ -1,4 +1,4 @@
-// The stores are added before threads start and never removed, so lookups need no lock.
+// Files on this host, and the table of stores.
 #include "base/files/files.h"
 
 #include <algorithm>
@@ -14,6 +14,9 @@
 #include "base/error.h"
 
 namespace lockstep::files {
+
+// Stores are added before threads start and never removed, so lookups need no lock.
+
 namespace {
 
 using Stores = std::map<std::string, std::unique_ptr<FileStore>, std::less<>>;

@@ -11,9 +11,14 @@
 
 #include "base/error.h"
 
-/// Files elsewhere: paths that begin with a scheme, such as s3://bucket/key. Code that supports a
-/// scheme adds a store for it. files::Reader and data sets then read such paths like any other.
+/// Access to all files, on this host and in stores. Every function throws Error. It is
+/// kInputMissing if a file to read is missing, is not a regular file or must not be read. It is kIo
+/// for read faults, sync faults and no space. It is kCannotCreate if a file or folder cannot be
+/// created. Messages name the path.
 namespace lockstep::files {
+
+// Stores: paths that begin with a scheme, such as s3://bucket/key. Code that supports a scheme adds
+// a store for it. Reader and data sets then read such paths like any other.
 
 /// Facts of a file from a listing.
 struct FileFacts {
@@ -71,9 +76,7 @@ const StoreLimits& store_limits();
 /// Returns the facts of one file. Throws Error(kInputMissing) if it does not exist.
 FileFacts facts_of(const std::filesystem::path& path);
 
-/// Access to all files. Every function throws Error. It is kInputMissing if a file to read is
-/// missing, is not a regular file or must not be read. It is kIo for read faults, sync faults and
-/// no space. It is kCannotCreate if a file or folder cannot be created. Messages name the path.
+// Files on this host; Reader also reads from stores.
 
 /// Error of Reader, with kInputMissing, for a file that this user must not read.
 class NoPermission : public Error {
@@ -116,7 +119,7 @@ class Writer {
   int64_t num_bytes_ = 0;
 };
 
-/// Regular file, or one of a store (base/files/files.h), with random access. Thread-safe.
+/// Regular file, or one of a store (FileStore), with random access. Thread-safe.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path);

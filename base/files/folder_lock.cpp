@@ -164,7 +164,8 @@ int open_lock_file(const std::filesystem::path& path, int flags) {
 // A reused pid has another start time.
 bool LockHolder::is_alive() const { return start_ticks != 0 && start_ticks_of(pid) == start_ticks; }
 
-// Order on construction: flock, judge a named holder, write our name, start the heartbeat thread.
+// FolderLock, order on construction: flock, judge a named holder, write our name, start the
+// heartbeat thread.
 
 namespace {
 

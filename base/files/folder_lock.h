@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+/// Lock of a folder, and the lock file, which names the holder.
 namespace lockstep::files {
 
 /// Holder of a folder as written in the lock file.

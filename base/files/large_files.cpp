@@ -1,5 +1,4 @@
-// MADV_POPULATE_READ reports a disk fault as an error, where a plain access would end the process
-// with SIGBUS.
+// Mappings, direct writes and staging memory.
 #include "base/files/large_files.h"
 
 #include <algorithm>
@@ -21,6 +20,10 @@
 #endif
 
 namespace lockstep::files {
+
+// Mapping: MADV_POPULATE_READ reports a disk fault as an error, where a plain access would end the
+// process with SIGBUS.
+
 namespace {
 
 /// True if the kernel populates pages on request and reports a fault as an error, not as SIGBUS.

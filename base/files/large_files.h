@@ -7,6 +7,7 @@
 
 #include "base/files/files.h"
 
+/// Access to large files: mapping, writes without the page cache, staging memory.
 namespace lockstep::files {
 
 /// Memory mapping of a file: its bytes as pages of the system's page cache, so that reading copies

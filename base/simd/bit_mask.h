@@ -2,8 +2,6 @@
 
 #include <cstdint>
 
-namespace lockstep {
-
 /// Bit masks. Item i is bit i % 8 of byte i / 8: 1 = kept, 0 = pruned. Bits after the end are 0;
 /// all functions here require and preserve that.
 ///
@@ -11,6 +9,7 @@ namespace lockstep {
 /// (`item_bytes`; another width is a bug) and aligned to it. Nothing here allocates memory or uses
 /// tensors. Results are the same bits on every machine, whatever instructions are used
 /// (base/simd/simd.h). Any thread, on separate memory.
+namespace lockstep {
 
 inline int64_t num_mask_bytes(int64_t num_items) { return (num_items + 7) / 8; }
 
@@ -67,8 +66,8 @@ inline bool is_sparse(int64_t num_kept, int64_t num_items) {
   return kItemsOfOneKept * num_kept <= num_items;
 }
 
-/// Copies num_items bits of one bit mask (base/simd/bit_mask.h), from from_item on, to bits
-/// to_item, to_item + 1, ... of another. Other bits stay. The masks must not overlap.
+/// Copies num_items bits of one bit mask, from from_item on, to bits to_item, to_item + 1, ... of
+/// another. Other bits stay. The masks must not overlap.
 ///
 /// This builds the mask of a flat buffer from those of its parameters, which need not begin at a
 /// byte. It also cuts out the part of a bucket.

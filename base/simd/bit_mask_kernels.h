@@ -5,8 +5,9 @@
 
 #include "base/simd/simd.h"
 
-/// Masks (base/simd/bit_mask.h) in words of 64 items: item first + i is bit i on little-endian
-/// machines. The portable path does the rest after the last word.
+/// Kernels of bit masks (base/simd/bit_mask.h), one table for each SIMD path, and their access to
+/// masks in words of 64 items. Item first + i is bit i on little-endian machines. The portable path
+/// does the rest after the last word.
 namespace lockstep {
 
 constexpr int64_t kWordItems = 64;

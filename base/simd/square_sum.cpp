@@ -1,4 +1,4 @@
-// The paths are instances of one loop (square_sum_loop.h), so they add in the same order.
+// The paths are instances of one loop, square_sums::sum(), so they add in the same order.
 #include "base/simd/square_sum.h"
 
 namespace lockstep {

@@ -7,6 +7,7 @@
 
 #include "base/simd/simd.h"
 
+/// Sum of the squares of floats, with the same bits on every SIMD path.
 namespace lockstep {
 
 /// Number of parallel accumulators: item i is added to accumulator i % 16.

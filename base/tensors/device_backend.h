@@ -10,6 +10,7 @@
 
 #include "base/tensors/state_list.h"
 
+/// Interfaces to a device: graphs, packing, copies to the host. dist/nccl implements them.
 namespace lockstep {
 
 /// CUDA graph: device work that is captured once and then repeated by one call of the host. Such a

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+/// Facts about parameters and layers, without LibTorch: groups, shards, layers.
 namespace lockstep {
 
 /// Parameter groups, which may have their own learning rates and weight decays.

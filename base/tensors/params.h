@@ -11,6 +11,7 @@
 
 #include "base/tensors/param_info.h"
 
+/// Parameters of a model: table, flat buffers, shared memory, hooks on layers and new tensors.
 namespace lockstep {
 
 /// State shared between the trainer and a layer that writes its weight gradient in place.
@@ -66,8 +67,8 @@ struct FlatBuffer {
   int group = kWeightGroup;
   bool frozen = false;            ///< excluded from reduction and update
   std::vector<FlatSlice> slices;  ///< ascending offsets, no gaps
-  /// Gradients by rank if ranks share memory (base/tensors/params.h), else empty. values_E is
-  /// then the only copy of all ranks, grads_E is this rank's entry, and the others may be read.
+  /// Gradients by rank if ranks share memory (FlatMemory), else empty. values_E is then the only
+  /// copy of all ranks, grads_E is this rank's entry, and the others may be read.
   std::vector<at::Tensor> grads_by_rank;
 };
 

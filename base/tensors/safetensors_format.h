@@ -7,6 +7,16 @@
 #include <string_view>
 #include <vector>
 
+/// Number types in files, and the header of a file in the safetensors format. The header has 8
+/// bytes with the length of the JSON that follows. The JSON has a member per tensor, {"dtype":
+/// "F32", "shape": [2, 3], "data_offsets": [0, 24]}, with offsets from the end of the JSON.
+/// "__metadata__" is skipped.
+///
+/// Source: https://github.com/huggingface/safetensors, section "Format".
+///
+/// Functions on headers throw std::runtime_error with the reason, and allocate only what is needed.
+/// Limits: JSON of 32 MiB, nested 4 deep, 200,000 tensors, names of 1000 bytes, shapes of 32
+/// dimensions.
 namespace lockstep {
 
 /// Number types in files, little-endian.
@@ -39,16 +49,6 @@ constexpr bool is_float(NumberType type) {
   return type == NumberType::kF16 || type == NumberType::kBF16 || type == NumberType::kF32 ||
          type == NumberType::kF64;
 }
-
-/// Header of a file in the safetensors format. It has 8 bytes with the length of the JSON that
-/// follows. The JSON has a member per tensor, {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
-/// 24]}, with offsets from the end of the JSON. "__metadata__" is skipped.
-///
-/// Source: https://github.com/huggingface/safetensors, section "Format".
-///
-/// All functions throw std::runtime_error with the reason, and allocate only what is needed.
-/// Limits: JSON of 32 MiB, nested 4 deep, 200,000 tensors, names of 1000 bytes, shapes of 32
-/// dimensions.
 
 inline constexpr int64_t kSafetensorsLengthBytes = 8;
 inline constexpr std::string_view kSafetensorsMetadata = "__metadata__";

@@ -1,3 +1,4 @@
+// Functions of base on tensors that call LibTorch: memory, views and digests.
 #include "base/tensors/tensor_memory.h"
 
 #include <cstdint>
@@ -56,8 +57,7 @@ void copy_to_device(const at::Tensor& values, const at::Tensor& to) {
 // Not owning: the tensor is a view of the number.
 at::Tensor view_of(int64_t* number) { return at::from_blob(number, {}, at::kLong); }
 
-// Separate from digest.cpp, so that code that reads only texts links without LibTorch.
-
+// Separate from base/digest.cpp, so that code that reads only texts links without LibTorch.
 Sha256& Sha256::add(const at::Tensor& tensor) {
   check(tensor.is_cpu(), "a digest needs a CPU tensor");
   const at::Tensor whole = tensor.detach().contiguous();

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+/// Memory of tensors: large pages, copies to a device, page-locked memory.
 namespace lockstep {
 
 /// Returns an uninitialized tensor [num_elements]. It is for memory that lives as long as the run

@@ -13,6 +13,7 @@
 
 #include "base/diagnostics.h"
 
+/// Checks of a YAML text before and during parsing.
 namespace lockstep {
 
 /// Checker of a YAML text during parsing, before a tree is built. It finds faults that the parser
@@ -93,7 +94,7 @@ inline constexpr size_t kMaxShownBytes = 160;
 /// Returns a line of `text`, counted from 0, without its end; empty if there is none.
 std::string_view line_of(std::string_view text, int64_t line);
 
-/// Parses `yaml` and checks its events (base/yaml/yaml_check.h). True if it has a document. Throws
+/// Parses `yaml` and checks its events with YamlCheck. True if it has a document. Throws
 /// YamlCheck::Stop and the parser's exceptions.
 bool check_events(const std::string& yaml,
                   const std::function<void(const YAML::Mark&, std::string)>& report);

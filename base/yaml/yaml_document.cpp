@@ -124,9 +124,8 @@ std::string_view YamlDocument::line_at(const YAML::Mark& mark) const {
                                     : std::string_view();
 }
 
-// Part of YamlDocument that reads additions: texts from `--set` or the environment with priority
-// over the document. An addition is parsed together with the document, so that its aliases find the
-// anchors.
+// Additions: texts from `--set` or the environment with priority over the document. An addition is
+// parsed together with the document, so that its aliases find the anchors.
 
 namespace {
 

@@ -14,6 +14,7 @@
 
 #include "base/diagnostics.h"
 
+/// YAML files and texts, with the source locations that messages need.
 namespace lockstep {
 
 /// Part of a text: bytes [begin, end).

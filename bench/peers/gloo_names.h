@@ -1,6 +1,6 @@
-/// What LibTorch's ProcessGroupGloo.hpp names of gloo. The wheel holds gloo's code, in
-/// libtorch_cpu, but not gloo's headers; who only holds pointers to its classes needs no more than
-/// this. The build puts it where gloo's own headers would be. Nothing here is called.
+// What LibTorch's ProcessGroupGloo.hpp names of gloo. The wheel holds gloo's code, in
+// libtorch_cpu, but not gloo's headers; who only holds pointers to its classes needs no more than
+// this. The build puts it where gloo's own headers would be. Nothing here is called.
 #pragma once
 
 #include <chrono>

@@ -1,14 +1,14 @@
-/// All-reduce of float32 over all ranks, ours and MPI_Allreduce in turn:
-///     launch/mpirun.sh 2 build/default/bench/allreduce
-///
-/// --call reduce_scatter+all_gather: both after one another, as a divided optimizer does.
-///
-/// Sums are compared first; who is first alternates. Buffers exist and are touched before the clock
-/// starts; a time is that of the slowest rank, from a barrier on. The printed ratio is the median
-/// over the pairs of MPI's time over ours, so that a shared machine's slow moments fall on both.
-///
-/// The floor is what every reduction in place has to do at least: each rank, by itself and at the
-/// same time as the others, reads its tensor once and writes it once.
+// All-reduce of float32 over all ranks, ours and MPI_Allreduce in turn:
+//     launch/mpirun.sh 2 build/default/bench/allreduce
+//
+// --call reduce_scatter+all_gather: both after one another, as a divided optimizer does.
+//
+// Sums are compared first; who is first alternates. Buffers exist and are touched before the clock
+// starts; a time is that of the slowest rank, from a barrier on. The printed ratio is the median
+// over the pairs of MPI's time over ours, so that a shared machine's slow moments fall on both.
+//
+// The floor is what every reduction in place has to do at least: each rank, by itself and at the
+// same time as the others, reads its tensor once and writes it once.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

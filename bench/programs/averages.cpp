@@ -1,9 +1,9 @@
-/// The moving average of the weights (optimizer.ema_decay), one thread:
-/// bench/averages
-///
-/// 20 M float32 weights in 32 tensors, timed in turn with LibTorch doing the same (one
-/// _foreach_lerp_, as PyTorch's AveragedModel makes it), and with one pass over the same memory
-/// (add_: both are read, one is written). Then what it adds to an update.
+// The moving average of the weights (optimizer.ema_decay), one thread:
+// bench/averages
+//
+// 20 M float32 weights in 32 tensors, timed in turn with LibTorch doing the same (one
+// _foreach_lerp_, as PyTorch's AveragedModel makes it), and with one pass over the same memory
+// (add_: both are read, one is written). Then what it adds to an update.
 #include <cstdlib>
 #include <string>
 #include <vector>

@@ -1,11 +1,11 @@
-/// Callbacks between iterations: bench/callbacks [PYTHON]
-///
-/// The time that ten empty callbacks take in an iteration, that of one in Python (which reads two
-/// tensors and gives one back, in the main thread as in training and in a thread of its own as in
-/// inference), and that of a TFRecord saver per sample of 3 kB. With a Python that has TensorFlow,
-/// else that of .venv-test: the same samples through its TFRecordWriter
-/// (bench/peers/tfrecord_writer.py), in turn, in wall time; both files must hold equally many
-/// bytes.
+// Callbacks between iterations: bench/callbacks [PYTHON]
+//
+// The time that ten empty callbacks take in an iteration, that of one in Python (which reads two
+// tensors and gives one back, in the main thread as in training and in a thread of its own as in
+// inference), and that of a TFRecord saver per sample of 3 kB. With a Python that has TensorFlow,
+// else that of .venv-test: the same samples through its TFRecordWriter
+// (bench/peers/tfrecord_writer.py), in turn, in wall time; both files must hold equally many
+// bytes.
 #include <unistd.h>
 
 #include <chrono>

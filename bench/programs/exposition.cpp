@@ -1,9 +1,9 @@
-/// The metrics page over HTTP: bench/exposition [PYTHON]
-///
-/// A scrape of 200 and of 2,000 gauges from the project's server, from prometheus-cpp's own, and
-/// with a Python that has prometheus_client (else that of .venv-test) from prometheus_client's, in
-/// turn, in wall time over loopback with a connection each; all pages must hold equally many
-/// series. Then the time to set a gauge.
+// The metrics page over HTTP: bench/exposition [PYTHON]
+//
+// A scrape of 200 and of 2,000 gauges from the project's server, from prometheus-cpp's own, and
+// with a Python that has prometheus_client (else that of .venv-test) from prometheus_client's, in
+// turn, in wall time over loopback with a connection each; all pages must hold equally many
+// series. Then the time to set a gauge.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>

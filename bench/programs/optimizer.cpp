@@ -1,13 +1,13 @@
-/// Optimizers on flat buffers against PyTorch's way in LibTorch (bench/peers/torch_updates.h), one
-/// thread: bench/optimizer [TYPE]; of all types, or of one
-///
-/// Each line is a pair with the same gradients and the same numbers, timed in turn; medians over
-/// the pairs, in processor time of the one thread. Fused: one call for all tensors; its counts of
-/// steps are filled in before the clock starts. Foreach: torch.optim's operations on lists. Loop:
-/// operations on each tensor, where PyTorch has nothing.
-/// Packed: a fixed mask of 90 %, gradients stand dense, as the
-/// reducer leaves them; packing them is part of the time. Memory: the moments of 20 M weights, and
-/// what the process keeps resident, from forked processes that hold nothing else.
+// Optimizers on flat buffers against PyTorch's way in LibTorch (bench/peers/torch_updates.h), one
+// thread: bench/optimizer [TYPE]; of all types, or of one
+//
+// Each line is a pair with the same gradients and the same numbers, timed in turn; medians over
+// the pairs, in processor time of the one thread. Fused: one call for all tensors; its counts of
+// steps are filled in before the clock starts. Foreach: torch.optim's operations on lists. Loop:
+// operations on each tensor, where PyTorch has nothing.
+// Packed: a fixed mask of 90 %, gradients stand dense, as the
+// reducer leaves them; packing them is part of the time. Memory: the moments of 20 M weights, and
+// what the process keeps resident, from forked processes that hold nothing else.
 #include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-/// Pruning against LibTorch's own operations, on 20 M float32 weights and one thread:
-/// bench/prune_ops
-///
-/// Each line is a pair of operations with equal results (checked first), timed in turn. Buffers
-/// exist and are touched before; medians over the pairs, in processor time of the one thread.
+// Pruning against LibTorch's own operations, on 20 M float32 weights and one thread:
+// bench/prune_ops
+//
+// Each line is a pair of operations with equal results (checked first), timed in turn. Buffers
+// exist and are touched before; medians over the pairs, in processor time of the one thread.
 #include <cstdlib>
 #include <cstring>
 #include <fstream>

@@ -1,6 +1,6 @@
-/// lockstepd that also notes when each step begins. Rank 0 writes the seconds from one step's begin
-/// to the next one's, a line each, into the file that LOCKSTEP_BENCH_TIMES names. So a time is that
-/// of the loop's whole turn, records and all; the last step has none.
+// lockstepd that also notes when each step begins. Rank 0 writes the seconds from one step's begin
+// to the next one's, a line each, into the file that LOCKSTEP_BENCH_TIMES names. So a time is that
+// of the loop's whole turn, records and all; the last step has none.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,4 @@
-// String tensors: varint lengths, the crc of the lengths, then the texts. decode_strings() checks
-// all sizes before it allocates.
+// Bytes of a bundle: string tensors, and the sorted table of the index.
 #include "checkpoint/format/bundle_encoding.h"
 
 #include <limits>
@@ -13,6 +12,10 @@
 #include "base/digest.h"
 
 namespace lockstep::checkpoint {
+
+// String tensors: varint lengths, the crc of the lengths, then the texts. decode_strings() checks
+// all sizes before it allocates.
+
 namespace {
 
 constexpr size_t kCrcBytes = 4;
@@ -90,7 +93,7 @@ DecodedStrings decode_strings(std::string_view bytes, int64_t num_texts) {
   return decoded;
 }
 
-// Writer of the table, by LevelDB's own table builder with TensorFlow's options.
+// Writer of the index table, by LevelDB's own table builder with TensorFlow's options.
 
 namespace {
 
@@ -193,8 +196,8 @@ bool is_as_encoded(std::string_view bytes) {
   return file.is_equal();
 }
 
-// Reader of LevelDB's table format. Files may be damaged or hostile, so every size is checked
-// before it is used.
+// Reader of the index table, in LevelDB's format. Files may be damaged or hostile, so every size is
+// checked before it is used.
 
 namespace {
 

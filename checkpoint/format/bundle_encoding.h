@@ -10,8 +10,10 @@
 #include <string_view>
 #include <vector>
 
-/// Numbers as files store them: little-endian, and varints with 7 bits per byte.
+/// Bytes of a bundle: numbers, string tensors, and the sorted table of the index.
 namespace lockstep::checkpoint {
+
+// Numbers as files store them: little-endian, and varints with 7 bits per byte.
 
 inline void put_varint(std::string* out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
@@ -44,7 +46,7 @@ inline uint32_t read_fixed32(std::string_view bytes) {
   return value;
 }
 
-/// Encoding of string tensors in a shard (docs/checkpoint_format.md, Data shard).
+// String tensors in a shard (docs/checkpoint_format.md, Data shard).
 
 struct EncodedStrings {
   std::string bytes;
@@ -66,8 +68,8 @@ struct DecodedStrings {
 /// strings. No memory is allocated before that is known. num_texts must be >= 0.
 DecodedStrings decode_strings(std::string_view bytes, int64_t num_texts);
 
-/// Sorted table of an index file: LevelDB's format, uncompressed (docs/checkpoint_format.md,
-/// Index). The meaning of keys and values is defined elsewhere.
+// Sorted table of an index file: LevelDB's format, uncompressed (docs/checkpoint_format.md, Index).
+// BundleIndex defines the meaning of keys and values.
 
 /// Rows in the table's order, which is by bytes.
 using TableRows = std::map<std::string, std::string>;

@@ -1,5 +1,4 @@
-// Conversion between the protobufs of an index and the structs of bundle_index.h. It checks
-// everything that a file may claim.
+// Contents of an index: protobufs of its rows, and the table.
 #include "checkpoint/format/bundle_index.h"
 
 #include <algorithm>
@@ -17,6 +16,10 @@
 #include "checkpoint/format/tensor_type.h"
 
 namespace lockstep::checkpoint {
+
+// Conversion between the index's protobufs and BundleIndex's structs. It checks everything that a
+// file may claim.
+
 namespace {
 
 // Limits the length of a shape that a hostile index can give.
@@ -206,8 +209,8 @@ constexpr size_t kRowBytes = 256;  ///< memory of a decoded row in addition to i
               fmt::format("{}: {}; restore from another save, or remove this one", file, what));
 }
 
-/// Returns the number of shards from the header, which is the entry with the empty key.
-// A reader must refuse what it cannot read correctly: byte order and version.
+/// Returns the number of shards from the header, which is the entry with the empty key. Refuses
+/// what a reader cannot read correctly: byte order and version.
 int32_t checked_header(std::string_view value) {
   pb::BundleHeaderProto proto;
   if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))

@@ -1,5 +1,4 @@
-// A tensor is read in groups of places: map, verify the crc, then copy to live memory.
-// place_read.cpp does the work on several threads.
+// Tensors and strings of a checkpoint.
 #include "checkpoint/format/bundle_reader.h"
 
 #include <functional>
@@ -18,6 +17,10 @@
 #include "checkpoint/format/tensor_type.h"
 
 namespace lockstep::checkpoint {
+
+// A tensor is read in groups of places: map, verify the crc, then copy to live memory.
+// read_places() does the work on several threads.
+
 namespace {
 
 /// Limit of the index file, enough for some 300 million slices. Decoding takes a multiple of the

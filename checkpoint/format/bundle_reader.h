@@ -47,8 +47,8 @@ void with_plain_copy(const at::Tensor& live, bool keep,
 class BundleReader {
  public:
   /// Opens a checkpoint. `prefix` includes the number: DIR/model.ckpt-1200. A wrong name is refused
-  /// with a hint, as by require_save() of save_prefix.h. `num_threads` threads read large tensors;
-  /// 0: the default of work_threads.h.
+  /// with a hint, as by require_save(). `num_threads` threads read large tensors; 0:
+  /// default_num_threads().
   explicit BundleReader(const std::string& prefix, int num_threads = 0);
 
   const std::string& prefix() const { return prefix_; }

@@ -12,7 +12,8 @@
 #include "base/error.h"
 #include "base/files/files.h"
 
-// Separate from the state file, which needs protobuf: the command `lockstep` links only this file.
+// Separate from checkpoint/format/state_file.cpp, which needs protobuf: the command `lockstep`
+// links only this file.
 namespace lockstep::checkpoint {
 namespace {
 

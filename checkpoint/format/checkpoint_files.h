@@ -84,7 +84,7 @@ std::optional<StateFile> read_state_file(const std::filesystem::path& dir);
 /// next to the prefix.
 std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::path& prefix);
 
-/// Checks of names that users give for checkpoints, with hints for common mistakes.
+// Checks of names that users give for checkpoints, with hints for common mistakes.
 
 /// Returns the checkpoint's name, DIR/NAME-NUMBER, unchanged. Only names are examined. Names of
 /// foreign checkpoints need no number.

@@ -49,7 +49,8 @@ std::optional<std::string> state_key(std::string_view name) {
   return key;
 }
 
-// Builds the graph of nested objects that tf.train.Checkpoint walks from the root to a variable.
+// object_graph(): builds the graph of nested objects that tf.train.Checkpoint walks from the root
+// to a variable.
 
 namespace {
 
@@ -109,8 +110,8 @@ std::string object_graph(const std::vector<std::string>& keys) {
   return graph.SerializeAsString();
 }
 
-// Node ids come from a file, so each is checked before use. Paths end, since each step consumes a
-// part; cycles do no harm.
+// SavedGraph: node ids come from a file, so each is checked before use. Paths end, since each step
+// consumes a part; cycles do no harm.
 
 SavedGraph::SavedGraph(const std::string& bytes) {
   pb::TrackableObjectGraph graph;

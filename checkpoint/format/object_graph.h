@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-/// Conversion between state keys and names in an index (docs/checkpoint_format.md, Names).
+/// Names in an index, their conversion from and to state keys, and the object graph
+/// (docs/checkpoint_format.md, Names).
 namespace lockstep::checkpoint {
 
 inline constexpr std::string_view kGraphName = "_CHECKPOINTABLE_OBJECT_GRAPH";

@@ -120,8 +120,8 @@ void for_each_on_threads(size_t num_items, int num_threads,
   fault.throw_if_any();
 }
 
-// Two passes over the same pieces: verify all, then copy. So live memory changes only if every byte
-// is correct.
+// read_places(): two passes over the same pieces, verify all, then copy. So live memory changes
+// only if every byte is correct.
 
 namespace {
 

@@ -9,6 +9,7 @@
 #include "base/files/large_files.h"
 #include "checkpoint/format/bundle_index.h"
 
+/// Reads of a shard by several threads, with checks of the crcs.
 namespace lockstep::checkpoint {
 
 /// Default number of reader threads: one per core that this process may use, at most 8. Above that,
@@ -53,7 +54,7 @@ std::string wrong_crc_text(int64_t num_bytes, uint32_t found, uint32_t expected)
 /// Reads every place entirely and computes its crc. If all are correct, copies the wanted elements
 /// to `values`. Otherwise returns the defects, lowest first, and has written nothing. Several
 /// threads take pieces of both passes from one list. All places must be inside their files.
-/// `num_threads` 0 means the default of work_threads.h. Throws Error(kIo) with nothing written.
+/// `num_threads` 0 means default_num_threads(). Throws Error(kIo) with nothing written.
 std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads);
 
 }  // namespace lockstep::checkpoint

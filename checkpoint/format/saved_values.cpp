@@ -104,8 +104,8 @@ void unpack_range(const char* packed, const uint8_t* bits, const ElementRange& r
   one_by_one(last, range.end_E);
 }
 
-// A sparse tensor consists of two tensors: kept values and a form text, which names the mask.
-// Everything else is passed on to the BundleReader.
+// DenseView: a sparse tensor consists of two tensors, kept values and a form text, which names the
+// mask. Everything else is passed on to the BundleReader.
 
 namespace {
 
@@ -262,8 +262,8 @@ void DenseView::read_sparse(const TensorRead& read) {
   });
 }
 
-// Finds the values of keys in checkpoints of all writers. It uses the object graph, our naming
-// rule, or plain variable names.
+// SavedValues: finds the values of keys in checkpoints of all writers. It uses the object graph,
+// our naming rule, or plain variable names.
 
 namespace {
 

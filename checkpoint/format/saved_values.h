@@ -14,10 +14,12 @@
 #include "checkpoint/format/bundle_reader.h"
 #include "checkpoint/format/object_graph.h"
 
-/// Tensors stored as the values that a mask keeps (docs/checkpoint_format.md, Sparse tensors). The
-/// tensor of state key K has no entry under its name. It has _lockstep/sparse/K/values, the kept
-/// values in order in one dimension, and _lockstep/sparse/K/form, a text.
+/// Values of a checkpoint from any writer, in dense form.
 namespace lockstep::checkpoint {
+
+// Tensors stored as the values that a mask keeps (docs/checkpoint_format.md, Sparse tensors). The
+// tensor of state key K has no entry under its name. It has _lockstep/sparse/K/values, the kept
+// values in order in one dimension, and _lockstep/sparse/K/form, a text.
 
 /// Returns K of _lockstep/sparse/K/form; nullopt for other names.
 std::optional<std::string> key_of_sparse_form(std::string_view name);
@@ -129,7 +131,7 @@ class SavedValues {
   /// True if there is a value with this index name.
   bool contains(const std::string& name) const { return view_.contains(name); }
   /// Returns the index name of a key's value; nullopt if the checkpoint lacks it. The object graph
-  /// decides, otherwise the rule of state_names.h. A name-based checkpoint (of tf.train.Saver) has
+  /// decides, otherwise the rule of index_name(). A name-based checkpoint (of tf.train.Saver) has
   /// no graph. There it is the key itself, or the key without its first part: model/fc1/weight or
   /// fc1/weight.
   std::optional<std::string> find(const std::string& key) const;

@@ -1,4 +1,4 @@
-// Cuts a range of row-major elements into boxes, each contiguous in memory.
+// Boxes of tensors, their keys in an index, and the check that they cover a tensor.
 #include "checkpoint/format/tensor_slice.h"
 
 #include <algorithm>
@@ -14,6 +14,9 @@
 #include "base/error.h"
 
 namespace lockstep::checkpoint {
+
+// boxes_of(): cuts a range of row-major elements into boxes, each contiguous in memory.
+
 namespace {
 
 /// Adds the boxes of elements [begin, end) of a sub-tensor. `outer` fixes its indices 0 to dim-1.
@@ -102,7 +105,7 @@ void check_ranges(const std::vector<ElementRange>& ranges, int64_t num_elements)
   }
 }
 
-// TensorFlow's "ordered code": encoded keys sort by bytes as their numbers and texts do.
+// Keys in TensorFlow's "ordered code": encoded keys sort by bytes as their numbers and texts do.
 
 namespace {
 
@@ -163,8 +166,8 @@ TensorBox with_whole_dims(TensorBox box, const std::vector<int64_t>& shape) {
   return box;
 }
 
-// Checks that slices cover their tensor. Equal volume and no overlap together mean: each element
-// once.
+// require_cover(): checks that slices cover their tensor. Equal volume and no overlap together mean
+// that each element is covered once.
 
 namespace {
 

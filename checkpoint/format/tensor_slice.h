@@ -8,6 +8,8 @@
 
 #include "base/tensors/state_list.h"
 
+/// Slices of tensors: boxes, their elements, their keys in an index, and the check that they cover
+/// a tensor.
 namespace lockstep::checkpoint {
 
 /// Box of a tensor: first index and length per dimension. TensorFlow calls it a slice.
@@ -29,7 +31,7 @@ TensorBox whole_box(const std::vector<int64_t>& shape);
 /// Returns first index and end by dimension: "64:128,0:32".
 std::string box_text(const TensorBox& box);
 
-/// Mapping between the elements of a box and the elements of its tensor, both in row-major order.
+// Mapping between the elements of a box and the elements of its tensor, both in row-major order.
 
 /// Returns how many consecutive elements of the box are contiguous in the tensor. The box must have
 /// elements.

@@ -1,5 +1,4 @@
-// Recognizes the kind of a weights file by its first and last bytes, and adapts checkpoints to
-// WeightsFile.
+// Weights from checkpoints and files of other programs.
 #include "checkpoint/import/load_weights.h"
 
 #include <algorithm>
@@ -20,6 +19,10 @@
 #include "checkpoint/format/tensor_type.h"
 
 namespace lockstep::checkpoint {
+
+// Readers: the kind of a weights file is recognized by its first and last bytes. Checkpoints are
+// adapted to WeightsFile.
+
 namespace {
 
 constexpr std::string_view kZip("PK\x03\x04", 4), kOldPickle("\x80\x02", 2), kHdf5("\x89HDF", 4);
@@ -119,8 +122,8 @@ std::unique_ptr<WeightsFile> open_weights(const std::string& path) {
   return std::make_unique<SavedWeights>(path);
 }
 
-// A variable's value is searched in this order: renamed or equal name, the file's own aliases,
-// other frameworks' endings.
+// WeightNames: a variable's value is searched in this order: renamed or equal name, the file's own
+// aliases, other frameworks' endings.
 
 namespace {
 
@@ -221,7 +224,7 @@ std::string WeightNames::nearest_to(const std::string& variable) const {
   return fmt::format("{}", fmt::join(there, ", "));
 }
 
-// Warm start in two passes: find and check a value for every variable, then copy. So a file that
+// load_weights(): two passes, find and check a value for every variable, then copy. So a file that
 // does not fit changes nothing.
 
 namespace {

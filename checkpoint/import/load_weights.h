@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint_options.h"
 #include "checkpoint/format/saved_values.h"
 
+/// Weights from checkpoints and files of other programs: readers, names, and load_weights().
 namespace lockstep::checkpoint {
 
 /// Dimension order of the weight of a linear layer or convolution.
@@ -56,8 +57,8 @@ class WeightsFile {
 /// kBadData for damage and for other files, with their kind and what to do.
 std::unique_ptr<WeightsFile> open_weights(const std::string& path);
 
-/// Openers of the single-file kinds of WeightsFile (checkpoint/import/load_weights.h). Both throw
-/// Error(kBadData) for a file that is cut, damaged or of another kind.
+// Openers of the single-file kinds of WeightsFile. Both throw Error(kBadData) for a file that is
+// cut, damaged or of another kind.
 
 /// Opens a state dict of torch.save(). Each value's bytes are checked against the archive's
 /// checksum, if it has one.
@@ -72,7 +73,7 @@ bool is_kernel_name(std::string_view name);
 /// True if a name ends in weight, as those of PyTorch and Lockstep do.
 bool is_weight_name(std::string_view name);
 
-/// Mapping between values of a file and variables of the model (checkpoint/import/load_weights.h).
+/// Mapping between values of a file and variables of the model.
 class WeightNames {
  public:
   /// Builds the mapping. `file` must outlive the object. Throws Error(kConfig) for a rule that

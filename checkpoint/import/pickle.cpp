@@ -1,3 +1,4 @@
+// Reader of Python pickles, and its stack.
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>

@@ -1,3 +1,4 @@
+// Writer and reader of safetensors files.
 #include "checkpoint/import/safetensors.h"
 
 #include <algorithm>
@@ -56,7 +57,7 @@ std::optional<NumberType> number_type_of(at::ScalarType type) {
   return std::nullopt;
 }
 
-// One temporary file and one rename, so that a reader never sees half a file.
+// Writer: one temporary file and one rename, so that a reader never sees half a file.
 
 namespace {
 
@@ -128,8 +129,7 @@ int64_t write_safetensors(const std::filesystem::path& path,
   return static_cast<int64_t>(std::filesystem::file_size(path));
 }
 
-// Reader for safetensors files. The header is checked when the file is opened; values are read on
-// request.
+// Reader: the header is checked when the file is opened; values are read on request.
 
 namespace {
 

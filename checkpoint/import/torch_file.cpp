@@ -1,5 +1,4 @@
-// Interprets the recorded calls of a state dict's pickle. Only calls of torch._utils._rebuild_*
-// become tensors; all sizes are checked against the storage.
+// State dicts of PyTorch: the calls in the pickle, and the archive.
 #include "checkpoint/import/torch_file.h"
 
 #include <algorithm>
@@ -20,6 +19,10 @@
 #include "checkpoint/import/load_weights.h"
 
 namespace lockstep::checkpoint {
+
+// tensors_of_pickle(): interprets the recorded calls of a state dict's pickle. Only calls of
+// torch._utils._rebuild_* become tensors; all sizes are checked against the storage.
+
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -277,8 +280,8 @@ std::map<std::string, TensorInStorage> tensors_of_pickle(std::string_view bytes)
   return StateDict(bytes).tensors();
 }
 
-// A state dict is a zip archive: data.pkl describes the tensors, data/<key> are their storages.
-// Tensors are views of storages.
+// open_torch_file(): a state dict is a zip archive. data.pkl describes the tensors, data/<key> are
+// their storages. Tensors are views of storages.
 
 namespace {
 

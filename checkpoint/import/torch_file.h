@@ -10,6 +10,7 @@
 
 #include "base/files/files.h"
 
+/// Parts of a PyTorch state dict: zip archive, pickle, tensors in storages.
 namespace lockstep::checkpoint {
 
 /// File inside a zip archive.
@@ -34,9 +35,8 @@ std::map<std::string, ZipMember> zip_members(const files::Reader& file);
 std::string read_member(const files::Reader& file, const std::string& name, const ZipMember& member,
                         int64_t max_bytes);
 
-/// Values of a Python pickle, read without running any code. A global that would run code is only
-/// recorded by its name. The reader of the values refuses it (checkpoint/import/torch_file.h).
-
+/// Value of a Python pickle, which is read without running any code. A global that would run code
+/// is only recorded by its name. tensors_of_pickle() refuses it.
 struct PickleValue {
   enum class Kind {
     kNone,

@@ -117,9 +117,9 @@ void require_space(const std::filesystem::path& folder, int64_t num_bytes,
                           folder.string(), needed, space.available));
 }
 
-// The lock file PREFIX.saving. Its name can change owner while we wait: a holder unlinks it,
-// another user replaces it. So after each flock we compare the locked inode with the one that has
-// the name.
+// SaveLock: the lock file PREFIX.saving. Its name can change owner while we wait: a holder unlinks
+// it, another user replaces it. So after each flock we compare the locked inode with the one that
+// has the name.
 
 namespace {
 

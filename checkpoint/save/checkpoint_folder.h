@@ -11,6 +11,8 @@
 #include "checkpoint/format/checkpoint_files.h"
 #include "dist/communicator.h"
 
+/// Folder of a run's checkpoints: access by all ranks, space, lock, best and surplus checkpoints,
+/// remains of killed saves.
 namespace lockstep::checkpoint {
 
 /// Throws Error(kConfig).everywhere() unless every rank sees what rank 0 writes into the folder.
@@ -96,8 +98,7 @@ void write_best(const std::string& prefix, const BestSave& best);
 /// file is logged as a warning.
 std::optional<BestSave> read_best(const std::string& prefix);
 
-/// Selection and removal of surplus checkpoints. Called by rank 0 alone.
-
+/// Rules for the checkpoints that a run keeps. Rank 0 alone selects and removes surplus ones.
 struct KeepRules {
   int64_t keep_max = 5;         ///< newest checkpoints to keep; -1: all
   int64_t keep_every = 0;       ///< multiples of this number stay too and do not count; 0: none
@@ -116,18 +117,18 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
 void remove_save(const std::string& prefix);
 
 /// Removes the remains of interrupted saves of these numbers: temporary files, and shards without
-/// an index. `numbers` must come from this program's own journal
-/// (checkpoint/save/checkpoint_folder.h), since files of other numbers may be anybody's. `prefix`
-/// is DIR/model.ckpt. No save under the prefix may be in progress.
+/// an index. `numbers` must come from this program's own journal (SaveLock), since files of other
+/// numbers may be anybody's. `prefix` is DIR/model.ckpt. No save under the prefix may be in
+/// progress.
 void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers);
 
 /// Finishes the work that a killed save left after its commit. A run calls it that resumes from
 /// that checkpoint and may write no other. It removes left-over temporary files and shards without
 /// an index, and names the checkpoint `restored` in the state file.
 ///
-/// Does nothing if no journal (checkpoint/save/checkpoint_folder.h) names a killed save. Does
-/// nothing either if another program is saving, or the file system has no locks. Checkpoints that
-/// the killed save was about to remove stay in the journal, and the next save removes them.
+/// Does nothing if no journal (SaveLock) names a killed save. Does nothing either if another
+/// program is saving, or the file system has no locks. Checkpoints that the killed save was about
+/// to remove stay in the journal, and the next save removes them.
 ///
 /// `prefix` is DIR/model.ckpt. Called by rank 0 alone, before its first save. A fault of the disk
 /// is only logged as a warning: the next save does the same work.

@@ -93,7 +93,8 @@ bool MaskIndex::pack(const char* items, const ElementRange& elements, int item_b
   return pruned_are_zero(begin, bits.data(), num_items, item_bytes);
 }
 
-// Turns the caller's state into pieces: names, forms and, for sparse checkpoints, kept values.
+// save_pieces(): turns the caller's state into pieces, with names, forms and, for sparse
+// checkpoints, kept values.
 
 namespace {
 
@@ -129,7 +130,7 @@ StoredTensor tensor_piece(std::string name, const at::Tensor& tensor) {
           .tensor = tensor};
 }
 
-/// base/bits packs elements of these widths only.
+/// base/simd/bit_mask.h packs elements of these widths only.
 bool can_be_packed(const StateEntry& entry) {
   const auto width = entry.tensor.defined() ? entry.tensor.element_size() : 0;
   return entry.kept_bits.defined() && (width == 2 || width == 4 || width == 8);
@@ -200,7 +201,7 @@ int64_t dense_bytes(const std::vector<StoredTensor>& pieces) {
   return count;
 }
 
-// The cuts are computed on one line of bytes: begins_[i] is where piece i starts on it.
+// SavePlan: the cuts are computed on one line of bytes: begins_[i] is where piece i starts on it.
 
 namespace {
 

@@ -15,6 +15,8 @@
 #include "base/tensors/device_backend.h"
 #include "base/tensors/state_list.h"
 
+/// Content of a save: snapshot of the state, tensors in stored form, and the plan of the parts that
+/// each rank writes.
 namespace lockstep::checkpoint {
 
 /// State at the start of a save. Everything that may change is copied here.

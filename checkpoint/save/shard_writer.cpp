@@ -42,8 +42,8 @@ bool Watermark::wait_for(int64_t num_bytes) {
   return num_bytes_ >= num_bytes;
 }
 
-// Lays out and fills the image of a shard. Layout depends on shapes only; filling copies and
-// checksums in one pass.
+// StagedShard: lays out and fills the image of a shard. Layout depends on shapes only; filling
+// copies and checksums in one pass.
 
 namespace {
 
@@ -197,8 +197,8 @@ void StagedShard::fill_slot(Slot* slot) {
   slot->slice.masked_crc = masked_crc32c(crc);
 }
 
-// Two threads write 4 MiB chunks of the staged image with direct I/O as soon as the watermark
-// passes them.
+// ShardFile: two threads write 4 MiB chunks of the staged image with direct I/O as soon as the
+// watermark passes them.
 
 namespace {
 
@@ -270,8 +270,7 @@ void require_written(const std::filesystem::path& path,
       bytes.resize(static_cast<size_t>(std::min(kChunkBytes, end - at)));
       file.read_at(at, bytes);
       crc = crc32c(bytes, crc);
-      // A text's crc is not that of its bytes (see string_tensor.h), so texts are compared byte by
-      // byte.
+      // A text's crc is not that of its bytes (EncodedStrings), so texts are compared byte by byte.
       if (slot.piece->is_text())
         same_text = same_text && slot.text.compare(static_cast<size_t>(at - slot.slice.offset),
                                                    bytes.size(), bytes) == 0;
@@ -284,7 +283,7 @@ void require_written(const std::filesystem::path& path,
   }
 }
 
-// Reports are the protobuf ShardReport; the entries in it have the index's own wire form.
+// Reports: the protobuf ShardReport; the entries in it have the index's own wire form.
 
 namespace {
 

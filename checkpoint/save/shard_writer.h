@@ -15,6 +15,7 @@
 #include "checkpoint/format/bundle_index.h"
 #include "checkpoint/save/save_plan.h"
 
+/// One rank's shard: assembled in memory, written to its file, reported for the index.
 namespace lockstep::checkpoint {
 
 /// Fill level of a memory area, from its start: one thread fills it, others follow.
@@ -118,7 +119,7 @@ class ShardFile {
 void require_written(const std::filesystem::path& path,
                      const std::vector<StagedShard::Slot>& slots);
 
-/// Reports in which ranks list what they have written.
+// Reports in which ranks list what they have written.
 
 /// Returns this rank's filled slots as the bytes of a report.
 std::string shard_report(const StagedShard& staged);

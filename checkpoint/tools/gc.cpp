@@ -132,8 +132,8 @@ std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optiona
   return Folder(dir).garbage(keep);
 }
 
-// The order matters: take all locks, list the garbage, rewrite the state file, then remove. So no
-// reader is sent to a checkpoint that goes.
+// collect_garbage(): the order matters. It takes all locks, lists the garbage, rewrites the state
+// file, then removes. So no reader is sent to a checkpoint that goes.
 
 namespace {
 

@@ -9,6 +9,7 @@
 
 #include "checkpoint/tools/inspect.h"
 
+/// Garbage in a folder of checkpoints, and `lockstep ckpt gc`, which removes it.
 namespace lockstep::checkpoint {
 
 /// Reason of files of checkpoints beyond the number to keep.
@@ -35,17 +36,16 @@ struct Garbage {
 /// shards of the right sizes.
 std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optional<int64_t> keep);
 
-/// `lockstep ckpt gc`. The saver removes its own surplus itself
+/// Options of `lockstep ckpt gc`. The saver removes its own surplus itself
 /// (checkpoint/save/checkpoint_folder.h).
-
 struct GcOptions {
   std::optional<int64_t> keep;  ///< number of complete checkpoints to keep; >= 1
   bool dry_run = false;         ///< only reports what would be removed
   bool json = false;
 };
 
-/// Removes the files of find_garbage() (checkpoint/tools/gc.h) and reports them with the
-/// number of bytes freed. The state file is rewritten first, so that it names none of them.
+/// Removes the files of find_garbage() and reports them with the number of bytes freed. The state
+/// file is rewritten first, so that it names none of them.
 ///
 /// During the removal it holds the folder's lock. If the parent, the run's folder, has a lock, it
 /// holds that too. It also holds the right to save under each prefix

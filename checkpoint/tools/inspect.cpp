@@ -1,4 +1,4 @@
-// `lockstep ckpt ls`, `verify` and `latest`; `show` is in inspect_show.cpp.
+// `lockstep ckpt ls`, `verify`, `latest` and `show`.
 #include "checkpoint/tools/inspect.h"
 
 #include <algorithm>

@@ -7,7 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
-/// Values as JSON text; checkpoint/tools/inspect.h describes the form.
+/// Values as JSON text, in the form that checkpoint/tools/inspect.h describes, and differences of
+/// tensors.
 namespace lockstep::checkpoint {
 
 std::string json_string(std::string_view text);

@@ -12,8 +12,9 @@
 #include "daemon/config/renamed_keys.h"
 #include "recal/schedule/timeline.h"
 
-// A resumed run continues in the middle of an epoch. So settings that decide which samples a step
-// gets must not change; others may, and the log lists them.
+// Comparison of a checkpoint's facts with the run that resumes, and settings as text. A resumed run
+// continues in the middle of an epoch. So settings that decide which samples a step gets must not
+// change; others may, and the log lists them.
 namespace lockstep::daemon {
 namespace {
 

@@ -7,6 +7,7 @@
 #include "base/tensors/state_list.h"
 #include "checkpoint/checkpoint_options.h"
 
+/// Facts about a run in its checkpoints, and the settings of a run as text.
 namespace lockstep::daemon {
 
 /// Facts about its run that a checkpoint contains besides weights and positions. A run that resumes

@@ -10,8 +10,9 @@
 #include "base/flags.h"
 #include "daemon/config/overrides.h"
 
-// The Estimator framework's flags, in the order of docs/flags.md and --help. A new row also adds
-// the flag to the command line, the environment and flags::Frozen.
+// Flag table, and readers of flags on the command line. The table has the Estimator framework's
+// flags in the order of docs/flags.md and --help. A new row also adds the flag to the command line,
+// the environment and flags::Frozen.
 namespace lockstep::daemon {
 namespace {
 

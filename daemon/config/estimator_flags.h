@@ -8,6 +8,7 @@
 #include "base/yaml/config_reader.h"
 #include "daemon/config/overrides.h"
 
+/// Flags on the command line: the table of the Estimator framework, and those of an estimator.
 namespace lockstep::daemon {
 
 /// Flag of the Estimator framework: another name for a key of the run file, and the value that
@@ -37,7 +38,7 @@ std::string_view kind_text(Flag::Kind kind);
 /// Returns the table as Markdown, for docs/flags.md.
 std::string flags_reference();
 
-/// The estimator on the command line: --estimator=LIB, and the estimator's own flags after `--`.
+// The estimator on the command line: --estimator=LIB, and the estimator's own flags after `--`.
 
 /// Removes `--` and all words after it from the command line, and returns these words. The words
 /// themselves stay valid in argv.

@@ -331,7 +331,7 @@ void take_back_excluded(const std::vector<Override>& overrides, const Override& 
   }
 }
 
-/// True for arguments of Python code. daemon/exports rebuilds them from these lines, so quotes must
+/// True for arguments of Python code. infer/exports rebuilds them from these lines, so quotes must
 /// distinguish texts from numbers, and an empty list must not disappear.
 bool is_argument(const std::string& path) {
   return path.ends_with(".args") || path.find(".args.") != std::string::npos;

@@ -8,6 +8,7 @@
 
 #include "base/yaml/yaml_document.h"
 
+/// Settings that override the run file, and the names of keys in arguments and environment.
 namespace lockstep::daemon {
 
 /// Value that overrides the run file: from `--set a.b=value`, an environment variable or a flag.

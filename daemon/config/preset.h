@@ -8,7 +8,7 @@
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/overrides.h"
 
-/// Meaning of flags and of `preset` for a run file.
+/// Meaning of flags and of `preset` for a run file, and flags as options of a command line.
 namespace lockstep::daemon {
 
 /// Returns the overrides that a flag of the table stands for. A flag may also set further keys if

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+/// Common parts of the programs: version, result of a command, help pages.
 namespace lockstep::daemon {
 
 /// Facts about this binary. They must be equal on all ranks of a run, which is checked at the

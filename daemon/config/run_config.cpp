@@ -24,6 +24,7 @@
 #include "recal/schedule/modifier_table.h"
 #include "remote/object_store.h"
 
+// Reader of the run file, and the combinations of settings that it refuses.
 namespace lockstep::daemon {
 
 /// Adds a fault for each combination of settings that cannot work, with the reason and a way out.

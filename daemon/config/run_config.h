@@ -21,6 +21,7 @@
 #include "train/hook.h"
 #include "train/step/train_options.h"
 
+/// Run file as a whole: its content, its reader, and the list of its keys.
 namespace lockstep::daemon {
 
 /// Content of the whole run file: one options struct per section. Plain values; nothing is started.
@@ -79,7 +80,7 @@ std::vector<FieldDoc> run_file_fields();
 /// Returns the same, with one entry per meaning of a key: model.layers of mlp and of gpt.
 std::vector<FieldDoc> run_file_meanings();
 
-/// Parts that are shared by reading a run file and by listing its keys.
+// Parts that are shared by reading a run file and by listing its keys.
 
 /// Reads every section. Unknown keys of the top level are left to in->done(). `needs_train_data`:
 /// see load_run_config().

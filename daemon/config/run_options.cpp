@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-// Readers of the sections run, preemption and control.
+// Readers of the sections run, preemption, control, gpu and watchdog.
 namespace lockstep::daemon {
 namespace {
 
@@ -164,8 +164,8 @@ GpuOptions read_gpu_options(ConfigReader in) {
   return options;
 }
 
-// Each phase has its own sub-section with the two limits. A phase without them uses the limits of
-// the whole section.
+// Watchdog: each phase has its own sub-section with the two limits. A phase without them uses the
+// limits of the whole section.
 
 namespace {
 

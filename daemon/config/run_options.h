@@ -11,6 +11,7 @@
 #include "base/yaml/config_reader.h"
 #include "dist/nccl/gpu_memory.h"
 
+/// Sections `run`, `preemption`, `control`, `gpu` and `watchdog` of the run file.
 namespace lockstep::daemon {
 
 /// Section `run` of the run file.

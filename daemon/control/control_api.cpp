@@ -18,8 +18,8 @@ extern "C" {
 extern const char lockstep_openapi_begin[], lockstep_openapi_end[];
 }
 
-// Calls run on the HTTP server's thread, so they only read current values and record requests. The
-// training loop acts on the requests.
+// Control API of a run, and the log of its calls. Calls run on the HTTP server's thread, so they
+// only read current values and record requests. The training loop acts on the requests.
 namespace lockstep::daemon {
 namespace {
 

@@ -14,6 +14,7 @@
 #include "metrics/exposition.h"
 #include "metrics/http/http_server.h"
 
+/// Control API of a run over HTTP, and the log of its calls.
 namespace lockstep::daemon {
 
 inline constexpr std::string_view kControlRoute = "/control/";

@@ -15,6 +15,7 @@
 #include "dist/communicator.h"
 #include "train/step/stop_request.h"
 
+/// Requests to a run, and a stop request that is passed on between ranks.
 namespace lockstep::daemon {
 
 /// Requests to a run: by signals and, on rank 0, through the control API. Any thread.

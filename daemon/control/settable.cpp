@@ -8,8 +8,8 @@
 #include "base/yaml/config_reader.h"
 #include "daemon/config/run_options.h"
 
-// Keys that `lockstep ctl set` accepts. A further key needs a row here and a line in follow() or in
-// Run::make_changes.
+// Keys that `lockstep ctl set` accepts, and their changes. A further key needs a row here and a
+// line in follow() or in Run::make_changes.
 namespace lockstep::daemon {
 namespace {
 
@@ -67,7 +67,6 @@ const std::vector<Settable>& settable_keys() {
 }
 
 // All values were checked by Settable::fits, so the conversions here cannot fail.
-
 void follow(const train::Change& change, const LiveParts& parts) {
   if (change.key == train::kLogLevelKey)
     log::set_console_level(*log::level_named(change.value));

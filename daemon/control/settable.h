@@ -12,6 +12,7 @@
 #include "train/recorder.h"
 #include "train/step/stop_request.h"
 
+/// Keys that may be changed during a run, and the application of a change.
 namespace lockstep::daemon {
 
 inline constexpr std::string_view kProgressKey = "summary.progress_secs";

@@ -10,8 +10,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-// Handlers only count, because almost nothing is allowed inside a signal handler. The training loop
-// polls the counters between steps.
+// Signals that control a run, and the time limit for the save at its end. Handlers only count,
+// because almost nothing is allowed inside a signal handler. The training loop polls the counters
+// between steps.
 namespace lockstep::daemon {
 namespace {
 
@@ -82,7 +83,7 @@ Signals::Signals() {
   // Under nohup the loss of the terminal must not end the run.
   if (!is_ignored(SIGHUP)) install(SIGHUP, on_signal);
   install(SIGPIPE, SIG_IGN);
-  sigset_t held;  // blocked since the program's first instruction (lockstepd_main.cpp)
+  sigset_t held;  // blocked since the program's first instruction (daemon/lockstepd_main.cpp)
   ::sigemptyset(&held);
   for (const int signal_number : train::kCountedSignals) ::sigaddset(&held, signal_number);
   ::pthread_sigmask(SIG_UNBLOCK, &held, nullptr);

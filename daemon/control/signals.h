@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "train/step/stop_request.h"
 
+/// Signals that control a run, and the time limit for the save at its end.
 namespace lockstep::daemon {
 
 /// Counts the signals that control a run. The handlers only count; the methods read the counters.

@@ -19,8 +19,9 @@
 #include "base/trace.h"
 #include "dist/collectives.h"
 
-// Each process keeps its newest spans in shared memory. Ranks of a host can therefore read the
-// spans of a process that hangs or is stopped.
+// Detection of hanging ranks and disks, from the spans of all ranks. Each process keeps its newest
+// spans in shared memory. Ranks of a host can therefore read the spans of a process that hangs or
+// is stopped.
 namespace lockstep::daemon {
 namespace {
 

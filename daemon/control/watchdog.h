@@ -14,6 +14,7 @@
 #include "metrics/exposition.h"
 #include "train/step/stop_request.h"
 
+/// Detection of hanging ranks and hanging disks.
 namespace lockstep::daemon {
 
 /// Access to the newest spans (base/trace.h) of all ranks. Any rank of a host can write

@@ -25,6 +25,7 @@
 #include "train/step/module_buffers.h"
 #include "train/step/share_weights.h"
 
+// Dry run of a run file, and the commands that only read it.
 namespace lockstep::daemon {
 
 /// Refuses a run that would fail before its first update or at the end of its first epoch. It

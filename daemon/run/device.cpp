@@ -27,6 +27,7 @@
 #include "dist/collectives.h"
 #include "dist/nccl/load_nccl.h"
 
+// Choice of a rank's device, other processes on its GPU, memory and threads.
 namespace lockstep::daemon {
 namespace {
 

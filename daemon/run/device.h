@@ -14,6 +14,7 @@
 #include "dist/sync_options.h"
 #include "metrics/training_metrics.h"
 
+/// Device of each rank: choice of GPUs, other processes on a GPU, memory, threads.
 namespace lockstep::daemon {
 
 /// GPUs that one rank can use.
@@ -80,9 +81,8 @@ void warn_of_busy_gpu(const std::string& gpu_id, const std::vector<GpuProcess>& 
                       const std::set<int64_t>& own_pids);
 
 /// Chooses the device of this rank; its kind is the same on all ranks (run.device). "cpu": CPUs.
-/// "cuda": each rank on its own GPU (daemon/run/device.h). "auto": GPUs if there is one
-/// for each rank, otherwise CPUs, which is logged. On a host without an NVIDIA driver, auto opens
-/// no CUDA library.
+/// "cuda": each rank on its own GPU (choose_gpus). "auto": GPUs if there is one for each rank,
+/// otherwise CPUs, which is logged. On a host without an NVIDIA driver, auto opens no CUDA library.
 ///
 /// Collective over `control`. Throws on every rank: Error(kConfig) if cuda is requested and some
 /// rank has no GPU, Error(kUnavailable) if a rank has no CUDA module.

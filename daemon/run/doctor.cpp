@@ -14,6 +14,7 @@
 #include "dist/collectives.h"
 #include "dist/nccl/load_nccl.h"
 
+// Findings of `lockstep doctor`, and the measurement of links between ranks.
 namespace lockstep::daemon {
 namespace {
 

@@ -6,6 +6,7 @@
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 
+/// Checks of `lockstep doctor` that ranks make together: links, programs and devices.
 namespace lockstep::daemon {
 
 /// One result of `lockstep doctor`.

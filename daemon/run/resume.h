@@ -5,6 +5,7 @@
 
 #include "daemon/run/training_context.h"
 
+/// Start of a run from stored weights: resume from its own checkpoint, or a warm start.
 namespace lockstep::daemon {
 
 struct ResumeOptions {
@@ -52,9 +53,9 @@ void reload(const std::string& prefix, TrainingContext& context);
 /// optimizer and all other state stay those of a new run. Collective; reads only. Rank 0 logs what
 /// was loaded and what was not.
 ///
-/// checkpoint/import/load_weights.h and load_weights.h describe the accepted files and how values
-/// are matched to variables. Every requested variable must exist with the right shape. The ranks
-/// compare their weights afterwards.
+/// checkpoint/import/load_weights.h describes the accepted files and how values are matched to
+/// variables. Every requested variable must exist with the right shape. The ranks compare their
+/// weights afterwards.
 ///
 /// `is_resumed`: the run resumed from its own checkpoint, which takes precedence. Then only a line
 /// is logged.

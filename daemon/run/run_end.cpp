@@ -12,7 +12,8 @@
 #include "daemon/control/failure.h"
 #include "train/records.h"
 
-// Only rank 0 writes the summary and the text file; every rank keeps its last page.
+// Summary of a run, and the handling of its error. Only rank 0 writes the summary and the text
+// file; every rank keeps its last page.
 namespace lockstep::daemon {
 namespace {
 

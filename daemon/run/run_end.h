@@ -16,6 +16,7 @@
 #include "train/recorder.h"
 #include "train/run.h"
 
+/// End of a run: its summary, or the handling of the error that ended it.
 namespace lockstep::daemon {
 
 /// Writes and logs how the run ended (rank 0). Each rank writes its last page of series to

@@ -23,7 +23,8 @@
 #include "train/eval_options.h"
 #include "train/profiler_hook.h"
 
-// Protocol of Kubeflow Trainer's status server: JSON messages with the job's token.
+// Hooks of a run. Reports to a TrainJob follow the protocol of Kubeflow Trainer's status server:
+// JSON messages with the job's token.
 namespace lockstep::daemon {
 namespace {
 

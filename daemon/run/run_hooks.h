@@ -13,6 +13,7 @@
 #include "train/hook.h"
 #include "train/recorder.h"
 
+/// Hooks of a run, with its callbacks and the reports to a TrainJob.
 namespace lockstep::daemon {
 
 /// Reports progress to Kubeflow's TrainJob: percent, seconds left, loss and evaluation results. The

@@ -22,6 +22,7 @@
 #include "dist/collectives.h"
 #include "train/step/sync_modes.h"
 
+// Spare ranks that wait, checks that all ranks agree, and the run's folder.
 namespace lockstep::daemon {
 namespace {
 

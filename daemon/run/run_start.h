@@ -12,6 +12,7 @@
 #include "dist/process_info.h"
 #include "train/step/stop_request.h"
 
+/// Start of a run: spare ranks that wait, checks that all ranks agree, the run's folder.
 namespace lockstep::daemon {
 
 /// Reads a run file as the session will, to load files and libraries into memory in advance. Faults
@@ -23,8 +24,8 @@ void read_ahead(const std::string& config_file, const std::vector<Override>& ove
 /// input ends without a line, or a rank is told to stop. Collective.
 bool stand_by(dist::Communicator& control, const train::StopRequest& stop);
 
-/// Checks that all ranks agree before training. All functions are collective and throw the same
-/// error everywhere. The error names the difference.
+// Checks that all ranks agree before training. All functions are collective and throw the same
+// error everywhere. The error names the difference.
 
 /// Throws Error(kConfig) if the world is not the expected one. Call it after
 /// check_equal_programs(): all ranks then have equal settings and reach the same result.

@@ -21,6 +21,7 @@
 #include "train/step/apply_recipe.h"
 #include "train/step/recorded_pass.h"
 
+// Listing of the data files, masks in checkpoints, and the parts of one rank.
 namespace lockstep::daemon {
 namespace {
 

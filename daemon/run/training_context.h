@@ -22,6 +22,7 @@
 #include "train/step/loss.h"
 #include "train/step/sync_modes.h"
 
+/// Data, model, optimizer, recipe and saver of one rank, and the listing of the data files.
 namespace lockstep::daemon {
 
 /// Listing of both data sets, as in data::DatasetInputs::found.

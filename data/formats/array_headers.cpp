@@ -1,3 +1,4 @@
+// Parsers of the headers of IDX, .npy and safetensors files.
 #include <array>
 #include <charconv>
 #include <map>

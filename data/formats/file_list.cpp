@@ -114,8 +114,8 @@ files::FileFacts found_file(const std::filesystem::path& path) {
   return {path.string(), -1, ""};
 }
 
-/// Functions of data/formats/file_list.h for paths in stores, where a listing returns all files
-/// below a folder.
+// Paths in stores, where a listing returns all files below a folder. The functions are those that
+// expand_files(), is_folder(), holds_folders() and files_by_folder() call for such paths.
 
 /// Returns the files that a path names, as expand_files(). Not sorted; may be empty.
 std::vector<std::filesystem::path> expand_remote(const std::string& path);
@@ -187,7 +187,7 @@ std::vector<Subfolder> remote_files_by_folder(const std::string& folder, TakesFi
   return all;
 }
 
-// Local paths are expanded here, remote ones in remote_tree.cpp.
+// Paths of this host are expanded here; expand_remote() and the others expand those in stores.
 
 namespace {
 

@@ -9,6 +9,7 @@
 
 #include "base/files/files.h"
 
+/// Lists of the files of a data set: facts, patterns and folders, on this host and in stores.
 namespace lockstep::data {
 
 /// Files of a data set, listed once for all ranks: rank 0 lists them, the others parse its text().

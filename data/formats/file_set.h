@@ -12,6 +12,7 @@
 #include "base/files/files.h"
 #include "base/files/large_files.h"
 
+/// Files of a data set, opened on demand and read at any position.
 namespace lockstep::data {
 
 /// File for reading at any position, thread-safe. A file of at most 512 MiB is mapped and loaded

@@ -9,6 +9,7 @@
 
 #include "data/formats/file_list.h"
 
+/// Sources of records: the interface, an opener for each format, and detection of the format.
 namespace lockstep::data {
 
 /// Type of a record's input.
@@ -67,8 +68,8 @@ class Source {
   virtual std::string digest() const = 0;
 };
 
-/// Formats: each function opens files of one format. They throw Error(kInputMissing) for a missing
-/// file, Error(kBadData) with file and position for a malformed one.
+// Openers: each function opens files of one format. They throw Error(kInputMissing) for a missing
+// file, Error(kBadData) with file and position for a malformed one.
 
 using Paths = std::vector<std::filesystem::path>;
 

@@ -1,3 +1,4 @@
+// IDX files, as for MNIST, and CIFAR's binary files.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Images with one file each: folders, and CSV files that name them.
 #include "data/formats/image_files.h"
 
 #include <algorithm>

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/tensors/safetensors_format.h"
 
+/// Parsers of the bytes of files: arrays, CSV, tf.train.Example, tar. Free of LibTorch, since
+/// tests/data/fuzz compiles them alone.
 namespace lockstep::data {
 
 /// Ends with exit code 65 because of a file's content. `what` states the fault and what would be

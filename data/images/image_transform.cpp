@@ -1,5 +1,4 @@
-// Every random number is a function of (seed, epoch, sample, place). So a sample looks the same on
-// any rank and thread.
+// Conversion of images to float planes, with random changes for training.
 #include "data/images/image_transform.h"
 
 #include <algorithm>
@@ -14,6 +13,10 @@
 #include "data/images/pixel_kernels.h"
 
 namespace lockstep::data {
+
+// Random changes: every random number is a function of (seed, epoch, sample, place). So a sample
+// looks the same on any rank and thread.
+
 namespace {
 
 /// Stream of the random numbers of augmentation.
@@ -150,8 +153,8 @@ void change_colours(const Draws& draws, int64_t channels, int64_t num_pixels, fl
   }
 }
 
-// Colours are changed in [0, 1], before the normalisation; without them one pass normalises bytes
-// directly.
+// ImageTransform: colours are changed in [0, 1], before the normalisation; without them one pass
+// normalises bytes directly.
 
 namespace {
 

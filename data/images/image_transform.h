@@ -7,6 +7,7 @@
 #include "data/images/pixel_kernels.h"
 #include "data/images/resize.h"
 
+/// Conversion of images to float planes, with random changes for training.
 namespace lockstep::data {
 
 /// Random changes of training images. 0 means none.

@@ -7,6 +7,7 @@
 
 #include "base/simd/simd.h"
 
+/// Loops over pixels with one implementation for each SIMD path, and the types that they use.
 namespace lockstep::data {
 
 /// View of one image's uint8 pixels, owned by somebody else.

@@ -1,4 +1,4 @@
-// Placement of ranks on hosts, agreed by two small collectives.
+// Collectives between ranks on several hosts.
 #include "dist/mpi/hierarchical_communicator.h"
 
 #include <algorithm>
@@ -13,6 +13,8 @@
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist::mpi {
+
+// Placement of ranks on hosts, agreed by two small collectives.
 
 int Hosts::num_hosts() const { return 1 + *std::max_element(hosts_N.begin(), hosts_N.end()); }
 
@@ -45,9 +47,9 @@ Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
   return hosts;
 }
 
-// run() is the pipeline: copy_in, reduce, start_exchange, finish_scatter, finish_gather, copy_out.
-// Chunk i is in stage s while chunk i + 1 is in stage s - 1. Only the leader acts in the middle
-// stages; steps of the group tell the other members when to read.
+// HostExchange: run() is the pipeline copy_in, reduce, start_exchange, finish_scatter,
+// finish_gather, copy_out. Chunk i is in stage s while chunk i + 1 is in stage s - 1. Only the
+// leader acts in the middle stages; steps of the group tell the other members when to read.
 
 namespace {
 
@@ -307,8 +309,8 @@ void HostExchange::all_gather(const Call& call, const std::byte* values, std::by
   run({CallKind::kAllGather, values, out, num_items, format_of(items, true)});
 }
 
-// Chooses between the exchange by hosts (large tensors) and flat messages. The choice depends on
-// sizes alone, so all ranks make the same one.
+// HierarchicalCommunicator: chooses between the exchange by hosts (large tensors) and flat
+// messages. The choice depends on sizes alone, so all ranks make the same one.
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include "dist/mpi/shared_memory_group.h"
 #include "dist/mpi/tree_exchange.h"
 
+/// Collectives between ranks on several hosts: placement, exchange between hosts, communicator.
 namespace lockstep::dist::mpi {
 
 /// Placement of a communicator's ranks on hosts, and the communicator of the hosts' first ranks.

@@ -1,4 +1,4 @@
-// MPI_Isend and MPI_Irecv with requests that callers poll, so that no wait is unbounded.
+// Point-to-point messages over MPI.
 #include "dist/mpi/p2p_channel.h"
 
 #include <algorithm>
@@ -11,6 +11,10 @@
 #include "base/error.h"
 
 namespace lockstep::dist::mpi {
+
+// MpiTransport: MPI_Isend and MPI_Irecv with requests that callers poll, so that no wait is
+// unbounded.
+
 namespace {
 
 // MPI_Request is a pointer or a number, depending on the MPI library.
@@ -69,7 +73,7 @@ bool MpiTransport::test(Request* request) {
   return done != 0;
 }
 
-// Point-to-point messages with deadlines. finish() polls MPI and looks for missing ranks every
+// P2pChannel: messages with deadlines. finish() polls MPI and looks for missing ranks every
 // kLookForPeers; all waits end there.
 
 namespace {

@@ -11,6 +11,7 @@
 
 #include "dist/mpi/peer.h"
 
+/// Point-to-point messages between ranks, over MPI or over the transport of a test.
 namespace lockstep::dist::mpi {
 
 /// Point-to-point messages between the ranks of one communicator, like MPI's. P2pChannel uses this

@@ -1,4 +1,4 @@
-// MPI returns errors as codes (MPI_ERRORS_RETURN); check_mpi() turns them into exceptions.
+// Basics of the MPI backends: errors, calls, identities of ranks, waiting.
 #include "dist/mpi/peer.h"
 
 #include <algorithm>
@@ -20,6 +20,10 @@
 #include "base/log.h"
 
 namespace lockstep::dist::mpi {
+
+// Errors: MPI returns them as codes (MPI_ERRORS_RETURN), and check_mpi() turns these into
+// exceptions.
+
 namespace {
 
 bool is_running() {
@@ -60,7 +64,7 @@ int OwnedComm::num_ranks() const {
   return num_ranks;
 }
 
-// Text and comparison of the calls that ranks exchange in notes and in shared memory.
+// Calls: text and comparison of those that ranks exchange in notes and in shared memory.
 
 namespace {
 
@@ -103,8 +107,8 @@ void require_same_call(const Call& mine, int rank, const Call& theirs, int their
                           rank, text_of(mine), their_rank, text_of(theirs)));
 }
 
-// Identifies the processes of ranks, so that a rank whose process has ended is reported at once,
-// without waiting for a timeout. Works only within one host and PID namespace.
+// Peers: the processes of ranks are identified, so that a rank whose process has ended is reported
+// at once, without waiting for a timeout. Works only within one host and PID namespace.
 
 namespace {
 

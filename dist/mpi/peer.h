@@ -14,7 +14,8 @@
 
 #include "dist/communicator.h"
 
-/// Owners of MPI's handles, for dist/mpi only.
+/// Basics of the MPI backends, for dist/mpi only: owners of MPI's handles, calls to compare,
+/// identities of ranks, and waiting.
 namespace lockstep::dist::mpi {
 
 /// Throws Error(kUnavailable) naming the call and MPI's reason unless it succeeded.

@@ -89,8 +89,8 @@ bool SequenceCounter::sleep_for(uint64_t count, Clock::time_point until) {
   return reached;
 }
 
-// Synchronisation by counters: each member raises its own, and waits for those of the others. Slots
-// need no locks, since the step numbers order writes and reads.
+// SharedMemoryGroup: synchronisation by counters. Each member raises its own, and waits for those
+// of the others. Slots need no locks, since the step numbers order writes and reads.
 
 namespace {
 

@@ -9,6 +9,7 @@
 
 #include "dist/mpi/peer.h"
 
+/// Exchange between the ranks of one host through shared memory: counter, layout and group.
 namespace lockstep::dist::mpi {
 
 /// A counter in memory shared by several processes: one rank raises it, others wait for it.

@@ -1,5 +1,4 @@
-// Shared memory by MPI windows. The free space is checked and all pages are allocated in advance: a
-// later write without a page would kill the process.
+// Memory that the ranks of one host share, by MPI windows or by a file.
 #include "dist/mpi/shared_window.h"
 
 #include <algorithm>
@@ -27,6 +26,10 @@
 #endif
 
 namespace lockstep::dist::mpi {
+
+// MPI windows. The free space is checked and all pages are allocated in advance: a later write
+// without a page would kill the process.
+
 namespace {
 
 constexpr int64_t kWindowPageBytes = 4096;
@@ -151,8 +154,8 @@ std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const 
 
 }  // namespace lockstep::dist::mpi
 
-// Shared memory by an unlinked file. Unlike a window, it can use large pages and needs no
-// collective call to free it.
+// An unlinked file. Unlike a window, it can use large pages and needs no collective call to free
+// it.
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif

@@ -13,6 +13,7 @@
 #include "dist/mpi/peer.h"
 #include "dist/mpi/shared_memory_group.h"
 
+/// Memory that the ranks of one host share: MPI windows and mapped files.
 namespace lockstep::dist::mpi {
 
 /// MPI's windows of this process. They are freed together, when the world ends or by free_from().

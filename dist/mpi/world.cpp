@@ -1,3 +1,4 @@
+// Start and end of MPI, notices, and the choice of the communicator.
 #include "dist/mpi/world.h"
 
 #include <algorithm>
@@ -92,8 +93,8 @@ class NoticeBoard {
   int64_t num_told_ = 0, num_heard_ = 0;  ///< messages to each other rank, and from all others
 };
 
-// Notices use plain MPI messages, which arrive without a matching call of the receiver. A notice
-// polls them with MPI_Iprobe.
+// NoticeBoard: notices are plain MPI messages, which arrive without a matching call of the
+// receiver. A notice polls them with MPI_Iprobe.
 
 namespace {
 
@@ -184,13 +185,13 @@ struct CommunicatorOptions;
 std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const CommunicatorOptions& options,
                                                 const std::shared_ptr<WindowKeeper>& keeper);
 
-// Chooses the backend by the placement of ranks: shared memory on one host, the exchange by hosts
-// on several, else messages between all ranks.
+// make_communicator(): chooses the backend by the placement of ranks. It is shared memory on one
+// host, the exchange by hosts on several, else messages between all ranks.
 
 namespace {
 
-// Measured by bench/allreduce. On one host, larger slots no longer fit in the caches. Between
-// hosts, smaller slots mean too many messages, unless several peers share a link.
+// Measured by bench/programs/allreduce.cpp. On one host, larger slots no longer fit in the caches.
+// Between hosts, smaller slots mean too many messages, unless several peers share a link.
 constexpr int64_t kOneHostSlotBytes = 256 << 10;
 constexpr int64_t kManyHostsSlotBytes = 1 << 20;
 constexpr int64_t kPieceBytes = 1 << 20;
@@ -280,7 +281,8 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
   return make_flat(std::move(comm), messages, make);
 }
 
-// Start and end of MPI. MPI's own calls wait without limit, so each wait here has a deadline.
+// World: start and end of MPI. MPI's own calls wait without limit, so each wait here has a
+// deadline.
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 
+/// Start and end of MPI, and communicators over it. This header does not include mpi.h.
 namespace lockstep::dist::mpi {
 
 class NoticeBoard;

@@ -1,3 +1,5 @@
+// The only source of liblockstep_nccl.so that is compiled against CUDA and NCCL: calls, graphs,
+// memory, and the module's table of functions.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -47,8 +49,9 @@ std::shared_ptr<GpuCalls> make_cuda_calls(int device_index);
 /// Creates a CUDA graph of one GPU of this process, with a private pool in LibTorch's allocator.
 std::shared_ptr<DeviceGraph> make_cuda_graph(int device_index);
 
-// The real GpuCalls: thin wrappers of CUDA, NCCL and LibTorch's CUDA allocator. Every CUDA error
-// becomes Error(kUnavailable) and is cleared. NCCL's results are returned, since the caller polls.
+// CudaCalls, the real GpuCalls: thin wrappers of CUDA, NCCL and LibTorch's CUDA allocator. Every
+// CUDA error becomes Error(kUnavailable) and is cleared. NCCL's results are returned, since the
+// caller polls.
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Computes word masks and prefix sums on the host once per mask; the kernels use them every step.
+// Packing and staging on GPUs.
 #include "dist/nccl/gpu_backend.h"
 
 #include <bit>
@@ -15,6 +15,10 @@
 #include "base/simd/bit_mask.h"
 
 namespace lockstep::dist::nccl {
+
+// GpuPacking: computes word masks and prefix sums on the host once per mask; the kernels use them
+// every step.
+
 namespace {
 
 void check_shapes(const DeviceMask& mask, const at::Tensor& items_E, const at::Tensor& packed_K) {
@@ -65,7 +69,8 @@ void GpuPacking::unpack_kept(const DeviceMask& mask, const at::Tensor& packed_K,
   gpu_->unpack_kept(mask, packed_K, items_E);
 }
 
-// Copies to pinned memory on a low-priority stream, so that a save does not delay training.
+// PinnedStager: copies to pinned memory on a low-priority stream, so that a save does not delay
+// training.
 
 namespace {
 

@@ -10,6 +10,7 @@
 #include "dist/nccl/kept_items.h"
 #include "dist/nccl/watched_comm.h"
 
+/// Implementations of base/tensors/device_backend.h for GPUs: packing and staging.
 namespace lockstep::dist::nccl {
 
 MaskView view_of(const DeviceMask& mask);

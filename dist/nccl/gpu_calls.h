@@ -14,7 +14,7 @@
 
 /// Interface between the communicator's logic and CUDA and NCCL. The logic (order of calls, events,
 /// deadlines, abort) includes no header of them. So tests run it over a fake device
-/// (tests/support/fake_gpu.h). cuda/cuda_calls.cpp is the real implementation.
+/// (tests/support/fake_gpu.h). dist/nccl/cuda_calls.cpp has the real implementation.
 namespace lockstep::dist::nccl {
 
 using Stream = void*;       ///< a cudaStream_t
@@ -77,7 +77,7 @@ class GpuCalls {
   virtual void copy_to_host(std::byte* to, const std::byte* from, int64_t num_bytes,
                             const at::Tensor& owner) = 0;
 
-  // Enqueue on callers_stream() the kernels of dist/nccl/kernels; tensors as in DevicePacking.
+  // Enqueue on callers_stream() the kernels of kept_kernels.cu; tensors as in DevicePacking.
   virtual void pack_kept(const DeviceMask& mask, const at::Tensor& items_E,
                          const at::Tensor& packed_K) = 0;
   virtual void unpack_kept(const DeviceMask& mask, const at::Tensor& packed_K,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 
+/// Limit, reservation and statistics of the GPU memory of a process.
 namespace lockstep::dist {
 
 /// Rules for the GPU memory that a process takes.
@@ -31,9 +32,9 @@ struct GpuMemoryUse {
 
 namespace lockstep::dist::nccl {
 
-/// Calls that limit and reserve the memory of one GPU of this process. cuda/cuda_memory.cpp is the
-/// real implementation; tests have a fake. They throw Error(kUnavailable) with CUDA's reason, or
-/// the exceptions of LibTorch's allocator (c10::Error).
+/// Calls that limit and reserve the memory of one GPU of this process. dist/nccl/cuda_calls.cpp has
+/// the real implementation; tests have a fake. They throw Error(kUnavailable) with CUDA's reason,
+/// or the exceptions of LibTorch's allocator (c10::Error).
 class MemoryCalls {
  public:
   virtual ~MemoryCalls() = default;

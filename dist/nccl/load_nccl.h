@@ -45,6 +45,8 @@ constexpr const char* kModuleFile = "liblockstep_nccl.so";
 
 namespace lockstep::dist {
 
+// Functions for programs. Those that need the module open it.
+
 /// Search paths of the NCCL module, best first: only $LOCKSTEP_NCCL_MODULE if it is set; otherwise
 /// the program's folder, then ../lib/lockstep relative to it.
 std::vector<std::filesystem::path> nccl_module_paths();

@@ -1,5 +1,4 @@
-// Order of a collective: record the caller's stream, make the own stream wait for it, enqueue
-// NCCL's calls, record the end. So the host never waits, and tensors stay allocated until the end.
+// Collectives between GPUs, and the collective start of NCCL.
 #include "dist/nccl/nccl_communicator.h"
 
 #include <functional>
@@ -19,6 +18,11 @@
 #include "dist/nccl/gpu_backend.h"
 
 namespace lockstep::dist::nccl {
+
+// NcclCommunicator, order of a collective: record the caller's stream, make the own stream wait for
+// it, enqueue NCCL's calls, record the end. So the host never waits, and tensors stay allocated
+// until the end.
+
 namespace {
 
 bool is_16_bit_float(const at::Tensor& values) {
@@ -228,8 +232,8 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   return std::make_unique<NcclCommunicator>(gpu_, std::move(part));
 }
 
-// Collective start of NCCL. Local work runs in agreed(), which turns one rank's fault into an error
-// of all ranks.
+// start_communicator(): collective start of NCCL. Local work runs in agreed(), which turns one
+// rank's fault into an error of all ranks.
 
 namespace {
 

@@ -33,8 +33,9 @@ std::optional<std::string> PendingCollectives::overdue(Clock::time_point now, do
   return fmt::format("collective {} ({})", oldest.number, oldest.what);
 }
 
-// Waiting threads poll events and never block inside CUDA or NCCL, so that they notice a failure.
-// Closing runs on a detached thread, since NCCL may hang there; Handle keeps shared state alive.
+// WatchedComm: waiting threads poll events and never block inside CUDA or NCCL, so that they notice
+// a failure. Closing runs on a detached thread, since NCCL may hang there; Handle keeps shared
+// state alive.
 
 namespace {
 

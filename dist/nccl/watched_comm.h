@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "dist/nccl/gpu_calls.h"
 
+/// NCCL communicator with a watchdog, and the list of its pending collectives.
 namespace lockstep::dist::nccl {
 
 /// Collectives of a communicator that are enqueued and not known to be done, oldest first. One

@@ -1,4 +1,4 @@
-// Measures two ways in alternate steps, so that drift of the machine affects both alike.
+// Reduction of all buckets, and the choices that are made by measurement.
 #include "dist/reducer/bucket_reducer.h"
 
 #include <algorithm>
@@ -22,6 +22,9 @@
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist {
+
+// Autotuner: measures two ways in alternate steps, so that drift of the machine affects both alike.
+
 namespace {
 
 // One uncounted step of each way: the first use of a way allocates memory.
@@ -85,7 +88,8 @@ std::vector<bool> Autotuner::verdict(Communicator& comm) {
   return second_is_faster;
 }
 
-// `auto` measures after each change of masks. Checkpoints store the result with its fingerprint.
+// PackingChoice: `auto` measures after each change of masks. Checkpoints store the result with its
+// fingerprint.
 
 namespace {
 
@@ -150,8 +154,8 @@ bool PackingChoice::add_step(const std::vector<ItemSeconds>& buckets, Communicat
 
 StateList PackingChoice::state() { return {{"_lockstep/sync/packed", {}, &stored_, 0.0}}; }
 
-// Owns the BucketReduction of every bucket and its state in this step. Two threads may use it
-// during a step: the communication thread launches, the caller packs ahead and unpacks.
+// BucketReducer: owns the BucketReduction of every bucket and its state in this step. Two threads
+// may use it during a step: the communication thread launches, the caller packs ahead and unpacks.
 // pack_states_ decides which of them packs a bucket.
 
 namespace {

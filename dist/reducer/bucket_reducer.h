@@ -20,6 +20,7 @@
 #include "dist/reducer/step_stats.h"
 #include "dist/sync_options.h"
 
+/// Reduction of all buckets, and the choices that are made by measurement.
 namespace lockstep::dist {
 
 /// Seconds of one item (a bucket, or a whole step) in one step on this rank.
@@ -68,10 +69,10 @@ std::shared_ptr<const DevicePacking> device_packing_for(Communicator& comm,
 /// Choice of the buckets that travel packed (dist/reducer/bucket_reduction.h). Equal on all ranks:
 /// the inputs are equal and the ranks agree on measurements.
 ///
-/// `auto` measures both ways for each bucket after each change of masks
-/// (dist/reducer/bucket_reducer.h) and keeps the faster one. The result is part of the checkpoint,
-/// with a digest of the fingerprint it belongs to. A resumed run with the same fingerprint repeats
-/// the choice without measuring. An unfinished trial is not saved; it starts again.
+/// `auto` measures both ways for each bucket after each change of masks (Autotuner) and keeps the
+/// faster one. The result is part of the checkpoint, with a digest of the fingerprint it belongs
+/// to. A resumed run with the same fingerprint repeats the choice without measuring. An unfinished
+/// trial is not saved; it starts again.
 class PackingChoice {
  public:
   /// mode: auto, always, never.

@@ -1,4 +1,4 @@
-// Each piece's mask starts at a byte, so that a piece can be packed on its own.
+// Reduction of one bucket: masks and slots of its shards, gather, all_reduce, reduce_scatter.
 #include "dist/reducer/bucket_reduction.h"
 
 #include <algorithm>
@@ -13,6 +13,8 @@
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist {
+
+// ShardMasks: each piece's mask starts at a byte, so that a piece can be packed on its own.
 
 ShardMasks::ShardMasks(const BucketShards& pieces) : pieces_(pieces) {
   int64_t offset_bytes = 0;
@@ -88,7 +90,8 @@ at::Tensor dropped_items(const uint8_t* bits, int64_t num_items) {
   return dropped;
 }
 
-// Three forms of the same gather: packed, in place (equal shards), and through windows.
+// gather_pieces(): three forms of the same gather: packed, in place (equal shards), and through
+// windows.
 
 namespace {
 
@@ -136,8 +139,9 @@ int64_t gather_pieces(Communicator& comm, const at::Tensor& values_E, const Buck
   return gather_windows(comm, values_E, pieces, scratch);
 }
 
-// One bucket: pack() rounds or compacts the gradients into a payload, launch() all-reduces it, and
-// unpack() writes the means back. Scratch memory stays, so that a steady step allocates nothing.
+// AllReduceBucket: pack() rounds or compacts the gradients into a payload, launch() all-reduces it,
+// and unpack() writes the means back. Scratch memory stays, so that a steady step allocates
+// nothing.
 
 namespace {
 
@@ -242,7 +246,7 @@ void AllReduceBucket::zero_dropped() {
     grads_E_.masked_fill_(dropped_there_E_, 0);
 }
 
-// One sharded bucket. Pieces of unequal size are copied into equal slots. launch() takes this
+// ReduceScatterBucket: pieces of unequal size are copied into equal slots. launch() takes this
 // rank's sums back at once, since the next bucket reuses the scratch memory.
 
 ReduceScatterBucket::ReduceScatterBucket(at::Tensor grads_E, BucketShards pieces, int rank,

@@ -14,6 +14,8 @@
 #include "dist/communicator.h"
 #include "dist/reducer/buckets.h"
 
+/// Reduction of one bucket, as an all_reduce or a reduce_scatter: masks and slots of its shards,
+/// and payloads.
 namespace lockstep::dist {
 
 /// Reusable memory for messages: for each type as large as the largest one, allocated at first use.
@@ -60,11 +62,11 @@ class ShardMasks {
   int64_t largest_ = 0;
 };
 
-/// Copies between a bucket's elements [E] and the N slots of a message [N * K], for both directions
-/// (dist/reducer/bucket_reduction.h, dist/reducer/bucket_reduction.h). Slots and packing:
-/// dist/reducer/buckets.h, dist/reducer/bucket_reduction.h. Returned tensors are views.
+// Copies between a bucket's elements [E] and the N slots of a message [N * K], for both directions
+// (AllReduceBucket, ReduceScatterBucket). BucketShards gives the slots, ShardMasks the packed form.
+// Returned tensors are views.
 
-/// Return one rank's own elements, and the window of K elements around them that travels.
+/// Returns one rank's own elements, and the window of K elements around them that travels.
 inline at::Tensor piece_of(const at::Tensor& bucket_E, const BucketShards& pieces, int piece) {
   return bucket_E.narrow(0, pieces.begin(piece), pieces.size(piece));
 }

@@ -64,7 +64,8 @@ int64_t RowBorders::nearest_cut(int64_t at_E) const {
   return row_begin + nearer(at_E - row_begin, kCutElements, row_end - row_begin);
 }
 
-// Cuts buffers front to back, then sorts the buckets by the order in which backward completes them.
+// cut_into_buckets(): cuts buffers front to back, then sorts the buckets by the order in which
+// backward completes them.
 
 namespace {
 
@@ -255,7 +256,8 @@ BucketShards cut_into_pieces(const Bucket& bucket, const FlatBuffer& buffer,
   return BucketShards(std::move(borders_E));
 }
 
-// Computes buckets and shards from the buffers alone, so that all ranks compute the same ones.
+// BucketAssignment: computes buckets and shards from the buffers alone, so that all ranks compute
+// the same ones.
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include "base/tensors/square_sums.h"
 #include "dist/sync_options.h"
 
+/// Assignment of gradients to buckets, and of shards of buckets to ranks.
 namespace lockstep::dist {
 
 /// Properties of one parameter that the plan needs.
@@ -82,8 +83,8 @@ std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int
 
 /// Cuts buckets that will be sharded among num_pieces ranks. A parameter larger than a bucket is
 /// cut between rows, if possible after a multiple of num_pieces rows, so that pieces can be equal.
-/// It is cut inside a row (dist/reducer/buckets.h) only if the row is larger than a bucket.
-/// A bucket may exceed bucket_bytes by these rows, or by kCutElements.
+/// It is cut inside a row (RowBorders) only if the row is larger than a bucket. A bucket may exceed
+/// bucket_bytes by these rows, or by kCutElements.
 std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes,
                                      const std::vector<int64_t>& row_E_by_param, int num_pieces);
 

@@ -1,5 +1,4 @@
-// Hooks on autograd's AccumulateGrad nodes: they run once the gradient is in `grad`. (Hooks of
-// tensors would run before that.)
+// Overlap of reduction and backward, from the hook of a gradient to the order of messages.
 #include "dist/reducer/overlap.h"
 
 #include <algorithm>
@@ -22,6 +21,10 @@
 #include "dist/communicator.h"
 
 namespace lockstep::dist {
+
+// GradientHooks: hooks on autograd's AccumulateGrad nodes, which run once the gradient is in
+// `grad`. (Hooks of tensors would run before that.)
+
 namespace {
 
 using torch::autograd::variable_list;
@@ -84,8 +87,8 @@ GradientHooks::~GradientHooks() {
   for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
 }
 
-// Counts the missing gradients of each bucket with atomics, since several autograd threads may mark
-// at once. The mutex guards only the number of leading complete buckets.
+// ReadyTracker: counts the missing gradients of each bucket with atomics, since several autograd
+// threads may mark at once. The mutex guards only the number of leading complete buckets.
 
 namespace {
 
@@ -198,7 +201,9 @@ bool ReadyTracker::any() const {
 
 }  // namespace lockstep::dist
 
-// A thread that executes released jobs in order. The mutex guards the round's state, never a job.
+// CommunicationThread: executes released jobs in order. The mutex guards the round's state, never a
+// job.
+
 /// OpenMP's function, from LibTorch's OpenMP library; null without one.
 extern "C" void omp_set_num_threads(int) __attribute__((weak));
 
@@ -308,9 +313,9 @@ void CommunicationThread::run() {
   }
 }
 
-// The jobs of a step are the buckets and, at num_before_numbers_, the step statistics. The order of
-// jobs is the order of messages, equal on all ranks. So jobs run either all on one thread, or first
-// on the communication thread and then, after its end(), on the caller.
+// StepMessages: the jobs of a step are the buckets and, at num_before_numbers_, the step
+// statistics. The order of jobs is the order of messages, equal on all ranks. So jobs run either
+// all on one thread, or first on the communication thread and then, after its end(), on the caller.
 
 void StepMessages::begin(bool beside, size_t num_before_numbers) {
   check(num_left_ == 0, "a step begins while buckets of the one before are on their way");

@@ -19,6 +19,8 @@
 #include "dist/reducer/bucket_reducer.h"
 #include "dist/reducer/buckets.h"
 
+/// Overlap of reduction and backward: hooks, complete buckets, the communication thread, and the
+/// order of a step's messages.
 namespace lockstep::dist {
 
 /// Notifies a listener when backward has added a parameter's gradient to its `grad`. Also finds

@@ -1,4 +1,4 @@
-// Layout: one copy for the values, then one copy for each rank's gradients, all with equal offsets.
+// Flat buffers in shared memory, and the reduction of their buckets.
 #include "dist/reducer/shared_bucket.h"
 
 #include <algorithm>
@@ -13,6 +13,10 @@
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist {
+
+// SharedFlatMemory: one copy for the values, then one copy for each rank's gradients, all with
+// equal offsets.
+
 namespace {
 
 /// Alignment: copies start at pages, buffers at cache lines.
@@ -69,8 +73,8 @@ void SharedFlatMemory::give(FlatBuffer* buffer, int64_t num_elements, at::Scalar
   buffer->grads_E = buffer->grads_by_rank[static_cast<size_t>(comm_.rank())];
 }
 
-// No messages: all ranks map all gradients. Blocks keep the working set in the cache, so that sum,
-// mask, division and check read memory once.
+// SharedBucket: no messages, since all ranks map all gradients. Blocks keep the working set in the
+// cache, so that sum, mask, division and check read memory once.
 
 namespace {
 

@@ -11,6 +11,7 @@
 #include "dist/reducer/bucket_reduction.h"
 #include "dist/reducer/buckets.h"
 
+/// Flat buffers in memory that all ranks of a host map, and the reduction of their buckets.
 namespace lockstep::dist {
 
 /// Flat buffers in memory that all ranks map: values first, then each rank's gradients, buffer by

@@ -14,6 +14,7 @@
 #include "base/tensors/square_sums.h"
 #include "dist/communicator.h"
 
+/// Statistics of a step and their sums over the ranks, and gradient norms.
 namespace lockstep::dist {
 
 /// Number of votes: requests that any rank may raise and all ranks count. Bit i of
@@ -115,11 +116,10 @@ at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1, size
 /// Decodes the totals from the summed numbers; bytes and seconds stay 0.
 GlobalStepStats from_numbers(const at::Tensor& sums_V, size_t num_counts = 0);
 
-/// Sum of squares over the gradients of many parameters, in float64. The bits do not depend on how
-/// gradients are sharded or cut into buckets.
-///
-/// On CPUs the method is that of base/tensors/square_sums.h. On a device the unit is a region.
-/// There the result is the same on all ranks, but another division rounds differently.
+// Sum of squares over the gradients of many parameters, in float64. The bits do not depend on how
+// gradients are sharded or cut into buckets. On CPUs the method is that of
+// base/tensors/square_sums.h. On a device the unit is a region. There the result is the same on all
+// ranks, but another division rounds differently.
 
 /// Adds the squares of the gradients within the regions, on the CPU or on comm.device(). There the
 /// host waits once for all regions. Not collective.

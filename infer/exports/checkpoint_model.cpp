@@ -32,8 +32,8 @@
 #include "model/networks/model_table.h"
 #include "python/python_types.h"
 
-// Reads a checkpoint without the code of its network: parameters, masks and quantization follow
-// from the keys alone.
+// Model and network of a checkpoint. Reads a checkpoint without the code of its network:
+// parameters, masks and quantization follow from the keys alone.
 namespace lockstep::daemon {
 namespace {
 

@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "recal/quantization/fake_quantizer.h"
 
+/// Model and network of a checkpoint, without the run file.
 namespace lockstep::daemon {
 
 /// Model as stored in a checkpoint, without its code: the source of an export.

@@ -45,8 +45,8 @@ ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& netwo
 /// to it, with its origin and other facts. Returns a description of both.
 ///
 /// A pruned weight must be zero. Otherwise the checkpoint is not trusted (kBadData) and nothing is
-/// written. Throws Error(kUsage) for an option that the format does not have, and as the headers in
-/// daemon/exports/ say. Other errors: see read_saved_model and base/files/files.h.
+/// written. Throws Error(kUsage) for an option that the format does not have, and as
+/// infer/exports/formats.h says. Other errors: see read_saved_model and base/files/files.h.
 CommandResult export_command(const ExportOptions& options);
 
 }  // namespace lockstep::daemon

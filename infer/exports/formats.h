@@ -7,6 +7,7 @@
 #include "infer/exports/manifest.h"
 #include "infer/exports/portable_network.h"
 
+/// Writers of the formats: ONNX, TorchScript, safetensors and TensorFlow.
 namespace lockstep::daemon {
 
 /// ONNX operator set of the exported files: the oldest one in which all used operators have the

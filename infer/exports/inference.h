@@ -13,6 +13,7 @@
 #include "infer/saved_model.h"
 #include "metrics/metrics_options.h"
 
+/// Configuration of `lockstep infer`, and the network of a checkpoint for it.
 namespace lockstep::daemon {
 
 /// Sections of a run file that `lockstep infer` reads. It ignores the others, so the network's code

@@ -11,6 +11,7 @@
 #include "infer/exports/checkpoint_model.h"
 #include "train/evaluator.h"
 
+/// Manifest of an export: facts about the file, its checkpoint and the run.
 namespace lockstep::daemon {
 
 /// Measurements of a checkpoint's run at the checkpoint's own step; nullopt if unknown.

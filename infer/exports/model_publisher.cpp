@@ -30,6 +30,7 @@
 #include "train/run.h"
 #include "train/step/step_report.h"
 
+// Publication of checkpoints for inference: digests, folders, and the thread of the exports.
 namespace lockstep::daemon {
 
 /// Size and digest of a file for a manifest.

@@ -10,6 +10,7 @@
 #include "infer/exports/checkpoint_model.h"
 #include "model/model.h"
 
+/// Network in a form that files of other programs can contain, with its quantization.
 namespace lockstep::daemon {
 
 /// Rounding of a layer's inputs and weights (docs/quantization.md), as tensors that files contain.

@@ -22,8 +22,8 @@
 #include "metrics/http/listen_address.h"
 #include "metrics/http/password_checker.h"
 
-// Reads the web configuration of Prometheus' exporter-toolkit. Keys and values are the same, so
-// that one file can serve several exporters.
+// Access to the HTTP server. Reads the web configuration of Prometheus' exporter-toolkit. Keys and
+// values are the same, so that one file can serve several exporters.
 namespace lockstep::metrics {
 namespace {
 

@@ -13,6 +13,7 @@
 
 #include "base/yaml/config_reader.h"
 
+/// Access to the HTTP server: web configuration file, passwords, token, and calls from browsers.
 namespace lockstep::metrics {
 
 /// Section tls_server_config. Paths are ready to open.

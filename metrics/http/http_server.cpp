@@ -30,6 +30,7 @@
 #include "metrics/http/listen_address.h"
 #include "metrics/http/tls_stream.h"
 
+// Listener and server, and compression of answers.
 namespace lockstep::metrics {
 namespace {
 

@@ -9,6 +9,7 @@
 #include "metrics/http/access.h"
 #include "metrics/http/listen_address.h"
 
+/// HTTP server for probes, scrapes and control calls, and compression of its answers.
 namespace lockstep::metrics {
 
 struct HttpResponse {

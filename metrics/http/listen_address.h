@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+/// Addresses and Unix sockets on which servers listen.
 namespace lockstep::metrics {
 
 /// Address that a server listens on: "127.0.0.1:9464", "[::1]:9464", "node7:9464", ":9464" (every

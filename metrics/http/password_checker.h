@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+/// Check of passwords against bcrypt hashes.
 namespace lockstep::metrics {
 
 /// Returns the fault of a text as a bcrypt hash ("is not a bcrypt hash ..."); empty if it is valid.

@@ -17,6 +17,7 @@
 
 #include "metrics/http/access.h"
 
+/// Connections of the HTTP server, plain or TLS, and the TLS context.
 namespace lockstep::metrics {
 
 /// Creates a server's TLS context: certificate, versions, required client certificates. Throws

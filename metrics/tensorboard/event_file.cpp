@@ -21,7 +21,8 @@
 #include "base/log.h"
 #include "metrics/samples.h"
 
-// Encodes histograms, images (libpng) and sounds (WAV) as TensorBoard expects them.
+// Values, messages and writer of TensorBoard event files. Encodes histograms, images (libpng) and
+// sounds (WAV) as TensorBoard expects them.
 namespace lockstep::metrics {
 namespace {
 

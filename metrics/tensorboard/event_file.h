@@ -13,7 +13,7 @@
 
 #include "base/threads.h"
 
-/// Values in an event file besides points of curves.
+/// TensorBoard event files: points of curves and other values, the writer, the encoded messages.
 namespace lockstep::metrics {
 
 /// Distribution of values: counts[i] of them are in [limits[i - 1], limits[i]).
@@ -117,7 +117,7 @@ class EventFile {
   TaskQueue queue_;
 };
 
-/// Messages of TensorFlow's event.proto that are written here, in protobuf's wire format.
+// Messages of TensorFlow's event.proto that are written here, in protobuf's wire format.
 
 /// First record of every file: Event{wall_time, file_version "brain.Event:2"}.
 std::string version_event(double wall_time_s);

@@ -4,8 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace lockstep::model {
-
 /// Products of a linear layer for few samples and a large weight. Reading or writing the weight
 /// takes most of their time. LibTorch's products of such shapes take two to four times as long
 /// (docs/results/tried.md).
@@ -15,6 +13,7 @@ namespace lockstep::model {
 ///
 /// Symbols: B = samples, I = inputs, O = outputs. Float32 on the CPU. Uses ATen's threads. Each sum
 /// is added in the order of inputs, outputs or samples. So no bit depends on the number of threads.
+namespace lockstep::model {
 
 /// True if these functions are faster: 2 to 16 samples, 2^20 or more elements of the weight, a
 /// processor with AVX2.
@@ -38,6 +37,8 @@ void write_few_grads(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, bo
 
 }  // namespace lockstep::model
 
+/// Kernels of these products for AVX2 and FMA. Samples are in one tile of 8 or 16
+/// (model/linear/kept_weight.h), in write_grads() one after the other.
 namespace lockstep::model::few_samples {
 
 /// Part of a weight [O, I]: a range of rows and columns.
@@ -46,9 +47,6 @@ struct Part {
   int64_t begin_I = 0, end_I = 0;
   int64_t num_columns = 0;  ///< I
 };
-
-/// Kernels for AVX2 and FMA. Samples are in one tile of 8 or 16 (model/linear/kept_weight.h), in
-/// write_grads() one after the other.
 
 /// Computes outputs_OT = W inputs_IT + bias for the part's rows and all columns. bias_O may be
 /// null.

@@ -8,6 +8,7 @@
 
 #include "base/simd/simd.h"
 
+/// Products with the kept elements of a weight: tiles of samples, kernels, and KeptWeight.
 namespace lockstep::model {
 
 /// Tiles of T samples. A matrix [B, N] of samples is stored as tiles [N, T]. So T samples of an

@@ -9,6 +9,7 @@
 #include "base/tensors/params.h"
 #include "model/linear/kept_weight.h"
 
+/// Linear layer, and the gradient of its weight.
 namespace lockstep::model {
 
 /// Computes the weight's gradient from grads_BO [B, O] and inputs_BI [B, I]: the sum over the
@@ -31,8 +32,7 @@ void write_weight_grad(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, 
 /// writes the weight's gradient in place. That avoids a separate product, which for small batches
 /// is a third of the step's memory traffic. Backward overwrites the gradient if `grad` (must
 /// outlive backward) marks it as stale, else adds to it. It writes in the blocks of
-/// write_weight_grad() (model/linear/linear_function.h) and reports each block to `grad`. Gradient
-/// hooks run as usual.
+/// write_weight_grad() and reports each block to `grad`. Gradient hooks run as usual.
 ///
 /// Under autocast the products have autocast's type. Backward copies or adds the weight's product
 /// to the float32 gradient. The bits equal at::linear's if a forward pass uses the weight once. In

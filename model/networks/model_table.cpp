@@ -10,7 +10,7 @@
 
 namespace lockstep::model {
 
-// Each of these is defined in its own file (resnet18 and resnet50 share one).
+// Each of these is defined in a source of this folder, small ones together in small_networks.cpp.
 ModelType gpt_type();
 ModelType lenet_type();
 ModelType mnist_net_type();

@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "model/networks/model_table.h"
 
+/// Small networks: digits_net, mlp and cnn.
 namespace lockstep::model {
 
 /// Network for 8×8 digits: three convolutions and a linear layer, with GELU, 25,866 parameters:

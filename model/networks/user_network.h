@@ -8,7 +8,7 @@
 #include "model/model.h"
 #include "model/networks/model_table.h"
 
-/// Common parts of networks that are not built from Lockstep's layers.
+/// Networks that are not built from Lockstep's layers: their common parts, and TorchScript modules.
 namespace lockstep::model {
 
 /// Seeds LibTorch's default generators of the CPU and of `device` for this pass. Dropout then

@@ -10,7 +10,7 @@
 namespace lockstep::recal {
 namespace {
 
-/// Also the width of the word in which mask_n_of_m.cpp holds a group.
+/// Maximum of M, and the width of the word in which structured_masks.cpp holds a group.
 constexpr int64_t kMaxNeighbours = 64;
 
 std::string without_spaces(std::string_view text) {

@@ -17,9 +17,10 @@
 #include "dist/tensor_math.h"
 #include "recal/masks/mask_update.h"
 
+// Masks of all parameters of a recipe, and functions for the bits of one mask.
 namespace lockstep::recal {
-// Masks are bits on the CPU; weights may have any device and layout. This file converts between
-// them.
+// Masks are bits on the CPU; weights may have any device and layout. The functions below convert
+// between them.
 namespace {
 
 int item_bytes(const at::Tensor& values) { return static_cast<int>(values.element_size()); }

@@ -13,11 +13,12 @@
 #include "recal/masks/mask_kind.h"
 #include "recal/masks/mask_update.h"
 
+/// Masks of all parameters that a recipe prunes, and functions for the bits of one mask.
 namespace lockstep::recal {
 
-/// Functions of base/simd/bit_mask.h for tensors. kept_bits: uint8 [num_mask_bytes(n)] on the CPU
-/// for a tensor of n elements. Bits are in row-major order, whatever the tensor's strides and
-/// device are.
+// Functions of base/simd/bit_mask.h for tensors. kept_bits: uint8 [num_mask_bytes(n)] on the CPU
+// for a tensor of n elements. Bits are in row-major order, whatever the tensor's strides and
+// device are.
 
 /// Returns the bits of a mask that keeps everything.
 at::Tensor new_kept_bits(int64_t num_items);
@@ -69,8 +70,8 @@ class MaskTable {
 
   /// Prunes the smallest weights of these parameters to this sparsity (mask_update.h). Pruned
   /// weights stay pruned. Returns the parameters whose masks changed, in the given order.
-  /// Collective if the work is distributed (distributed_mask_update.h). Throws as
-  /// recal/masks/mask_update.h and update_masks_divided(). Call require_equal() afterwards to check
+  /// Collective if the work is distributed (update_masks_divided). Throws as check_mask_kind(),
+  /// check_mask_sparsity() and update_masks_divided(). Call require_equal() afterwards to check
   /// that the ranks' masks agree.
   std::vector<int64_t> prune(const std::vector<int64_t>& params, double sparsity,
                              const MaskRule& rule, dist::Communicator& control);

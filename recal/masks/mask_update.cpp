@@ -16,6 +16,7 @@
 #include "recal/masks/magnitude_threshold.h"
 #include "recal/masks/structured_masks.h"
 
+// Pruning of the smallest weights: checks of the request, selection, division over the ranks.
 namespace lockstep::recal {
 namespace {
 

@@ -12,6 +12,8 @@
 #include "dist/communicator.h"
 #include "recal/masks/mask_kind.h"
 
+/// Pruning of the smallest weights: checks, masks computed on one rank, masks computed by all
+/// ranks.
 namespace lockstep::recal {
 
 /// Throws Error(kConfig) unless a weight of this shape can have a mask of this kind. All kinds but
@@ -34,7 +36,7 @@ struct MaskedWeight {
 ///
 ///   unstructured            exactly llround(s * n) weights are pruned
 ///   block, filter, channel  exactly llround(s * n) groups are pruned whole; a group's size is the
-///                           mean magnitude of its members (mask_groups.h)
+///                           mean magnitude of its members (score_groups)
 ///   N:M                     exactly llround(s * n) weights, smallest first, but never more than
 ///                           M - N of M neighbours; s = 1 - N/M gives the full pattern
 ///
@@ -46,8 +48,8 @@ struct MaskedWeight {
 /// Pruned weights stay pruned. If more is pruned than asked for, nothing changes. On ties the first
 /// weight goes first, and within a weight the lowest row-major index. NaN is the largest: NaNs of
 /// one type are ordered by their bits, across types all NaNs are equal. Equal inputs give equal
-/// bits on every machine. Shapes and sparsity must have passed recal/masks/mask_update.h. Under a
-/// global rule, weights of different types are compared as float64.
+/// bits on every machine. Shapes and sparsity must have passed check_mask_kind() and
+/// check_mask_sparsity(). Under a global rule, weights of different types are compared as float64.
 ///
 /// Costs of 20 M float32 weights on one core: bench/programs/prune_ops.cpp.
 void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule);

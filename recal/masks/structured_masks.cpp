@@ -15,6 +15,7 @@
 #include "recal/masks/magnitude_kernels.h"
 #include "recal/masks/mask_kind.h"
 
+// Structured masks: the groups of a weight in memory, their scores, and N:M patterns.
 namespace lockstep::recal {
 
 /// Shape of a weight as masks see it, row-major: O outputs, I inputs, R kernel positions (1 for a
@@ -66,7 +67,7 @@ void for_each_run(const GroupRuns& runs, const Visit& visit) {
   }
 }
 
-// Weight (o, i, r) is element (o * I + i) * R + r (weight_shape.h), so one weight row is I * R
+// Weight (o, i, r) is element (o * I + i) * R + r (WeightShape), so one weight row is I * R
 // elements. A linear layer has R = 1.
 //
 // filter   group o: a row is one run.
@@ -125,7 +126,7 @@ GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape) {
   return block_runs(shape, kind.m);
 }
 
-// Two passes: sums over the runs of group_runs.h, then division by the number of members. Sums are
+// Two passes: sums over the runs of group_runs(), then division by the number of members. Sums are
 // added in row-major order by one thread: the order fixes the bits, on which ranks must agree.
 namespace {
 

@@ -7,6 +7,7 @@
 
 #include "recal/masks/mask_kind.h"
 
+/// Parts of mask computation for structured masks: blocks, filters, channels and N:M.
 namespace lockstep::recal {
 
 /// Scores of the groups that a block, filter or channel mask prunes as a whole. Groups are numbered

@@ -16,6 +16,7 @@
 #include "base/tensors/params.h"
 #include "recal/quantization/int8_rounding.h"
 
+// Ranges of layer inputs, and fake quantization by these ranges.
 namespace lockstep::recal {
 namespace {
 

@@ -11,6 +11,7 @@
 #include "dist/communicator.h"
 #include "recal/quantization/int8_rounding.h"
 
+/// Fake quantization during training, and the ranges of layer inputs that it uses.
 namespace lockstep::recal {
 
 /// Smallest and largest value of each layer's input, as moving averages over steps, equal on all
@@ -62,8 +63,8 @@ class InputRanges {
 enum class QuantizationScheme : int64_t { kNone = 0, kPerTensor = 1, kPerOutput = 2 };
 
 /// Fake quantization. In the forward pass, inputs and weights of the chosen layers are rounded to
-/// int8 values (int8_scales.h). Gradients pass straight through where a value is inside the range.
-/// Training thus finds weights that tolerate the rounding.
+/// int8 values (int8_rounding.h). Gradients pass straight through where a value is inside the
+/// range. Training thus finds weights that tolerate the rounding.
 ///
 ///   set_layer_hook(&quantizer)          once, on the model
 ///   configure(...)                      before a step's forward pass, after every change

@@ -17,6 +17,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+// Scales of int8 quantization, and rounding with kernels or ATen.
 namespace lockstep::recal {
 namespace {
 

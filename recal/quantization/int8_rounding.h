@@ -16,6 +16,11 @@
 /// ties to even. All computation is in float32, in the order of PyTorch's observers, so both give
 /// the same bits.
 ///
+/// round_input() and round_weight() round in the forward pass. Their bits equal those of ATen's
+/// fake_quantize_*, which computes element by element. Contiguous float32 tensors on the CPU use
+/// kernels of this folder, all others use ATen. Non-finite values become NaN, while ATen would turn
+/// them into numbers: rounding must not hide an overflow.
+///
 /// Symbols: O = outputs, X = the other dimensions of a weight.
 /// Source: Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
 /// Integer-Arithmetic-Only Inference", sections 2.1 and 3.
@@ -40,13 +45,6 @@ at::Tensor weight_scales(const at::Tensor& weight_OX, bool per_output);
 
 /// Computes q of each weight, int8 [O, X]. `scales` must come from weight_scales().
 at::Tensor quantize_weight(const at::Tensor& weight_OX, const at::Tensor& scales);
-
-/// Rounding to int8 values in the forward pass. The bits equal those of ATen's fake_quantize_*,
-/// which computes element by element. Contiguous float32 tensors on the CPU use kernels of this
-/// folder, all others use ATen.
-///
-/// Non-finite values become NaN, while ATen would turn them into numbers: rounding must not hide an
-/// overflow.
 
 /// Computes scale * (q - zero_point) for each element, q within [0, 255]. The gradient passes
 /// straight through where q was in that range before limiting, and is 0 elsewhere.

@@ -15,6 +15,7 @@
 #include "recal/schedule/param_selector.h"
 #include "recal/schedule/timeline_builder.h"
 
+// QuantizationModifier, and the layers that it quantizes.
 namespace lockstep::recal {
 
 class TimelineBuilder;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+// Readers of quantization schemes and of the layers that they apply to.
 namespace lockstep::recal {
 // Compares a scheme with the one that is supported: 8-bit integers, symmetric weights, asymmetric
 // inputs, no rounded outputs. Each difference becomes a fault in LayerScheme::unsupported.
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int64_t kBits = 8;
 constexpr double kMostBits = 64;
-constexpr double kAveragingConstant = 0.01;  // must equal kAveraging of input_ranges.cpp
+constexpr double kAveragingConstant = 0.01;  // must equal kAveraging of fake_quantizer.cpp
 constexpr std::string_view kWayOut = "; or leave the layers out: ignore";
 
 /// Returns the value of a key, including an explicit null; undefined if the key is absent.

@@ -12,6 +12,7 @@
 #include "base/yaml/yaml_document.h"
 #include "recal/schedule/param_selector.h"
 
+/// Quantization schemes of layers in SparseML's form, and the layers that a scheme applies to.
 namespace lockstep::recal {
 
 /// Quantization scheme of a layer in SparseML's form: the rounding of weights, inputs and outputs.

@@ -13,6 +13,7 @@
 #include "recal/schedule/modifier_table.h"
 #include "recal/schedule/recipe.h"
 
+// Top level of a recipe, and the modifiers of its stages.
 namespace lockstep::recal {
 // Sorts the top level of a recipe file by form alone, without reading modifiers: version,
 // variables, lists of modifiers, stages. Names decide as in SparseML: a key with "modifiers" holds

@@ -8,6 +8,7 @@
 #include "base/yaml/yaml_document.h"
 #include "recal/schedule/recipe.h"
 
+/// Structure of a recipe: its top level, and the stages into which it may be divided.
 namespace lockstep::recal {
 
 /// Top level of a recipe file, sorted by kind of entry, each in the file's order.

@@ -18,6 +18,7 @@
 #include "recal/recipe/recipe_outline.h"
 #include "recal/recipe/recipe_variables.h"
 
+// Readers of recipes: from a file, its front matter, or a run file.
 namespace lockstep::recal {
 
 /// Finds the YAML part of a recipe's text. For Markdown this is the front matter: the text between
@@ -32,7 +33,7 @@ namespace lockstep::recal {
 std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
                                   Diagnostics* faults);
 
-// This file examines the structure only: fences, comments, first lines. The YAML itself is parsed
+// find_yaml() examines the structure only: fences, comments, first lines. The YAML itself is parsed
 // later.
 namespace {
 

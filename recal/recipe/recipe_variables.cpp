@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+// Variables of a recipe, and the evaluation of expressions.
 namespace lockstep::recal {
 // A recursive descent parser that evaluates as it reads. All arithmetic is on exact fractions: an
 // epoch such as 0.1 * 3 must convert to the same step as the decimal 0.3.

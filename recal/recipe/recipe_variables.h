@@ -14,6 +14,7 @@
 #include "base/exact_numbers.h"
 #include "base/yaml/yaml_document.h"
 
+/// Variables of a recipe, and the exact evaluation of `eval(...)`.
 namespace lockstep::recal {
 
 /// Reason why an expression has no value.
@@ -42,9 +43,9 @@ std::optional<std::string_view> bare_name(std::string_view text);
 /// a digit. At most 1000 characters and 64 nested brackets. Throws ExpressionFault.
 Rational evaluate(std::string_view text, const ValueOfName& value_of);
 
-/// Variables of a recipe, and the evaluation of `eval(EXPRESSION)`
-/// (recal/recipe/recipe_variables.h). A bare name, as in `eval(mask_type)`, is replaced by the
-/// variable itself. It may be a text, a list of scalars or a map of these, not only a number.
+/// Variables of a recipe, and the evaluation of `eval(EXPRESSION)` (evaluate). A bare name, as in
+/// `eval(mask_type)`, is replaced by the variable itself. It may be a text, a list of scalars or a
+/// map of these, not only a number.
 ///
 /// Each stage uses a copy, since it may have its own variables. Values are written into the
 /// document's tree, so that later readers find numbers. The document gets a note for each value, so

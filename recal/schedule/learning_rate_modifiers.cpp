@@ -12,6 +12,7 @@
 #include "recal/schedule/timeline_builder.h"
 #include "recal/schedule/train_time.h"
 
+// SetLearningRateModifier, LearningRateModifier and LearningRateFunctionModifier.
 namespace lockstep::recal {
 
 /// Rate change of a LearningRateModifier: `lr_class` and its `lr_kwargs`.

@@ -11,9 +11,7 @@
 #include "base/yaml/config_reader.h"
 #include "recal/schedule/recipe.h"
 
-/// Readers of the modifiers, one per kind, for the table of modifiers (modifier_table.h). Each
-/// reads the keys of one entry of a recipe; `location` is the entry's place. Faults go to the
-/// reader's diagnostics.
+/// Table of the modifiers that a recipe may contain, and the readers of Lockstep's own modifiers.
 namespace lockstep::recal {
 
 /// Modifiers made from one entry: usually one, several if the entry has a target for each of
@@ -28,6 +26,8 @@ Modifiers one_modifier(Options options, const ConfigReader& in, const SourceLoca
   return one;
 }
 
+/// Readers of the modifiers, one per kind. Each reads the keys of one entry of a recipe. `location`
+/// is the place of the entry. Faults go to the diagnostics of `in`.
 Modifiers read_constant_ks(ConfigReader* in, const SourceLocation& location);
 Modifiers read_epoch_range(ConfigReader* in, const SourceLocation& location);
 Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location);
@@ -40,10 +40,8 @@ Modifiers read_set_param(ConfigReader* in, const SourceLocation& location);
 Modifiers read_set_weight_decay(ConfigReader* in, const SourceLocation& location);
 Modifiers read_trainable_params(ConfigReader* in, const SourceLocation& location);
 
-/// Table of the modifiers that a recipe may contain.
-
-/// Row of the table. A new modifier needs a class derived from Modifier, a reader of its keys (see
-/// modifiers.h), and
+/// Row of the table. A new modifier needs a class derived from Modifier, a reader of its keys (such
+/// as read_epoch_range), and
 ///
 ///   modifier_kinds().add({.name = "MyModifier", .read = read_my});
 struct ModifierKind {

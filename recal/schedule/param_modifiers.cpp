@@ -8,6 +8,7 @@
 #include "recal/schedule/timeline_builder.h"
 #include "recal/schedule/train_time.h"
 
+// Modifiers of parameters: trainable or frozen, and values set at once or gradually.
 namespace lockstep::recal {
 namespace {
 

@@ -10,6 +10,7 @@
 
 #include "base/tensors/param_info.h"
 
+// Names, patterns and group numbers by which a modifier selects parameters.
 namespace lockstep::recal {
 // Patterns come from users' files. RE2 guarantees linear time, and the limits below bound memory.
 namespace {

@@ -15,6 +15,7 @@ namespace re2 {
 class RE2;
 }
 
+/// Selection of parameters and parameter groups by a modifier: names, patterns, group numbers.
 namespace lockstep::recal {
 
 /// Entry of `params` or `submodules`: a name, dotted or slashed, or `re:REGEX`.
@@ -83,7 +84,7 @@ struct ParamInfo {
 /// is a list (a scalar is a list of one) of
 ///   name      of a layer or a parameter, dotted or slashed
 ///   re:REGEX  matches from the start of the full parameter name or of the layer name, in either
-///             spelling; RE2 syntax, and two idioms for all names without X (name_pattern.h)
+///             spelling; RE2 syntax, and two idioms for all names without X (NamePattern)
 ///
 /// The resolve functions return indexes, ascending and unique. An entry that selects nothing goes
 /// to `unmatched`, with its place and the nearest names. The caller makes it a fault, or a warning

@@ -11,6 +11,7 @@
 #include "recal/schedule/timeline_builder.h"
 #include "recal/schedule/train_time.h"
 
+// Modifiers that prune: gradually by magnitude, or by keeping zeros.
 namespace lockstep::recal {
 namespace {
 

@@ -11,6 +11,7 @@
 #include "base/yaml/yaml_document.h"
 #include "recal/schedule/train_time.h"
 
+/// Recipe as a list of modifiers, and the base class of all modifiers.
 namespace lockstep::recal {
 
 class TimelineBuilder;

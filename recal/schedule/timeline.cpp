@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "recal/schedule/timeline_builder.h"
 
+// Timeline of a recipe: its actions, rates, look-up, and warnings about it.
 namespace lockstep::recal {
 namespace {
 

@@ -19,6 +19,7 @@ namespace at {
 class Tensor;
 }
 
+/// Timeline: a recipe compiled for one run, with its actions, rates, warnings and comparison.
 namespace lockstep::recal {
 
 enum class ActionKind {
@@ -272,7 +273,7 @@ class Timeline {
   std::vector<std::string> warnings_, notes_;
 };
 
-/// Warnings and notes about a timeline as a whole.
+// Warnings and notes about a timeline as a whole.
 
 /// True if a run of `last_step` updates executes the action. Actions on masks and values at
 /// last_step are executed after the last update, in finalize.

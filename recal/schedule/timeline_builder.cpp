@@ -9,6 +9,7 @@
 
 #include "recal/schedule/timeline.h"
 
+// Compilation of a recipe to a timeline.
 namespace lockstep::recal {
 // build() compiles each modifier in recipe order. A modifier converts its moments to steps, claims
 // what it changes (conflicts become faults), and adds actions. Timeline::file_actions() sorts them.

@@ -17,6 +17,7 @@
 #include "recal/schedule/timeline.h"
 #include "recal/schedule/train_time.h"
 
+/// Compilation of modifiers to a timeline, and the checks for conflicts between modifiers.
 namespace lockstep::recal {
 
 /// Conflict check for one quantity of the parameter groups: at each step a group has one writer.

@@ -1,5 +1,6 @@
-// The timeline's canonical text, which does not depend on the order of modifiers in the recipe. It
-// is stored in checkpoints: a change of its form makes every earlier run look like another recipe.
+// Canonical text of a timeline, and the comparison of two such texts. The text does not depend on
+// the order of modifiers in the recipe. It is stored in checkpoints: a change of its form makes
+// every earlier run look like another recipe.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -78,8 +79,8 @@ std::string Timeline::canonical_text() const {
   return out;
 }
 
-// Parses two canonical texts (timeline_canonical.cpp) and compares them entry by entry. The parser
-// reads only texts of its own version. Texts of others are reported as incomparable.
+// Parses two canonical texts (Timeline::canonical_text) and compares them entry by entry. The
+// parser reads only texts of its own version. Texts of others are reported as incomparable.
 namespace {
 
 /// Identity of an entry without its value: step and a text such as "prune of head.weight".

@@ -6,6 +6,7 @@
 
 #include "recal/schedule/timeline_builder.h"
 
+// Checks for conflicts between modifiers: groups, pruning, quantization, trainability.
 namespace lockstep::recal {
 
 void GroupClaims::add(const Modifier& writer, const ParamGroups& groups, StepRange steps,

@@ -11,7 +11,7 @@
 #include "recal/schedule/timeline.h"
 #include "recal/schedule/timeline_views.h"
 
-// Table of modifiers, list of events and text plots for `lockstep plan`.
+// Views of a timeline for `lockstep plan`: text with plots, CSV and JSON.
 namespace lockstep::recal {
 namespace {
 
@@ -180,8 +180,8 @@ std::string plot_text(const Timeline& timeline) {
               [&](int64_t step) { return timeline.target_sparsity_at(step); });
 }
 
-// One pass over the actions; rows are sorted by step at the end, since rates with a formula span
-// many steps.
+// CSV: one pass over the actions; rows are sorted by step at the end, since rates with a formula
+// span many steps.
 
 namespace {
 
@@ -254,7 +254,7 @@ std::string plan_csv(const Timeline& timeline) {
   return out;
 }
 
-// The whole timeline, for programs that draw or check plans.
+// JSON: the whole timeline, for programs that draw or check plans.
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/exact_numbers.h"
 
+// Exact conversion of moments and periods to steps, and curves between two values.
 namespace lockstep::recal {
 namespace {
 

@@ -8,6 +8,7 @@
 
 #include "base/exact_numbers.h"
 
+/// Moments and periods of a recipe, their exact conversion to steps, and curves between two values.
 namespace lockstep::recal {
 
 /// Moment of the run, written in epochs or in steps, or the run's end. One modifier may use both

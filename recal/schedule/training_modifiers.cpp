@@ -6,6 +6,7 @@
 #include "recal/schedule/param_selector.h"
 #include "recal/schedule/timeline_builder.h"
 
+// EpochRangeModifier and SetWeightDecayModifier.
 namespace lockstep::recal {
 namespace {
 

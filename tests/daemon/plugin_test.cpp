@@ -1,4 +1,4 @@
-// Plug-ins as run files name them; plugins/rows.cpp is the one that is opened.
+// Plug-ins as run files name them; tests/daemon/plugins/rows.cpp is the one that is opened.
 #include <cstdlib>
 
 #include <ATen/ops/zeros.h>

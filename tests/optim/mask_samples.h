@@ -36,7 +36,7 @@ inline std::vector<uint8_t> random_bits(int64_t num, double kept, int64_t seed) 
   return bits;
 }
 
-/// Bit for bit where ATen's vectors do what optim/update_math.h says; elsewhere within rounding.
+/// Bit for bit where ATen's vectors do what optim/rules.h says; elsewhere within rounding.
 inline void expect_same(const at::Tensor& one, const at::Tensor& other) {
   if (fastest_simd_path() != SimdPath::kPortable)
     EXPECT_TRUE(at::equal(one, other));

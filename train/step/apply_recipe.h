@@ -12,6 +12,7 @@
 #include "recal/schedule/timeline.h"
 #include "recal/scheduled_modifier_manager.h"
 
+/// Application of a recipe to optimizer, buffers and layers: rates, trainable parameters, masks.
 namespace lockstep::train {
 
 /// Learning rate and weight decay of each parameter group at each step: those of the recipe, else

@@ -1,5 +1,5 @@
-// The table of losses and their use. Every loss is a sum over samples, so that ranks and
-// micro-batches can be added before the one division.
+// Table of losses, their use, and their scale for float16. Every loss is a sum over samples, so
+// that ranks and micro-batches can be added before the one division.
 #include "train/step/loss.h"
 
 #include <algorithm>

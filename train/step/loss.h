@@ -13,8 +13,8 @@
 #include "base/yaml/config_reader.h"
 #include "data/dataset.h"
 
-/// Losses: the values of train.loss in a run file. Symbols: B = samples, O = the shape of one
-/// sample's outputs, Y = the shape of one target.
+/// Losses (the values of train.loss in a run file), and their scale for float16. Symbols: B =
+/// samples, O = the shape of one sample's outputs, Y = the shape of one target.
 namespace lockstep::train {
 
 struct LossOptions {

@@ -1,4 +1,5 @@
-// Forward passes only collect sums; end_step() applies them once the update is known to count.
+// Buffers that the forward pass changes. For batch normalisation, forward passes only collect sums;
+// end_step() applies them once the update is known to count.
 #include "train/step/module_buffers.h"
 
 #include <algorithm>

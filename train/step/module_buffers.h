@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "recal/schedule/timeline.h"
 
+/// Buffers that a network's forward pass changes, kept equal on all ranks.
 namespace lockstep::train {
 
 /// Keeps the moving statistics of batch normalisation equal on all ranks, bit for bit, at the end

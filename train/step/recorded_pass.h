@@ -14,6 +14,7 @@
 #include "train/step/module_buffers.h"
 #include "train/step/training_pass.h"
 
+/// Training passes recorded as CUDA graphs, and the decision whether to record them.
 namespace lockstep::train {
 
 /// The facts that decide whether a rank's passes may be recorded; equal on all ranks.
@@ -28,8 +29,8 @@ struct GraphQuestion {
   bool memory_at_start = false;  ///< the GPU's memory is reserved at the start (section gpu)
 };
 
-/// Creates the graph that records training passes on a GPU (train/step/recorded_pass.h). Null
-/// if recording is off or impossible; with `on`, rank 0 then warns with the reason. Null on CPUs.
+/// Creates the graph that records training passes on a GPU (RecordedPass). Null if recording is off
+/// or impossible; with `on`, rank 0 then warns with the reason. Null on CPUs.
 std::shared_ptr<DeviceGraph> choose_graph(const GraphQuestion& question);
 
 /// A CUDA graph of a rank's forward and backward pass (train.cuda_graphs), captured here. The host

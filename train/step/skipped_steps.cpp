@@ -1,4 +1,5 @@
-// Each rank decides alone whether to stop waiting; the reduction's sample count tells the others.
+// Waits for data, limits on faults, and messages about skipped updates. Each rank decides alone
+// whether to stop waiting; the reduction's sample count tells the others.
 #include "train/step/skipped_steps.h"
 
 #include <chrono>

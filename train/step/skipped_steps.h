@@ -11,6 +11,7 @@
 #include "train/step/step_report.h"
 #include "train/step/stop_request.h"
 
+/// Steps that are skipped: waits for data that a stop ends, limits on faults, and log messages.
 namespace lockstep::train {
 
 /// Waits for a step's data. A stop request ends the wait early.

@@ -12,6 +12,7 @@
 #include "metrics/samples.h"
 #include "optim/optimizer.h"
 
+/// Results, tensors and time measurement of one step.
 namespace lockstep::train {
 
 /// Seconds since the last lap, by the steady clock.

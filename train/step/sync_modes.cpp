@@ -1,5 +1,5 @@
-// Fixed shards and a fixed tree of additions, whatever the number of ranks: the source of equal
-// bits.
+// Elastic runs and local steps. Elastic runs have fixed shards and a fixed tree of additions,
+// whatever the number of ranks: the source of equal bits.
 #include "train/step/sync_modes.h"
 
 #include <algorithm>

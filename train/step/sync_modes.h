@@ -16,6 +16,7 @@
 #include "optim/optimizer.h"
 #include "recal/schedule/timeline.h"
 
+/// Elastic runs, which give equal bits on 1, 2, 4 and 8 ranks, and local steps.
 namespace lockstep::train {
 
 /// Number of shards for `run.deterministic: elastic`. The global batch is always cut into this many

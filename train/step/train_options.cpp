@@ -1,4 +1,5 @@
-// Reader of section `train`. The texts are also the documentation of the keys.
+// Readers of section `train` and of its profiler's options. The texts are also the documentation of
+// the keys.
 #include "train/step/train_options.h"
 
 namespace lockstep::train {

@@ -9,6 +9,7 @@
 #include "base/yaml/config_reader.h"
 #include "train/step/loss.h"
 
+/// Section `train` of the run file, and the options of the profiler.
 namespace lockstep::train {
 
 /// Section `train` of the run file.

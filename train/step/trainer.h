@@ -41,7 +41,7 @@ struct TrainerParts {
   /// Function called before weights, moments or masks change, since a save may still be reading
   /// them. May be empty.
   std::function<void()> before_changes = {};
-  bool elastic = false;               ///< the same bits on 1, 2, 4 and 8 ranks (elastic.h)
+  bool elastic = false;               ///< the same bits on 1, 2, 4 and 8 ranks (sync_modes.h)
   int64_t max_skipped_samples = 0;    ///< limit on damaged samples of an epoch, over all ranks
   optim::Ema* ema = nullptr;          ///< null: no moving average of the weights
   LocalSteps* local_steps = nullptr;  ///< null: ranks reduce at every step; else `reducer` covers
@@ -49,7 +49,7 @@ struct TrainerParts {
   StepTensors* tensors = nullptr;     ///< receives the tensors of each step; null: not kept
   StopRequest* stop = nullptr;  ///< ends waits for data (train/step/skipped_steps.h); null, or
                                 ///< local steps: waits have no end
-  double data_patience_s = 1;                    ///< seconds before which such a wait is not ended
+  double data_patience_s = 1;   ///< seconds before which such a wait is not ended
   std::shared_ptr<DeviceGraph> graph = nullptr;  ///< graph for recorded passes
                                                  ///< (train/step/recorded_pass.h); null: none
 

@@ -21,6 +21,7 @@
 #include "train/step/module_buffers.h"
 #include "train/step/step_report.h"
 
+/// Forward, loss and backward of a rank's samples, with autocast and observation of the network.
 namespace lockstep::train {
 
 /// Enables LibTorch's autocast on this thread for its lifetime: layers compute in a narrower type

@@ -1,19 +1,19 @@
-/// One rank of a world that something happens to; tests/dist/programs/bad_days_test.py starts it.
-///     bad_day WHAT VICTIM WAY TIMEOUT_S REPORT
-/// All ranks reduce a large tensor a few times, then the victim
-///     stop      is stopped (SIGSTOP) between two calls
-///     stop-amid is stopped by another thread while it calls without end
-///     kill      is killed (SIGKILL)
-///     size      brings a tensor of another size
-///     call      makes another call
-///     none      does nothing bad: all go on without end
-/// or all ranks train a small network, and in the midst of a step the victim
-///     stop-step, kill-step    is stopped, killed
-///     stop-share, kill-share  the same, where each rank updates its share of the weights
-/// or all ranks gather large tensors, and between two calls the victim
-///     stop-gather, kill-gather, call-gather  is stopped, killed, makes another call
-/// and whoever notices appends the error to the file REPORT, since mpirun loses last lines when it
-/// is aborted, and ends the world with its exit code.
+// One rank of a world that something happens to; tests/dist/programs/bad_days_test.py starts it.
+//     bad_day WHAT VICTIM WAY TIMEOUT_S REPORT
+// All ranks reduce a large tensor a few times, then the victim
+//     stop      is stopped (SIGSTOP) between two calls
+//     stop-amid is stopped by another thread while it calls without end
+//     kill      is killed (SIGKILL)
+//     size      brings a tensor of another size
+//     call      makes another call
+//     none      does nothing bad: all go on without end
+// or all ranks train a small network, and in the midst of a step the victim
+//     stop-step, kill-step    is stopped, killed
+//     stop-share, kill-share  the same, where each rank updates its share of the weights
+// or all ranks gather large tensors, and between two calls the victim
+//     stop-gather, kill-gather, call-gather  is stopped, killed, makes another call
+// and whoever notices appends the error to the file REPORT, since mpirun loses last lines when it
+// is aborted, and ends the world with its exit code.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>

@@ -1,5 +1,5 @@
-/// GradientReducer with divided buckets; that it gives the bits of undivided ones is shown by
-/// tests/dist/reducer/reducer_contract.cpp.
+// GradientReducer with divided buckets; that it gives the bits of undivided ones is shown by
+// tests/dist/reducer/reducer_contract.cpp.
 #include <atomic>
 #include <cmath>
 #include <limits>
