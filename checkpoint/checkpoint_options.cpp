@@ -50,30 +50,31 @@ bool CheckpointOptions::includes(std::string_view part) const {
 
 CheckpointOptions read_checkpoint_options(ConfigReader in) {
   CheckpointOptions options;
-  in.read("prefix", &options.prefix, "file name of the saves; each adds its step: model.ckpt-1200");
+  in.read("prefix", &options.prefix,
+          "file name of checkpoints; the step is appended: "
+          "model.ckpt-1200");
   in.read("save_checkpoints_steps", &options.save_checkpoints_steps, count_from(1),
-          "optimizer updates between two saves; not together with save_checkpoints_secs");
+          "updates between saves; excludes save_checkpoints_secs");
   in.read("save_checkpoints_secs", &options.save_checkpoints_secs, at_least(1),
-          "seconds between two saves; 600 if neither interval is given");
+          "seconds between saves; default 600 without save_checkpoints_steps");
   in.read("keep_checkpoint_max", &options.keep_checkpoint_max, at_least(-1),
-          "newest saves that are kept; -1 keeps all, 0 is refused");
-  in.read("save_at_end", &options.save_at_end, "whether the end of training is saved too");
+          "newest checkpoints to keep; -1: all; 0 is refused");
+  in.read("save_at_end", &options.save_at_end, "save at the end of training");
   in.read("keep_every", &options.keep_every, count_from(0),
-          "saves at multiples of this many steps are never removed; 0: none are spared");
+          "keep checkpoints at multiples of this step for good; 0: none");
   in.read_choice("keep_best", &options.keep_best, {"none", "eval.accuracy", "eval.loss"},
-                 "the save with the best evaluation at its step is never removed");
+                 "keep the checkpoint with the best evaluation for good");
   in.read("include", &options.include,
-          "what a save holds: model, optimizer, modifiers (masks, quantization), clock (step, "
-          "position in the data), random; without clock a run cannot go on from it; with clock, a "
-          "recipe that prunes or quantizes needs modifiers too");
+          "contents: model, optimizer, modifiers (masks, quantization), clock (step, data "
+          "position), random; resume needs clock, and with pruning or quantization modifiers");
   in.read("sparse", &options.sparse,
-          "of pruned weights and their moments, store kept values and mask bits only");
+          "store only kept values and mask bits of pruned weights and their moments");
   in.read_choice("wait_for", &options.wait_for, {"update", "staging", "commit"},
-                 "what training waits for at a save: nothing until the next update (the copy runs "
-                 "beside forward and backward), the copy, or the commit");
+                 "what training waits for: the copy to memory at the next update (update) or at "
+                 "once (staging), or the commit");
   in.read("timeout_s", &options.timeout_s, more_than(0),
-          "longest wait of a rank for the others inside a save, in seconds; until the state is "
-          "staged, as training waits meanwhile, sync.timeout_s where that is shorter");
+          "longest wait for other ranks in a save, in seconds; until the copy to memory is done "
+          "at most sync.timeout_s");
   options.warm_start = read_warm_start_options(&in);
   check_prefix(options.prefix, &in);
   check_include(options.include, &in);
@@ -95,31 +96,28 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
   WarmStartOptions options;
   const bool is_named = in->read(
       "warm_start_ckpt", &options.warm_start_ckpt,
-      "weights that a new run begins with: a checkpoint, Lockstep's or TensorFlow's, a folder "
-      "of them, a .safetensors file, or a state dict that PyTorch saved (.pt, .pth; nothing "
-      "in it is run); a run with saves of its own goes on from those");
+      "initial weights of a new run: checkpoint (Lockstep's, TensorFlow's) or a folder of them, "
+      ".safetensors file, PyTorch state dict (.pt, .pth; never executed)");
   if (is_named && options.warm_start_ckpt.empty())
     in->fault("warm_start_ckpt",
               "'checkpoint.warm_start_ckpt' is empty: name a save, or leave it out");
   options.checkpoint_restore_scopes =
       NameScopes::read(in, "checkpoint_restore_scopes",
-                       "variables that warm_start_ckpt fills, by the beginnings of their names, as "
-                       "a list or with commas between; default all");
+                       "prefixes of variables that warm_start_ckpt fills, as a list or "
+                       "comma-separated; default all");
   options.checkpoint_exclude_scopes =
       NameScopes::read(in, "checkpoint_exclude_scopes",
-                       "variables that warm_start_ckpt does not fill, by the beginnings of their "
-                       "names, whatever checkpoint_restore_scopes says");
+                       "prefixes of variables that warm_start_ckpt does not fill; overrides "
+                       "checkpoint_restore_scopes");
   in->read_choice("warm_start_kernels", &options.warm_start_kernels,
                   {"auto", "lockstep", "tensorflow"},
-                  "order of dimensions in warm_start_ckpt of the weights of linear layers and "
-                  "convolutions; lockstep: [outputs, inputs], as in PyTorch; tensorflow: [inputs, "
-                  "outputs] and [rows, columns, inputs, outputs]; auto: tensorflow for kernels of "
-                  "a checkpoint of TensorFlow");
+                  "dimension order of linear and convolution weights in warm_start_ckpt: "
+                  "lockstep: [outputs, inputs, ...] as in PyTorch; tensorflow: [..., inputs, "
+                  "outputs]; auto: tensorflow for kernels of a TensorFlow checkpoint");
   options.warm_start_rename = RenameRules::read(
       in, "warm_start_rename",
-      "what variables or parts of warm_start_ckpt are called here; `from` is a name, or re: and a "
-      "pattern of the name's beginning, `to` may hold \\1; the first that matches counts; also as "
-      "a map {dense_1: classifier}");
+      "names in warm_start_ckpt to names here: `from`: a name, or re: and a pattern of its "
+      "beginning; `to`: may use \\1; first match wins; also a map {dense_1: classifier}");
   // Scopes and rules without a file are a mistake, for instance a forgotten key.
   const bool says_what = !options.checkpoint_restore_scopes.empty() ||
                          !options.checkpoint_exclude_scopes.empty() || in->has("warm_start_rename");

@@ -299,13 +299,13 @@ class Collector : public BufferCallback {
 CallbackType collector() {
   return {.name = "collector", .read = [](ConfigReader* in) -> MakeCallback {
             BufferOptions options;
-            options.keys = read_keys(in, "collector: what is collected; '_x' is optional");
-            options.not_batch_keys = read_not_batch_keys(
-                in, "collector: those of the keys that are not by sample", options.keys);
+            options.keys = read_keys(in, "collector: collected tensors; '_x' is optional");
+            options.not_batch_keys =
+                read_not_batch_keys(in, "collector: keys without a sample dimension", options.keys);
             int64_t every = 1;
             in->require("every");
             in->read("every", &every, count_from(1),
-                     "collector: iterations whose samples are given at once, as collected_<key>");
+                     "collector: iterations per result collected_<key>");
             options.run_on = RunOn::kAll;
             return [=](const Services&) { return std::make_unique<Collector>(options, every); };
           }};
@@ -376,13 +376,12 @@ class Statistics : public BufferCallback {
 CallbackType statistics() {
   return {.name = "statistics", .read = [](ConfigReader* in) -> MakeCallback {
             BufferOptions options;
-            options.keys =
-                read_keys(in, "statistics: tensors of which they are taken; '_x' is optional");
+            options.keys = read_keys(in, "statistics: tensors; '_x' is optional");
             options.not_batch_keys = read_not_batch_keys(
-                in, "statistics: those of the keys that are not by sample", options.keys);
+                in, "statistics: keys without a sample dimension", options.keys);
             options.gather = true;
             in->read("gather", &options.gather,
-                     "statistics: of the samples of all ranks, instead of each rank's own");
+                     "statistics: over the samples of all ranks; false: per rank");
             return [=](const Services& services) {
               return std::make_unique<Statistics>(options, services);
             };

@@ -24,7 +24,7 @@ const std::vector<std::string> kModeNames = {mode_name(kModes[0]), mode_name(kMo
 
 /// Reads `modes`; unknown names and an empty list are faults.
 std::vector<Mode> read_modes(ConfigReader* in, std::vector<std::string> names) {
-  in->read("modes", &names, "where the callback runs: train, eval, infer");
+  in->read("modes", &names, "modes: train, eval, infer");
   std::vector<Mode> modes;
   for (const std::string& name : names) {
     const auto known = std::find(kModeNames.begin(), kModeNames.end(), name);
@@ -44,7 +44,7 @@ std::vector<Mode> read_modes(ConfigReader* in, std::vector<std::string> names) {
 /// Returns the row of a type; null, with a fault, if there is none.
 const CallbackType* read_type(ConfigReader* in, const std::string& name, ConfigReader* section) {
   std::string type = name;
-  const bool is_said = section->read("type", &type, "kind of the callback, if not its name");
+  const bool is_said = section->read("type", &type, "callback type, if not its name");
   const CallbackType* const found = callback_types().find(type);
   if (found != nullptr) return found;
   const std::vector<std::string> known = callback_types().names();

@@ -51,8 +51,8 @@ CallbackType log_callback() {
   return {.name = "log", .read = [](ConfigReader* in) -> MakeCallback {
             int64_t every = 1;
             std::vector<std::string> keys;
-            in->read("every", &every, count_from(1), "log: iterations from one line to the next");
-            in->read("keys", &keys, "log: tensors whose means stand in the line; '_x' is optional");
+            in->read("every", &every, count_from(1), "log: iterations between lines");
+            in->read("keys", &keys, "log: tensors whose means are logged; '_x' is optional");
             return [=](const Services&) { return std::make_unique<LogCallback>(keys, every); };
           }};
 }
@@ -158,14 +158,17 @@ CallbackType summary() {
           .read = [](ConfigReader* in) -> MakeCallback {
             SummaryOptions options;
             in->require("key");
-            in->read("key", &options.key, "summary: the tensor that TensorBoard shows");
+            in->read("key", &options.key, "summary: tensor for TensorBoard");
             in->read_choice("as", &options.as, {"histogram", "image", "audio"},
-                            "summary: how: all values, or the first samples");
+                            "summary: all values as a histogram, or the first samples as images "
+                            "or audio");
             in->read("every", &options.every, count_from(1),
-                     "summary: iterations from one to the next");
+                     "summary: iterations between summaries");
             in->read("max_samples", &options.max_samples, count_from(1),
-                     "summary: images or sounds of an iteration");
-            in->read("sample_rate", &options.sample_rate, between(1, 1e6), "summary: Hz of sounds");
+                     "summary: most images or sounds per iteration");
+            in->read("sample_rate", &options.sample_rate, between(1, 1e6),
+                     "summary: audio "
+                     "sample rate in Hz");
             return [=](const Services&) { return std::make_unique<SummaryCallback>(options); };
           },
           .modes = {"train", "eval"}};

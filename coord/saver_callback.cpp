@@ -200,11 +200,11 @@ namespace {
 /// Reads the keys that both savers share.
 SaverOptions read_saver(ConfigReader* in, const std::string& name) {
   SaverOptions options;
-  options.keys = read_keys(in, name + ": what is saved of each sample; '_x' is optional");
+  options.keys = read_keys(in, name + ": saved tensors; '_x' is optional");
   options.not_batch_keys = read_not_batch_keys(
-      in, name + ": those of the keys that are not by sample, and go whole to each", options.keys);
-  in->read("save_prefix", &options.save_prefix, name + ": stands before each name");
-  in->read("save_suffix", &options.save_suffix, name + ": stands behind each name");
+      in, name + ": keys without a sample dimension, saved whole with each sample", options.keys);
+  in->read("save_prefix", &options.save_prefix, name + ": prefix of names");
+  in->read("save_suffix", &options.save_suffix, name + ": suffix of names");
   return options;
 }
 
@@ -248,9 +248,9 @@ CallbackType tf_records_saver() {
             TfRecordsSaverOptions options;
             options.saver = read_saver(in, "tfrecords_saver");
             in->read("max_samples_per_file", &options.max_samples_per_file, count_from(1),
-                     "tfrecords_saver: samples after which a new file begins");
+                     "tfrecords_saver: samples per file");
             in->read("max_files", &options.max_files, count_from(1),
-                     "tfrecords_saver: files of each rank after which no more samples are saved");
+                     "tfrecords_saver: most files per rank");
             return
                 [=](const Services&) { return std::make_unique<TfRecordsSaverCallback>(options); };
           },

@@ -29,27 +29,25 @@ DataOptions read_data_options(ConfigReader in, bool needs_train) {
   const DatasetOptions eval = read_dataset_options(in.section("eval"), DatasetUse::kEvaluation);
   if (has_eval) options.eval = eval;
   in.read("global_batch_size", &options.global_batch_size, count_from(1),
-          "samples of one update over all ranks (recommended)");
+          "samples per update over all ranks (recommended)");
   in.read("batch_size_per_rank", &options.batch_size_per_rank, count_from(1),
-          "samples of one update on each rank; a resume at another world size is refused");
-  in.read("shuffle", &options.shuffle,
-          "a new order each epoch, from run.seed; false: the data set's own order");
-  in.read("drop_last", &options.drop_last, "leave out the partial batch at an epoch's end");
+          "samples per update and rank; resume needs the same world size");
+  in.read("shuffle", &options.shuffle, "new sample order each epoch, from run.seed");
+  in.read("drop_last", &options.drop_last, "drop the last partial batch of an epoch");
   in.read("loader_threads", &options.loader_threads, between(0, 256),
-          "threads of a rank that read batches ahead, to the same bits with any number; default 1, "
-          "and 0 where samples lie ready in memory and CPUs compute");
+          "reader threads of a rank; default 1, or 0 for data in memory on CPUs");
   in.read("prefetch_batches", &options.prefetch_batches, between(1, 1e4),
-          "batches that wait ready at most");
+          "most batches read ahead");
   std::string on_error = "fail";
   in.read_choice("on_error", &on_error, {"fail", "skip"},
-                 "a damaged sample ends the run, or the next sound one takes its place");
+                 "damaged samples: end the run, or take the next valid one");
   options.skips_damaged = on_error == "skip";
   in.read("max_skipped", &options.max_skipped, between(0, 1e12),
-          "on_error: skip: damaged samples of an epoch; with more the run ends");
+          "on_error: skip: most damaged samples per epoch");
   in.read("remote_cache_bytes", &options.remote.cache_bytes, between(1 << 23, 1e15),
-          "bytes of s3:// and gs:// files that a rank keeps in memory");
+          "cache of s3:// and gs:// files per rank, in bytes");
   in.read("remote_timeout_s", &options.remote.timeout_s, between(0.1, 1e5),
-          "how long a request to a store is tried");
+          "seconds to retry a request to an object store");
   if (in.has("global_batch_size") == in.has("batch_size_per_rank"))
     in.fault("global_batch_size",
              "give exactly one of data.global_batch_size and data.batch_size_per_rank");

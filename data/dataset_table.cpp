@@ -24,7 +24,7 @@ NamedTable<DatasetType>& dataset_types() {
 
 DatasetOptions read_dataset_options(ConfigReader in, DatasetUse use) {
   DatasetOptions options;
-  in.read_choice("type", &options.type, dataset_types().names(), "which data set");
+  in.read_choice("type", &options.type, dataset_types().names(), "data set (docs/data.md)");
   if (const DatasetType* type = dataset_types().find(options.type))
     static_cast<DatasetPlan&>(options) = type->read(&in, use);
   in.done();
@@ -132,18 +132,19 @@ DigitsDataset::DigitsDataset(const std::string& split, const std::string& path)
     : MemoryDataset(as_dataset(load(split, path))) {}
 
 DatasetType digits_type() {
-  return {
-      "digits", [](ConfigReader* in, DatasetUse use) {
-        std::string split = use == DatasetUse::kTraining ? "train" : "test";
-        std::string path;
-        in->read_choice("split", &split, {"train", "test"}, "digits: which fixed part of the data");
-        in->read("path", &path,
-                 "digits: a CSV file of 64 pixels and a label a line, instead of the built-in "
-                 "copy; other types: a file, a folder, or a pattern such as data/*.tfrecord");
-        return [split, path](const DatasetInputs&) {
-          return std::make_unique<DigitsDataset>(split, path);
-        };
-      }};
+  return {"digits", [](ConfigReader* in, DatasetUse use) {
+            std::string split = use == DatasetUse::kTraining ? "train" : "test";
+            std::string path;
+            in->read_choice("split", &split, {"train", "test"},
+                            "digits: part of the data; "
+                            "data.eval: default test");
+            in->read(
+                "path", &path,
+                "digits: CSV file of 64 pixels and a label per line; default the built-in copy");
+            return [split, path](const DatasetInputs&) {
+              return std::make_unique<DigitsDataset>(split, path);
+            };
+          }};
 }
 
 // RandomDataset: all numbers come from counters, so every rank generates the same data without
@@ -221,10 +222,10 @@ DatasetType random_type() {
             in->read("shape", &options.shape, count_from(1), "random: shape of one input");
             in->read("classes", &options.classes, between(2, 1e6), "random: number of classes");
             in->read("samples", &options.samples, count_from(1), "random: number of samples");
-            in->read("seed", &options.seed, at_least(0), "random: which numbers are drawn");
+            in->read("seed", &options.seed, at_least(0), "random: seed");
             in->read("tokens", &options.tokens, between(0, 1e6),
-                     "random: vocabulary of random tokens [shape] in place of numbers, each target "
-                     "the next token; 0: none");
+                     "random: vocabulary of random token sequences [shape] for next-token "
+                     "targets; 0: none");
             limit_random_numbers(options, in);
             if (options.tokens > 0 && options.shape.size() != 1)
               in->fault("shape",

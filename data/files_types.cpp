@@ -48,8 +48,8 @@ class FilesReader {
   FilesOptions read() {
     in_.require("path");
     in_.read("path", &options_.path,
-             "files: a file, a folder, or a pattern such as data/*.tfrecord; here, beside the run "
-             "file, or s3://BUCKET/... or gs://BUCKET/...");
+             "files: file, folder, pattern such as data/*.tfrecord, or s3://BUCKET/... or "
+             "gs://BUCKET/...");
     if (options_.path.empty())
       in_.fault("path",
                 fmt::format("'{}.path' is empty: name a file, a folder, or a pattern", in_.path()));
@@ -81,32 +81,31 @@ class FilesReader {
   void read_places() {
     if (is({"idx", "npy", "safetensors"}))
       in_.read("targets", &options_.targets,
-               "idx, npy: the file of labels or targets; safetensors: their tensor");
+               "idx, npy: file of labels or targets; safetensors: their tensor");
     options_.targets_file = place_of(options_.targets);
-    if (is({"safetensors"}))
-      in_.read("inputs", &options_.inputs, "safetensors: the tensor of inputs");
+    if (is({"safetensors"})) in_.read("inputs", &options_.inputs, "safetensors: tensor of inputs");
     if (is({"image_csv"})) {
       in_.read("image_column", &options_.csv.image_column,
-               "image_csv: the column of paths; default the first");
+               "image_csv: column of paths; default the first");
       in_.read("label_column", &options_.csv.label_column,
-               "image_csv: the column of class numbers; default the second");
+               "image_csv: column of class numbers; default the second");
     }
     if (is({"tfrecord"})) {
       in_.read("image_feature", &options_.tfrecord.image_feature,
-               "tfrecord: the feature of inputs: an image, raw pixels or floats");
+               "tfrecord: input feature: encoded image, raw pixels or floats");
       in_.read("label_feature", &options_.tfrecord.label_feature,
-               "tfrecord: the feature of class numbers or values");
+               "tfrecord: feature of class numbers or values");
     }
   }
 
   void read_shapes() {
     if (is({"tfrecord"}))
       in_.read("record_shape", &options_.tfrecord.shape, count_from(1),
-               "tfrecord: channels, height and width of raw pixels; shape of floats");
+               "tfrecord: channels, height and width of raw pixels, or shape of floats");
     std::string layout = is_only("tfrecord") ? "hwc" : "chw";
     if (is({"tfrecord", "npy", "safetensors"}))
       in_.read_choice("layout", &layout, {"chw", "hwc"},
-                      "tfrecord, npy, safetensors: how uint8 pixels lie; tfrecord: default hwc");
+                      "tfrecord, npy, safetensors: layout of uint8 pixels; tfrecord: default hwc");
     options_.is_interleaved = layout == "hwc";
     // TensorFlow stores raw pixels as [H, W, C], so that is the default there.
     options_.tfrecord.is_interleaved = in_.has("layout") ? layout == "hwc" : true;
@@ -114,21 +113,21 @@ class FilesReader {
 
   void read_tokens() {
     std::string type = "uint16";
-    in_.read("context", &options_.tokens.context, between(1, 1e6), "tokens: tokens of one sample");
-    in_.read_choice("token_type", &type, {"uint16", "uint32"}, "tokens: how they lie in the files");
+    in_.read("context", &options_.tokens.context, between(1, 1e6), "tokens: tokens per sample");
+    in_.read_choice("token_type", &type, {"uint16", "uint32"}, "tokens: type in the files");
     in_.read("vocabulary", &options_.tokens.vocabulary, between(0, 4294967296.0),
-             "tokens: how many there are; 0: the largest in the files and one");
+             "tokens: vocabulary size; 0: largest token + 1");
     options_.tokens.token_bytes = type == "uint16" ? 2 : 4;
   }
 
   void read_classes() {
     FeedOptions& feed = options_.feed;
     in_.read("num_classes", &feed.num_classes, between(0, 1e6),
-             "files: number of classes; 0: the largest label and one, or the number of folders");
-    in_.read("one_hot", &feed.one_hot, "files: class numbers become soft labels");
+             "files: number of classes; 0: largest label + 1, or number of folders");
+    in_.read("one_hot", &feed.one_hot, "files: one-hot soft labels from class numbers");
     if (is({"tfrecord", "npy", "safetensors"}))
       in_.read("soft_labels", &feed.soft_labels,
-               "files: targets of several numbers are probabilities of classes");
+               "files: targets of several numbers are class probabilities");
     options_.csv.num_classes = feed.num_classes;
     options_.tfrecord.num_classes = feed.num_classes;
   }
@@ -136,33 +135,33 @@ class FilesReader {
   void read_images() {
     FeedOptions& feed = options_.feed;
     in_.read("channels", &feed.channels, between(0, 3),
-             "files: 1 (grey) or 3; 0: as pixels have them, 3 of image files");
+             "files: 1 (grey) or 3; 0: as stored, 3 for image files");
     if (feed.channels == 2) in_.fault("channels", "images have 1 channel or 3");
     feed.image_size = sizes("image_size",
-                            "files: height and width that images are resized to, one "
-                            "number for both; default the first image's");
+                            "files: height and width after resizing, or one number; default "
+                            "those of the first image");
     std::string fit = "stretch";
     in_.read_choice("fit", &fit, {"stretch", "crop"},
-                    "files: stretch images to image_size, or crop their middle of its ratio");
+                    "files: resize to image_size by stretching or by center crop");
     feed.keeps_ratio = fit == "crop";
-    feed.means = numbers("mean", "files: of each channel, of [0, 1]; subtracted", false);
-    feed.deviations = numbers("std", "files: of each channel, of (0, 1]; divided by", true);
+    feed.means = numbers("mean", "files: mean per channel, for values in [0, 1]", false);
+    feed.deviations = numbers("std", "files: standard deviation per channel", true);
   }
 
   void read_augment(ConfigReader in) {
     AugmentOptions& augment = options_.feed.augment;
     in.read("random_crop", &augment.random_crop, between(0, 1e4),
-            "pixels that an image is moved at most, each way; black comes in");
+            "most pixels of shift each way, filled with black");
     in.read("random_resized_crop", &augment.random_resized_crop, between(0, 1),
-            "least part of an image's area that is cut out and resized; 0: not done");
-    in.read("horizontal_flip", &augment.horizontal_flip, between(0, 1), "probability of a mirror");
-    in.read("brightness", &augment.brightness, between(0, 1),
-            "factors are drawn from 1 - x to 1 + x");
-    in.read("contrast", &augment.contrast, between(0, 1), "factors are drawn from 1 - x to 1 + x");
-    in.read("saturation", &augment.saturation, between(0, 1),
-            "factors are drawn from 1 - x to 1 + x");
+            "least share of the area to crop and resize; 0: off");
+    in.read("horizontal_flip", &augment.horizontal_flip, between(0, 1),
+            "probability of a mirror "
+            "image");
+    in.read("brightness", &augment.brightness, between(0, 1), "factor from 1 - x to 1 + x");
+    in.read("contrast", &augment.contrast, between(0, 1), "factor from 1 - x to 1 + x");
+    in.read("saturation", &augment.saturation, between(0, 1), "factor from 1 - x to 1 + x");
     in.read("mixup", &augment.mixup, between(0, 100),
-            "alpha of the Beta distribution of mixed samples, whose labels become soft; 0: none");
+            "alpha of the Beta distribution of mixup, which makes labels soft; 0: off");
     in.done();
   }
 

@@ -82,7 +82,7 @@ std::vector<std::string> choices_of(const std::string& path, const ConfigReader&
 /// Returns the row's name; empty after a fault.
 std::string read_name(ConfigReader* in, const std::vector<std::string>& choices) {
   std::string name = choices.size() == 1 ? choices.front() : "";
-  const char* help = "which of the plug-in's estimators; default its only one";
+  const char* help = "estimator in it; default its only one";
   if (choices.empty())
     in->read("name", &name, help);
   else
@@ -108,9 +108,7 @@ Estimator Estimator::read(ConfigReader* in) {
   ConfigReader section = in->section(kSection);
   if (!is_named && !in->lists_fields()) return estimator;
   std::string path;
-  section.read("path", &path,
-               "the plug-in that brings what is trained, a shared object (docs/plugins.md); also "
-               "looked for beside the run file");
+  section.read("path", &path, "shared object with the estimator (docs/plugins.md)");
   const std::vector<std::string> choices = choices_of(path, section);
   const EstimatorType* type = estimator_types().find(read_name(&section, choices));
   if (type == nullptr) return estimator;  // unknown flags: no faults about them

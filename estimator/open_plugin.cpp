@@ -135,8 +135,8 @@ model::MakeModel read_plugin_model(ConfigReader* in) {
   std::string path, name;
   in->require("path");
   in->require("name");
-  in->read("path", &path, "plugin: the shared object; also looked for beside the run file");
-  in->read("name", &name, "plugin: which of its networks; the network's own keys stand beside it");
+  in->read("path", &path, "plugin: shared object");
+  in->read("name", &name, "plugin: network in it; its own keys follow in this section");
   // require() has reported the missing key. A plug-in's row `plugin` would recurse.
   if (path.empty() || name.empty() || name == "plugin") return {};
   const std::string file = path_beside(in->document(), path).string();

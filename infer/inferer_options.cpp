@@ -9,14 +9,14 @@ namespace lockstep::infer {
 InfererOptions read_inferer_options(ConfigReader* in) {
   InfererOptions options;
   in->read_choice("engine", &options.engine.engine, {"optimized", "plain"},
-                  "optimized: LibTorch's freeze and inference passes, or what tensorrt_config asks "
-                  "for; plain: the network as it was written, with the bits of the evaluation");
+                  "optimized: LibTorch's freeze and inference passes, or TensorRT; plain: the "
+                  "network as written, same bits as an evaluation");
   options.engine.tensorrt = read_tensorrt_config(in->section("tensorrt_config"));
   ConfigReader run = in->section("run_config");
   run.read("use_multiprocessing", &options.use_multiprocessing,
-           "reading, network and callbacks at the same time, in a thread each; false: in turn");
+           "read, compute and run callbacks in one thread each; false: sequentially");
   run.read("queue_size", &options.queue_size, count_from(1),
-           "iterations that wait between two of these threads, at most");
+           "most iterations queued between two of these threads");
   run.done();
   if (options.engine.engine == "plain" && options.engine.tensorrt.use_tensorrt)
     in->fault(
@@ -67,15 +67,12 @@ std::vector<FeedSection> read_feeds(const YAML::Node& node, const std::string& p
 InfererSection read_inferer_section(ConfigReader* in) {
   InfererSection section;
   section.options = read_inferer_options(in);
-  in->read("batch_size", &section.batch_size, count_from(1),
-           "samples of one iteration, of each feed");
-  in->read("log_dir", &section.log_dir,
-           "folder of what callbacks store; default <project_dir>/infer; made by the first that "
-           "stores something");
+  in->read("batch_size", &section.batch_size, count_from(1), "samples per iteration and feed");
+  in->read("log_dir", &section.log_dir, "output folder of callbacks; default <project_dir>/infer");
   const YAML::Node feed = in->take(
       "feed", "map, text or list",
-      "what the network is asked: a section as data.eval, a path, train or eval; a list is "
-      "one iteration of all of them, joined; default eval");
+      "inputs: a section as data.eval, a path, train or eval; a list: all of them joined per "
+      "iteration; default eval");
   const std::string path = in->path().empty() ? "feed" : in->path() + ".feed";
   if (feed) section.feeds = read_feeds(feed, path, in->document(), in->faults());
   section.callbacks = coord::read_callbacks(in->section("callbacks"), coord::Mode::kInfer);

@@ -52,30 +52,26 @@ MetricsOptions read_metrics_options(ConfigReader in) {
   MetricsOptions options;
   in.read(
       "listen", &options.listen,
-      "address of the first local rank's pages, host:port; each further local rank takes "
-      "the next port, or any "
-      "free one if that is taken; off: no pages; one that other hosts reach needs web_config or "
-      "token_file");
+      "host:port of the host's first rank; further ranks take the next ports, or free ones; off: "
+      "no pages; other than loopback needs web_config or token_file");
   options.access = read_access_options(&in);
   check_listen(options, &in);
   in.read_choice("scope", &options.scope, {"auto", "rank", "node", "run"},
-                 "ranks that serve pages: each rank (rank); the first rank of each node, for all "
-                 "ranks of the node (node); rank 0, for all ranks of the run (run); rank up to 64 "
-                 "ranks, node above (auto)");
+                 "ranks that serve /metrics: each (rank), the first of each host (node), rank 0 "
+                 "(run); auto: rank up to 64 ranks, then node");
   in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
-          "seconds without a turn of the loop (step, validation batch, wait for a save) after "
-          "which /livez fails");
+          "seconds without progress (step, validation batch, wait for a save) before /livez fails");
   in.read("max_step_secs", &options.step_limit_s, more_than(0),
-          "seconds without a training step after which /healthz fails");
+          "seconds without a training step before /healthz fails");
   in.read("linger_secs", &options.linger_s, between(0, 3600),
-          "seconds that the pages of a finished run stay at most, until each rank was scraped once "
-          "more; by default only those of ranks that were scraped before");
+          "most seconds that a finished run serves pages, until each rank is scraped once more; "
+          "default only for ranks scraped before");
   // The default must not delay runs that nothing scrapes.
   options.lingers_unseen = in.has("linger_secs");
   in.read("targets_dir", &options.targets_dir,
-          "folder of lists of targets for Prometheus' file_sd, one file a run");
+          "folder of target lists for Prometheus' file_sd, one file per run");
   in.read("textfile_dir", &options.textfile_dir,
-          "folder of node exporter's textfile collector, for the series of a run that has ended");
+          "folder of node exporter's textfile collector, for series of finished runs");
   in.done();
   return options;
 }
@@ -84,29 +80,23 @@ SummaryOptions read_summary_options(ConfigReader in) {
   SummaryOptions options;
   std::string record_policy = "always", x_axis = "steps";
   in.read("save_summary_steps", &options.save_summary_steps, count_from(1),
-          "steps from one point of the TensorBoard curves to the next");
-  in.read("log_every", &options.log_every, count_from(1),
-          "steps from one line of train/steps.csv to the next");
-  in.read("tensorboard", &options.tensorboard, "write a TensorBoard event file (rank 0)");
+          "steps between points of TensorBoard curves");
+  in.read("log_every", &options.log_every, count_from(1), "steps between lines of train/steps.csv");
+  in.read("tensorboard", &options.tensorboard, "write TensorBoard event files (rank 0)");
   in.read_choice("record_policy", &record_policy, {"always", "every_n_steps"},
-                 "which summaries of one's own code (metrics/tensorboard/summary.h) are written: "
-                 "all, or those of the steps that save_summary_steps divides");
+                 "summaries of user code to write: all, or at multiples of save_summary_steps");
   options.records_always = record_policy == "always";
   in.read_choice("x_axis", &x_axis, {"steps", "samples"},
-                 "what the curves' axis counts: updates, or the samples that they took over all "
-                 "ranks (global batches), so that runs of different batch sizes compare");
+                 "axis of TensorBoard curves: updates, or samples over all ranks");
   options.axis_is_samples = x_axis == "samples";
-  in.read(
-      "flush_secs", &options.flush_s, at_least(0),
-      "seconds that a point may wait before it is written into the event file; saves write all");
+  in.read("flush_secs", &options.flush_s, at_least(0),
+          "longest delay of a point before it is written, in seconds; saves write all");
   in.read("histogram_steps", &options.histogram_steps, between(0, 1e9),
-          "steps from one histogram of each weight in the event file to the next; 0: none");
+          "steps between weight histograms; 0: none");
   in.read("per_layer", &options.per_layer,
-          "show the sparsity of every pruned parameter on the metrics page (log_types of a "
-          "modifier does "
-          "it for its own)");
+          "sparsity of every pruned parameter on the metrics page");
   in.read("progress_secs", &options.progress_s, at_least(0),
-          "seconds from one progress line to the next; 0: none");
+          "seconds between progress lines; 0: none");
   in.done();
   return options;
 }

@@ -58,34 +58,33 @@ double cosine_rate(const LearningRateDecay& decay, double learning_rate, double 
 
 void read_exponential(ConfigReader* in, LearningRateDecay* decay) {
   in->read("learning_rate_decay_factor", &decay->factor, more_than(0),
-           "exponential: factor of the rate at each decay");
+           "exponential: factor of each decay");
   double num_epochs = kDefaultEpochsPerDecay;
   in->read("num_epochs_per_decay", &num_epochs, more_than(0),
-           "exponential: epochs from one decay to the next; polynomial: epochs over which the "
-           "rate falls, default the whole run");
+           "exponential: epochs between decays; polynomial: epochs of decay, default the whole "
+           "run");
   decay->num_epochs_per_decay = num_epochs;
-  in->read("staircase", &decay->staircase, "exponential: in steps, not at every update");
+  in->read("staircase", &decay->staircase, "exponential: decay in discrete steps");
 }
 
 void read_polynomial(ConfigReader* in, LearningRateDecay* decay) {
   in->read("end_learning_rate", &decay->end_learning_rate, at_least(0),
-           "polynomial: the rate that it falls to");
+           "polynomial: final learning rate");
   in->read("decay_steps", &decay->decay_steps, count_from(1),
-           "polynomial: updates over which the rate falls, whatever num_epochs_per_decay says");
+           "polynomial: updates of decay; overrides num_epochs_per_decay");
   in->read("num_epochs_per_decay", &decay->num_epochs_per_decay, more_than(0),
-           "polynomial: epochs over which the rate falls; default the whole run");
-  in->read("power", &decay->power, more_than(0), "polynomial: 1 is a straight line");
+           "polynomial: epochs of decay; default the whole run");
+  in->read("power", &decay->power, more_than(0), "polynomial: exponent; 1: linear");
 }
 
 void read_cosine(ConfigReader* in, LearningRateDecay* decay) {
   decay->end_learning_rate = 0;
   in->read("end_learning_rate", &decay->end_learning_rate, at_least(0),
-           "cosine: the rate that it falls to");
+           "cosine: final learning rate");
   in->read("decay_steps", &decay->decay_steps, count_from(1),
-           "cosine: updates over which the rate falls, after the warm-up; default the rest of the "
-           "run");
+           "cosine: updates of decay after the warm-up; default the rest of the run");
   in->read("warmup_steps", &decay->warmup_steps, count_from(0),
-           "cosine: updates in which the rate rises from 0 in a straight line");
+           "cosine: updates of linear warm-up from 0");
   in->read("warmup_epochs", &decay->warmup_epochs, at_least(0),
            "cosine: the same in epochs, instead of warmup_steps");
   if (decay->warmup_steps && decay->warmup_epochs)
@@ -97,8 +96,7 @@ void read_cosine(ConfigReader* in, LearningRateDecay* decay) {
 void read_learning_rate_decay(ConfigReader* in, LearningRateDecay* decay) {
   in->read_choice("learning_rate_decay_type", &decay->type,
                   {"fixed", "exponential", "polynomial", "cosine"},
-                  "the optimizer's own schedule; must be fixed beside a recipe that writes the "
-                  "learning rate");
+                  "built-in schedule; must be fixed with a recipe that sets the learning rate");
   if (decay->type == "exponential") read_exponential(in, decay);
   if (decay->type == "polynomial") read_polynomial(in, decay);
   if (decay->type == "cosine") read_cosine(in, decay);
@@ -142,7 +140,7 @@ bool is_one_of(const std::string& type, std::initializer_list<const char*> types
 void read_moments(ConfigReader* in, OptimizerOptions* options) {
   const std::string& type = options->type;
   in->read("adam_beta1", &options->adam_beta1, half_open(0, 1),
-           type + (type == "lion" ? ": share of the moment in the update's direction"
+           type + (type == "lion" ? ": weight of the moment in the update"
                                   : ": decay of the first moment"));
   in->read("adam_beta2", &options->adam_beta2, half_open(0, 1),
            type + (type == "lion" ? ": decay of the moment" : ": decay of the second moment"));
@@ -150,62 +148,59 @@ void read_moments(ConfigReader* in, OptimizerOptions* options) {
 
 void read_epsilon(ConfigReader* in, OptimizerOptions* options) {
   const std::string& type = options->type;
-  std::string place = ": added to the root, before bias correction as in TensorFlow";
-  if (type == "adamw") place = ": added to the root, after bias correction";
-  if (type == "adadelta") place = ": added to both means under their roots";
-  if (type == "rmsprop") place = ": added to the mean square under the root";
+  std::string place = ": epsilon, before bias correction as in TensorFlow";
+  if (type == "adamw") place = ": epsilon, after bias correction";
+  if (type == "adadelta") place = ": epsilon of both averages, under the root";
+  if (type == "rmsprop") place = ": epsilon, under the root";
   in->read("opt_epsilon", &options->opt_epsilon, at_least(kLeastFloat), type + place);
 }
 
 void read_ftrl(ConfigReader* in, OptimizerOptions* options) {
   in->read("ftrl_learning_rate_power", &options->ftrl_learning_rate_power, {.at_most = 0},
-           "ftrl: power of the sum of squares by which the rate is multiplied");
+           "ftrl: exponent of the accumulator in the learning rate");
   in->read("ftrl_initial_accumulator_value", &options->ftrl_initial_accumulator_value, at_least(0),
-           "ftrl: what the sum of squares starts with");
-  in->read("ftrl_l1", &options->ftrl_l1, at_least(0), "ftrl: strength of L1");
-  in->read("ftrl_l2", &options->ftrl_l2, at_least(0), "ftrl: strength of L2");
+           "ftrl: initial accumulator value");
+  in->read("ftrl_l1", &options->ftrl_l1, at_least(0), "ftrl: L1 strength");
+  in->read("ftrl_l2", &options->ftrl_l2, at_least(0), "ftrl: L2 strength");
 }
 
 void read_rule(ConfigReader* in, OptimizerOptions* options) {
   const std::string& type = options->type;
   if (type == "momentum") {
-    in->read("momentum", &options->momentum, half_open(0, 1),
-             "momentum: share of the last update that is kept");
-    in->read("nesterov", &options->nesterov, "momentum: look ahead by one update");
+    in->read("momentum", &options->momentum, half_open(0, 1), "momentum: momentum coefficient");
+    in->read("nesterov", &options->nesterov, "momentum: Nesterov momentum");
   }
   if (is_one_of(type, {"adam", "adamw", "lion"})) read_moments(in, options);
   if (is_one_of(type, {"adam", "adamw", "adadelta", "rmsprop"})) read_epsilon(in, options);
   if (type == "adadelta")
     in->read("adadelta_rho", &options->adadelta_rho, half_open(0, 1),
-             "adadelta: decay of both means");
+             "adadelta: decay of both averages");
   if (type == "adagrad")
     in->read("adagrad_initial_accumulator_value", &options->adagrad_initial_accumulator_value,
-             at_least(kLeastFloat), "adagrad: what the sum of squares starts with");
+             at_least(kLeastFloat), "adagrad: initial accumulator value");
   if (type == "rmsprop") {
     in->read("rmsprop_decay", &options->rmsprop_decay, half_open(0, 1),
              "rmsprop: decay of the mean square");
     in->read("rmsprop_momentum", &options->rmsprop_momentum, half_open(0, 1),
-             "rmsprop: share of the last update that is kept");
+             "rmsprop: momentum coefficient");
   }
   if (type == "ftrl") read_ftrl(in, options);
 }
 
 void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
   in->read("weight_decay", &options->weight_decay, at_least(0),
-           "on the parameters of weight_decay_groups; L2 unless decoupled; a recipe may change it");
+           "weight decay of weight_decay_groups; L2 unless decoupled; a recipe may change it");
   in->read("weight_decay_groups", &options->weight_decay_groups,
-           "parameters with decay, of: weights, normalisation, biases; default weights");
+           "groups with decay: weights, normalisation, biases; default weights");
   for (const std::string& group : options->weight_decay_groups)
     if (!is_one_of(group, {"weights", "normalisation", "biases"}))
       in->fault("weight_decay_groups",
                 fmt::format("'{}' is not a group: use weights, normalisation or biases", group));
   in->read("weight_decay_exclude", &options->weight_decay_exclude,
-           "weights without decay: a list of names, each with all below it, or re: patterns");
+           "weights without decay: names with all below them, or re: patterns");
   // For these types the kind of weight decay is part of the rule.
   if (!is_one_of(options->type, {"adamw", "lion", "ftrl"}))
-    in->read("decoupled", &options->decoupled,
-             "weight decay multiplies the weights by 1 - rate * weight_decay, apart from the "
-             "update; otherwise it is added to the gradient");
+    in->read("decoupled", &options->decoupled, "decoupled weight decay, as in AdamW");
 }
 
 }  // namespace
@@ -231,18 +226,17 @@ OptimizerOptions read_optimizer_options(ConfigReader in) {
   in.read_choice("type", &type, optimizer_types(), "update rule (docs/optimizers.md)");
   OptimizerOptions options = default_options(type);
   in.read("learning_rate", &options.learning_rate, more_than(0),
-          "before the first step; a recipe may change it");
+          "initial learning rate; a recipe may change it");
   read_learning_rate_decay(&in, &options.decay);
   read_rule(&in, &options);
   read_weight_decay(&in, &options);
   in.read("clip_value", &options.clip.value, more_than(0),
-          "each element of the mean gradient is kept within plus and minus this");
+          "limit of each gradient element's absolute value");
   in.read("clip_norm", &options.clip.norm, more_than(0),
-          "the whole mean gradient is shortened to this length, before clip_value");
+          "limit of the gradient's global norm; applied before clip_value");
   in.read("ema_decay", &options.ema_decay,
           Range{.at_least = {}, .more_than = 0, .at_most = {}, .less_than = 1},
-          "a moving average of the weights keeps this share of itself at each update; default no "
-          "average");
+          "decay of the moving average of the weights; default no average");
   in.done();
   return options;
 }

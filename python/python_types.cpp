@@ -53,10 +53,10 @@ PythonArgs read_python_args(ConfigReader* in) {
   PythonArgs all;
   in->require("path");
   in->require("name");
-  in->read("path", &all.path, "python: the .py file; also looked for beside the run file");
+  in->read("path", &all.path, "python: .py file");
   all.path = path_beside(in->document(), all.path).string();
-  in->read("name", &all.name, "python: the class in it, or a function that makes the object");
-  const YAML::Node args = in->take("args", "map", "python: keyword arguments for it");
+  in->read("name", &all.name, "python: class or factory function");
+  const YAML::Node args = in->take("args", "map", "python: keyword arguments");
   if (args.IsDefined() && !args.IsNull()) {
     if (args.IsMap())
       all.args = json_of(args).dump();
@@ -64,8 +64,8 @@ PythonArgs read_python_args(ConfigReader* in) {
       in->fault("args", "'" + in->path() + ".args' must be a map of keyword arguments");
   }
   in->read("python", &all.python,
-           "python: the interpreter; default the active virtual environment's, else python3, else "
-           "the one beside LibTorch");
+           "python: interpreter; default the active virtual environment's, then python3, then "
+           "the one next to LibTorch");
   return all;
 }
 
@@ -244,13 +244,13 @@ data::DatasetType python_dataset_type() {
             PythonDatasetOptions options{.args = read_python_args(in)};
             in->read_choice("targets", &options.targets,
                             {"auto", "class", "soft", "values", "tokens"},
-                            "python: what a target is; auto: a whole number is a class, a list of "
-                            "whole numbers tokens, floats values");
+                            "python: kind of targets; auto: integers are classes, lists of "
+                            "integers tokens, floats values");
             in->read("num_classes", &options.num_classes, between(0, 1e9),
-                     "python: how many classes or tokens; 0: the object's num_classes, vocab_size "
-                     "or classes");
+                     "python: number of classes or tokens; 0: the object's num_classes, "
+                     "vocab_size or classes");
             in->read("num_workers", &options.num_workers, between(0, 256),
-                     "python: processes of a rank that read batches ahead; 0: the rank reads");
+                     "python: reader processes of a rank; 0: the rank itself");
             const char* what = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
             return [options, what](const data::DatasetInputs& inputs) {
               return std::make_unique<PythonDataset>(options, inputs, what);

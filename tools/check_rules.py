@@ -7,21 +7,22 @@
    train with every modifier.
 4. No file names a folder of the machine it was written on.
 5. Relative links in *.md lead to files that exist.
-6. No folder of a module holds more than 25 files, sub-folders not counted.
-7. Every variable of a module that lives as long as the process has a line in tools/process_state.txt, which says why no job of a server sees what
+6. Every variable of a module that lives as long as the process has a line in tools/process_state.txt, which says why no job of a server sees what
    another one left in it. A line that says ProcessState is of a file, or names one, that has such an object.
-8. Tests outside tests/support neither sleep nor read a clock: tests/support/patience.{py,h} waits and judges times, so that a busy machine fails
+7. Tests outside tests/support neither sleep nor read a clock: tests/support/patience.{py,h} waits and judges times, so that a busy machine fails
    nothing. tests/slow_on_purpose.txt lists what simulates slowness or measures, with the reason.
-9. A case of tests/integration that is named after what happens meanwhile counts it (counts.py there), as it may not have happened.
+8. A case of tests/integration that is named after what happens meanwhile counts it (counts.py there), as it may not have happened.
+
+Then those of tools/check_english.py: the first word of a doc comment, long sentences, home-made words, subjects of commits.
 """
-import collections
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
-MOST_FILES = 25
+import check_english
+
 SLOW_ON_PURPOSE = "tests/slow_on_purpose.txt"
 RAW_WAIT = {".py": re.compile(r"\btime\.(?:sleep|monotonic|perf_counter|time)\("),
             ".cpp": re.compile(r"\b(?:sleep_for|sleep_until|usleep|(?:steady|system)_clock::now)\b")}
@@ -140,14 +141,6 @@ def dead_links(root, files):
                 yield f"{path.relative_to(root)}:{line_of(text, match.start())}: {target} does not exist"
 
 
-def crowded_folders(root, files):
-    numbers = collections.Counter(path.parent for path in files)
-    modules = {path.parent for path in files if path.name == "CMakeLists.txt" and "lockstep_module(" in (text_of(path) or "")}
-    for folder, number in sorted(numbers.items()):
-        if number > MOST_FILES and not modules.isdisjoint([folder, *folder.parents]):
-            yield f"{folder.relative_to(root)}: holds {number} files, more than {MOST_FILES}: divide it by what a reader looks for"
-
-
 def stated_variables(path, text):
     for line in text.splitlines():
         match = (LOCAL_VARIABLE.match(line) if path.suffix != ".h" else None) or WIDE_VARIABLE.match(line)
@@ -202,8 +195,8 @@ def uncounted_events(root, files):
                 yield f"{path.relative_to(root)}:{line_of(text, match.start())}: {match[1]} does not count what happens meanwhile: happened(what, number)"
 
 
-RULES = (unregistered_tests, undocumented_exit_codes, undocumented_exit_classes, forgotten_modifiers, machine_paths, dead_links, crowded_folders,
-         unowned_state, raw_waits, uncounted_events)
+RULES = (unregistered_tests, undocumented_exit_codes, undocumented_exit_classes, forgotten_modifiers, machine_paths, dead_links, unowned_state,
+         raw_waits, uncounted_events, *check_english.RULES)
 
 
 def breaches(root):

@@ -90,7 +90,7 @@ EvalMetricType top_k_type() {
   return {"top_k", [](ConfigReader* in) -> MakeEvalMetric {
             int64_t k = 5;
             in->read("k", &k, count_from(1),
-                     "top_k: a sample is right if its class is among this many highest outputs");
+                     "top_k: number of highest outputs that may contain the class");
             return [k](const data::SampleSpec& spec) { return make_top_k(k, spec); };
           }};
 }

@@ -80,10 +80,8 @@ std::string origin_of(std::string_view key, const ConfigReader& in) {
 void read_eval_freq(EvalOptions* options, ConfigReader* in) {
   std::optional<int64_t> batches;
   const bool has_freq = in->read("eval_freq", &options->eval_freq, count_from(1),
-                                 "how many batches of eval.batch_size one evaluation takes; "
-                                 "default all. It is no interval");
-  const bool has_batches =
-      in->read("eval_batches", &batches, count_from(1), "another name of eval_freq");
+                                 "batches per evaluation (not an interval); default all");
+  const bool has_batches = in->read("eval_batches", &batches, count_from(1), "alias of eval_freq");
   // The place goes into messages that can be made only once the data set is known.
   if (has_freq) options->eval_freq_origin = origin_of("eval_freq", *in);
   if (!has_batches) return;
@@ -100,45 +98,39 @@ void read_eval_freq(EvalOptions* options, ConfigReader* in) {
 EvalOptions read_eval_options(ConfigReader in) {
   EvalOptions options;
   in.read("on_save", &options.on_save,
-          "evaluate each save once it is committed; what every_epochs asks for is saved first");
+          "evaluate each committed checkpoint; every_epochs then saves first");
   // With on_save, evaluations by epochs are off unless requested.
   if (options.on_save) options.every_epochs = 0;
   in.read("every_epochs", &options.every_epochs, count_from(0),
-          "epochs from one evaluation to the next; 0 (the default with on_save): only at the end");
-  in.read("batch_size", &options.batch_size, count_from(1),
-          "samples of one forward pass on a rank");
+          "epochs between evaluations; 0 (default with on_save): only at the end");
+  in.read("batch_size", &options.batch_size, count_from(1), "samples per forward pass and rank");
   bool use_ema = true;
-  if (in.read(
-          "use_ema", &use_ema,
-          "the moving average of the weights is evaluated, where optimizer.ema_decay keeps one; "
-          "false: the weights themselves"))
+  if (in.read("use_ema", &use_ema, "evaluate the moving average of optimizer.ema_decay, if any"))
     options.use_ema = use_ema;
   read_eval_freq(&options, &in);
   in.read("eval_throttle_secs", &options.eval_throttle_secs, at_least(0),
-          "with on_save: a save less than this many seconds after the start of the last evaluation "
-          "is not evaluated (rank 0's clock)");
+          "on_save: least seconds between starts of evaluations");
   double every_secs = 0;
-  if (in.read("every_secs", &every_secs, at_least(0.001),
-              "with on_save: seconds of training after which a save and its evaluation are due "
-              "(rank 0's clock); default: only the saves that other keys ask for")) {
+  if (in.read(
+          "every_secs", &every_secs, at_least(0.001),
+          "on_save: seconds of training between saves with evaluation; default: no such saves")) {
     options.every_secs = every_secs;
     if (!options.on_save)
       in.fault("every_secs", "'eval.every_secs' evaluates saves: it needs 'eval.on_save: true'");
   }
   in.read("patience", &options.patience, count_from(0),
-          "end training after this many evaluations without a better one, by checkpoint.keep_best, "
-          "else by the loss; 0: never");
+          "early stopping: evaluations without improvement, by checkpoint.keep_best, else by the "
+          "loss; 0: never");
   in.read("strict_restore_on_switch", &options.strict_restore_on_switch,
-          "with on_save: read the save into the network before each evaluation and after it, and "
-          "fail if that changes a bit");
+          "on_save: reload the checkpoint before and after each evaluation, and fail if any bit "
+          "changes");
   if (options.strict_restore_on_switch && !options.on_save)
     in.fault("strict_restore_on_switch",
              "'eval.strict_restore_on_switch' reads saves back: it needs 'eval.on_save: true'");
   std::vector<std::string> wanted;
-  const bool has_metrics =
-      in.read("metrics", &wanted,
-              fmt::format("beside loss and accuracy, of: {}; default perplexity of tokens",
-                          fmt::join(eval_metric_types().names(), ", ")));
+  const bool has_metrics = in.read("metrics", &wanted,
+                                   fmt::format("extra metrics: {}; default perplexity for tokens",
+                                               fmt::join(eval_metric_types().names(), ", ")));
   if (const std::string fault = fault_of_names(wanted); !fault.empty()) in.fault("metrics", fault);
   std::vector<MakeEvalMetric> metrics = read_wanted(wanted, &in);
   // An empty list means "no metrics"; an absent one, the default.
@@ -200,13 +192,12 @@ void read_origins(const ConfigReader& in, PublishOptions* options) {
 PublishOptions read_publish_options(ConfigReader in) {
   PublishOptions options;
   in.read("after_evaluation", &options.after_evaluation,
-          "publish each save that was evaluated under saved_models/<step>; evaluations save first");
-  in.read("at_end", &options.at_end, "publish the final weights under saved_models/<step>");
+          "export each evaluated checkpoint to saved_models/<step>; evaluations save first");
+  in.read("at_end", &options.at_end, "export the final weights to saved_models/<step>");
   in.read("best", &options.best,
-          "saved_models/best leads to the export of the best evaluation so far, which stays; by "
-          "checkpoint.keep_best, else by the loss");
-  in.read("keep", &options.keep, at_least(-1),
-          "newest exports that are kept; -1 keeps all, 0 is refused");
+          "link saved_models/best to the export of the best evaluation, by checkpoint.keep_best, "
+          "else by the loss; never removed");
+  in.read("keep", &options.keep, at_least(-1), "newest exports to keep; -1: all; 0 is refused");
   if (options.keep == 0)
     in.fault("keep", "'export.keep' is 0, which would keep no export; -1 keeps all");
   if (options.best && !options.after_evaluation)

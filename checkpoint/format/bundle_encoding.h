@@ -46,7 +46,7 @@ inline uint32_t read_fixed32(std::string_view bytes) {
   return value;
 }
 
-// String tensors in a shard (docs/checkpoint_format.md, Data shard).
+// String tensors in a shard (docs/design/checkpoint_format.md, Data shard).
 
 struct EncodedStrings {
   std::string bytes;
@@ -68,8 +68,8 @@ struct DecodedStrings {
 /// strings. No memory is allocated before that is known. num_texts must be >= 0.
 DecodedStrings decode_strings(std::string_view bytes, int64_t num_texts);
 
-// Sorted table of an index file: LevelDB's format, uncompressed (docs/checkpoint_format.md, Index).
-// BundleIndex defines the meaning of keys and values.
+// Sorted table of an index file: LevelDB's format, uncompressed (docs/design/checkpoint_format.md,
+// Index). BundleIndex defines the meaning of keys and values.
 
 /// Rows in the table's order, which is by bytes.
 using TableRows = std::map<std::string, std::string>;

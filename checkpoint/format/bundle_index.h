@@ -8,7 +8,7 @@
 
 #include "checkpoint/format/tensor_slice.h"
 
-/// Contents of a bundle's index (docs/checkpoint_format.md, Index).
+/// Contents of a bundle's index (docs/design/checkpoint_format.md, Index).
 namespace lockstep::checkpoint {
 
 /// Position of a tensor's or slice's bytes in a shard.

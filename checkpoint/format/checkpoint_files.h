@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-/// Names of a checkpoint's files, and the state file (docs/checkpoint_format.md).
+/// Names of a checkpoint's files, and the state file (docs/design/checkpoint_format.md).
 namespace lockstep::checkpoint {
 
 inline constexpr std::string_view kStateFile = "checkpoint";

@@ -8,7 +8,7 @@
 #include <vector>
 
 /// Names in an index, their conversion from and to state keys, and the object graph
-/// (docs/checkpoint_format.md, Names).
+/// (docs/design/checkpoint_format.md, Names).
 namespace lockstep::checkpoint {
 
 inline constexpr std::string_view kGraphName = "_CHECKPOINTABLE_OBJECT_GRAPH";
@@ -21,7 +21,7 @@ bool is_beside_graph(std::string_view key);
 /// model/conv/weight/.ATTRIBUTES/VARIABLE_VALUE; _lockstep/step -> _lockstep/step.
 std::string index_name(std::string_view key);
 /// Names of the two parts of a tensor whose kept elements only are stored
-/// (docs/checkpoint_format.md, Sparse tensors).
+/// (docs/design/checkpoint_format.md, Sparse tensors).
 std::string sparse_values_name(std::string_view key);
 std::string sparse_form_name(std::string_view key);
 /// Returns the state key of an index name; nullopt for names that no state key can have.

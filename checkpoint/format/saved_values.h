@@ -17,9 +17,10 @@
 /// Values of a checkpoint from any writer, in dense form.
 namespace lockstep::checkpoint {
 
-// Tensors stored as the values that a mask keeps (docs/checkpoint_format.md, Sparse tensors). The
-// tensor of state key K has no entry under its name. It has _lockstep/sparse/K/values, the kept
-// values in order in one dimension, and _lockstep/sparse/K/form, a text.
+// Tensors stored as the values that a mask keeps (docs/design/checkpoint_format.md, Sparse
+// tensors). The tensor of state key K has no entry under its name. It has
+// _lockstep/sparse/K/values, the kept values in order in one dimension, and
+// _lockstep/sparse/K/form, a text.
 
 /// Returns K of _lockstep/sparse/K/form; nullopt for other names.
 std::optional<std::string> key_of_sparse_form(std::string_view name);
@@ -61,8 +62,8 @@ struct DenseTensor {
 };
 
 /// Tensors of a checkpoint under their own names. For a sparse tensor the checkpoint stores only
-/// the values that a mask keeps (docs/checkpoint_format.md, Sparse tensors). This view lists the
-/// dense tensor and hides its parts. The reader must outlive the view. One thread at a time.
+/// the values that a mask keeps (docs/design/checkpoint_format.md, Sparse tensors). This view lists
+/// the dense tensor and hides its parts. The reader must outlive the view. One thread at a time.
 class DenseView {
  public:
   /// Throws Error(kBadData) if parts of a sparse tensor are missing or inconsistent.

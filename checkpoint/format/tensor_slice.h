@@ -72,7 +72,7 @@ void check_ranges(const std::vector<ElementRange>& ranges, int64_t num_elements)
 
 /// Returns the key of the index entry with the place of one slice of a tensor. Its first byte is 0,
 /// so it sorts before all names. `box` must have the form of with_whole_dims(), as TensorFlow
-/// writes it. docs/checkpoint_format.md, Slices, defines the bytes.
+/// writes it. docs/design/checkpoint_format.md, Slices, defines the bytes.
 ///
 /// Source: TensorFlow's "ordered code" of number 0, name, number of dimensions, and first index and
 /// length of each.

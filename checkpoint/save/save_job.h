@@ -16,9 +16,9 @@
 
 namespace lockstep::checkpoint {
 
-/// One save from start to end on one rank, in the order of docs/checkpoint_format.md. Collective.
-/// All of it may run concurrently with training, on its own communicator. Local work runs inside
-/// fault_of(), collectives outside of it.
+/// One save from start to end on one rank, in the order of docs/design/checkpoint_format.md.
+/// Collective. All of it may run concurrently with training, on its own communicator. Local work
+/// runs inside fault_of(), collectives outside of it.
 class SaveJob {
  public:
   /// Journal of rank 0; null elsewhere.

@@ -153,7 +153,7 @@ struct StoredTensor {
 
 /// Returns all pieces of a checkpoint: the caller's state, then TensorFlow's own entries. With
 /// `sparse`, a tensor with a mask becomes its kept values and a text with shape and mask name.
-/// docs/checkpoint_format.md, Sparse tensors, describes both.
+/// docs/design/checkpoint_format.md, Sparse tensors, describes both.
 ///
 /// Throws Error(kConfig) for a tensor that cannot be stored; Error(kBug) for invalid or repeated
 /// keys.

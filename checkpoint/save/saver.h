@@ -72,7 +72,7 @@ struct SaveResult {
 };
 
 /// Writes sharded checkpoints in its own thread and commits each as a unit
-/// (docs/checkpoint_format.md, Order of a save).
+/// (docs/design/checkpoint_format.md, Order of a save).
 ///
 ///   saver.begin(state, step);  forward();  backward();
 ///   saver.wait_until_staged();  optimizer.step();

@@ -158,7 +158,7 @@ void append(std::vector<T> more, std::vector<T>* list) {
 
 void read_version(ConfigReader* in) {
   std::string version = "1.0.0";
-  in->read("version", &version, "of the run file's grammar");
+  in->read("version", &version, "grammar of the run file");
   if (version.rfind("1.", 0) != 0)
     in->fault("version", "this program reads version 1.x of the run file, not '" + version + "'");
 }
@@ -194,12 +194,12 @@ RunConfig read_sections(ConfigReader* in, bool needs_train_data) {
   read_version(in);
   std::string preset = "none";
   in->read_choice("preset", &preset, {"none", "estimator", "trainer"},
-                  "estimator: the defaults of the Estimator framework (docs/flags.md); trainer: "
-                  "each epoch ends with a save, its evaluation and an export (docs/evaluation.md)");
+                  "estimator: defaults of the Estimator framework (docs/flags.md); trainer: "
+                  "save, evaluate and export each epoch (docs/evaluation.md)");
   std::vector<std::string> opened;  // already opened, before any section was read
   in->read("plugins", &opened,
-           "shared objects that add rows to the tables of networks, data sets, modifiers, losses, "
-           "metrics and callbacks (docs/plugins.md); also looked for beside the run file");
+           "shared objects with rows for the tables of networks, data sets, modifiers, losses, "
+           "metrics and callbacks (docs/plugins.md)");
   // Order: the estimator first, because it decides which keys model and data accept.
   const auto estimator = estimator::Estimator::read(in);
   in->require("run");

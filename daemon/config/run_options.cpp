@@ -47,30 +47,24 @@ std::string signal_hint(const std::string& given) {
 RunOptions read_run_options(ConfigReader in) {
   RunOptions options;
   in.require("name");
-  const bool has_name =
-      in.read("name", &options.name, "the run's name in logs, metrics and folders");
+  const bool has_name = in.read("name", &options.name, "name in logs, metrics and folders");
   // The default depends on the name, so it is set before project_dir is read.
   options.project_dir = "runs/" + options.name;
-  in.read("project_dir", &options.project_dir,
-          "folder of everything the run writes; default runs/<name>");
-  in.read("seed", &options.seed, at_least(0), "of initial weights and sample order");
+  in.read("project_dir", &options.project_dir, "output folder; default runs/<name>");
+  in.read("seed", &options.seed, at_least(0), "seed of initial weights and sample order");
   in.read_choice("device", &options.device, {"auto", "cpu", "cuda"},
-                 "auto: a GPU for each local rank where there is one, else the CPU");
+                 "auto: GPUs if each local rank has one, else CPUs");
   in.read_choice("deterministic", &options.deterministic, {"false", "true", "elastic"},
-                 "true: refuse operations whose bits could differ from run to run; elastic: also "
-                 "the same bits on 1, 2, 4 and 8 ranks, on CPUs");
+                 "true: refuse operations with nondeterministic results; elastic: same bits on "
+                 "1, 2, 4 and 8 ranks, CPUs only");
   in.read("debug", &options.debug,
-          "for finding faults: samples in the data set's own order whatever data.shuffle says, and "
-          "deterministic: true; elastic stays");
-  in.read("expect_world_size", &options.expect_world_size, at_least(1),
-          "refuse to start with another number of ranks");
-  in.read("expect_nodes", &options.expect_nodes, at_least(1),
-          "refuse to start on another number of hosts");
+          "debug mode: no shuffling, and deterministic: true unless elastic");
+  in.read("expect_world_size", &options.expect_world_size, at_least(1), "required number of ranks");
+  in.read("expect_nodes", &options.expect_nodes, at_least(1), "required number of hosts");
   in.read("threads", &options.threads, between(0, 1024),
           "compute threads of a rank; 0: the host's cores shared among its ranks (elastic: 1)");
   in.read_choice("bind_cores", &options.bind_cores, {"auto", "true", "false"},
-                 "true: each rank stays on its share of the cores that it may use; auto: where a "
-                 "host has several memory nodes");
+                 "pin each rank to its share of the cores; auto: on hosts with several NUMA nodes");
   // The name becomes the folder's name under runs, and part of file names.
   if (options.name.find('/') != std::string::npos)
     in.fault("name", "'run.name' must not hold a '/'");
@@ -92,17 +86,15 @@ std::vector<int> PreemptionOptions::stop_signals() const {
 PreemptionOptions read_preemption_options(ConfigReader in) {
   PreemptionOptions options;
   in.read("signals", &options.signals,
-          "which of SIGUSR2, SIGTERM, SIGINT, SIGHUP make the ranks save and stop beside SIGUSR1, "
-          "however long that takes; of the others SIGUSR2 saves and goes on, SIGTERM, SIGINT and "
-          "SIGHUP end "
-          "the run, with a save if it fits into grace_seconds");
+          "signals besides SIGUSR1 that save and stop without a time limit: SIGUSR2, SIGTERM, "
+          "SIGINT, SIGHUP");
   for (const std::string& name : options.signals)
     if (find_signal(name) == nullptr)
       in.fault("signals", fmt::format("'preemption.signals' takes SIGUSR1, SIGUSR2, SIGTERM, "
                                       "SIGINT and SIGHUP, not '{}'{}",
                                       name, signal_hint(name)));
   in.read("grace_seconds", &options.grace_s, at_least(0),
-          "seconds between SIGTERM and the launcher's SIGKILL (mpirun: 1)");
+          "seconds from SIGTERM to the launcher's SIGKILL (mpirun: 1)");
   in.done();
   return options;
 }
@@ -117,9 +109,8 @@ std::filesystem::path ControlOptions::socket_path(const Project& project) const 
 ControlOptions read_control_options(ConfigReader in) {
   ControlOptions options;
   in.read("listen", &options.listen,
-          "where rank 0 takes what `lockstep ctl` asks: unix: the Unix socket control.sock in the "
-          "run's folder, for this user alone; unix:PATH: another place; pages: also where "
-          "metrics.listen is, for whoever has the token of metrics.token_file; off");
+          "control API: unix: control.sock in the run's folder; unix:PATH; pages: also at "
+          "metrics.listen, with metrics.token_file; off");
   const bool is_path =
       options.listen.starts_with(kUnixPrefix) && options.listen.size() > kUnixPrefix.size();
   if (!is_path && options.listen != kUnix && !options.is_on_pages() && !options.is_off())
@@ -141,18 +132,16 @@ GpuOptions read_gpu_options(ConfigReader in) {
   GpuOptions options;
   bool allow_growth = true;
   if (in.read("allow_growth", &allow_growth,
-              "true: memory of the GPU is taken as it is needed, and kept; false: as "
-              "memory_policy: all"))
+              "allocate GPU memory as needed; false: as memory_policy: all"))
     options.allow_growth = allow_growth;
   in.read("per_process_gpu_memory_fraction", &options.per_process_gpu_memory_fraction,
           {.at_least = {}, .more_than = 0, .at_most = 1, .less_than = {}},
-          "share of the GPU's memory that a process takes at most, for tensors; NCCL and CUDA "
-          "themselves come on top; default all");
+          "share of the GPU's memory for tensors of a process, without CUDA's and NCCL's own; "
+          "default all");
   // The two keys may be given together if they agree.
-  const bool has_policy = in.read_choice(
-      "memory_policy", &options.memory_policy, {"default", "all"},
-      "default: memory is taken as it is needed; all: the whole share, at the start, or the run "
-      "ends if it is not free");
+  const bool has_policy =
+      in.read_choice("memory_policy", &options.memory_policy, {"default", "all"},
+                     "all: allocate the whole share at the start, or end the run");
   if (has_policy && options.allow_growth &&
       *options.allow_growth == (options.memory_policy == "all"))
     in.fault("allow_growth", allow_growth
@@ -175,19 +164,19 @@ struct PhaseWords {
 };
 
 constexpr std::array<PhaseWords, kNumWatchPhases> kPhases{{
-    {"init", "the start, up to the first step: data, network, restore"},
+    {"init", "the start, up to the first step"},
     {"step", "a training step"},
-    {"evaluation", "a batch of an evaluation"},
-    {"mask_update", "what the recipe does before a step"},
-    {"save", "where training waits for a save; a save beside it has checkpoint.timeout_s"},
+    {"evaluation", "an evaluation batch"},
+    {"mask_update", "the recipe's changes before a step"},
+    {"save", "waits for a save; background saves: checkpoint.timeout_s"},
 }};
 
 const PhaseWords& words_of(WatchPhase phase) { return kPhases[static_cast<size_t>(phase)]; }
 
 void read_phase(ConfigReader in, const PhaseWords& words, WatchdogOptions::Phase* phase) {
   in.read("slow_seconds", &phase->slow_s, more_than(0),
-          fmt::format("instead of watchdog.slow_seconds for {}", words.what));
-  in.read("hang_seconds", &phase->hang_s, at_least(0), "instead of watchdog.hang_seconds for it");
+          fmt::format("watchdog.slow_seconds of {}", words.what));
+  in.read("hang_seconds", &phase->hang_s, at_least(0), "watchdog.hang_seconds of this phase");
   in.done();
 }
 
@@ -224,13 +213,11 @@ WatchdogOptions read_watchdog_options(ConfigReader in) {
   WatchdogOptions options;
   in.read(
       "slow_seconds", &options.slow_s, more_than(0),
-      "a rank whose loop (step, validation batch, wait for a save) stands still for so long says "
-      "where; one that others wait for so long is named by them");
-  in.read(
-      "hang_seconds", &options.hang_s, at_least(0),
-      "a rank whose loop stands still for so long ends the run (79) and leaves the newest events "
-      "of the ranks in logs; 0: never. A rank that others wait for is given up after "
-      "sync.timeout_s");
+      "seconds without progress (step, validation batch, wait for a save) before a rank logs its "
+      "position, and waiting ranks log its name");
+  in.read("hang_seconds", &options.hang_s, at_least(0),
+          "seconds without progress before a rank ends the run (79) and dumps recent events into "
+          "logs; 0: never");
   for (size_t i = 0; i < kPhases.size(); ++i)
     read_phase(in.section(kPhases[i].name), kPhases[i], &options.phases[i]);
   in.done();

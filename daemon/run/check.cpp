@@ -302,12 +302,44 @@ CommandResult plan_command(const PlanOptions& options) {
   return {recal::plan_text(timeline) + "\n" + recal::plot_text(timeline), 0};
 }
 
+namespace {
+
+/// True if the key repeats one of another section: the page names that section instead.
+bool repeats_another_section(const std::string& path) {
+  const bool is_of_each_callback = path.ends_with(".type") || path.ends_with(".modes");
+  return path.starts_with("data.eval.") || path.starts_with("inferer.callbacks.") ||
+         (path.starts_with("callbacks.") && is_of_each_callback &&
+          !path.starts_with("callbacks.log."));
+}
+
+/// Type and range as the reference shows them: "integer >= 1", "number 0 to <1".
+std::string type_and_range(const FieldDoc& field) {
+  std::string range = field.range;
+  const std::string shared_bound = " and <= 1000000000";  // of all counts (count_from)
+  if (range.ends_with(shared_bound)) range.resize(range.size() - shared_bound.size());
+  const size_t upper = range.find(" and <= ");
+  const size_t open_upper = range.find(" and < ");
+  if (range.starts_with(">= ") && upper != std::string::npos)
+    range = range.substr(3, upper - 3) + " to " + range.substr(upper + 8);
+  else if (range.starts_with(">= ") && open_upper != std::string::npos)
+    range = range.substr(3, open_upper - 3) + " to <" + range.substr(open_upper + 7);
+  const std::string type = field.type == "true or false" ? "boolean" : field.type;
+  return range.empty() ? type : type + " " + range;
+}
+
+/// Default as the reference shows it: empty if there is none.
+std::string default_or_empty(const FieldDoc& field) {
+  return field.default_text == "none" && field.choices.empty() ? "" : field.default_text;
+}
+
+}  // namespace
+
 std::string run_file_reference() {
-  std::string text =
-      "| key | type | default | range | meaning |\n| --- | --- | --- | --- | --- |\n";
+  std::string text = "| key | type | default | meaning |\n|---|---|---|---|\n";
   for (const FieldDoc& field : run_file_meanings())
-    text += fmt::format("| `{}` | {} | {} | {} | {} |\n", field.path, field.type,
-                        field.default_text, field.range, field.help);
+    if (!repeats_another_section(field.path))
+      text += fmt::format("| `{}` | {} | {} | {} |\n", field.path, type_and_range(field),
+                          default_or_empty(field), field.help);
   return text;
 }
 

@@ -124,9 +124,9 @@ metrics::GpuUse gpu_use(int index);
 void keep_freed_memory();
 
 /// Sets compute threads, core binding and determinism as the run file and the host say. Denormal
-/// numbers are flushed to 0 (docs/numerics.md). Rank 0 logs the choice for its host. Ranks of one
-/// host with the same affinity share its cores. Ranks that a launcher has bound to different cores
-/// use all of their own cores. Collective over `control`.
+/// numbers are flushed to 0 (docs/design/numerics.md). Rank 0 logs the choice for its host. Ranks
+/// of one host with the same affinity share its cores. Ranks that a launcher has bound to different
+/// cores use all of their own cores. Collective over `control`.
 void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process,
                     dist::Communicator& control);
 

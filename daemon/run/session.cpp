@@ -28,9 +28,10 @@
 #include "train/step/share_weights.h"
 #include "train/weight_checks.h"
 
-// One training run: run_session() at the end builds all parts in the order of docs/architecture.md,
-// trains and ends the run. The helpers above it build one part each. Each part that may fail on a
-// single rank is built inside dist::on_all_ranks(), so that all ranks fail alike.
+// One training run: run_session() at the end builds all parts in the order of
+// docs/design/architecture.md, trains and ends the run. The helpers above it build one part each.
+// Each part that may fail on a single rank is built inside dist::on_all_ranks(), so that all ranks
+// fail alike.
 namespace lockstep::daemon {
 namespace {
 

@@ -209,9 +209,8 @@ std::string random_token() { return sha256_hex(random_secret()); }
 AccessOptions read_access_options(ConfigReader* in) {
   AccessOptions options;
   in->read("web_config", &options.web_config,
-           "file of Prometheus' web-config format: TLS and users with bcrypt passwords");
-  in->read("token_file", &options.token_file,
-           "file with a bearer token that opens the pages, at least 16 characters");
+           "Prometheus web-config file: TLS, users with bcrypt passwords");
+  in->read("token_file", &options.token_file, "file with a bearer token of at least 16 characters");
   for (std::string* path : {&options.web_config, &options.token_file})
     *path = path_beside(in->document(), *path).string();
   return options;

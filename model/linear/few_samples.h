@@ -6,7 +6,7 @@
 
 /// Products of a linear layer for few samples and a large weight. Reading or writing the weight
 /// takes most of their time. LibTorch's products of such shapes take two to four times as long
-/// (docs/results/tried.md).
+/// (bench/results/tried.md).
 ///
 ///   if (has_few_samples(inputs_BI, weight_OI)) outputs_BO = few_outputs(inputs_BI, weight_OI,
 ///   bias)

@@ -81,7 +81,7 @@ const KeptProducts& avx2_kept_products();
 class KeptWeight {
  public:
   /// Largest share of kept elements for which this is faster than dense products, by measurement
-  /// (docs/results/tried.md). kMostKeptOfMany: many samples, whose products are bound by
+  /// (bench/results/tried.md). kMostKeptOfMany: many samples, whose products are bound by
   /// arithmetic. kMostKeptOfFew: one sample, for which LibTorch is fast, or few with few_samples.h.
   static constexpr double kMostKept = 1.0 / 3, kMostKeptOfMany = 0.2, kMostKeptOfFew = 0.11;
   static constexpr int64_t kMany = 33;  ///< samples

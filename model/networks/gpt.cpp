@@ -106,12 +106,11 @@ ModelType gpt_type() {
   return {"gpt", [](ConfigReader* in) -> MakeModel {
             GptOptions options;
             in->read("layers", &options.layers, between(1, 1e4), "gpt: number of blocks");
-            in->read("heads", &options.heads, between(1, 1e4), "gpt: heads of each attention");
+            in->read("heads", &options.heads, between(1, 1e4), "gpt: attention heads");
             in->read("width", &options.width, between(1, 1e6),
-                     "gpt: numbers a token; a multiple of heads");
-            in->read("dropout", &options.dropout, half_open(0, 1),
-                     "gpt: share of the numbers that training drops");
-            in->read("bias", &options.bias, "gpt: biases in linear layers and normalisations");
+                     "gpt: embedding width; a multiple of heads");
+            in->read("dropout", &options.dropout, half_open(0, 1), "gpt: dropout probability");
+            in->read("bias", &options.bias, "gpt: biases in linear layers and normalizations");
             if (options.width % options.heads != 0)
               in->fault("width", fmt::format("'model.width' is {}, no multiple of the {} heads",
                                              options.width, options.heads));

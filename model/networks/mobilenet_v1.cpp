@@ -91,7 +91,7 @@ ModelType mobilenet_v1_type() {
   return {"mobilenet_v1", [](ConfigReader* in) -> MakeModel {
             double width = 1;
             in->read("width_multiplier", &width, between(0.05, 8),
-                     "mobilenet_v1: how many times the usual number of channels, at least 8 each");
+                     "mobilenet_v1: factor of the number of channels, at least 8 each");
             return [width](const ModelInputs& data) {
               return std::make_unique<MobileNetV1>(width, require_images(data, "mobilenet_v1", 32),
                                                    data);

@@ -57,7 +57,7 @@ NamedTable<ModelType>& model_types() {
 ModelOptions read_model_options(ConfigReader in) {
   // The default network needs no keys.
   ModelOptions options = digits_net();
-  in.read_choice("type", &options.type, model_types().names(), "which network");
+  in.read_choice("type", &options.type, model_types().names(), "network (docs/models.md)");
   if (const ModelType* type = model_types().find(options.type)) options.make = type->read(&in);
   in.done();
   return options;

@@ -119,8 +119,8 @@ ModelType resnet_type(const ResNetOptions& own) {
   return {own.type, [own](ConfigReader* in) -> MakeModel {
             ResNetOptions options = own;
             in->read_choice("stem", &options.stem, {"imagenet", "cifar"},
-                            "resnet18, resnet50: 7x7 by steps of 2 and pooling, or, for images of "
-                            "about 32x32, 3x3 and none");
+                            "resnet18, resnet50: cifar: 3x3 stem without pooling for images of "
+                            "about 32x32");
             return [options](const ModelInputs& data) {
               return std::make_unique<ResNet>(options, require_images(data, options.type, 8), data);
             };

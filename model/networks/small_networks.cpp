@@ -105,7 +105,7 @@ ModelType mlp_type() {
             in->read("layers", &options.layers, between(1, 1e6),
                      "mlp: widths from input to classes, e.g. [784, 4096, 10]");
             in->read_choice("activation", &options.activation, {"gelu", "tanh", "relu"},
-                            "mlp: between the layers");
+                            "mlp: activation between layers");
             if (in->has("layers") && options.layers.size() < 2)
               in->fault("layers", "'model.layers' needs at least two widths");
             return mlp(options).make;
@@ -189,13 +189,12 @@ ModelType cnn_type() {
   return {"cnn", [](ConfigReader* in) {
             CnnOptions options;
             in->read("channels", &options.channels, between(1, 1e6),
-                     "cnn: outputs of each 3x3 convolution; after every second one the image is "
-                     "halved");
+                     "cnn: output channels of each 3x3 convolution; pooling after every second "
+                     "one");
             in->read("hidden", &options.hidden, between(1, 1e6),
-                     "cnn: width of the linear layer before the classes");
+                     "cnn: width of the hidden linear layer");
             in->read("batch_norm", &options.batch_norm,
-                     "cnn: normalise what each convolution gives; train.batch_norm says over which "
-                     "samples");
+                     "cnn: batch normalization after each convolution");
             if (options.channels.empty())
               in->fault("channels", "'model.channels' needs at least one convolution");
             return cnn(options).make;

@@ -15,7 +15,7 @@ namespace lockstep::model {
 ///   [B, 1, 8, 8] -> blocks.0.conv [B, 16, 8, 8] -> blocks.1.conv [B, 32, 4, 4]
 ///   -> blocks.2.conv [B, 64, 2, 2] -> classifier [B, 10]
 /// It is smooth and has no batch statistics or dropout. So rounding alone does not make runs with
-/// different world sizes diverge (docs/numerics.md).
+/// different world sizes diverge (docs/design/numerics.md).
 class DigitsNet final : public Model {
  public:
   explicit DigitsNet(int64_t seed);

@@ -222,8 +222,7 @@ ModelType torchscript_type() {
   return {"torchscript", [](ConfigReader* in) -> MakeModel {
             std::string path;
             in->require("path");
-            in->read("path", &path,
-                     "torchscript: the archive; also looked for beside the run file");
+            in->read("path", &path, "torchscript: archive");
             path = path_beside(in->document(), path).string();
             return [path](const ModelInputs& data) {
               return std::make_unique<TorchScriptModel>(path, data);

@@ -106,9 +106,9 @@ ModelType vgg_type(const VggOptions& own) {
   return {own.type, [own](ConfigReader* in) -> MakeModel {
             VggOptions options = own;
             in->read("hidden", &options.hidden, between(1, 1e6),
-                     "vgg11, vgg16: width of the two linear layers before the classes");
+                     "vgg11, vgg16: width of the two hidden linear layers");
             in->read("dropout", &options.dropout, half_open(0, 1),
-                     "vgg11, vgg16: share of the hidden numbers that training drops");
+                     "vgg11, vgg16: dropout probability");
             return [options](const ModelInputs& data) {
               return std::make_unique<Vgg>(options, require_images(data, options.type, 32), data);
             };

@@ -138,14 +138,13 @@ VitOptions read_vit(ConfigReader* in) {
   VitOptions options;
   in->read("patch_size", &options.patch_size, between(1, 1e4), "vit: rows and columns of a patch");
   in->read("num_layers", &options.num_layers, between(1, 1e4), "vit: number of blocks");
-  in->read("num_heads", &options.num_heads, between(1, 1e4), "vit: heads of each attention");
+  in->read("num_heads", &options.num_heads, between(1, 1e4), "vit: attention heads");
   in->read("hidden_dim", &options.hidden_dim, between(1, 1e6),
-           "vit: numbers a patch; a multiple of num_heads");
-  in->read("mlp_dim", &options.mlp_dim, between(1, 1e6), "vit: width between a block's two layers");
-  in->read("dropout", &options.dropout, half_open(0, 1),
-           "vit: share of the numbers that training drops");
+           "vit: embedding width; a multiple of num_heads");
+  in->read("mlp_dim", &options.mlp_dim, between(1, 1e6), "vit: hidden width of a block's MLP");
+  in->read("dropout", &options.dropout, half_open(0, 1), "vit: dropout probability");
   in->read("attention_dropout", &options.attention_dropout, half_open(0, 1),
-           "vit: the same of what attention weighs by");
+           "vit: dropout probability of the attention weights");
   if (options.hidden_dim % options.num_heads != 0)
     in->fault("hidden_dim", fmt::format("'model.hidden_dim' is {}, no multiple of the {} heads",
                                         options.hidden_dim, options.num_heads));

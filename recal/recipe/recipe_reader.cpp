@@ -313,15 +313,14 @@ Recipe load_named(ConfigReader* in, const std::string& name, const std::string& 
 
 Recipe read_recipe(ConfigReader* in) {
   std::string name;
-  const bool is_named = in->read("recipe", &name, "file with the recipe (docs/recipe.md)");
+  const bool is_named = in->read("recipe", &name, "file of the recipe (docs/recipe.md)");
   std::string stage;
-  const bool names_stage = in->read("recipe_stage", &stage,
-                                    "one stage of the recipe, by its name, instead of all in turn");
+  const bool names_stage = in->read("recipe_stage", &stage, "single stage of the recipe to run");
   if (names_stage && stage.empty()) in->fault("recipe_stage", "'recipe_stage' must be a name");
   if (names_stage && !in->has("recipe"))
     in->fault("recipe_stage", "'recipe_stage' needs 'recipe': it names a stage of that file");
   const YAML::Node inlined =
-      in->take("modifiers", "list of modifiers", "the recipe itself, instead of recipe");
+      in->take("modifiers", "list of modifiers", "inline recipe, instead of recipe");
   if (in->has("recipe") && inlined.IsDefined()) {
     in->fault("modifiers", "'recipe' and 'modifiers' are both given: keep one of them");
     return {};

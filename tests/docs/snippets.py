@@ -30,7 +30,7 @@ FOLDERS = ("bench/", "configs/", "examples/", "launch/", "tests/", "tools/")
 def pages():
     """What a reader gets. Decisions and results are history."""
     listed = subprocess.run(["git", "-C", SOURCE, "ls-files", "*.md"], capture_output=True, text=True, check=True).stdout.split()
-    return [SOURCE / name for name in listed if not name.startswith(("CHANGELOG", "docs/decisions/", "docs/results/", "tests/"))]
+    return [SOURCE / name for name in listed if not name.startswith(("CHANGELOG", "docs/decisions/", "bench/results/", "tests/"))]
 
 
 class Block:

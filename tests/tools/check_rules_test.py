@@ -1,12 +1,14 @@
 """Each rule of tools/check_rules.py lets a good tree pass and names what is wrong in a bad one."""
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tools"))
+import check_english  # noqa: E402
 import check_rules  # noqa: E402
 
 GOOD = {
@@ -117,12 +119,32 @@ class CheckRules(unittest.TestCase):
         self.expect({"docs/a.md": "\n[gone](no_such.md), ![plot](pictures/a.svg)\n`[code](x.md)`\n```\n[code](y.md)\n```\n"},
                     "docs/a.md:2: no_such.md does not exist", "docs/a.md:2: pictures/a.svg does not exist")
 
-    def test_crowded_folders(self):
-        module = {"data/CMakeLists.txt": "lockstep_module(data SOURCES a.cpp)\n"}
-        files = {f"data/images/{number}.h": "" for number in range(25)}
-        self.expect({**module, **files, **{f"docs/{number}.txt": "" for number in range(30)}})
-        self.expect({**module, **files, "data/images/one_more.h": ""},
-                    "data/images: holds 26 files, more than 25: divide it by what a reader looks for")
+    def test_first_words_of_doc_comments(self):
+        self.expect({"deep/a.h": "/// Returns a.\n/// Of all.\nint a();\n", "tests/base/a.h": "/// What it is.\n", "bench/a.h": "/// What it is.\n"})
+        self.expect({"deep/a.h": "int b();\n  /// What it is.\n"},
+                    "deep/a.h:2: a doc comment begins with 'What': begin with a noun, or a verb such as 'Returns'")
+
+    def test_long_sentences(self):
+        good = " ".join(["word"] * 25) + "."
+        self.expect({"deep/a.h": f"// {good} {good}\n", "docs/a.md": f"# Title\n\n{good}\n\n- {good}\n- {good}\n\n```\n{good} {good[:-1]} more\n```\n"})
+        said = "a sentence of 26 words, more than 25: One word word word word word ..."
+        self.expect({"deep/a.h": f"int a;\n/// {good}\n/// One {good}\n", "docs/a.md": f"Title\n\nShort. One\n{good}\n", "bench/results/a.md": f"One {good}\n"},
+                    f"deep/a.h:2: {said}", f"docs/a.md:3: {said}")
+
+    def test_homemade_words(self):
+        self.expect({"deep/a.cpp": '"who" + "ever"\n', "docs/a.md": "\nFor who" + "ever reads.\n"},
+                    "docs/a.md:2: 'who" + "ever': say any rank that, callers that")
+
+    def test_subjects_of_commits(self):
+        good, long, bare = "dist, optim: touch kept gradients only", "dist: " + "x" * 67, "What was found"
+        root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-rules-"))
+        self.addCleanup(shutil.rmtree, root)
+        git = ["git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run([*git, "init", "-q"], check=True)
+        for subject in (good, long, bare):
+            subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", subject], check=True)
+        found = list(check_english.commit_subjects(root, []))
+        self.assertEqual([breach.split("'")[1] for breach in found], [bare, long])
 
 
 if __name__ == "__main__":

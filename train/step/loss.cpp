@@ -147,9 +147,9 @@ LossScaleOptions read_loss_scale_options(ConfigReader in) {
   LossScaleOptions options;
   in.read("initial_exponent", &options.initial_exponent,
           between(0, static_cast<double>(LossScale::kMaxExponent)),
-          "precision fp16: losses are first multiplied by 2 to this power");
+          "fp16: exponent of the initial loss scale, a power of 2");
   in.read("growth_steps", &options.growth_steps, count_from(1),
-          "precision fp16: finite updates in a row after which the scale doubles");
+          "fp16: finite updates in a row before the scale doubles");
   in.done();
   return options;
 }

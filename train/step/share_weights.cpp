@@ -15,7 +15,7 @@
 namespace lockstep::train {
 namespace {
 
-/// Least size of weights for `auto` (docs/performance.md, "One copy of the weights").
+/// Least size of weights for `auto` (docs/design/performance.md, "One copy of the weights").
 constexpr int64_t kLeastBytes = int64_t{1} << 20;
 
 double mib(int64_t num_bytes) { return static_cast<double>(num_bytes) / (1 << 20); }

@@ -76,7 +76,7 @@ TEST(StringTensor, RefusesWhatIsNoStringTensor) {
   EXPECT_THROW(decode_strings(from_hex("ffffffffffffffffff01") + "abcd", 1), std::runtime_error);
 }
 
-// The example of docs/checkpoint_format.md, as TensorFlow 2.21 wrote it.
+// The example of docs/design/checkpoint_format.md, as TensorFlow 2.21 wrote it.
 TEST(BundleIndex, HasTensorFlowsBytes) {
   const std::string bytes = from_hex(
                                 "000006"

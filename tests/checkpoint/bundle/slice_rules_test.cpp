@@ -59,7 +59,7 @@ std::string hex(const std::string& bytes) {
                      fmt::join(std::vector<unsigned char>(bytes.begin(), bytes.end()), ""));
 }
 
-/// As TensorFlow 2.21 wrote them (docs/checkpoint_format.md, Slices).
+/// As TensorFlow 2.21 wrote them (docs/design/checkpoint_format.md, Slices).
 TEST(SliceKey, HasTensorFlowsBytes) {
   EXPECT_EQ(hex(slice_key("rows", {{4, 0}, {4, -1}})), "00726f7773000101028484807f");
   EXPECT_EQ(hex(slice_key("columns", {{0, 2}, {-1, 6}})), "00636f6c756d6e7300010102807f8286");

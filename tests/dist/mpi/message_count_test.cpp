@@ -13,7 +13,7 @@
 namespace lockstep::dist::mpi {
 namespace message_count_test {
 
-/// A step's collectives on the communicator of gradients (docs/one_step.md).
+/// A step's collectives on the communicator of gradients (docs/design/one_step.md).
 struct Step {
   const char* name;
   int num_buckets;

@@ -1,5 +1,5 @@
 """PyTorch's DistributedDataParallel as the judge of whole runs: the same data, order and initial weights on 2 ranks must give
-the same losses for 100 steps, on a network without jumps (docs/numerics.md says why)."""
+the same losses for 100 steps, on a network without jumps (docs/design/numerics.md says why)."""
 import os
 import pathlib
 import sys
