@@ -130,10 +130,11 @@ void refuse_pairs(const RunConfig& config, ConfigReader* in) {
   if (config.sync.share_weights == "on") refuse_with_shared_weights(config, in);
   require_saves_and_data(config, in);
   if (config.control.is_on_pages() && config.metrics.access.token_file.empty())
-    in->fault("control",
-              fmt::format("'control.listen: pages'{} needs 'metrics.token_file': whoever reaches a "
-                          "page without one could stop the run and remove its saves",
-                          origin_of("control.listen", *in)));
+    in->fault(
+        "control",
+        fmt::format("'control.listen: pages'{} needs 'metrics.token_file': anyone who reaches "
+                    "a page without one could stop the run and remove its checkpoints",
+                    origin_of("control.listen", *in)));
   if (config.train.cuda_graphs == "on" && config.sync.overlap == "true")
     in->fault(
         "train",

@@ -147,7 +147,7 @@ namespace {
 std::string kept_no_longer(const QuantizationClaim& claim, const std::string& layer,
                            const PruningClaim& pruned) {
   return fmt::format(
-      "{} quantizes '{}' from step {} on, but {} ({}) lets go of its mask at step {}, and zeros "
+      "{} quantizes '{}' from step {} on, but {} ({}) releases its mask at step {}, and zeros "
       "would come back: keep them with a ConstantKSModifier listed behind it, or with "
       "leave_enabled: true",
       claim.modifier->tag(), layer, claim.first_step, pruned.pruner->tag(),

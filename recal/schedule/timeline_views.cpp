@@ -138,7 +138,7 @@ std::string describe(const Timeline& timeline, const Action& action) {
     case ActionKind::kKeepZeros:
       return "keep the zeros of " + names_text(timeline, action);
     case ActionKind::kRelease:
-      return "let go of " + names_text(timeline, action);
+      return "release the masks of " + names_text(timeline, action);
     case ActionKind::kSetTrainable:
       return (action.value != 0 ? "train " : "freeze ") + names_text(timeline, action);
     case ActionKind::kSetParam:

@@ -114,7 +114,7 @@ TEST(OneStep, ActsInOneOrderWhateverTheRecipes) {
                                           "10 learning rate 1",
                                           "10 weight decay 0 of parameter group 0",
                                           "10 set head.weight to 0",
-                                          "10 let go of blocks.0.conv.weight",
+                                          "10 release the masks of blocks.0.conv.weight",
                                           "10 keep the zeros of head.weight",
                                           "10 freeze blocks.0.conv.bias"};
   EXPECT_EQ(events(items), expected);

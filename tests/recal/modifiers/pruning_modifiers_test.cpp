@@ -182,7 +182,7 @@ TEST(GradualPruning, OneAfterAnotherIsOneSchedule) {
   EXPECT_DOUBLE_EQ(timeline.target_sparsity_at(150), 0.7);
   // What the first lets go at its end, the second takes up there, wherever it stands.
   std::vector<std::string> with_release = expected;
-  with_release.insert(with_release.begin() + 3, "100 let go of head.weight");
+  with_release.insert(with_release.begin() + 3, "100 release the masks of head.weight");
   EXPECT_EQ(events({released, second}), with_release);
   EXPECT_EQ(events({second, released}), with_release);
   EXPECT_EQ(
@@ -203,8 +203,9 @@ TEST(GradualPruning, OneAfterAnotherIsOneSchedule) {
 TEST(ConstantPruning, MayHaveAWindow) {
   EXPECT_THAT(events({"!ConstantPruningModifier {params: [head]}"}),
               ElementsAre("0 keep the zeros of head.weight"));
-  EXPECT_THAT(events({"!ConstantKSModifier {params: [head], start_epoch: 1, end_step: 25}"}),
-              ElementsAre("10 keep the zeros of head.weight", "25 let go of head.weight"));
+  EXPECT_THAT(
+      events({"!ConstantKSModifier {params: [head], start_epoch: 1, end_step: 25}"}),
+      ElementsAre("10 keep the zeros of head.weight", "25 release the masks of head.weight"));
   EXPECT_THAT(events({"!ConstantKSModifier {params: [head], start_epoch: -1, end_epoch: -1}",
                       "!EpochRangeModifier {start_epoch: 0, end_epoch: 3}"}),
               ElementsAre("0 keep the zeros of head.weight"));

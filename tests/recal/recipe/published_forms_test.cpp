@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
              .stage = "recover_stage"},
         Form{.file = "stages_of_named_modifiers.yaml",
              .events = {"0 keep the zeros of [classifier.fc.weight]",
-                        "30 let go of [classifier.fc.weight]",
+                        "30 release the masks of [classifier.fc.weight]",
                         "30 sparsity 0.100000 for [re:classifier.*weight]",
                         "55 sparsity 0.800000 for [re:classifier.*weight]"},
              .notes = {"stage 'sparse_stage' runs from epoch 3 to epoch 5.5"},
@@ -383,10 +383,10 @@ c_stage:
   std::vector<std::string> events;
   for (const Action& action : timeline.actions())
     events.push_back(std::to_string(action.step) + " " + describe(timeline, action));
-  EXPECT_THAT(events, ::testing::ElementsAre("20 keep the zeros of head.weight",
-                                             "20 freeze head.bias", "50 let go of head.weight",
-                                             "50 keep the zeros of blocks.0.conv.weight",
-                                             "50 train head.bias"));
+  EXPECT_THAT(events, ::testing::ElementsAre(
+                          "20 keep the zeros of head.weight", "20 freeze head.bias",
+                          "50 release the masks of head.weight",
+                          "50 keep the zeros of blocks.0.conv.weight", "50 train head.bias"));
   EXPECT_EQ(timeline.total_steps(), 60);
 }
 

@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                            "!QuantizationModifier {start_epoch: 2}",
                            "!EpochRangeModifier {start_epoch: 0, end_epoch: 9}"}),
                 "4:5: QuantizationModifier quantizes 'head' from step 20 on, but GradualKSModifier "
-                "(r.yaml:3) lets go of its mask at step 50, and zeros would come back: keep them "
+                "(r.yaml:3) releases its mask at step 50, and zeros would come back: keep them "
                 "with a ConstantKSModifier listed behind it, or with leave_enabled: true"},
         Refusal{"two write the learning rate",
                 recipe_of({rate("ExponentialLR", "{gamma: 0.9}"),

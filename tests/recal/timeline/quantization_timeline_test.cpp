@@ -150,17 +150,16 @@ TEST(Quantization, OverPrunedWeightsNeedsTheirMask) {
   const std::string range = "!EpochRangeModifier {start_epoch: 0, end_epoch: 9}";
   const std::string released = pruning(", leave_enabled: false");
   const std::string late = quantizing("start_epoch: 5");
-  EXPECT_EQ(
-      compile({range, released, late}).faults,
-      "5:5: QuantizationModifier quantizes 'head' from step 50 on, but GradualKSModifier "
-      "(r.yaml:4) lets go of its mask at step 30, and zeros would come back: keep them with a "
-      "ConstantKSModifier listed behind it, or with leave_enabled: true");
+  EXPECT_EQ(compile({range, released, late}).faults,
+            "5:5: QuantizationModifier quantizes 'head' from step 50 on, but GradualKSModifier "
+            "(r.yaml:4) releases its mask at step 30, and zeros would come back: keep them with a "
+            "ConstantKSModifier listed behind it, or with leave_enabled: true");
   EXPECT_EQ(compile({range, pruning(""), late}).faults, "");
   EXPECT_EQ(compile({range, released, late, "!ConstantKSModifier {params: [head]}"}).faults, "");
   EXPECT_THAT(compile({range, released, late,
                        "!ConstantKSModifier {params: [head], start_epoch: 3, end_epoch: 7}"})
                   .faults,
-              HasSubstr("ConstantKSModifier (r.yaml:6) lets go of its mask at step 70"));
+              HasSubstr("ConstantKSModifier (r.yaml:6) releases its mask at step 70"));
   EXPECT_EQ(compile({range, released, late,
                      "!ConstantKSModifier {params: [head], start_epoch: 3, end_epoch: 9}"})
                 .faults,
