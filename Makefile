@@ -1,7 +1,7 @@
 # Front door. `make run` and `make test` work as the first command on a bare Debian 12, as root or with sudo.
 #
 #   make run      install what is missing, build, train the digits on 2 ranks, say where results are
-#   make test     the same without training, then the tests, in 8 to 9 minutes on 2 cores; SLOW=1 runs those of tests/slow_tests.txt too,
+#   make test     the same without training, then the tests, in 8 minutes on 2 cores; SLOW=1 runs those of tests/slow_tests.txt too,
 #                 TEST_LIMIT_S=900 fails if they take more seconds of processor time, as CI asks
 #   make build    build only              make bench    paired timings (bench-recipe: of pruning, bench-sync: of steps,
 #                                                       bench-checkpoint: of saves)
