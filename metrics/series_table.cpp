@@ -52,7 +52,8 @@ const SeriesInfo& series_info(std::string_view name) {
   const SeriesInfo* found = find_in(rank_series(), name);
   if (found == nullptr) found = find_in(run_series(), name);
   if (found == nullptr)
-    throw Error(ExitCode::kBug, "metrics", fmt::format("{} has no row in metrics/table", name));
+    throw Error(ExitCode::kBug, "metrics",
+                fmt::format("{} has no row in metrics/series_table.cpp", name));
   return *found;
 }
 

@@ -64,7 +64,8 @@ TEST(SeriesTable, EverySeriesIsInTheTableAndEveryRowOnThePage) {
     Types wanted;
     for (const SeriesInfo& row : rows_of(is_root)) wanted[row.name] = kind_name(row.kind);
     const char* rank = is_root ? "root" : "another rank";
-    EXPECT_THAT(only_in(page.types, wanted), IsEmpty()) << "not so in metrics/table: " << rank;
+    EXPECT_THAT(only_in(page.types, wanted), IsEmpty())
+        << "not so in metrics/series_table.cpp: " << rank;
     EXPECT_THAT(only_in(wanted, page.types), IsEmpty()) << "not so on the page: " << rank;
     auto labels = labels_on(page);
     for (const SeriesInfo& row : rows_of(is_root)) {
@@ -116,7 +117,8 @@ TEST(SeriesTable, SeriesStayWithinTheirBudgetWhateverTheRecipe) {
     return page_of(all).values.size();
   };
   EXPECT_LE(count(false, 0), 120u);
-  EXPECT_LE(count(true, 0), 181u) << "the page is full: CONTRIBUTING.md, a metric, says what to do";
+  EXPECT_LE(count(true, 0), 181u)
+      << "the page is full: CONTRIBUTING.md, a Prometheus series, says what to do";
   EXPECT_EQ(count(false, 300), count(false, 0));
   EXPECT_LE(count(true, 300), count(true, 0) + 2 * size_t{16});
 }
