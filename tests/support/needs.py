@@ -47,6 +47,7 @@ NEEDS = {
     "cgroup": _may_make_control_groups,
     "netns": _has_namespaces_of_networks,
     "sshd": _has_sshd,
+    "clang_tidy": lambda: shutil.which("clang-tidy") is not None,  # tools/setup lint installs it, tools/setup test does not
     "two_cores": lambda: len(os.sched_getaffinity(0)) > 1,
     "shm_60m": lambda: shutil.disk_usage("/dev/shm").free >= 60 << 20,
 }
