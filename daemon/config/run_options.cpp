@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "metrics/http/listen_address.h"
+
 // Readers of the sections run, preemption, control, gpu and watchdog.
 namespace lockstep::daemon {
 namespace {
@@ -117,6 +119,11 @@ ControlOptions read_control_options(ConfigReader in) {
     in.fault("listen", fmt::format("'control.listen' must be unix, unix:PATH, pages or off, not "
                                    "'{}'",
                                    options.listen));
+  const std::filesystem::path path = is_path ? options.listen.substr(kUnixPrefix.size()) : "";
+  if (path.filename().string().size() > metrics::kMaxSocketNameBytes)
+    in.fault("listen", fmt::format("'control.listen': the name {} is too long for a socket; choose "
+                                   "one of at most {} bytes",
+                                   path.filename().string(), metrics::kMaxSocketNameBytes));
   in.done();
   return options;
 }

@@ -186,7 +186,9 @@ UnixSocket::UnixSocket(std::filesystem::path path) : path_(std::move(path)) {
   const Descriptor folder = open_folder(path_);
   const SocketName name(path_);
   const std::optional<sockaddr_un> named = address_of(name.text());
-  if (!named) refuse(path_, "its name is too long; choose a shorter one");
+  if (!named || path_.filename().string().size() > kMaxSocketNameBytes)
+    refuse(path_, fmt::format("its name is too long; choose one of at most {} bytes",
+                              kMaxSocketNameBytes));
   const sockaddr_un& address = *named;
   lock_for_a_while(folder);
   remove_stale(path_, address);

@@ -57,6 +57,9 @@ class SocketName {
   int folder_ = -1;
 };
 
+/// Longest file name of a socket in bytes, in a folder of any length: 107 less "/proc/self/fd/N/".
+inline constexpr size_t kMaxSocketNameBytes = 80;
+
 /// True if a process of this host listens at the path.
 bool is_listened_at(const std::filesystem::path& path);
 

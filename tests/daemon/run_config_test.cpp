@@ -92,6 +92,12 @@ TEST(RunConfig, WhatMeansNothingIsRefused) {
               HasSubstr("'checkpoint.warm_start_ckpt' is empty"));
 }
 
+TEST(RunConfig, ASocketNameThatTheRunCouldNotUseIsRefused) {
+  EXPECT_EQ(faults_with("control.listen=unix:some/folder/" + std::string(80, 'x')), "");
+  EXPECT_THAT(faults_with("control.listen=unix:some/folder/" + std::string(81, 'x')),
+              HasSubstr("is too long for a socket; choose one of at most 80 bytes"));
+}
+
 TEST(RunConfig, ANullDataSetMeansNoEvaluation) {
   EXPECT_TRUE(load().data.eval.has_value());
   EXPECT_FALSE(load({"data.eval=null"}).data.eval.has_value());

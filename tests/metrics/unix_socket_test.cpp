@@ -114,7 +114,12 @@ TEST_F(UnixSocketTest, APathMayBeLongerThanWhatTheSystemTakes) {
     EXPECT_THAT(refusal(deep / "s"), HasSubstr("a living process listens there"));
   }
   EXPECT_FALSE(std::filesystem::exists(deep / "s"));
-  EXPECT_THAT(refusal(folder.path() / std::string(120, 'x')), HasSubstr("name is too long"));
+}
+
+TEST_F(UnixSocketTest, ALongNameIsRefusedWithItsLimit) {
+  EXPECT_EQ(refusal(folder.path() / std::string(kMaxSocketNameBytes, 'x')), "");
+  EXPECT_THAT(refusal(folder.path() / std::string(kMaxSocketNameBytes + 1, 'x')),
+              HasSubstr("its name is too long; choose one of at most 80 bytes"));
 }
 
 TEST_F(UnixSocketTest, ALockOnItsFolderThatNobodyGivesBackIsNotWaitedFor) {
