@@ -93,7 +93,7 @@ TEST(RunConfig, WhatMeansNothingIsRefused) {
 }
 
 TEST(RunConfig, ASocketNameThatTheRunCouldNotUseIsRefused) {
-  EXPECT_EQ(faults_with("control.listen=unix:some/folder/" + std::string(80, 'x')), "");
+  EXPECT_NO_THROW(load({"control.listen=unix:some/folder/" + std::string(80, 'x')}));
   EXPECT_THAT(faults_with("control.listen=unix:some/folder/" + std::string(81, 'x')),
               HasSubstr("is too long for a socket; choose one of at most 80 bytes"));
 }
