@@ -257,7 +257,7 @@ class Slurm(PageTest):
         save, cancel = blocks("slurm, running")[0].splitlines()
         self.shell(save)
         self.cluster.wait_for(lambda: self.cluster.fact(job, "Restarts") == "1", "the requeue")
-        self.assertEqual(run.summary()["exit_reason"], "stopped", self.log_of_the_page())
+        self.assertIn("the ranks ended with 75: queued again", self.log_of_the_page())  # the next start removes summary.json
         self.shell(cancel)
         self.assertEqual(self.cluster.wait_for_end(job)[0], "CANCELLED")
         wait_for(lambda: not processes_of(self.folder), "the ranks to end", timeout_s=30)
