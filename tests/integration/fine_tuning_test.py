@@ -11,6 +11,14 @@ from in_tensorflow import InTensorFlow
 PYTHON = SOURCE / ".venv" / "bin" / "python3"
 WRITE_TORCH = pathlib.Path(__file__).parent / "programs" / "python" / "mobilenet_weights.py"
 PAGES = [(SOURCE / "docs" / f"{name}.md").read_text() for name in ("fine_tuning", "gpus")]
+# For a page's section of a run file.
+SMALL_RUN = """version: 1.0.0
+run: {name: small}
+model: {type: mlp, layers: [64, 10]}
+data: {train: {type: random, shape: [64], classes: 10, samples: 64}, global_batch_size: 16}
+optimizer: {learning_rate: 0.1}
+train: {max_steps: 2}
+"""
 RULES = [{"from": "features.0.0", "to": "Conv2d_0"}, {"from": "features.0.1", "to": "Conv2d_0.BatchNorm"},
          {"from": r"re:features\.(\d+)\.conv\.0\.0", "to": r"Conv2d_\1_depthwise"},
          {"from": r"re:features\.(\d+)\.conv\.0\.1", "to": r"Conv2d_\1_depthwise.BatchNorm"},
@@ -168,7 +176,7 @@ class FineTuning(InTensorFlow, LockstepTest):
         self.assertEqual(len(snippets), 3)
         for i, snippet in enumerate(snippets):
             config = self.folder / f"page{i}.yaml"
-            config.write_text(snippet)
+            config.write_text(snippet if snippet.startswith("version:") else SMALL_RUN + snippet)
             file = re.search(r"warm_start_ckpt: (\S+)", snippet)
             said = self.tool("check", config, expect=66 if file else 0)
             if file:
