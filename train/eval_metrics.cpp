@@ -259,10 +259,10 @@ std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& f
 
 std::vector<metrics::ValidationValue> shown_numbers(const std::vector<EvalValue>& found) {
   // Each class becomes a time series in Prometheus and a curve in TensorBoard.
-  constexpr int64_t kMaxClasses = 100;
+  constexpr int64_t kMaxShownClasses = 100;
   std::vector<metrics::ValidationValue> numbers;
   for (const EvalValue& value : found)
-    if (value.value.dim() == 0 || value.value.size(0) <= kMaxClasses)
+    if (value.value.dim() == 0 || value.value.size(0) <= kMaxShownClasses)
       for (metrics::ValidationValue& number : numbers_of({value}))
         numbers.push_back(std::move(number));
   return numbers;
