@@ -361,6 +361,22 @@ void linger_failed(const std::exception& error, Telemetry& telemetry, const RunC
   telemetry.linger(config.metrics, requests);
 }
 
+/// Ends a run that failed after its folder was opened.
+void end_failed(std::exception& error, TrainingContext& context, Telemetry& telemetry,
+                const SessionWorld& world, const RankEvents& events,
+                const train::StopRequest& requests) {
+  const RunConfig& config = context.config;
+  // The deadline comes first, since each of the next steps may hang on the disk.
+  const auto limit = limit_the_end(error, config, world);
+  telemetry.metrics().set_state(metrics::RunState::kFailed);
+  telemetry.health().note_state(metrics::RunState::kFailed);
+  tell_failure(error, context, world.process, events);
+  conclude_failed(error, context);
+  if (context.control.rank() == 0) telemetry.write_textfile(config);
+  end_save_under_way(error, context, world);
+  linger_failed(error, telemetry, config, requests);
+}
+
 /// All ranks stop writing before rank 0 unlocks the run folder.
 void finish(ExitCode code, TrainingContext& context, Telemetry& telemetry,
             const train::StopRequest& requests) {
@@ -434,15 +450,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
                             resumed);
     finish(code, *context, telemetry, requests);
   } catch (std::exception& error) {
-    // The deadline comes first, since each of the next steps may hang on the disk.
-    const auto limit = limit_the_end(error, config, world);
-    telemetry.metrics().set_state(metrics::RunState::kFailed);
-    telemetry.health().note_state(metrics::RunState::kFailed);
-    tell_failure(error, *context, world.process, events);
-    conclude_failed(error, *context);
-    if (control.rank() == 0) telemetry.write_textfile(config);
-    end_save_under_way(error, *context, world);
-    linger_failed(error, telemetry, config, requests);
+    end_failed(error, *context, telemetry, world, events, requests);
     throw;
   }
   leave_together(control, config);
