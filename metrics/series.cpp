@@ -127,8 +127,6 @@ std::vector<MetricFamily> ProcessMetrics::Collect() const {
 namespace {
 
 using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 /// Limit below which whole numbers are written without an exponent.
 constexpr double kExactIntegers = 1e15;

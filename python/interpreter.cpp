@@ -170,8 +170,6 @@ Interpreter find_python(const std::string& wanted) {
 // stays. libpython is loaded RTLD_GLOBAL: extension modules (numpy, torch) need its symbols.
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kVariable = "LOCKSTEP_PYTHON_MODULE";
 
 struct Running {

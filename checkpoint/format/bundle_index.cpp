@@ -382,10 +382,6 @@ class IndexDecoder {
   size_t num_bytes_ = 0;
 };
 
-}  // namespace
-
-namespace {
-
 /// Adds the rows of one tensor's slices in key order.
 void add_slices(const std::string& name, const BundleEntry& entry, TableEncoder* table) {
   std::vector<std::pair<std::string, const BundleSlice*>> rows;

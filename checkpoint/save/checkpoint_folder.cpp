@@ -123,8 +123,6 @@ void require_space(const std::filesystem::path& folder, int64_t num_bytes,
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kMaxJournalBytes = int64_t{1} << 20;
 /// Age in seconds after which a save noted by another host counts as interrupted.
 constexpr int64_t kLongestSaveS = 600;

@@ -463,7 +463,6 @@ std::shared_ptr<DeviceGraph> make_cuda_graph(int device_index) {
 
 namespace {
 
-namespace allocator = c10::cuda::CUDACachingAllocator;
 constexpr size_t kAllPools = 0;  // StatType::AGGREGATE
 
 /// LibTorch's caching allocator.
