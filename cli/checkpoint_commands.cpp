@@ -13,7 +13,8 @@
 namespace lockstep::daemon {
 
 void CheckpointCommands::add_to(CLI::App* app) {
-  CLI::App* ckpt = app->add_subcommand("ckpt", "look at saves")->require_subcommand(1);
+  CLI::App* ckpt =
+      app->add_subcommand("ckpt", "inspect, compare and export checkpoints")->require_subcommand(1);
   add_inspect(ckpt, "ls", "all saves of a folder", tensors_.list_saves);
   add_inspect(ckpt, "show", "every tensor of one save", tensors_.show_save)
       ->add_flag("--values", inspect_.values, "with --json: every value too");

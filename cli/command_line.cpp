@@ -58,7 +58,7 @@ constexpr auto kExamples = std::to_array<std::string_view>(
 
 struct Tool {
   const TensorCommands& tensors;
-  CLI::App app{"Lockstep: start runs; look at run files, recipes and saves", "lockstep"};
+  CLI::App app{"Lockstep: start runs; inspect run files, recipes and checkpoints", "lockstep"};
   std::vector<std::string> sets, flags;  ///< flags: of the estimator, from after `--`
   std::string estimator;
   bool takes_flags = false;
@@ -85,7 +85,7 @@ struct Tool {
 
   void add_check() {
     CLI::App* check =
-        app.add_subcommand("check", "read a run file; name every fault with its place");
+        app.add_subcommand("check", "check a run file; print each fault with its place");
     check->add_option("FILE", file, "the run file")->required();
     add_overrides(check);
     check->callback([this] { command = [this] { return tensors.check(file, overrides()); }; });
@@ -129,7 +129,7 @@ struct Tool {
   }
 
   void add_plan() {
-    CLI::App* sub = app.add_subcommand("plan", "print what the recipe does, step by step");
+    CLI::App* sub = app.add_subcommand("plan", "print the recipe's actions, step by step");
     sub->add_option("FILE", plan.file, "a run file or a bare recipe")->required();
     add_overrides(sub);
     auto* steps = sub->add_option("--steps-per-epoch", steps_per_epoch, "for a bare recipe")
@@ -157,7 +157,7 @@ struct Tool {
 
   void add_new() {
     CLI::App* parent =
-        app.add_subcommand("new", "write a file to begin with")->require_subcommand(1);
+        app.add_subcommand("new", "create a starter project or recipe")->require_subcommand(1);
     CLI::App* sub = parent->add_subcommand("recipe", "a commented recipe with the usual values");
     sub->add_option("OUT", file, "where it goes; it must not be there yet. Default: stdout");
     sub->callback([this] { command = [this] { return new_recipe_command(file); }; });
@@ -169,15 +169,14 @@ struct Tool {
   }
 
   void add_curves() {
-    CLI::App* sub =
-        app.add_subcommand("curves", "show what a run did: loss, sparsity, learning rate");
+    CLI::App* sub = app.add_subcommand("curves", "plot a run's loss, sparsity and learning rate");
     sub->add_option("RUN_DIR", file, "the run's folder (run.project_dir)")->required();
     sub->add_option("--svg", svg_file, "also draw the curves into this file");
     sub->callback([this] { command = [this] { return tensors.curves(file, svg_file); }; });
   }
 
   void add_eval() {
-    CLI::App* sub = app.add_subcommand("eval", "evaluate a run's saves, beside it or after it");
+    CLI::App* sub = app.add_subcommand("eval", "evaluate a run's checkpoints, during or after it");
     sub->add_option("FILE", to_evaluate.config_file, "the run file")->required();
     sub->add_option("--restore", to_evaluate.restore,
                     "latest (the default): the newest save of the run's folder; PREFIX: this one; "
@@ -196,8 +195,7 @@ struct Tool {
   }
 
   void add_infer() {
-    CLI::App* sub =
-        app.add_subcommand("infer", "let a trained network answer, without the code that built it");
+    CLI::App* sub = app.add_subcommand("infer", "run inference with a trained network");
     sub->add_option("--saved_model", to_infer.saved_model,
                     "the network: an export, RUN/saved_models/<step>; latest: the newest one of "
                     "the project");
@@ -217,7 +215,7 @@ struct Tool {
   }
 
   void add_reference() {
-    CLI::App* sub = app.add_subcommand("reference", "every key of the run file, as Markdown");
+    CLI::App* sub = app.add_subcommand("reference", "print every key of the run file, as Markdown");
     sub->add_flag("--flags", lists_flags, "the flags of lockstepd that stand for keys, instead");
     sub->add_flag("--metrics", lists_metrics, "the series that Prometheus reads, instead")
         ->excludes("--flags");

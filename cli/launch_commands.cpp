@@ -33,7 +33,7 @@ void LaunchCommands::add_to(CLI::App* app) {
   add_run(app);
   add_ctl(app);
   add_doctor(app);
-  CLI::App* parent = app->add_subcommand("launch", "write what a cluster's scheduler takes");
+  CLI::App* parent = app->add_subcommand("launch", "generate a Slurm or Kubernetes job");
   parent->require_subcommand(1);
   add_slurm(parent);
   add_kubernetes(parent);
@@ -47,7 +47,8 @@ void LaunchCommands::add_above_file(CLI::App* sub, AboveFile* above) {
 }
 
 void LaunchCommands::add_ctl(CLI::App* app) {
-  CLI::App* sub = app->add_subcommand("ctl", "ask a running job: status, save, stop, pause, ...");
+  CLI::App* sub =
+      app->add_subcommand("ctl", "control a running job: status, save, stop, pause, ...");
   sub->add_option("WHERE", ctl_.where,
                   "the run file, the run's folder, http://HOST:PORT or unix:PATH")
       ->required();
@@ -70,8 +71,7 @@ void LaunchCommands::add_ctl(CLI::App* app) {
 }
 
 void LaunchCommands::add_doctor(CLI::App* app) {
-  CLI::App* sub = app->add_subcommand(
-      "doctor", "look at this host and at the links between ranks; say what is wrong");
+  CLI::App* sub = app->add_subcommand("doctor", "diagnose this host and the links between ranks");
   sub->add_option("-n,--ranks", doctor_.num_ranks,
                   "how many are started to look at each other. Default: the slots of the hosts; 2 "
                   "without hosts")
@@ -163,8 +163,8 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
 }
 
 void LaunchCommands::add_run(CLI::App* app) {
-  CLI::App* sub = app->add_subcommand(
-      "run", "train until it is done: start the ranks, and again where they are lost");
+  CLI::App* sub =
+      app->add_subcommand("run", "train to the end; start the ranks, and restart lost ones");
   sub->add_option("FILE", run_.config_file, "the run file")->required();
   add_ranks_options(sub, &run_);
   sub->add_option("--spare", run_.num_spares,

@@ -77,19 +77,18 @@ void QueueCommands::add_to(CLI::App* app) {
   add_serve(app);
   add_submit(app);
   add_ps(app);
-  add_of_job(app, "logs", "what rank 0 has logged of a job", logs_command)
+  add_of_job(app, "logs", "show rank 0's log of a job", logs_command)
       ->add_flag("-f,--follow", of_job_.follow, "go on until the job has ended");
-  add_of_job(app, "cancel", "end a job: one that waits at once; the one that runs saves and stops",
+  add_of_job(app, "cancel", "cancel a job: a queued one at once; a running one saves and stops",
              cancel_command);
-  add_of_job(app, "wait", "return when a job has ended, with its exit code", wait_command)
+  add_of_job(app, "wait", "wait for a job's end; return its exit code", wait_command)
       ->add_option("--timeout", of_job_.timeout_s, "seconds; 0: without a limit")
       ->check(number(0, 1e9))
       ->capture_default_str();
 }
 
 void QueueCommands::add_serve(CLI::App* app) {
-  CLI::App* sub = app->add_subcommand(
-      "serve", "stay up and run the jobs of a queue; start the ranks again where they are lost");
+  CLI::App* sub = app->add_subcommand("serve", "run the jobs of a queue; restart lost ranks");
   add_server_options(sub, &serve_.server);
   add_ranks_options(sub, &serve_);
   sub->callback([this] { command_ = [this] { return serve_command(serve_); }; });
@@ -97,7 +96,7 @@ void QueueCommands::add_serve(CLI::App* app) {
 
 void QueueCommands::add_submit(CLI::App* app) {
   CLI::App* sub = app->add_subcommand(
-      "submit", "check a run file and put it into a queue of jobs; prints the job's number");
+      "submit", "check a run file and queue it as a job; print the job's number");
   sub->add_option("FILE", submit_.config_file, "the run file")->required();
   add_queue_option(sub, &submit_.queue, "folder of the jobs; made if it is not there");
   sub->add_option("--set", submit_.sets,
@@ -117,7 +116,7 @@ void QueueCommands::add_submit(CLI::App* app) {
 }
 
 void QueueCommands::add_ps(CLI::App* app) {
-  CLI::App* sub = app->add_subcommand("ps", "the jobs of a queue");
+  CLI::App* sub = app->add_subcommand("ps", "list the jobs of a queue");
   add_queue_option(sub, &list_.queue, "folder of the jobs");
   sub->add_flag("--all", list_.all, "also those that ended before the newest 20");
   sub->add_flag("--json", list_.json, "for programs");

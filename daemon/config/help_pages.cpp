@@ -161,8 +161,8 @@ void add_examples(CLI::App* app, std::span<const std::string_view> examples) {
 }
 
 void add_help_pages(CLI::App* app) {
-  add_printer(app, "--completion", "print a completion script for bash, and end", bash_completion);
-  add_printer(app, "--man", "print this help as a manual page, and end", man_page);
+  add_printer(app, "--completion", "print a bash completion script and exit", bash_completion);
+  add_printer(app, "--man", "print this help as a manual page and exit", man_page);
 }
 
 }  // namespace lockstep::daemon
