@@ -72,27 +72,8 @@ double median(std::vector<double> values) {
 
 /// Trains a few steps in this process and fills in their median times. Nothing is written.
 void time_steps(TrainingContext& context, ScaleInputs* inputs) {
-  const RunConfig& config = context.config;
   // A complete trainer, so that clipping, masks and the loss scale are timed too.
-  const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
-                                  context.total_steps());
-  train::Trainer trainer({.control = context.control,
-                          .loader = context.loader,
-                          .model = *context.model,
-                          .flat_params = context.flat_params,
-                          .reducer = context.reducer,
-                          .optimizer = *context.optimizer,
-                          .recipe = context.recipe,
-                          .rates = rates,
-                          .loss = context.loss,
-                          .clock = context.clock,
-                          .bucket_bytes = config.sync.bucket_bytes,
-                          .clip = config.optimizer.clip,
-                          .loss_scale = &context.loss_scale,
-                          .elastic = config.run.is_elastic(),
-                          .max_skipped_samples = config.data.max_skipped,
-                          .ema = &context.ema},
-                         config.train);
+  train::Trainer trainer(context.trainer_parts(), context.config.train);
   const int64_t num_steps = std::clamp<int64_t>(context.total_steps(), 1, kMostSteps);
   const int64_t num_warm = std::min<int64_t>(kWarmSteps, num_steps - 1);
   std::vector<double> all, backward, update;

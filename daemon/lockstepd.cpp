@@ -266,7 +266,7 @@ int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook&
     dist::require_promised_ranks(before.promised, process.world_size);
     dist::warn_of_idle_tasks(before.promised);
     const std::unique_ptr<dist::Communicator> control = world.make_communicator();
-    const auto session = [&](const SessionOptions& options, train::StopRequest& stop) {
+    const auto session = [&](const SessionOptions& options, StopRequest& stop) {
       return run_session(
           options, {.control = *control,
                     .process = process,

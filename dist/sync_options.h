@@ -28,7 +28,7 @@ struct SyncOptions {
   bool shard_optimizer = false;     ///< ZeRO-1: each rank keeps a shard of the optimizer's state
   /// One copy of the weights for all ranks of a host: on, off, auto (where possible and useful).
   std::string share_weights = "auto";
-  bool sync_replicas = true;       ///< false: local steps (train/step/sync_modes.h)
+  bool sync_replicas = true;       ///< false: local steps (train/step/step_modes.h)
   int64_t sync_every = 8;          ///< local steps between two averages over the ranks
   bool shared_window = true;       ///< ranks of one host exchange through shared memory
   double timeout_s = 300;          ///< longest wait for a peer inside a collective

@@ -10,7 +10,7 @@
 #include "estimator/estimator_spec.h"
 #include "model/networks/model_table.h"
 #include "train/hook.h"
-#include "train/step/train_options.h"
+#include "train/loss/loss.h"
 
 /// Section `estimator` of a run file, and its effect on the other sections.
 namespace lockstep::estimator {

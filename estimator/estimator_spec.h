@@ -13,7 +13,7 @@
 #include "model/networks/model_table.h"
 #include "train/eval_metrics.h"
 #include "train/hook.h"
-#include "train/step/loss.h"
+#include "train/loss/loss.h"
 
 namespace lockstep {
 

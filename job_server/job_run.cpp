@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "base/process.h"
+#include "base/stop_request.h"
 #include "base/threads.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/run_config.h"
@@ -24,18 +25,17 @@
 #include "job_server/queue_client.h"
 #include "job_server/server.h"
 #include "job_server/submit_desk.h"
-#include "train/step/stop_request.h"
 
 // Run of one job on all ranks, requests to it, and the submission of a job.
 namespace lockstep::daemon {
 
 /// Stop requests to one job of a server. These are the signals that came after it began and, on the
 /// rank that has the job's file `cancel`, that file. Any thread.
-class JobRequests final : public train::StopRequest {
+class JobRequests final : public StopRequest {
  public:
   /// An empty `cancel_file`: this rank does not look for the file. A separate thread looks every 20
   /// ms, so callers never wait for the disk. `signals` must outlive the object.
-  JobRequests(train::StopRequest& signals, const std::filesystem::path& cancel_file);
+  JobRequests(StopRequest& signals, const std::filesystem::path& cancel_file);
   /// Restores the usual meaning of signals, which the job's preemption.signals may have changed.
   ~JobRequests() override;
   JobRequests(const JobRequests&) = delete;
@@ -54,10 +54,10 @@ class JobRequests final : public train::StopRequest {
  private:
   struct Look;
 
-  train::StopRequest& signals_;
+  StopRequest& signals_;
   const std::shared_ptr<Look> look_;
   const int64_t saves_before_;
-  std::array<int64_t, train::kCountedSignals.size()> received_before_{};
+  std::array<int64_t, kCountedSignals.size()> received_before_{};
   std::thread thread_;
 };
 
@@ -94,7 +94,7 @@ struct JobRequests::Look {
   bool is_over = false, is_looking = false;  // guarded by mutex
 };
 
-JobRequests::JobRequests(train::StopRequest& signals, const std::filesystem::path& cancel_file)
+JobRequests::JobRequests(StopRequest& signals, const std::filesystem::path& cancel_file)
     : signals_(signals),
       look_(std::make_shared<Look>(cancel_file)),
       saves_before_(signals.num_saves_asked()) {
@@ -103,7 +103,7 @@ JobRequests::JobRequests(train::StopRequest& signals, const std::filesystem::pat
     thread_ = std::thread([look = look_] { look->run(); });
   }
   for (size_t i = 0; i < received_before_.size(); ++i)
-    received_before_[i] = signals.num_received(train::kCountedSignals[i]);
+    received_before_[i] = signals.num_received(kCountedSignals[i]);
 }
 
 JobRequests::~JobRequests() {
@@ -126,7 +126,7 @@ int64_t JobRequests::num_saves_asked() const {
 }
 
 int64_t JobRequests::num_received(int signal_number) const {
-  const auto& all = train::kCountedSignals;
+  const auto& all = kCountedSignals;
   const auto place =
       static_cast<size_t>(std::find(all.begin(), all.end(), signal_number) - all.begin());
   return signals_.num_received(signal_number) - received_before_.at(place);
@@ -194,7 +194,7 @@ class OwnProcess {
   const std::vector<int> cpus_;
 };
 
-ExitCode run(const Job& job, const ServerParts& parts, train::StopRequest& requests) {
+ExitCode run(const Job& job, const ServerParts& parts, StopRequest& requests) {
   // The job's folder may be missing on one host alone.
   const auto there = dist::on_all_ranks(
       parts.control, [&] { return std::make_unique<InFolder>(job.spec.folder); });

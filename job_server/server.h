@@ -5,12 +5,12 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/stop_request.h"
 #include "daemon/run/session.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 #include "job_server/job_queue.h"
 #include "job_server/serve_options.h"
-#include "train/step/stop_request.h"
 
 /// Server of a queue of jobs, and the run of one job in it.
 namespace lockstep::daemon {
@@ -19,9 +19,9 @@ namespace lockstep::daemon {
 struct ServerParts {
   dist::Communicator& control;
   const dist::ProcessInfo& process;
-  train::StopRequest& signals;
+  StopRequest& signals;
   /// Calls run_session() with these options; the StopRequest can stop it.
-  std::function<ExitCode(const SessionOptions&, train::StopRequest&)> run;
+  std::function<ExitCode(const SessionOptions&, StopRequest&)> run;
   /// Checks a submitted job and fills in the name of its run. Throws if something is wrong with the
   /// job. Called in a single-threaded child process.
   std::function<void(JobSpec*)> check;

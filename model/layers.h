@@ -52,7 +52,7 @@ struct Buffer {
   std::string name;  ///< dotted, unique among buffers and parameters
   at::Tensor tensor;
   /// True if each rank's forward passes may change it directly, as PyTorch's batch normalisation
-  /// does. The training step then makes it equal on all ranks (train/step/module_buffers.h).
+  /// does. The training step then makes it equal on all ranks (train/step/buffers.h).
   bool moved_by_forward = false;
 };
 

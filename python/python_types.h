@@ -117,7 +117,7 @@ data::DatasetType python_dataset_type();
 /// The default generators of torch, `random` and `numpy.random` are seeded before each forward pass
 /// of training. The seed follows from (seed, step, position of the batch in the global batch). The
 /// set of trained parameters and of buffers is fixed when the module is built. Other tensors that
-/// forward changes are made equal on all ranks by the training step (train/step/module_buffers.h).
+/// forward changes are made equal on all ranks by the training step (train/step/buffers.h).
 class PythonModel final : public model::Model {
  public:
   /// Creates the module. Throws Error(kConfig), with file and line, if Python raises. Also throws

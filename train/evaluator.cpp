@@ -11,7 +11,7 @@
 #include "base/trace.h"
 #include "coord/callback.h"
 #include "data/sampler.h"
-#include "train/step/step_report.h"
+#include "train/step/training_pass.h"
 
 // Evaluation mode, metrics and loop of an evaluation.
 namespace lockstep::train {

@@ -12,7 +12,7 @@
 #include "train/eval_metrics.h"
 #include "train/eval_options.h"
 #include "train/hook.h"
-#include "train/step/loss.h"
+#include "train/loss/loss.h"
 
 /// Evaluation of a model on a data set: evaluation mode, loop and metrics.
 namespace lockstep::train {

@@ -12,7 +12,7 @@
 #include "metrics/training_metrics.h"
 #include "model/model.h"
 #include "train/eval_metrics.h"
-#include "train/step/step_report.h"
+#include "train/step/trainer.h"
 
 namespace lockstep::train {
 
@@ -52,7 +52,7 @@ struct IterationEnd {
 /// Code around the steps of a loop, like TensorFlow's SessionRunHook. Every rank has a separate
 /// instance, and all make the same calls in the same order. First begin, then before_step and
 /// after_step for each iteration, then end. A last iteration that a stop skips has no after_step
-/// (train/step/skipped_steps.h). end is also called if a signal ends the run, but not after an
+/// (train/step/trainer.h). end is also called if a signal ends the run, but not after an
 /// error. A hook may read the weights but must not change them. Its exceptions end the run on all
 /// ranks.
 ///

@@ -10,7 +10,6 @@
 #include "recal/scheduled_modifier_manager.h"
 #include "train/hook.h"
 #include "train/records.h"
-#include "train/step/step_report.h"
 #include "train/summary_saver_hook.h"
 #include "train/weight_checks.h"
 

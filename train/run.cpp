@@ -19,7 +19,6 @@
 #include "coord/callback.h"
 #include "dist/collectives.h"
 #include "train/past_evaluations.h"
-#include "train/step/step_report.h"
 #include "train/weight_checks.h"
 
 namespace lockstep::train {
@@ -44,13 +43,10 @@ RunResult Run::go() {
 
 RunResult Run::train() {
   StepClock& clock = parts_.training.clock;
-  if (clock.step >= parts_.total_steps && parts_.training.control.rank() == 0)
-    log::info(
-        "train",
-        fmt::format(
-            "all {} steps were done before: nothing to train (choose another run.project_dir to "
-            "train anew)",
-            clock.step));
+  if (clock.step >= parts_.total_steps)
+    log_once("train", fmt::format("all {} steps were done before: nothing to train (choose another "
+                                  "run.project_dir to train anew)",
+                                  clock.step));
   parts_.recorder.state(metrics::RunState::kTraining);
   const bool evaluates_first = parts_.evaluates_first && clock.step < parts_.total_steps;
   if (evaluates_first && !evaluate_now()) return stop_here();
@@ -66,30 +62,40 @@ RunResult Run::train() {
     const StepReport report = step();
     // The step did not happen: no hook sees it, and nothing is recorded.
     if (report.is_left_out) return stop(report);
-    parts_.hooks.after_step({.iteration = report.step - 1,
-                             .step = report.step,
-                             .loss = report.loss,
-                             .network_s = report.phases.forward + report.phases.backward,
-                             .tensors = parts_.training.tensors,
-                             .report = &report});
-    saves_made_for_ = saves_voted_for_;
-    parts_.stop.note_step(clock.step);
-    count_signals();
-    if (report.save_is_done) parts_.saves.settle();
-    note_write(report);
-    check_is_owed_ = check_is_owed_ || parts_.replica_check.is_due(clock.step);
-    if (check_is_owed_ && report.ranks_agree) agree(fmt::format("at step {}", clock.step));
-    // At the last step the run finishes, whatever stop requests there are.
-    const bool is_last = clock.step >= parts_.total_steps;
-    // A rank that asks to save and stop keeps asking: after a skipped update the next one stops.
-    const bool stops = report.must_end || (report.wants_stop && !report.skipped);
-    // A stop at the last step has nothing left to stop; finish() saves.
-    if (stops && !is_last) return stop(report);
-    if (report.has_changes) make_changes();
-    if (!save_and_evaluate(report, is_last)) return stop_here();
-    if (report.wants_pause && !is_last) pause();
+    if (const std::optional<RunResult> end = after_step(report)) return *end;
   }
   return finish();
+}
+
+std::optional<RunResult> Run::after_step(const StepReport& report) {
+  const int64_t step = parts_.training.clock.step;
+  parts_.hooks.after_step({.iteration = report.step - 1,
+                           .step = report.step,
+                           .loss = report.loss,
+                           .network_s = report.phases.forward + report.phases.backward,
+                           .tensors = parts_.training.tensors,
+                           .report = &report});
+  last_eval_.reset();
+  agenda_.owe(Agenda::kPublish);
+  parts_.stop.note_step(step);
+  count_signals();
+  if (report.save_is_done) parts_.saves.settle();
+  if (report.forward_wrote)
+    written_ = fmt::format(" (parameters written in forward: {})",
+                           report.written_param.empty() ? "on another rank" : report.written_param);
+  // After a write in forward the ranks may have different values.
+  agenda_.owe(Agenda::kCheck, report.forward_wrote || parts_.replica_check.is_due(step));
+  if (agenda_.fall_due(Agenda::kCheck, report.ranks_agree)) agree(fmt::format("at step {}", step));
+  // At the last step the run finishes, whatever stop requests there are.
+  const bool is_last = step >= parts_.total_steps;
+  // A rank that asks to save and stop keeps asking: after a skipped update the next one stops.
+  const bool stops = report.must_end || (report.wants_stop && !report.skipped);
+  // A stop at the last step has nothing left to stop; finish() saves.
+  if (stops && !is_last) return stop(report);
+  if (report.has_changes) make_changes();
+  if (!save_and_evaluate(report, is_last)) return stop_here();
+  if (report.wants_pause && !is_last) pause();
+  return std::nullopt;
 }
 
 StepReport Run::step() {
@@ -117,8 +123,7 @@ void Run::make_changes() {
       parts_.recorder.save_interval_steps(std::stoll(change.value));
     }
     if (parts_.change) parts_.change(change);
-    if (control.rank() == 0)
-      log::info("control", fmt::format("{} from step {} on", line, parts_.training.clock.step));
+    log_once("control", fmt::format("{} from step {} on", line, parts_.training.clock.step));
   }
 }
 
@@ -128,18 +133,18 @@ void Run::pause() {
   const int64_t step = parts_.training.clock.step;
   parts_.training.reducer.settle();
   parts_.recorder.state(metrics::RunState::kPaused);
-  if (control.rank() == 0) log::info("control", fmt::format("paused after step {}", step));
+  log_once("control", fmt::format("paused after step {}", step));
   while (true) {
     const bool must_stop = is_told_to_stop();
     // Read before the vote: requests made while ranks wait in it count for the next one.
     const int64_t num_saves_asked = parts_.stop.num_saves_asked();
-    const bool wants_save = parts_.saves.enabled() && num_saves_asked > saves_made_for_;
+    const bool wants_save = parts_.saves.enabled() && num_saves_asked > saves_seen_;
     at::Tensor asked_3 = at::zeros({3}, at::kLong);
     asked_3[0] = parts_.stop.pause_asked() ? 1 : 0;
     asked_3[1] = must_stop ? 1 : 0;
     asked_3[2] = wants_save ? 1 : 0;
     control.all_reduce(asked_3, dist::ReduceOp::kMax)->wait();
-    saves_made_for_ = num_saves_asked;
+    saves_seen_ = num_saves_asked;
     if (asked_3[2].item<int64_t>() > 0 && parts_.saves.last_saved_step() != step)
       (void)parts_.saves.save_now();
     if (asked_3[0].item<int64_t>() == 0 || asked_3[1].item<int64_t>() > 0) break;
@@ -147,17 +152,18 @@ void Run::pause() {
     parts_.recorder.state(metrics::RunState::kPaused);
     std::this_thread::sleep_for(kPauseTurn);
   }
-  if (control.rank() == 0) log::info("control", fmt::format("goes on after step {}", step));
+  log_once("control", fmt::format("goes on after step {}", step));
   parts_.recorder.state(metrics::RunState::kTraining);
 }
 
 Votes Run::votes() {
-  saves_voted_for_ = parts_.stop.num_saves_asked();
+  const int64_t num_saves_asked = parts_.stop.num_saves_asked();
   const bool is_rank_0 = parts_.training.control.rank() == 0;
   const double now_s = checkpoint::SaveSchedule::steady_seconds();
   const bool is_time =
       is_rank_0 && (!evaluated_at_s_ || now_s - *evaluated_at_s_ >= parts_.eval.eval_throttle_secs);
-  const bool is_asked = parts_.saves.enabled() && saves_voted_for_ > saves_made_for_;
+  const bool is_asked =
+      parts_.saves.enabled() && num_saves_asked > std::exchange(saves_seen_, num_saves_asked);
   const bool interval_passed = is_rank_0 && parts_.eval_data != nullptr && parts_.eval.every_secs &&
                                now_s - trains_since_s_ >= *parts_.eval.every_secs;
   return {
@@ -172,17 +178,16 @@ Votes Run::votes() {
 
 /// Saves, then evaluates the saved state, as far as this step requests either.
 bool Run::save_and_evaluate(const StepReport& report, bool is_last) {
-  const bool ends_epoch = parts_.eval_data != nullptr && !is_last &&
-                          ends_eval_epoch(parts_.eval, parts_.training.clock);
+  agenda_.owe(Agenda::kEvaluate, parts_.eval_data != nullptr && !is_last &&
+                                     ends_eval_epoch(parts_.eval, parts_.training.clock));
+  const bool waits_for_save = evaluates_saves() && agenda_.owes(Agenda::kEvaluate);
+  agenda_.owe(Agenda::kSave, report.wants_save || waits_for_save);
   // A skipped update changed nothing, and saving it repeatedly would evict good checkpoints. The
   // save moves to the next step that counts and after which the ranks agree.
-  eval_is_owed_ = eval_is_owed_ || (ends_epoch && evaluates_saves());
-  save_is_owed_ = save_is_owed_ || eval_is_owed_ || report.wants_save;
-  save_is_due_ = save_is_owed_ && !report.skipped && report.ranks_agree;
-  if (save_is_due_) save_is_owed_ = false;
+  const bool saves = agenda_.fall_due(Agenda::kSave, !report.skipped && report.ranks_agree);
   if (is_last) return true;  // finish() saves and evaluates
-  bool evaluates = ends_epoch && !evaluates_saves();
-  if (save_is_due_) {
+  bool evaluates = agenda_.fall_due(Agenda::kEvaluate, !evaluates_saves());
+  if (saves) {
     parts_.training.reducer.settle();  // no save of weights that a lost rank left half updated
     if (starts_evaluation(report))
       evaluates = parts_.saves.save_now();
@@ -195,13 +200,13 @@ bool Run::save_and_evaluate(const StepReport& report, bool is_last) {
 
 /// True if the save after this step must be evaluated.
 bool Run::starts_evaluation(const StepReport& report) {
-  if (std::exchange(eval_is_owed_, false)) return true;
+  if (agenda_.fall_due(Agenda::kEvaluate)) return true;
   if (!parts_.eval.on_save || parts_.eval_data == nullptr) return false;
   if (!report.may_evaluate) parts_.recorder.evaluation_skipped();
   return report.may_evaluate;
 }
 
-std::optional<EvalResult> Run::evaluate_now() {
+std::optional<EvalResult> Run::evaluate_now(bool ignores_stops) {
   const int64_t step = parts_.training.clock.step;
   parts_.training.reducer.settle();
   parts_.recorder.state(metrics::RunState::kValidating);
@@ -211,22 +216,19 @@ std::optional<EvalResult> Run::evaluate_now() {
       parts_.handler, parts_.training.loss, *parts_.eval_data, parts_.eval, parts_.training.control,
       {.hooks = &parts_.eval_hooks,
        .step = step,
-       .must_stop = [this] { return !stops_no_more_ && is_told_to_stop(); },
+       .must_stop = [&] { return !ignores_stops && is_told_to_stop(); },
        .loader = parts_.eval_loader});
   reload();
   trains_since_s_ = checkpoint::SaveSchedule::steady_seconds();
   parts_.recorder.state(metrics::RunState::kTraining);
   if (result.is_abandoned) {
-    if (parts_.training.control.rank() == 0)
-      log::info("eval",
-                fmt::format("the evaluation of step {} was broken off: told to stop", step));
+    log_once("eval", fmt::format("the evaluation of step {} was broken off: told to stop", step));
     return std::nullopt;
   }
   parts_.hooks.after_evaluation(step, result);
   parts_.saves.evaluated(result);
   (void)parts_.patience.add(number_of(result, parts_.patience.metric()));
   if (parts_.publish.after_evaluation) publish(result);
-  evaluated_step_ = step;
   last_eval_ = result;
   return result;
 }
@@ -245,8 +247,7 @@ void Run::reload() {
 /// Publishes this step's checkpoint, once.
 void Run::publish(const std::optional<EvalResult>& result) {
   const int64_t step = parts_.training.clock.step;
-  if (parts_.saves.last_saved_step() != step || published_step_ == step) return;
-  published_step_ = step;
+  if (!agenda_.fall_due(Agenda::kPublish, parts_.saves.last_saved_step() == step)) return;
   const std::optional<double> loss = parts_.recorder.last_loss();
   parts_.exports->begin({.step = step,
                          .save = parts_.saves.last_commit(),
@@ -254,17 +255,8 @@ void Run::publish(const std::optional<EvalResult>& result) {
                          .eval = result});
 }
 
-/// Schedules a comparison, since ranks may have written different values.
-void Run::note_write(const StepReport& report) {
-  if (!report.forward_wrote) return;
-  check_is_owed_ = true;
-  written_ = fmt::format(" (parameters written in forward: {})",
-                         report.written_param.empty() ? "on another rank" : report.written_param);
-}
-
 /// Compares the ranks' states. Diverged ranks must neither continue nor evict good checkpoints.
 void Run::agree(const std::string& when) {
-  check_is_owed_ = false;
   parts_.training.reducer.settle();
   parts_.replica_check.require(when + written_);
   parts_.recorder.replica_check(parts_.replica_check);
@@ -305,11 +297,9 @@ RunResult Run::stop(const StepReport& report) {
                 "asked to save and stop, but the save failed; the log says why")
         .everywhere();
   count_signals();
-  if (parts_.training.control.rank() == 0)
-    log::info(
-        "train",
-        fmt::format("stopped at step {} on request, saved {}; run the same command again to go on",
-                    report.step, parts_.saves.last_commit()));
+  log_once("train", fmt::format("stopped at step {} on request, saved {}; run the same command "
+                                "again to go on",
+                                report.step, parts_.saves.last_commit()));
   parts_.training.recipe.finalize_stopped();
   return {RunEnd::kStopped, std::nullopt, parts_.saves.last_commit()};
 }
@@ -332,34 +322,24 @@ RunResult Run::finish() {
   parts_.recorder.end_training();
   parts_.saves.settle();
   // All steps are done: only a later stop request aborts the rest.
-  stops_no_more_ = is_told_to_stop();
+  const bool ignores_stops = is_told_to_stop();
   const recal::Applied closing = parts_.trainer.close();
   parts_.recorder.closing(clock.step, closing,
                           parts_.training.flat_params.num_trainable_elements());
   // Before the final save: non-finite weights must not replace a good checkpoint.
   require_finite_weights(parts_.training.model, clock.step, parts_.saves.last_commit(),
                          parts_.training.control);
-  const bool is_new = closing.masks_changed || parts_.saves.last_saved_step() != clock.step;
-  const bool must_save = is_new && (parts_.save_at_end || save_is_due_);
   RunResult result;
   if (clock.step < parts_.total_steps) {
     result.end = RunEnd::kStoppedEarly;
-    if (parts_.training.control.rank() == 0)
-      log::info("train", fmt::format("ends at step {} of {}: the last {} evaluations brought no "
-                                     "better {} (eval.patience)",
-                                     clock.step, parts_.total_steps, parts_.patience.limit(),
-                                     parts_.patience.metric()));
+    log_once("train", fmt::format("ends at step {} of {}: the last {} evaluations brought no "
+                                  "better {} (eval.patience)",
+                                  clock.step, parts_.total_steps, parts_.patience.limit(),
+                                  parts_.patience.metric()));
   }
-  const bool is_saved = must_save && parts_.saves.save_now();
-  const bool is_alone = parts_.training.control.world_size() == 1;
-  if (is_new && !is_saved && !is_alone && parts_.replica_check.is_on())  // a save compares too
-    agree(fmt::format("at the end, step {}", clock.step));
-  if (must_save && !is_saved) result.end = RunEnd::kNotSaved;
-  // An export of this step has other masks, and so has a checkpoint from before the closing.
-  if (closing.masks_changed) published_step_ = is_saved ? -1 : clock.step;
+  finish_saves(closing, &result);
   if (parts_.eval_data != nullptr) {
-    result.eval =
-        evaluated_step_ == clock.step && !closing.masks_changed ? last_eval_ : evaluate_now();
+    result.eval = last_eval_ ? last_eval_ : evaluate_now(ignores_stops);
     if (!result.eval && result.end != RunEnd::kNotSaved) result.end = RunEnd::kStopped;
   }
   if (parts_.publish.at_end) publish(result.eval);
@@ -372,6 +352,26 @@ RunResult Run::finish() {
   parts_.recorder.state(metrics::RunState::kFinished);
   parts_.recorder.flush();
   return result;
+}
+
+void Run::finish_saves(const recal::Applied& closing, RunResult* result) {
+  const int64_t step = parts_.training.clock.step;
+  const bool is_new = closing.masks_changed || parts_.saves.last_saved_step() != step;
+  const bool must_save = is_new && (parts_.save_at_end || agenda_.is_due(Agenda::kSave));
+  const bool is_saved = must_save && parts_.saves.save_now();
+  if (must_save && !is_saved) result->end = RunEnd::kNotSaved;
+  const bool compares = parts_.training.control.world_size() > 1 && parts_.replica_check.is_on();
+  if (is_new && !is_saved && compares)  // a save compares too
+    agree(fmt::format("at the end, step {}", step));
+  if (!closing.masks_changed) return;
+  // Evaluation and export of this step have other masks, and so has a checkpoint from before the
+  // closing.
+  last_eval_.reset();
+  is_saved ? agenda_.owe(Agenda::kPublish) : agenda_.drop(Agenda::kPublish);
+}
+
+void Run::log_once(const char* component, const std::string& text) const {
+  if (parts_.training.control.rank() == 0) log::info(component, text);
 }
 
 }  // namespace lockstep::train

@@ -1,18 +1,19 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "base/stop_request.h"
 #include "train/eval_options.h"
 #include "train/evaluator.h"
 #include "train/hook.h"
 #include "train/past_evaluations.h"
 #include "train/recorder.h"
 #include "train/run_saves.h"
-#include "train/step/stop_request.h"
 #include "train/step/trainer.h"
 #include "train/weight_checks.h"
 
@@ -92,6 +93,33 @@ struct RunResult {
   std::string checkpoint;          ///< prefix of the last commit; empty: none
 };
 
+/// Work between two steps. An item is owed from its request on. It falls due after the first step
+/// that allows it, and stays due until the next step. Every rank has the same agenda.
+class Agenda {
+ public:
+  enum Item : size_t {
+    kSave,
+    kEvaluate,  ///< in runs that evaluate saves: with the next save
+    kCheck,     ///< compare the ranks' states
+    kPublish,   ///< the checkpoint of the present step is not published
+    kNumItems
+  };
+
+  void owe(Item item, bool is_requested = true) { owed_[item] = owed_[item] || is_requested; }
+  bool owes(Item item) const { return owed_[item]; }
+  /// Makes an owed item due if `is_possible`. Returns true if it is due now.
+  bool fall_due(Item item, bool is_possible = true) {
+    due_[item] = owed_[item] && is_possible;
+    if (due_[item]) owed_[item] = false;
+    return due_[item];
+  }
+  bool is_due(Item item) const { return due_[item]; }
+  void drop(Item item) { owed_[item] = false; }
+
+ private:
+  std::bitset<kNumItems> owed_{1U << kPublish}, due_;
+};
+
 /// Training loop around the step: save, evaluate, export, stop, in this order, on every rank at the
 /// same step.
 ///
@@ -107,6 +135,8 @@ class Run {
  private:
   RunResult train();
   StepReport step();
+  /// Does what is due after a step. Returns the end of the run if it ends here.
+  std::optional<RunResult> after_step(const StepReport& report);
   RunResult stop(const StepReport& report);
   /// Applies the changes requested from rank 0 on all ranks. Collective.
   void make_changes();
@@ -115,14 +145,15 @@ class Run {
   /// Counts the signals that this rank has received since the last call.
   void count_signals();
   RunResult finish();
-  void note_write(const StepReport& report);
+  /// Saves the final weights, as far as they are new.
+  void finish_saves(const recal::Applied& closing, RunResult* result);
   void agree(const std::string& when);
   /// Returns false if an evaluation was aborted.
   bool save_and_evaluate(const StepReport& report, bool is_last);
   /// Stops after an aborted evaluation, without another step.
   RunResult stop_here();
-  /// Returns nullopt if the evaluation was aborted by a stop request.
-  std::optional<EvalResult> evaluate_now();
+  /// Returns nullopt if the evaluation was aborted by a stop request, unless `ignores_stops`.
+  std::optional<EvalResult> evaluate_now(bool ignores_stops = false);
   void reload();
   void publish(const std::optional<EvalResult>& result);
   bool starts_evaluation(const StepReport& report);
@@ -133,23 +164,18 @@ class Run {
   Votes votes();
   bool is_told_to_stop() const { return parts_.stop.stop_asked() || parts_.stop.end_asked(); }
   bool can_save(const StepReport& report);
+  void log_once(const char* component, const std::string& text) const;
 
   RunParts parts_;
+  Agenda agenda_;
   std::array<int64_t, kCountedSignals.size()> counted_{};  ///< signals recorded so far, by
                                                            ///< kCountedSignals
-  int64_t saves_voted_for_ = 0, saves_made_for_ = 0;       ///< of StopRequest::num_saves_asked()
-  bool stops_no_more_ = false;  ///< stop requested in the last step: there is nothing left to stop
-  bool check_is_owed_ = false;  ///< compare the ranks' states at the next step after which they
-                                ///< agree
-  std::string written_;         ///< parameters written in forward, for messages; empty: none
-  bool save_is_owed_ = false;   ///< requested at a step whose update was skipped
-  bool save_is_due_ = false;    ///< requested at the last step; finish() saves
-  bool eval_is_owed_ = false;   ///< pending, with the next save
+  int64_t saves_seen_ = 0;  ///< requested saves (StopRequest::num_saves_asked()) voted for
+  std::string written_;     ///< parameters written in forward, for messages; empty: none
   /// Time when training began, or resumed after an evaluation, by this rank's clock.
   double trains_since_s_ = checkpoint::SaveSchedule::steady_seconds();
   std::optional<double> evaluated_at_s_;  ///< start of the last evaluation, by this rank's clock
-  int64_t evaluated_step_ = -1, published_step_ = -1;
-  std::optional<EvalResult> last_eval_;
+  std::optional<EvalResult> last_eval_;   ///< of the present weights
 };
 
 }  // namespace lockstep::train

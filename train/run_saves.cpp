@@ -12,7 +12,7 @@
 #include "checkpoint/save/checkpoint_folder.h"
 #include "dist/collectives.h"
 #include "train/past_evaluations.h"
-#include "train/step/step_report.h"
+#include "train/step/training_pass.h"
 
 namespace lockstep::train {
 namespace {

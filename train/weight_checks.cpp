@@ -1,8 +1,7 @@
 #include "train/weight_checks.h"
 
-#include <algorithm>
-#include <bit>
 #include <chrono>
+#include <cmath>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/isfinite.h>
@@ -12,6 +11,7 @@
 #include "base/error.h"
 #include "dist/collectives.h"
 #include "dist/replica_check.h"
+#include "dist/tensor_math.h"
 
 namespace lockstep::train {
 
@@ -24,19 +24,10 @@ void ReplicaCheck::require(std::string_view when) {
 
 namespace {
 
-/// Checks in one pass without a temporary: a non-finite float has all exponent bits set, so its
-/// bits without sign are the largest.
-bool are_finite(const float* values, int64_t num_values) {
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < num_values; ++i)
-    largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffU);
-  // 0x7f800000: the bits of infinity.
-  return largest < 0x7f800000U;
-}
-
 bool is_finite(const at::Tensor& weights) {
+  // In one pass, without a temporary.
   if (weights.is_cpu() && weights.scalar_type() == at::kFloat && weights.is_contiguous())
-    return are_finite(weights.const_data_ptr<float>(), weights.numel());
+    return std::isfinite(dist::largest_magnitude(weights));
   return at::isfinite(weights).all().item<bool>();
 }
 

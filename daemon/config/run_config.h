@@ -19,7 +19,8 @@
 #include "recal/schedule/recipe.h"
 #include "train/eval_options.h"
 #include "train/hook.h"
-#include "train/step/train_options.h"
+#include "train/loss/loss.h"
+#include "train/profiler_hook.h"
 
 /// Run file as a whole: its content, its reader, and the list of its keys.
 namespace lockstep::daemon {

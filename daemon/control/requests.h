@@ -12,19 +12,19 @@
 #include <utility>
 #include <vector>
 
+#include "base/stop_request.h"
 #include "dist/communicator.h"
-#include "train/step/stop_request.h"
 
 /// Requests to a run, and a stop request that is passed on between ranks.
 namespace lockstep::daemon {
 
 /// Requests to a run: by signals and, on rank 0, through the control API. Any thread.
-class Requests final : public train::StopRequest {
+class Requests final : public StopRequest {
  public:
   static constexpr uint32_t kStop = 1, kEnd = 2;
 
   /// `signals` must outlive it.
-  explicit Requests(train::StopRequest& signals) : signals_(signals) {}
+  explicit Requests(StopRequest& signals) : signals_(signals) {}
 
   /// Have the effect of SIGUSR1 and SIGUSR2.
   void stop() { stop_asked_ = true; }
@@ -32,7 +32,7 @@ class Requests final : public train::StopRequest {
   /// Pauses training between two steps until it is called with false, or a stop is requested.
   void set_paused(bool paused) { pause_asked_ = paused; }
   /// Records a new value for a key. The caller has checked both.
-  void change(const train::Change& change);
+  void change(const Change& change);
   /// Returns the requests that this rank itself received, as bits kStop and kEnd.
   uint32_t asked_here() const;
   /// Sets the function from which listen() reads the requests to other ranks, as the same bits. Do
@@ -57,21 +57,21 @@ class Requests final : public train::StopRequest {
   }
   bool pause_asked() const override { return pause_asked_; }
   bool has_changes() const override { return has_changes_; }
-  std::vector<train::Change> take_changes() override;
+  std::vector<Change> take_changes() override;
   void note_step(int64_t step) override { step_ = step; }
 
  private:
-  train::StopRequest& signals_;
+  StopRequest& signals_;
   std::atomic<bool> stop_asked_{false}, pause_asked_{false}, has_changes_{false};
   std::atomic<int64_t> num_saves_asked_{0}, step_{0};
   std::atomic<uint32_t> heard_{0};
   std::function<uint32_t()> ears_;
   std::mutex mutex_;
-  std::vector<train::Change> changes_;  // guarded by mutex_
+  std::vector<Change> changes_;  // guarded by mutex_
 };
 
 /// Passes on a stop request that one rank has received while another rank waits for its data
-/// (train/step/skipped_steps.h). The other ranks wait for that rank, so no step ends and no vote of
+/// (train/step/trainer.h). The other ranks wait for that rank, so no step ends and no vote of
 /// the ranks takes place.
 ///
 /// A thread checks a few times a second whether this rank has a request. It notifies the other

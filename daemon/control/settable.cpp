@@ -44,15 +44,15 @@ void add_watchdog(const std::string& section, std::vector<Settable>* all) {
 
 std::vector<Settable> make() {
   std::vector<Settable> all{
-      {std::string(train::kLogLevelKey), "debug, info, warning or error",
+      {std::string(kLogLevelKey), "debug, info, warning or error",
        [](const std::string& value) { return log::level_named(value).has_value(); }},
       {std::string(kProgressKey), "seconds; 0: no progress lines", is_seconds},
-      {std::string(train::kSaveStepsKey), "a number of steps, 1 or more", count_from(1),
+      {std::string(kSaveStepsKey), "a number of steps, 1 or more", count_from(1),
        /*is_of_saves=*/true},
       {std::string(kKeepMaxKey), "a number of saves, 1 or more; -1 keeps all", is_count_or_all,
        /*is_of_saves=*/true},
-      {std::string(train::kEvalEpochsKey), "a number of epochs, 0 or more", count_from(0)},
-      {std::string(train::kGraceKey), "seconds, 0 or more", is_seconds}};
+      {std::string(kEvalEpochsKey), "a number of epochs, 0 or more", count_from(0)},
+      {std::string(kGraceKey), "seconds, 0 or more", is_seconds}};
   add_watchdog(std::string(kWatchdogKeys), &all);
   for (int i = 0; i < kNumWatchPhases; ++i)
     add_watchdog(fmt::format("{}{}.", kWatchdogKeys, phase_name(static_cast<WatchPhase>(i))), &all);
@@ -67,14 +67,14 @@ const std::vector<Settable>& settable_keys() {
 }
 
 // All values were checked by Settable::fits, so the conversions here cannot fail.
-void follow(const train::Change& change, const LiveParts& parts) {
-  if (change.key == train::kLogLevelKey)
+void follow(const Change& change, const LiveParts& parts) {
+  if (change.key == kLogLevelKey)
     log::set_console_level(*log::level_named(change.value));
   else if (change.key == kProgressKey)
     parts.recorder.progress_every(std::stod(change.value));
   else if (change.key == kKeepMaxKey)
     parts.saver.keep_from_next_save(std::stoll(change.value));
-  else if (change.key == train::kGraceKey)
+  else if (change.key == kGraceKey)
     parts.end_limit.set_grace(std::stod(change.value));
   else if (change.key.starts_with(kWatchdogKeys))
     parts.watchdog.set_limit(change.key.substr(kWatchdogKeys.size()), std::stod(change.value));

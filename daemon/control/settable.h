@@ -6,11 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/stop_request.h"
 #include "checkpoint/save/saver.h"
 #include "daemon/control/signals.h"
 #include "daemon/control/watchdog.h"
 #include "train/recorder.h"
-#include "train/step/stop_request.h"
 
 /// Keys that may be changed during a run, and the application of a change.
 namespace lockstep::daemon {
@@ -42,6 +42,6 @@ struct LiveParts {
 
 /// Applies one change of settable_keys() on this rank. Ignores keys that the loop itself applies.
 /// The training thread calls it, on every rank after the same step.
-void follow(const train::Change& change, const LiveParts& parts);
+void follow(const Change& change, const LiveParts& parts);
 
 }  // namespace lockstep::daemon

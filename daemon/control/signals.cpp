@@ -17,7 +17,7 @@ namespace lockstep::daemon {
 namespace {
 
 // A signal handler can access only globals.
-std::array<std::atomic<int64_t>, train::kCountedSignals.size()> g_num_received{};
+std::array<std::atomic<int64_t>, kCountedSignals.size()> g_num_received{};
 std::atomic<int64_t> g_end_asked_at_ms{0}, g_int_at_ms{0};
 std::atomic<uint32_t> g_stop_signals{0};  ///< bit i: kCountedSignals[i] means save and stop
 static_assert(std::atomic<int64_t>::is_always_lock_free);
@@ -34,7 +34,7 @@ int64_t steady_now_ms() {
 }
 
 size_t place_of(int signal_number) {
-  const auto& all = train::kCountedSignals;
+  const auto& all = kCountedSignals;
   return static_cast<size_t>(std::find(all.begin(), all.end(), signal_number) - all.begin());
 }
 
@@ -85,12 +85,12 @@ Signals::Signals() {
   install(SIGPIPE, SIG_IGN);
   sigset_t held;  // blocked since the program's first instruction (daemon/lockstepd_main.cpp)
   ::sigemptyset(&held);
-  for (const int signal_number : train::kCountedSignals) ::sigaddset(&held, signal_number);
+  for (const int signal_number : kCountedSignals) ::sigaddset(&held, signal_number);
   ::pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
 Signals::~Signals() {
-  for (const int signal_number : train::kCountedSignals)
+  for (const int signal_number : kCountedSignals)
     install(signal_number,
             SIG_IGN);  // the exit code is final: a launcher's SIGTERM must not replace it
 }
@@ -107,12 +107,12 @@ int64_t Signals::num_received(int signal_number) const {
 }
 
 bool Signals::stop_asked() const {
-  return std::any_of(train::kCountedSignals.begin(), train::kCountedSignals.end(),
+  return std::any_of(kCountedSignals.begin(), kCountedSignals.end(),
                      [&](int one) { return means_stop(one) && num_received(one) > 0; });
 }
 
 bool Signals::end_asked() const {
-  return std::any_of(train::kCountedSignals.begin(), train::kCountedSignals.end(), [&](int one) {
+  return std::any_of(kCountedSignals.begin(), kCountedSignals.end(), [&](int one) {
     return one != SIGUSR1 && one != SIGUSR2 && !means_stop(one) && num_received(one) > 0;
   });
 }
@@ -126,7 +126,7 @@ constexpr double kShortest_s = 5;
 
 }  // namespace
 
-EndLimit::EndLimit(const train::StopRequest& requests, double grace_s,
+EndLimit::EndLimit(const StopRequest& requests, double grace_s,
                    std::function<void(const Error&)> abort)
     : requests_(requests), limit_s_(std::max(kShortest_s, grace_s)), abort_(std::move(abort)) {}
 

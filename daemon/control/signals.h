@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "train/step/stop_request.h"
+#include "base/stop_request.h"
 
 /// Signals that control a run, and the time limit for the save at its end.
 namespace lockstep::daemon {
@@ -23,7 +23,7 @@ namespace lockstep::daemon {
 ///
 /// Create it before anything else starts, so that no signal meets the default action. Signals that
 /// were blocked until then (hold_stop_signals()) are delivered now.
-class Signals final : public train::StopRequest {
+class Signals final : public StopRequest {
  public:
   Signals();
   ~Signals() override;  // ignores the signals from now on: the process is about to end
@@ -44,8 +44,7 @@ class EndLimit {
  public:
   /// `requests` must outlive the object. `abort` ends all ranks and does not return; if empty,
   /// look() throws.
-  EndLimit(const train::StopRequest& requests, double grace_s,
-           std::function<void(const Error&)> abort);
+  EndLimit(const StopRequest& requests, double grace_s, std::function<void(const Error&)> abort);
 
   /// Changes the grace period. The caller of look() calls it.
   void set_grace(double grace_s);
@@ -57,7 +56,7 @@ class EndLimit {
  private:
   using Clock = std::chrono::steady_clock;
 
-  const train::StopRequest& requests_;
+  const StopRequest& requests_;
   double limit_s_;
   const std::function<void(const Error&)> abort_;
   std::optional<Clock::time_point> told_at_;

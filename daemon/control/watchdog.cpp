@@ -285,7 +285,7 @@ constexpr std::chrono::milliseconds kDiskLookEvery{100};
 
 }  // namespace
 
-DiskLimit::DiskLimit(const train::StopRequest& stop, double limit_s, std::function<void(int)> abort)
+DiskLimit::DiskLimit(const StopRequest& stop, double limit_s, std::function<void(int)> abort)
     : stop_(stop), limit_s_(limit_s), abort_(std::move(abort)) {
   const SignalsBlocked inherited_by_the_thread;
   thread_ = std::thread([this] { watch(); });

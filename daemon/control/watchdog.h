@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/stop_request.h"
 #include "daemon/config/run_options.h"
 #include "dist/communicator.h"
 #include "metrics/exposition.h"
-#include "train/step/stop_request.h"
 
 /// Detection of hanging ranks and hanging disks.
 namespace lockstep::daemon {
@@ -107,7 +107,7 @@ class DiskLimit {
  public:
   /// `limit_s`: longest wait for the disk after a stop request. `stop` must outlive the object.
   /// `abort` ends all ranks with an exit code and does not return.
-  DiskLimit(const train::StopRequest& stop, double limit_s, std::function<void(int)> abort);
+  DiskLimit(const StopRequest& stop, double limit_s, std::function<void(int)> abort);
   ~DiskLimit();
   DiskLimit(const DiskLimit&) = delete;
   DiskLimit& operator=(const DiskLimit&) = delete;
@@ -127,7 +127,7 @@ class DiskLimit {
  private:
   void watch();
 
-  const train::StopRequest& stop_;
+  const StopRequest& stop_;
   const double limit_s_;
   const std::function<void(int)> abort_;
   std::atomic<bool> is_used_{false};

@@ -22,7 +22,7 @@
 #include "recal/schedule/timeline_views.h"
 #include "recal/schedule/train_time.h"
 #include "train/eval_options.h"
-#include "train/step/module_buffers.h"
+#include "train/step/buffers.h"
 #include "train/step/share_weights.h"
 
 // Dry run of a run file, and the commands that only read it.
@@ -121,7 +121,7 @@ void try_step(TrainingContext& context) {
                             context.config.run.is_elastic());
   moved.begin_step();
   try_forward(context, kTriedSamples);
-  moved.end_step(/*updated=*/true, kTriedSamples);
+  moved.end_step(train::StepEnd::kUpdated, kTriedSamples);
   (void)context.model->buffers();  // a user's network reports its own faults here
 }
 

@@ -20,7 +20,7 @@
 #include "checkpoint/import/load_weights.h"
 #include "checkpoint/restore.h"
 #include "dist/collectives.h"
-#include "train/step/step_report.h"
+#include "train/step/training_pass.h"
 
 // Chooses the checkpoint to resume from and restores it. Rank 0 looks at the folder and broadcasts
 // its objection, so that all ranks throw the same error.

@@ -20,7 +20,7 @@
 #include "daemon/config/run_config.h"
 #include "daemon/control/failure.h"
 #include "dist/collectives.h"
-#include "train/step/sync_modes.h"
+#include "train/step/step_modes.h"
 
 // Spare ranks that wait, checks that all ranks agree, and the run's folder.
 namespace lockstep::daemon {
@@ -51,7 +51,7 @@ void read_ahead(const std::string& config_file, const std::vector<Override>& ove
   }
 }
 
-bool stand_by(dist::Communicator& control, const train::StopRequest& stop) {
+bool stand_by(dist::Communicator& control, const StopRequest& stop) {
   while (true) {
     const bool is_told_to_stop = stop.stop_asked() || stop.end_asked();
     at::Tensor word_1 = at::zeros({1}, at::kLong);

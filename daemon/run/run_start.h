@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "base/files/folder_lock.h"
+#include "base/stop_request.h"
 #include "daemon/config/overrides.h"
 #include "daemon/config/run_config.h"
 #include "daemon/run/training_context.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
-#include "train/step/stop_request.h"
 
 /// Start of a run: spare ranks that wait, checks that all ranks agree, the run's folder.
 namespace lockstep::daemon {
@@ -22,7 +22,7 @@ void read_ahead(const std::string& config_file, const std::vector<Override>& ove
 /// Waits in ranks that are started before they are needed (`lockstep run --spare`). Returns true
 /// once rank 0 reads a line from its standard input, which mpirun passes on. Returns false if the
 /// input ends without a line, or a rank is told to stop. Collective.
-bool stand_by(dist::Communicator& control, const train::StopRequest& stop);
+bool stand_by(dist::Communicator& control, const StopRequest& stop);
 
 // Checks that all ranks agree before training. All functions are collective and throw the same
 // error everywhere. The error names the difference.

@@ -171,33 +171,6 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                          context.recipe, telemetry.metrics(), telemetry.health());
 }
 
-/// Returns references to all that one step needs.
-train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSchedule& rates,
-                                  train::RunSaves& saves, train::StepTensors* tensors,
-                                  train::StopRequest& stop) {
-  const RunConfig& config = context.config;
-  return {.control = context.control,
-          .loader = context.loader,
-          .model = *context.model,
-          .flat_params = context.flat_params,
-          .reducer = context.reducer,
-          .optimizer = *context.optimizer,
-          .recipe = context.recipe,
-          .rates = rates,
-          .loss = context.loss,
-          .clock = context.clock,
-          .bucket_bytes = config.sync.bucket_bytes,
-          .clip = config.optimizer.clip,
-          .loss_scale = &context.loss_scale,
-          .before_changes = [&saves] { saves.wait_until_staged(); },
-          .elastic = config.run.is_elastic(),
-          .max_skipped_samples = config.data.max_skipped,
-          .ema = &context.ema,
-          .local_steps = context.local_steps ? &*context.local_steps : nullptr,
-          .tensors = tensors,
-          .stop = &stop};
-}
-
 /// Sets the saver's hooks: calls of tests, the end of the grace period, lost peers.
 void attend_saves(TrainingContext& context, const SessionWorld& world,
                   const std::shared_ptr<EndLimit>& limit) {
@@ -237,8 +210,6 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
   attend_saves(context, world, limit);
   SavedModels exports(config.run.project().folder(), config.publish, context.control,
                       [&](bool ok) { telemetry.metrics().record_export(ok); });
-  const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
-                                  context.total_steps());
   train::RunSaves saves({.saver = context.saver,
                          .schedule = context.schedule,
                          .options = config.checkpoint,
@@ -254,8 +225,10 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
   hooks.set_recorder(recorder);
   train::StepTensors tensors(context.spec.num_classes);
   const bool keeps_tensors = hooks.training().read_tensors();
-  train::TrainerParts training =
-      trainer_parts(context, rates, saves, keeps_tensors ? &tensors : nullptr, requests);
+  train::TrainerParts training = context.trainer_parts();
+  training.before_changes = [&saves] { saves.wait_until_staged(); };
+  training.tensors = keeps_tensors ? &tensors : nullptr;
+  training.stop = &requests;
   training.graph = context.choose_graph(keeps_tensors);
   train::Trainer trainer(training, config.train);
   const train::PastEvaluations past =
@@ -283,7 +256,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                   .publish = config.publish,
                   .reload = [&](const std::string& save) { reload(save, context); },
                   .change =
-                      [&](const train::Change& change) {
+                      [&](const Change& change) {
                         follow(change, {context.saver, recorder, watchdog, *limit});
                       }});
   const train::RunResult result = run.go();
@@ -354,7 +327,7 @@ void end_save_under_way(const std::exception& error, TrainingContext& context,
 /// Serves the state "failed" until it is scraped. Only if all ranks end alike: a rank with an error
 /// of its own ends the others at once.
 void linger_failed(const std::exception& error, Telemetry& telemetry, const RunConfig& config,
-                   const train::StopRequest& requests) {
+                   const StopRequest& requests) {
   const auto* known = dynamic_cast<const Error*>(&error);
   if (known == nullptr || !known->on_every_rank()) return;
   telemetry.note_final();
@@ -379,7 +352,7 @@ void end_failed(std::exception& error, TrainingContext& context, Telemetry& tele
 
 /// All ranks stop writing before rank 0 unlocks the run folder.
 void finish(ExitCode code, TrainingContext& context, Telemetry& telemetry,
-            const train::StopRequest& requests) {
+            const StopRequest& requests) {
   context.saver.join();
   context.control.barrier();
   if (code == ExitCode::kDone) telemetry.linger(context.config.metrics, requests);

@@ -34,7 +34,7 @@ struct SessionWorld {
   /// Creates the channel for messages that bypass all communicators; set if there are several
   /// ranks. Collective.
   std::function<std::unique_ptr<dist::Notice>()> make_notice;
-  train::StopRequest& stop;
+  StopRequest& stop;
   bool is_interactive = false;  ///< a person reads stderr of this process alone
   train::StepHook on_step;      ///< may be empty
   checkpoint::SavePhaseHook at_save_phase = {};

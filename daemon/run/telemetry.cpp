@@ -207,8 +207,7 @@ void Telemetry::gather(int own_rank, const std::vector<metrics::RankSource>& ran
   others_->gather_from(own, others, token_);
 }
 
-void Telemetry::linger(const metrics::MetricsOptions& options,
-                       const train::StopRequest& stop) const {
+void Telemetry::linger(const metrics::MetricsOptions& options, const StopRequest& stop) const {
   const double limit_s = options.linger_s;
   if (!server_ || limit_s == 0) return;
   if (!options.lingers_unseen && scrapes_before_end_ == 0) return;  // nobody scrapes this run

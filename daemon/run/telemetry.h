@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/stop_request.h"
 #include "daemon/config/run_config.h"
 #include "daemon/control/control_api.h"
 #include "dist/communicator.h"
@@ -10,7 +11,6 @@
 #include "metrics/http/http_server.h"
 #include "metrics/rank_pages.h"
 #include "metrics/training_metrics.h"
-#include "train/step/stop_request.h"
 
 namespace lockstep::daemon {
 
@@ -47,7 +47,7 @@ class Telemetry {
   /// Waits until this rank's series have been scraped since note_final(). Also returns after
   /// metrics.linger_secs or when a stop is requested. Does nothing without pages, or if nobody has
   /// scraped them and the run file does not ask for it.
-  void linger(const metrics::MetricsOptions& options, const train::StopRequest& stop) const;
+  void linger(const metrics::MetricsOptions& options, const StopRequest& stop) const;
 
   /// Writes the run's series to metrics.textfile_dir if that is set. Never throws.
   void write_textfile(const RunConfig& config) const;

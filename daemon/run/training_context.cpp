@@ -18,8 +18,7 @@
 #include "model/networks/model_table.h"
 #include "recal/masks/mask_table.h"
 #include "recal/schedule/decay_exclusions.h"
-#include "train/step/apply_recipe.h"
-#include "train/step/recorded_pass.h"
+#include "train/step/buffers.h"
 
 // Listing of the data files, masks in checkpoints, and the parts of one rank.
 namespace lockstep::daemon {
@@ -239,10 +238,13 @@ void require_whole_saves(const checkpoint::CheckpointOptions& saved,
               "out, so that no run can go on from it");
 }
 
-std::unique_ptr<dist::Communicator> alone_if_local(const dist::SyncOptions& sync,
-                                                   const dist::Communicator& all) {
-  if (sync.sync_replicas || all.world_size() == 1) return nullptr;  // a single rank is its own mean
-  return std::make_unique<dist::SelfCommunicator>(all.device());
+std::unique_ptr<train::StepMode> make_mode(const RunConfig& config, dist::Communicator& control,
+                                           dist::Communicator& gradients) {
+  if (config.run.is_elastic()) return std::make_unique<train::Elastic>(control);
+  if (config.sync.sync_replicas || gradients.world_size() == 1)  // a single rank is its own mean
+    return std::make_unique<train::Synchronous>(control);
+  return std::make_unique<train::LocalSteps>(
+      gradients, config.sync, /*statistics_of_root=*/config.train.batch_norm == "broadcast");
 }
 
 void refuse_quantization(const recal::ScheduledModifierManager& recipe) {
@@ -297,8 +299,10 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       loss(config.train.loss, config.train.loss_options, spec),
       flat_params(model->params(), first_plan(model->params(), config.sync.bucket_bytes),
                   data_comm.device()),
-      alone(alone_if_local(config.sync, data_comm)),
-      reducer(alone ? *alone : data_comm, flat_params.buffers(), model->params(), config.sync),
+      mode(make_mode(config, control, data_comm)),
+      alone(data_comm.device()),
+      reducer(mode->is_local() ? alone : data_comm, flat_params.buffers(), model->params(),
+              config.sync),
       optimizer(optim::make_optimizer(config.optimizer, flat_params.buffers(), model->params())),
       ema(config.optimizer.ema_decay, model->params()),
       loss_scale(config.train.loss_scale, config.train.precision == "fp16"),
@@ -328,19 +332,6 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   model->set_layer_hook(recipe.layer_hook());
   // Quantization agrees on the ranges of inputs at every step, which local steps avoid.
   if (!config.sync.sync_replicas) refuse_quantization(recipe);
-  if (alone)
-    local_steps.emplace(
-        train::LocalStepsParts{.comm = data_comm,
-                               .flat_params = flat_params,
-                               .optimizer = *optimizer,
-                               .ema = &ema,
-                               .model = *model,
-                               .timeline = recipe.timeline(),
-                               .clock = clock,
-                               .sync_every = config.sync.sync_every,
-                               .total_steps = total_steps(),
-                               .bucket_bytes = config.sync.bucket_bytes,
-                               .statistics_of_root = config.train.batch_norm == "broadcast"});
 }
 
 std::string TrainingContext::save_prefix() const { return prefix_of(config); }
@@ -350,19 +341,54 @@ bool TrainingContext::repeats_itself() const {
   return type != nullptr && type->repeats_itself;
 }
 
+/// Returns the reason against recorded passes; empty if none is known.
+std::string TrainingContext::why_not_recorded(bool keeps_tensors) const {
+  if (!repeats_itself() || !loss.repeats_itself())
+    return "nothing says that each pass of this network and loss does the same work "
+           "(ModelType::repeats_itself, LossType::repeats_itself)";
+  if (model->reads_forward_pass()) return "the network drops numbers at random";
+  if (model->has_layer_hook()) return "the recipe quantizes";
+  if (!config.sync.sync_replicas) return "each rank learns alone (sync.sync_replicas: false)";
+  if (config.train.batch_norm == "sync" && !model->batch_norms().empty() &&
+      gradients.world_size() > 1)
+    return "batches are normalised over all ranks, by messages within a pass (train.batch_norm: "
+           "sync)";
+  if (keeps_tensors) return "a callback or hook reads what goes through the network";
+  if (config.gpu.memory().at_start)
+    return "the GPU's memory is taken at the start (section gpu), and a recording needs its own";
+  return "";
+}
+
 std::shared_ptr<DeviceGraph> TrainingContext::choose_graph(bool keeps_tensors) {
-  std::shared_ptr<DeviceGraph> graph = train::choose_graph(
-      {.wanted = config.train.cuda_graphs,
-       .model = *model,
-       .gradients = gradients,
-       .repeats_itself = repeats_itself() && loss.repeats_itself(),
-       .steps_alone = !config.sync.sync_replicas,
-       .sums_batch_norm = config.train.batch_norm == "sync" && !model->batch_norms().empty(),
-       .keeps_tensors = keeps_tensors,
-       .memory_at_start = config.gpu.memory().at_start});
+  const std::string& wanted = config.train.cuda_graphs;
+  std::shared_ptr<DeviceGraph> graph = wanted == "off" ? nullptr : gradients.make_graph();
+  if (graph == nullptr) return nullptr;
+  const std::string why_not = why_not_recorded(keeps_tensors);
   // A recorded backward pass runs no hooks, so gradients cannot be sent during it.
-  if (graph != nullptr && config.train.cuda_graphs == "on") reducer.send_after_backward();
-  return graph;
+  if (why_not.empty() && wanted == "on") reducer.send_after_backward();
+  if (why_not.empty()) return graph;
+  if (wanted == "on" && gradients.rank() == 0)
+    log::warning("train", fmt::format("train.cuda_graphs: on has no effect, as {}", why_not));
+  return nullptr;
+}
+
+train::TrainerParts TrainingContext::trainer_parts() {
+  return {.control = control,
+          .loader = loader,
+          .model = *model,
+          .flat_params = flat_params,
+          .reducer = reducer,
+          .optimizer = *optimizer,
+          .optimizer_options = config.optimizer,
+          .recipe = recipe,
+          .loss = loss,
+          .loss_scale = loss_scale,
+          .ema = ema,
+          .clock = clock,
+          .mode = *mode,
+          .total_steps = total_steps(),
+          .bucket_bytes = config.sync.bucket_bytes,
+          .max_skipped_samples = config.data.max_skipped};
 }
 
 StateList TrainingContext::model_state() {

@@ -19,8 +19,8 @@
 #include "optim/flat_params.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "train/evaluator.h"
-#include "train/step/loss.h"
-#include "train/step/sync_modes.h"
+#include "train/loss/loss.h"
+#include "train/step/step_modes.h"
 
 /// Data, model, optimizer, recipe and saver of one rank, and the listing of the data files.
 namespace lockstep::daemon {
@@ -85,6 +85,8 @@ class TrainingContext {
   /// the first step, on all ranks. keeps_tensors: true if intermediate tensors of the network are
   /// read.
   std::shared_ptr<DeviceGraph> choose_graph(bool keeps_tensors);
+  /// Returns the components of a trainer. Throws Error(kConfig) if the run has no end.
+  train::TrainerParts trainer_parts();
   /// Returns DIR/model.ckpt, the prefix of the run's own checkpoints.
   std::string save_prefix() const;
 
@@ -101,19 +103,19 @@ class TrainingContext {
   const train::ModelHandler handler;
   const train::Loss loss;
   optim::FlatParams flat_params;
-  const std::unique_ptr<dist::Communicator> alone;  ///< of the reducer; null unless local steps
+  const std::unique_ptr<train::StepMode> mode;
+  dist::SelfCommunicator alone;  ///< of the reducer in local steps
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
   optim::Ema ema;
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
-  std::optional<train::LocalSteps> local_steps;  ///< sync.sync_replicas: false; nullopt if one rank
-                                                 ///< alone makes the steps of any run
   CheckpointMetadata facts;
   checkpoint::Saver saver;
   checkpoint::SaveSchedule schedule;
 
  private:
+  std::string why_not_recorded(bool keeps_tensors) const;
   StateList model_state();
 };
 

@@ -28,7 +28,7 @@
 #include "train/past_evaluations.h"
 #include "train/records.h"
 #include "train/run.h"
-#include "train/step/step_report.h"
+#include "train/step/training_pass.h"
 
 // Publication of checkpoints for inference: digests, folders, and the thread of the exports.
 namespace lockstep::daemon {

@@ -16,7 +16,7 @@
 #include "estimator/open_plugin.h"
 #include "metrics/step_metrics.h"
 #include "support/temporary_folder.h"
-#include "train/step/loss.h"
+#include "train/loss/loss.h"
 
 namespace lockstep::daemon {
 namespace plugin_test {

@@ -1,4 +1,4 @@
-#include "train/step/module_buffers.h"
+#include "train/step/buffers.h"
 
 #include <chrono>
 #include <cmath>

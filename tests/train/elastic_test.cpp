@@ -1,4 +1,4 @@
-#include "train/step/sync_modes.h"
+#include "train/step/step_modes.h"
 
 #include <cmath>
 

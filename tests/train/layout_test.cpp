@@ -1,4 +1,4 @@
-#include "train/step/apply_recipe.h"
+#include "train/step/buffers.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

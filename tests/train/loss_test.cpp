@@ -1,4 +1,4 @@
-#include "train/step/loss.h"
+#include "train/loss/loss.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "train/step/module_buffers.h"
+#include "train/step/buffers.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST(MovedBuffers, AreTheRanksMeanBySamples) {
     Counting net;
     MovedBuffers moved(net, comm, "average", /*elastic=*/false);
     moved.begin_step();
-    moved.end_step(true, step(&net, comm.rank()));
+    moved.end_step(StepEnd::kUpdated, step(&net, comm.rank()));
     EXPECT_TRUE(at::equal(net.buffer(0), at::full({2}, (3 * 4 + 8) / 4.0)));
     EXPECT_EQ(net.buffer(1).item<int64_t>(), 1);
     EXPECT_TRUE(at::equal(net.buffer(2), at::ones({2})));
@@ -52,7 +52,7 @@ TEST(MovedBuffers, AreRankZerosWhereThatIsAskedFor) {
     Counting net;
     MovedBuffers moved(net, comm, "broadcast", /*elastic=*/false);
     moved.begin_step();
-    moved.end_step(true, step(&net, comm.rank()));
+    moved.end_step(StepEnd::kUpdated, step(&net, comm.rank()));
     EXPECT_TRUE(at::equal(net.buffer(0), at::full({2}, 4.0)));
   });
 }
@@ -64,7 +64,7 @@ TEST(MovedBuffers, StayWhereTheyWereInASkippedStep) {
     moved.begin_step();
     const int64_t num_samples = step(&net, comm.rank());
     net.buffer(0).fill_(std::numeric_limits<double>::quiet_NaN());
-    moved.end_step(false, num_samples);
+    moved.end_step(StepEnd::kSkipped, num_samples);
     EXPECT_TRUE(at::equal(net.buffer(0), at::zeros({2})));
     EXPECT_EQ(net.buffer(1).item<int64_t>(), 0);
   });
@@ -89,12 +89,12 @@ TEST(MovedBuffers, ComplexOnesAreMeansOfBothParts) {
       MovedBuffers moved(net, comm, mode, /*elastic=*/false);
       moved.begin_step();
       net.spectrum().fill_(comm.rank() == 0 ? first : second);
-      moved.end_step(true, /*num_samples=*/comm.rank() == 0 ? 3 : 1);
+      moved.end_step(StepEnd::kUpdated, /*num_samples=*/comm.rank() == 0 ? 3 : 1);
       const c10::complex<float> mean = mode == "average" ? c10::complex<float>(5, -5) : first;
       EXPECT_TRUE(net.spectrum().equal(at::full({2}, mean, at::kComplexFloat))) << mode;
       moved.begin_step();
       net.spectrum().zero_();
-      moved.end_step(false, 1);
+      moved.end_step(StepEnd::kSkipped, 1);
       EXPECT_TRUE(net.spectrum().equal(at::full({2}, mean, at::kComplexFloat))) << mode;
     });
 }
@@ -105,9 +105,9 @@ TEST(MovedBuffers, RefuseWhatWouldMoveThemOtherwise) {
       Counting net;
       MovedBuffers moved(net, comm, elastic ? "average" : "sync", elastic);
       moved.begin_step();
-      moved.end_step(true, 1);  // nothing has moved
+      moved.end_step(StepEnd::kUpdated, 1);  // nothing has moved
       moved.begin_step();
-      EXPECT_THROW(moved.end_step(true, step(&net, comm.rank())), Error);
+      EXPECT_THROW(moved.end_step(StepEnd::kUpdated, step(&net, comm.rank())), Error);
     }
   });
 }
@@ -138,7 +138,7 @@ TEST(MovedBuffers, ConstantOnesDoNotTravel) {
     const int64_t bytes_before = comm.bytes_reduced();
     for (int i = 0; i < 5; ++i) {
       moved.begin_step();
-      moved.end_step(true, /*num_samples=*/comm.rank());
+      moved.end_step(StepEnd::kUpdated, /*num_samples=*/comm.rank());
     }
     EXPECT_TRUE(at::equal(mask, at::full({1000}, -kInf, at::kFloat)));
     EXPECT_LE(comm.bytes_reduced() - bytes_before, 5 * 8);  // whether it has moved
@@ -152,7 +152,7 @@ TEST(MovedBuffers, InfinityStaysWhereARankHasNoSample) {
     MovedBuffers moved(net, comm, "average", /*elastic=*/false);
     moved.begin_step();
     if (comm.rank() == 0) values[1] = 3;
-    moved.end_step(true, /*num_samples=*/comm.rank() == 0 ? 2 : 0);
+    moved.end_step(StepEnd::kUpdated, /*num_samples=*/comm.rank() == 0 ? 2 : 0);
     EXPECT_TRUE(at::equal(values, at::tensor({-kInf, 3.0})));
   });
 }
@@ -164,7 +164,7 @@ TEST(MovedBuffers, ThoseThatNoSaveHoldsAreEqualToo) {
     MovedBuffers moved(net, comm, "average", /*elastic=*/false);
     moved.begin_step();
     center.add_(comm.rank() == 0 ? 2 : 6);
-    moved.end_step(true, 1);
+    moved.end_step(StepEnd::kUpdated, 1);
     EXPECT_TRUE(at::equal(center, at::full({2}, 4.0)));
   });
 }
@@ -179,11 +179,11 @@ TEST(MovedBuffers, OneOfASaveKeepsItsShapeAndType) {
         Holding net({{"queue", queue, /*moved_by_forward=*/true}});
         MovedBuffers moved(net, comm, "average", /*elastic=*/false);
         moved.begin_step();
-        moved.end_step(true, 1);
+        moved.end_step(StepEnd::kUpdated, 1);
         moved.begin_step();
         if (grows) net.put_saved(grown);
         try {
-          moved.end_step(true, 1);
+          moved.end_step(StepEnd::kUpdated, 1);
           FAIL() << grown;
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), ExitCode::kConfig);
@@ -203,7 +203,7 @@ TEST(MovedBuffers, OneThatNoSaveHoldsMayGrowAndIsThenARanksOwn) {
       moved.begin_step();
       center.add_(comm.rank() == 0 ? 2 : 6);
       if (i == 2) net.put_unsaved(at::full({3 + comm.rank()}, comm.rank()));
-      moved.end_step(/*updated=*/i != 3, 1);
+      moved.end_step(i != 3 ? StepEnd::kUpdated : StepEnd::kSkipped, 1);
     }
     EXPECT_TRUE(at::equal(center, at::full({2}, 12.0)));
     EXPECT_TRUE(
@@ -224,12 +224,12 @@ TEST(MovedBuffers, WritesThatNoVersionTellsOfAreFoundByTheBytes) {
     for (int i = 1; i <= 10; ++i) {
       moved.begin_step();
       add_unseen(codes, comm.rank() == 0 ? 1 : 3);
-      moved.end_step(true, 1);
+      moved.end_step(StepEnd::kUpdated, 1);
       EXPECT_TRUE(at::equal(codes, at::full({2}, 2.0F * static_cast<float>(i)))) << i;
     }
     moved.begin_step();
     add_unseen(codes, 5);
-    moved.end_step(false, 1);
+    moved.end_step(StepEnd::kSkipped, 1);
     EXPECT_TRUE(at::equal(codes, at::full({2}, 20.0F)));
   });
 }
@@ -242,7 +242,7 @@ TEST(MovedBuffers, ASkippedStepUndoesMovesOfLaterStepsToo) {
     for (int i = 1; i <= 8; ++i) {
       moved.begin_step();
       if (i >= 6) late.add_(1);
-      moved.end_step(/*updated=*/i != 8, 1);
+      moved.end_step(i != 8 ? StepEnd::kUpdated : StepEnd::kSkipped, 1);
     }
     EXPECT_TRUE(at::equal(late, at::full({2}, 2.0)));
     EXPECT_TRUE(at::equal(steady, at::zeros({2})));

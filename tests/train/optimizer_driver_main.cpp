@@ -19,7 +19,7 @@
 #include "base/yaml/yaml_document.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
-#include "train/step/loss.h"
+#include "train/loss/loss.h"
 
 namespace {
 

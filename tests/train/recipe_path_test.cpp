@@ -15,7 +15,7 @@
 #include "model/networks/small_networks.h"
 #include "recal/recipe/recipe_reader.h"
 #include "support/thread_world.h"
-#include "train/step/apply_recipe.h"
+#include "train/step/buffers.h"
 
 namespace lockstep::train {
 namespace recipe_path_test {
@@ -110,7 +110,7 @@ struct Rank {
       if (grad.defined()) grad.copy_(numbers(1000 * now + static_cast<int64_t>(i), grad.sizes()));
     }
     recipe.mask_gradients();
-    const optim::StepRates rates = RateSchedule(options, recipe.timeline(), kSteps).at(now);
+    const optim::StepRates rates = rates_at(now, options, recipe.timeline(), kSteps);
     optimizer->step(rates);
     recipe.end_step(true, comm);
     expect_no_moments_of_pruned_weights();

@@ -1,6 +1,6 @@
 // Training passes as a device's recording: the bits of passes that are not recorded, and when they
 // are.
-#include "train/step/recorded_pass.h"
+#include "train/step/training_pass.h"
 
 #include <map>
 #include <string>

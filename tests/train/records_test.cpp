@@ -15,8 +15,8 @@
 #include "support/temporary_folder.h"
 #include "support/thread_world.h"
 #include "train/evaluator.h"
+#include "train/loss/loss.h"
 #include "train/records.h"
-#include "train/step/loss.h"
 
 namespace lockstep::train {
 namespace records_test {

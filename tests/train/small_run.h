@@ -13,7 +13,8 @@
 #include "model/networks/model_table.h"
 #include "model/networks/small_networks.h"
 #include "recal/recipe/recipe_reader.h"
-#include "train/step/apply_recipe.h"
+#include "train/step/buffers.h"
+#include "train/step/step_modes.h"
 #include "train/step/trainer.h"
 
 namespace lockstep::tests {
@@ -29,7 +30,8 @@ struct SmallRunOptions {
   std::shared_ptr<DeviceGraph> graph = nullptr;  ///< of train.cuda_graphs
   const data::Dataset* data = nullptr;           ///< instead of the random numbers; of their kind
   data::LoaderOptions loader;
-  train::StopRequest* stop = nullptr;  ///< ends waits for data, at once
+  StopRequest* stop = nullptr;  ///< ends waits for data, at once
+  std::vector<train::StepPart*> more_parts;
   train::TrainOptions train;
   optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
   dist::SyncOptions sync{.bucket_bytes = 1024, .overlap = "true"};
@@ -81,48 +83,39 @@ class SmallRun {
         ema(options.optimizer.ema_decay, model->params()),
         loss_scale(options.train.loss_scale, options.train.precision == "fp16"),
         recipe(attached()),
-        rates(options.optimizer, recipe.timeline(), 100),
-        local_steps({.comm = *gradients,
-                     .flat_params = flat_params,
-                     .optimizer = *optimizer,
-                     .ema = &ema,
-                     .model = *model,
-                     .timeline = recipe.timeline(),
-                     .clock = clock,
-                     .sync_every = options.sync.sync_every,
-                     .total_steps = 100,
-                     .bucket_bytes = 1024,
-                     .statistics_of_root = options.train.batch_norm == "broadcast"}),
+        mode(make_mode()),
         tensors(options.num_classes),
-        trainer({control,
-                 loader,
-                 *model,
-                 flat_params,
-                 reducer,
-                 *optimizer,
-                 recipe,
-                 rates,
-                 loss,
-                 clock,
-                 4096,
-                 options.optimizer.clip,
-                 &loss_scale,
-                 {},
-                 options.elastic,
-                 /*max_skipped_samples=*/0,
-                 &ema,
-                 options.sync.sync_replicas ? nullptr : &local_steps,
-                 options.keeps_tensors ? &tensors : nullptr,
-                 options.stop,
-                 /*data_patience_s=*/0,
-                 options.graph},
-                options.train) {
+        trainer(parts(*model), options.train) {
     model->set_layer_hook(recipe.layer_hook());
     ema.begin();
     if (options.shares_weights) share();
   }
 
   train::StepReport step() { return trainer.step({}); }
+
+  /// What a trainer of this network is made of.
+  train::TrainerParts parts(model::Model& network) {
+    return {.control = control,
+            .loader = loader,
+            .model = network,
+            .flat_params = flat_params,
+            .reducer = reducer,
+            .optimizer = *optimizer,
+            .optimizer_options = options.optimizer,
+            .recipe = recipe,
+            .loss = loss,
+            .loss_scale = loss_scale,
+            .ema = ema,
+            .clock = clock,
+            .mode = *mode,
+            .total_steps = 100,
+            .bucket_bytes = 4096,
+            .tensors = options.keeps_tensors ? &tensors : nullptr,
+            .stop = options.stop,
+            .data_patience_s = 0,
+            .graph = options.graph,
+            .more_parts = options.more_parts};
+  }
 
   /// Parameters, moving statistics, averages, optimizers, loss scale. Collective where that is
   /// divided.
@@ -162,12 +155,19 @@ class SmallRun {
   optim::Ema ema;
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
-  train::RateSchedule rates;
-  train::LocalSteps local_steps;
+  const std::unique_ptr<train::StepMode> mode;
   train::StepTensors tensors;
   train::Trainer trainer;
 
  private:
+  std::unique_ptr<train::StepMode> make_mode() {
+    if (options.elastic) return std::make_unique<train::Elastic>(control);
+    if (options.sync.sync_replicas) return std::make_unique<train::Synchronous>(control);
+    return std::make_unique<train::LocalSteps>(
+        *gradients, options.sync,
+        /*statistics_of_root=*/options.train.batch_norm == "broadcast");
+  }
+
   void share() {
     dist::SharedMemory memory = gradients->share_memory(
         dist::SharedFlatMemory::bytes_for(model->params(), gradients->world_size()));

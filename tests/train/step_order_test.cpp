@@ -8,6 +8,7 @@
 #include "tests/dist/spy_communicator.h"
 #include "tests/support/thread_world.h"
 #include "tests/train/small_run.h"
+#include "train/step/step_modes.h"
 
 namespace lockstep::train {
 namespace step_order_test {
@@ -100,7 +101,6 @@ struct RecordedRank {
         reducer(gradients, flat_params.buffers(), model.params(), sync),
         optimizer(flat_params.buffers(), model.params(), record),
         recipe(attached()),
-        rates(options, recipe.timeline(), 100),
         loss("auto", {}, data.spec()),
         trainer({.control = control,
                  .loader = loader,
@@ -108,10 +108,14 @@ struct RecordedRank {
                  .flat_params = flat_params,
                  .reducer = reducer,
                  .optimizer = optimizer,
+                 .optimizer_options = options,
                  .recipe = recipe,
-                 .rates = rates,
                  .loss = loss,
+                 .loss_scale = loss_scale,
+                 .ema = ema,
                  .clock = clock,
+                 .mode = mode,
+                 .total_steps = 100,
                  .before_changes = [this] { record.add("before changes"); }},
                 TrainOptions{}) {
     control.before_reduction = [this](int) { record.add("agree"); };
@@ -147,8 +151,10 @@ struct RecordedRank {
   RecordedOptimizer optimizer;
   recal::ScheduledModifierManager recipe;
   optim::OptimizerOptions options;
-  RateSchedule rates;
   Loss loss;
+  LossScale loss_scale;
+  optim::Ema ema{std::nullopt, model.params()};
+  Synchronous mode{control};
   Trainer trainer;
 };
 

@@ -9,6 +9,7 @@
 #include "model/networks/model_table.h"
 #include "model/networks/small_networks.h"
 #include "support/thread_world.h"
+#include "train/step/step_modes.h"
 
 namespace lockstep::train {
 namespace trainer_test {
@@ -29,12 +30,25 @@ struct Rank {
         optimizer_options{.type = "sgd", .learning_rate = learning_rate},
         optimizer(optim::make_optimizer(optimizer_options, flat_params.buffers(), model->params())),
         recipe(attached(model->params(), sampler.steps_per_epoch(), learning_rate)),
-        rates(optimizer_options, recipe.timeline(), 100),
         loss(options.loss, {}, dataset.spec()),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
-        trainer(
-            {comm, loader, *model, flat_params, reducer, *optimizer, recipe, rates, loss, clock},
-            options) {}
+        ema(std::nullopt, model->params()),
+        mode(comm),
+        trainer({.control = comm,
+                 .loader = loader,
+                 .model = *model,
+                 .flat_params = flat_params,
+                 .reducer = reducer,
+                 .optimizer = *optimizer,
+                 .optimizer_options = optimizer_options,
+                 .recipe = recipe,
+                 .loss = loss,
+                 .loss_scale = loss_scale,
+                 .ema = ema,
+                 .clock = clock,
+                 .mode = mode,
+                 .total_steps = 100},
+                options) {}
 
   static recal::ScheduledModifierManager attached(const ParamTable& params, int64_t steps_per_epoch,
                                                   double learning_rate) {
@@ -55,9 +69,11 @@ struct Rank {
   optim::OptimizerOptions optimizer_options;
   std::unique_ptr<optim::Optimizer> optimizer;
   recal::ScheduledModifierManager recipe;
-  RateSchedule rates;
   Loss loss;
   StepClock clock;
+  LossScale loss_scale;
+  optim::Ema ema;
+  Synchronous mode;
   Trainer trainer;
 };
 

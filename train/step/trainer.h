@@ -1,62 +1,201 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "base/step_clock.h"
-#include "data/loader.h"
-#include "dist/reducer/gradient_reducer.h"
-#include "model/model.h"
-#include "optim/ema.h"
-#include "optim/flat_params.h"
-#include "optim/optimizer.h"
-#include "recal/scheduled_modifier_manager.h"
-#include "train/step/apply_recipe.h"
-#include "train/step/loss.h"
-#include "train/step/module_buffers.h"
-#include "train/step/recorded_pass.h"
-#include "train/step/skipped_steps.h"
-#include "train/step/step_report.h"
-#include "train/step/stop_request.h"
-#include "train/step/sync_modes.h"
-#include "train/step/train_options.h"
+#include "base/stop_request.h"
+#include "train/loss/loss.h"
+#include "train/step/buffers.h"
+#include "train/step/step_part.h"
 #include "train/step/training_pass.h"
 
 namespace lockstep::train {
 
-/// Components of a trainer; all outlive it.
-struct TrainerParts {
-  dist::Communicator& control;
-  data::Loader& loader;
-  model::Model& model;
-  optim::FlatParams& flat_params;
-  dist::GradientReducer& reducer;
-  optim::Optimizer& optimizer;
-  recal::ScheduledModifierManager& recipe;
-  const RateSchedule& rates;
-  const Loss& loss;
-  StepClock& clock;
-  int64_t bucket_bytes = 4194304;   ///< size of gradient buckets
-  optim::ClipOptions clip;          ///< of the mean gradients
-  LossScale* loss_scale = nullptr;  ///< null: losses are not scaled
-  /// Function called before weights, moments or masks change, since a save may still be reading
-  /// them. May be empty.
-  std::function<void()> before_changes = {};
-  bool elastic = false;               ///< the same bits on 1, 2, 4 and 8 ranks (sync_modes.h)
-  int64_t max_skipped_samples = 0;    ///< limit on damaged samples of an epoch, over all ranks
-  optim::Ema* ema = nullptr;          ///< null: no moving average of the weights
-  LocalSteps* local_steps = nullptr;  ///< null: ranks reduce at every step; else `reducer` covers
-                                      ///< this rank alone
-  StepTensors* tensors = nullptr;     ///< receives the tensors of each step; null: not kept
-  StopRequest* stop = nullptr;  ///< ends waits for data (train/step/skipped_steps.h); null, or
-                                ///< local steps: waits have no end
-  double data_patience_s = 1;   ///< seconds before which such a wait is not ended
-  std::shared_ptr<DeviceGraph> graph = nullptr;  ///< graph for recorded passes
-                                                 ///< (train/step/recorded_pass.h); null: none
+/// Requests to this rank since the last step. All ranks decide together: votes are part of the
+/// step's reduction, so every rank sees them after the same step.
+struct Votes {
+  bool save = false;       ///< an interval has passed (rank 0 votes), or a save was requested
+  bool stop = false;       ///< save at the next step and stop
+  bool save_done = false;  ///< the save in progress has ended on this rank
+  bool end = false;        ///< end now, saving only if there is time
+  bool evaluate = false;   ///< enough time since the last evaluation (rank 0 votes)
+  bool pause = false;      ///< wait after this step (rank 0 votes)
+  bool change = false;     ///< rank 0 has changes for all ranks
+};
 
-  /// Communicator for agreement within a step; a single-rank one when local steps are on.
-  dist::Communicator& peers() const {
-    return local_steps != nullptr ? local_steps->alone() : control;
+/// Bits of dist::LocalStepStats::votes.
+enum VoteBit {
+  kSaveBit,
+  kStopBit,
+  kEndBit,
+  kSaveDoneBit,
+  kEvaluateBit,
+  kNonFiniteBit,
+  kPauseBit,
+  kChangeBit
+};
+static_assert(kChangeBit < dist::kNumVotes);
+
+/// Results of one update. Equal on every rank, except for values marked "rank".
+struct StepReport {
+  int64_t step = 0;  ///< updates done, this one included
+  double epoch = 0;
+  bool ends_epoch = false;
+  double loss = 0;           ///< mean over all samples of the update; NaN if there were none
+  bool has_loss = true;      ///< false: a local step of a rank without samples
+  optim::StepRates rates{};  ///< learning rates etc. of this update, by parameter group
+  double sparsity = 0;       ///< fraction of zeros among the prunable weights, 0 to 1
+  int64_t global_samples = 0;
+  int64_t rank_samples = 0;               ///< rank
+  int64_t rank_skipped = 0;               ///< rank: damaged samples that were replaced by others
+  int64_t rank_records = 0;               ///< rank: records read from files for its samples
+  int64_t rank_record_bytes = 0;          ///< rank: their size in the files
+  std::optional<int64_t> queued_batches;  ///< rank: batches read ahead; nullopt without threads
+  bool is_straggler = false;              ///< rank: it worked much longer than the other ranks
+  bool rank_skipped_update = false;       ///< rank: its update of this step was not finite; without
+                                          ///< local steps equal to `skipped`
+  dist::GatherTotals gathered;            ///< rank: gathered values, if the optimizer is sharded
+  dist::GlobalStepStats totals;           ///< rank: bytes and seconds of the reduction
+  int64_t num_mask_updates = 0;
+  int64_t num_trainable = 0;            ///< elements of parameters that the update may change
+  std::optional<double> gradient_norm;  ///< before clipping by norm, if that is on
+  int64_t loss_scale = 1;               ///< of this update's backward
+  bool scales_losses = false;           ///< true if the scale is dynamic
+  /// True if the ranks have the same weights now. Between two averages (train/step/step_modes.h)
+  /// they do not; then loss, totals and `skipped` are this rank's, and the loop must do nothing. At
+  /// an average the loss covers all samples since the last one, and `skipped` means that no rank
+  /// updated.
+  bool ranks_agree = true;
+  /// True if a stop ended the wait for the step's data, or came before its masks (DataWait). No
+  /// update was made, `step` updates are done, and wants_stop or must_end is set. All other fields
+  /// are undefined.
+  bool is_left_out = false;
+  bool skipped = false;  ///< not finite on some rank: no rank updated
+  /// True, once, if the network's own forward wrote a trained parameter. Ranks that had samples
+  /// know its name.
+  bool forward_wrote = false;
+  std::string written_param = {};  ///< rank
+  bool wants_save = false;         ///< rank 0's interval passed, or a save was requested
+  bool wants_stop = false;         ///< a rank was asked to save and stop
+  bool save_is_done = false;       ///< the save in progress has ended on every rank
+  bool must_end = false;           ///< a rank was told to end
+  bool may_evaluate = false;       ///< a save after this update may be evaluated
+  bool wants_pause = false;        ///< wait before the next step
+  bool has_changes = false;        ///< rank 0 has changes for all
+  double duration_s = 0;           ///< rank
+  metrics::PhaseSeconds phases;    ///< rank
+};
+
+/// Waits for a step's data. A stop request ends the wait early.
+///
+/// Ranks that have their data already wait in the step's reduction. So a rank without data joins
+/// them without its samples. The step's sample count is then too small, and so all ranks know that
+/// the step is skipped (GlobalStepStats::is_complete). Recipe actions at a step would change the
+/// state. So before them the ranks ask each other.
+///
+/// Some training threads read the samples themselves (samples are in memory and CPUs compute, or a
+/// Python data set has no workers). Then the check comes after reading.
+class DataWait final : public StepPart {
+ public:
+  /// Data usually arrive within parts.data_patience_s, so an early stop does not skip a step that
+  /// is about to begin.
+  explicit DataWait(const TrainerParts& parts) : parts_(parts) {}
+
+  /// Returns the next batch, or one without this rank's samples.
+  data::Batch next_batch();
+  /// True if a rank goes without its samples, or (`is_long`: the next work takes long) is told to
+  /// stop; then the report says so. Collective.
+  bool stops_here(bool is_long, StepReport* report) const;
+  /// False if waits have no limit.
+  bool can_leave() const { return parts_.stop != nullptr && !parts_.mode.is_local(); }
+  /// True if this rank goes without its samples.
+  bool has_left() const { return has_left_; }
+  /// Rewinds the loader if the step was left out.
+  void end_step(StepEnd end, int64_t) override {
+    if (end == StepEnd::kLeftOut) parts_.loader.go_back_to(before_);
   }
+
+ private:
+  bool is_told_to_stop() const { return parts_.stop->stop_asked() || parts_.stop->end_asked(); }
+
+  const TrainerParts& parts_;
+  data::SamplerPosition before_;
+  bool has_left_ = false;
+};
+
+/// Counts faults in steps and ends the run if there are too many.
+class StepLimits {
+ public:
+  /// max_nonfinite: number of skipped updates in a row that ends the run. max_damaged: most damaged
+  /// samples of an epoch, over all ranks.
+  StepLimits(int64_t max_nonfinite, int64_t max_damaged)
+      : max_nonfinite_(max_nonfinite), max_damaged_(max_damaged) {}
+
+  /// Resets the count of damaged samples at the first step of an epoch.
+  void begin_step(const StepClock& clock);
+  /// Adds damaged samples found on all ranks. Throws Error(kBadData).everywhere() above the limit.
+  void add_damaged(int64_t num_samples, const StepClock& clock);
+
+  /// Counts an update. counted: it was applied. is_excused: it was not, but the cause was handled.
+  void add_update(bool counted, bool is_excused = false);
+  bool too_many_nonfinite() const { return num_nonfinite_in_a_row_ >= max_nonfinite_; }
+  /// Throws Error(kNonFinite).everywhere() if `too_many`, which is equal on all ranks.
+  void require_finite(bool too_many, const StepClock& clock) const;
+
+ private:
+  const int64_t max_nonfinite_, max_damaged_;
+  int64_t num_nonfinite_in_a_row_ = 0;
+  int64_t num_damaged_of_epoch_ = 0;  // in this process
+};
+
+/// Limits messages about updates skipped because something was not finite. The first is logged at
+/// once, later ones at most once a minute, with their number.
+class SkippedUpdates {
+ public:
+  /// clock_s: seconds of a steady clock; empty: the system's.
+  explicit SkippedUpdates(std::function<double()> clock_s = {});
+
+  /// Counts a skipped update. `step`: its number, from 1. `why`: such as "the loss of rank 1 is
+  /// not finite". Returns the text to log; nullopt within a minute after the last one.
+  std::optional<std::string> add(int64_t step, const std::string& why);
+
+ private:
+  std::function<double()> clock_s_;
+  int64_t num_skipped_ = 0;
+  std::optional<double> told_at_s_;
+};
+
+/// Update of the weights and of their moving average. On GPUs it may be enqueued before the host
+/// knows whether it is finite. The kernel then skips it on the device if not, and end_step()
+/// reverts its count.
+class WeightUpdate final : public StepPart {
+ public:
+  explicit WeightUpdate(const TrainerParts& parts) : parts_(parts) {}
+
+  void enqueue(const optim::StepRates& rates, const at::Tensor& found_inf_1) {
+    parts_.optimizer.step(rates, {}, found_inf_1);
+    is_enqueued_ = true;
+  }
+  bool is_enqueued() const { return is_enqueued_; }
+  /// Reverts the count of an enqueued update that the device has skipped.
+  void revert() {
+    if (std::exchange(is_enqueued_, false)) parts_.optimizer.uncount();
+  }
+
+  void on_recipe_change(const recal::Applied& due) override;
+  void begin_step() override { is_enqueued_ = false; }
+  void end_step(StepEnd end, int64_t) override {
+    end == StepEnd::kUpdated ? parts_.ema.update() : revert();
+  }
+
+ private:
+  const TrainerParts& parts_;
+  bool is_enqueued_ = false;
 };
 
 /// The training step. Every rank calls step() equally often; one caller at a time.
@@ -66,11 +205,14 @@ struct TrainerParts {
 ///
 /// No rank decides alone. The loss, the decision on non-finite values and the votes come from the
 /// same reduction as the gradients. The loss scale follows from that decision. With local steps
-/// (train/step/sync_modes.h), votes and limits wait for the next average, and a rank whose own
+/// (train/step/step_modes.h), votes and limits wait for the next average, and a rank whose own
 /// update is not finite skips it alone.
+///
+/// State that a step changes belongs to a StepPart. All parts are called on every way in which a
+/// step can end, so no way can forget one.
 class Trainer {
  public:
-  /// Collective if train.batch_norm is sync (train/step/module_buffers.h).
+  /// Collective if train.batch_norm is sync (train/step/buffers.h).
   Trainer(const TrainerParts& parts, const TrainOptions& options);
 
   /// Function that returns this rank's votes. Called once in each step, when its gradients are
@@ -89,52 +231,44 @@ class Trainer {
   recal::Applied close();
 
  private:
-  /// Applies the recipe's changes to optimizer, buffers and reducer.
+  /// A step under way.
+  struct Step {
+    data::Batch batch;
+    StepReport report;
+    LossSum loss;              ///< of this rank's samples
+    double counted_share = 1;  ///< of targets that count in the loss, over all peers; NaN if none
+    double loss_divisor = 1;   ///< of `loss`, before the reduction
+  };
+
   void apply_changes(const recal::Applied& due);
-  /// Runs forward and backward on this rank's samples.
-  LossSum compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
-  /// Returns the share of targets that count in the loss, over all ranks (in a local step: this
-  /// rank's); NaN if none counts. Collective if targets may be ignored, except in a local step.
-  double counted_share(const data::Batch& batch) const;
-  double loss_divisor() const;
-  /// Computes gradients of these samples, by micro-batch, and returns the sum of their losses.
-  /// `weight`: factor on each loss before backward. `completes`: these are all of this rank's
-  /// samples. `first_sample`: index of the first in the global batch.
-  LossSum gradients_of(const data::Samples& samples, int64_t first_sample, double weight,
-                       bool completes, metrics::PhaseSeconds* phases);
-  int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
-  dist::StepRequests requests() const {
-    return {.squared_grad_norm = parts_.clip.norm.has_value(),
-            .by_bucket = !parts_.clip.norm && !parts_.clip.value};
-  }
+  /// Begins the step, with the recipe's changes before it. Returns false if a stop comes first; the
+  /// step is left out then.
+  bool begin(Step* step);
   bool stops_before_recipe(StepReport* report);
-  /// Abandons the step: restores all state except the gradients.
-  void leave_out(StepReport* report);
-  /// Applies the recipe's changes at this step, before the forward pass. Returns false if a stop
-  /// comes first; the report then says so.
-  bool apply_recipe(StepReport* report);
-  void begin_report(const data::Batch& batch, StepReport* report) const;
-  /// Waits for the mean gradients of all ranks and the step statistics.
-  void reduce_gradients(const data::Batch& batch, const LossSum& loss, const Ask& ask,
-                        StepReport* report);
-  /// True if the host may run ahead of a GPU: there is one, ranks reduce at each step, and the run
-  /// is not elastic.
-  bool runs_ahead() const {
-    return !parts_.flat_params.device().is_cpu() && parts_.local_steps == nullptr && !shard_tree_;
+  void begin_report(Step* step);
+  /// Runs forward and backward on this rank's samples.
+  void compute_gradients(Step* step);
+  double counted_share(const data::Batch& batch);
+  /// True if gradients are clipped, which needs all of them before the first update.
+  bool clips() const {
+    return parts_.optimizer_options.clip.norm || parts_.optimizer_options.clip.value;
   }
   dist::GradientReducer::EarlyUpdate early_update(const optim::StepRates& rates);
+  /// Waits for the mean gradients of all ranks and the step statistics.
+  void reduce_gradients(Step* step, const Ask& ask);
+  dist::LocalStepStats contribution(const Step& step, const Votes& votes, double work_s);
   /// Decides whether the update counts. Throws after too many damaged samples, or too many skipped
   /// updates in a row.
-  void check_finite(StepReport* report);
-  /// Logs a skipped update. Collective, unless steps are local.
-  void tell_skipped(const StepReport& report);
+  void check_finite(Step* step);
+  /// Logs a skipped update. Collective over the peers.
+  void log_skipped(const Step& step);
   /// Keeps values and slots of parameters that no rank's backward reached. Collective.
   void leave_out_unreached(const dist::GlobalStepStats& totals);
-  void update(StepReport* report);
-  /// Runs check_finite() and update(), then averages local steps if due, and advances the clock.
   void update_weights(StepReport* report);
-  /// Averages after a local step if due, and handles the requests that waited for that.
-  void join_local_steps(StepReport* report);
+  /// Checks and updates, advances the clock, and completes the step in its mode.
+  void complete(Step* step);
+  /// Ends the step in all parts. The only place that undoes a step that does not count.
+  void end_parts(StepEnd end, StepReport* report);
   void complete_report(StepReport* report) const;
   /// Prepares a change of weights, moments or masks, or a look at them from the host. Waits until
   /// they are complete and no save still copies them, for shared weights on all ranks. Collective
@@ -145,22 +279,18 @@ class Trainer {
     parts_.reducer.begin_changes();
   }
 
-  TrainerParts parts_;
-  TrainOptions options_;
+  const TrainerParts parts_;
+  RecipePart recipe_part_;
   BatchStatistics statistics_;
   MovedBuffers moved_buffers_;
-  std::unique_ptr<ParamsWatch> watch_;  ///< for a user's network; null: for other networks
+  WeightUpdate update_;
+  ParamsWatch watch_;
   TrainingPass pass_;
-  std::optional<RecordedPass> recorded_pass_;
-  std::optional<ShardTree> shard_tree_;  ///< if elastic
-  bool masks_are_handed_ = false;  ///< false before the first step, since a restore may set masks
-  StepLimits limits_;
   DataWait data_wait_;
-  bool is_updated_ = false;  ///< by early_update(), in this step
-  double work_s_ = 0;        ///< of the previous step: on a GPU that of this step is known too late
-  LossSum loss_;             ///< of this step
+  std::vector<StepPart*> step_parts_;  ///< all of the above, in the order of their calls
+  StepLimits limits_;
   SkippedUpdates skipped_updates_;
-  double counted_share_ = 1;  ///< of the step's targets; see counted_share()
+  double last_work_s_ = 0;  ///< of the previous step: on a GPU that of this step is known too late
 };
 
 }  // namespace lockstep::train

@@ -1,15 +1,47 @@
+// Forward, loss and backward, computed or replayed from a recording. Everything before the
+// reduction of gradients happens here.
 #include "train/step/training_pass.h"
+
+#include <algorithm>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/tensors/tensor_memory.h"
 #include "base/trace.h"
 #include "data/sampler.h"
-#include "train/step/step_report.h"
 
 namespace lockstep::train {
+
+void StepTensors::begin(const at::Tensor& inputs_BX, const at::Tensor& targets_BY) {
+  inputs_BX_ = inputs_BX;
+  targets_BY_ = targets_BY;
+  outputs_.clear();
+}
+
+void StepTensors::add_outputs(const at::Tensor& outputs_BO) {
+  if (!outputs_BO.defined()) return;
+  last_outputs_ = outputs_BO.detach().to(at::kFloat);
+  outputs_.push_back(last_outputs_);
+}
+
+at::Tensor StepTensors::outputs_BO() const {
+  if (outputs_.size() > 1) return at::cat(outputs_);
+  if (!outputs_.empty()) return outputs_.front();
+  // No samples: an empty tensor of the shape that outputs had before.
+  if (inputs_BX_.size(0) > 0) return {};
+  return last_outputs_.defined() ? last_outputs_.narrow(0, 0, 0)
+                                 : at::empty({0, num_outputs_}, at::TensorOptions(at::kFloat));
+}
 
 Autocast::Autocast(const std::string& precision, at::Device device)
     : is_on_(precision != "fp32"), device_type_(device.type()) {
@@ -32,18 +64,31 @@ Autocast::~Autocast() {
 
 // reached_ is atomic, since several autograd threads may set flags at the same time.
 
-ParamsWatch::ParamsWatch(const ParamTable& params)
-    : params_(params),
-      reached_(std::make_unique<std::atomic<bool>[]>(params.size())),
-      was_named_(params.size(), false) {
-  follow();
+namespace {
+
+const ParamTable& watched(const model::Model& model) {
+  static const ParamTable none;
+  return model.runs_user_code() ? model.params() : none;
 }
 
-void ParamsWatch::follow() {
+}  // namespace
+
+ParamsWatch::ParamsWatch(const model::Model& model)
+    : params_(watched(model)),
+      reached_(std::make_unique<std::atomic<bool>[]>(params_.size())),
+      was_named_(params_.size(), false) {
+  set_hooks();
+}
+
+void ParamsWatch::set_hooks() {
   // Old hooks first: a parameter must not have two.
   hooks_.reset();
   hooks_ = std::make_unique<dist::GradientHooks>(
       params_, [this](int64_t param) { reached_[static_cast<size_t>(param)] = true; });
+}
+
+void ParamsWatch::on_recipe_change(const recal::Applied& due) {
+  if (due.trainable) set_hooks();
 }
 
 void ParamsWatch::begin_step() {
@@ -66,11 +111,11 @@ void ParamsWatch::after_forward() {
     if (params_[i].tensor._version() != versions_[i]) written_ = i;
 }
 
-int64_t ParamsWatch::num_missing() const {
-  int64_t num_missing = 0;
-  for (size_t i = 0; i < params_.size(); ++i)
-    if (!reached_[i]) ++num_missing;
-  return num_missing;
+std::vector<double> ParamsWatch::counts() const {
+  if (!is_on()) return {};
+  double num_missing = 0;
+  for (size_t i = 0; i < params_.size(); ++i) num_missing += reached_[i] ? 0 : 1;
+  return {num_missing, written_ && !is_noted_ ? 1.0 : 0.0};
 }
 
 at::Tensor ParamsWatch::reached_P() const {
@@ -106,31 +151,56 @@ void add(const at::Tensor& loss, HostWaits waits, LossSum* sum) {
 
 }  // namespace
 
-LossSum TrainingPass::run(const PassInputs& inputs,
-                          const std::optional<dist::StepRequests>& completes, HostWaits waits,
-                          metrics::PhaseSeconds* phases) {
+TrainingPass::TrainingPass(const TrainerParts& parts, const TrainOptions& options,
+                           BatchStatistics& statistics, ParamsWatch& watch)
+    : parts_(parts),
+      statistics_(statistics),
+      watch_(watch),
+      precision_(options.precision),
+      num_micro_batches_(options.replicas_to_aggregate),
+      recorded_pass_(*this, parts.graph) {}
+
+LossSum TrainingPass::run(const data::Samples& samples, int64_t first_sample,
+                          const PassRequest& request) {
+  if (request.completes && recorded_pass_.is_on()) {
+    Stopwatch watch;
+    const std::optional<LossSum> loss = recorded_pass_.run(samples, request);
+    request.phases->backward += watch.lap();
+    if (loss) return *loss;
+  }
+  const at::Device device = parts_.flat_params.device();
+  return compute({.inputs_BX = to_device(samples.inputs_BX, device),
+                  .targets_BY = to_device(samples.targets_BY, device),
+                  .first_sample = first_sample,
+                  .weight = at::full({}, request.weight, at::TensorOptions(device))},
+                 request, parts_.runs_ahead() ? HostWaits::kForPeers : HostWaits::kForLosses);
+}
+
+LossSum TrainingPass::compute(const PassInputs& inputs, const PassRequest& request,
+                              HostWaits waits) {
   parts_.flat_params.zero_grads();
   LossSum loss_sum;
-  const int64_t num_parts = parts_.num_micro_batches;
+  const int64_t num_parts = num_micro_batches_;
   for (int64_t part = 0; part < num_parts; ++part) {
-    const bool is_last = completes && part + 1 == num_parts;  // its gradients complete the update
+    const bool is_last =
+        request.completes && part + 1 == num_parts;  // its gradients complete the update
     const data::Shard share = data::shard_of(inputs.targets_BY.size(0), part, num_parts);
     // Without samples a rank skips the pass, unless other ranks wait for its sums in forward.
-    if (share.size() == 0 && !parts_.statistics.needs_every_rank()) {
-      if (is_last) parts_.reducer.prepare_for_backward(*completes);
+    if (share.size() == 0 && !statistics_.needs_every_rank()) {
+      if (is_last) parts_.reducer.prepare_for_backward(*request.completes);
       continue;
     }
     Stopwatch watch;
     const at::Tensor loss = sum_of_losses(inputs.inputs_BX.narrow(0, share.begin, share.size()),
                                           inputs.targets_BY.narrow(0, share.begin, share.size()),
                                           inputs.first_sample + share.begin);
-    phases->forward += watch.lap();
-    if (is_last) parts_.reducer.prepare_for_backward(*completes);
+    request.phases->forward += watch.lap();
+    if (is_last) parts_.reducer.prepare_for_backward(*request.completes);
     if (waits != HostWaits::kForNothing) parts_.reducer.settle();
-    phases->allreduce += watch.lap();
+    request.phases->allreduce += watch.lap();
     backward(loss, inputs.weight);
     add(loss, waits, &loss_sum);
-    phases->backward += watch.lap();
+    request.phases->backward += watch.lap();
   }
   // After all micro-batches: gradients that no layer wrote are still marked as stale.
   parts_.flat_params.zero_unwritten_grads();
@@ -159,19 +229,139 @@ at::Tensor TrainingPass::sum_of_losses(const at::Tensor& inputs_BX, const at::Te
   const trace::Span span("forward");
   parts_.model.begin_forward({.step = parts_.clock.step, .first_sample = first_sample});
   at::Tensor outputs_BO, own_loss;
-  if (parts_.watch != nullptr) parts_.watch->before_forward();
+  watch_.before_forward();
   {
-    const Autocast autocast(parts_.precision, inputs_BX.device());
+    const Autocast autocast(precision_, inputs_BX.device());
     if (parts_.loss.is_own())
       own_loss = parts_.model.own_loss(inputs_BX, targets_BY);
     else
       outputs_BO = parts_.model.forward(inputs_BX);
   }
-  if (parts_.watch != nullptr) parts_.watch->after_forward();
+  watch_.after_forward();
   if (parts_.tensors != nullptr) parts_.tensors->add_outputs(outputs_BO);
   if (outputs_BO.defined()) return parts_.loss.sum(outputs_BO, targets_BY);
   // own_loss() is a mean over the samples.
   return own_loss.to(at::kFloat).mul(static_cast<double>(inputs_BX.size(0)));
+}
+
+void TrainingPass::on_recipe_change(const recal::Applied& due) {
+  if (due.trainable) recorded_pass_.forget();
+}
+
+// Capture and replay of one pass. Kernels of a graph use fixed addresses, so inputs are copied into
+// recorded_->inputs, and any move of parameters discards the graph (forget()).
+
+namespace {
+
+std::string reason_of(const std::exception& error) {
+  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
+  return of_libtorch != nullptr ? of_libtorch->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
+bool RecordedPass::is_recordable() const {
+  const TrainerParts& parts = pass_.parts();
+  return !parts.model.reads_forward_pass() && !parts.model.has_layer_hook() &&
+         !parts.reducer.may_send_in_backward();
+}
+
+RecordedPass::Shape RecordedPass::shape_of(const data::Samples& samples) const {
+  return {.inputs = samples.inputs_BX.sizes().vec(),
+          .targets = samples.targets_BY.sizes().vec(),
+          .inputs_type = samples.inputs_BX.scalar_type(),
+          .targets_type = samples.targets_BY.scalar_type(),
+          .batch_norm_frozen = pass_.parts().model.batch_norms().is_frozen()};
+}
+
+/// Discards the graph. The next passes run normally, so that one-time work, such as allocations, is
+/// done before the next capture.
+void RecordedPass::forget() {
+  recorded_.reset();
+  if (graph_ != nullptr) graph_->forget();
+  num_more_ = 0;
+}
+
+/// Counts shapes by Boyer and Moore's vote: the usual shape is replaced after as many others.
+void RecordedPass::count(const Shape& shape) {
+  if (num_more_ == 0) usual_ = shape;
+  num_more_ = shape == usual_ ? std::min(num_more_ + 1, kMost) : num_more_ - 1;
+}
+
+std::optional<LossSum> RecordedPass::run(const data::Samples& samples, const PassRequest& request) {
+  const Shape shape = shape_of(samples);
+  if (!is_recordable()) {
+    pass_.parts().reducer.follow_backward(true);
+    forget();
+    return std::nullopt;
+  }
+  count(shape);
+  if (recorded_ != nullptr && recorded_->shape == shape) return replay(samples, request);
+  // The first passes also warm up kernels and memory, which a capture cannot do.
+  if (!(shape == usual_) || num_more_ <= kPassesBefore || samples.targets_BY.size(0) == 0)
+    return std::nullopt;
+  if (!record(samples, request.weight, shape)) return std::nullopt;
+  return replay(samples, request);
+}
+
+void RecordedPass::copy_in(const data::Samples& samples, double weight) {
+  copy_to_device(samples.inputs_BX, recorded_->inputs.inputs_BX);
+  copy_to_device(samples.targets_BY, recorded_->inputs.targets_BY);
+  recorded_->inputs.weight.fill_(weight);
+}
+
+bool RecordedPass::record(const data::Samples& samples, double weight, const Shape& shape) {
+  const TrainerParts& parts = pass_.parts();
+  // Autograd's accumulator nodes run on the stream on which they were created. So those of earlier
+  // passes must be gone.
+  parts.reducer.follow_backward(false);
+  parts.reducer.settle();
+  recorded_ = std::make_unique<Recorded>();
+  recorded_->shape = shape;
+  const at::Device device = parts.flat_params.device();
+  const auto room_for = [&](const at::Tensor& values) {
+    return at::empty(values.sizes(), values.options().device(device));
+  };
+  recorded_->inputs = {.inputs_BX = room_for(samples.inputs_BX),
+                       .targets_BY = room_for(samples.targets_BY),
+                       .weight = at::empty({}, at::TensorOptions(device))};
+  copy_in(samples, weight);
+  try {
+    graph_->capture([&] {
+      metrics::PhaseSeconds unused;
+      recorded_->loss =
+          pass_.compute(recorded_->inputs, {.phases = &unused}, HostWaits::kForNothing);
+      if (!parts.model.batch_norms().empty()) recorded_->seen = pass_.statistics().take_seen();
+    });
+  } catch (const std::exception& error) {
+    if (!parts.model.batch_norms().empty()) (void)pass_.statistics().take_seen();
+    // The device refused once; no further attempt.
+    graph_.reset();
+    forget();
+    parts.reducer.follow_backward(true);
+    if (parts.control.rank() == 0)
+      log::warning("train",
+                   fmt::format("the GPU cannot record training passes, so they run without "
+                               "train.cuda_graphs: {}",
+                               reason_of(error)));
+    return false;
+  }
+  if (parts.control.rank() == 0)
+    log::info("train", fmt::format("training passes over [{}] are recorded (train.cuda_graphs)",
+                                   fmt::join(shape.inputs, ", ")));
+  return true;
+}
+
+LossSum RecordedPass::replay(const data::Samples& samples, const PassRequest& request) {
+  const trace::Span span("forward and backward");
+  const TrainerParts& parts = pass_.parts();
+  // Waits for the gather of weights, which the graph reads.
+  parts.reducer.settle();
+  parts.reducer.prepare_for_backward(*request.completes);
+  copy_in(samples, request.weight);
+  graph_->replay();
+  if (!parts.model.batch_norms().empty()) pass_.statistics().give_seen(recorded_->seen);
+  return recorded_->loss;
 }
 
 }  // namespace lockstep::train

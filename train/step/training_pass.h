@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,19 +11,53 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/step_clock.h"
-#include "base/tensors/params.h"
-#include "dist/reducer/gradient_reducer.h"
+#include "base/tensors/device_backend.h"
 #include "dist/reducer/overlap.h"
 #include "metrics/samples.h"
-#include "model/model.h"
-#include "optim/flat_params.h"
-#include "train/step/loss.h"
-#include "train/step/module_buffers.h"
-#include "train/step/step_report.h"
+#include "train/loss/loss.h"
+#include "train/step/buffers.h"
+#include "train/step/step_part.h"
 
 /// Forward, loss and backward of a rank's samples, with autocast and observation of the network.
 namespace lockstep::train {
+
+/// Seconds since the last lap, by the steady clock.
+class Stopwatch {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> passed = now - std::exchange(last_, now);
+    return passed.count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+/// Tensors of one iteration on this rank: B samples, B >= 0, without gradients. Outputs computed in
+/// parts are concatenated on request.
+class StepTensors {
+ public:
+  /// num_outputs: per sample; the shape of empty outputs until there were any.
+  explicit StepTensors(int64_t num_outputs = 0) : num_outputs_(num_outputs) {}
+
+  /// Begins an iteration with its batch.
+  void begin(const at::Tensor& inputs_BX, const at::Tensor& targets_BY);
+  /// Adds the outputs of the next samples of the batch; undefined if the network computes its own
+  /// loss.
+  void add_outputs(const at::Tensor& outputs_BO);
+
+  const at::Tensor& inputs_BX() const { return inputs_BX_; }
+  const at::Tensor& targets_BY() const { return targets_BY_; }
+  /// Returns float32 outputs; undefined if the network computes its own loss and has samples.
+  at::Tensor outputs_BO() const;
+
+ private:
+  int64_t num_outputs_;
+  at::Tensor inputs_BX_, targets_BY_;
+  std::vector<at::Tensor> outputs_;
+  at::Tensor last_outputs_;  // of the last part, for its shape
+};
 
 /// Enables LibTorch's autocast on this thread for its lifetime: layers compute in a narrower type
 /// if that is safe (linear layers, convolutions; LibTorch's lists decide). Weights stay float32.
@@ -45,36 +80,41 @@ class Autocast {
 };
 
 /// Observes how a user's network treats its trained parameters in a step: which of them backward
-/// reaches, and whether forward writes one. Call it while no forward or backward pass runs.
-class ParamsWatch {
+/// reaches, and whether forward writes one. Other networks are not observed. Call it while no
+/// forward or backward pass runs.
+class ParamsWatch final : public StepPart {
  public:
-  /// The table must outlive this.
-  explicit ParamsWatch(const ParamTable& params);
+  /// The model must outlive this.
+  explicit ParamsWatch(const model::Model& model);
   ParamsWatch(const ParamsWatch&) = delete;
   ParamsWatch& operator=(const ParamsWatch&) = delete;
 
+  bool is_on() const { return !params_.empty(); }
   /// Adapts to a new set of parameters that require a gradient.
-  void follow();
+  void on_recipe_change(const recal::Applied& due) override;
   /// Marks all parameters as not reached.
-  void begin_step();
+  void begin_step() override;
+  void end_step(StepEnd, int64_t) override {}
   /// Marks every parameter as reached, for a step without samples, whose gradients are zeros.
   void take_all_as_reached();
   void before_forward();
   void after_forward();
 
-  /// Number of trained parameters that no backward pass since begin_step() has reached.
-  int64_t num_missing() const;
+  /// Counts for the step's reduction: trained parameters that no backward pass of this step has
+  /// reached; 1 if forward has written a trained parameter in place, until note_write(). Empty if
+  /// off.
+  std::vector<double> counts() const;
   /// Flags by parameter, int64 [P]: 1 for reached parameters, and for those that are not trained.
   at::Tensor reached_P() const;
-  /// True if forward has written a trained parameter in place, until note_write().
-  bool has_written() const { return written_ && !is_noted_; }
   /// Acknowledges a write on all ranks. Returns the parameter's name; empty if another rank wrote.
   std::string note_write();
   /// Returns the names of those parameters that were not returned before.
   std::vector<std::string> new_names(const std::vector<int64_t>& params);
 
  private:
-  const ParamTable& params_;
+  void set_hooks();
+
+  const ParamTable& params_;  ///< empty for other networks
   std::unique_ptr<std::atomic<bool>[]> reached_;
   std::vector<int64_t> versions_;  ///< by parameter, before forward
   std::vector<bool> was_named_;
@@ -88,6 +128,14 @@ class ParamsWatch {
 struct LossSum {
   double here = 0;
   at::Tensor there = {};
+};
+
+/// Inputs of one forward and backward pass, besides its samples.
+struct PassRequest {
+  double weight = 1;  ///< factor on each loss before backward
+  /// Set if the samples are the last ones of the update.
+  std::optional<dist::StepRequests> completes = std::nullopt;
+  metrics::PhaseSeconds* phases;
 };
 
 /// Samples of a rank on the device of the weights, and the factor on each loss before backward
@@ -105,36 +153,102 @@ enum class HostWaits {
   kForNothing  ///< while a graph is captured (base/tensors/device_backend.h); weights are complete
 };
 
-/// Forward, loss and backward of this rank's samples, by micro-batch.
-class TrainingPass {
+/// A CUDA graph of a rank's forward and backward pass (train.cuda_graphs), captured here. The host
+/// launches it by one call instead of some hundred. So with short kernels a step takes only as long
+/// as its kernels.
+///
+/// Inputs that change from step to step are copied to fixed memory: samples, targets, and the
+/// weight of losses. The graph is captured once kPassesBefore more passes had one input shape than
+/// other shapes. It is valid for this shape; others, such as the last batch of an epoch, run
+/// normally. Some passes are not captured: those that use a number from the host (ForwardPass:
+/// dropout), those with a layer hook (quantization), and those with overlapped buckets. The reason
+/// for the last: a replay calls no autograd hooks.
+///
+/// If the device refuses, rank 0 logs the reason once, and passes run normally. Bits equal those of
+/// normal passes if the device selects the same kernels.
+class RecordedPass {
  public:
-  /// All references outlive the pass. tensors: receives the outputs; may be null.
-  struct Parts {
-    model::Model& model;
-    optim::FlatParams& flat_params;
-    dist::GradientReducer& reducer;
-    const Loss& loss;
-    const BatchStatistics& statistics;
-    const StepClock& clock;
-    StepTensors* tensors = nullptr;
-    ParamsWatch* watch = nullptr;    ///< for a user's network; null: for other networks
-    std::string precision = "fp32";  ///< type of the network's computation (Autocast)
-    int64_t num_micro_batches = 1;   ///< number of parts of the samples
+  static constexpr int64_t kPassesBefore = 3;
+  static constexpr int64_t kMost = 12;  ///< cap of the count: after this many others, another shape
+                                        ///< becomes usual
+
+  /// graph: null if passes are not recorded. The pass must outlive this.
+  RecordedPass(TrainingPass& pass, std::shared_ptr<DeviceGraph> graph)
+      : pass_(pass), graph_(std::move(graph)) {}
+
+  /// False without a graph, and after the device has refused.
+  bool is_on() const { return graph_ != nullptr; }
+  /// Runs the pass over these samples, the update's last, from the graph, and captures it first if
+  /// that is due. Calls prepare_for_backward(). Returns nullopt, without effect, if the pass cannot
+  /// use a graph.
+  std::optional<LossSum> run(const data::Samples& samples, const PassRequest& request);
+
+  /// Discards the graph: parameters have moved, or the trained set has changed.
+  void forget();
+
+ private:
+  /// Properties that the graph depends on, besides parameters.
+  struct Shape {
+    std::vector<int64_t> inputs, targets;
+    at::ScalarType inputs_type = at::kFloat, targets_type = at::kLong;
+    bool batch_norm_frozen = false;
+    bool operator==(const Shape&) const = default;
   };
-  explicit TrainingPass(Parts parts) : parts_(std::move(parts)) {}
+  struct Recorded {
+    Shape shape;
+    PassInputs inputs;
+    LossSum loss;
+    model::SeenStatistics seen;
+  };
+
+  bool is_recordable() const;
+  void count(const Shape& shape);
+  Shape shape_of(const data::Samples& samples) const;
+  void copy_in(const data::Samples& samples, double weight);
+  bool record(const data::Samples& samples, double weight, const Shape& shape);
+  LossSum replay(const data::Samples& samples, const PassRequest& request);
+
+  TrainingPass& pass_;
+  std::shared_ptr<DeviceGraph> graph_;
+  std::unique_ptr<Recorded> recorded_;
+  Shape usual_;           // shape of most passes
+  int64_t num_more_ = 0;  // passes of this shape minus others, at most kMost
+};
+
+/// Forward, loss and backward of this rank's samples, by micro-batch.
+class TrainingPass final : public StepPart {
+ public:
+  /// All references outlive the pass.
+  TrainingPass(const TrainerParts& parts, const TrainOptions& options, BatchStatistics& statistics,
+               ParamsWatch& watch);
+  TrainingPass(const TrainingPass&) = delete;
+  TrainingPass& operator=(const TrainingPass&) = delete;
+
+  const TrainerParts& parts() const { return parts_; }
+  BatchStatistics& statistics() const { return statistics_; }
 
   /// Computes weighted gradients of these samples in the flat buffers, and returns the sum of their
-  /// losses. completes: these are the last samples of the update; the reducer is prepared before
-  /// the backward pass of the last micro-batch. Forward may run backward passes of its own.
-  LossSum run(const PassInputs& inputs, const std::optional<dist::StepRequests>& completes,
-              HostWaits waits, metrics::PhaseSeconds* phases);
+  /// losses. Replays a recorded pass if possible. first_sample: index in the global batch.
+  LossSum run(const data::Samples& samples, int64_t first_sample, const PassRequest& request);
+  /// Runs the pass without a recording, over samples on the device. The reducer is prepared before
+  /// the backward pass of the last micro-batch, if the request completes the update. Forward may
+  /// run backward passes of its own.
+  LossSum compute(const PassInputs& inputs, const PassRequest& request, HostWaits waits);
+
+  void on_recipe_change(const recal::Applied& due) override;
+  void end_step(StepEnd, int64_t) override {}
 
  private:
   at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
                            int64_t first_sample);
   void backward(const at::Tensor& loss, const at::Tensor& weight);
 
-  Parts parts_;
+  const TrainerParts& parts_;
+  BatchStatistics& statistics_;
+  ParamsWatch& watch_;
+  const std::string precision_;
+  const int64_t num_micro_batches_;
+  RecordedPass recorded_pass_;
 };
 
 }  // namespace lockstep::train

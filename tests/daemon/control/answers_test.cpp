@@ -33,7 +33,7 @@ constexpr const char* kWrongUser = "Authorization: Basic YWRhOlUqVg==\r\n";
 constexpr const char* kHeader = "X-Lockstep-Control: 1\r\n";
 constexpr int kNumTries = 6;  // one is looked at, one waits
 
-class NoSignals final : public train::StopRequest {
+class NoSignals final : public StopRequest {
  public:
   void set_stop_signals(const std::vector<int>& /*signals*/) override {}
   bool stop_asked() const override { return false; }

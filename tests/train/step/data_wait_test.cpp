@@ -1,6 +1,6 @@
 // A step that is left out, as a stop came while a rank waited for its data: on all ranks, and no
 // bit of what follows is another.
-#include "train/step/skipped_steps.h"
+#include "train/step/trainer.h"
 
 #include <atomic>
 #include <condition_variable>

@@ -1,4 +1,4 @@
-#include "train/step/skipped_steps.h"
+#include "train/step/trainer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

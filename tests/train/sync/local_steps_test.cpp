@@ -1,5 +1,5 @@
 // sync.sync_replicas: false: steps of each rank's own, and means.
-#include "train/step/sync_modes.h"
+#include "train/step/step_modes.h"
 
 #include <cmath>
 
@@ -184,24 +184,15 @@ class OwnCode final : public model::Model {
 TEST(LocalSteps, BuffersOfAUsersNetwork) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     SmallRun run(comm, local_in_long_epochs(2, "sgd"));
-    const OwnCode net;
-    LocalSteps without({.comm = *run.gradients,
-                        .flat_params = run.flat_params,
-                        .optimizer = *run.optimizer,
-                        .model = *run.model,
-                        .timeline = run.recipe.timeline(),
-                        .clock = run.clock});
-    LocalSteps with({.comm = *run.gradients,
-                     .flat_params = run.flat_params,
-                     .optimizer = *run.optimizer,
-                     .model = net,
-                     .timeline = run.recipe.timeline(),
-                     .clock = run.clock});
+    OwnCode net;
+    LocalSteps without(*run.gradients, {}, /*statistics_of_root=*/false);
+    LocalSteps with(*run.gradients, {}, /*statistics_of_root=*/false);
     const at::Tensor target = net.buffers()[0].tensor, spectrum = net.buffers()[1].tensor;
     target.fill_(comm.rank());
     spectrum.fill_(c10::complex<float>(static_cast<float>(comm.rank()), 4));
-    const int64_t before = without.average().bytes_reduced;
-    EXPECT_EQ(with.average().bytes_reduced - before, (3 + 2 * 2) * 8);  // float64, and pairs of it
+    const int64_t before = without.average(run.parts(*run.model)).bytes_reduced;
+    EXPECT_EQ(with.average(run.parts(net)).bytes_reduced - before,
+              (3 + 2 * 2) * 8);  // float64, and pairs of it
     EXPECT_TRUE(target.equal(at::full({3}, 0.5)));
     const auto mean = c10::complex<float>(0.5, 4);
     EXPECT_TRUE(spectrum.equal(at::full({2}, mean, at::kComplexFloat)));

@@ -5,19 +5,20 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/step_clock.h"
-#include "base/tensors/params.h"
-#include "data/sampler.h"
-#include "dist/communicator.h"
-#include "dist/reducer/step_stats.h"
-#include "model/model.h"
-#include "optim/ema.h"
-#include "optim/flat_params.h"
-#include "optim/optimizer.h"
-#include "recal/schedule/timeline.h"
+#include "dist/sync_options.h"
+#include "train/step/step_part.h"
 
 /// Elastic runs, which give equal bits on 1, 2, 4 and 8 ranks, and local steps.
 namespace lockstep::train {
+
+/// Mode in which all ranks reduce their gradients in each step.
+class Synchronous final : public StepMode {
+ public:
+  explicit Synchronous(dist::Communicator& all) : StepMode(all) {}
+
+  LossSum compute_gradients(const data::Batch& batch, const PassRequest& request,
+                            TrainingPass& pass) override;
+};
 
 /// Number of shards for `run.deterministic: elastic`. The global batch is always cut into this many
 /// contiguous shards, each with a separate forward and backward pass. Their gradients are added
@@ -62,19 +63,18 @@ class ShardTree {
                             // memory
 };
 
-/// Components of local steps; all outlive them.
-struct LocalStepsParts {
-  dist::Communicator& comm;  ///< of all ranks; only local steps use it
-  optim::FlatParams& flat_params;
-  optim::Optimizer& optimizer;
-  optim::Ema* ema = nullptr;  ///< null: none
-  const model::Model& model;
-  const recal::Timeline& timeline;
-  const StepClock& clock;
-  int64_t sync_every = 1;
-  int64_t total_steps = 0;
-  int64_t bucket_bytes = 4194304;   ///< message size for small tensors
-  bool statistics_of_root = false;  ///< use rank 0's moving statistics, not the mean
+/// Mode whose bits do not depend on the number of ranks: 1, 2, 4 or 8. Synchronous otherwise.
+class Elastic final : public StepMode {
+ public:
+  explicit Elastic(dist::Communicator& all)
+      : StepMode(all), tree_(kElasticShards / all.world_size()) {}
+
+  bool is_elastic() const override { return true; }
+  LossSum compute_gradients(const data::Batch& batch, const PassRequest& request,
+                            TrainingPass& pass) override;
+
+ private:
+  ShardTree tree_;
 };
 
 /// Local steps with periodic averages (`sync.sync_replicas: false`, "local SGD"). Between two
@@ -92,43 +92,36 @@ struct LocalStepsParts {
 /// A rank's gradient is N times the contribution of its samples to the gradient of the mean loss
 /// over the global batch. So one local step of sgd between averages equals the synchronous step,
 /// for any number of samples on each rank.
-class LocalSteps {
+class LocalSteps final : public StepMode {
  public:
-  explicit LocalSteps(const LocalStepsParts& parts) : parts_(parts) {}
+  /// all: communicator of all ranks; only local steps use it. statistics_of_root: an average takes
+  /// rank 0's moving statistics, not their mean.
+  LocalSteps(dist::Communicator& all, const dist::SyncOptions& options, bool statistics_of_root)
+      : StepMode(all),
+        sync_every_(options.sync_every),
+        bucket_bytes_(options.bucket_bytes),
+        statistics_of_root_(statistics_of_root) {}
 
-  int num_ranks() const { return parts_.comm.world_size(); }
-  /// Communicator that replaces the other ranks within a step: a world of this rank alone.
-  dist::Communicator& alone() { return alone_; }
-
-  /// True if an average follows the update number `step`. That is every sync_every steps, and at
-  /// the end of each epoch and of the run. It is also before a step at which the recipe changes
-  /// masks, weights or the trained set. A function of the step, equal on all ranks.
-  bool mean_after(int64_t step) const;
-
-  /// Keeps this rank's contributions for the next average, and returns those for the step's own
-  /// reduction, without votes and damaged samples.
-  dist::LocalStepStats take(const dist::LocalStepStats& share);
-  /// Ends a step. updated: the update counted. votes: further votes for the average.
-  void end_step(bool updated, uint32_t votes);
+  dist::Communicator& peers() override { return alone_; }
+  bool is_local() const override { return true; }
+  /// Keeps the share for the next average. The share returned has no votes and damaged samples.
+  dist::LocalStepStats contribute(const dist::LocalStepStats& share) override;
+  /// Averages if that is due. That is after every sync_every steps, and at the end of each epoch
+  /// and of the run. It is also before a step at which the recipe changes masks, weights or the
+  /// trained set. A function of the step, equal on all ranks.
+  void join(const TrainerParts& parts, StepLimits* limits, StepReport* report) override;
 
   /// Averages the state of all ranks and returns the totals since the last average. These are loss
   /// over the samples of the updates that counted, votes, damaged samples. num_nonfinite_ranks
   /// counts the ranks without such an update. Collective.
-  dist::GlobalStepStats average();
+  dist::GlobalStepStats average(const TrainerParts& parts);
 
  private:
-  struct State {
-    std::vector<at::Tensor> means;       // float32, to be averaged
-    std::vector<at::Tensor> statistics;  // floats, complex ones as pairs
-    std::vector<at::Tensor> counts;      // int64, reduced to the maximum
-  };
-
-  StateList moving_slots();
-  State state();
+  bool is_average_due(const TrainerParts& parts) const;
   void average_statistics(const std::vector<at::Tensor>& statistics);
-  void take_largest(const std::vector<at::Tensor>& counts);
 
-  LocalStepsParts parts_;
+  const int64_t sync_every_, bucket_bytes_;
+  const bool statistics_of_root_;
   dist::SelfCommunicator alone_;
   dist::LocalStepStats step_;     // of the current step
   dist::LocalStepStats pending_;  // since the last average

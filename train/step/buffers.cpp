@@ -1,6 +1,6 @@
 // Buffers that the forward pass changes. For batch normalisation, forward passes only collect sums;
 // end_step() applies them once the update is known to count.
-#include "train/step/module_buffers.h"
+#include "train/step/buffers.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,19 +8,150 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/simd/bit_mask.h"
 #include "base/tensors/tensor_memory.h"
 #include "dist/collectives.h"
-#include "train/step/step_report.h"
+#include "dist/reducer/buckets.h"
+#include "train/step/training_pass.h"
 
 namespace lockstep::train {
+
+optim::StepRates rates_at(int64_t step, const optim::OptimizerOptions& options,
+                          const recal::Timeline& timeline, int64_t total_steps) {
+  optim::StepRates rates = optim::initial_rates(options);
+  const double own_rate = optim::decayed_rate(options.decay, options.learning_rate, step,
+                                              timeline.steps_per_epoch(), total_steps);
+  for (int group = 0; group < kNumParamGroups; ++group) {
+    optim::GroupRates& rate = rates[static_cast<size_t>(group)];
+    rate.learning_rate =
+        // A recipe that sets the learning rate replaces the optimizer's schedule completely.
+        timeline.sets_learning_rate() ? timeline.learning_rate_at(step, group) : own_rate;
+    if (const std::optional<double> decay = timeline.weight_decay_at(step, group))
+      rate.weight_decay = *decay;
+  }
+  return rates;
+}
+
+namespace {
+
+std::string plan_text(const optim::BufferPlan& plan, const std::vector<bool>& trainable) {
+  std::string text;
+  for (const std::vector<int64_t>& members : plan)
+    text += fmt::format("{} {}; ",
+                        trainable[static_cast<size_t>(members.front())] ? "trainable" : "frozen",
+                        fmt::join(members, " "));
+  return text;
+}
+
+/// Returns equal numbers for parameters that may share a buffer.
+int64_t buffer_kind(const Param& param, bool trainable) {
+  const auto dtype = static_cast<int64_t>(param.tensor.scalar_type());
+  return (dtype * 2 + (trainable ? 0 : 1)) * kNumParamGroups + group_of(param);
+}
+
+}  // namespace
+
+optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>& trainable,
+                              int64_t bucket_bytes) {
+  std::vector<dist::PlannedParam> planned;
+  for (size_t i = 0; i < params.size(); ++i)
+    planned.push_back({.num_bytes = static_cast<int64_t>(params[i].tensor.nbytes()),
+                       .group = buffer_kind(params[i], trainable[i])});
+  return dist::plan_buckets(planned, bucket_bytes);
+}
+
+namespace {
+
+/// Freezes and unfreezes: lays out parameters, gradients and optimizer slots for this set of
+/// trainable parameters. Values and slots are kept, also of frozen parameters. Collective: throws
+/// Error(kDisagree).everywhere() if the ranks' plans differ.
+void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
+                 optim::FlatParams& flat_params, optim::Optimizer& optimizer,
+                 dist::Communicator& control) {
+  const optim::BufferPlan plan = plan_layout(flat_params.params(), trainable, bucket_bytes);
+  // Different plans would mix gradients of different parameters in one message.
+  dist::require_equal(control, "the buffer plan", plan_text(plan, trainable));
+  optimizer.rebuild(flat_params.flatten(plan, trainable));
+}
+
+/// Returns the mask bits of one buffer's elements (base/simd/bit_mask.h); empty if all are kept.
+std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTable& masks) {
+  std::vector<uint8_t> bits;
+  for (const FlatSlice& slice : buffer.slices) {
+    if (!masks.covers(slice.param)) continue;
+    const recal::Mask& mask = masks.of(slice.param);
+    // Empty bits mean "all kept", which costs nothing later.
+    if (mask.num_pruned == 0) continue;
+    if (bits.empty()) {
+      const int64_t num_elements = buffer.values_E.numel();
+      bits.resize(static_cast<size_t>(num_mask_bytes(num_elements)));
+      keep_all(bits.data(), num_elements);
+    }
+    copy_bits(mask.kept_bits.const_data_ptr<uint8_t>(), 0, slice.num_elements, bits.data(),
+              slice.offset_E);
+  }
+  return bits;
+}
+
+void tell_layers(const recal::MaskTable& masks, const ParamTable& params) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!params[i].follow_mask) continue;
+    const auto param = static_cast<int64_t>(i);
+    const bool is_pruned = masks.covers(param) && masks.of(param).num_pruned > 0;
+    params[i].follow_mask(is_pruned ? masks.of(param).kept_bits.const_data_ptr<uint8_t>()
+                                    : nullptr);
+  }
+}
+
+}  // namespace
+
+void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
+                          int64_t bucket_bytes, optim::FlatParams& flat_params,
+                          optim::Optimizer& optimizer, dist::Communicator& control) {
+  const at::NoGradGuard no_grad;
+  for (const int64_t param : due.changed_params)
+    // Masks before layout: slots_of() refers to the present buffers.
+    for (const at::Tensor& slot : optimizer.slots_of(param)) recipe.zero_pruned(param, slot);
+  for (const int64_t param : due.reset_params) optimizer.reset_momentum(param);
+  if (due.trainable) flatten_for(*due.trainable, bucket_bytes, flat_params, optimizer, control);
+}
+
+void RecipePart::on_recipe_change(const recal::Applied& due) {
+  // Sharded state must be complete before a new layout shards it differently.
+  if (due.trainable) parts_.reducer.complete(parts_.optimizer.sharded_state());
+  apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.flat_params,
+                       parts_.optimizer, parts_.control);
+  // Masks and layout are unchanged: reducer and optimizer already have them.
+  if (has_set_masks_ && !due.masks_changed && !due.trainable) return;
+  if (parts_.reducer.is_sharded() && (!has_set_masks_ || due.trainable))
+    parts_.optimizer.set_shards(parts_.reducer.local_shards());
+  set_masks();
+  has_set_masks_ = true;
+}
+
+void RecipePart::set_masks() {
+  const recal::MaskTable& masks = parts_.recipe.masks();
+  const std::vector<FlatBuffer>& buffers = parts_.flat_params.buffers();
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i].frozen) continue;
+    const std::vector<uint8_t> bits = kept_bits_of(buffers[i], masks);
+    parts_.optimizer.set_kept(i, bits);
+    // The optimizer may read all gradients, and a norm reads all: then dropped ones must be 0.
+    const bool needs_zeros =
+        parts_.optimizer_options.clip.norm || !parts_.optimizer.reads_kept_alone(i);
+    parts_.reducer.set_kept(i, bits, needs_zeros ? dist::Dropped::kZero : dist::Dropped::kAnything);
+  }
+  tell_layers(masks, parts_.flat_params.params());
+}
+
 namespace {
 
 /// Encodes statistics as float64 [M] on the CPU, M = N + K: numbers of samples, then sums.
@@ -38,11 +169,13 @@ model::SeenStatistics seen_of(const at::Tensor& message_M, const model::SeenStat
 
 }  // namespace
 
-BatchStatistics::BatchStatistics(model::Model& model, dist::Communicator& control,
-                                 const std::string& mode)
-    : norms_(model.batch_norms()), control_(control), from_root_(mode == "broadcast") {
-  if (mode != "sync" || norms_.empty() || control.world_size() == 1) return;
-  sums_ = control.split(0, control.rank());
+BatchStatistics::BatchStatistics(const TrainerParts& parts, const std::string& mode)
+    : parts_(parts),
+      norms_(parts.model.batch_norms()),
+      peers_(parts.mode.peers()),
+      from_root_(mode == "broadcast") {
+  if (mode != "sync" || norms_.empty() || peers_.world_size() == 1) return;
+  sums_ = peers_.split(0, peers_.rank());
   norms_.set_sum_over_ranks([this](const at::Tensor& values_K) {
     const at::Tensor on_host_K = values_K.to(sums_->device());  // the same tensor on the CPU
     Stopwatch watch;
@@ -56,10 +189,12 @@ BatchStatistics::~BatchStatistics() {
   if (sums_ != nullptr) norms_.set_sum_over_ranks({});
 }
 
-void BatchStatistics::follow(const recal::Timeline& timeline, int64_t step) {
+void BatchStatistics::begin_step() {
   if (norms_.empty()) return;
-  if (has_followed_ && timeline.due_at(step).empty()) return;
-  has_followed_ = true;
+  const recal::Timeline& timeline = parts_.recipe.timeline();
+  const int64_t step = parts_.clock.step;
+  if (has_begun_ && timeline.due_at(step).empty()) return;
+  has_begun_ = true;
   // Read from the timeline, not stored: so a resumed run needs no extra state.
   norms_.set_frozen(timeline.quantization_at(step).batch_norm_frozen);
 }
@@ -74,25 +209,25 @@ double BatchStatistics::give_seen_after(const at::Tensor& sums_V) {
   return sums_V[0].item<double>();
 }
 
-void BatchStatistics::end_step(bool updated) {
+void BatchStatistics::end_step(StepEnd end, int64_t) {
   if (norms_.empty()) return;
   const std::optional<model::SeenStatistics> given = std::exchange(given_, std::nullopt);
   const model::SeenStatistics seen = given ? *given : norms_.take_seen();
   at::Tensor message_M = std::exchange(given_M_, {});
   // Every rank returns here or none: both conditions are equal on all ranks.
-  if (!updated || norms_.is_frozen()) return;
-  const bool is_of_all_ranks = control_.world_size() == 1 || sums_ != nullptr;
+  if (end != StepEnd::kUpdated || norms_.is_frozen()) return;
+  const bool is_of_all_ranks = peers_.world_size() == 1 || sums_ != nullptr;
   if (!is_of_all_ranks)
     message_M = summed_over_ranks(message_M.defined() ? message_M : message_of(seen));
   norms_.update(message_M.defined() ? seen_of(message_M, seen) : seen);
 }
 
 at::Tensor BatchStatistics::summed_over_ranks(const at::Tensor& message_M) {
-  const at::Tensor sums_M = message_M.to(control_.device());  // the same tensor on the CPU
+  const at::Tensor sums_M = message_M.to(peers_.device());  // the same tensor on the CPU
   if (from_root_)
-    control_.broadcast(sums_M, 0);
+    peers_.broadcast(sums_M, 0);
   else
-    control_.all_reduce(sums_M, dist::ReduceOp::kSum)->wait();
+    peers_.all_reduce(sums_M, dist::ReduceOp::kSum)->wait();
   return sums_M.to(at::kCPU);
 }
 
@@ -188,39 +323,28 @@ void MovedBuffers::begin_step() {
   }
 }
 
-std::vector<MovedBuffers::Move> MovedBuffers::moves_here(const std::vector<model::Buffer>& rows) {
-  std::vector<Move> moves;
+std::vector<int64_t> MovedBuffers::moves_here(const std::vector<model::Buffer>& rows) {
+  std::vector<int64_t> moves;
   for (size_t i = 0; i < rows.size(); ++i) {
     const at::Tensor& tensor = rows[i].tensor;
     Seen& seen = seen_.at(i);
     if (!is_like_first(tensor, seen)) {
-      moves.push_back(Move::kReshaped);
+      moves.push_back(kReshaped);
       continue;
     }
     const bool is_seen = differs(tensor, seen);
     if (!is_seen && looks() && !seen.moves_unseen)
       seen.moves_unseen = sum_of_bits(tensor) != seen.sum_of_bits;
-    moves.push_back(is_seen || seen.moves_unseen ? Move::kMoved : Move::kNone);
+    moves.push_back(is_seen || seen.moves_unseen ? kMoved : kNone);
   }
   return moves;
 }
 
-/// Returns the strongest move on any rank. Ranks must agree on what is sent, and how much.
-std::vector<MovedBuffers::Move> MovedBuffers::on_any(const std::vector<Move>& here) const {
-  if (control_.world_size() == 1) return here;
-  const at::Tensor moves_R = at::zeros({static_cast<int64_t>(here.size())}, at::kLong);
-  auto* const moves = moves_R.mutable_data_ptr<int64_t>();
-  for (size_t i = 0; i < here.size(); ++i) moves[i] = static_cast<int64_t>(here[i]);
-  control_.all_reduce(moves_R, dist::ReduceOp::kMax)->wait();
-  std::vector<Move> anywhere;
-  for (size_t i = 0; i < here.size(); ++i) anywhere.push_back(static_cast<Move>(moves[i]));
-  return anywhere;
-}
-
-void MovedBuffers::restore(const std::vector<model::Buffer>& rows, const std::vector<Move>& moves) {
+void MovedBuffers::restore(const std::vector<model::Buffer>& rows,
+                           const std::vector<int64_t>& moves) {
   for (size_t i = 0; i < rows.size(); ++i) {
     // Without a copy the change is sent in the next step.
-    if (moves[i] != Move::kMoved || !seen_[i].copy.defined()) continue;
+    if (moves[i] != kMoved || !seen_[i].copy.defined()) continue;
     rows[i].tensor.copy_(seen_[i].copy);
     note(rows[i].tensor, &seen_[i]);
   }
@@ -251,19 +375,24 @@ void MovedBuffers::require_may_move(const std::string& name) const {
     refuse("train.batch_norm: sync", "it takes layers of Lockstep's own; take average");
 }
 
-void MovedBuffers::end_step(bool updated, int64_t num_samples) {
+void MovedBuffers::end_step(StepEnd end, int64_t num_samples) {
   if (seen_.empty()) return;
   const at::NoGradGuard no_grad;
   const std::vector<model::Buffer> rows = this->rows();
-  const std::vector<Move> here = moves_here(rows);
-  // A skipped step is skipped on all ranks, so no rank waits in on_any().
-  if (!updated) return restore(rows, here);
-  const std::vector<Move> moves = on_any(here);
+  std::vector<int64_t> moves = moves_here(rows);
+  // A skipped step is skipped on all ranks, so no rank waits for the others' moves.
+  if (end != StepEnd::kUpdated) return restore(rows, moves);
+  // Ranks must agree on what is sent, and how much.
+  if (control_.world_size() > 1)
+    control_
+        .all_reduce(at::from_blob(moves.data(), {static_cast<int64_t>(moves.size())}, at::kLong),
+                    dist::ReduceOp::kMax)
+        ->wait();
   std::vector<at::Tensor> floats, numbers;
   for (size_t i = 0; i < rows.size(); ++i) {
     // Rows in checkpoints come first (rows()).
-    if (moves[i] == Move::kReshaped && i < num_saved_) refuse_reshaped(rows[i], seen_[i]);
-    if (moves[i] != Move::kMoved) continue;
+    if (moves[i] == kReshaped && i < num_saved_) refuse_reshaped(rows[i], seen_[i]);
+    if (moves[i] != kMoved) continue;
     require_may_move(rows[i].name);
     seen_[i].has_moved = seen_[i].is_copy_old = true;
     const at::Tensor values = dist::real_view(rows[i].tensor);
@@ -271,10 +400,10 @@ void MovedBuffers::end_step(bool updated, int64_t num_samples) {
   }
   if (control_.world_size() > 1) {
     take_mean(floats, num_samples);
-    take_largest(numbers);
+    take_largest(control_, numbers, /*from_root=*/mode_ == "broadcast");
   }
   for (size_t i = 0; i < rows.size(); ++i)
-    if (moves[i] == Move::kMoved) note(rows[i].tensor, &seen_[i]);
+    if (moves[i] == kMoved) note(rows[i].tensor, &seen_[i]);
 }
 
 void MovedBuffers::take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples) {
@@ -294,14 +423,15 @@ void MovedBuffers::take_mean(const std::vector<at::Tensor>& floats, int64_t num_
   dist::take_apart(values_K, floats);
 }
 
-void MovedBuffers::take_largest(const std::vector<at::Tensor>& numbers) {
+void take_largest(dist::Communicator& comm, const std::vector<at::Tensor>& numbers,
+                  bool from_root) {
   if (numbers.empty()) return;
-  const at::TensorOptions options(control_.device());
+  const at::TensorOptions options(comm.device());
   const at::Tensor values_K = dist::joined(numbers, options.dtype(at::kLong));
-  if (mode_ == "broadcast")
-    control_.broadcast(values_K, 0);
+  if (from_root)
+    comm.broadcast(values_K, 0);
   else
-    control_.all_reduce(values_K, dist::ReduceOp::kMax)->wait();
+    comm.all_reduce(values_K, dist::ReduceOp::kMax)->wait();
   dist::take_apart(values_K, numbers);
 }
 

@@ -7,19 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::train {
-
-/// Requests to this rank since the last step. All ranks decide together: votes are part of the
-/// step's reduction, so every rank sees them after the same step.
-struct Votes {
-  bool save = false;       ///< an interval has passed (rank 0 votes), or a save was requested
-  bool stop = false;       ///< save at the next step and stop
-  bool save_done = false;  ///< the save in progress has ended on this rank
-  bool end = false;        ///< end now, saving only if there is time
-  bool evaluate = false;   ///< enough time since the last evaluation (rank 0 votes)
-  bool pause = false;      ///< wait after this step (rank 0 votes)
-  bool change = false;     ///< rank 0 has changes for all ranks
-};
+namespace lockstep {
 
 /// A new value for a setting of a running job.
 struct Change {
@@ -61,4 +49,4 @@ class StopRequest {
   virtual int64_t num_received(int signal_number) const = 0;
 };
 
-}  // namespace lockstep::train
+}  // namespace lockstep

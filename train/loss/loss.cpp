@@ -1,6 +1,6 @@
 // Table of losses, their use, and their scale for float16. Every loss is a sum over samples, so
 // that ranks and micro-batches can be added before the one division.
-#include "train/step/loss.h"
+#include "train/loss/loss.h"
 
 #include <algorithm>
 
@@ -175,6 +175,44 @@ StateList LossScale::state() {
   return {{"_lockstep/loss_scale/exponent", view_of(&exponent_), nullptr,
            static_cast<double>(options_.initial_exponent)},
           {"_lockstep/loss_scale/finite_steps", view_of(&finite_steps_), nullptr, 0.0}};
+}
+
+// Reader of section `train`. The texts are also the documentation of the keys.
+
+TrainOptions read_train_options(ConfigReader in) {
+  TrainOptions options;
+  std::vector<std::string> losses = loss_types().names();
+  losses.insert(losses.begin(), {"auto", "own"});
+  in.read_choice("loss", &options.loss, losses,
+                 "what is minimised, averaged over all samples of an update; auto: by the data's "
+                 "targets; own: what the network computes from inputs and targets");
+  in.read("label_smoothing", &options.loss_options.label_smoothing, half_open(0, 1),
+          "cross_entropy, next_token: share of each target that is spread over all classes");
+  in.read_choice("precision", &options.precision, {"fp32", "bf16", "fp16"},
+                 "number type in which layers compute; weights, gradients and loss stay fp32");
+  options.loss_scale = read_loss_scale_options(in.section("loss_scale"));
+  in.read_choice("batch_norm", &options.batch_norm, {"broadcast", "average", "sync"},
+                 "moving statistics are rank 0's, or the mean of all ranks'; sync: batches are "
+                 "normalised over all ranks too");
+  in.read_choice("cuda_graphs", &options.cuda_graphs, {"auto", "on", "off"},
+                 "on a GPU, whether forward and backward are recorded and launched by one call; "
+                 "auto: where gradients are not to travel during backward; on: there too, and they "
+                 "travel after it");
+  in.read("replicas_to_aggregate", &options.replicas_to_aggregate, between(1, 1e6),
+          "micro-batches of one update on each rank");
+  options.trainable_scopes =
+      NameScopes::read(&in, "trainable_scopes",
+                       "variables that are trained, by the beginnings of their names, as a list or "
+                       "with commas between, until a recipe says otherwise; all others stay as "
+                       "they are, moving statistics too; default all");
+  in.read("max_steps", &options.max_steps, count_from(0),
+          "stop after this many updates, whatever the recipe says");
+  in.read("max_epochs", &options.max_epochs, count_from(0),
+          "stop after this many epochs, whatever the recipe says");
+  in.read("max_nonfinite_steps", &options.max_nonfinite_steps, count_from(1),
+          "skipped non-finite updates in a row after which all ranks stop");
+  in.done();
+  return options;
 }
 
 }  // namespace lockstep::train

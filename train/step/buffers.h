@@ -9,12 +9,50 @@
 
 #include <c10/core/Storage.h>
 
-#include "dist/communicator.h"
-#include "model/model.h"
-#include "recal/schedule/timeline.h"
+#include "train/step/step_part.h"
 
 /// Buffers that a network's forward pass changes, kept equal on all ranks.
 namespace lockstep::train {
+
+/// Returns learning rate and weight decay of each parameter group for the update at `step` (the
+/// number of updates done before it): those of the recipe, else the optimizer's own. A pure
+/// function.
+optim::StepRates rates_at(int64_t step, const optim::OptimizerOptions& options,
+                          const recal::Timeline& timeline, int64_t total_steps);
+
+/// Assigns parameters to buffers. A buffer contains parameters of one group and one dtype that are
+/// all trainable or all frozen, up to bucket_bytes. `trainable`: by parameter. A pure function,
+/// equal on all ranks.
+optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>& trainable,
+                              int64_t bucket_bytes);
+
+/// Applies the recipe's changes to optimizer and buffers. Moments of pruned weights are zeroed
+/// (otherwise they would move the weights), momentum to be reset is zeroed, and frozen parameters
+/// leave the buffers. Collective.
+void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
+                          int64_t bucket_bytes, optim::FlatParams& flat_params,
+                          optim::Optimizer& optimizer, dist::Communicator& control);
+
+/// The recipe as a part of the step. Its changes reach optimizer, buffers, reducer, and layers that
+/// can compute with kept elements alone (Param::follow_mask).
+///
+/// Gradients of pruned weights become +0 (or undefined if they are never read) and need not travel;
+/// their moments are not kept.
+class RecipePart final : public StepPart {
+ public:
+  explicit RecipePart(const TrainerParts& parts) : parts_(parts) {}
+
+  void on_recipe_change(const recal::Applied& due) override;
+  void end_step(StepEnd end, int64_t) override {
+    parts_.recipe.end_step(end == StepEnd::kUpdated, parts_.control);
+  }
+
+ private:
+  void set_masks();
+
+  const TrainerParts& parts_;
+  bool has_set_masks_ = false;  ///< false before the first step, since a restore may change masks
+};
 
 /// Keeps the moving statistics of batch normalisation equal on all ranks, bit for bit, at the end
 /// of every step. So users of the statistics between steps (evaluation, saves, replica_check) need
@@ -24,11 +62,11 @@ namespace lockstep::train {
 ///              normalises by its own samples
 ///   sync       those of all ranks as one batch, in forward and backward too
 /// A skipped step changes nothing. Without batch normalisation no call sends a message.
-class BatchStatistics {
+class BatchStatistics final : public StepPart {
  public:
-  /// All arguments outlive this. Collective for sync, which creates a communicator.
-  BatchStatistics(model::Model& model, dist::Communicator& control, const std::string& mode);
-  ~BatchStatistics();
+  /// mode: train.batch_norm. Collective for sync, which creates a communicator.
+  BatchStatistics(const TrainerParts& parts, const std::string& mode);
+  ~BatchStatistics() override;
   BatchStatistics(const BatchStatistics&) = delete;
   BatchStatistics& operator=(const BatchStatistics&) = delete;
 
@@ -38,8 +76,8 @@ class BatchStatistics {
   /// Seconds that forward and backward have waited for other ranks' sums since the last call.
   double take_wait_s() { return std::exchange(wait_s_, 0); }
 
-  /// Freezes the statistics if a recipe says so at `step`. Call it before the forward pass.
-  void follow(const recal::Timeline& timeline, int64_t step);
+  /// Freezes the statistics if the recipe says so at this step.
+  void begin_step() override;
 
   /// Takes the statistics of the forward passes since the last call, on the model's device.
   /// give_seen() passes them to the next end_step(), as if its own forward passes had seen them.
@@ -47,28 +85,33 @@ class BatchStatistics {
   void give_seen(model::SeenStatistics seen) { given_ = std::move(seen); }
 
   /// Takes the statistics of a part of the batch, for sums that are computed elsewhere
-  /// (train/step/sync_modes.h). Returns float64 [1 + M] on the CPU: `number` first, then the
+  /// (train/step/step_modes.h). Returns float64 [1 + M] on the CPU: `number` first, then the
   /// statistics since the last call. give_seen_after() takes the sums of such tensors and returns
   /// the sum of the numbers. Neither changes the moving statistics.
   at::Tensor take_seen_after(double number);
   double give_seen_after(const at::Tensor& sums_V);
 
-  /// Ends a step, when all ranks know whether the update counts. Collective if `updated`: one
-  /// message, none for sync. With one rank, or for sync, the host does not wait.
-  void end_step(bool updated);
+  /// Collective after an update: one message, none for sync. With one rank, or for sync, the host
+  /// does not wait.
+  void end_step(StepEnd end, int64_t) override;
 
  private:
   at::Tensor summed_over_ranks(const at::Tensor& message_M);
 
+  const TrainerParts& parts_;
   model::BatchNormTable& norms_;
-  dist::Communicator& control_;
+  dist::Communicator& peers_;
   const bool from_root_;
   std::unique_ptr<dist::Communicator> sums_;    ///< sync over several ranks
   at::Tensor given_M_;                          ///< from give_seen_after(), in this step
   std::optional<model::SeenStatistics> given_;  ///< from give_seen(), in this step
   double wait_s_ = 0;
-  bool has_followed_ = false;
+  bool has_begun_ = false;
 };
+
+/// Sets integers to their maximum over the ranks, or to rank 0's. Collective unless there are none.
+void take_largest(dist::Communicator& comm, const std::vector<at::Tensor>& numbers,
+                  bool from_root = false);
 
 /// Tensors that a network's own code may change in forward (model::Buffer::moved_by_forward).
 /// Examples: the running statistics of PyTorch's batch normalisation, a teacher's frozen
@@ -86,24 +129,22 @@ class BatchStatistics {
 /// A tensor counts as changed if its memory or its version changed. Code that writes through
 /// `.data` changes neither. So the first steps, and some later ones, also compare sums over the
 /// bytes. A tensor found changed in this way counts as changed in every later step.
-class MovedBuffers {
+class MovedBuffers final : public StepPart {
  public:
   /// Both references outlive this.
   MovedBuffers(model::Model& model, dist::Communicator& control, const std::string& mode,
                bool elastic);
 
-  /// Begins a step, before its first forward pass.
-  void begin_step();
-  /// Ends a step, on every rank, when all ranks know whether the update counts. num_samples: this
-  /// rank's. Collective if `updated`. Throws Error(kConfig).everywhere() if a tensor changed and
+  void begin_step() override;
+  /// Collective after an update. Throws Error(kConfig).everywhere() if a tensor changed and
   /// train.batch_norm is sync, or if `elastic` (the tensor would change once per shard). Also
   /// throws if a tensor in checkpoints got another shape or type.
-  void end_step(bool updated, int64_t num_samples);
+  void end_step(StepEnd end, int64_t num_samples) override;
 
  private:
   /// Effect of a step on a tensor, on any rank; the largest value counts. kReshaped: shape or type
   /// differ from those in the constructor.
-  enum class Move : int64_t { kNone, kMoved, kReshaped };
+  enum Move : int64_t { kNone, kMoved, kReshaped };
 
   /// State of one tensor when it was last examined.
   struct Seen {
@@ -126,13 +167,12 @@ class MovedBuffers {
   bool differs(const at::Tensor& tensor, const Seen& seen) const;
   void note(const at::Tensor& tensor, Seen* seen) const;
   void keep_copy(const at::Tensor& tensor, Seen* seen) const;
-  std::vector<Move> moves_here(const std::vector<model::Buffer>& rows);
-  std::vector<Move> on_any(const std::vector<Move>& here) const;
-  void restore(const std::vector<model::Buffer>& rows, const std::vector<Move>& moves);
+  /// Returns the Move of each row on this rank.
+  std::vector<int64_t> moves_here(const std::vector<model::Buffer>& rows);
+  void restore(const std::vector<model::Buffer>& rows, const std::vector<int64_t>& moves);
   void require_may_move(const std::string& name) const;
   [[noreturn]] void refuse_reshaped(const model::Buffer& row, const Seen& seen) const;
   void take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples);
-  void take_largest(const std::vector<at::Tensor>& numbers);
 
   model::Model& model_;
   dist::Communicator& control_;
