@@ -19,7 +19,6 @@
 #include "checkpoint/format/saved_values.h"
 #include "checkpoint/save/saver.h"
 #include "checkpoint/trackable.h"
-#include "dist/collectives.h"
 #include "dist/communicator.h"
 
 namespace lockstep::checkpoint {

@@ -20,7 +20,7 @@
 #include "checkpoint/format/saved_values.h"
 #include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/format/tensor_type.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 

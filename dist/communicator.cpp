@@ -1,12 +1,25 @@
-// Argument checks of all backends, the world of one rank, and checked calls.
+// Checks of arguments, which run before any message is sent; the communicators of one rank and of
+// compared calls; agreements.
 #include "dist/communicator.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <span>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/flatten_dense_tensors.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
+#include <ATen/ops/view_as_real.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "base/digest.h"
 #include "base/error.h"
-#include "dist/collectives.h"
 
 namespace lockstep::dist {
 
@@ -147,6 +160,263 @@ std::unique_ptr<Communicator> CheckedCommunicator::split(int color, int key) {
   require_equal_calls("split");
   auto part = comm_->split(color, key);
   return std::make_unique<CheckedCommunicator>(std::move(part), comparison_->split(color, key));
+}
+
+// Agreements go through comm.device(), so that NCCL works too. While ranks agree, one small
+// all_reduce suffices; texts are exchanged only after a difference.
+
+namespace {
+
+at::Tensor int64_tensor(std::span<const int64_t> values_K, at::Device device) {
+  const at::Tensor host_K = at::empty({static_cast<int64_t>(values_K.size())}, at::kLong);
+  std::copy(values_K.begin(), values_K.end(), host_K.mutable_data_ptr<int64_t>());
+  return host_K.to(device);
+}
+
+at::Tensor byte_tensor(std::string_view text, int64_t num_bytes, at::Device device) {
+  const at::Tensor host_K = at::zeros({num_bytes}, at::kByte);
+  if (!text.empty()) std::memcpy(host_K.mutable_data_ptr(), text.data(), text.size());
+  return host_K.to(device);
+}
+
+std::string text_of(Communicator& comm, const at::Tensor& bytes_K) {
+  const at::Tensor host_K = copy_to_host(comm, bytes_K);
+  return {static_cast<const char*>(host_K.const_data_ptr()), host_K.nbytes()};
+}
+
+at::Tensor reduced(Communicator& comm, std::span<const int64_t> values_K, ReduceOp op) {
+  at::Tensor tensor_K = int64_tensor(values_K, comm.device());
+  comm.all_reduce(tensor_K, op)->wait();
+  return copy_to_host(comm, tensor_K);
+}
+
+int64_t reduced_one(Communicator& comm, int64_t value, ReduceOp op) {
+  return reduced(comm, {&value, 1}, op).const_data_ptr<int64_t>()[0];
+}
+
+bool all_words_equal(Communicator& comm, std::span<const int64_t> words_K) {
+  // ~ reverses order, so ~max(~v) is the smallest v; unlike -, ~ cannot overflow.
+  std::vector<int64_t> both_2K(words_K.begin(), words_K.end());
+  for (const int64_t word : words_K) both_2K.push_back(~word);
+  const at::Tensor most_2K = reduced(comm, both_2K, ReduceOp::kMax);
+  const int64_t* most = most_2K.const_data_ptr<int64_t>();
+  for (size_t i = 0; i < words_K.size(); ++i)
+    if (most[i] != ~most[words_K.size() + i]) return false;
+  return true;
+}
+
+std::string broadcast_from(Communicator& comm, std::string_view text, int root) {
+  const auto own_bytes = static_cast<int64_t>(text.size());
+  at::Tensor length_1 = int64_tensor({&own_bytes, 1}, comm.device());
+  comm.broadcast(length_1, root);
+  const int64_t num_bytes = copy_to_host(comm, length_1).const_data_ptr<int64_t>()[0];
+  const bool is_root = comm.rank() == root;
+  const at::Tensor bytes_K =
+      byte_tensor(is_root ? text : std::string_view(), num_bytes, comm.device());
+  comm.broadcast(bytes_K, root);
+  return text_of(comm, bytes_K);
+}
+
+/// Returns the first position at which a text differs from that of rank 0.
+size_t first_difference(const std::vector<std::string>& texts) {
+  size_t nearest = std::string::npos;
+  for (const std::string& text : texts) {
+    const auto [end, other_end] =
+        std::mismatch(text.begin(), text.end(), texts[0].begin(), texts[0].end());
+    if (end != text.end() || other_end != texts[0].end())
+      nearest = std::min(nearest, static_cast<size_t>(end - text.begin()));
+  }
+  return nearest;
+}
+
+/// Returns about 100 bytes around `place` in one line; cuts fall between UTF-8 characters.
+std::string excerpt(const std::string& text, size_t place) {
+  constexpr size_t kBefore = 40, kAfter = 60;
+  const auto inside_character = [&](size_t i) {
+    return i < text.size() && (text[i] & 0xC0) == 0x80;
+  };
+  // In UTF-8, bytes 10xxxxxx continue a character.
+  size_t begin = place > kBefore ? std::min(place - kBefore, text.size()) : 0;
+  size_t end = std::min(place + kAfter, text.size());
+  while (inside_character(begin)) ++begin;
+  while (inside_character(end)) ++end;
+  std::string line = begin > 0 ? "..." : "";
+  for (const char c : text.substr(begin, end - begin))
+    line += c == '\n' ? std::string("\\n") : std::string(1, c);
+  return line + (end < text.size() ? "..." : "");
+}
+
+}  // namespace
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (last - i >= 2) {
+      parts.push_back(fmt::format("{}-{}", ranks[i], ranks[last]));
+    } else {
+      for (size_t j = i; j <= last; ++j) parts.push_back(std::to_string(ranks[j]));
+    }
+    i = last + 1;
+  }
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(parts, ", "));
+}
+
+bool all_equal(Communicator& comm, int64_t value) { return all_words_equal(comm, {&value, 1}); }
+
+bool any_of(Communicator& comm, bool value) { return max_of(comm, value ? 1 : 0) == 1; }
+
+int64_t min_of(Communicator& comm, int64_t value) {
+  return reduced_one(comm, value, ReduceOp::kMin);
+}
+int64_t max_of(Communicator& comm, int64_t value) {
+  return reduced_one(comm, value, ReduceOp::kMax);
+}
+int64_t sum_of(Communicator& comm, int64_t value) {
+  return reduced_one(comm, value, ReduceOp::kSum);
+}
+
+// all_gather needs equal sizes, so the lengths come first and texts are padded to the longest.
+std::vector<std::string> gather_texts(Communicator& comm, std::string_view text) {
+  const auto num_ranks = static_cast<int64_t>(comm.world_size());
+  const auto own_bytes = static_cast<int64_t>(text.size());
+  const at::Tensor lengths_N = int64_tensor(std::vector<int64_t>(num_ranks), comm.device());
+  comm.all_gather(lengths_N, int64_tensor({&own_bytes, 1}, comm.device()))->wait();
+  const at::Tensor host_N = copy_to_host(comm, lengths_N);
+  const int64_t* length = host_N.const_data_ptr<int64_t>();
+  const int64_t most_bytes = *std::max_element(length, length + num_ranks);
+
+  // K = most_bytes
+  const at::Tensor all_NK = byte_tensor("", num_ranks * most_bytes, comm.device());
+  comm.all_gather(all_NK, byte_tensor(text, most_bytes, comm.device()))->wait();
+  const std::string all = text_of(comm, all_NK);
+  std::vector<std::string> texts;
+  for (int64_t rank = 0; rank < num_ranks; ++rank)
+    texts.push_back(all.substr(rank * most_bytes, length[rank]));
+  return texts;
+}
+
+std::string broadcast_text(Communicator& comm, std::string_view text) {
+  return broadcast_from(comm, text, 0);
+}
+
+// Digests instead of texts: the message has a fixed size, however long the texts are.
+void require_equal(Communicator& comm, std::string_view what, std::string_view text) {
+  const std::string digest = sha256_hex(text);
+  std::array<int64_t, 8> words_8{};
+  check(digest.size() == sizeof(words_8), "a SHA-256 has 64 hex digits");
+  std::memcpy(words_8.data(), digest.data(), sizeof(words_8));
+  if (all_words_equal(comm, words_8)) return;
+
+  // All ranks see the difference, so all take part in this second exchange.
+  const std::vector<std::string> texts = gather_texts(comm, text);
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (size_t rank = 0; rank < texts.size(); ++rank)
+    ranks_of[texts[rank]].push_back(static_cast<int>(rank));
+  std::map<int, std::string> group_at;  // by the group's lowest rank
+  const size_t place = first_difference(texts);
+  for (const auto& [group_text, ranks] : ranks_of)
+    group_at[ranks.front()] = fmt::format("{}: {}", ranks_text(ranks), excerpt(group_text, place));
+  std::vector<std::string> groups;
+  for (const auto& [rank, group] : group_at) groups.push_back(group);
+  throw Error(ExitCode::kDisagree, "dist",
+              fmt::format("{} differs: {}", what, fmt::join(groups, "; ")))
+      .everywhere();
+}
+
+void throw_if_any(Communicator& comm, const std::optional<Error>& fault) {
+  const int64_t lowest = min_of(comm, fault ? comm.rank() : comm.world_size());
+  if (lowest == comm.world_size()) return;
+  const int root = static_cast<int>(lowest);
+  const bool is_root = comm.rank() == root;
+  const auto code =
+      static_cast<ExitCode>(sum_of(comm, is_root ? static_cast<int64_t>(fault->code()) : 0));
+  std::string text = broadcast_from(comm, is_root ? fault->what() : "", root);
+
+  // what() is "[area] message"; the new Error adds the area again.
+  std::string area = "dist";
+  const size_t area_end = text.find("] ");
+  if (text.starts_with('[') && area_end != std::string::npos) {
+    area = text.substr(1, area_end - 1);
+    text.erase(0, area_end + 2);
+  }
+  if (comm.world_size() > 1) text = fmt::format("rank {}: {}", root, text);
+  throw Error(code, area, text).everywhere();
+}
+
+// Flattening by ATen's helpers. unflatten returns views, so take_apart() copies each part once.
+
+at::Tensor joined(at::TensorList tensors, const at::TensorOptions& options) {
+  std::vector<at::Tensor> converted;
+  converted.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) converted.push_back(tensor.to(options));
+  const at::Tensor joined_K = at::flatten_dense_tensors(converted);
+  // A single tensor is not copied by flatten.
+  return joined_K.is_alias_of(converted.front()) ? joined_K.clone() : joined_K;
+}
+
+void take_apart(const at::Tensor& joined_K, at::TensorList tensors) {
+  const std::vector<at::Tensor> parts = at::unflatten_dense_tensors(joined_K, tensors);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].numel() > 0) tensors[i].copy_(parts[i]);
+}
+
+at::Tensor real_view(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+}
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Returns the end of the message that begins at `begin`.
+size_t end_of_message(const Tensors& flat, size_t begin, int64_t message_bytes) {
+  auto num_bytes = static_cast<int64_t>(flat[begin].nbytes());
+  size_t end = begin + 1;
+  for (; end < flat.size() && flat[end].scalar_type() == flat[begin].scalar_type(); ++end) {
+    num_bytes += static_cast<int64_t>(flat[end].nbytes());
+    if (num_bytes > message_bytes) break;
+  }
+  return end;
+}
+
+void take_mean(Communicator& comm, const at::Tensor& values_K) {
+  comm.all_reduce(values_K, ReduceOp::kSum)->wait();
+  values_K.div_(comm.world_size());
+}
+
+}  // namespace
+
+void mean_over_ranks(Communicator& comm, const Tensors& tensors, int64_t message_bytes) {
+  const at::NoGradGuard no_grad;
+  Tensors flat;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.numel() > 0) flat.push_back(tensor.view({-1}));
+  for (size_t begin = 0, end = 0; begin < flat.size(); begin = end) {
+    end = end_of_message(flat, begin, message_bytes);
+    // A large tensor is reduced in place, without copies.
+    if (end == begin + 1) {
+      take_mean(comm, flat[begin]);
+      continue;
+    }
+    const at::TensorList together(&flat[begin], end - begin);
+    const at::Tensor joined_K = joined(together, flat[begin].options());
+    take_mean(comm, joined_K);
+    take_apart(joined_K, together);
+  }
+}
+
+void consolidate_state(Communicator& comm, const StateList& parts) {
+  if (comm.world_size() == 1) return;
+  for (const StateEntry& part : parts) {
+    if (!part.tensor.defined()) continue;
+    check(part.tensor.is_contiguous(), "state that is completed is contiguous: " + part.key);
+    const at::Tensor bytes_B = part.tensor.detach().view(-1).view(at::kByte);
+    // All but the owner have +0, so the bytewise maximum is the owner's value.
+    comm.all_reduce(bytes_B, ReduceOp::kMax)->wait();
+  }
+  comm.settle();
 }
 
 }  // namespace lockstep::dist

@@ -13,7 +13,7 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist {

@@ -20,7 +20,7 @@
 #include "base/threads.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/run_config.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "job_server/job_queue.h"
 #include "job_server/queue_client.h"
 #include "job_server/server.h"

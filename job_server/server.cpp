@@ -25,7 +25,7 @@
 #include "checkpoint/format/checkpoint_files.h"
 #include "daemon/control/failure.h"
 #include "daemon/control/watchdog.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "job_server/failed_job.h"
 #include "job_server/job_queue.h"
 #include "job_server/serve_options.h"

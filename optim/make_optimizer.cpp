@@ -1,11 +1,18 @@
-// Optimizers of all rules: own kernels, fused ATen kernels, or operations on tensors.
+// Applies rules to regions of flat buffers. Own kernels update float32 on the CPU, ATen's
+// operations all else. make_optimizer() chooses.
+//
+// A masked update packs a block's kept values and gradients, applies the rule there, and writes the
+// results back. Slots stay packed for the whole region, so begin_K finds a chunk's slots. All paths
+// compute each element alone: its bits do not depend on the packing.
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_fused_adam.h>
@@ -13,17 +20,149 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/clamp_max.h>
 #include <ATen/ops/clamp_min.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sign.h>
 #include <ATen/ops/sqrt.h>
 
 #include "base/error.h"
+#include "base/simd/bit_mask.h"
 #include "optim/optimizer.h"
 #include "optim/rules.h"
-#include "optim/update_region.h"
 
 namespace lockstep::optim {
+namespace {
+
+constexpr int kItemBytes = sizeof(float);
+
+}  // namespace
+
+PackedMask::PackedMask(std::span<const uint8_t> buffer_bits, int64_t begin_E, int64_t num_elements)
+    : num_elements_(num_elements), bits_(static_cast<size_t>(num_mask_bytes(num_elements))) {
+  // Shifts the bits so that the region begins at bit 0, which all kernels expect.
+  copy_bits(buffer_bits.data(), begin_E, num_elements, bits_.data(), 0);
+  for (int64_t begin = 0; begin < num_elements; begin += kChunkElements)
+    // Counted once here, so that threads can start at any chunk.
+    begins_K_.push_back(
+        begins_K_.back() +
+        count_kept(bits_.data() + begin / 8, std::min(kChunkElements, num_elements - begin)));
+}
+
+PackedMask::Chunk PackedMask::chunk(int64_t index) const {
+  const int64_t begin_R = index * kChunkElements;
+  const auto chunk = static_cast<size_t>(index);
+  return {.begin_R = begin_R,
+          .num_elements = std::min(kChunkElements, num_elements_ - begin_R),
+          .begin_K = begins_K_[chunk],
+          .num_kept = begins_K_[chunk + 1] - begins_K_[chunk],
+          .bits = bits_.data() + begin_R / 8};
+}
+
+int64_t PackedMask::num_kept_before(int64_t at_R) const {
+  // Chunks before this one are counted already; only a part of this chunk remains.
+  const int64_t index = at_R / kChunkElements, begin_R = index * kChunkElements;
+  return begins_K_[static_cast<size_t>(index)] + cut(begin_R, at_R - begin_R).num_kept();
+}
+
+at::Tensor PackedMask::pack(const at::Tensor& dense_R) const {
+  check(dense_R.numel() == num_elements_, "a mask packs its own region");
+  at::Tensor packed_K = at::empty({num_kept()}, dense_R.options());
+  pack_kept(dense_R.const_data_ptr(), bits_.data(), num_elements_, kItemBytes,
+            packed_K.mutable_data_ptr());
+  return packed_K;
+}
+
+void PackedMask::unpack(const at::Tensor& packed_K, const at::Tensor& dense_R) const {
+  check(dense_R.numel() == num_elements_ && packed_K.numel() == num_kept(),
+        "a mask unpacks its own region");
+  unpack_kept(packed_K.const_data_ptr(), bits_.data(), num_elements_, kItemBytes,
+              dense_R.mutable_data_ptr());
+}
+
+void PackedMask::zero_pruned(const at::Tensor& dense_R) const {
+  check(dense_R.numel() == num_elements_, "a mask acts on its own region");
+  lockstep::zero_pruned(dense_R.mutable_data_ptr(), bits_.data(), num_elements_, kItemBytes);
+}
+
+namespace {
+
+/// Updates a chunk in blocks: packs values and gradients, applies the rule, writes results back.
+void walk(const PackedMask::Chunk& chunk, const RegionData& data, SimdPath path,
+          UpdateBlock update) {
+  const UpdateKernels& kernels = update_kernels(path);
+  PackedBlock block;
+  int64_t begin_K = chunk.begin_K;
+  for (int64_t first = 0; first < chunk.num_elements; first += kBlock) {
+    const int64_t num_elements = std::min(kBlock, chunk.num_elements - first);
+    const uint8_t* bits = chunk.bits + first / 8;
+    float* values = data.values_R + chunk.begin_R + first;
+    float* grads = data.grads_R + chunk.begin_R + first;
+    kernels.pack(values, grads, bits, num_elements, block);
+    if (block.num_kept == 0) continue;
+    update(block.num_kept, block.values.data(), block.grads.data(), begin_K);
+    kernels.put_kept(block, bits, num_elements, values);
+    begin_K += block.num_kept;
+  }
+}
+
+/// Updates a chunk with few kept elements. Reads and writes only their own cache lines.
+void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, UpdateBlock update) {
+  std::array<uint32_t, PackedMask::kChunkElements / kItemsOfOneKept + kPlaceSlack> places;
+  const int64_t num_kept = find_kept(chunk.bits, chunk.num_elements, places.data());
+  float* const values = data.values_R + chunk.begin_R;
+  float* const grads = data.grads_R + chunk.begin_R;
+  PackedBlock block;
+  for (int64_t done = 0; done < num_kept; done += block.num_kept) {
+    block.num_kept = std::min(kBlock, num_kept - done);
+    const uint32_t* const here = places.data() + done;
+    for (int64_t i = 0; i < block.num_kept; ++i) {
+      block.values[i] = values[here[i]];
+      block.grads[i] = grads[here[i]];
+    }
+    update(block.num_kept, block.values.data(), block.grads.data(), chunk.begin_K + done);
+    for (int64_t i = 0; i < block.num_kept; ++i) values[here[i]] = block.values[i];
+  }
+}
+
+}  // namespace
+
+bool takes_kernels(const FlatBuffer& buffer) {
+  return buffer.values_E.is_cpu() && buffer.values_E.scalar_type() == at::kFloat;
+}
+
+RegionData data_of(const FlatBuffer& buffer, const ParamShard& region) {
+  return {.num_elements = region.num_elements(),
+          .values_R = buffer.values_E.mutable_data_ptr<float>() + region.begin_E,
+          .grads_R = buffer.grads_E.mutable_data_ptr<float>() + region.begin_E};
+}
+
+SlotData data_of(const std::vector<at::Tensor>& slots) {
+  const auto floats = [&](size_t slot) {
+    return slot < slots.size() ? slots[slot].mutable_data_ptr<float>() : nullptr;
+  };
+  return {.first = floats(0), .second = floats(1)};
+}
+
+void update_dense(const RegionData& data, UpdateBlock update) {
+  at::parallel_for(0, data.num_elements, kGrain, [&](int64_t begin, int64_t end) {
+    update(end - begin, data.values_R + begin, data.grads_R + begin, begin);
+  });
+}
+
+void update_kept(const PackedMask& kept, const RegionData& data, UpdateBlock update,
+                 SimdPath path) {
+  // Chunks are independent: kept elements before each chunk were counted once.
+  at::parallel_for(0, kept.num_chunks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t index = begin; index < end; ++index) {
+      const PackedMask::Chunk chunk = kept.chunk(index);
+      if (is_sparse(chunk.num_kept, chunk.num_elements))
+        walk_sparse(chunk, data, update);
+      else
+        walk(chunk, data, path, update);
+    }
+  });
+}
 
 /// Optimizer with an elementwise rule (optim/rules.h): own kernels for float32 on the CPU,
 /// otherwise the same rule in ATen's operations.
@@ -124,22 +263,6 @@ class Fused : public Elementwise<Rule> {
   std::vector<FusedBatch> batches_;  ///< collected in this step
 };
 
-class FusedSgd final : public Fused<rules::Sgd> {
-  using Fused::Fused;
-  void update_batch(const FusedBatch& batch) override;
-};
-
-class FusedMomentum final : public Fused<rules::Momentum> {
-  using Fused::Fused;
-  void update_batch(const FusedBatch& batch) override;
-};
-
-/// Fused kernel for adam and adamw.
-class FusedAdam final : public Fused<rules::Adam> {
-  using Fused::Fused;
-  void update_batch(const FusedBatch& batch) override;
-};
-
 // Calls of ATen's fused kernels. found_inf is a tensor on the device: the kernel skips the update
 // if it is 1, without a wait of the host.
 
@@ -166,23 +289,30 @@ void fused_sgd(const FusedBatch& batch, const OptimizerOptions& options) {
 
 }  // namespace
 
-void FusedSgd::update_batch(const FusedBatch& batch) { fused_sgd(batch, options()); }
+template <template <typename> class Rule>
+class FusedSgd final : public Fused<Rule> {
+  using Fused<Rule>::Fused;
+  void update_batch(const FusedBatch& batch) override { fused_sgd(batch, this->options()); }
+};
 
-void FusedMomentum::update_batch(const FusedBatch& batch) { fused_sgd(batch, options()); }
-
-void FusedAdam::update_batch(const FusedBatch& batch) {
-  const rules::WeightDecay<double> decay(options(), *batch.rates);
-  const rules::Adam<double> rule(options(), *batch.rates, batch.num_updates);
-  decay_values(batch, decay);
-  // ATen takes the update number as a tensor for each parameter.
-  const at::Tensor update_number = at::full({}, static_cast<double>(batch.num_updates),
-                                            batch.values.front().options().dtype(at::kFloat));
-  const std::vector<at::Tensor> update_numbers(batch.values.size(), update_number);
-  at::_fused_adam_(batch.values, batch.grads, batch.slots[0], batch.slots[1],
-                   /*max_exp_avg_sqs=*/at::TensorList(), update_numbers, batch.rates->learning_rate,
-                   options().adam_beta1, options().adam_beta2, decay.l2, rule.epsilon,
-                   /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, batch.found_inf);
-}
+/// Fused kernel for adam and adamw.
+class FusedAdam final : public Fused<rules::Adam> {
+  using Fused::Fused;
+  void update_batch(const FusedBatch& batch) override {
+    const rules::WeightDecay<double> decay(options(), *batch.rates);
+    const rules::Adam<double> rule(options(), *batch.rates, batch.num_updates);
+    decay_values(batch, decay);
+    // ATen takes the update number as a tensor for each parameter.
+    const at::Tensor update_number = at::full({}, static_cast<double>(batch.num_updates),
+                                              batch.values.front().options().dtype(at::kFloat));
+    const std::vector<at::Tensor> update_numbers(batch.values.size(), update_number);
+    at::_fused_adam_(batch.values, batch.grads, batch.slots[0], batch.slots[1],
+                     /*max_exp_avg_sqs=*/at::TensorList(), update_numbers,
+                     batch.rates->learning_rate, options().adam_beta1, options().adam_beta2,
+                     decay.l2, rule.epsilon,
+                     /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, batch.found_inf);
+  }
+};
 
 namespace {
 
@@ -198,12 +328,12 @@ std::unique_ptr<Optimizer> make(const OptimizerOptions& options, std::vector<Fla
 /// Returns the factory of a type. Some values select a simpler rule.
 Make maker_of(const OptimizerOptions& options) {
   // Without momentum no slot is needed.
-  if (options.type == "momentum" && options.momentum == 0) return make<FusedSgd>;
+  if (options.type == "momentum" && options.momentum == 0) return make<FusedSgd<rules::Sgd>>;
   // A square root instead of pow(): faster, and vectorised.
   if (options.type == "ftrl" && options.ftrl_learning_rate_power == -0.5)
     return make<Elementwise<rules::FtrlOfRoot>>;
-  static const std::map<std::string, Make> makers{{"sgd", make<FusedSgd>},
-                                                  {"momentum", make<FusedMomentum>},
+  static const std::map<std::string, Make> makers{{"sgd", make<FusedSgd<rules::Sgd>>},
+                                                  {"momentum", make<FusedSgd<rules::Momentum>>},
                                                   {"adam", make<FusedAdam>},
                                                   {"adamw", make<FusedAdam>},
                                                   {"adadelta", make<Elementwise<rules::Adadelta>>},

@@ -74,7 +74,7 @@ struct OptimizerOptions {
   std::vector<std::string> weight_decay_exclude;  ///< names or `re:` patterns of weights without
                                                   ///< decay
   ClipOptions clip;                               ///< of the gradients, before the update
-  std::optional<double> ema_decay;  ///< of the moving average of the weights (optim/ema.h)
+  std::optional<double> ema_decay;                ///< of the moving average of the weights (Ema)
 };
 
 /// Names of the update rules.

@@ -3,7 +3,7 @@
 
 #include "base/simd/avx2.h"
 #include "base/simd/bit_mask_kernels.h"
-#include "optim/update_kernels.h"
+#include "optim/rules.h"
 #include "optim/update_loops.h"
 
 namespace lockstep::optim {

@@ -2,7 +2,7 @@
 
 #include "base/simd/avx512.h"
 #include "base/simd/bit_mask_kernels.h"
-#include "optim/update_kernels.h"
+#include "optim/rules.h"
 #include "optim/update_loops.h"
 
 namespace lockstep::optim {

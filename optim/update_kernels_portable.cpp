@@ -1,4 +1,4 @@
-#include "optim/update_kernels.h"
+#include "optim/rules.h"
 
 #include "optim/update_loops.h"
 

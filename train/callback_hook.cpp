@@ -15,7 +15,7 @@
 #include <torch/csrc/jit/serialization/pickle.h>
 
 #include "coord/callback.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 namespace lockstep::train {
 namespace {

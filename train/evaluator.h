@@ -8,7 +8,7 @@
 #include "data/loader.h"
 #include "dist/communicator.h"
 #include "model/model.h"
-#include "optim/ema.h"
+#include "optim/flat_params.h"
 #include "train/eval_metrics.h"
 #include "train/eval_options.h"
 #include "train/hook.h"

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/files/project.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "train/records.h"
 
 // Patience of a run, and the evaluations in its files.

@@ -20,7 +20,7 @@
 #include "base/files/files.h"
 #include "base/files/project.h"
 #include "base/log.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 namespace lockstep::train {
 namespace {

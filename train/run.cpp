@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "coord/callback.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "train/past_evaluations.h"
 #include "train/weight_checks.h"
 

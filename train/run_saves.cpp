@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "checkpoint/save/checkpoint_folder.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "train/past_evaluations.h"
 #include "train/step/training_pass.h"
 

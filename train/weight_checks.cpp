@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "dist/replica_check.h"
 #include "dist/tensor_math.h"
 

@@ -14,7 +14,6 @@
 #include <fmt/format.h>
 
 #include "bench/programs/pairs.h"
-#include "optim/ema.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 

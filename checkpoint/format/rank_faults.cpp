@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/proto/shard_report.pb.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 namespace {

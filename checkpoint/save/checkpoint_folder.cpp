@@ -27,7 +27,7 @@
 #include "base/log.h"
 #include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/format/rank_faults.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -16,7 +16,7 @@
 #include "checkpoint/format/rank_faults.h"
 #include "checkpoint/save/checkpoint_folder.h"
 #include "checkpoint/save/shard_writer.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "dist/replica_check.h"
 
 namespace lockstep::checkpoint {

@@ -17,7 +17,7 @@
 #include "checkpoint/save/checkpoint_folder.h"
 #include "checkpoint/save/save_job.h"
 #include "checkpoint/save/save_plan.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -49,13 +49,19 @@ std::string with_origin(std::string_view key, const ConfigReader& in) {
   return fmt::format("{}{}", key, origin_of(key.substr(0, key.find(':')), in));
 }
 
+/// Adds a fault of `section`: `setting` cannot be combined with `other`. Both are keys of the run
+/// file, optionally followed by a colon and a value.
+void refuse_pair(const char* section, std::string_view setting, std::string_view other,
+                 std::string_view why, ConfigReader* in) {
+  in->fault(section, fmt::format("'{}'{} cannot be with {}: {}", setting,
+                                 origin_of(setting.substr(0, setting.find(':')), *in),
+                                 with_origin(other, *in), why));
+}
+
 /// Refuses settings that make results depend on the number of ranks.
 void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
   const auto refuse = [&](bool is_used, const char* key, const char* why) {
-    if (is_used)
-      in->fault("run",
-                fmt::format("'run.deterministic: elastic'{} cannot be with {}: {}",
-                            origin_of("run.deterministic", *in), with_origin(key, *in), why));
+    if (is_used) refuse_pair("run", "run.deterministic: elastic", key, why, in);
   };
   refuse(config.run.device == "cuda", "run.device: cuda",
          "on GPUs sums over ranks are in NCCL's order; use cpu");
@@ -71,38 +77,27 @@ void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
 /// Refuses settings that need the other ranks at every step.
 void refuse_with_local_steps(const RunConfig& config, ConfigReader* in) {
   const auto refuse = [&](bool is_used, const char* key, const char* why) {
-    if (is_used)
-      in->fault("sync",
-                fmt::format("'sync.sync_replicas: false'{} cannot be with {}: {}",
-                            origin_of("sync.sync_replicas", *in), with_origin(key, *in), why));
+    if (is_used) refuse_pair("sync", "sync.sync_replicas: false", key, why, in);
   };
   refuse(config.run.is_elastic(), "run.deterministic: elastic",
          "what each rank learns alone depends on the number of ranks");
-  refuse(config.sync.shard_optimizer, "sync.shard_optimizer",
-         "a rank that updates alone needs the whole optimizer; set it to false");
-  refuse(config.sync.comm_dtype != "fp32", "sync.comm_dtype",
-         "gradients do not travel, and means of weights are not rounded; use fp32");
   refuse(config.train.batch_norm == "sync", "train.batch_norm: sync",
          "batches would be normalised over all ranks at every step; use average");
   refuse(config.train.precision == "fp16", "train.precision: fp16",
          "ranks agree on the loss scale at every step; use bf16");
 }
 
-/// Refuses settings that need each rank's own weights or messages.
-void refuse_with_shared_weights(const RunConfig& config, ConfigReader* in) {
-  const auto refuse = [&](bool is_used, const char* key, const char* why) {
-    if (is_used)
-      in->fault("sync",
-                fmt::format("'sync.share_weights: on'{} cannot be with {}: {}",
-                            origin_of("sync.share_weights", *in), with_origin(key, *in), why));
-  };
-  refuse(!config.sync.sync_replicas, "sync.sync_replicas: false",
-         "each rank learns weights of its own; set it to true");
-  refuse(!config.sync.shared_window, "sync.shared_window: false",
-         "the weights lie in such memory; set it to true");
-  refuse(config.sync.comm_dtype != "fp32", "sync.comm_dtype",
-         "no gradient travels that could be rounded; use fp32");
-  refuse(config.run.device == "cuda", "run.device: cuda", "a GPU has its own memory; use cpu");
+/// Refuses ways to exchange gradients that do not exist (dist/reduction_modes.h).
+void refuse_missing_modes(const RunConfig& config, ConfigReader* in) {
+  for (const dist::SyncConflict& conflict : dist::conflicts_of(config.sync))
+    refuse_pair("sync", conflict.setting, conflict.other, conflict.why, in);
+  if (config.run.device != "cuda") return;  // with `auto` the reducer refuses what a GPU cannot do
+  if (config.sync.share_weights == "on")
+    refuse_pair("sync", "sync.share_weights: on", "run.device: cuda",
+                "a GPU has its own memory; use cpu", in);
+  for (const char* refusal :
+       {dist::refusal_of_packing_on_gpu(config.sync), dist::refusal_of_overlap_on_gpu(config.sync)})
+    if (refusal != nullptr) in->fault("sync", refusal);
 }
 
 /// Requires what evaluations and exports of checkpoints need: saves and evaluation data.
@@ -127,7 +122,7 @@ void require_saves_and_data(const RunConfig& config, ConfigReader* in) {
 void refuse_pairs(const RunConfig& config, ConfigReader* in) {
   if (config.run.is_elastic()) refuse_what_is_not_elastic(config, in);
   if (!config.sync.sync_replicas) refuse_with_local_steps(config, in);
-  if (config.sync.share_weights == "on") refuse_with_shared_weights(config, in);
+  refuse_missing_modes(config, in);
   require_saves_and_data(config, in);
   if (config.control.is_on_pages() && config.metrics.access.token_file.empty())
     in->fault(
@@ -136,11 +131,10 @@ void refuse_pairs(const RunConfig& config, ConfigReader* in) {
                     "a page without one could stop the run and remove its checkpoints",
                     origin_of("control.listen", *in)));
   if (config.train.cuda_graphs == "on" && config.sync.overlap == "true")
-    in->fault(
-        "train",
-        fmt::format("'train.cuda_graphs: on'{} cannot be with {}: in a recorded backward pass "
-                    "nobody sees which gradients are there; set one of them to auto",
-                    origin_of("train.cuda_graphs", *in), with_origin("sync.overlap", *in)));
+    refuse_pair("train", "train.cuda_graphs: on", "sync.overlap",
+                "in a recorded backward pass nobody sees which gradients are there; set one of "
+                "them to auto",
+                in);
   if (config.eval.use_ema.value_or(false) && !config.optimizer.ema_decay)
     in->fault(
         "eval",

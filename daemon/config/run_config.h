@@ -10,7 +10,7 @@
 #include "daemon/config/overrides.h"
 #include "daemon/config/run_options.h"
 #include "data/data_options.h"
-#include "dist/sync_options.h"
+#include "dist/reduction_modes.h"
 #include "infer/inferer_options.h"
 #include "metrics/metrics_options.h"
 #include "model/model.h"

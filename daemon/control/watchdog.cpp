@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "base/trace.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 // Detection of hanging ranks and disks, from the spans of all ranks. Each process keeps its newest
 // spans in shared memory. Ranks of a host can therefore read the spans of a process that hangs or

@@ -24,7 +24,7 @@
 #include "base/process.h"
 #include "base/yaml/config_reader.h"
 #include "daemon/config/overrides.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "dist/nccl/load_nccl.h"
 
 // Choice of a rank's device, other processes on its GPU, memory and threads.

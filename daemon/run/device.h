@@ -11,7 +11,7 @@
 #include "daemon/config/run_options.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
-#include "dist/sync_options.h"
+#include "dist/reduction_modes.h"
 #include "metrics/training_metrics.h"
 
 /// Device of each rank: choice of GPUs, other processes on a GPU, memory, threads.

@@ -19,7 +19,7 @@
 #include "checkpoint/format/rank_faults.h"
 #include "checkpoint/import/load_weights.h"
 #include "checkpoint/restore.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "train/step/training_pass.h"
 
 // Chooses the checkpoint to resume from and restores it. Rank 0 looks at the folder and broadcasts

@@ -19,7 +19,7 @@
 #include "daemon/config/program.h"
 #include "daemon/config/run_config.h"
 #include "daemon/control/failure.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "train/step/step_modes.h"
 
 // Spare ranks that wait, checks that all ranks agree, and the run's folder.

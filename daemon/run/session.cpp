@@ -19,7 +19,6 @@
 #include "daemon/run/run_start.h"
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
-#include "dist/collectives.h"
 #include "dist/communicator.h"
 #include "dist/nccl/load_nccl.h"
 #include "infer/exports/model_publisher.h"

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
-#include "dist/collectives.h"
 #include "dist/communicator.h"
 #include "model/networks/model_table.h"
 #include "recal/masks/mask_table.h"

@@ -15,7 +15,6 @@
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 #include "dist/reducer/gradient_reducer.h"
-#include "optim/ema.h"
 #include "optim/flat_params.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "train/evaluator.h"

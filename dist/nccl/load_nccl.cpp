@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 namespace lockstep::dist {
 namespace {

@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "dist/collectives.h"
 #include "dist/communicator.h"
 #include "dist/nccl/gpu_backend.h"
 

@@ -197,15 +197,11 @@ size_t num_before_last_to_come(const std::vector<Bucket>& buckets) {
   return first;
 }
 
-std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes) {
-  return cut_all(buffers, {.bucket_bytes = bucket_bytes});
-}
-
 std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes,
                                      const std::vector<int64_t>& row_E_by_param, int num_pieces) {
-  return cut_all(
-      buffers,
-      {.bucket_bytes = bucket_bytes, .row_E_by_param = &row_E_by_param, .num_pieces = num_pieces});
+  return cut_all(buffers, {.bucket_bytes = bucket_bytes,
+                           .row_E_by_param = row_E_by_param.empty() ? nullptr : &row_E_by_param,
+                           .num_pieces = num_pieces});
 }
 
 namespace {
@@ -291,8 +287,7 @@ at::Tensor part_of(const at::Tensor& flat_E, const Bucket& bucket) {
 BucketAssignment::BucketAssignment(const ParamTable& params, const SyncOptions& options, int rank,
                                    int world_size)
     : params_(params),
-      bucket_bytes_(options.bucket_bytes),
-      shards_optimizer_(options.shard_optimizer),
+      options_(options),
       rank_(rank),
       world_size_(world_size),
       row_E_by_param_(row_elements(params)) {}
@@ -307,10 +302,10 @@ bool BucketAssignment::has(const std::vector<FlatBuffer>& buffers) const {
 }
 
 std::vector<Bucket> BucketAssignment::cut(const std::vector<FlatBuffer>& buffers) const {
-  if (!is_sharded_) return cut_into_buckets(buffers, bucket_bytes_);
+  if (!is_sharded()) return cut_into_buckets(buffers, options_.bucket_bytes);
   // Shared buckets send nothing, so few large pieces are best.
-  return cut_into_buckets(buffers, is_shared_ ? kUnlimitedBytes : bucket_bytes_, row_E_by_param_,
-                          world_size_);
+  return cut_into_buckets(buffers, is_shared() ? kUnlimitedBytes : options_.bucket_bytes,
+                          row_E_by_param_, world_size_);
 }
 
 bool BucketAssignment::rebuild(const std::vector<FlatBuffer>& buffers) {
@@ -318,15 +313,21 @@ bool BucketAssignment::rebuild(const std::vector<FlatBuffer>& buffers) {
   has_any_ = true;
   grads_by_buffer_.clear();
   for (const FlatBuffer& buffer : buffers) grads_by_buffer_.push_back(buffer.grads_E);
-  is_shared_ = are_shared(buffers);
-  is_sharded_ = world_size_ > 1 && (shards_optimizer_ || is_shared_);
+  kind_ = reduction_kind(options_, world_size_, are_shared(buffers));
   buckets_ = cut(buffers);
   shards_.clear();
-  if (!is_sharded_) return true;
+  if (!is_sharded()) return true;
   for (const Bucket& bucket : buckets_)
     shards_.push_back(
         cut_into_pieces(bucket, buffers[bucket.buffer], row_E_by_param_, world_size_));
   return true;
+}
+
+bool BucketAssignment::are_cpu_floats() const {
+  return std::all_of(
+      grads_by_buffer_.begin(), grads_by_buffer_.end(), [](const at::Tensor& grads_E) {
+        return !grads_E.defined() || (grads_E.is_cpu() && grads_E.scalar_type() == at::kFloat);
+      });
 }
 
 at::Tensor BucketAssignment::grads_E(size_t bucket) const {
@@ -338,7 +339,7 @@ std::vector<ParamShard> BucketAssignment::local_shards() const {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
     ParamShard own{bucket.buffer, bucket.begin_E, bucket.end_E};
-    if (is_sharded_) {
+    if (is_sharded()) {
       // A shard may be empty: then this rank owns nothing of the bucket.
       own.begin_E = bucket.begin_E + shards_[i].begin(rank_);
       own.end_E = own.begin_E + shards_[i].size(rank_);

@@ -12,7 +12,7 @@
 #include "base/tensors/param_info.h"
 #include "base/tensors/params.h"
 #include "base/tensors/square_sums.h"
-#include "dist/sync_options.h"
+#include "dist/reduction_modes.h"
 
 /// Assignment of gradients to buckets, and of shards of buckets to ranks.
 namespace lockstep::dist {
@@ -78,15 +78,15 @@ struct Bucket {
 /// The step's first bucket is smaller. Elements of a buffer without slices belong to no parameter
 /// and come last. Each element is in exactly one bucket.
 ///
+/// With row_E_by_param the buckets will be sharded among num_pieces ranks. A parameter larger than
+/// a bucket is then cut between rows, if possible after a multiple of num_pieces rows, so that
+/// pieces can be equal. It is cut inside a row only if the row is larger than a bucket. A bucket
+/// may exceed bucket_bytes by these rows, or by kCutElements.
+///
 /// A pure function of values that are equal on all ranks, so the buckets are equal too.
-std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes);
-
-/// Cuts buckets that will be sharded among num_pieces ranks. A parameter larger than a bucket is
-/// cut between rows, if possible after a multiple of num_pieces rows, so that pieces can be equal.
-/// It is cut inside a row (RowBorders) only if the row is larger than a bucket. A bucket may exceed
-/// bucket_bytes by these rows, or by kCutElements.
 std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes,
-                                     const std::vector<int64_t>& row_E_by_param, int num_pieces);
+                                     const std::vector<int64_t>& row_E_by_param = {},
+                                     int num_pieces = 1);
 
 /// Returns the number of buckets before those that backward completes last. These are the pieces of
 /// one parameter, or one bucket.
@@ -141,15 +141,16 @@ class BucketAssignment {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   size_t size() const { return buckets_.size(); }
   /// True if each rank owns a shard of each bucket.
-  bool is_sharded() const { return is_sharded_; }
-  /// True if all ranks map all gradients and values (FlatBuffer::grads_by_rank). With several
-  /// ranks, buckets are then sharded.
-  bool is_shared() const { return is_shared_; }
+  bool is_sharded() const { return kind_ != ReductionKind::kAllReduce; }
+  /// True if several ranks map all gradients and values (FlatBuffer::grads_by_rank).
+  bool is_shared() const { return kind_ == ReductionKind::kShared; }
   /// Shards of a bucket. Only if is_sharded().
   const BucketShards& shards(size_t bucket) const { return shards_[bucket]; }
 
   /// Gradients by buffer; undefined if frozen.
   const std::vector<at::Tensor>& grads_by_buffer() const { return grads_by_buffer_; }
+  /// True if all gradients are float32 on the CPU.
+  bool are_cpu_floats() const;
   /// Returns the gradients [E] of one bucket, of this rank.
   at::Tensor grads_E(size_t bucket) const;
 
@@ -166,14 +167,14 @@ class BucketAssignment {
   std::vector<Bucket> cut(const std::vector<FlatBuffer>& buffers) const;
 
   const ParamTable& params_;
-  const int64_t bucket_bytes_;
-  const bool shards_optimizer_;
+  const SyncOptions options_;
   const int rank_, world_size_;
   const std::vector<int64_t> row_E_by_param_;
-  bool is_sharded_ = false, is_shared_ = false, has_any_ = false;
+  ReductionKind kind_ = ReductionKind::kAllReduce;
+  bool has_any_ = false;
   std::vector<at::Tensor> grads_by_buffer_;
   std::vector<Bucket> buckets_;
-  std::vector<BucketShards> shards_;  ///< by bucket; empty unless is_sharded_
+  std::vector<BucketShards> shards_;  ///< by bucket; empty unless is_sharded()
 };
 
 /// Returns the part of a buffer that belongs to a bucket.

@@ -9,15 +9,16 @@
 #include <span>
 #include <vector>
 
+#include "base/tensors/device_backend.h"
 #include "base/tensors/param_info.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
-#include "dist/collectives.h"
 #include "dist/communicator.h"
-#include "dist/reducer/bucket_reducer.h"
+#include "dist/reducer/bucket_reduction.h"
+#include "dist/reducer/buckets.h"
 #include "dist/reducer/overlap.h"
 #include "dist/reducer/step_stats.h"
-#include "dist/sync_options.h"
+#include "dist/reduction_modes.h"
 
 namespace lockstep::dist {
 
@@ -51,13 +52,16 @@ struct StepRequests {
 /// followed by the step statistics. With overlap, a communication thread starts a bucket as soon as
 /// backward has completed it and all buckets before it. In finish() it also sends the rest, if it
 /// has begun. Without overlap, finish() does everything. The messages are the same, so ranks may
-/// differ in overlap, and no bit of a result depends on it.
+/// differ in overlap, and no bit of a result depends on it. The modes that exist, and which are
+/// found by measurement: dist/reduction_modes.h. Messages of measurements follow those of the step
+/// and count in no step's bytes.
 ///
 /// Gradients that backward does not reach (an unused parameter; all, on a rank without samples)
 /// keep their contents: zeros, or the sum of earlier micro-batches. They are reduced in finish(),
-/// and rank 0 logs the names of such parameters once.
+/// and rank 0 logs the names of such parameters once. With a mask, gradients of dropped elements
+/// are +0 in the result, whether they travelled or not, or undefined if set_kept() says so.
 ///
-/// With by_bucket, if buckets overlap with backward and travel dense:
+/// With by_bucket, if buckets overlap with backward (ReductionModes::may_be_late):
 ///
 ///   totals = reducer.finish(share);
 ///   if (totals.finite()) optimizer.step(rates, reducer.late_shards());  // waits for the last ones
@@ -66,14 +70,10 @@ struct StepRequests {
 /// The statistics then travel before the buckets that backward completes last. They include the
 /// largest magnitude among these buckets' gradients. If its sum over the ranks is far from the
 /// largest float, the sums of these gradients are finite too. So all ranks know that the step is
-/// finite before these buckets travel. If the network is slower than the computation, the update of
-/// all other buckets then costs no time. In other cases finish() waits for everything, and
-/// late_shards() is empty. These cases: the step may not be finite, has damaged samples or lacks a
-/// rank's share, or this rank does not overlap.
-///
-/// Kept positions: with a mask, gradients of dropped elements are +0 in the result, whether they
-/// travelled or not, or undefined if set_kept() says so. sync.sparse_allreduce and sync.comm_dtype:
-/// dist/reducer/bucket_reducer.h, dist/reducer/bucket_reduction.h. A single rank rounds nothing.
+/// finite before these buckets travel, and the update of all other buckets costs no time on a slow
+/// network. In other cases finish() waits for everything, and late_shards() is empty. These cases:
+/// the step may not be finite, has damaged samples or lacks a rank's share, or this rank does not
+/// overlap.
 ///
 /// Sharded (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///
@@ -84,17 +84,11 @@ struct StepRequests {
 /// Each rank gets the means of its own regions, bit for bit those of an unsharded reduction. Other
 /// gradients are undefined after finish(). One more message, after the means, agrees on whether all
 /// are finite. The statistics cannot include that, because they determine the divisor.
-/// dist/reducer/buckets.h defines how a bucket is sharded; it depends on the buffers and N
-/// alone, not on masks.
 ///
 /// Shared (FlatBuffer::grads_by_rank; sync.share_weights): sharded in the same way. Each rank sums
 /// its regions' gradients directly from the ranks' buffers, and updates the only copy of the
-/// weights. Only the statistics and the finite flag travel, so nothing is packed or overlapped.
-/// Call begin_changes() before any rank changes values, gather_values() after all have.
-///
-/// `auto` (overlap, packed) is decided by measurement in the first steps after a change of buffers
-/// or masks (dist/reducer/bucket_reducer.h). Its messages follow those of the step and count in no
-/// step's bytes.
+/// weights. Only the statistics and the finite flag travel. Call begin_changes() before any rank
+/// changes values, gather_values() after all have.
 ///
 /// Errors: finish() throws those of the communicator, from any thread, with the bucket's position
 /// and first parameter at the end of the text. Error(kBug) for calls in the wrong order or a step
@@ -134,10 +128,10 @@ class GradientReducer {
   void prepare_for_backward(const StepRequests& requests = {});
 
   /// True if buckets may overlap with backward, at least in some steps; equal on all ranks.
-  bool may_send_in_backward() const { return comm_.world_size() > 1 && may_overlap(); }
+  bool may_send_in_backward() const { return comm_.world_size() > 1 && modes_.may_overlap; }
   /// Disables overlap with backward for the rest of the run, overriding sync.overlap. Call it on
   /// all ranks, before the first step.
-  void send_after_backward() { is_overlap_off_ = true; }
+  void send_after_backward();
   /// Disables the log message about parameters that backward did not reach, for a caller that knows
   /// more.
   void name_no_missing() { names_missing_ = false; }
@@ -176,8 +170,7 @@ class GradientReducer {
   /// values. Otherwise returns at once. Collective, between steps or after finish().
   void begin_changes();
 
-  /// Calls consolidate_state() (dist/collectives.h) over the reducer's communicator,
-  /// between steps.
+  /// Calls consolidate_state() over the reducer's communicator, between steps.
   void complete(const StateList& parts) { consolidate_state(comm_, parts); }
 
   /// Sums int64 numbers on the host over the ranks, in place. Collective, between finish() and the
@@ -189,35 +182,64 @@ class GradientReducer {
   /// from them. Throws if a peer was lost or hung (Communicator::settle()).
   void settle() { comm_.settle(); }
 
-  /// Choices found by measurement (dist/reducer/bucket_reducer.h), which a resumed run repeats.
-  StateList state() { return buckets_.state(); }
+  /// Choices found by measurement (PackingChoice), which a resumed run repeats.
+  StateList state() { return packing_.state(); }
 
  private:
-  using Clock = BucketReducer::Clock;
+  using Clock = MessageBucket::Clock;
 
-  void follow_buffers();
+  // Layout.
+  void rebuild_buckets();
+  void make_bucket(size_t bucket);
+  void update_modes();
+  void agree_on_masks();
+  uint64_t fingerprint() const;
+
+  // Backward.
   void set_hooks();
-  bool may_overlap() const;
-  bool overlaps_now() const;
-  void on_gradient(int64_t param);
+  void listen_to(const std::vector<int64_t>& params);
+  void autograd_hook(int64_t param);
   void on_written(int64_t param, int64_t num_elements);
   void release_complete();
-  void listen_to(const std::vector<int64_t>& params);
-  at::Tensor numbers_of(const LocalStepStats& share) const;
-  GlobalStepStats totals_of(const LocalStepStats& share) const;
+  void mark_complete(size_t num_buckets);
+
+  // What changes from step to step (the rest: modes_).
+  bool overlaps_now() const;
+  bool numbers_come_first() const;
   bool may_update_early(const LocalStepStats& share) const;
+
+  // Messages of one step, in one order on all ranks: the buckets, and the step statistics (the
+  // numbers) after num_before_numbers_ of them (docs/decisions/0013-one-order-of-messages.md).
+  void send_rest(const LocalStepStats& share);
+  bool follow_thread(const LocalStepStats& share);
+  void run_job(size_t job);
+  /// Returns the bucket of a job. Every job except that of the numbers has one.
+  size_t bucket_of(size_t job) const { return job < num_before_numbers_ ? job : job - 1; }
+  void reduce_bucket(size_t bucket);
+  void wait_for_reductions();
   void wait_for_late();
-  /// seconds: duration of the step so far, without the update.
-  void conclude(double seconds, GlobalStepStats* totals);
+  /// Runs a part; its errors get the operation and the bucket appended.
+  template <typename Part>
+  void with_bucket(const char* doing, size_t bucket, const Part& part) const;
+
+  // Results.
   /// Results returned with the step statistics.
   struct Read {
-    double compute_s = 0;                           ///< GlobalStepStats::compute_s
-    double update_s = 0;                            ///< GlobalStepStats::update_s
-    std::optional<bool> are_finite = std::nullopt;  ///< the means; nullopt: take_means() checks
+    double compute_s = 0;            ///< GlobalStepStats::compute_s
+    double update_s = 0;             ///< GlobalStepStats::update_s
+    std::optional<bool> are_finite;  ///< the means; nullopt: finalize_buckets() checks them
   };
+  at::Tensor numbers_of(const LocalStepStats& share) const;
+  GlobalStepStats totals_of(const LocalStepStats& share) const;
   Read read_sums(const LocalStepStats& share, const std::shared_ptr<StreamMark>& computed,
                  const EarlyUpdate& update);
-  void take_means(int64_t divisor, const Read& read, GlobalStepStats* totals);
+  void finalize_bucket(size_t bucket, int64_t divisor);
+  bool finalize_buckets(int64_t divisor);
+  at::Tensor begin_means(int64_t divisor);
+  void check_means(int64_t divisor, const Read& read, GlobalStepStats* totals);
+  /// seconds: duration of the step so far, without the update.
+  void conclude(double seconds, GlobalStepStats* totals);
+  void count_messages(GlobalStepStats* totals) const;
   void name_missing();
   void learn(double seconds);
   bool is_under_way() const { return is_armed_ || late_divisor_; }
@@ -225,20 +247,37 @@ class GradientReducer {
   Communicator& comm_;
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
-  const SyncOptions options_;
-  BucketReducer buckets_;
+  SyncOptions options_;
+  const std::shared_ptr<const DevicePacking> packing_kernels_;  ///< null: gradients are packed on
+                                                                ///< the CPU, or not at all
+  BucketAssignment assignment_;
+  ReductionModes modes_;
+  ScratchBuffer scratch_;  ///< before the buckets, which use it
+  // by bucket
+  std::vector<std::unique_ptr<BucketReduction>> buckets_;
+  std::vector<MessageBucket*> messages_;               ///< the same objects; none if shared
+  std::vector<ReduceScatterBucket*> reduce_scatters_;  ///< the same objects; only of this kind
+  std::vector<Dropped> dropped_;  ///< contents of dropped elements in the means
+  bool masks_changed_ = false;
+  PackingChoice packing_;
   Autotuner overlap_trial_;
   bool overlap_is_faster_ = false;
   bool follows_backward_ = true;
-  bool is_overlap_off_ = false;
   bool names_missing_ = true;
   std::vector<bool> was_named_;  ///< by parameter
 
   // of the current step
   bool is_armed_ = false;
   StepRequests requests_;
-  bool bounds_late_ = false;  ///< the numbers precede the last buckets and include their bound
+  bool is_beside_ = false;  ///< the communication thread sends complete buckets
   size_t num_before_numbers_ = 0;
+  at::Tensor numbers_V_;                            ///< this rank's, then their sums
+  std::vector<std::unique_ptr<Work>> under_way_;    ///< by bucket, if asynchronous
+  std::vector<std::shared_ptr<StreamMark>> marks_;  ///< by bucket; null: not marked
+  size_t num_marked_ = 0;
+  size_t num_unpacked_ = 0;  ///< the first buckets
+  bool all_finite_ = true;   ///< means of the unpacked buckets
+  size_t num_late_ = 0;      ///< trailing buckets that are still in transit after finish()
   std::optional<int64_t> late_divisor_;  ///< while buckets are late
   double early_s_ = 0;                   ///< of the step, until finish() returned with late buckets
   double late_wait_s_ = 0;               ///< waiting for late buckets
@@ -248,7 +287,7 @@ class GradientReducer {
   // Declared last: hooks and thread are destroyed before the members they use.
   ReadyTracker ready_tracker_;
   std::unique_ptr<GradientHooks> hooks_;
-  StepMessages messages_;
+  std::unique_ptr<CommunicationThread> thread_;  ///< created when first needed
 };
 
 }  // namespace lockstep::dist

@@ -19,7 +19,7 @@
 #include "base/files/project.h"
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "infer/exports/export.h"
 #include "infer/exports/formats.h"
 #include "infer/exports/portable_network.h"

@@ -12,7 +12,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/simd/bit_mask.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "dist/replica_check.h"
 #include "dist/tensor_math.h"
 #include "recal/masks/mask_update.h"

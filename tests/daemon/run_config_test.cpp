@@ -96,6 +96,19 @@ TEST(RunConfig, ASocketNameThatTheRunCouldNotUseIsRefused) {
   EXPECT_NO_THROW(load({"control.listen=unix:some/folder/" + std::string(80, 'x')}));
   EXPECT_THAT(faults_with("control.listen=unix:some/folder/" + std::string(81, 'x')),
               HasSubstr("is too long for a socket; choose one of at most 80 bytes"));
+TEST(RunConfig, WhatGpusCannotExchangeIsRefused) {
+  const auto faults_of = [](const std::string& device, const std::string& sync) {
+    Diagnostics faults;
+    (void)load_run_config(kDigits, {parse_set("run.device=" + device), parse_set("sync=" + sync)},
+                          &faults);
+    return faults.text();
+  };
+  EXPECT_THAT(faults_of("cuda", "{overlap: true, comm_dtype: bf16}"),
+              HasSubstr("sync.overlap: true on GPUs needs gradients that travel whole"));
+  EXPECT_THAT(faults_of("cuda", "{sparse_allreduce: always, shard_optimizer: true}"),
+              HasSubstr("sync.sparse_allreduce: always on GPUs needs"));
+  EXPECT_EQ(faults_of("cuda", "{overlap: true}"), "");
+  EXPECT_EQ(faults_of("cpu", "{overlap: true, comm_dtype: bf16, shard_optimizer: true}"), "");
 }
 
 TEST(RunConfig, ANullDataSetMeansNoEvaluation) {

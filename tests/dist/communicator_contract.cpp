@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 namespace lockstep::tests {
 namespace {

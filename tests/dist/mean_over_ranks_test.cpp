@@ -1,4 +1,4 @@
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

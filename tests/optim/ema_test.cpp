@@ -1,4 +1,4 @@
-#include "optim/ema.h"
+#include "optim/flat_params.h"
 
 #include <stdexcept>
 

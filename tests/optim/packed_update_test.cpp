@@ -1,4 +1,4 @@
-#include "optim/update_region.h"
+#include "optim/optimizer.h"
 
 #include <cmath>
 #include <vector>

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "optim/flat_training.h"
-#include "optim/update_region.h"
+#include "optim/optimizer.h"
 
 namespace lockstep::optim {
 namespace rules_test {

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 #ifdef __SANITIZE_ADDRESS__
 /// Open MPI leaves memory behind at its end, from parts that are unloaded by then and have no name.

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/simd/bit_mask.h"
 #include "base/tensors/tensor_memory.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "dist/reducer/buckets.h"
 #include "train/step/training_pass.h"
 

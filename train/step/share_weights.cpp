@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "dist/reducer/shared_bucket.h"
+#include "dist/reducer/bucket_reduction.h"
 #include "dist/replica_check.h"
 
 namespace lockstep::train {

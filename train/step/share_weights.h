@@ -4,7 +4,7 @@
 
 #include "dist/communicator.h"
 #include "dist/process_info.h"
-#include "dist/sync_options.h"
+#include "dist/reduction_modes.h"
 #include "model/model.h"
 #include "optim/flat_params.h"
 #include "recal/scheduled_modifier_manager.h"

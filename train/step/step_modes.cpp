@@ -12,7 +12,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "base/error.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "train/step/trainer.h"
 #include "train/step/training_pass.h"
 

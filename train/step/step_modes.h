@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "dist/sync_options.h"
+#include "dist/reduction_modes.h"
 #include "train/step/step_part.h"
 
 /// Elastic runs, which give equal bits on 1, 2, 4 and 8 ranks, and local steps.

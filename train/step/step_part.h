@@ -13,7 +13,6 @@
 #include "dist/communicator.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "model/model.h"
-#include "optim/ema.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 #include "recal/scheduled_modifier_manager.h"

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 
 namespace lockstep::train {
 

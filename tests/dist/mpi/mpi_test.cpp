@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "dist/mpi/p2p_communicator.h"
 #include "dist/mpi/shared_window.h"
 #include "dist/mpi/shm_communicator.h"

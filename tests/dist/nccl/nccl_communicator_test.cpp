@@ -8,7 +8,6 @@
 #include <ATen/ATen.h>
 
 #include "base/error.h"
-#include "dist/collectives.h"
 #include "dist/communicator.h"
 #include "tests/dist/communicator_contract.h"
 #include "tests/support/fake_world.h"

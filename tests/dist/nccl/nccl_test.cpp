@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "dist/collectives.h"
+#include "dist/communicator.h"
 #include "dist/nccl/load_nccl.h"
 #include "tests/dist/communicator_contract.h"
 #include "tests/support/mpi_world.h"

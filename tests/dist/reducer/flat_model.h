@@ -9,7 +9,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "base/tensors/params.h"
-#include "dist/sync_options.h"
+#include "dist/reduction_modes.h"
 
 namespace lockstep::tests {
 

@@ -1,4 +1,4 @@
-#include "dist/reducer/bucket_reducer.h"
+#include "dist/reduction_modes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
