@@ -27,9 +27,9 @@
 #include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/process.h"
 #include "base/threads.h"
 
@@ -275,8 +275,7 @@ void JsonFormatter::format(const spdlog::details::log_msg& message, spdlog::memo
                                     {"rank", rank_},
                                     {"area", said.substr(1, end - 1)},
                                     {"message", said.substr(end + 2)}};
-  const std::string json =
-      line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const std::string json = json_text(line) + "\n";
   text.append(json.data(), json.data() + json.size());
 }
 

@@ -11,10 +11,13 @@
 #include <tuple>
 #include <vector>
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/text.h"
 
 namespace lockstep {
 namespace {
@@ -59,6 +62,16 @@ ShellResult run_in_shell(const std::string& command) {
 }
 
 // A file of the kernel has no size, so it is read as a stream.
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string dl_error() {
+  const char* text = ::dlerror();
+  return text == nullptr ? "unknown reason" : text;
+}
+
 std::string first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -257,8 +270,7 @@ int num_usable_cores() {
 
 std::vector<int> parse_cpu_list(const std::string& text) {
   std::vector<int> numbers;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) {
+  for (const std::string& part : split(text, ',')) {
     int first = 0, last = 0;
     const int num_read = std::sscanf(part.c_str(), "%d-%d", &first, &last);
     if (num_read < 1 || first < 0) return {};

@@ -64,6 +64,12 @@ struct ShellResult {
 /// Runs a command with /bin/sh, without standard input, and waits for its end.
 ShellResult run_in_shell(const std::string& command);
 
+/// Returns the host name from the OS; "unknown" on failure.
+std::string host_name();
+
+/// Returns the reason of the last dlopen() or dlsym() that failed.
+std::string dl_error();
+
 /// Returns the first line of a virtual file of the kernel (/proc, /sys); empty if it cannot be
 /// read.
 std::string first_line(const std::filesystem::path& path);

@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "cli/tensor_commands.h"
 #include "daemon/config/program.h"
 #include "daemon/run/device.h"
@@ -49,8 +49,7 @@ ShellResult run(const std::string& command) { return run_in_shell(command + " 2>
 
 /// Returns the first line that contains `part`; without one, the first line.
 std::string line_with(const std::string& text, const std::string& part) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);)
+  for (const std::string& line : split(text))
     if (line.find(part) != std::string::npos) return line;
   return text.substr(0, text.find('\n'));
 }
@@ -145,8 +144,7 @@ std::vector<Finding> rank_program_findings(const std::string& program) {
     return {{Finding::kFault, "lockstepd", fmt::format("{}: {}", program, line_with(said.text, "")),
              "correct what it says, or name another with --program"}};
   std::vector<Finding> found;
-  std::istringstream lines(said.text);
-  for (std::string line; std::getline(lines, line);)
+  for (const std::string& line : split(said.text))
     if (!line.empty()) found.push_back({Finding::kOk, found.empty() ? "lockstepd" : "", line, ""});
   const VersionFacts facts = version_facts();
   // Ranks of another build may behave differently from this tool.

@@ -1,11 +1,11 @@
 #include "cli/evaluator_job.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/restore.h"
@@ -224,7 +224,7 @@ std::string EvaluatorJob::write(const std::string& prefix, const std::string& in
     json["evaluated_sha256"] = train::parameters_sha256(context_->ema.params());
   json.update(Json::parse(train::eval_json(result)));
   files::make_folders(results_folder());
-  files::write_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  files::write_atomically(path, json_text(json, 2) + "\n");
   return fmt::format("step {}: {} ({})", step_, train::text_of(result), path.string());
 }
 

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -11,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/text.h"
 #include "recal/recipe/recipe_template.h"
 
 // Files of cli/new_project, linked into the program by cli/new_project/project_files.S.
@@ -40,9 +40,8 @@ std::array<ProjectFile, 4> project_files() {
 
 bool is_in_path(const std::string& program) {
   const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
   std::error_code ignored;
-  for (std::string folder; std::getline(folders, folder, ':');)
+  for (const std::string& folder : split(path == nullptr ? "" : path, ':'))
     if (std::filesystem::exists(std::filesystem::path(folder) / program, ignored)) return true;
   return false;
 }

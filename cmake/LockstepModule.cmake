@@ -92,6 +92,30 @@ function(lockstep_module folder)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${arg_FOLDERS})
 endfunction()
 
+# lockstep_protos(<name> <file.proto> ...)  the messages of these files as static library lockstep_<name>_pb, which sources include as
+# "<folder>/<file>.pb.h". Generated code is not our code: no warnings, no precompiled header.
+find_package(Protobuf 3.21 REQUIRED)
+function(lockstep_protos name)
+  set(pb_dir "${PROJECT_BINARY_DIR}/generated")
+  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" OUTPUT_VARIABLE protos)
+  set(sources "")
+  foreach(proto IN LISTS protos)
+    cmake_path(RELATIVE_PATH proto BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE out)
+    cmake_path(REPLACE_EXTENSION out LAST_ONLY pb)
+    add_custom_command(OUTPUT "${pb_dir}/${out}.cc" "${pb_dir}/${out}.h"
+      COMMAND ${CMAKE_COMMAND} -E make_directory "${pb_dir}"
+      COMMAND protobuf::protoc -I "${PROJECT_SOURCE_DIR}" --cpp_out "${pb_dir}" "${proto}"
+      DEPENDS ${protos})
+    list(APPEND sources "${pb_dir}/${out}.cc")
+  endforeach()
+  add_library(lockstep_${name}_pb STATIC ${sources})
+  target_compile_features(lockstep_${name}_pb PUBLIC cxx_std_20)
+  target_compile_options(lockstep_${name}_pb PRIVATE -w)
+  target_include_directories(lockstep_${name}_pb SYSTEM PUBLIC $<BUILD_INTERFACE:${pb_dir}>)
+  target_link_libraries(lockstep_${name}_pb PUBLIC protobuf::libprotobuf)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LIBRARIES lockstep_${name}_pb)
+endfunction()
+
 # lockstep_program(<name> SOURCES ... LINKS ...)  the program bin/<name>, target <name>_program.
 function(lockstep_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")

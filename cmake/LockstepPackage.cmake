@@ -11,7 +11,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep")
 
 get_property(libraries GLOBAL PROPERTY LOCKSTEP_LIBRARIES)
-install(TARGETS ${libraries} lockstep_options lockstep_checkpoint_pb lockstep_onnx_pb EXPORT lockstep
+install(TARGETS ${libraries} lockstep_options EXPORT lockstep
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 install(TARGETS lockstepd_program lockstep_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 install(TARGETS lockstep-tensors_program RUNTIME DESTINATION lib/lockstep COMPONENT runtime)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -157,6 +159,65 @@ std::vector<DataMap> split_batch_inputs(const DataMap& batch,
     for (const auto& [key, value] : whole.values()) samples.back().put(key, value);
   }
   return samples;
+}
+
+namespace {
+
+/// Describes a value for a message; null: there is none.
+std::string described(const DataValue* value) {
+  if (value == nullptr) return "not there";
+  const at::Tensor* const tensor = std::get_if<at::Tensor>(value);
+  if (tensor == nullptr) return kKinds[value->index()];
+  return fmt::format("{} [{}]", toString(tensor->scalar_type()), fmt::join(tensor->sizes(), ", "));
+}
+
+bool may_join(const DataValue* first, const DataValue* other, bool stacks) {
+  if (first == nullptr || other == nullptr || first->index() != other->index()) return false;
+  const at::Tensor *const a = std::get_if<at::Tensor>(first), *b = std::get_if<at::Tensor>(other);
+  if (a == nullptr) return true;
+  if (stacks) return a->sizes() == b->sizes();
+  return b->dim() > 0 && a->dim() == b->dim() && a->scalar_type() == b->scalar_type() &&
+         a->sizes().slice(1) == b->sizes().slice(1);
+}
+
+/// Joins values that may be joined.
+DataValue joined(const std::vector<const DataValue*>& values, const JoinOptions& options) {
+  std::vector<at::Tensor> tensors;
+  Texts texts;
+  std::vector<const DataMap*> maps;
+  for (const DataValue* const value : values) {
+    if (const at::Tensor* const tensor = std::get_if<at::Tensor>(value))
+      tensors.push_back(*tensor);
+    else if (const Texts* const more = std::get_if<Texts>(value))
+      texts.insert(texts.end(), more->begin(), more->end());
+    else
+      maps.push_back(std::get<InnerMap>(*value).get());
+  }
+  if (!tensors.empty()) return options.stacks ? at::stack(tensors) : at::cat(tensors);
+  if (maps.empty()) return texts;
+  return std::make_shared<const DataMap>(joined_maps(maps, options));
+}
+
+}  // namespace
+
+DataMap joined_maps(const std::vector<const DataMap*>& parts, const JoinOptions& options) {
+  DataMap all;
+  for (const DataMap* const part : parts)
+    for (const auto& [key, value] : part->values()) {
+      if (all.contains(key)) continue;
+      std::vector<const DataValue*> values;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        values.push_back(parts[i]->find(key));
+        if (!may_join(values.front(), values[i], options.stacks))
+          throw Error(ExitCode::kBadData, options.area,
+                      fmt::format("'{}' of {} cannot be joined: it is {} in the first, {} in "
+                                  "number {} of the list",
+                                  key, options.parts_are, described(values.front()),
+                                  described(values[i]), i + 1));
+      }
+      all.put(key, joined(values, options));
+    }
+  return all;
 }
 
 }  // namespace lockstep::coord

@@ -58,6 +58,20 @@ class DataMap {
 std::vector<DataMap> split_batch_inputs(const DataMap& batch,
                                         const std::vector<std::string>& not_batch_keys);
 
+/// Options of joined_maps(), with the words for its messages.
+struct JoinOptions {
+  bool stacks = false;         ///< tensors along a new dimension 0, instead of their own
+  const char* area = "";       ///< of the Error
+  const char* parts_are = "";  ///< "the feeds of one iteration"
+};
+
+/// Joins maps with the same keys: tensors on dimension 0, lists of texts one after another, nested
+/// maps in the same way. No parts give an empty map.
+///
+/// Throws Error(kBadData), naming the key and both sides, if only some maps have a key. Also throws
+/// if kinds, types or shapes after dimension 0 differ, or for a tensor without a dimension to join.
+DataMap joined_maps(const std::vector<const DataMap*>& parts, const JoinOptions& options);
+
 /// Value in nested maps with its path: "outputs/boxes".
 struct FlatValue {
   std::vector<std::string> path;

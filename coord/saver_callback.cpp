@@ -8,38 +8,16 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "base/diagnostics.h"
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/json.h"
 #include "coord/callback_types.h"
 #include "coord/data_map.h"
 #include "coord/tf_records_saver.h"
 
 namespace lockstep::coord {
-
-WholeFile::WholeFile(std::filesystem::path path)
-    : path_(std::move(path)), part_(path_.string() + ".part") {
-  writer_.emplace(part_);
-}
-
-WholeFile::~WholeFile() {
-  if (!writer_.has_value()) return;
-  std::error_code ignored;
-  std::filesystem::remove(part_, ignored);
-}
-
-void WholeFile::publish(bool durably) {
-  // Sync before the rename: otherwise a power failure could leave an empty file with the final
-  // name.
-  if (durably) writer_->sync();
-  writer_->close();
-  files::rename_file(part_, path_);
-  writer_.reset();
-  // The rename is durable only after the folder's sync.
-  if (durably) files::sync_folder(path_.parent_path());
-}
 
 namespace {
 
@@ -161,13 +139,6 @@ Json json_of_numbers(const at::Tensor& tensor) {
   return nested_list(&next, numbers.sizes());
 }
 
-/// Converts a tensor: truth values, integers as int64, everything else as float64.
-Json json_of_tensor(const at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kBool) return json_of_numbers<bool>(tensor);
-  if (c10::isIntegralType(tensor.scalar_type(), false)) return json_of_numbers<int64_t>(tensor);
-  return json_of_numbers<double>(tensor);
-}
-
 Json json_of_map(const DataMap& map);
 
 Json json_of(const DataValue& value) {
@@ -186,10 +157,15 @@ Json json_of_map(const DataMap& map) {
 
 }  // namespace
 
+Json json_of_tensor(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kBool) return json_of_numbers<bool>(tensor);
+  if (c10::isIntegralType(tensor.scalar_type(), false)) return json_of_numbers<int64_t>(tensor);
+  return json_of_numbers<double>(tensor);
+}
+
 void PredictionSaver::save_sample(const DataMap& sample) {
-  WholeFile file(save_name().string() + ".json");
-  // Invalid UTF-8 is replaced, since JSON must be UTF-8.
-  file.append(json_of_map(sample).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  files::WholeFile file(save_name().string() + ".json", ".part");
+  file.append(json_text(json_of_map(sample)) + "\n");
   file.publish(false);
 }
 

@@ -8,32 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/files/files.h"
+#include <nlohmann/json_fwd.hpp>
+
 #include "coord/callback.h"
 
 /// Callbacks that save each sample in a file, and files that appear only when complete.
 namespace lockstep::coord {
-
-/// File that appears under its name when it is complete. It is written as <name>.part next to it
-/// and then renamed. An unpublished file is removed. If the process is killed, the .part remains.
-/// Throws Error(kIo), kCannotCreate.
-class WholeFile {
- public:
-  explicit WholeFile(std::filesystem::path path);
-  ~WholeFile();
-  WholeFile(const WholeFile&) = delete;
-  WholeFile& operator=(const WholeFile&) = delete;
-
-  void append(std::string_view bytes) { writer_->append(bytes); }
-  /// Publishes the file. Call it once, at the end. `durably` also survives a power failure, which
-  /// takes a disk sync.
-  void publish(bool durably);
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_, part_;
-  std::optional<files::Writer> writer_;  // reset when the file is published
-};
 
 struct SaverOptions {
   std::vector<std::string> keys;            ///< keys to save; `_x` is optional
@@ -91,6 +71,10 @@ class SaverCallback : public Callback {
 
 /// Throws Error(kBadData) unless the name is a path at or below the folder for results.
 void require_inside(const std::string& name);
+
+/// Converts a tensor to a number, or to nested lists with one level per dimension: truth values,
+/// integers, everything else as float64.
+nlohmann::ordered_json json_of_tensor(const at::Tensor& tensor);
 
 /// Saver of each sample as <save_name>.json: {"key": value}. Tensors become nested lists, a single
 /// text a text, nested maps objects. Numbers that JSON lacks (NaN, infinities) become null. The

@@ -1,9 +1,8 @@
-// Saver of TFRecords. Writes protobuf directly: sizes are computed first, so that nested messages
-// need no temporary buffers.
+// Saver of TFRecords.
 #include "coord/tf_records_saver.h"
 
 #include <algorithm>
-#include <bit>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,91 +13,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "coord/data_map.h"
+#include "data/formats/tf_example.pb.h"
 
 namespace lockstep::coord {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "floats are written as they lie in memory");
-
-// Field numbers of Feature and of the lists; wire type 2 is bytes with a length.
-enum class ListField : uint64_t { kBytes = 1, kFloats = 2, kInts = 3 };
-constexpr uint64_t kLengthType = 2;
-
-uint64_t tag_of(uint64_t field) { return field << 3 | kLengthType; }
-
-/// Returns the bytes of a varint: 7 bits per byte, at least one.
-size_t varint_size(uint64_t value) {
-  return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7;
-}
-
-void append_varint(uint64_t value, std::string* bytes) {
-  for (; value >= 0x80; value >>= 7) bytes->push_back(static_cast<char>(value | 0x80));
-  bytes->push_back(static_cast<char>(value));
-}
-
-/// Returns the size of a field with one byte of tag.
-size_t field_size(size_t num_bytes) { return 1 + varint_size(num_bytes) + num_bytes; }
-
-/// Returns the size of a list of packed numbers; protobuf omits an empty one.
-size_t list_size(size_t packed) { return packed == 0 ? 0 : field_size(packed); }
-
-/// Appends the tag and the length of a field.
-void append_header(uint64_t field, size_t num_bytes, std::string* bytes) {
-  append_varint(tag_of(field), bytes);
-  append_varint(num_bytes, bytes);
-}
-
-/// Appends an entry of the map Features.feature. The caller then appends its list of `num_bytes`
-/// bytes.
-void append_entry(std::string_view prefix, std::string_view suffix, ListField kind,
-                  size_t num_bytes, std::string* bytes) {
-  const size_t name_size = prefix.size() + suffix.size();
-  const size_t feature_size = field_size(num_bytes);
-  append_header(1, field_size(name_size) + field_size(feature_size), bytes);
-  append_header(1, name_size, bytes);
-  bytes->append(prefix).append(suffix);
-  append_header(2, feature_size, bytes);
-  append_header(static_cast<uint64_t>(kind), num_bytes, bytes);
-}
-
-void append_texts(std::string_view name, std::string_view suffix,
-                  std::span<const std::string_view> texts, std::string* bytes) {
-  size_t size = 0;
-  for (const std::string_view text : texts) size += field_size(text.size());
-  append_entry(name, suffix, ListField::kBytes, size, bytes);
-  for (const std::string_view text : texts) {
-    append_header(1, text.size(), bytes);
-    bytes->append(text);
-  }
-}
-
-template <typename Int>
-void append_ints(std::string_view name, std::string_view suffix, std::span<const Int> values,
-                 std::string* bytes) {
-  // Negative numbers take ten bytes, as protobuf's int64 does.
-  const auto word = [](Int value) { return static_cast<uint64_t>(static_cast<int64_t>(value)); };
-  size_t packed = 0;
-  for (const Int value : values) packed += varint_size(word(value));
-  append_entry(name, suffix, ListField::kInts, list_size(packed), bytes);
-  if (packed > 0) append_header(1, packed, bytes);
-  for (const Int value : values) append_varint(word(value), bytes);
-}
-
-void append_floats(std::string_view name, const at::Tensor& values, std::string* bytes) {
-  const size_t packed = static_cast<size_t>(values.numel()) * sizeof(float);
-  append_entry(name, "", ListField::kFloats, list_size(packed), bytes);
-  if (packed > 0) append_header(1, packed, bytes);
-  bytes->append(static_cast<const char*>(values.const_data_ptr()), packed);
-}
-
-template <typename Int>
-void append_ints_of(std::string_view name, const at::Tensor& values, std::string* bytes) {
-  append_ints<Int>(
-      name, "",
-      {static_cast<const Int*>(values.const_data_ptr()), static_cast<size_t>(values.numel())},
-      bytes);
-}
+namespace pb = data::pb;
 
 struct TypeName {
   at::ScalarType type;
@@ -119,47 +39,71 @@ std::string_view type_name(const std::string& key, const at::Tensor& tensor) {
                           key, c10::toString(tensor.scalar_type())));
 }
 
-/// Appends a tensor's numbers as the list for its type.
-void append_numbers(const std::string& key, const at::Tensor& values, std::string* bytes) {
+/// Throws if a protobuf message or list cannot contain this many bytes or numbers.
+void require_room(size_t count) {
+  if (count > INT32_MAX)
+    throw Error(ExitCode::kBadData, "callbacks",
+                "a sample has more than 2 GiB, which a tf.train.Example cannot hold; save fewer "
+                "keys");
+}
+
+/// Adds a feature and returns it without a list.
+pb::Feature* add_feature(std::string name, pb::Features* features) {
+  pb::Features::Entry& entry = *features->add_feature();
+  entry.set_key(std::move(name));
+  return entry.mutable_value();
+}
+
+template <typename Int>
+void set_ints(std::span<const Int> values, pb::Feature* feature) {
+  feature->mutable_int64_list()->mutable_value()->Add(values.begin(), values.end());
+}
+
+template <typename Number>
+std::span<const Number> numbers_of(const at::Tensor& values) {
+  return {static_cast<const Number*>(values.const_data_ptr()), static_cast<size_t>(values.numel())};
+}
+
+/// Sets a tensor's numbers as the list for its type.
+void set_numbers(const at::Tensor& values, pb::Feature* feature) {
   switch (values.scalar_type()) {
-    case at::kByte: {
-      const std::string_view raw(static_cast<const char*>(values.const_data_ptr()),
-                                 static_cast<size_t>(values.numel()));
-      return append_texts(key, "", {&raw, 1}, bytes);
-    }
+    case at::kByte:
+      return feature->mutable_bytes_list()->add_value(values.const_data_ptr(), values.nbytes());
     case at::kLong:
-      return append_ints_of<int64_t>(key, values, bytes);
+      return set_ints(numbers_of<int64_t>(values), feature);
     case at::kInt:
-      return append_ints_of<int32_t>(key, values, bytes);
+      return set_ints(numbers_of<int32_t>(values), feature);
     case at::kShort:
-      return append_ints_of<int16_t>(key, values, bytes);
+      return set_ints(numbers_of<int16_t>(values), feature);
     case at::kChar:
-      return append_ints_of<int8_t>(key, values, bytes);
+      return set_ints(numbers_of<int8_t>(values), feature);
     case at::kBool:
-      return append_ints_of<bool>(key, values, bytes);
-    case at::kFloat:
-      return append_floats(key, values, bytes);
+      return set_ints(numbers_of<bool>(values), feature);
     default:
-      return append_floats(key, values.to(at::kFloat), bytes);
+      const at::Tensor floats = values.to(at::kFloat);
+      const std::span<const float> numbers = numbers_of<float>(floats);
+      feature->mutable_float_list()->mutable_value()->Add(numbers.begin(), numbers.end());
   }
 }
 
-void append_value(const FlatValue& flat, std::string* bytes) {
+void add_value(const FlatValue& flat, pb::Features* features) {
   const std::string key = path_text(flat);
   std::string_view type = "string";
+  std::vector<int64_t> shape;
+  pb::Feature* const feature = add_feature(key, features);
   if (const at::Tensor* const given = std::get_if<at::Tensor>(flat.value)) {
     type = type_name(key, *given);
-    const at::Tensor tensor = on_cpu(*given);
-    append_numbers(key, tensor, bytes);
-    append_ints<int64_t>(key, "/shape", {tensor.sizes().data(), tensor.sizes().size()}, bytes);
+    require_room(static_cast<size_t>(given->numel()));
+    shape = given->sizes().vec();
+    set_numbers(on_cpu(*given), feature);
   } else {
-    const auto& given_texts = std::get<std::vector<std::string>>(*flat.value);
-    const std::vector<std::string_view> texts(given_texts.begin(), given_texts.end());
-    const std::vector<int64_t> shape = {static_cast<int64_t>(texts.size())};
-    append_texts(key, "", texts, bytes);
-    append_ints<int64_t>(key, "/shape", {shape.data(), texts.size() == 1 ? size_t{0} : 1}, bytes);
+    const auto& texts = std::get<std::vector<std::string>>(*flat.value);
+    if (texts.size() != 1) shape = {static_cast<int64_t>(texts.size())};
+    pb::BytesList& list = *feature->mutable_bytes_list();
+    for (const std::string& text : texts) list.add_value(text);
   }
-  append_texts(key, "/dtype", {&type, 1}, bytes);
+  set_ints(std::span<const int64_t>(shape), add_feature(key + "/shape", features));
+  add_feature(key + "/dtype", features)->mutable_bytes_list()->add_value(type.data(), type.size());
 }
 
 /// Throws if two values would be one feature, since a reader would see only the last.
@@ -186,17 +130,13 @@ void require_own_features(const std::vector<FlatValue>& values) {
 }  // namespace
 
 void append_tf_example(const DataMap& sample, std::string* records) {
-  // Reused from sample to sample, so that their memory is allocated once per thread.
-  static thread_local std::string features, example;
-  features.clear();
   const std::vector<FlatValue> values = flat_values(sample);
   require_own_features(values);
-  for (const FlatValue& value : values) append_value(value, &features);
-  example.clear();
-  // Field 1 of Example is Features.
-  append_header(1, features.size(), &example);
-  example.append(features);
-  append_tf_record(example, records);
+  pb::Example example;
+  pb::Features* const features = example.mutable_features();
+  for (const FlatValue& value : values) add_value(value, features);
+  require_room(example.ByteSizeLong());
+  append_tf_record(example.SerializeAsString(), records);
 }
 
 namespace {
@@ -249,7 +189,7 @@ bool TfRecordsSaverCallback::open() {
     const std::string part = num_of_name_ == 0 ? "" : fmt::format("-{:05}", num_of_name_);
     path = file_name_.string() + part + ".tfrecord";
   } while (!files_.insert(path).second && ++num_of_name_ > 0);
-  file_ = std::make_unique<WholeFile>(path);
+  file_ = std::make_unique<files::WholeFile>(path, ".part");
   pending_.clear();
   num_samples_ = 0;
   ++num_files_;
@@ -271,7 +211,7 @@ void TfRecordsSaverCallback::publish() {
   // Without publish() the .part file is removed.
   if (num_samples_ == 0) return file_.reset();  // its first sample could not be written
   flush();
-  const std::unique_ptr<WholeFile> file = std::move(file_);
+  const std::unique_ptr<files::WholeFile> file = std::move(file_);
   file->publish(true);
 }
 

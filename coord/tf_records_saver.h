@@ -8,13 +8,14 @@
 #include <string>
 #include <string_view>
 
+#include "base/files/files.h"
 #include "coord/data_map.h"
 #include "coord/saver_callback.h"
 
 /// Callback that saves samples as TFRecords, and the encoding of a sample as tf.train.Example.
 namespace lockstep::coord {
 
-/// Appends a sample as a tf.train.Example in protobuf's wire format, framed as a TFRecord
+/// Appends a sample as a tf.train.Example (data/formats/tf_example.proto), framed as a TFRecord
 /// (base/digest.h).
 ///
 /// Each value, nested ones by their path ("outputs/boxes"), becomes three features:
@@ -27,8 +28,6 @@ namespace lockstep::coord {
 /// Throws Error(kBadData) with key and type for complex and quantized tensors. Throws it with the
 /// name for two values that would be one feature. Examples are a key "a/b" and a key "b" of a map
 /// "a", or a key "a/shape" next to "a".
-///
-/// Source: tensorflow/core/example/feature.proto.
 void append_tf_example(const DataMap& sample, std::string* records);
 
 struct TfRecordsSaverOptions {
@@ -63,7 +62,7 @@ class TfRecordsSaverCallback : public SaverCallback {
   void publish();
 
   const TfRecordsSaverOptions options_;
-  std::unique_ptr<WholeFile> file_;
+  std::unique_ptr<files::WholeFile> file_;
   std::filesystem::path file_name_;  // save_name() of its samples
   std::string pending_;              // records not yet written
   int64_t num_samples_ = 0;          // of the file

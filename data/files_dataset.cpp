@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -65,12 +66,6 @@ bool is_picture(Content content) {
   return content == Content::kImage || content == Content::kPixels;
 }
 
-int64_t product_of(const std::vector<int64_t>& shape) {
-  int64_t product = 1;
-  for (const int64_t size : shape) product *= size;
-  return product;
-}
-
 /// Returns a token from unaligned memory.
 int64_t token_at(std::string_view tokens, int64_t place) {
   int64_t token = 0;
@@ -113,10 +108,11 @@ FilesDataset::FilesDataset(std::unique_ptr<Source> source, const FeedOptions& op
         "image_size, mean and std are for images and uint8 pixels; these files hold other "
         "numbers");
   spec_ = make_spec();
-  input_numbers_ = product_of(spec_.input_shape);
-  target_numbers_ = spec_.target_kind == TargetKind::kClass    ? 1
-                    : spec_.target_kind == TargetKind::kTokens ? product_of(spec_.input_shape)
-                                                               : spec_.num_classes;
+  input_numbers_ = c10::multiply_integers(spec_.input_shape);
+  target_numbers_ = spec_.target_kind == TargetKind::kClass ? 1
+                    : spec_.target_kind == TargetKind::kTokens
+                        ? c10::multiply_integers(spec_.input_shape)
+                        : spec_.num_classes;
 }
 
 ImageTarget FilesDataset::image_target() const {

@@ -21,9 +21,6 @@ struct ProcessInfo {
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 std::optional<std::string> process_environment(const std::string& name);
 
-/// Host name from the OS; "unknown" on failure.
-std::string host_name();
-
 /// Reads the launcher's variables, for use before MPI is up (log lines, `lockstep check`).
 /// OMPI_COMM_WORLD_* of mpirun, else PMIX_RANK and SLURM_* of srun, else RANK, WORLD_SIZE, ... of
 /// torchrun, else a world of one. Once MPI runs, mpi::World::process_info() is authoritative.

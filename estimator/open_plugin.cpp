@@ -50,11 +50,6 @@ Error refusal(const std::string& path, const std::string& why) {
   return {ExitCode::kConfig, "plugin", path + ": " + why};
 }
 
-std::string dl_error() {
-  const char* text = dlerror();
-  return text == nullptr ? "unknown reason" : text;
-}
-
 /// Returns the stamp in the file, without running any of its code; empty if there is none.
 std::string stamp_in(const std::string& bytes) {
   const size_t mark = bytes.find(LOCKSTEP_PLUGIN_MARK);

@@ -76,11 +76,8 @@ class DatasetFeeder final : public DataFeeder {
   int64_t num_read_ = 0;  // samples
 };
 
-/// Joins maps with the same keys: tensors on dimension 0, lists of texts one after another, nested
-/// maps in the same way. Requires at least one map; a single one is returned unchanged.
-///
-/// Throws Error(kBadData), naming the key and both sides, if only some maps have a key. Also throws
-/// if kinds, types or shapes after dimension 0 differ, or for a tensor without a dimension.
+/// Joins the feeds of one iteration (coord::joined_maps()). Requires at least one; a single one is
+/// returned unchanged.
 coord::DataMap joined(const std::vector<coord::DataMap>& parts);
 
 }  // namespace lockstep::infer

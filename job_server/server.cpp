@@ -13,13 +13,13 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/exit_class.h"
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
 #include "base/files/project.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "checkpoint/format/checkpoint_files.h"
@@ -259,9 +259,7 @@ class Server {
                          {"page", page_->origin()},
                          {"max_queued", options_.max_queued}};
     if (!held.empty()) facts["held"] = held;
-    files::write_atomically(
-        queue_.server_file(),
-        facts.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    files::write_atomically(queue_.server_file(), json_text(facts, 1) + "\n");
   }
 
   void take_queue() {

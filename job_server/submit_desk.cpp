@@ -14,12 +14,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/threads.h"
 #include "base/yaml/yaml_check.h"
 #include "base/yaml/yaml_document.h"
@@ -54,11 +55,6 @@ void write(const std::filesystem::path& path, const std::string& text) {
   if (!file.write(text.data(), static_cast<std::streamsize>(text.size())).flush())
     throw Error(ExitCode::kIo, "queue", fmt::format("{} cannot be written", beside.string()));
   std::filesystem::rename(beside, path);
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 /// True if the text contains one of these words, in keys or values: `estimator:`, `plugins:`,
@@ -159,9 +155,7 @@ nlohmann::json refusal(ExitCode code, const char* message) {
   return {{"exit_code", static_cast<int>(code)}, {"message", message}};
 }
 
-std::string text_of(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string text_of(const nlohmann::json& json) { return json_text(json); }
 
 /// Runs the check in the child and writes its result: the job with its run's name, or a refusal.
 void check_and_tell(const std::filesystem::path& taken, const std::filesystem::path& checked,

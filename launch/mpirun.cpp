@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/text.h"
 
 // Hosts, command line and messages of mpirun. Lists of hosts have the same syntax as mpirun's
 // --host and --hostfile, with stricter checks: a mistyped host must not start a run.
@@ -64,8 +65,7 @@ Host host_of(const std::string& entry) {
 
 std::vector<Host> hosts_in_file(const std::string& path) {
   std::vector<Host> hosts;
-  std::istringstream lines(files::read(path, kMaxFileBytes));
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : split(files::read(path, kMaxFileBytes))) {
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, slots, rest;
     if (!(words >> name)) continue;
@@ -86,8 +86,7 @@ std::vector<Host> parse_hosts(const std::string& text) {
   if (text.starts_with('@')) {
     hosts = hosts_in_file(text.substr(1));
   } else {
-    std::istringstream entries(text);
-    for (std::string entry; std::getline(entries, entry, ',');) hosts.push_back(host_of(entry));
+    for (const std::string& entry : split(text, ',')) hosts.push_back(host_of(entry));
   }
   if (hosts.empty()) refuse(text, "names no host");
   // A host named twice would look like two hosts to mpirun.

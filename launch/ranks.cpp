@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "launch/mpirun.h"
 
 namespace lockstep::daemon {
@@ -26,8 +27,7 @@ std::string fault_of(const std::filesystem::path& program) {
 /// True if some folder of PATH contains the program.
 bool is_command(const std::string& program) {
   const char* text = std::getenv("PATH");
-  std::istringstream folders(text == nullptr ? "" : text);
-  for (std::string folder; std::getline(folders, folder, ':');)
+  for (const std::string& folder : split(text == nullptr ? "" : text, ':'))
     if (fault_of(std::filesystem::path(folder) / program).empty()) return true;
   return false;
 }

@@ -4,7 +4,8 @@
 #include <array>
 
 #include <prometheus/metric_family.h>
-#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace lockstep::metrics {
 
@@ -132,8 +133,7 @@ std::string live_json(const LiveFacts& facts, const std::vector<prometheus::Metr
       {"rank", facts.rank},    {"node", facts.node},   {"world_size", facts.world_size},
       {"time_s", time_s},      {"series", series},     {"history", json_of(history)},
       {"ranks", others}};
-  // A run's name may contain any bytes, but JSON must be valid UTF-8.
-  return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(all) + "\n";
 }
 
 }  // namespace lockstep::metrics

@@ -13,10 +13,10 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "metrics/exposition.h"
@@ -30,8 +30,7 @@ std::string targets_json(const std::vector<Target>& targets) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Target& target : targets)
     list.push_back({{"targets", {target.address}}, {"labels", target.labels}});
-  // A run's name may contain any bytes, but JSON must be valid UTF-8.
-  return list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(list, 2) + "\n";
 }
 
 TargetsFile::TargetsFile(std::filesystem::path path, const std::vector<Target>& targets)

@@ -23,6 +23,7 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/accumulate.h>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -72,9 +73,7 @@ Initial for_shape(Initial values, at::IntArrayRef shape) {
 }  // namespace
 
 int64_t fan_in_of(at::IntArrayRef weight_shape) {
-  int64_t fan_in = 1;
-  for (const int64_t extent : weight_shape.slice(1)) fan_in *= extent;
-  return fan_in;
+  return c10::multiply_integers(weight_shape.slice(1));
 }
 
 at::Tensor initial_parameter(const std::string& name, at::IntArrayRef shape, Initial values,

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -30,8 +31,7 @@ std::vector<std::string> LazyLayer::names_to_come() const {
 }
 
 void LazyLayer::build(at::IntArrayRef weight_shape, const at::TensorOptions& options) {
-  int64_t fan_in = 1;
-  for (const int64_t extent : weight_shape.slice(1)) fan_in *= extent;
+  const int64_t fan_in = c10::multiply_integers(weight_shape.slice(1));
   const double bound = fan_in > 0 ? 1 / std::sqrt(static_cast<double>(fan_in)) : 0;
   at::Tensor weight = at::empty(weight_shape, options).uniform_(-bound, bound);
   at::Tensor bias =

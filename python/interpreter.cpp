@@ -194,11 +194,6 @@ Error unavailable(const std::string& message) {
   return {ExitCode::kUnavailable, "python", message};
 }
 
-std::string dl_error() {
-  const char* text = dlerror();
-  return text == nullptr ? "unknown reason" : text;
-}
-
 /// Places of the module: named by the environment, next to the program, or in an installed tree.
 std::vector<fs::path> module_paths() {
   if (const char* path = std::getenv(kVariable); path != nullptr && *path != '\0') return {path};

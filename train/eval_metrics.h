@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,37 +11,20 @@
 
 #include "base/named_table.h"
 #include "base/yaml/config_reader.h"
+#include "coord/eval_metric.h"
 #include "data/dataset.h"
 #include "metrics/samples.h"
 
 /// Metrics of evaluations (the values of eval.metrics in a run file), and results of evaluations.
-/// Symbols: B = samples, O = the shape of one sample's outputs, Y = the shape of one target, C =
-/// classes, S = sums.
+/// Symbols: C = classes.
 namespace lockstep::train {
 
-/// A result of a metric, on the CPU: [] one number, [C] one per class, [C, C] one per pair of
-/// classes; float64, or int64 for counts.
-struct EvalValue {
-  std::string name;
-  at::Tensor value;
-};
-
-/// Metric computed from sums over samples. So the distribution of samples over ranks and batches
-/// does not matter: the evaluator adds the sums. Stateless.
-class EvalMetric {
- public:
-  virtual ~EvalMetric() = default;
-  virtual int64_t num_sums() const = 0;
-  /// Returns the sums of one batch: float64 [S], on the outputs' device. Outputs are float32.
-  /// Throws Error(kConfig) if their shape does not fit the targets'.
-  virtual at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const = 0;
-  /// Returns the results for the sums [S] over all samples, on the CPU; never called without
-  /// samples.
-  virtual std::vector<EvalValue> values(const at::Tensor& sums_S) const = 0;
-};
+using coord::ClassOutputs;
+using coord::EvalMetric;
+using coord::EvalValue;
 
 /// Factory; throws Error(kConfig) if such data do not allow the metric.
-using MakeEvalMetric = std::function<std::unique_ptr<EvalMetric>(const data::SampleSpec&)>;
+using MakeEvalMetric = std::function<EvalMetric(const data::SampleSpec&)>;
 
 /// A row of the table.
 struct EvalMetricType {
@@ -59,17 +41,13 @@ struct EvalMetricType {
 /// Each token counts as a sample. For soft labels, the most probable class counts.
 NamedTable<EvalMetricType>& eval_metric_types();
 
-/// Outputs and targets of a batch, one row per class to predict. Symbols: N = samples, or tokens of
-/// all samples without ignored ones (data::kIgnoredTarget); C = classes.
-struct ClassOutputs {
-  at::Tensor outputs_NC;  ///< the network's outputs
-  at::Tensor classes_N;   ///< int64; for soft labels the most probable class
-};
+/// Returns the outputs (float32) and targets of a batch as data for metrics of eval.metrics.
+coord::DataMap metric_data(const at::Tensor& outputs_BO, const at::Tensor& targets_BY);
 
-/// Flattens a batch. Throws Error(kConfig) that names the metric if the outputs' shape does not
-/// fit.
-ClassOutputs class_outputs(const std::string& metric, const at::Tensor& outputs_BO,
-                           const at::Tensor& targets_BY, const data::SampleSpec& spec);
+/// Reads the outputs and targets of a batch, without ignored targets (data::kIgnoredTarget). Throws
+/// Error(kConfig) that names the metric if the outputs' shape does not fit.
+ClassOutputs class_outputs(const std::string& metric, const coord::DataMap& data,
+                           const data::SampleSpec& spec);
 
 /// Throws Error(kConfig) if the targets are values, which have no classes.
 void require_classes(const std::string& metric, const data::SampleSpec& spec);

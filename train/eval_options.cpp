@@ -1,5 +1,4 @@
-// Readers of the sections `eval` and `export`, and the table of metrics. Each metric reads its own
-// subsection.
+// Readers of the sections `eval` and `export`. Each metric reads its own subsection.
 #include "train/eval_options.h"
 
 #include <algorithm>
@@ -12,25 +11,6 @@
 #include "base/error.h"
 
 namespace lockstep::train {
-
-// Each type is defined in a separate file and has a row below.
-EvalMetricType confusion_matrix_type();
-EvalMetricType perplexity_type();
-EvalMetricType precision_recall_type();
-EvalMetricType top_k_type();
-std::unique_ptr<EvalMetric> make_perplexity(const data::SampleSpec& spec);
-
-NamedTable<EvalMetricType>& eval_metric_types() {
-  static NamedTable<EvalMetricType> types = [] {
-    NamedTable<EvalMetricType> own("eval.metrics");
-    own.add(top_k_type());
-    own.add(precision_recall_type());
-    own.add(confusion_matrix_type());
-    own.add(perplexity_type());
-    return own;
-  }();
-  return types;
-}
 
 namespace {
 
@@ -164,7 +144,7 @@ EvalMetrics make_eval_metrics(const EvalOptions& options, const data::SampleSpec
   if (options.metrics) {
     for (const MakeEvalMetric& make : *options.metrics) metrics.push_back(make(spec));
   } else if (outputs_are_usual && spec.target_kind == data::TargetKind::kTokens) {
-    metrics.push_back(make_perplexity(spec));
+    metrics.push_back(eval_metric_types().find("perplexity")->read(nullptr)(spec));
   }
   return metrics;
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,7 +35,7 @@ EvalOptions read_eval_options(ConfigReader in);
 /// Error(kConfig) if the data set has fewer batches, Error(kBadData) if it is empty.
 int64_t num_eval_samples(const EvalOptions& options, int64_t num_samples);
 
-using EvalMetrics = std::vector<std::unique_ptr<const EvalMetric>>;
+using EvalMetrics = std::vector<EvalMetric>;
 
 /// Creates the metrics that the options request. outputs_are_usual: the loss is computed from
 /// outputs and targets, so defaults may use them too. Throws Error(kConfig) if such data do not

@@ -28,14 +28,14 @@ ModelHandler::EvalPlan::~EvalPlan() { model_.set_training(was_training_); }
 
 void MetricUpdateHook::begin(const LoopStart&) {
   sums_.clear();
-  for (const auto& metric : metrics_) sums_.push_back(at::zeros({metric->num_sums()}, at::kDouble));
+  for (const EvalMetric& metric : metrics_)
+    sums_.push_back(at::zeros({metric.num_sums}, at::kDouble));
 }
 
 void MetricUpdateHook::after_step(const IterationEnd& end) {
   if (metrics_.empty()) return;
-  const at::Tensor outputs_BO = end.tensors->outputs_BO(), targets_BY = end.tensors->targets_BY();
-  for (size_t i = 0; i < metrics_.size(); ++i)
-    sums_[i] += metrics_[i]->sums(outputs_BO, targets_BY).cpu();
+  const coord::DataMap data = metric_data(end.tensors->outputs_BO(), end.tensors->targets_BY());
+  for (size_t i = 0; i < metrics_.size(); ++i) sums_[i] += metrics_[i].sums(data).cpu();
 }
 
 std::vector<EvalValue> MetricUpdateHook::values(dist::Communicator& control) {
@@ -47,7 +47,7 @@ std::vector<EvalValue> MetricUpdateHook::values(dist::Communicator& control) {
   int64_t begin = 0;
   for (size_t i = 0; i < metrics_.size(); ++i) {
     const int64_t num_sums = sums_[i].numel();
-    for (EvalValue& value : metrics_[i]->values(all.narrow(0, begin, num_sums)))
+    for (EvalValue& value : metrics_[i].values(all.narrow(0, begin, num_sums)))
       found.push_back(std::move(value));
     begin += num_sums;
   }

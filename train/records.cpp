@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -13,13 +14,15 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
+#include "coord/saver_callback.h"
 
 namespace lockstep::train {
 namespace {
@@ -41,6 +44,41 @@ bool begins_with(const std::filesystem::path& path, std::string_view header) {
   std::string found(wanted.size(), '\0');
   file.read_at(0, found);
   return found == wanted;
+}
+
+/// A line of a file, without its line break, and the offset after the line break.
+struct FoundLine {
+  std::string text;
+  int64_t end = 0;
+};
+
+/// Returns the last wanted complete line of a file, from the offset `begin` on. Reads backwards
+/// from the end, no more than necessary, since the file may be larger than memory.
+std::optional<FoundLine> last_line(const std::filesystem::path& path, int64_t begin,
+                                   const std::function<bool(std::string_view)>& is_wanted) {
+  const files::Reader file(path);
+  std::string text;  // bytes `start` to `end` of the file
+  int64_t end = file.num_bytes(), start = end;
+  while (end > begin) {
+    // The line break before the last line; the last character may be that line's own.
+    const size_t before = text.size() < 2 ? text.npos : text.rfind('\n', text.size() - 2);
+    if (before == text.npos && start > begin) {
+      std::string block(static_cast<size_t>(std::min(kBlockBytes, start - begin)), '\0');
+      start -= static_cast<int64_t>(block.size());
+      file.read_at(start, block);
+      text.insert(0, block);
+      continue;
+    }
+    const size_t line_begin = before == text.npos ? 0 : before + 1;
+    std::string line = text.substr(line_begin);
+    if (line.ends_with('\n')) {
+      line.pop_back();
+      if (is_wanted(line)) return FoundLine{std::move(line), end};
+    }
+    text.resize(line_begin);
+    end = start + static_cast<int64_t>(line_begin);
+  }
+  return std::nullopt;
 }
 
 /// Drops the lines of later steps. Since steps rise, these lines and a cut one are at the end. So
@@ -73,33 +111,6 @@ files::Writer cut_and_open(const std::filesystem::path& path, std::string_view h
 }
 
 }  // namespace
-
-std::optional<FoundLine> last_line(const std::filesystem::path& path, int64_t begin,
-                                   const std::function<bool(std::string_view)>& is_wanted) {
-  const files::Reader file(path);
-  std::string text;  // bytes `start` to `end` of the file
-  int64_t end = file.num_bytes(), start = end;
-  while (end > begin) {
-    // The line break before the last line; the last character may be that line's own.
-    const size_t before = text.size() < 2 ? text.npos : text.rfind('\n', text.size() - 2);
-    if (before == text.npos && start > begin) {
-      std::string block(static_cast<size_t>(std::min(kBlockBytes, start - begin)), '\0');
-      start -= static_cast<int64_t>(block.size());
-      file.read_at(start, block);
-      text.insert(0, block);
-      continue;
-    }
-    const size_t line_begin = before == text.npos ? 0 : before + 1;
-    std::string line = text.substr(line_begin);
-    if (line.ends_with('\n')) {
-      line.pop_back();
-      if (is_wanted(line)) return FoundLine{std::move(line), end};
-    }
-    text.resize(line_begin);
-    end = start + static_cast<int64_t>(line_begin);
-  }
-  return std::nullopt;
-}
 
 CsvRecord::CsvRecord(const std::filesystem::path& path, std::string_view header,
                      int64_t restored_step)
@@ -179,9 +190,9 @@ StepsCsv::StepsCsv(const std::filesystem::path& path, int64_t restored_step)
     : record_(path, kHeader, restored_step) {}
 
 void StepsCsv::append(const StepLine& line) {
-  const std::string loss = line.has_loss ? fmt::format("{}", line.loss) : "";
-  record_.append(fmt::format("{},{},{},{},{}\n", line.step, line.epoch, loss, line.learning_rate,
-                             line.sparsity));
+  record_.append(csv_line_of(line.step, line.epoch,
+                             line.has_loss ? fmt::format("{}", line.loss) : std::string(),
+                             line.learning_rate, line.sparsity));
 }
 
 std::vector<StepLine> read_steps(const std::filesystem::path& path) {
@@ -217,9 +228,8 @@ std::map<int64_t, double> read_evals(const std::filesystem::path& path, const st
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
   std::map<int64_t, double> last_by_step;
-  std::istringstream lines(files::read(path));
   const std::string mark = "," + name + ",,";  // empty class: all samples
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : split(files::read(path))) {
     const size_t at = line.find(mark);
     if (at == std::string::npos || at != line.find(',')) continue;
     if (const std::optional<int64_t> step = parse_integer(line.substr(0, at)))
@@ -229,12 +239,12 @@ std::map<int64_t, double> read_evals(const std::filesystem::path& path, const st
 }
 
 void EvalsCsv::append(int64_t step, const EvalResult& result) {
-  std::string lines = fmt::format("{},loss,,{}\n", step, result.loss);
-  if (result.accuracy) lines += fmt::format("{},accuracy,,{}\n", step, *result.accuracy);
+  std::string lines = csv_line_of(step, "loss", "", result.loss);
+  if (result.accuracy) lines += csv_line_of(step, "accuracy", "", *result.accuracy);
   for (const metrics::ValidationValue& number : numbers_of(result.metrics))
-    lines += fmt::format("{},{},{},{}\n", step, number.name,
-                         number.class_number ? fmt::format("{}", *number.class_number) : "",
-                         number.value);
+    lines +=
+        csv_line_of(step, number.name,
+                    number.class_number ? std::to_string(*number.class_number) : "", number.value);
   record_.append(lines);
   record_.flush();
 }
@@ -243,21 +253,12 @@ void EvalsCsv::append(int64_t step, const EvalResult& result) {
 
 namespace {
 
-/// Converts a tensor to a number, or to nested lists with one level per dimension.
-nlohmann::ordered_json tensor_json(const at::Tensor& values) {
-  if (values.dim() == 0)
-    return values.scalar_type() == at::kLong ? nlohmann::ordered_json(values.item<int64_t>())
-                                             : nlohmann::ordered_json(values.item<double>());
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const at::Tensor& part : values.unbind()) list.push_back(tensor_json(part));
-  return list;
-}
-
 nlohmann::ordered_json json_of(const EvalResult& eval) {
-  nlohmann::ordered_json json{
-      {"accuracy", nullptr}, {"loss", eval.loss}, {"num_samples", eval.num_samples}};
-  if (eval.accuracy) json["accuracy"] = *eval.accuracy;
-  for (const auto& [name, value] : eval.metrics) json["metrics"][name] = tensor_json(value);
+  nlohmann::ordered_json json{{"accuracy", json_or_null(eval.accuracy)},
+                              {"loss", eval.loss},
+                              {"num_samples", eval.num_samples}};
+  for (const auto& [name, value] : eval.metrics)
+    json["metrics"][name] = coord::json_of_tensor(value);
   for (const auto& [name, value] : eval.kpis) json["kpis"][name] = value;
   return json;
 }
@@ -273,22 +274,19 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                               {"epochs", summary.epochs},
                               {"skipped_steps", summary.skipped_steps},
                               {"world_size", summary.world_size},
-                              {"train_loss", nullptr},
+                              {"train_loss", json_or_null(summary.train_loss)},
                               {"eval", nullptr},
                               {"sparsity", summary.sparsity},
                               {"num_prunable_weights", summary.num_prunable_weights},
                               {"samples_per_second", summary.samples_per_second},
                               {"checkpoint", summary.checkpoint},
-                              {"resumed_from_step", nullptr},
+                              {"resumed_from_step", json_or_null(summary.resumed_from_step)},
                               {"parameters_sha256", summary.parameters_sha256},
                               {"metrics_address", summary.metrics_address}};
   if (!summary.evaluated_sha256.empty()) json["evaluated_sha256"] = summary.evaluated_sha256;
   if (!summary.error.empty()) json["error"] = summary.error;
-  if (summary.train_loss) json["train_loss"] = *summary.train_loss;
-  if (summary.resumed_from_step) json["resumed_from_step"] = *summary.resumed_from_step;
   if (summary.eval) json["eval"] = json_of(*summary.eval);
-  files::write_atomically(
-      path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  files::write_atomically(path, json_text(json, 2) + "\n");
 }
 
 std::string parameters_sha256(const ParamTable& params) {

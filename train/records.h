@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,18 +15,6 @@
 
 /// Files with the results of a run: train/steps.csv, train/evals.csv and summary.json.
 namespace lockstep::train {
-
-/// A line of a file, without its line break, and the offset after the line break.
-struct FoundLine {
-  std::string text;
-  int64_t end = 0;
-};
-
-/// Returns the last wanted complete line of a file, from the offset `begin` on. Reads backwards
-/// from the end, no more than necessary, since the file may be larger than memory. Throws like
-/// files::Reader.
-std::optional<FoundLine> last_line(const std::filesystem::path& path, int64_t begin,
-                                   const std::function<bool(std::string_view)>& is_wanted);
 
 /// A file of lines that begin with their step, in rising order. A resumed run truncates it at the
 /// restored step, so that the file reads like that of an uninterrupted run.

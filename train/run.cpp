@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -15,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/trace.h"
 #include "coord/callback.h"
 #include "dist/communicator.h"
@@ -110,8 +110,7 @@ void Run::make_changes() {
   std::string text;
   for (const Change& change : parts_.stop.take_changes())
     text += change.key + "=" + change.value + "\n";
-  std::istringstream lines(dist::broadcast_text(control, text));
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : split(dist::broadcast_text(control, text))) {
     const size_t mark = line.find('=');
     const Change change{line.substr(0, mark), line.substr(mark + 1)};
     if (change.key == kEvalEpochsKey)

@@ -240,20 +240,31 @@ std::string read(const std::filesystem::path& path, int64_t max_bytes) {
   return bytes;
 }
 
+// In the same folder, since a rename cannot cross file systems.
+WholeFile::WholeFile(std::filesystem::path path, std::string_view suffix)
+    : path_(std::move(path)), part_(path_.string().append(suffix)) {
+  writer_.emplace(part_);
+}
+
+WholeFile::~WholeFile() {
+  if (writer_) ::unlink(part_.c_str());
+}
+
+void WholeFile::publish(bool durably) {
+  // Sync before the rename: otherwise a power failure could leave an empty file with the final
+  // name.
+  if (durably) writer_->sync();
+  writer_->close();
+  rename_file(part_, path_);
+  writer_.reset();
+  // The rename is durable only after the folder's sync.
+  if (durably) sync_folder(path_.parent_path());
+}
+
 void write_atomically(const std::filesystem::path& path, std::string_view text) {
-  // In the same folder, since a rename cannot cross file systems.
-  const std::filesystem::path temporary = path.string() + ".tmp";
-  try {
-    Writer writer(temporary);
-    writer.append(text);
-    writer.sync();
-    writer.close();
-    rename_file(temporary, path);
-  } catch (const Error&) {
-    ::unlink(temporary.c_str());  // frees space on a full disk
-    throw;
-  }
-  sync_folder(path.parent_path());
+  WholeFile file(path);
+  file.append(text);
+  file.publish(true);
 }
 
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to) {

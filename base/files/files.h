@@ -119,6 +119,26 @@ class Writer {
   int64_t num_bytes_ = 0;
 };
 
+/// File that appears under its name when it is complete. It is written next to it, as the name with
+/// a suffix, and then renamed. An unpublished file is removed, which frees space on a full disk. If
+/// the process is killed, it remains.
+class WholeFile {
+ public:
+  explicit WholeFile(std::filesystem::path path, std::string_view suffix = ".tmp");
+  ~WholeFile();
+  WholeFile(const WholeFile&) = delete;
+  WholeFile& operator=(const WholeFile&) = delete;
+
+  void append(std::string_view bytes) { writer_->append(bytes); }
+  /// Publishes the file. Call it once, at the end. `durably` also survives a power failure, which
+  /// takes a disk sync.
+  void publish(bool durably);
+
+ private:
+  std::filesystem::path path_, part_;
+  std::optional<Writer> writer_;  // reset when the file is published
+};
+
 /// Regular file, or one of a store (FileStore), with random access. Thread-safe.
 class Reader {
  public:

@@ -26,13 +26,6 @@
 namespace lockstep::files {
 namespace {
 
-/// Returns this host's name.
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 /// Returns the PID namespace of this process; pids are only comparable within one.
 std::string pid_space_of_self() {
   std::array<char, 64> name{};

@@ -9,18 +9,12 @@
 #include "base/diagnostics.h"
 #include "base/error.h"
 #include "base/tensors/params.h"
+#include "base/text.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kModel = "model/";
-
-/// Removes blanks at both ends.
-std::string trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return "";
-  return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
-}
 
 /// Returns a scope in the form for comparisons. A trailing slash stays, since it makes the scope an
 /// entire part of a name.
@@ -55,7 +49,7 @@ NameScopes::NameScopes(const std::vector<std::string>& texts) {
   for (const std::string& text : texts)
     for (size_t start = 0; start <= text.size();) {
       const size_t end = std::min(text.find(',', start), text.size());
-      scopes_.push_back(trimmed(std::string_view(text).substr(start, end - start)));
+      scopes_.emplace_back(trimmed(std::string_view(text).substr(start, end - start), " \t"));
       start = end + 1;
     }
 }

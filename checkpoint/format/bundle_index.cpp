@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -67,11 +68,7 @@ void check_size(const BundleEntry& entry) {
 
 }  // namespace
 
-int64_t BundleEntry::num_elements() const {
-  int64_t count = 1;
-  for (const int64_t dim : shape) count *= dim;
-  return count;
-}
+int64_t BundleEntry::num_elements() const { return c10::multiply_integers(shape); }
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,11 +55,7 @@ std::optional<std::string> key_of_sparse_form(std::string_view name) {
   return std::string(name.substr(kFolder.size(), name.size() - kFolder.size() - kForm.size()));
 }
 
-int64_t SparseForm::num_elements() const {
-  int64_t count = 1;
-  for (const int64_t dim : shape) count *= dim;
-  return count;
-}
+int64_t SparseForm::num_elements() const { return c10::multiply_integers(shape); }
 
 std::string text_of(const SparseForm& form) {
   return fmt::format("[{}] {}", fmt::join(form.shape, ", "), form.mask_name);

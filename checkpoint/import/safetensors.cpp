@@ -13,10 +13,10 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/json.h"
 #include "base/tensors/safetensors_format.h"
 #include "checkpoint/format/tensor_type.h"
 #include "checkpoint/import/load_weights.h"
@@ -82,29 +82,13 @@ std::string header_of(const std::vector<SafetensorsItem>& items,
                          {"data_offsets", {offset, offset + num_bytes}}};
     offset += num_bytes;
   }
-  // Names need not be UTF-8; `replace` keeps the JSON valid.
-  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text = json_text(header);
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }
 
 std::string_view bytes_of(const at::Tensor& contiguous) {
   return {static_cast<const char*>(contiguous.const_data_ptr()), contiguous.nbytes()};
-}
-
-void write_file(const std::filesystem::path& path, const std::string& header,
-                const std::vector<SafetensorsItem>& items) {
-  files::Writer writer(path);
-  const auto length = static_cast<uint64_t>(header.size());
-  writer.append({reinterpret_cast<const char*>(&length), sizeof length});
-  writer.append(header);
-  for (const SafetensorsItem& item : items) {
-    // One tensor at a time: a model on a GPU never needs a second copy of its own size here.
-    const at::Tensor values = item.tensor.detach().cpu().contiguous();
-    writer.append(bytes_of(values));
-  }
-  writer.sync();
-  writer.close();
 }
 
 }  // namespace
@@ -117,15 +101,14 @@ int64_t write_safetensors(const std::filesystem::path& path,
     return a.tensor.element_size() > b.tensor.element_size();
   });
   const std::string header = header_of(sorted, metadata);
-  const std::filesystem::path temporary = path.string() + ".tmp";
-  try {
-    write_file(temporary, header, sorted);
-    files::rename_file(temporary, path);
-  } catch (const Error&) {
-    files::remove_file(temporary);
-    throw;
-  }
-  files::sync_folder(path.parent_path());
+  const auto length = static_cast<uint64_t>(header.size());
+  files::WholeFile file(path);
+  file.append({reinterpret_cast<const char*>(&length), sizeof length});
+  file.append(header);
+  // One tensor at a time: a model on a GPU never needs a second copy of its own size here.
+  for (const SafetensorsItem& item : sorted)
+    file.append(bytes_of(item.tensor.detach().cpu().contiguous()));
+  file.publish(true);
   return static_cast<int64_t>(std::filesystem::file_size(path));
 }
 

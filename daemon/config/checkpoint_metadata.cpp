@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "daemon/config/renamed_keys.h"
 #include "recal/schedule/timeline.h"
 
@@ -21,8 +21,7 @@ namespace {
 /// Parses "path=value" lines, with renamed keys under their present names.
 std::map<std::string, std::string> parse_settings(const std::string& text) {
   std::map<std::string, std::string> settings;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
+  for (std::string line : split(text)) {
     line = with_new_names(line);
     const size_t mark = line.find('=');
     if (mark != std::string::npos) settings[line.substr(0, mark)] = line.substr(mark + 1);
@@ -64,12 +63,7 @@ std::string text_of_classes(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, "/"));
 }
 
-std::vector<std::string> classes_of_text(const std::string& text) {
-  std::vector<std::string> names;
-  std::istringstream in(text);
-  for (std::string name; std::getline(in, name, '/');) names.push_back(name);
-  return names;
-}
+std::vector<std::string> classes_of_text(const std::string& text) { return split(text, '/'); }
 
 void require_compatible(const CheckpointMetadata& saved, const CheckpointMetadata& now) {
   std::string faults;

@@ -1,7 +1,7 @@
+#include "base/text.h"
 #include "daemon/config/program.h"
 
 #include <cstdio>
-#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -45,8 +45,7 @@ void add_cases(const CLI::App& app, const std::string& path, std::vector<std::st
 /// Escapes a text for roff: backslashes, hyphens, and a control character at a line's start.
 std::string roff(const std::string& text) {
   std::string out;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : split(text)) {
     if (!line.empty() && (line[0] == '.' || line[0] == '\'')) out += "\\&";
     for (const char c : line) out += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
     out += "\n";

@@ -112,7 +112,8 @@ void try_evaluation(TrainingContext& context) {
     (void)context.loss.num_correct(outputs_BO, samples.targets_BY);
     (void)context.loss.sum(outputs_BO, samples.targets_BY);
   }
-  for (const auto& metric : metrics) (void)metric->sums(outputs_BO, samples.targets_BY);
+  const coord::DataMap data = train::metric_data(outputs_BO, samples.targets_BY);
+  for (const train::EvalMetric& metric : metrics) (void)metric.sums(data);
 }
 
 /// Runs a step, including its checks of buffers that the network's own code changes.

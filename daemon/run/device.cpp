@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
 #include "daemon/config/overrides.h"
 #include "dist/communicator.h"
@@ -115,11 +116,9 @@ GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
 }
 
 std::string name_of_gpu(const std::string& visible_devices, int index) {
-  std::istringstream names(visible_devices);
-  std::string name;
-  for (int i = 0; std::getline(names, name, ','); ++i)
-    if (i == index) return name;
-  return std::to_string(index);
+  const std::vector<std::string> names = split(visible_devices, ',');
+  const auto place = static_cast<size_t>(index);
+  return place < names.size() ? names[place] : std::to_string(index);
 }
 
 namespace {
@@ -127,12 +126,6 @@ namespace {
 constexpr const char* kAsk =
     "timeout 5 nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory "
     "--format=csv,noheader,nounits 2>/dev/null";
-
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
-}
 
 }  // namespace
 
@@ -143,20 +136,20 @@ std::string text_of(const GpuProcess& process) {
 
 std::vector<GpuProcess> parse_gpu_processes(const std::string& text) {
   std::vector<GpuProcess> all;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& each : split(text)) {
+    const std::string_view line = each;
     const size_t first = line.find(','), last = line.rfind(',');
-    const size_t second = first == std::string::npos ? first : line.find(',', first + 1);
+    const size_t second = first == line.npos ? first : line.find(',', first + 1);
     // The process name may contain commas: the pid follows the first one, the memory the last.
-    if (second == std::string::npos || second >= last) continue;
+    if (second == line.npos || second >= last) continue;
     const auto pid = parse_integer(trimmed(line.substr(first + 1, second - first - 1)));
     // Other lines are headings or messages of nvidia-smi.
     if (!pid) continue;
-    const std::string command = trimmed(line.substr(second + 1, last - second - 1));
-    all.push_back({.gpu_id = trimmed(line.substr(0, first)),
+    const std::string_view command = trimmed(line.substr(second + 1, last - second - 1));
+    all.push_back({.gpu_id = std::string(trimmed(line.substr(0, first))),
                    .pid = *pid,
                    .name = std::filesystem::path(command).filename().string(),
-                   .memory_mib = trimmed(line.substr(last + 1))});
+                   .memory_mib = std::string(trimmed(line.substr(last + 1)))});
   }
   return all;
 }

@@ -192,10 +192,9 @@ train::HookContext context_of(const TrainingContext& context, Telemetry& telemet
 std::vector<std::string> figures_of_evaluations(const TrainingContext& context) {
   std::vector<std::string> names = {"global_step", "num_samples", "accuracy", "loss"};
   if (!context.eval_data) return names;
-  for (const auto& metric : train::make_eval_metrics(context.config.eval, context.eval_data->spec(),
-                                                     !context.loss.is_own()))
-    for (const train::EvalValue& value :
-         metric->values(at::ones({metric->num_sums()}, at::kDouble)))
+  for (const train::EvalMetric& metric : train::make_eval_metrics(
+           context.config.eval, context.eval_data->spec(), !context.loss.is_own()))
+    for (const train::EvalValue& value : metric.values(at::ones({metric.num_sums}, at::kDouble)))
       names.push_back(value.name);
   return names;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <sstream>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/save/checkpoint_folder.h"
 #include "daemon/config/program.h"
 #include "daemon/config/run_config.h"
@@ -80,9 +80,7 @@ void require_equal_lines(dist::Communicator& control, const std::string& what,
   if (dist::all_equal(control, fnv1a64(text))) return;
   const std::vector<std::string> texts = dist::gather_texts(control, text);
   const auto lines_of = [](const std::string& all) {
-    std::vector<std::string> list;
-    std::istringstream in(all);
-    for (std::string line; std::getline(in, line);) list.push_back(line);
+    std::vector<std::string> list = split(all);
     std::sort(list.begin(), list.end());
     return list;
   };

@@ -6,6 +6,7 @@
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -186,8 +187,7 @@ class ArraySource final : public Source {
     const std::vector<int64_t> shape = targets.row_shape();
     if (is_float(targets.type())) {
       spec_.targets = Targets::kNumbers;
-      spec_.num_classes = 1;
-      for (const int64_t size : shape) spec_.num_classes *= size;
+      spec_.num_classes = c10::multiply_integers(shape);
     } else if (shape.empty()) {
       spec_.num_classes = num_classes > 0 ? num_classes : largest_of(targets) + 1;
     } else {

@@ -11,6 +11,7 @@
 #include "data/formats/file_set.h"
 #include "data/formats/formats.h"
 #include "data/formats/parsers.h"
+#include "data/formats/tf_example.pb.h"
 
 namespace lockstep::data {
 namespace {
@@ -37,18 +38,27 @@ int64_t product(const std::vector<int64_t>& sizes) {
   return all;
 }
 
-const char* name_of_kind(FeatureKind kind) {
+using Kind = pb::Feature::KindCase;
+
+const char* name_of_kind(Kind kind) {
   switch (kind) {
-    case FeatureKind::kBytes:
+    case Kind::kBytesList:
       return "bytes";
-    case FeatureKind::kFloats:
+    case Kind::kFloatList:
       return "floats";
-    case FeatureKind::kInts:
+    case Kind::kInt64List:
       return "whole numbers";
-    case FeatureKind::kNone:
+    case Kind::KIND_NOT_SET:
       break;
   }
   return "nothing";
+}
+
+/// Copies the values of a FloatList as little-endian float32.
+void copy_floats(const pb::Feature& feature, std::string* bytes) {
+  const auto& values = feature.float_list().value();
+  bytes->assign(reinterpret_cast<const char*>(values.data()),
+                static_cast<size_t>(values.size()) * sizeof(float));
 }
 
 /// Index of a file's records. Reads their lengths, which are in the 12 bytes before each.
@@ -121,14 +131,10 @@ class TfRecordSource final : public Source {
   int64_t num_records() const override { return ends_.back(); }
   const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
-    const std::string_view example = read_example(index, record);
-    try {
+    use_example(index, record, [&](pb::Example* example) {
       take_input(example, record);
       take_target(example, record);
-    } catch (const Error& fault) {
-      const std::string text = fault.what();
-      refuse_file(place_of(index), text.substr(text.find("] ") + 2));
-    }
+    });
   }
   std::string place_of(int64_t index) const override {
     return fmt::format("{}: offset {}", files_.path(file_of(index)).string(),
@@ -147,7 +153,7 @@ class TfRecordSource final : public Source {
     return is_last ? reader.num_bytes() : offsets_[static_cast<size_t>(index) + 1];
   }
 
-  std::string_view read_example(int64_t index, Record* record) const {
+  std::string_view read_record(int64_t index, Record* record) const {
     const int64_t file = file_of(index), begin = offsets_[static_cast<size_t>(index)];
     const std::shared_ptr<const files::Reader> reader = files_.open(file);
     std::string& bytes = record->input_storage;
@@ -162,40 +168,53 @@ class TfRecordSource final : public Source {
     return data;
   }
 
-  FeatureView feature(std::string_view example, const std::string& name) const {
-    const FeatureView view = find_feature(example, name);
-    if (view.kind != FeatureKind::kNone) return view;
-    const std::vector<std::string> names = feature_names(example);
+  /// Reads a record and calls use(example). Errors get the record's place.
+  template <typename Use>
+  void use_example(int64_t index, Record* record, const Use& use) const {
+    const std::string_view data = read_record(index, record);
+    try {
+      pb::Example example = parse_example(data);
+      use(&example);
+    } catch (const Error& fault) {
+      const std::string text = fault.what();
+      // Without the area, which refuse_file() adds again.
+      refuse_file(place_of(index), text.substr(text.find("] ") + 2));
+    }
+  }
+
+  static pb::Feature& feature(const std::string& name, pb::Example* example) {
+    if (pb::Feature* const found = find_feature(name, example)) return *found;
+    std::vector<std::string> names;
+    for (const pb::Features::Entry& entry : example->features().feature())
+      names.push_back(entry.key());
     throw Error(ExitCode::kBadData, "data",
                 fmt::format("no feature '{}'{}; there are {}", name, did_you_mean(name, names),
                             fmt::join(names, ", ")));
   }
 
-  [[noreturn]] static void refuse_kind(const std::string& name, FeatureKind is,
-                                       FeatureKind wanted) {
+  [[noreturn]] static void refuse_kind(const std::string& name, Kind is, Kind wanted) {
     throw Error(ExitCode::kBadData, "data",
                 fmt::format("the feature '{}' holds {}, not {}", name, name_of_kind(is),
                             name_of_kind(wanted)));
   }
 
-  void take_input(std::string_view example, Record* record) const {
-    const FeatureView view = feature(example, options_.image_feature);
-    const FeatureKind wanted =
-        spec_.content == Content::kFloats ? FeatureKind::kFloats : FeatureKind::kBytes;
-    if (view.kind != wanted) refuse_kind(options_.image_feature, view.kind, wanted);
-    if (wanted == FeatureKind::kBytes) {
-      record->input = only_bytes(view);
-      if (spec_.content == Content::kPixels) require_size(record->input, 1);
-      return;
-    }
-    // Copied, because the list may be unpacked and its bytes may be unaligned.
-    std::string floats;
-    append_floats(view, &floats);
-    require_size(floats, 4);
-    // The example is in input_storage and still needed for the target. So the floats go to
-    // target_storage.
-    record->target_storage = std::move(floats);
-    record->input = record->target_storage;
+  /// Returns the feature of this name, which must hold this kind.
+  static pb::Feature& feature(const std::string& name, Kind wanted, pb::Example* example) {
+    pb::Feature& found = feature(name, example);
+    if (found.kind_case() != wanted) refuse_kind(name, found.kind_case(), wanted);
+    return found;
+  }
+
+  void take_input(pb::Example* example, Record* record) const {
+    // The message has its own copy of the record, whose storage is used again.
+    std::string& input = record->input_storage;
+    if (spec_.content == Content::kFloats)
+      copy_floats(feature(options_.image_feature, Kind::kFloatList, example), &input);
+    else
+      input = only_bytes(&feature(options_.image_feature, Kind::kBytesList, example));
+    record->input = input;
+    if (spec_.content == Content::kFloats) require_size(input, 4);
+    if (spec_.content == Content::kPixels) require_size(input, 1);
   }
 
   void require_size(std::string_view bytes, int64_t number_bytes) const {
@@ -207,37 +226,22 @@ class TfRecordSource final : public Source {
                       options_.image_feature, bytes.size(), wanted, fmt::join(spec_.shape, ", ")));
   }
 
-  void take_target(std::string_view example, Record* record) const {
-    const FeatureView view = feature(example, options_.label_feature);
+  void take_target(pb::Example* example, Record* record) const {
     if (spec_.targets == Targets::kLabels) {
-      if (view.kind != FeatureKind::kInts)
-        refuse_kind(options_.label_feature, view.kind, FeatureKind::kInts);
-      thread_local std::vector<int64_t> labels;
-      labels.clear();
-      append_ints(view, &labels);
+      const auto& labels =
+          feature(options_.label_feature, Kind::kInt64List, example).int64_list().value();
       if (labels.size() != 1) refuse_count(labels.size(), 1);
       record->label = labels[0];
       return;
     }
-    if (view.kind != FeatureKind::kFloats)
-      refuse_kind(options_.label_feature, view.kind, FeatureKind::kFloats);
-    std::string numbers;
-    append_floats(view, &numbers);
-    if (static_cast<int64_t>(numbers.size()) != 4 * spec_.num_classes)
-      refuse_count(numbers.size() / 4, static_cast<size_t>(spec_.num_classes));
-    if (spec_.content != Content::kFloats) {
-      record->target_storage = std::move(numbers);
-      record->target = record->target_storage;
-      return;
-    }
-    // The input is in target_storage too. Appending may move it, so both views are set again.
-    const size_t input_bytes = record->target_storage.size();
-    record->target_storage += numbers;
-    record->input = std::string_view(record->target_storage).substr(0, input_bytes);
-    record->target = std::string_view(record->target_storage).substr(input_bytes);
+    const pb::Feature& numbers = feature(options_.label_feature, Kind::kFloatList, example);
+    const int64_t count = numbers.float_list().value_size();
+    if (count != spec_.num_classes) refuse_count(count, spec_.num_classes);
+    copy_floats(numbers, &record->target_storage);
+    record->target = record->target_storage;
   }
 
-  [[noreturn]] void refuse_count(size_t count, size_t wanted) const {
+  [[noreturn]] void refuse_count(int64_t count, int64_t wanted) const {
     throw Error(ExitCode::kBadData, "data",
                 fmt::format("the feature '{}' holds {} numbers, not {}", options_.label_feature,
                             count, wanted));
@@ -246,42 +250,31 @@ class TfRecordSource final : public Source {
   /// Determines the spec by the first record; all others must match it.
   void look_at_first() {
     Record record;
-    const std::string_view example = read_example(0, &record);
-    try {
-      find_spec(example);
-    } catch (const Error& fault) {
-      const std::string text = fault.what();
-      // Without the area, which refuse_file() adds again.
-      refuse_file(place_of(0), text.substr(text.find("] ") + 2));
-    }
+    use_example(0, &record, [&](pb::Example* example) { find_spec(example); });
   }
 
-  void find_spec(std::string_view example) {
-    const FeatureView input = feature(example, options_.image_feature);
+  void find_spec(pb::Example* example) {
+    const pb::Feature& input = feature(options_.image_feature, example);
     spec_.shape = options_.shape;
     spec_.is_interleaved = options_.is_interleaved;
-    if (input.kind == FeatureKind::kInts)
-      refuse_kind(options_.image_feature, input.kind, FeatureKind::kBytes);
-    if (input.kind == FeatureKind::kFloats) {
+    if (input.has_int64_list())
+      refuse_kind(options_.image_feature, Kind::kInt64List, Kind::kBytesList);
+    if (input.has_float_list()) {
       spec_.content = Content::kFloats;
-      std::string floats;
-      append_floats(input, &floats);
-      if (spec_.shape.empty()) spec_.shape = {static_cast<int64_t>(floats.size() / 4)};
+      if (spec_.shape.empty()) spec_.shape = {input.float_list().value_size()};
     } else if (!spec_.shape.empty()) {
       spec_.content = Content::kPixels;
       if (spec_.shape.size() != 3)
         throw Error(ExitCode::kConfig, "data",
                     "record_shape of raw pixels is channels, height and width");
     }
-    const FeatureView target = feature(example, options_.label_feature);
+    const pb::Feature& target = feature(options_.label_feature, example);
     spec_.num_classes = options_.num_classes;
-    if (target.kind == FeatureKind::kBytes)
-      refuse_kind(options_.label_feature, target.kind, FeatureKind::kInts);
-    if (target.kind != FeatureKind::kFloats) return;
-    std::string numbers;
-    append_floats(target, &numbers);
+    if (target.has_bytes_list())
+      refuse_kind(options_.label_feature, Kind::kBytesList, Kind::kInt64List);
+    if (!target.has_float_list()) return;
     spec_.targets = Targets::kNumbers;
-    spec_.num_classes = static_cast<int64_t>(numbers.size() / 4);
+    spec_.num_classes = target.float_list().value_size();
   }
 
   FileSet files_;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
 #include "data/formats/file_set.h"
 #include "data/formats/formats.h"
@@ -145,9 +146,7 @@ class WebDataset final : public Source {
   // A class number has few digits; a larger member is not one.
   int64_t class_of(int64_t file, const TarMember& label, const ReadArchive& read) const {
     if (label.num_bytes > 32) refuse_member(file, label, "is no class number");
-    std::string text(read(label.offset, label.num_bytes));
-    text.erase(text.find_last_not_of(" \t\r\n") + 1);
-    text.erase(0, text.find_first_not_of(" \t\r\n"));
+    const std::string text(trimmed(read(label.offset, label.num_bytes)));
     const std::optional<int64_t> number = parse_integer(text);
     if (!number || *number < 0)
       refuse_member(file, label, fmt::format("holds '{}', which is no class number", text));

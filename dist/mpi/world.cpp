@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/threads.h"
 #include "dist/communicator.h"
 #include "dist/mpi/hierarchical_communicator.h"

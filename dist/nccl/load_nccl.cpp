@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "dist/communicator.h"
 
 namespace lockstep::dist {
@@ -19,11 +20,6 @@ constexpr const char* kVariable = "LOCKSTEP_NCCL_MODULE";
 
 Error unavailable(const std::string& message) {
   return {ExitCode::kUnavailable, "dist.nccl", message};
-}
-
-std::string dl_error() {
-  const char* text = dlerror();
-  return text == nullptr ? "unknown reason" : text;
 }
 
 std::filesystem::path find_module() {

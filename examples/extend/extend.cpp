@@ -136,24 +136,20 @@ lockstep::metrics::StepMetric perplexity() {
 
 // --- A metric of evaluations: how sure the network is, right or wrong.
 
-class Confidence final : public lockstep::train::EvalMetric {
- public:
-  int64_t num_sums() const override { return 2; }
-  at::Tensor sums(const at::Tensor& outputs_BC, const at::Tensor&) const override {
-    const at::Tensor highest_B = std::get<0>(at::softmax(outputs_BC, 1, at::kDouble).max(1));
-    const at::Tensor sum = highest_B.sum();
-    return at::stack({sum, at::full_like(sum, highest_B.size(0))});
-  }
-  std::vector<lockstep::train::EvalValue> values(const at::Tensor& sums_S) const override {
-    return {{"confidence", sums_S[0] / sums_S[1]}};
-  }
-};
-
-lockstep::train::MakeEvalMetric read_confidence(ConfigReader*) {
-  return [](const lockstep::data::SampleSpec& spec) {
-    lockstep::train::require_classes("confidence", spec);
-    return std::make_unique<Confidence>();
-  };
+lockstep::train::EvalMetric confidence(const lockstep::data::SampleSpec& spec) {
+  lockstep::train::require_classes("confidence", spec);
+  return {.num_sums = 2,
+          .sums =
+              [](const lockstep::coord::DataMap& data) {
+                const at::Tensor& outputs_BC = data.tensor("logits");
+                const at::Tensor highest_B =
+                    std::get<0>(at::softmax(outputs_BC, 1, at::kDouble).max(1));
+                const at::Tensor sum = highest_B.sum();
+                return at::stack({sum, at::full_like(sum, highest_B.size(0))});
+              },
+          .values = [](const at::Tensor& sums_S) -> std::vector<lockstep::train::EvalValue> {
+            return {{"confidence", sums_S[0] / sums_S[1]}};
+          }};
 }
 
 // --- A callback: tells the lowest loss, from a step on, and shows TensorBoard how long the network
@@ -203,7 +199,8 @@ int main(int argc, char** argv) {
   lockstep::data::dataset_types().add({.name = "half_planes", .read = read_half_planes});
   lockstep::recal::modifier_kinds().add({.name = "ScaleModifier", .read = read_scale});
   lockstep::metrics::step_metrics().add(perplexity());
-  lockstep::train::eval_metric_types().add({.name = "confidence", .read = read_confidence});
+  lockstep::train::eval_metric_types().add(
+      {.name = "confidence", .read = [](ConfigReader*) { return confidence; }});
   lockstep::coord::callback_types().add(
       {.name = "lowest_loss", .read = read_lowest_loss, .modes = {"train"}});
   return lockstep::daemon::lockstepd_main(argc, argv);

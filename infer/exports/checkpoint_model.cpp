@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string_view>
 
 #include <ATen/core/grad_mode.h>
@@ -18,6 +17,7 @@
 #include "base/flags.h"
 #include "base/simd/bit_mask.h"
 #include "base/tensors/params.h"
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
 #include "base/yaml/yaml_document.h"
 #include "checkpoint/format/bundle_reader.h"
@@ -139,8 +139,7 @@ void require_ema(const std::set<std::string>& names, const std::string& prefix) 
 
 bool evaluated_averages(const std::string& settings) {
   bool has_averages = false, uses_them = true;
-  std::istringstream lines(settings);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line : split(settings)) {
     // A checkpoint of an earlier version may contain former names of keys.
     line = with_new_names(line);
     const size_t mark = std::min(line.find('='), line.size());
@@ -266,8 +265,7 @@ std::string opened_path(const SavedModel& saved, const std::string& named) {
 std::string network_sections(const SavedModel& saved) {
   YAML::Node root(YAML::NodeType::Map);
   Json args = Json::object();
-  std::istringstream lines(saved.settings);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : split(saved.settings)) {
     const size_t mark = line.find('=');
     if (mark == std::string::npos || !concerns_network(line)) continue;
     const std::string path = line.substr(0, mark), value = line.substr(mark + 1);
@@ -327,8 +325,7 @@ void place_deep(const std::string& path, const std::string& value, YAML::Node no
 flags::Values flags_of(const SavedModel& saved) {
   std::vector<std::string> settings;
   YAML::Node root(YAML::NodeType::Map);
-  std::istringstream lines(saved.settings);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : split(saved.settings)) {
     const size_t mark = line.find('=');
     if (mark == std::string::npos) continue;
     settings.push_back(line);

@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <sstream>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/yaml/yaml_document.h"
 #include "daemon/config/program.h"
 #include "infer/exports/checkpoint_model.h"
@@ -171,8 +171,7 @@ std::string settings_with(const std::vector<Override>& overrides, std::string se
                               "network it is",
                               one.path));
     std::string kept;
-    std::istringstream lines(settings);
-    for (std::string line; std::getline(lines, line);)
+    for (const std::string& line : split(settings))
       if (!line.starts_with(one.path + "=")) kept += line + "\n";
     settings = kept + one.path + "=" + one.value;
   }

@@ -3,10 +3,9 @@
 #include <cmath>
 #include <filesystem>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/format/tensor_type.h"
 #include "daemon/config/checkpoint_metadata.h"
@@ -79,11 +78,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 /// Returns the pruned fraction of all weights with 2 or more dimensions.
 double masked_share(const SavedModel& saved) {
   int64_t num_weights = 0, num_masked = 0;
@@ -100,11 +94,11 @@ Json figures_json(const ExportFacts& facts) {
   const RunFigures figures =
       facts.figures ? *facts.figures
                     : find_run_figures(facts.source, facts.step, facts.parameters_sha256);
-  Json json{{"train_loss", or_null(figures.train_loss)}, {"eval", nullptr}};
+  Json json{{"train_loss", json_or_null(figures.train_loss)}, {"eval", nullptr}};
   // Evaluation rounded inputs and weights. A file without quantization gives other results, so the
   // evaluation's numbers would be wrong for it.
   if (figures.eval && facts.quantization != Quantization::kLeftOut)
-    json["eval"] = {{"accuracy", or_null(figures.eval->accuracy)},
+    json["eval"] = {{"accuracy", json_or_null(figures.eval->accuracy)},
                     {"loss", figures.eval->loss},
                     {"num_samples", figures.eval->num_samples}};
   return json;
@@ -162,7 +156,7 @@ Json manifest_json(const ExportFacts& facts, const std::string& format, const Wr
             {"commit", version_facts().commit},
             {"source", facts.source},
             {"step", facts.step},
-            {"epoch", or_null(facts.epoch)}};
+            {"epoch", json_or_null(facts.epoch)}};
   json.update(figures_json(facts));
   json["sparsity"] = facts.sparsity;
   json["quantization"] = quantization_json(facts.quantization);
@@ -180,7 +174,7 @@ std::string write_manifest(const ExportFacts& facts, const std::string& format,
                            const Written& written) {
   const Json json = manifest_json(facts, format, written);
   const std::string path = written.file + ".json";
-  files::write_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  files::write_atomically(path, json_text(json, 2) + "\n");
   return path;
 }
 

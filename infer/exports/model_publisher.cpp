@@ -11,12 +11,12 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/project.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
 #include "dist/communicator.h"
@@ -119,16 +119,14 @@ void withdraw(const fs::path& folder) {
 }
 
 void write_json(const fs::path& path, const Json& json) {
-  files::write_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  files::write_atomically(path, json_text(json, 2) + "\n");
 }
-
-Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 void write_figures(const fs::path& folder, const train::Evaluated& evaluated) {
   Json eval = evaluated.eval ? Json::parse(train::eval_json(*evaluated.eval)) : Json::object();
   write_json(folder / "losses.json",
              {{"global_step", evaluated.step},
-              {"train", or_null(evaluated.train_loss)},
+              {"train", json_or_null(evaluated.train_loss)},
               {"eval", eval.contains("loss") ? eval["loss"] : Json(nullptr)}});
   Json kpi{{"global_step", evaluated.step}};
   if (evaluated.eval) {

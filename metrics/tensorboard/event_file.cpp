@@ -1,12 +1,9 @@
 #include "metrics/tensorboard/event_file.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <bit>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <exception>
 #include <limits>
 #include <utility>
@@ -20,6 +17,7 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "metrics/samples.h"
+#include "metrics/tensorboard/event.pb.h"
 
 // Values, messages and writer of TensorBoard event files. Encodes histograms, images (libpng) and
 // sounds (WAV) as TensorBoard expects them.
@@ -46,11 +44,10 @@ int format_of(int num_channels) {
   return num_channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_RGBA;
 }
 
+/// Appends a number as it lies in memory, little-endian.
 template <typename T>
 void append(T value, std::string* bytes) {
-  std::array<char, sizeof(T)> raw;
-  std::memcpy(raw.data(), &value, sizeof(T));
-  bytes->append(raw.data(), raw.size());
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
 constexpr int kSampleBytes = 2;
@@ -147,148 +144,85 @@ AudioSummary audio_of(std::span<const float> samples_TC, double sample_rate, int
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "fixed-width numbers are written as they lie in memory");
-
-template <typename T>
-std::string bytes_of(T value) {
-  std::string bytes(sizeof(T), '\0');
-  std::memcpy(bytes.data(), &value, sizeof(T));
-  return bytes;
-}
-
-/// Writer of fields in protobuf's wire format: key = number * 8 + wire type, then the value.
-class Message {
- public:
-  Message& add_varint(int field, uint64_t value) {
-    key(field, 0);
-    varint(value);
-    return *this;
-  }
-  Message& add_double(int field, double value) {
-    key(field, 1);
-    bytes_ += bytes_of(value);
-    return *this;
-  }
-  Message& add_float(int field, float value) {
-    key(field, 5);
-    bytes_ += bytes_of(value);
-    return *this;
-  }
-  /// Adds a packed list.
-  Message& add_doubles(int field, const std::vector<double>& values) {
-    std::string packed;
-    for (const double value : values) packed += bytes_of(value);
-    return add_bytes(field, packed);
-  }
-  /// Adds a text or a nested message.
-  Message& add_bytes(int field, std::string_view value) {
-    key(field, 2);
-    varint(value.size());
-    bytes_ += value;
-    return *this;
-  }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  void key(int field, int wire_type) { varint(static_cast<uint64_t>(field * 8 + wire_type)); }
-  void varint(uint64_t value) {
-    // Seven bits per byte; the top bit says that more follow.
-    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
-    bytes_ += static_cast<char>(value);
-  }
-
-  std::string bytes_;
-};
-
-// Field numbers of Event, SessionLog, Summary and Summary.Value.
-constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
-constexpr int kStatus = 1, kStatusStart = 1;
-constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;
-constexpr int kImage = 4, kHisto = 5, kAudio = 6, kTensor = 8, kMetadata = 9;
-// Field numbers of TensorProto, SummaryMetadata and its PluginData.
-constexpr int kDtype = 1, kDtypeString = 7, kTensorShape = 2, kStringValue = 8;
-constexpr int kPluginData = 1, kPluginName = 1;
-
 /// Returns an Event with its time and step; the caller adds its content.
-Message event_at(double wall_time_s, int64_t step) {
-  Message event;
-  event.add_double(kWallTime, wall_time_s);
-  // A field with its default value is omitted, as protobuf does.
-  if (step != 0) event.add_varint(kStep, static_cast<uint64_t>(step));
+pb::Event event_at(double wall_time_s, int64_t step) {
+  pb::Event event;
+  event.set_wall_time(wall_time_s);
+  if (step != 0) event.set_step(step);  // TensorFlow omits a step of 0
   return event;
 }
 
-/// Adds the fields of Summary.Value that contain the value, after its tag.
-void add_value(const HistogramSummary& value, Message* to) {
-  const Message histogram = Message()
-                                .add_double(1, value.min)
-                                .add_double(2, value.max)
-                                .add_double(3, value.num)
-                                .add_double(4, value.sum)
-                                .add_double(5, value.sum_squares)
-                                .add_doubles(6, value.limits)
-                                .add_doubles(7, value.counts);
-  to->add_bytes(kHisto, histogram.bytes());
+/// Sets the fields of Summary.Value that contain the value.
+void set_value(const HistogramSummary& value, pb::Summary::Value* to) {
+  pb::Histogram& histogram = *to->mutable_histo();
+  histogram.set_min(value.min);
+  histogram.set_max(value.max);
+  histogram.set_num(value.num);
+  histogram.set_sum(value.sum);
+  histogram.set_sum_squares(value.sum_squares);
+  histogram.mutable_bucket_limit()->Add(value.limits.begin(), value.limits.end());
+  histogram.mutable_bucket()->Add(value.counts.begin(), value.counts.end());
 }
 
-void add_value(const ImageSummary& value, Message* to) {
-  const Message image = Message()
-                            .add_varint(1, static_cast<uint64_t>(value.height))
-                            .add_varint(2, static_cast<uint64_t>(value.width))
-                            .add_varint(3, static_cast<uint64_t>(value.num_channels))
-                            .add_bytes(4, value.png);
-  to->add_bytes(kImage, image.bytes());
+void set_value(const ImageSummary& value, pb::Summary::Value* to) {
+  pb::Image& image = *to->mutable_image();
+  image.set_height(static_cast<int32_t>(value.height));
+  image.set_width(static_cast<int32_t>(value.width));
+  image.set_colorspace(value.num_channels);
+  image.set_encoded_image_string(value.png);
 }
 
-void add_value(const AudioSummary& value, Message* to) {
-  const Message audio = Message()
-                            .add_float(1, static_cast<float>(value.sample_rate))
-                            .add_varint(2, static_cast<uint64_t>(value.num_channels))
-                            .add_varint(3, static_cast<uint64_t>(value.num_frames))
-                            .add_bytes(4, value.wav)
-                            .add_bytes(5, "audio/wav");
-  to->add_bytes(kAudio, audio.bytes());
+void set_value(const AudioSummary& value, pb::Summary::Value* to) {
+  pb::Audio& audio = *to->mutable_audio();
+  audio.set_sample_rate(static_cast<float>(value.sample_rate));
+  audio.set_num_channels(value.num_channels);
+  audio.set_length_frames(value.num_frames);
+  audio.set_encoded_audio_string(value.wav);
+  audio.set_content_type("audio/wav");
 }
 
-void add_value(const TextSummary& value, Message* to) {
-  const Message tensor = Message()
-                             .add_varint(kDtype, kDtypeString)
-                             .add_bytes(kTensorShape, "")  // a scalar
-                             .add_bytes(kStringValue, value.text);
-  const Message plugin = Message().add_bytes(kPluginName, "text");
-  const Message metadata = Message().add_bytes(kPluginData, plugin.bytes());
-  to->add_bytes(kTensor, tensor.bytes()).add_bytes(kMetadata, metadata.bytes());
+void set_value(const TextSummary& value, pb::Summary::Value* to) {
+  constexpr int32_t kDtypeString = 7;
+  pb::Tensor& tensor = *to->mutable_tensor();
+  tensor.set_dtype(kDtypeString);
+  (void)tensor.mutable_tensor_shape();  // a scalar
+  tensor.add_string_val(value.text);
+  to->mutable_metadata()->mutable_plugin_data()->set_plugin_name("text");
 }
 
-}  // namespace
-
+/// Returns the first record of every file.
 std::string version_event(double wall_time_s) {
-  return event_at(wall_time_s, 0).add_bytes(kFileVersion, "brain.Event:2").bytes();
-}
-
-std::string start_event(double wall_time_s, int64_t step) {
-  const Message log = Message().add_varint(kStatus, kStatusStart);
-  return event_at(wall_time_s, step).add_bytes(kSessionLog, log.bytes()).bytes();
-}
-
-std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scalar> scalars) {
-  Message summary;
-  for (const Scalar& scalar : scalars) {
-    const Message value = Message()
-                              .add_bytes(kTag, scalar.tag)
-                              .add_float(kSimpleValue, static_cast<float>(scalar.value));
-    summary.add_bytes(kValue, value.bytes());
-  }
-  return event_at(wall_time_s, step).add_bytes(kSummary, summary.bytes()).bytes();
+  pb::Event event = event_at(wall_time_s, 0);
+  event.set_file_version("brain.Event:2");
+  return event.SerializeAsString();
 }
 
 std::string value_event(double wall_time_s, int64_t step, std::string_view tag,
                         const SummaryValue& value) {
-  Message tagged = Message().add_bytes(kTag, tag);
-  std::visit([&](const auto& one) { add_value(one, &tagged); }, value);
-  const Message summary = Message().add_bytes(kValue, tagged.bytes());
-  return event_at(wall_time_s, step).add_bytes(kSummary, summary.bytes()).bytes();
+  pb::Event event = event_at(wall_time_s, step);
+  pb::Summary::Value& tagged = *event.mutable_summary()->add_value();
+  tagged.set_tag(std::string(tag));
+  std::visit([&](const auto& one) { set_value(one, &tagged); }, value);
+  return event.SerializeAsString();
+}
+
+}  // namespace
+
+std::string start_event(double wall_time_s, int64_t step) {
+  pb::Event event = event_at(wall_time_s, step);
+  event.mutable_session_log()->set_status(pb::SessionLog::START);
+  return event.SerializeAsString();
+}
+
+std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scalar> scalars) {
+  pb::Event event = event_at(wall_time_s, step);
+  pb::Summary& summary = *event.mutable_summary();
+  for (const Scalar& scalar : scalars) {
+    pb::Summary::Value& value = *summary.add_value();
+    value.set_tag(std::string(scalar.tag));
+    value.set_simple_value(static_cast<float>(scalar.value));
+  }
+  return event.SerializeAsString();
 }
 
 // The caller encodes points, or passes functions, into a queue; the file's thread writes them. The
@@ -307,8 +241,6 @@ TaskQueue::Milliseconds idle_time(double flush_s) {
   return TaskQueue::Milliseconds(
       static_cast<int64_t>(1000 * std::min(kIdleShare * flush_s, kLongestIdle_s)));
 }
-
-int64_t bytes_of(const std::string& text) { return static_cast<int64_t>(text.size()); }
 
 }  // namespace
 
@@ -412,15 +344,11 @@ EventFile::EventFile(const EventFileOptions& options)
 EventFile::~EventFile() { flush(); }
 
 void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
-  std::string event = scalars_event(unix_time_s(), on_axis(step), scalars);
-  const int64_t num_bytes = bytes_of(event);
-  push([event = std::move(event)] { return event; }, num_bytes);
+  push(scalars_event(unix_time_s(), on_axis(step), scalars));
 }
 
 void EventFile::add(int64_t step, std::string_view tag, SummaryValue value) {
-  std::string event = value_event(unix_time_s(), on_axis(step), tag, value);
-  const int64_t num_bytes = bytes_of(event);
-  push([event = std::move(event)] { return event; }, num_bytes);
+  push(value_event(unix_time_s(), on_axis(step), tag, value));
 }
 
 void EventFile::add(int64_t step, std::string_view tag, std::function<SummaryValue()> value,
@@ -428,6 +356,11 @@ void EventFile::add(int64_t step, std::string_view tag, std::function<SummaryVal
   push([now_s = unix_time_s(), at = on_axis(step), tag = std::string(tag),
         value = std::move(value)] { return value_event(now_s, at, tag, value()); },
        num_bytes);
+}
+
+void EventFile::push(std::string event) {
+  const auto num_bytes = static_cast<int64_t>(event.size());
+  push([event = std::move(event)] { return event; }, num_bytes);
 }
 
 void EventFile::push(std::function<std::string()> event, int64_t num_bytes) {

@@ -110,6 +110,7 @@ class EventFile {
  private:
   class Writer;
   int64_t on_axis(int64_t step) const { return step * axis_units_per_step_; }
+  void push(std::string event);
   void push(std::function<std::string()> event, int64_t num_bytes);
 
   int64_t axis_units_per_step_;
@@ -117,18 +118,13 @@ class EventFile {
   TaskQueue queue_;
 };
 
-// Messages of TensorFlow's event.proto that are written here, in protobuf's wire format.
+// Serialized messages of metrics/tensorboard/event.proto.
 
-/// First record of every file: Event{wall_time, file_version "brain.Event:2"}.
-std::string version_event(double wall_time_s);
 /// Event{wall_time, step, session_log{status: START}}. Viewers drop earlier points with a step >=
 /// `step`. They ignore the first one in a folder, so every process writes one, not only a resumed
 /// one.
 std::string start_event(double wall_time_s, int64_t step);
 /// Event{wall_time, step, summary{value{tag, simple_value}...}}.
 std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scalar> scalars);
-/// Event{wall_time, step, summary{value{tag, histo | image | audio | tensor and metadata}}}.
-std::string value_event(double wall_time_s, int64_t step, std::string_view tag,
-                        const SummaryValue& value);
 
 }  // namespace lockstep::metrics

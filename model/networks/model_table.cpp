@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -21,11 +22,7 @@ ModelType vgg11_type();
 ModelType vgg16_type();
 ModelType vit_type();
 
-int64_t ModelInputs::input_size() const {
-  int64_t size = 1;
-  for (const int64_t extent : input_shape) size *= extent;
-  return size;
-}
+int64_t ModelInputs::input_size() const { return c10::multiply_integers(input_shape); }
 
 NamedTable<ModelType>& model_types() {
   // Built at its first use, so that a plug-in can add rows at any time after.

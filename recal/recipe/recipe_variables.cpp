@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "base/text.h"
+
 // Variables of a recipe, and the evaluation of expressions.
 namespace lockstep::recal {
 // A recursive descent parser that evaluates as it reads. All arithmetic is on exact fractions: an
@@ -158,8 +160,7 @@ std::optional<std::string_view> bare_name(std::string_view text) {
   if (!is_expression(text) || !text.ends_with(')')) return std::nullopt;
   text.remove_prefix(kPrefix.size());
   text.remove_suffix(1);
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  text = trimmed(text);
   if (text.empty() || !is_letter(text.front())) return std::nullopt;
   for (const char c : text)
     if (!is_letter(c) && !is_digit(c)) return std::nullopt;

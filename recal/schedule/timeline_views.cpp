@@ -5,8 +5,9 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "plot/plot.h"
 #include "recal/schedule/timeline.h"
 #include "recal/schedule/timeline_views.h"
@@ -185,14 +186,6 @@ std::string plot_text(const Timeline& timeline) {
 
 namespace {
 
-/// Quotes a field as in RFC 4180.
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
-}
-
 /// Returns the parameters' names, or the group of a rate.
 std::string params_text(const Timeline& timeline, const Action& action) {
   if (action.param_set < 0)
@@ -211,9 +204,9 @@ class ActionRows {
         rows_(*rows),
         middle_(fmt::format(
             "{},{},{}",
-            quoted(fmt::format("{}:{}", action.modifier + 1,
-                               timeline.modifiers()[static_cast<size_t>(action.modifier)].tag)),
-            traits_of(action.kind).name, quoted(params_text(timeline, action)))) {}
+            csv_field(fmt::format("{}:{}", action.modifier + 1,
+                                  timeline.modifiers()[static_cast<size_t>(action.modifier)].tag)),
+            traits_of(action.kind).name, csv_field(params_text(timeline, action)))) {}
 
   void add(int64_t step, double value) {
     rows_.emplace_back(
@@ -260,11 +253,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json moment_json(const std::optional<TrainTime>& moment) {
   return moment ? Json(moment->sentence_text()) : Json(nullptr);
 }
@@ -277,8 +265,8 @@ Json json_of(const ModifierEntry& entry) {
           {"place", entry.place},
           {"start", moment_json(entry.window.start)},
           {"end", moment_json(entry.window.end)},
-          {"start_step", or_null(entry.start_step)},
-          {"end_step", or_null(entry.end_step)},
+          {"start_step", json_or_null(entry.start_step)},
+          {"end_step", json_or_null(entry.end_step)},
           {"logs_params", entry.param_logs == ParamLogs::kEverywhere}};
 }
 
@@ -330,7 +318,7 @@ std::string plan_json(const Timeline& timeline) {
           span_json(action, timeline.rate_formulas()[static_cast<size_t>(action.formula)]));
   }
   const Json all{{"steps_per_epoch", timeline.steps_per_epoch()},
-                 {"total_steps", or_null(timeline.total_steps())},
+                 {"total_steps", json_or_null(timeline.total_steps())},
                  {"base_learning_rate", timeline.base_learning_rate()},
                  {"digest", timeline.digest()},
                  {"modifiers", modifiers},
@@ -339,7 +327,7 @@ std::string plan_json(const Timeline& timeline) {
                  {"spans", spans},
                  {"notes", timeline.notes()},
                  {"warnings", timeline.warnings()}};
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(all, 2) + "\n";
 }
 
 }  // namespace lockstep::recal

@@ -41,7 +41,8 @@ TEST(Buffers, N43_samples_that_differ_are_refused) {
   DataMap other;
   other.put("x", at::ones({3}));
   list.add(other);
-  EXPECT_THAT(fault_of([&] { list.state(); }), HasSubstr("has the shape [2] in one sample"));
+  EXPECT_THAT(fault_of([&] { list.state(); }),
+              HasSubstr("'x' of the samples that were collected cannot be joined"));
   StatsBuffer stats;
   stats.add(sample_of(1));
   EXPECT_THAT(fault_of([&] { stats.add(other); }), HasSubstr("has the shape [2] in one sample"));

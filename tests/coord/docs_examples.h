@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include <ATen/ATen.h>
+
 #include "base/files/files.h"
 #include "coord/callback_types.h"
-#include "coord/kpi_callback.h"
+#include "coord/eval_metric.h"
 #include "coord/saver_callback.h"
 
 namespace lockstep::tests {
@@ -40,19 +42,16 @@ class TextSaver : public coord::SaverCallback {
   }
 };
 
-class ShareRight : public coord::KpiEvaluator {
- public:
-  std::vector<std::string> incoming_keys() const override { return {"classes", "labels"}; }
-  int64_t num_sums() const override { return 2; }
-  void add(const coord::DataMap& data, std::span<double> sums) override {
+inline coord::EvalMetric share_right() {
+  const auto sums = [](const coord::DataMap& data) {
     const at::Tensor is_right_B = data.tensor("classes") == data.tensor("labels");
-    sums[0] += is_right_B.sum().item<double>();
-    sums[1] += static_cast<double>(is_right_B.numel());
-  }
-  std::vector<coord::Kpi> values(std::span<const double> sums) const override {
-    return {{"share_right", sums[0] / sums[1]}};
-  }
-};
+    return at::tensor({is_right_B.sum().item<double>(), static_cast<double>(is_right_B.numel())});
+  };
+  const auto values = [](const at::Tensor& sums_S) -> std::vector<coord::EvalValue> {
+    return {{"share_right", sums_S[0] / sums_S[1]}};
+  };
+  return {.incoming_keys = {"classes", "labels"}, .num_sums = 2, .sums = sums, .values = values};
+}
 
 inline void add_callbacks() {
   coord::callback_types().add({.name = "postprocess", .read = [](ConfigReader*) -> coord::MakeCallback {
@@ -60,7 +59,7 @@ inline void add_callbacks() {
   }});
   coord::callback_types().add({.name = "share_right", .read = [](ConfigReader*) -> coord::MakeCallback {
     return [](const coord::Services& services) {
-      return std::make_unique<coord::KpiEvaluatorCallback>(std::make_unique<ShareRight>(), services);
+      return std::make_unique<coord::KpiEvaluator>(share_right(), services);
     };
   }});
 }

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "coord/callback.h"
 #include "coord/callbacks_handler.h"
-#include "coord/kpi_callback.h"
+#include "coord/eval_metric.h"
 #include "coord/recording_callback.h"
 #include "metrics/tensorboard/event_file.h"
 #include "support/temporary_folder.h"
@@ -26,18 +26,18 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 
 /// The mean of x.
-class Mean : public KpiEvaluator {
- public:
-  std::vector<std::string> incoming_keys() const override { return {"x"}; }
-  int64_t num_sums() const override { return 2; }
-  void add(const DataMap& data, std::span<double> sums) override {
-    sums[0] += data.tensor("x").sum().item<double>();
-    sums[1] += static_cast<double>(data.tensor("x").numel());
-  }
-  std::vector<Kpi> values(std::span<const double> sums) const override {
-    return {{"mean", sums[0] / sums[1]}};
-  }
-};
+EvalMetric mean_of_x() {
+  return {.incoming_keys = {"x"},
+          .num_sums = 2,
+          .sums =
+              [](const DataMap& data) {
+                const at::Tensor& x = data.tensor("x");
+                return at::tensor({x.sum().item<double>(), static_cast<double>(x.numel())});
+              },
+          .values = [](const at::Tensor& sums_S) -> std::vector<EvalValue> {
+            return {{"mean", sums_S[0] / sums_S[1]}};
+          }};
+}
 
 /// A handler with the one KPI, and what it showed.
 struct Judging {
@@ -45,7 +45,7 @@ struct Judging {
     services.set_kpi = [this](const std::string& name, double value) {
       shown.emplace_back(name, value);
     };
-    auto callback = std::make_unique<KpiEvaluatorCallback>(std::make_unique<Mean>(), services);
+    auto callback = std::make_unique<KpiEvaluator>(mean_of_x(), services);
     kpi = callback.get();
     std::vector<NamedCallback> callbacks;
     callbacks.push_back({"mean", std::move(callback)});
@@ -63,7 +63,7 @@ struct Judging {
   }
 
   std::vector<std::pair<std::string, double>> shown;
-  const KpiEvaluatorCallback* kpi = nullptr;
+  const KpiEvaluator* kpi = nullptr;
   std::unique_ptr<CallbacksHandler> handler;
 };
 
@@ -137,8 +137,7 @@ TEST(KpiEvaluator, N26_an_epoch_ends_where_its_last_iteration_was_halted_too) {
                            made.put("x", data.tensor("y"));
                            return made;
                          }}});
-  callbacks.push_back(
-      {"mean", std::make_unique<KpiEvaluatorCallback>(std::make_unique<Mean>(), services)});
+  callbacks.push_back({"mean", std::make_unique<KpiEvaluator>(mean_of_x(), services)});
   CallbacksHandler handler(std::move(callbacks), {"y"},
                            {.mode = Mode::kTrain, .number_iterations_per_epoch = 2});
   handler.begin();

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "coord/kpi_callback.h"
+#include "coord/eval_metric.h"
 #include "support/temporary_folder.h"
 #include "support/thread_world.h"
 #include "tests/coord/recording_callback.h"
@@ -233,23 +233,23 @@ TEST(CallbackHook, N45_N65_each_evaluation_begins_and_ends_and_shares_its_last_s
 }
 
 /// Share of samples of class 0, over any number of ranks.
-class ShareOfFirst : public coord::KpiEvaluator {
- public:
-  std::vector<std::string> incoming_keys() const override { return {"targets"}; }
-  int64_t num_sums() const override { return 2; }
-  void add(const coord::DataMap& data, std::span<double> sums) override {
-    sums[0] += data.tensor("targets").eq(0).sum().item<double>();
-    sums[1] += static_cast<double>(data.tensor("targets").numel());
-  }
-  std::vector<coord::Kpi> values(std::span<const double> sums) const override {
-    return {{"first", sums[0] / sums[1]}};
-  }
-};
+coord::EvalMetric share_of_first() {
+  return {.incoming_keys = {"targets"},
+          .num_sums = 2,
+          .sums =
+              [](const coord::DataMap& data) {
+                const at::Tensor& targets_B = data.tensor("targets");
+                return at::tensor(
+                    {targets_B.eq(0).sum().item<double>(), static_cast<double>(targets_B.numel())});
+              },
+          .values = [](const at::Tensor& sums_S) -> std::vector<coord::EvalValue> {
+            return {{"first", sums_S[0] / sums_S[1]}};
+          }};
+}
 
 coord::WantedCallback wanted_kpi(std::vector<coord::Mode> modes) {
   return {.name = "kpi", .modes = std::move(modes), .make = [](const coord::Services& services) {
-            return std::make_unique<coord::KpiEvaluatorCallback>(std::make_unique<ShareOfFirst>(),
-                                                                 services);
+            return std::make_unique<coord::KpiEvaluator>(share_of_first(), services);
           }};
 }
 
@@ -309,14 +309,17 @@ class OnFirstRank : public coord::Callback {
 };
 
 /// Samples of `chosen`.
-class NumChosen : public ShareOfFirst {
- public:
-  std::vector<std::string> incoming_keys() const override { return {"chosen"}; }
-  void add(const coord::DataMap& data, std::span<double> sums) override {
-    sums[0] += static_cast<double>(data.tensor("chosen").numel());
-    sums[1] = 1;
-  }
-};
+coord::EvalMetric num_chosen() {
+  return {.incoming_keys = {"chosen"},
+          .num_sums = 1,
+          .sums =
+              [](const coord::DataMap& data) {
+                return at::full({1}, data.tensor("chosen").numel(), at::kDouble);
+              },
+          .values = [](const at::Tensor& sums_S) -> std::vector<coord::EvalValue> {
+            return {{"chosen", sums_S[0]}};
+          }};
+}
 
 TEST(CallbackHook, N26_a_rank_that_was_halted_takes_part_in_the_sums_of_an_epoch) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
@@ -331,8 +334,7 @@ TEST(CallbackHook, N26_a_rank_that_was_halted_takes_part_in_the_sums_of_an_epoch
           .modes = modes,
           .make =
               [](const coord::Services& services) {
-                return std::make_unique<coord::KpiEvaluatorCallback>(std::make_unique<NumChosen>(),
-                                                                     services);
+                return std::make_unique<coord::KpiEvaluator>(num_chosen(), services);
               }}},
         {.rank = comm.rank(), .world_size = comm.world_size(), .log_dir = "results"}, comm,
         [&](const std::string&, double value) { shown.push_back(value); });

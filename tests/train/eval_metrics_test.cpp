@@ -58,13 +58,14 @@ std::map<std::string, at::Tensor> found_in(const SampleSpec& spec, const at::Ten
                                            const at::Tensor& targets_BY, int64_t batch,
                                            const std::string& text = kAll) {
   std::vector<EvalValue> all;
-  for (const auto& metric : make_eval_metrics(options_of(text), spec, true)) {
-    at::Tensor sums = at::zeros({metric->num_sums()}, at::kDouble);
+  for (const EvalMetric& metric : make_eval_metrics(options_of(text), spec, true)) {
+    at::Tensor sums = at::zeros({metric.num_sums}, at::kDouble);
     for (int64_t i = 0; i < outputs_BO.size(0); i += batch) {
       const int64_t count = std::min(batch, outputs_BO.size(0) - i);
-      sums += metric->sums(outputs_BO.narrow(0, i, count), targets_BY.narrow(0, i, count));
+      sums +=
+          metric.sums(metric_data(outputs_BO.narrow(0, i, count), targets_BY.narrow(0, i, count)));
     }
-    for (EvalValue& value : metric->values(sums)) all.push_back(value);
+    for (EvalValue& value : metric.values(sums)) all.push_back(value);
   }
   return by_name(all);
 }
@@ -199,22 +200,19 @@ TEST(EvalMetrics, TheLineForPeopleHasTheNumbersOfAllSamples) {
   EXPECT_EQ(text_of(result), "loss 0.2500, accuracy 0.5000, top_2 0.7500 over 4 samples");
 }
 
-class SamplesSeen : public EvalMetric {
- public:
-  int64_t num_sums() const override { return 1; }
-  at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor&) const override {
-    return at::full({1}, outputs_BO.size(0), at::kDouble);
-  }
-  std::vector<EvalValue> values(const at::Tensor& sums_S) const override {
-    return {{"samples_seen", sums_S[0]}};
-  }
-};
+EvalMetric samples_seen(const SampleSpec&) {
+  return {.num_sums = 1,
+          .sums =
+              [](const coord::DataMap& data) {
+                return at::full({1}, data.tensor("logits").size(0), at::kDouble);
+              },
+          .values = [](const at::Tensor& sums_S) -> std::vector<EvalValue> {
+            return {{"samples_seen", sums_S[0]}};
+          }};
+}
 
 TEST(EvalMetrics, AProgramAddsRowsOfItsOwn) {
-  eval_metric_types().add({"samples_seen", [](ConfigReader*) -> MakeEvalMetric {
-                             return
-                                 [](const SampleSpec&) { return std::make_unique<SamplesSeen>(); };
-                           }});
+  eval_metric_types().add({"samples_seen", [](ConfigReader*) { return samples_seen; }});
   const Sheet sheet;
   const auto found = found_in(spec_of(TargetKind::kClass, 4), sheet.outputs_BC(), sheet.targets_B(),
                               5, "metrics: [samples_seen]");

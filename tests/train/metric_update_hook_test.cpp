@@ -13,28 +13,30 @@ namespace lockstep::train {
 namespace metric_update_hook_test {
 
 /// The mean of all outputs.
-class MeanOutput : public EvalMetric {
- public:
-  int64_t num_sums() const override { return 2; }
-  at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor&) const override {
-    return at::tensor({outputs_BO.sum().item<double>(), static_cast<double>(outputs_BO.numel())});
-  }
-  std::vector<EvalValue> values(const at::Tensor& sums_S) const override {
-    return {{"mean_output", sums_S[0] / sums_S[1]}};
-  }
-};
+EvalMetric mean_output() {
+  return {.num_sums = 2,
+          .sums =
+              [](const coord::DataMap& data) {
+                const at::Tensor& outputs_BO = data.tensor("logits");
+                return at::tensor(
+                    {outputs_BO.sum().item<double>(), static_cast<double>(outputs_BO.numel())});
+              },
+          .values = [](const at::Tensor& sums_S) -> std::vector<EvalValue> {
+            return {{"mean_output", sums_S[0] / sums_S[1]}};
+          }};
+}
 
 /// How many there are: a second metric, whose sums lie beside the first one's.
-class NumOutputs : public MeanOutput {
- public:
-  int64_t num_sums() const override { return 1; }
-  at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor&) const override {
-    return at::full({1}, outputs_BO.numel(), at::kDouble);
-  }
-  std::vector<EvalValue> values(const at::Tensor& sums_S) const override {
-    return {{"num_outputs", sums_S[0]}};
-  }
-};
+EvalMetric num_outputs() {
+  return {.num_sums = 1,
+          .sums =
+              [](const coord::DataMap& data) {
+                return at::full({1}, data.tensor("logits").numel(), at::kDouble);
+              },
+          .values = [](const at::Tensor& sums_S) -> std::vector<EvalValue> {
+            return {{"num_outputs", sums_S[0]}};
+          }};
+}
 
 /// An iteration of these outputs.
 void after(MetricUpdateHook* hook, const at::Tensor& outputs_BO) {
@@ -48,10 +50,7 @@ TEST(MetricUpdateHook, N49_sums_of_batches_are_joined_over_ranks_and_begin_anew)
   for (const int world_size : {1, 2})
     tests::run_ranks(world_size, [&](dist::Communicator& comm) {
       tests::SmallRun run(comm, {});
-      EvalMetrics metrics;
-      metrics.push_back(std::make_unique<NumOutputs>());
-      metrics.push_back(std::make_unique<MeanOutput>());
-      MetricUpdateHook hook(std::move(metrics));
+      MetricUpdateHook hook({num_outputs(), mean_output()});
       EXPECT_TRUE(hook.reads_tensors());
       const HookContext context{.model = *run.model};
       for (const double offset : {0., 100.}) {  // the second evaluation knows nothing of the first

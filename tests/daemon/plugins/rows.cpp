@@ -97,7 +97,8 @@ class Full final : public Bare {
   }
   std::vector<lockstep::train::EvalMetricType> eval_metrics() override {
     return {{"plugin_score", [](ConfigReader*) -> lockstep::train::MakeEvalMetric {
-               return [](const lockstep::data::SampleSpec&) { return nullptr; };
+               return
+                   [](const lockstep::data::SampleSpec&) { return lockstep::train::EvalMetric(); };
              }}};
   }
   std::vector<lockstep::train::MakeHook> hooks() override {

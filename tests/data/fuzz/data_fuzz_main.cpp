@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "byte_mutator.h"
 #include "data/formats/parsers.h"
+#include "data/formats/tf_example.pb.h"
 #include "data/images/decode.h"
 #include "heap_meter.h"
 #include "tests/data/image_encoders.h"
@@ -45,14 +46,10 @@ struct Target {
 };
 
 void read_example(const std::string& bytes) {
-  (void)data::feature_names(bytes);
+  data::pb::Example example = data::parse_example(bytes);
   for (const char* name : {"raw", "ints", "floats"}) {
-    const data::FeatureView view = data::find_feature(bytes, name);
-    std::vector<int64_t> ints;
-    std::string floats;
-    if (view.kind == data::FeatureKind::kBytes) (void)data::only_bytes(view);
-    if (view.kind == data::FeatureKind::kInts) data::append_ints(view, &ints);
-    if (view.kind == data::FeatureKind::kFloats) data::append_floats(view, &floats);
+    data::pb::Feature* const feature = data::find_feature(name, &example);
+    if (feature != nullptr && feature->has_bytes_list()) (void)data::only_bytes(feature);
   }
 }
 
