@@ -143,9 +143,9 @@ CallbackType topk() {
           .read = [](ConfigReader* in) -> MakeCallback {
             std::string logits = "logits", labels = "targets";
             std::vector<int64_t> ks = {1, 5};
-            in->read("outputs", &logits, "topk: key of the outputs, [samples, classes]");
-            in->read("labels", &labels, "topk: key of the right classes, [samples]");
-            in->read("k", &ks, count_from(1), "topk: how many of the highest outputs count, each");
+            in->read("outputs", &logits, "topk: key of outputs [samples, classes]");
+            in->read("labels", &labels, "topk: key of classes [samples]");
+            in->read("k", &ks, count_from(1), "topk: values of k");
             if (ks.empty()) in->fault("k", "'k' names no number, so that there is nothing to show");
             std::sort(ks.begin(), ks.end());
             ks.erase(std::unique(ks.begin(), ks.end()), ks.end());
@@ -261,8 +261,8 @@ CallbackType confusion() {
           .read = [](ConfigReader* in) -> MakeCallback {
             std::string logits = "logits", labels = "targets";
             int64_t num_classes = 2;
-            in->read("outputs", &logits, "confusion: key of the outputs, [samples, classes]");
-            in->read("labels", &labels, "confusion: key of the right classes, [samples]");
+            in->read("outputs", &logits, "confusion: key of outputs [samples, classes]");
+            in->read("labels", &labels, "confusion: key of classes [samples]");
             in->require("num_classes");
             in->read("num_classes", &num_classes, between(2, 1000),
                      "confusion: rows and columns of confusion.csv");

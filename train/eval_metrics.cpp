@@ -80,8 +80,7 @@ EvalMetric top_k(int64_t k, const data::SampleSpec& spec) {
 
 MakeEvalMetric read_top_k(ConfigReader* in) {
   int64_t k = 5;
-  in->read("k", &k, count_from(1),
-           "top_k: number of highest outputs that may contain the class");
+  in->read("k", &k, count_from(1), "top_k: number of highest outputs that may contain the class");
   return [k](const data::SampleSpec& spec) { return top_k(k, spec); };
 }
 

@@ -7,8 +7,8 @@
 
 #include "data/dataset_table.h"
 #include "dist/communicator.h"
-#include "dist/reducer/gradient_reducer.h"
 #include "dist/reducer/bucket_reduction.h"
+#include "dist/reducer/gradient_reducer.h"
 #include "dist/replica_check.h"
 #include "model/networks/model_table.h"
 #include "model/networks/small_networks.h"

@@ -184,33 +184,31 @@ TrainOptions read_train_options(ConfigReader in) {
   std::vector<std::string> losses = loss_types().names();
   losses.insert(losses.begin(), {"auto", "own"});
   in.read_choice("loss", &options.loss, losses,
-                 "what is minimised, averaged over all samples of an update; auto: by the data's "
-                 "targets; own: what the network computes from inputs and targets");
+                 "loss, averaged over all samples of an update; auto: by the targets; own: "
+                 "computed by the network");
   in.read("label_smoothing", &options.loss_options.label_smoothing, half_open(0, 1),
-          "cross_entropy, next_token: share of each target that is spread over all classes");
+          "cross_entropy, next_token: label smoothing");
   in.read_choice("precision", &options.precision, {"fp32", "bf16", "fp16"},
-                 "number type in which layers compute; weights, gradients and loss stay fp32");
+                 "number type of layers; weights, gradients and loss stay fp32");
   options.loss_scale = read_loss_scale_options(in.section("loss_scale"));
   in.read_choice("batch_norm", &options.batch_norm, {"broadcast", "average", "sync"},
-                 "moving statistics are rank 0's, or the mean of all ranks'; sync: batches are "
-                 "normalised over all ranks too");
+                 "running statistics: rank 0's (broadcast) or their mean; sync: also normalize "
+                 "over all ranks' samples");
   in.read_choice("cuda_graphs", &options.cuda_graphs, {"auto", "on", "off"},
-                 "on a GPU, whether forward and backward are recorded and launched by one call; "
-                 "auto: where gradients are not to travel during backward; on: there too, and they "
-                 "travel after it");
+                 "CUDA graphs of forward and backward; auto: unless gradients overlap backward; "
+                 "on: instead of that overlap");
   in.read("replicas_to_aggregate", &options.replicas_to_aggregate, between(1, 1e6),
-          "micro-batches of one update on each rank");
+          "gradient accumulation: micro-batches per update and rank");
   options.trainable_scopes =
       NameScopes::read(&in, "trainable_scopes",
-                       "variables that are trained, by the beginnings of their names, as a list or "
-                       "with commas between, until a recipe says otherwise; all others stay as "
-                       "they are, moving statistics too; default all");
+                       "prefixes of trained variables, as a list or comma-separated; others stay "
+                       "frozen until a recipe changes that; default all");
   in.read("max_steps", &options.max_steps, count_from(0),
-          "stop after this many updates, whatever the recipe says");
+          "limit in updates, overriding the recipe");
   in.read("max_epochs", &options.max_epochs, count_from(0),
-          "stop after this many epochs, whatever the recipe says");
+          "limit in epochs, overriding the recipe");
   in.read("max_nonfinite_steps", &options.max_nonfinite_steps, count_from(1),
-          "skipped non-finite updates in a row after which all ranks stop");
+          "skipped non-finite updates in a row that end the run");
   in.done();
   return options;
 }
