@@ -30,7 +30,7 @@ void keep_those_of_program() {
   all.given.resize(*all.num_of_program);
 }
 
-const ProcessState given_flags("flags that code has set", keep_those_of_program);
+const ProcessState given_flags("flags set by code", keep_those_of_program);
 
 /// Returns the Error of a misused flag.
 Error fault(const std::string& message) { return {ExitCode::kUsage, "flags", message}; }
@@ -46,7 +46,7 @@ const std::optional<std::string>& found(std::string_view name) {
   if (flag != values->end()) return flag->second;
   std::vector<std::string> names;
   for (const auto& [known, value] : *values) names.push_back(known);
-  throw fault(fmt::format("there is no flag '{}'{}", name, did_you_mean(name, names)));
+  throw fault(fmt::format("unknown flag '{}'{}", name, did_you_mean(name, names)));
 }
 
 /// Parses a flag's text as a number.
@@ -58,7 +58,7 @@ T number(std::string_view name, const char* kind) {
   T value = 0;
   const auto [last, error] = std::from_chars(begin, end, value);
   if (error != std::errc() || last != end)
-    throw fault(fmt::format("flag '{}' is '{}', which is no {}", name, text, kind));
+    throw fault(fmt::format("flag '{}' is '{}', not a {}", name, text, kind));
   return value;
 }
 

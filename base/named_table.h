@@ -97,14 +97,14 @@ class NamedTable {
   /// Returns the fault as text; empty if the row may be added.
   std::string fault_of(const Row& row, const std::string& from) const {
     if (!has_function(row))
-      return fmt::format("'{}' of {} has no function: give the row one", row.name, from);
+      return fmt::format("'{}' of {} has no function: add one to the row", row.name, from);
     for (const Entry& other : entries_)
       if (other.row.name == row.name) return clash(other, from);
     return "";
   }
 
   static std::string clash(const Entry& other, const std::string& from) {
-    return fmt::format("two are called '{}': one of {}, one of {}; give one of them another name",
+    return fmt::format("two rows have the name '{}': one of {}, one of {}; rename one of them",
                        other.row.name, other.origin, from);
   }
 

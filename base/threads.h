@@ -122,7 +122,7 @@ class BackgroundValue {
   /// running, it does not wait again.
   Answer get(TaskQueue::Milliseconds limit) {
     if (!state_->ask() && !queue_.push([state = state_] { state->renew(); }, 1))
-      state_->give_up("no thread can be started");
+      state_->give_up("cannot start a thread");
     const bool is_done = queue_.drain(limit);
     return state_->answer(is_done);
   }

@@ -48,7 +48,7 @@ const CallbackType* read_type(ConfigReader* in, const std::string& name, ConfigR
   const CallbackType* const found = callback_types().find(type);
   if (found != nullptr) return found;
   const std::vector<std::string> known = callback_types().names();
-  const std::string text = fmt::format("there is no callback '{}'{}; there are {}", type,
+  const std::string text = fmt::format("there is no callback '{}'{}; available: {}", type,
                                        did_you_mean(type, known), fmt::join(known, ", "));
   if (is_said)
     section->fault("type", text);

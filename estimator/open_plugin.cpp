@@ -100,7 +100,7 @@ const Plugin& open_plugin(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
     throw Error(ExitCode::kInputMissing, "plugin",
-                fmt::format("{}: there is no such file, which the run file or the command line "
+                fmt::format("{}: no such file, which the run file or the command line "
                             "names as a plug-in",
                             path));
   const std::string bytes = files::read(path);

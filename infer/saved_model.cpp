@@ -245,7 +245,7 @@ std::vector<std::string> class_names_of(const fs::path& folder, const Json& mani
   try {
     return found->get<std::vector<std::string>>();
   } catch (const Json::exception&) {
-    distrust(folder / "manifest.json", "its class_names are no list of texts");
+    distrust(folder / "manifest.json", "its class_names are no list of strings");
   }
 }
 
@@ -319,7 +319,7 @@ LoadedNetwork open_inference_graph(const fs::path& checkpoints) {
   const fs::path file = checkpoints / "inference_graph";
   std::error_code ignored;
   if (!fs::exists(file, ignored))
-    throw Error(ExitCode::kInputMissing, "infer", file.string() + ": there is no such file");
+    throw Error(ExitCode::kInputMissing, "infer", file.string() + ": no such file");
   LoadedNetwork network{.source = file.string()};
   network.module = load_torchscript(files::read(file), network.source);
   network.nodes = read_io_nodes(checkpoints / "io_nodes.json");

@@ -46,7 +46,7 @@ std::optional<Failure> told_since(double since_s, const Job& job) {
   return cause && cause->unix_time_s >= since_s ? cause : std::nullopt;
 }
 
-/// Returns the file name in "[area] rank 0: PATH: there is no such file"; empty if there is none.
+/// Returns the file name in "[area] rank 0: PATH: no such file"; empty if there is none.
 std::string missing_file_in(const std::string& message) {
   std::string_view text = message;
   if (const size_t area = text.find("] "); area != std::string_view::npos)

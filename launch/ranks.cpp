@@ -19,7 +19,7 @@ namespace {
 /// Returns why a file cannot be executed; empty if it can.
 std::string fault_of(const std::filesystem::path& program) {
   std::error_code ignored;
-  if (!std::filesystem::exists(program, ignored)) return "there is no such file";
+  if (!std::filesystem::exists(program, ignored)) return "no such file";
   if (!std::filesystem::is_regular_file(program, ignored)) return "it is no file";
   return ::access(program.c_str(), X_OK) == 0 ? "" : "this user may not execute it";
 }

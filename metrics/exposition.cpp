@@ -94,7 +94,7 @@ HttpResponse Exposition::handle(std::string_view target, Health::Clock::time_poi
   const std::string_view path = target.substr(0, mark);
   const std::string_view query = mark == std::string_view::npos ? "" : target.substr(mark + 1);
   if (path == kMetricsRoute && !means_process(target, options_.process))
-    return {404, kPlain, "another process had this address: its run has ended\n",
+    return {404, kPlain, "another process used this address; its run has ended\n",
             std::string(path)};
   if (path == kMetricsRoute) {
     // Counted first: a scrape that begins after the last change then shows the final values.
@@ -109,8 +109,7 @@ HttpResponse Exposition::handle(std::string_view target, Health::Clock::time_poi
     return {200, kJson, targets(), std::string(path)};
   if (path == kIndexRoute)
     return {200, "text/html; charset=utf-8", std::string(live_page()), std::string(path)};
-  return {404, kPlain, fmt::format("there is no such page; try {}\n", kPages),
-          std::string(kOtherRoute)};
+  return {404, kPlain, fmt::format("no such page; try {}\n", kPages), std::string(kOtherRoute)};
 }
 
 HttpResponse Exposition::probe(std::string_view route, std::string_view query,
@@ -143,11 +142,12 @@ HttpResponse Exposition::probe(std::string_view route, std::string_view query,
 
 Exposition::Check Exposition::turns(Health::Clock::time_point now) const {
   // No limit here: reading a checkpoint takes as long as the disk needs.
-  if (health_.state() == RunState::kRestoring) return {"loop", true, "a save is being restored"};
+  if (health_.state() == RunState::kRestoring)
+    return {"loop", true, "a checkpoint is being restored"};
   if (health_.state() == RunState::kFinished) return {"loop", true, "all steps are done"};
   const double age_s = health_.seconds_since_turn(now);
   return {"loop", age_s <= options_.turn_limit_s,
-          fmt::format("turned {:.1f} s ago, limit {} s", age_s, options_.turn_limit_s)};
+          fmt::format("last progress {:.1f} s ago, limit {} s", age_s, options_.turn_limit_s)};
 }
 
 Exposition::Check Exposition::steps(Health::Clock::time_point now) const {

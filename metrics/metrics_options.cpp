@@ -21,9 +21,11 @@ void check_listen(const MetricsOptions& options, ConfigReader* in) {
   const bool is_protected =
       !options.access.web_config.empty() || !options.access.token_file.empty();
   if (is_reachable_by_others(address->host) && !is_protected)
-    in->fault("listen", fmt::format("'{0}.listen': others can reach {1}: name '{0}.token_file', or "
-                                    "'{0}.web_config' with users, or listen on 127.0.0.1",
-                                    in->path(), address->text()));
+    in->fault(
+        "listen",
+        fmt::format("'{0}.listen': {1} is reachable from other hosts: name '{0}.token_file', or "
+                    "'{0}.web_config' with users, or listen on 127.0.0.1",
+                    in->path(), address->text()));
 }
 
 }  // namespace
@@ -50,17 +52,16 @@ bool MetricsOptions::gathers(int num_ranks) const {
 
 MetricsOptions read_metrics_options(ConfigReader in) {
   MetricsOptions options;
-  in.read(
-      "listen", &options.listen,
-      "host:port of the host's first rank; further ranks take the next ports, or free ones; off: "
-      "no pages; other than loopback needs web_config or token_file");
+  in.read("listen", &options.listen,
+          "host:port of the host's first rank; further ranks use the next ports, or free ones; "
+          "off: no pages; other than loopback needs web_config or token_file");
   options.access = read_access_options(&in);
   check_listen(options, &in);
   in.read_choice("scope", &options.scope, {"auto", "rank", "node", "run"},
                  "ranks that serve /metrics: each (rank), the first of each host (node), rank 0 "
                  "(run); auto: rank up to 64 ranks, then node");
   in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
-          "seconds without progress (step, validation batch, wait for a save) before /livez fails");
+          "seconds without progress (step, evaluation batch, wait for a save) before /livez fails");
   in.read("max_step_secs", &options.step_limit_s, more_than(0),
           "seconds without a training step before /healthz fails");
   in.read("linger_secs", &options.linger_s, between(0, 3600),

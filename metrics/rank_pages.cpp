@@ -252,8 +252,7 @@ class RankPages::Impl {
     if (rank == self_.rank) return reply(std::move(answer));
     const auto found = std::find_if(others_.begin(), others_.end(),
                                     [=](const RankSource& other) { return other.rank == rank; });
-    if (found == others_.end())
-      return reply({404, "text/plain; charset=utf-8", "this page has no such rank\n"});
+    if (found == others_.end()) return reply({404, "text/plain; charset=utf-8", "no such rank\n"});
     fetch_page(*io_, {found->address, std::string(kLiveDataRoute), token_},
                [reply, answer = std::move(answer)](std::optional<std::string> text) mutable {
                  if (!text) answer.status = 504;

@@ -57,7 +57,7 @@ struct RecipeMetrics::Series {
         num_groups(groups.size()),
         group_names(shown(groups, kMaxGroups, "rates of parameter groups")) {
     check(std::set(modifiers.begin(), modifiers.end()).size() == modifiers.size(),
-          "two modifiers of one name");
+          "two modifiers with the same name");
     auto& updates = counter_family(r, "lockstep_modifier_updates_total");
     for (const std::string& name : modifier_names)
       modifier_updates.push_back(&updates.Add({{"modifier", name}}));

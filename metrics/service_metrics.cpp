@@ -11,13 +11,13 @@ InferenceMetrics::InferenceMetrics(InferenceCounts counts) : counts_(std::move(c
 std::string InferenceMetrics::page() const {
   prometheus::Registry registry;
   auto& depth = gauge_family(registry, "lockstep_infer_queue_depth",
-                             "Iterations that wait in a queue between two stages.");
+                             "Iterations waiting in a queue between two stages.");
   depth.Add({{"queue", "feeds"}}).Set(static_cast<double>(counts_.feeds_waiting()));
   depth.Add({{"queue", "answers"}}).Set(static_cast<double>(counts_.answers_waiting()));
   counter(registry, "lockstep_infer_iterations_total", "Iterations whose callbacks have run.")
       .Increment(static_cast<double>(counts_.num_iterations()));
   if (counts_.kpis) {
-    auto& kpi = gauge_family(registry, "lockstep_kpi", "What a KPI of callbacks gave last.");
+    auto& kpi = gauge_family(registry, "lockstep_kpi", "Last value of a callback's KPI.");
     for (const auto& [name, value] : counts_.kpis())
       kpi.Add({{"kpi", name}, {"mode", "infer"}}).Set(value);
   }
@@ -35,22 +35,22 @@ std::string server_page(const ServerSample& sample) {
   auto& state = gauge_family(registry, "lockstep_server_state", "1 for one of idle, running.");
   state.Add({{"state", "idle"}}).Set(is_idle ? 1 : 0);
   state.Add({{"state", "running"}}).Set(is_idle ? 0 : 1);
-  auto& jobs = gauge_family(registry, "lockstep_server_jobs",
-                            "Jobs of the queue, those that have ended too.");
+  auto& jobs =
+      gauge_family(registry, "lockstep_server_jobs", "Jobs of the queue, ended ones included.");
   for (const auto& [name, number] : sample.num_jobs)
     jobs.Add({{"state", std::string(name)}}).Set(static_cast<double>(number));
   gauge_family(registry, "lockstep_server_ranks", "Ranks of the world.")
       .Add({})
       .Set(sample.num_ranks);
   gauge_family(registry, "lockstep_server_held",
-               "1 while jobs wait for this host to be mended, as after a full disk.")
+               "1 while jobs wait until a fault of this host, such as a full disk, is fixed.")
       .Add({})
       .Set(sample.is_held ? 1 : 0);
-  counter(registry, "lockstep_server_job_starts_total", "Jobs that this process has begun.")
+  counter(registry, "lockstep_server_job_starts_total", "Jobs started by this process.")
       .Increment(static_cast<double>(sample.num_starts));
   // An info series exists only while a job runs.
   if (!is_idle)
-    gauge_family(registry, "lockstep_server_job_info", "The job that runs.")
+    gauge_family(registry, "lockstep_server_job_info", "Number of the running job.")
         .Add({{"job", sample.running.job}, {"run", sample.running.run}})
         .Set(1);
   auto families = registry.Collect();

@@ -201,10 +201,10 @@ void FlatParams::require_views() const {
       if (holds) continue;
       throw Error(
           ExitCode::kConfig, "optim",
-          fmt::format("the network's own code put other memory in the place of {} or of its "
-                      "gradient (zero_grad() or load_state_dict(assign=True) in forward do "
-                      "that): no update would reach it",
-                      param.name));
+          fmt::format(
+              "the network's own code replaced the memory of {} or of its gradient (zero_grad() or "
+              "load_state_dict(assign=True) in forward do that): updates would not reach it",
+              param.name));
     }
 }
 

@@ -342,7 +342,7 @@ Make maker_of(const OptimizerOptions& options) {
                                                   {"rmsprop", make<Elementwise<rules::RmsProp>>},
                                                   {"lion", make<Elementwise<rules::Lion>>}};
   const auto found = makers.find(options.type);
-  check(found != makers.end(), "the reader lets only known optimizers pass");
+  check(found != makers.end(), "the reader accepts only known optimizers");
   return found->second;
 }
 

@@ -124,7 +124,7 @@ void Optimizer::update_in_turn(const LateShards& late, const StepRates& rates) {
 
 void Optimizer::step(const StepRates& rates, const LateShards& late, const at::Tensor& found_inf) {
   check(!found_inf.defined() || (takes_found_inf() && late.regions.empty()),
-        "a rule that looks at a number of the device, and nothing late");
+        "a rule that reads a number on the device, and no late region");
   const at::NoGradGuard no_grad;
   slots_.take_back();
   count_updates();

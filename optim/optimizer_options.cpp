@@ -86,9 +86,9 @@ void read_cosine(ConfigReader* in, LearningRateDecay* decay) {
   in->read("warmup_steps", &decay->warmup_steps, count_from(0),
            "cosine: updates of linear warm-up from 0");
   in->read("warmup_epochs", &decay->warmup_epochs, at_least(0),
-           "cosine: the same in epochs, instead of warmup_steps");
+           "cosine: epochs of linear warm-up from 0, instead of warmup_steps");
   if (decay->warmup_steps && decay->warmup_epochs)
-    in->fault("warmup_epochs", "warmup_steps and warmup_epochs say the same: give one of them");
+    in->fault("warmup_epochs", "'warmup_steps' and 'warmup_epochs' are both given: keep one");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string first_of(std::initializer_list<std::string> texts) {
   return "";
 }
 
-/// Returns the keys of `[name]` in a file of sections; empty if there is no such file.
+/// Returns the keys of `[name]` in a file of sections; empty if no such file.
 Section section_of(const std::filesystem::path& file, const std::string& name) {
   constexpr int64_t kMaxBytes = int64_t{1} << 20;
   std::error_code ignored;
@@ -85,7 +85,7 @@ Credentials profile_key() {
   if (!key.key_id.empty() && !key.secret.empty()) return key;
   // A profile that the user named must have a key. The default profile may lack one.
   if (!named.empty() || !key.key_id.empty() || !key.secret.empty())
-    refuse_access(place + ": no aws_access_key_id and aws_secret_access_key there");
+    refuse_access(place + ": no aws_access_key_id and aws_secret_access_key found");
   return {};
 }
 
@@ -98,8 +98,8 @@ std::string checked_endpoint(const std::string& endpoint, const char* name) {
   // The value is never shown, because the text before an @ is a secret.
   if (endpoint.find_first_of("@?#% ") != std::string::npos)
     refuse_access(std::string(name) +
-                  " may hold a host, a port and a path, but no user, password, query or %: keys "
-                  "have variables of their own");
+                  " may contain a host, a port and a path, but no user, password, query or %: keys "
+                  "have separate variables");
   return endpoint.substr(0, endpoint.find_last_not_of('/') + 1);
 }
 

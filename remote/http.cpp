@@ -84,7 +84,7 @@ class Exchange {
   bool is_complete() const { return code_ == CURLE_OK; }
   /// Returns the reason of an incomplete transfer.
   std::string fault() const {
-    if (is_too_long_) return "it sends more than was asked for";
+    if (is_too_long_) return "it sends more than was requested";
     return text_[0] != '\0' ? text_.data() : ::curl_easy_strerror(code_);
   }
   bool may_pass() const {
@@ -147,7 +147,7 @@ std::string host_of(const std::string& origin) {
 CurlHandle make_curl_handle() {
   [[maybe_unused]] static const CURLcode ready = ::curl_global_init(CURL_GLOBAL_DEFAULT);
   CurlHandle handle(::curl_easy_init());
-  check(handle != nullptr, "libcurl gives a handle");
+  check(handle != nullptr, "libcurl returns a handle");
   return handle;
 }
 
@@ -177,11 +177,11 @@ Answer send(const Access& access, Request request, int64_t max_body_bytes,
     if (!exchange.may_pass() || now_s() + pause_s >= end_s)
       throw Error(
           ExitCode::kIo, "remote",
-          fmt::format("{}: {} does not give it: {}{}", place, request.origin, fault,
+          fmt::format("{}: cannot be read from {}: {}{}", place, request.origin, fault,
                       exchange.may_pass()
                           ? fmt::format(" (tried for {:g} s, data.remote_timeout_s)", timeout_s)
                           : ""));
-    log::debug("remote", fmt::format("{}: {}; again in {:g} s", place, fault, pause_s));
+    log::debug("remote", fmt::format("{}: {}; retry in {:g} s", place, fault, pause_s));
     std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
   }
 }
@@ -232,7 +232,7 @@ void send_message(const Message& message) {
   if (status < 200 || status > 299)
     throw Error(
         ExitCode::kIo, "remote",
-        fmt::format("{}: answers {}: {}", log::without_passwords(message.url), status, answer));
+        fmt::format("{}: status {}: {}", log::without_passwords(message.url), status, answer));
 }
 
 }  // namespace lockstep::remote

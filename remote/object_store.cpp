@@ -191,8 +191,8 @@ ListingPage parse_listing(std::string_view xml, const std::string& place) {
   if (!walk.parse(xml) || !has_root || !has_sizes || (has_more && page.next_token.empty()))
     throw Error(ExitCode::kIo, "remote",
                 place +
-                    ": the store's answer is no listing (ListObjectsV2); is its address one of "
-                    "the S3 interface?");
+                    ": the store's answer is not a listing (ListObjectsV2); check that its address "
+                    "is an S3 endpoint");
   if (!has_more) page.next_token.clear();
   // Decoded at the end, since EncodingType may follow the keys.
   for (files::FileFacts& found : page.objects)
@@ -252,11 +252,10 @@ Request addressed(Request request, const Access& access, const std::string& buck
 
 /// Throws the error for an object that was replaced since it was opened.
 [[noreturn]] void refuse_changed(const std::string& path) {
-  throw files::FileChanged(
-      ExitCode::kBadData, "remote",
-      path +
-          ": the object is not the one that it was when it was opened: it was replaced; "
-          "write new content under a new name, and start again");
+  throw files::FileChanged(ExitCode::kBadData, "remote",
+                           path +
+                               ": the object was replaced after it was opened; write new content "
+                               "under a new name, and start again");
 }
 
 }  // namespace
@@ -291,9 +290,9 @@ std::shared_ptr<const Access> ObjectStore::access_after(
   if (access_ != denied) return access_;  // another thread has renewed it already
   auto now = std::make_shared<const Access>(find_access_());
   if (now->credentials == denied->credentials) return nullptr;
-  log::info("remote", fmt::format("{}: the key of {} was denied and has been replaced there: it is "
-                                  "read again",
-                                  scheme_, now->credentials.source));
+  log::info("remote",
+            fmt::format("{}: the key of {} was denied and has been replaced; reading it again",
+                        scheme_, now->credentials.source));
   return access_ = std::move(now);
 }
 
@@ -333,20 +332,18 @@ void ObjectStore::refuse(const std::string& path, const Answer& answer) {
                 fmt::format("{}: the bucket is in {}, not in {}: set AWS_REGION ({})", path, region,
                             from->region, text));
   if (answer.status == 401 || answer.status == 403)
-    throw files::NoPermission(
-        ExitCode::kInputMissing, "remote",
-        fmt::format("{}: access is denied {} ({}); give it to them, or set {}", path,
-                    used.source.empty() ? "to who has no key (none was found)"
-                                        : "to the key of " + used.source,
-                    text, from->hint));
+    throw files::NoPermission(ExitCode::kInputMissing, "remote",
+                              fmt::format("{}: access is denied {} ({}); grant it, or set {}", path,
+                                          used.source.empty() ? "without a key (none was found)"
+                                                              : "to the key of " + used.source,
+                                          text, from->hint));
   if (answer.status == 404)
     throw Error(ExitCode::kInputMissing, "remote",
                 fmt::format("{}: {}", path,
-                            fault.code == "NoSuchBucket" ? "there is no such bucket"
-                                                         : "there is no such object"));
+                            fault.code == "NoSuchBucket" ? "no such bucket" : "no such object"));
   // 412: the tag no longer matches. 416: the object has become shorter.
   if (answer.status == 412 || answer.status == 416) refuse_changed(path);
-  throw Error(ExitCode::kIo, "remote", fmt::format("{}: the store refuses: {}", path, text));
+  throw Error(ExitCode::kIo, "remote", fmt::format("{}: refused by the store: {}", path, text));
 }
 
 std::optional<files::FileFacts> ObjectStore::look_at(const std::string& path) {
@@ -362,7 +359,7 @@ std::optional<files::FileFacts> ObjectStore::look_at(const std::string& path) {
   files::FileFacts facts{path, parse_integer(header_of(answer, "content-length")).value_or(-1),
                          header_of(answer, "etag")};
   if (facts.num_bytes < 0)
-    throw Error(ExitCode::kIo, "remote", path + ": the store does not say how long it is");
+    throw Error(ExitCode::kIo, "remote", path + ": the store does not return the object's size");
   learn(facts);
   return facts;
 }
@@ -397,8 +394,7 @@ void ObjectStore::learn(const files::FileFacts& facts) {
 
 std::unique_ptr<files::RemoteFile> ObjectStore::open(const std::string& path) {
   const std::optional<files::FileFacts> facts = look_at(path);
-  if (!facts)
-    throw Error(ExitCode::kInputMissing, "remote", path + ": there is no such object or bucket");
+  if (!facts) throw Error(ExitCode::kInputMissing, "remote", path + ": no such object or bucket");
   return std::make_unique<Object>(
       *facts,
       [this, facts = *facts](int64_t offset, int64_t num_bytes) {
@@ -421,7 +417,7 @@ std::string ObjectStore::read_range(const files::FileFacts& facts, int64_t offse
   if (answer.status != 206 && !(answer.status == 200 && is_whole)) {
     if (answer.status == 200)
       throw Error(ExitCode::kIo, "remote",
-                  facts.path + ": the store does not give parts of objects (Range)");
+                  facts.path + ": the store does not support range requests (Range)");
     refuse(facts.path, answer);
   }
   const std::string expected = fmt::format("bytes {}-{}/{}", offset, last, facts.num_bytes);
@@ -431,14 +427,14 @@ std::string ObjectStore::read_range(const files::FileFacts& facts, int64_t offse
       refuse_changed(facts.path);
     throw Error(
         ExitCode::kIo, "remote",
-        fmt::format("{}: '{}' was asked for, the store gives '{}'", facts.path, expected, given));
+        fmt::format("{}: requested '{}', the store returned '{}'", facts.path, expected, given));
   }
   // A store that ignores If-Match is caught by its tag.
   if (const std::string tag = header_of(answer, "etag"); !facts.tag.empty() && tag != facts.tag)
     refuse_changed(facts.path);
   if (static_cast<int64_t>(answer.body.size()) != num_bytes)
     throw Error(ExitCode::kIo, "remote",
-                fmt::format("{}: {} bytes from {} were asked for, the store gives {}", facts.path,
+                fmt::format("{}: requested {} bytes from {}, the store returned {}", facts.path,
                             num_bytes, offset, answer.body.size()));
   return std::move(answer.body);
 }

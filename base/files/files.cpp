@@ -101,7 +101,7 @@ namespace {
 std::string missing(const std::filesystem::path& path) {
   std::error_code ignored;
   const std::string here = std::filesystem::current_path(ignored).string();
-  return "there is no such file" + (path.is_absolute() ? "" : " in " + here) + "; correct the path";
+  return "no such file" + (path.is_absolute() ? "" : " in " + here) + "; correct the path";
 }
 
 /// Throws the error for a failed open. The path is at fault, unless the disk has failed.
@@ -110,7 +110,7 @@ std::string missing(const std::filesystem::path& path) {
   const std::string reason = std::strerror(number);
   if (number == EACCES || number == EPERM)
     throw NoPermission(ExitCode::kInputMissing, "files",
-                       path.string() + ": may not be read (" + reason +
+                       path.string() + ": cannot be read (" + reason +
                            "); give this user the right to read it and to enter its folders, on " +
                            "every host");
   if (number == ENOENT) fail(ExitCode::kInputMissing, path, missing(path));
@@ -148,7 +148,7 @@ Writer::Writer(const std::filesystem::path& path, Start start)
   if (errno == ENOSPC || errno == EIO) fail_errno(path, "create");
   if (errno == ENOENT)
     fail(ExitCode::kCannotCreate, path.parent_path(),
-         "there is no such folder to write into; make it, or name another");
+         "no such folder to write to; create it, or name another");
   fail(ExitCode::kCannotCreate, path, std::string("create: ") + std::strerror(errno));
 }
 
@@ -201,7 +201,7 @@ void Reader::open() {
   if (result != 0) fail_errno(path_, "fstat");
   fail(ExitCode::kInputMissing, path_,
        S_ISDIR(facts.st_mode) ? "is a folder, not a file"
-                              : "is no regular file; write what it gives into a file first");
+                              : "is not a regular file; write its content to a file first");
 }
 
 Reader::~Reader() {
@@ -290,7 +290,7 @@ void make_folders(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, fault);
   if (fault)
     fail(ExitCode::kCannotCreate, folder,
-         "cannot make the folder: " + fault.message() + "; name another place");
+         "cannot create the folder: " + fault.message() + "; name another place");
   for (const std::filesystem::path& parent : parents)  // an unreadable one cannot be synced
     if (::access(parent.empty() ? "." : parent.c_str(), R_OK) == 0) sync_folder(parent);
 }

@@ -200,11 +200,10 @@ FolderLock::~FolderLock() {
 }
 
 void FolderLock::refuse(const std::optional<LockHolder>& holder) const {
-  throw Error(
-      ExitCode::kCannotCreate, "files",
-      fmt::format("{} is in use by another run ({}): wait for it to end, or choose another "
-                  "run.project_dir",
-                  folder_.string(), holder ? holder->shown() : "which has not said yet who it is"));
+  throw Error(ExitCode::kCannotCreate, "files",
+              fmt::format("{} is in use by another run ({}): wait for it to end, or choose another "
+                          "run.project_dir",
+                          folder_.string(), holder ? holder->shown() : "holder unknown"));
 }
 
 /// Takes the flock; false on a file system without locks.
@@ -241,9 +240,9 @@ void FolderLock::judge_holder(bool is_locked) {
 }
 
 void FolderLock::watch_heartbeat(const LockHolder& holder) {
-  log::info("files", fmt::format("{} was not given back by {}: looking for up to {} s whether "
-                                 "its heartbeat moves",
-                                 folder_.string(), holder.shown(), times_.heartbeat_patience_s));
+  log::info("files",
+            fmt::format("{} was not released by {}: waiting up to {} s for a new heartbeat",
+                        folder_.string(), holder.shown(), times_.heartbeat_patience_s));
   const Clock::time_point deadline = in(times_.heartbeat_patience_s);
   while (Clock::now() < deadline) {
     sleep_s(std::min(0.5, times_.heartbeat_patience_s / 20));
@@ -252,20 +251,21 @@ void FolderLock::watch_heartbeat(const LockHolder& holder) {
     // A new token means a new holder, which is alive.
     if (now->token != holder.token || now->num_beats != holder.num_beats) refuse(now);
   }
-  log::warning("files", fmt::format("{} is taken over from {}: no heartbeat for {} s",
+  log::warning("files", fmt::format("{}: lock taken over from {}: no heartbeat for {} s",
                                     folder_.string(), holder.shown(), times_.heartbeat_patience_s));
 }
 
 void FolderLock::note_self(bool is_locked) {
   if (!file_.write(self_.file_text())) {
-    log::warning("files", fmt::format("{}: cannot note who holds it: {}",
+    log::warning("files", fmt::format("{}: cannot record the holder: {}",
                                       (folder_ / ".lock").string(), reason()));
     return;
   }
   if (is_locked) return;
-  log::warning("files", folder_.string() +
-                            ": this file system has no locks; a heartbeat alone keeps other runs "
-                            "out of the folder");
+  log::warning(
+      "files",
+      folder_.string() +
+          ": this file system has no locks; only a heartbeat protects the folder from other runs");
   sleep_s(0.2);  // a simultaneous process has written by now, and the last writer wins
   if (!is_ours()) refuse(file_.holder());
 }
@@ -309,9 +309,10 @@ bool FolderLock::beat() {
   self_.heartbeat = utc_now();
   ++self_.num_beats;
   if (file_.write(self_.file_text()) || std::exchange(said_, true)) return true;
-  log::warning("files", fmt::format("{}: the heartbeat cannot be written: {}; other hosts may take "
-                                    "the folder for abandoned",
-                                    (folder_ / ".lock").string(), reason()));
+  log::warning(
+      "files",
+      fmt::format("{}: the heartbeat cannot be written: {}; other hosts may take over the folder",
+                  (folder_ / ".lock").string(), reason()));
   return true;
 }
 
@@ -339,8 +340,8 @@ std::string FolderLock::File::text() const {
   }
   throw Error(ExitCode::kIo, "files",
               path_.string() + ": cannot be read (" + reason() +
-                  "), so that nobody can tell whether a run holds the folder; mend that, or remove "
-                  "the file if none does");
+                  "), so it is unknown whether a run uses the folder; fix that, or remove the file "
+                  "if none does");
 }
 
 std::optional<LockHolder> FolderLock::File::holder() const {

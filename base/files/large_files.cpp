@@ -128,9 +128,10 @@ namespace {
 
 /// Throws Error(kIo) for a failed call, with a hint if the disk is full.
 [[noreturn]] void fail(const std::filesystem::path& path, const char* call, int number) {
-  throw Error(ExitCode::kIo, "files",
-              path.string() + ": " + call + ": " + std::strerror(number) +
-                  (number == ENOSPC ? "; make room, or lower checkpoint.keep_checkpoint_max" : ""));
+  throw Error(
+      ExitCode::kIo, "files",
+      path.string() + ": " + call + ": " + std::strerror(number) +
+          (number == ENOSPC ? "; free space, or lower checkpoint.keep_checkpoint_max" : ""));
 }
 
 }  // namespace
@@ -225,9 +226,9 @@ std::span<char> StagingBuffer::take(int64_t num_bytes) {
     void* memory =
         ::mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
-      throw Error(
-          ExitCode::kIo, "memory",
-          "no " + std::to_string(num_bytes) + " bytes to stage a save in: " + std::strerror(errno));
+      throw Error(ExitCode::kIo, "memory",
+                  "no " + std::to_string(num_bytes) +
+                      " bytes to stage a checkpoint: " + std::strerror(errno));
     mapping_ = static_cast<char*>(memory);
     const uintptr_t begin = reinterpret_cast<uintptr_t>(mapping_);
     begin_ = mapping_ + ((kHugePage - begin % kHugePage) % kHugePage);

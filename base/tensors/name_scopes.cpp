@@ -60,7 +60,7 @@ NameScopes NameScopes::read(ConfigReader* in, std::string_view key, std::string_
   NameScopes scopes(texts);
   for (const std::string& scope : scopes.scopes_)
     if (plain_name(scope).empty())
-      in->fault(key, fmt::format("'{}.{}' holds an empty scope", in->path(), key));
+      in->fault(key, fmt::format("'{}.{}' contains an empty scope", in->path(), key));
   return scopes;
 }
 

@@ -80,8 +80,8 @@ class HeaderTaker {
   }
   static bool parse_error(size_t place, const std::string& /*token*/,
                           const nlohmann::json::exception& /*fault*/) {
-    refuse_header(
-        fmt::format("its header is no JSON at its byte {}; it is cut or of another kind", place));
+    refuse_header(fmt::format(
+        "its header is not JSON at byte {}; the file is truncated or has another format", place));
   }
 
  private:
@@ -98,7 +98,7 @@ class HeaderTaker {
     name_ = name;
     if (name == kSafetensorsMetadata) return;
     if (name.size() > kMaxHeaderNameBytes)
-      refuse_header(fmt::format("the name of tensor '{:.40}...' has more than {} bytes", name,
+      refuse_header(fmt::format("the name of tensor '{:.40}...' is longer than {} bytes", name,
                                 kMaxHeaderNameBytes));
     if (entries_.size() == kMaxHeaderTensors)
       refuse_header(fmt::format("its header has more than {} tensors", kMaxHeaderTensors));
@@ -122,10 +122,10 @@ class HeaderTaker {
 
   /// Ignores a value. That is correct in the metadata and in unknown members.
   bool take_other() {
-    if (depth_ == 0) refuse_header("its header is no JSON object");
-    if (depth_ == 1) refuse_header(fmt::format("'{}' in its header is no JSON object", name_));
+    if (depth_ == 0) refuse_header("its header is not a JSON object");
+    if (depth_ == 1) refuse_header(fmt::format("'{}' in its header is not a JSON object", name_));
     if (entry_ != nullptr && (member_ == "shape" || member_ == "data_offsets"))
-      refuse_header(fmt::format("tensor '{}' has no sound {}", name_, member_));
+      refuse_header(fmt::format("tensor '{}' has no valid {}", name_, member_));
     return true;
   }
 
@@ -159,8 +159,8 @@ int64_t safetensors_data_begin(std::string_view bytes, int64_t file_bytes) {
   for (size_t i = 0; i < 8; ++i) length |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
   if (length > static_cast<uint64_t>(std::min(kMaxJsonBytes, file_bytes - kSafetensorsLengthBytes)))
     refuse_header(
-        fmt::format("it says that its header has {} bytes, of which at most {} are read; "
-                    "it is cut or of another kind",
+        fmt::format("its header has {} bytes, at most {} are supported; the file is truncated or "
+                    "has another format",
                     length, kMaxJsonBytes));
   return kSafetensorsLengthBytes + static_cast<int64_t>(length);
 }
@@ -173,17 +173,16 @@ std::map<std::string, SafetensorsEntry> read_safetensors_header(std::string_view
 
 SafetensorsPlace place_of(const SafetensorsEntry& entry, int64_t data_begin, int64_t file_bytes) {
   const std::optional<NumberType> type = safetensors_type(entry.dtype);
-  if (!type) refuse_header(fmt::format("its type '{:.40}' is not read", entry.dtype));
+  if (!type) refuse_header(fmt::format("its type '{:.40}' is not supported", entry.dtype));
   if (!entry.has_shape) refuse_header("it has no shape");
   int64_t num_bytes = size_of(*type);
   // Shape and size come from a file, so the product is checked.
   for (const int64_t size : entry.shape)
-    if (__builtin_mul_overflow(num_bytes, size, &num_bytes))
-      refuse_header("its shape is that of no file");
+    if (__builtin_mul_overflow(num_bytes, size, &num_bytes)) refuse_header("its shape is invalid");
   const std::vector<int64_t>& range = entry.data_offsets;
   if (range.size() != 2 || range[0] > range[1] || range[1] > file_bytes - data_begin ||
       range[1] - range[0] != num_bytes)
-    refuse_header("its place does not fit its shape or the file; the file is cut");
+    refuse_header("its offsets do not match its shape or the file; the file is truncated");
   return {*type, data_begin + range[0], num_bytes};
 }
 

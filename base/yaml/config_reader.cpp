@@ -29,7 +29,7 @@ std::string near_or_all(const std::string& key, const std::vector<std::string>& 
   std::vector<std::string> each;
   for (const std::string& name : known)
     if (std::find(each.begin(), each.end(), name) == each.end()) each.push_back(name);
-  return fmt::format("; there are {}", fmt::join(each, ", "));
+  return fmt::format("; available: {}", fmt::join(each, ", "));
 }
 
 }  // namespace
@@ -172,9 +172,9 @@ std::optional<int64_t> ConfigReader::integer(const YAML::Node& node, std::string
 }
 
 bool ConfigReader::read(std::string_view key, std::string* value, std::string_view help) {
-  const auto node = find(key, "text", value->empty() ? "none" : *value, "", help);
+  const auto node = find(key, "string", value->empty() ? "none" : *value, "", help);
   if (!node) return false;
-  if (!node->IsScalar()) return wrong_type(*node, key, "a text"), false;
+  if (!node->IsScalar()) return wrong_type(*node, key, "a string"), false;
   *value = node->Scalar();
   return true;
 }
@@ -247,18 +247,18 @@ bool ConfigReader::read(std::string_view key, std::vector<int64_t>* value, Range
 bool ConfigReader::read(std::string_view key, std::vector<std::string>* value,
                         std::string_view help) {
   const auto node =
-      find(key, "list of texts", fmt::format("[{}]", fmt::join(*value, ", ")), "", help);
+      find(key, "list of strings", fmt::format("[{}]", fmt::join(*value, ", ")), "", help);
   if (!node) return false;
   std::vector<std::string> items;
   if (node->IsScalar()) {
     items.push_back(node->Scalar());  // a scalar is a one-element list
   } else if (node->IsSequence()) {
     for (const YAML::Node& item : *node) {
-      if (!item.IsScalar()) return wrong_type(item, key, "a list of texts"), false;
+      if (!item.IsScalar()) return wrong_type(item, key, "a list of strings"), false;
       items.push_back(item.Scalar());
     }
   } else {
-    return wrong_type(*node, key, "a list of texts"), false;
+    return wrong_type(*node, key, "a list of strings"), false;
   }
   *value = std::move(items);
   return true;

@@ -11,7 +11,7 @@ namespace lockstep {
 
 void YamlCheck::OnDocumentStart(const YAML::Mark& mark) {
   if (++num_documents_ > 1)
-    throw Stop{mark, "holds a second document ('---'): one file, one document"};
+    throw Stop{mark, "contains a second document ('---'); one document per file is allowed"};
 }
 
 void YamlCheck::OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) {
@@ -30,8 +30,7 @@ void YamlCheck::OnScalar(const YAML::Mark& mark, const std::string& /*tag*/, YAM
 void YamlCheck::OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) {
   const Extent& meant = anchored_[anchor];
   // An alias inside its own anchor would unfold without end.
-  if (meant.is_open)
-    throw Stop{mark, "this alias stands inside what it names: it refers to itself"};
+  if (meant.is_open) throw Stop{mark, "this alias is inside its own anchor: it refers to itself"};
   note_key(mark, nullptr);
   add(mark, meant);
 }
@@ -68,7 +67,7 @@ void YamlCheck::close() {
 void YamlCheck::add(const YAML::Mark& mark, const Extent& extent) {
   num_nodes_ += extent.num_nodes;
   if (num_nodes_ > kMaxNodes)
-    throw Stop{mark, "holds more than 100,000 nodes (each use of an alias counts anew)"};
+    throw Stop{mark, "contains more than 100,000 nodes (each use of an alias counts)"};
   if (static_cast<int64_t>(levels_.size()) + extent.height > kMaxDepth)
     throw Stop{mark, "is nested more than 64 deep"};
   if (levels_.empty()) return;
@@ -154,9 +153,9 @@ bool check_events(const std::string& yaml,
 std::string parser_hint(std::string_view line, const std::string& message) {
   // yaml-cpp's own messages do not mention tabs or the special meaning of * and &.
   if (line.find('\t') != std::string_view::npos)
-    return "a tab stands in this line: indent with spaces";
+    return "this line contains a tab: indent with spaces";
   if (message.find("anchor") != std::string::npos || message.find("alias") != std::string::npos)
-    return message + " (a text that begins with '*' or '&' must be quoted)";
+    return message + " (a string that begins with '*' or '&' must be quoted)";
   return message;
 }
 

@@ -306,7 +306,7 @@ std::string BundleReader::bytes_of(const std::string& name) {
 }
 
 std::string BundleReader::read_text(const std::string& name) {
-  if (!entry(name).shape.empty()) refuse(name, "is not one text");
+  if (!entry(name).shape.empty()) refuse(name, "is not a single string");
   return read_strings(name).front();
 }
 

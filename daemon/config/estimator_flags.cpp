@@ -119,9 +119,9 @@ const Flag* find_flag(std::string_view name) {
 std::string_view kind_text(Flag::Kind kind) {
   switch (kind) {
     case Flag::kText:
-      return "text";
+      return "string";
     case Flag::kList:
-      return "comma-separated texts";
+      return "comma-separated strings";
     case Flag::kInteger:
       return "integer";
     case Flag::kNumber:

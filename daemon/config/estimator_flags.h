@@ -32,7 +32,7 @@ std::span<const Flag> flag_table();
 /// Finds a flag by name or alias. Returns null if there is none.
 const Flag* find_flag(std::string_view name);
 
-/// Returns "text", "comma-separated texts", "integer", "number" or "true or false".
+/// Returns "string", "comma-separated strings", "integer", "number" or "true or false".
 std::string_view kind_text(Flag::Kind kind);
 
 /// Returns the table as Markdown, for docs/flags.md.

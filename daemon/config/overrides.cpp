@@ -116,7 +116,7 @@ std::string hint_for(const std::string& path, const std::vector<std::string>& pa
     inside = sections_of(paths);
     std::erase_if(inside, [](const std::string& name) { return name.find('.') != name.npos; });
   }
-  return fmt::format("; there are {}", fmt::join(inside, ", "));
+  return fmt::format("; available: {}", fmt::join(inside, ", "));
 }
 
 /// True for a key below a section whose keys are chosen by the user.

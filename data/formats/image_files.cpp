@@ -233,7 +233,7 @@ class ImageCsv {
     const std::vector<std::string>& names = rows_.front().fields;
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end())
-      refuse_row(rows_.front(), fmt::format("no column '{}'{}; there are {}", name,
+      refuse_row(rows_.front(), fmt::format("no column '{}'{}; available: {}", name,
                                             did_you_mean(name, names), fmt::join(names, ", ")));
     return static_cast<size_t>(found - names.begin());
   }

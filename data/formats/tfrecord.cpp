@@ -188,7 +188,7 @@ class TfRecordSource final : public Source {
     for (const pb::Features::Entry& entry : example->features().feature())
       names.push_back(entry.key());
     throw Error(ExitCode::kBadData, "data",
-                fmt::format("no feature '{}'{}; there are {}", name, did_you_mean(name, names),
+                fmt::format("no feature '{}'{}; available: {}", name, did_you_mean(name, names),
                             fmt::join(names, ", ")));
   }
 

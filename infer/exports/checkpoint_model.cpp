@@ -74,7 +74,7 @@ at::Tensor pruned_by(const at::Tensor& bits, at::IntArrayRef shape) {
 std::string read_text(BundleReader* reader, const std::string& name) {
   if (reader->find(name) == nullptr) return "";
   const std::vector<std::string> texts = reader->read_strings(name);
-  if (texts.size() != 1) reader->refuse(name, "is not one text");
+  if (texts.size() != 1) reader->refuse(name, "is not a single string");
   return texts.front();
 }
 

@@ -47,13 +47,13 @@ RUN = [
          "time() - lockstep_checkpoint_last_success_timestamp_seconds{OF}"),
     stat("Restarts", "Starts of a process in the last day, of the process that was started most often.", "short", "{{run}}",
          "max by (run) (changes(process_start_time_seconds{OF}[1d]))"),
-    Panel("Loss", "Training loss, mean over ranks, and the loss of the last validation.", "short",
+    Panel("Loss", "Training loss, mean over ranks, and the loss of the last evaluation.", "short",
           [("{{run}} training", "lockstep_train_loss{OF}"), ("{{run}} validation", "lockstep_validation_loss{OF}")]),
-    Panel("Accuracy", "Top-1 accuracy of the last validation.", "percentunit", [("{{run}}", "lockstep_validation_accuracy_ratio{OF}")]),
-    Panel("Metrics of validations", "What eval.metrics gave in the last validation.", "short",
+    Panel("Accuracy", "Top-1 accuracy of the last evaluation.", "percentunit", [("{{run}}", "lockstep_validation_accuracy_ratio{OF}")]),
+    Panel("Metrics of validations", "Values of eval.metrics in the last evaluation.", "short",
           [("{{run}} {{metric}}", "lockstep_validation_metric{OF}")]),
     Panel("KPIs of callbacks", "What they gave last, in training and in evaluations.", "short", [("{{run}} {{kpi}} {{mode}}", "lockstep_kpi{OF}")], width=12),
-    Panel("Metrics of classes", "Of single classes in the last validation (precision, recall), where there are at most 100.", "short",
+    Panel("Metrics of classes", "Values of single classes in the last evaluation (precision, recall), for at most 100 classes.", "short",
           [("{{metric}} {{class}}", "lockstep_validation_class_metric{OF}")], width=12),
 ]
 SPEED = [

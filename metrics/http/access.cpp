@@ -56,10 +56,11 @@ void check_clients(const TlsOptions& tls, ConfigReader* in) {
               fmt::format("'{}' needs 'client_ca_file', the certificates that may sign a client's",
                           tls.client_auth_type));
   if (!verifies && !tls.client_ca_file.empty())
-    in->fault("client_ca_file",
-              fmt::format("'client_ca_file' is not looked at with client_auth_type {}: use "
-                          "RequireAndVerifyClientCert",
-                          tls.client_auth_type));
+    in->fault(
+        "client_ca_file",
+        fmt::format(
+            "'client_ca_file' is ignored with client_auth_type {}: use RequireAndVerifyClientCert",
+            tls.client_auth_type));
   if (!tls.client_allowed_sans.empty() && tls.client_auth_type != "RequireAndVerifyClientCert")
     in->fault("client_allowed_sans",
               "'client_allowed_sans' needs client_auth_type RequireAndVerifyClientCert");

@@ -166,10 +166,11 @@ TcpAcceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint, e
 void require_protection(const asio::ip::address& address, const ListenAddress& listen,
                         const Access& access) {
   if (address.is_loopback() || access.protects()) return;
-  throw Error(ExitCode::kConfig, "metrics",
-              fmt::format("others can reach {}: name a token_file, or a web_config with users or "
-                          "client_auth_type RequireAndVerifyClientCert, or listen on 127.0.0.1",
-                          listen.text()));
+  throw Error(
+      ExitCode::kConfig, "metrics",
+      fmt::format("{} is reachable from other hosts: name a token_file, or a web_config with users "
+                  "or client_auth_type RequireAndVerifyClientCert, or listen on 127.0.0.1",
+                  listen.text()));
 }
 
 /// Opens the acceptor, on another port if the requested one is taken and the options allow it.
@@ -183,7 +184,7 @@ TcpAcceptor listen_at(asio::io_context& io, const HttpOptions& options, const Ac
     endpoint.port(0);
     acceptor = open_acceptor(io, endpoint, &fault);
     if (!fault)
-      log::warning("metrics", fmt::format("{} is taken, port {} is used instead",
+      log::warning("metrics", fmt::format("{} is in use; using port {} instead",
                                           options.listen.text(), acceptor.local_endpoint().port()));
   }
   if (fault)
@@ -284,7 +285,7 @@ class HttpServer::Impl {
       try {
         io_.run();
       } catch (const std::exception& fault) {
-        log::error("metrics", fmt::format("the HTTP server goes on after: {}", fault.what()));
+        log::error("metrics", fmt::format("the HTTP server continues after: {}", fault.what()));
       }
     }
   }

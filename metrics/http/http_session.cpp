@@ -148,22 +148,21 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     if (verdict != Access::Verdict::kAllowed) {
       shared_.rejected(Rejection::kCredentials);
       return refuse(verdict == Access::Verdict::kDenied
-                        ? plain(401, "this page asks for a password or a token\n")
-                        : plain(429, "too many passwords are tried: try again later\n"));
+                        ? plain(401, "this page needs a password or a token\n")
+                        : plain(429, "too many password attempts: try again later\n"));
     }
     const http::verb method = parser_->get().method();
     const bool is_post = method == http::verb::post && shared_.options.post;
     if (!is_post && method != http::verb::get && method != http::verb::head)
-      return refuse(plain(405, "only GET and HEAD are served here\n"));
+      return refuse(plain(405, "only GET and HEAD are supported\n"));
     if (!is_post && !may_ask())
       return refuse(plain(421,
-                          "this page answers to localhost, to this host's number and to the name "
-                          "that it listens at; to any name where a token or a password is asked "
-                          "for\n"));
+                          "the Host header must be localhost, this host's IP address or the name "
+                          "in metrics.listen; any name is allowed with a token or a password\n"));
     if (is_post && !may_post())
       return refuse(plain(403,
-                          "a POST needs the header X-Lockstep-Control: 1, and, where no token is "
-                          "asked for, this host's number or localhost as its host\n"));
+                          "a POST needs the header X-Lockstep-Control: 1 and, without a token, "
+                          "localhost or this host's IP address as its Host\n"));
     if (parser_->is_done()) return answer();
     constexpr std::chrono::seconds kAfterVerdict{1};  // the check may have used up all of the time
     timed_socket().expires_at(std::max(ends_at_, Clock::now() + kAfterVerdict));
@@ -238,7 +237,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
       response = handler(target());
     } catch (const std::exception& fault) {
       log::error("metrics", fmt::format("an HTTP request failed: {}", fault.what()));
-      response = plain(500, "this page could not be made; the log says why\n");
+      response = plain(500, "this page could not be created; see the log\n");
     }
     write(std::move(response), parser_->keep_alive());
   }

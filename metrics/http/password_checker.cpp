@@ -40,7 +40,7 @@ std::string fault_of_bcrypt_hash(const std::string& hash) {
     return "is not a bcrypt hash ($2b$..., 60 characters; 'htpasswd -nBC 10 NAME' makes one)";
   const int cost = 10 * (hash[4] - '0') + (hash[5] - '0');
   if (cost < kMinCost || cost > kMaxCost)
-    return fmt::format("has the cost {}: take one of {} to {}", cost, kMinCost, kMaxCost);
+    return fmt::format("has the cost {}: use one of {} to {}", cost, kMinCost, kMaxCost);
   return "";
 }
 
@@ -70,7 +70,7 @@ using Clock = std::chrono::steady_clock;
 
 PasswordChecker::PasswordChecker(std::map<std::string, std::string> hash_by_user)
     : hash_by_user_(std::move(hash_by_user)) {
-  lockstep::check(!hash_by_user_.empty(), "there are users");
+  lockstep::check(!hash_by_user_.empty(), "users exist");
   const SignalsBlocked inherited_by_the_thread;
   thread_ = std::jthread([this](const std::stop_token& stopped) { run(stopped); });
   ::pthread_setname_np(thread_.native_handle(), "lockstep-login");

@@ -32,8 +32,8 @@ const std::map<std::string, int> kVersionNumbers = {{"TLS10", TLS1_VERSION},
 void require(const boost::system::error_code& fault, const char* key, const std::string& file) {
   if (fault)
     throw Error(ExitCode::kConfig, "metrics",
-                fmt::format("tls_server_config: {}: {}: {}; it must be a readable PEM file, the "
-                            "key without a pass phrase and that of the certificate",
+                fmt::format("tls_server_config: {}: {}: {}; it must be a readable PEM file; the "
+                            "key must match the certificate and have no passphrase",
                             key, file, fault.message()));
 }
 
@@ -143,9 +143,9 @@ std::shared_ptr<ssl::context> RenewedTlsContext::get() {
   times_ = std::move(times);
   try {
     context_ = std::make_shared<ssl::context>(make_tls_context(options_));
-    log::info("metrics", fmt::format("{} was read again", options_.cert_file));
+    log::info("metrics", fmt::format("{} was reloaded", options_.cert_file));
   } catch (const Error& fault) {
-    log::warning("metrics", fmt::format("the certificate stays the one before: {}", fault.what()));
+    log::warning("metrics", fmt::format("keeping the previous certificate: {}", fault.what()));
   }
   return context_;
 }

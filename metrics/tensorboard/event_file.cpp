@@ -108,7 +108,7 @@ ImageSummary image_of(std::span<const uint8_t> pixels_HWC, int64_t height, int64
                       int num_channels) {
   check((num_channels == 1 || num_channels == 3 || num_channels == 4) && height > 0 && width > 0 &&
             static_cast<int64_t>(pixels_HWC.size()) == height * width * num_channels,
-        "an image has 1, 3 or 4 channels and as many pixels as it says");
+        "an image has 1, 3 or 4 channels and height * width pixels");
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   image.width = static_cast<png_uint_32>(width);
@@ -327,9 +327,11 @@ void EventFile::Writer::open() {
 void EventFile::Writer::on_lost(std::string_view why) {
   // One warning per file; the series counts the rest.
   if (num_errors_++ > 0) return;
-  log::warning("metrics", fmt::format("TensorBoard points are lost, training goes on: {}; "
-                                      "further losses are only counted",
-                                      why));
+  log::warning(
+      "metrics",
+      fmt::format(
+          "TensorBoard points are lost, training continues: {}; further losses are only counted",
+          why));
 }
 
 EventFile::EventFile(const EventFileOptions& options)
@@ -372,7 +374,7 @@ void EventFile::push(std::function<std::string()> event, int64_t num_bytes) {
     }
   };
   if (!queue_.push(write, num_bytes))
-    writer_->on_lost("they come faster than they are computed and written");
+    writer_->on_lost("they are recorded faster than they can be written");
 }
 
 void EventFile::flush() {

@@ -49,9 +49,8 @@ void mean_scalar(std::string_view tag, double value, std::optional<int64_t> step
   if (t_now == nullptr) return;
   if (t_now->world_size > 1 && !t_now->mean_over_ranks)
     throw Error(ExitCode::kConfig, "summary",
-                fmt::format("mean_scalar('{}') needs a call of each rank, and only some are here: "
-                            "call it in training, in a hook or a callback that runs on all ranks, "
-                            "or call scalar()",
+                fmt::format("mean_scalar('{}') must be called on every rank: call it in training, "
+                            "in a hook or a callback that runs on all ranks, or call scalar()",
                             tag));
   // Checked on every rank, and before the collective: all ranks must come to the same decision.
   if (step.value_or(t_now->step) % t_now->policy.every_n_steps != 0) return;  // on every rank

@@ -37,7 +37,7 @@ class UserCallback:
         self.incoming, self.generated = self.keys("incoming_keys"), self.keys("generated_keys")
         self.run_on = self.declared("run_on", "rank0")
         if self.run_on not in ("rank0", "all"):
-            raise Fault(f"{path}: run_on of {name} is {self.run_on!r}; there are 'rank0' and 'all'")
+            raise Fault(f"{path}: run_on of {name} is {self.run_on!r}; available: 'rank0' and 'all'")
         self.check_parameters()
         self.writer = SummaryWriter(callback)
         self.log_dir_text = None
@@ -50,7 +50,7 @@ class UserCallback:
     def keys(self, attribute):
         keys = self.declared(attribute, [])
         if not isinstance(keys, (list, tuple)) or not all(isinstance(key, str) for key in keys):
-            raise Fault(f"{self.path}: {attribute} of {self.name} must be a list of texts, not {keys!r}")
+            raise Fault(f"{self.path}: {attribute} of {self.name} must be a list of strings, not {keys!r}")
         return list(keys)
 
     def check_parameters(self):
@@ -88,7 +88,7 @@ class UserCallback:
         if isinstance(value, dict):
             return {self.checked_key(name, key): self.checked(inner, f"{key}/{name}") for name, inner in value.items()}
         raise Fault(f"{self.place('on_iteration_end')}{self.name}.on_iteration_end returned {key} as {type(value).__name__}: a value "
-                    "is a tensor, a list of texts, or a dict of these")
+                    "is a tensor, a list of strings, or a dict of these")
 
     def checked_key(self, name, where):
         if isinstance(name, str):

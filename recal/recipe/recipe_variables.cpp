@@ -352,7 +352,7 @@ std::string RecipeVariables::unknown_message(std::string_view name) const {
   if (hint.empty()) {
     const size_t shown = std::min(names_.size(), kMaxVariablesShown);
     hint = fmt::format(
-        "; there are {}{}",
+        "; available: {}{}",
         fmt::join(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
         shown < names_.size() ? ", ..." : "");
   }

@@ -171,7 +171,7 @@ bool read_param_groups(ConfigReader* in, ParamGroups* groups) {
                 "optimizer groups: 0 = weights, which decay; 1 = the rest"))
     return false;
   if (numbers.empty()) {
-    in->fault(kKey, fmt::format("'{}.param_groups' must name a group; there are {}", in->path(),
+    in->fault(kKey, fmt::format("'{}.param_groups' must name a group; available: {}", in->path(),
                                 known_param_groups()));
     return false;
   }

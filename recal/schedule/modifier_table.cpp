@@ -76,7 +76,8 @@ std::string no_tag_message(const YAML::Node& item) {
 std::string unknown_tag_message(const std::string& tag) {
   const std::string name = tag.front() == '!' ? tag.substr(1) : tag;
   const std::string shown = tag.front() == '!' ? tag : "'" + tag + "'";
-  return fmt::format("unknown modifier {}{}; there are {}", shown, nearest_name(name), name_list());
+  return fmt::format("unknown modifier {}{}; available: {}", shown, nearest_name(name),
+                     name_list());
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ std::string no_match(const NamePattern& pattern, std::string_view what,
                      const std::vector<std::string>& shown, std::vector<std::string> names) {
   if (pattern.is_regex())
     return fmt::format(
-        "'{}' matches no {}: a pattern must match from the start of a name; there are {}",
+        "'{}' matches no {}: a pattern must match from the start of a name; available: {}",
         pattern.text(), what, shortened(shown));
   names.insert(names.begin(), shown.begin(), shown.end());
   const std::string hint = did_you_mean(pattern.dotted(), names);

@@ -315,7 +315,7 @@ void TimelineBuilder::require_known(const ParamGroups& groups) {
   const int unknown = groups.first_unknown();
   if (unknown < 0) return;
   if (inputs_.params)
-    fault(fmt::format("{} names parameter group {}; there are {}", now().tag(), unknown,
+    fault(fmt::format("{} names parameter group {}; available: {}", now().tag(), unknown,
                       known_param_groups()));
   else
     note(fmt::format("parameter group {} is not checked without a model; a run has {}", unknown,

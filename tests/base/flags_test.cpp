@@ -52,7 +52,7 @@ TEST(Flags, WhatIsNoValueOfTheTypeIsRefused) {
   EXPECT_THAT(fault_of([] { (void)get<std::string>("warm_start_ckpt"); }),
               HasSubstr("has no value"));
   EXPECT_THAT(fault_of([] { (void)has_value("learning_rat"); }),
-              HasSubstr("there is no flag 'learning_rat' (did you mean 'learning_rate'?)"));
+              HasSubstr("unknown flag 'learning_rat' (did you mean 'learning_rate'?)"));
 }
 
 TEST(Flags, AreFixedFromTheRunsBeginToItsEnd) {

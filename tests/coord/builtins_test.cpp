@@ -136,11 +136,12 @@ TEST(CallbackTypes, Lists_of_nothing_and_names_of_no_key_are_78) {
     const std::string more = type == "collector" ? ", every: 2" : "";
     EXPECT_THAT(fault_of([&] { read(type + ": {keys: []" + more + "}"); }),
                 HasSubstr("'keys' names nothing"));
-    EXPECT_THAT(fault_of([&] {
-                  read(type + ": {keys: [boxes, _anchors], not_batch_keys: [anchor]" + more + "}");
-                }),
-                HasSubstr("'anchor' is none of 'keys' (did you mean 'anchors'?); there are: boxes, "
-                          "anchors"));
+    EXPECT_THAT(
+        fault_of([&] {
+          read(type + ": {keys: [boxes, _anchors], not_batch_keys: [anchor]" + more + "}");
+        }),
+        HasSubstr("'anchor' is none of 'keys' (did you mean 'anchors'?); available:: boxes, "
+                  "anchors"));
     EXPECT_EQ(fault_of([&] {
                 read(type + ": {keys: [boxes, _anchors], not_batch_keys: [anchors]" + more + "}");
               }),

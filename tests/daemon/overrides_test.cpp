@@ -174,10 +174,10 @@ TEST_F(Overrides, AnUnknownKeyIsAnErrorWithTheNearestOne) {
               ElementsAre(HasSubstr("(did you mean 'train.max_steps'?)")));
   EXPECT_THAT(
       messages_of({"eval.nothing_like_it=4"}),
-      ElementsAre(HasSubstr("; there are eval.on_save, eval.every_epochs, eval.batch_size")));
+      ElementsAre(HasSubstr("; available: eval.on_save, eval.every_epochs, eval.batch_size")));
   EXPECT_THAT(
       messages_of({"zzzzzzzzz=4"}),
-      ElementsAre(HasSubstr("; there are callbacks, checkpoint, control, data, estimator, ")));
+      ElementsAre(HasSubstr("; available: callbacks, checkpoint, control, data, estimator, ")));
   EXPECT_THAT(messages_of({"callbacks.own={type: lgo}", "callbacks.own.every=4"}),
               ElementsAre(HasSubstr("there is no callback 'lgo' (did you mean 'log'?)")));
   EXPECT_THAT(messages_of({"callbacks.own.=4"}), ElementsAre(HasSubstr("unknown key")));

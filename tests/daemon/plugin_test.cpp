@@ -87,8 +87,7 @@ class Plugins : public ::testing::Test {
 };
 
 TEST_F(Plugins, AFileIsLookedAtBeforeItsCodeRuns) {
-  EXPECT_THAT(fault(network("", "gone.so")),
-              HasSubstr("66 [plugin] gone.so: there is no such file"));
+  EXPECT_THAT(fault(network("", "gone.so")), HasSubstr("66 [plugin] gone.so: no such file"));
   EXPECT_THAT(fault(network("", "run.yaml")), HasSubstr("run.yaml: this file is no plug-in"));
   EXPECT_THAT(fault(network("", patched("Lockstep 0.1.0", "Lockstep 0.0.9"))),
               AllOf(HasSubstr("78 "), HasSubstr("was built for Lockstep 0.0.9 with headers "),
@@ -174,8 +173,9 @@ TEST_F(Plugins, RowsOfAnEstimatorAreThoseOfTheOneThatWasReadLast) {
   EXPECT_EQ(value_of_loss("mine"), 6);
   EXPECT_EQ(load(own, {"--scale", "100"}).train.loss, "mine");
   EXPECT_EQ(value_of_loss("mine"), 100) << "the code of the first one, with its flags";
-  EXPECT_THAT(fault(estimator("name: full, loss: cross_entropy")),
-              AllOf(HasSubstr("78 "), HasSubstr("two are called 'cross_entropy': one of ")));
+  EXPECT_THAT(
+      fault(estimator("name: full, loss: cross_entropy")),
+      AllOf(HasSubstr("78 "), HasSubstr("two rows have the name 'cross_entropy': one of ")));
 }
 
 TEST_F(Plugins, ANewJobSeesNoRowsOfTheJobBefore) {
@@ -241,7 +241,7 @@ TEST_F(Plugins, FlagsBehindTheDashesAreTyped) {
   const std::string library = LOCKSTEP_TEST_PLUGIN;
   EXPECT_THAT(
       fault(run, {"--sampels", "3"}, library),
-      HasSubstr("64 [usage] unknown flag --sampels (did you mean '--samples'?); there are "));
+      HasSubstr("64 [usage] unknown flag --sampels (did you mean '--samples'?); available: "));
   EXPECT_THAT(
       fault(estimator("name: full"), {"--samples", "many"}),
       AllOf(HasSubstr("78 "),

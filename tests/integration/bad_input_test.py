@@ -29,7 +29,7 @@ class BadInput(LockstepTest):
         self.tool("check", self.folder / "absent.yaml", expect=66)
         self.check("", "run.yaml: error: is empty")
         self.check(GOOD + "---\nversion: 1.0.0\n", "second document")
-        self.check(GOOD + "eval:\n\tevery_epochs: 1\n", "a tab stands in this line")
+        self.check(GOOD + "eval:\n\tevery_epochs: 1\n", "this line contains a tab")
         self.check(GOOD + "version: 1.0.0\n", ":16:1: error: duplicate key 'version'")
         self.check(b"run: {name: \xff}\n", "not valid UTF-8")
 
@@ -118,9 +118,9 @@ class BadInput(LockstepTest):
         self.assertFalse(run.folder.exists())
 
     def test_pages_whose_files_are_not_there(self):
-        for metrics, code, said in (("{listen: '0.0.0.0:9999', token_file: /nope}", 66, "/nope: there is no such file"),
-                                    ("{listen: '127.0.0.1:0', web_config: nope.yml}", 66, "nope.yml: there is no such file"),
-                                    ("{listen: '0.0.0.0:0'}", 78, "others can reach 0.0.0.0:0")):
+        for metrics, code, said in (("{listen: '0.0.0.0:9999', token_file: /nope}", 66, "/nope: no such file"),
+                                    ("{listen: '127.0.0.1:0', web_config: nope.yml}", 66, "nope.yml: no such file"),
+                                    ("{listen: '0.0.0.0:0'}", 78, "0.0.0.0:0 is reachable from other hosts")):
             self.assertIn(said, self.tool("check", DIGITS, "--set", f"metrics={metrics}", expect=code))
             self.assertIn(said, self.train(1, sets=[f"metrics={metrics}"], expect=code).log)
         self.tool("check", DIGITS, "--set", "metrics={listen: 'off', token_file: /nope}")
@@ -131,7 +131,7 @@ class BadInput(LockstepTest):
         self.assertEqual(refused.code, 78, refused.log)
         origins = re.findall(r"faulty_rank\.cpp:(\d+)", refused.log)
         self.assertGreaterEqual(len(origins), 2, refused.log)
-        self.assertIn("two are called 'mine'", refused.log)
+        self.assertIn("two rows have the name 'mine'", refused.log)
         refused = self.start_faulty("taken_metric", rank="all", step=0).wait()
         self.assertEqual(refused.code, 78, refused.log)
         self.assertIn("lockstep_step", refused.log)

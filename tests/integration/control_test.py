@@ -291,7 +291,7 @@ class Control(LockstepTest):
         run = self.begin_at_a_socket(f"unix:{socket}")
         other = self.start(config=ENDLESS, run="other", sets=["metrics.listen='off'", f"control.listen=unix:{socket}"]).wait()
         self.assertEqual(other.code, 73, other.log)
-        self.assertIn(f"cannot listen on the Unix socket {socket}: a living process listens there", other.log)
+        self.assertIn(f"cannot listen on the Unix socket {socket}: another process listens on it", other.log)
         for pid in run.rank_pids().values():
             os.kill(pid, signal.SIGKILL)
         self.assertIn(run.wait().code, (137, 69), run.log)  # the other rank may have noticed before its own end
@@ -315,7 +315,7 @@ class Control(LockstepTest):
         run = self.start(config=ENDLESS, run="open", sets=[*RARE, "train.max_steps=2"]).wait()
         self.assertEqual(run.code, 0, run.log)
         self.assertIn("lockstep ctl cannot ask this run: ", run.log)
-        self.assertIn("everybody may write into its folder", run.log)
+        self.assertIn("is writable by all users", run.log)
 
     def test_a_foreign_lock_on_the_folder_of_the_socket_delays_nothing(self):
         """Whoever may open the folder may hold a lock on it for ever."""

@@ -45,7 +45,7 @@ class Observe(LockstepTest):
         for target in targets:  # another run that takes the port of a killed one does not answer for it
             id_of_process = target["labels"]["__param_process"]
             self.assertIn("lockstep_steps_total", curl(target["targets"][0], f"/metrics?process={id_of_process}"))
-            self.assertIn("another process had this address", curl(target["targets"][0], "/metrics?process=0123456789abcdef"))
+            self.assertIn("another process used this address; its run has ended", curl(target["targets"][0], "/metrics?process=0123456789abcdef"))
 
         for address in addresses:
             first = curl(address)
@@ -120,7 +120,7 @@ class Observe(LockstepTest):
         page = curl(address)
         states = dict(re.findall(r'^lockstep_run_state\{state="(\w+)"\} (\d)', page, re.M))
         self.assertEqual([state for state, value in states.items() if value == "1"], ["restoring"])
-        self.assertIn("a save is being restored", curl(address, "/livez?verbose"))
+        self.assertIn("a checkpoint is being restored", curl(address, "/livez?verbose"))
         pathlib.Path(f"{report}.go").touch()
         run.wait()
         self.assertEqual(run.code, 0, run.log)

@@ -31,7 +31,7 @@ class Submit(ServeTest):
         server = self.serve()
         wait_for((self.queue / "submitted").exists, "the server")
         for more, expected, text in counted("jobs checked by the server", (((), 0, "1\n"), (("--set", "optimizer.learning_rat=1"), 78, "did you mean 'optimizer.learning_rate'"),
-                                                                          (("--set", "data.train.path=none.csv"), 66, "none.csv: there is no such file"), ((), 0, "2\n"))):
+                                                                          (("--set", "data.train.path=none.csv"), 66, "none.csv: no such file"), ((), 0, "2\n"))):
             code, said = submitted(*more)
             self.assertEqual((code, text in said), (expected, True), said)
             if expected == 0:

@@ -94,7 +94,7 @@ TEST(SeriesTable, AnUnknownNameIsABug) { EXPECT_THROW(series_info("lockstep_step
 TEST(SeriesTable, ItsReferenceHoldsEachRowOnce) {
   const std::string text = series_reference();
   EXPECT_THAT(text, HasSubstr("\n| `lockstep_rank_info` | gauge | 1 | `rank`, `local_rank`, `node` "
-                              "| Place of this rank in the world |\n"));
+                              "| Number of this rank in the world |\n"));
   EXPECT_THAT(text, HasSubstr("\n| `lockstep_train_loss` | gauge | - |  | Training loss, "
                               "mean over ranks, last logged; late |\n"));
   const size_t lines_of_heads = 9;

@@ -73,7 +73,7 @@ TEST_F(UnixSocketTest, IsForItsOwnerAloneWhateverTheUmaskSays) {
 
 TEST_F(UnixSocketTest, ALivingOneIsRefusedAndStays) {
   const UnixSocket first(path);
-  EXPECT_THAT(refusal(path), HasSubstr("a living process listens there"));
+  EXPECT_THAT(refusal(path), HasSubstr("another process listens on it"));
   EXPECT_TRUE(Connection(path).connected());
 }
 
@@ -92,7 +92,7 @@ TEST_F(UnixSocketTest, TheFileOfADeadProcessIsReplaced) {
 
 TEST_F(UnixSocketTest, WhatIsNoSocketStays) {
   std::ofstream(path) << "a file";
-  EXPECT_THAT(refusal(path), HasSubstr("something that is no socket lies there"));
+  EXPECT_THAT(refusal(path), HasSubstr("the path exists and is not a socket"));
   EXPECT_EQ(std::filesystem::file_size(path), 6u);
 }
 
@@ -111,7 +111,7 @@ TEST_F(UnixSocketTest, APathMayBeLongerThanWhatTheSystemTakes) {
   {
     const UnixSocket socket(deep / "s");
     EXPECT_TRUE(is_listened_at(deep / "s"));
-    EXPECT_THAT(refusal(deep / "s"), HasSubstr("a living process listens there"));
+    EXPECT_THAT(refusal(deep / "s"), HasSubstr("another process listens on it"));
   }
   EXPECT_FALSE(std::filesystem::exists(deep / "s"));
 }
@@ -134,7 +134,7 @@ TEST_F(UnixSocketTest, ItsFolderMustBeThereAndNotOpenToEverybody) {
   const auto open = folder.path() / "open";
   std::filesystem::create_directory(open);
   ASSERT_EQ(::chmod(open.c_str(), 0777), 0);
-  EXPECT_THAT(refusal(open / "s"), HasSubstr("everybody may write into its folder"));
+  EXPECT_THAT(refusal(open / "s"), HasSubstr("is writable by all users"));
   ASSERT_EQ(::chmod(open.c_str(), 01777), 0);
   EXPECT_EQ(refusal(open / "s"), "") << "as in /tmp, nobody can move another's file";
 }

@@ -80,7 +80,7 @@ TEST_F(WebConfigTest, FaultsNameThePlaceAndWhatToDo) {
             "  client_auth_type: RequireAndVerifyClientCert}\n"),
       HasSubstr("web.yml:2:21: error: 'RequireAndVerifyClientCert' needs 'client_ca_file'"));
   EXPECT_THAT(fault("tls_server_config: {cert_file: a, key_file: b, client_ca_file: c}\n"),
-              HasSubstr("is not looked at"));
+              HasSubstr("is ignored"));
   EXPECT_THAT(fault("tls_server_config: {cert_file: a, key_file: b, client_allowed_sans: [c]}\n"),
               HasSubstr("needs client_auth_type"));
   EXPECT_THAT(fault("http_server_config: {headers: {X-Frame-Options: \"a\\nSet-Cookie: b\"}}\n"),

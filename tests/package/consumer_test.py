@@ -94,7 +94,7 @@ class Consumer(unittest.TestCase):
         export = ("ckpt", "export", "runs/moons/checkpoints", "--format", "onnx", "-o", "moons.onnx")
         self.assertIn("float32 inputs [batch, 2] -> logits [batch, 1]", self.lockstep(*export))
         moved = self.lockstep(*export, "--set", "estimator.path=elsewhere.so", expect=66)
-        self.assertIn("elsewhere.so: there is no such file", moved)
+        self.assertIn("elsewhere.so: no such file", moved)
 
     def infer_with_the_callback(self):
         """The installed lockstep finds the callback of the plug-in that the run file names; a saver stores what it makes."""

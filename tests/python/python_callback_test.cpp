@@ -200,13 +200,13 @@ TEST(PythonCallback, Tells_of_keys_and_values_that_are_wrong) {
   EXPECT_THAT(fault("kind"),
               ContainsRegex(
                   "callbacks.py:[0-9]+: Bad.on_iteration_end returned made as float: a value is a "
-                  "tensor, a list of texts, or a dict of these"));
+                  "tensor, a list of strings, or a dict of these"));
   EXPECT_THAT(fault("nested"), HasSubstr("returned made/inner as set"));
   EXPECT_THAT(fault("key"), HasSubstr("with the key 1: keys are texts"));
   EXPECT_THAT(fault("list"), HasSubstr("returned list, not a dict or None"));
   EXPECT_THAT(fault("incoming_keys"),
-              HasSubstr("incoming_keys of Bad must be a list of texts, not 'logits'"));
-  EXPECT_THAT(fault("run_on"), HasSubstr("run_on of Bad is 'rank1'; there are 'rank0' and 'all'"));
+              HasSubstr("incoming_keys of Bad must be a list of strings, not 'logits'"));
+  EXPECT_THAT(fault("run_on"), HasSubstr("run_on of Bad is 'rank1'; available: 'rank0' and 'all'"));
   EXPECT_THAT(fault("attribute"),
               HasSubstr("Bad(...) sets mode, which Lockstep sets before each call"));
   EXPECT_THAT(fault("", "WrongParameters"),

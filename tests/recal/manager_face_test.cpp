@@ -255,7 +255,7 @@ TEST(Manager, FaultsOfTheModelHaveTheRecipesPlace) {
   ScheduledModifierManager manager(good_recipe(short_run()));
   Diagnostics faults;
   manager.attach({param("c.weight", at::ones({2, 2}), true)}, {.steps_per_epoch = 4}, &faults);
-  EXPECT_EQ(brief(faults), "5:34: the model has no layer or parameter 'a'; there are c");
+  EXPECT_EQ(brief(faults), "5:34: the model has no layer or parameter 'a'; available: c");
 }
 
 TEST(Manager, AShapeThatAMaskDoesNotFitIsAFaultOfTheRecipe) {

@@ -98,8 +98,8 @@ TEST(ParamSelector, WhatMatchesNothingIsNamedAndTheRestIsKept) {
   EXPECT_EQ(unmatched,
             "1:10: the model has no layer or parameter 'heads' (did you mean 'head'?)\n"
             "1:28: 're:tail' matches no parameter: a pattern must match from the start of a name; "
-            "there are blocks.0.conv, blocks.1.conv, head\n"
-            "1:39: the model has no layer or parameter 'zzzzzz'; there are blocks.0.conv, "
+            "available: blocks.0.conv, blocks.1.conv, head\n"
+            "1:39: the model has no layer or parameter 'zzzzzz'; available: blocks.0.conv, "
             "blocks.1.conv, head");
 }
 
@@ -134,13 +134,13 @@ TEST(ParamSelector, LayersAreMeantByNamesAboveThem) {
 
 TEST(ParamSelector, LayersThatThereAreNot) {
   EXPECT_EQ(layers("[blocks/1]").second,
-            "1:10: the model has no linear or convolution layer 'blocks/1'; there are "
+            "1:10: the model has no linear or convolution layer 'blocks/1'; available: "
             "blocks.0.conv, blocks.0.shortcut, blocks.10.conv, head");
   EXPECT_EQ(layers("[haed]").second,
             "1:10: the model has no linear or convolution layer 'haed' (did you mean 'head'?)");
   EXPECT_EQ(layers("['re:x']").second,
             "1:10: 're:x' matches no linear or convolution layer: a pattern must match from the "
-            "start of a name; there are blocks.0.conv, blocks.0.shortcut, blocks.10.conv, head");
+            "start of a name; available: blocks.0.conv, blocks.0.shortcut, blocks.10.conv, head");
 }
 
 TEST(ParamSelector, ParamsThatAreNotStrictOnlyWarn) {

@@ -169,7 +169,7 @@ class ObjectStores(unittest.TestCase):
         self.assertIsInstance(expected, list)
         self.assertEqual(self.reader(AWS_ENDPOINT_URL=f"{self.store.url}/-base/storage/v1/s3/")(section), expected)
         for endpoint in (f"http://user:{SECRET}@127.0.0.1:9", "http://127.0.0.1:9/a?b", "http://127.0.0.1:9/a%20b"):
-            self.refused(self.reader(AWS_ENDPOINT_URL=endpoint), section, 78, "AWS_ENDPOINT_URL", "may hold a host")
+            self.refused(self.reader(AWS_ENDPOINT_URL=endpoint), section, 78, "AWS_ENDPOINT_URL", "may contain a host")
 
     def test_a_small_cache_reads_the_same(self):
         section = self.section(self.formats["archive"], "s3://bucket")

@@ -82,7 +82,7 @@ TEST(Files, WhatMayNotBeReadIsAMissingInput) {
   const Stranger while_reading;
   EXPECT_EQ(code_of([&] { files::read(path); }), ExitCode::kInputMissing);
   const std::string text = text_of([&] { files::read(path); });
-  EXPECT_THAT(text, ::testing::HasSubstr("secret: may not be read (Permission denied)"));
+  EXPECT_THAT(text, ::testing::HasSubstr("secret: cannot be read (Permission denied)"));
   EXPECT_THAT(text, ::testing::HasSubstr("give this user the right to read it"));
   EXPECT_EQ(code_of([&] { files::read(path / "below_a_file"); }), ExitCode::kInputMissing);
 }
@@ -103,7 +103,7 @@ TEST(Files, OnlyRegularFilesAreRead) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::filesystem::path& path : {pipe, std::filesystem::path("/dev/null")}) {
     EXPECT_EQ(code_of([&] { files::read(path); }), ExitCode::kInputMissing) << path;
-    EXPECT_THAT(text_of([&] { files::read(path); }), ::testing::HasSubstr("is no regular file"));
+    EXPECT_THAT(text_of([&] { files::read(path); }), ::testing::HasSubstr("is not a regular file"));
   }
 }
 

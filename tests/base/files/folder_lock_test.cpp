@@ -241,7 +241,7 @@ TEST(FolderLock, AFileThatCannotBeReadIsNotOneThatWasGivenBack) {
     ADD_FAILURE() << "the folder of a run that may live was taken";
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kIo);
-    EXPECT_THAT(fault.what(), HasSubstr("nobody can tell whether a run holds the folder"));
+    EXPECT_THAT(fault.what(), HasSubstr("it is unknown whether a run uses the folder"));
   }
   bad_mount.join();
 }

@@ -28,7 +28,7 @@ TEST(NameScopes, AreListsOrTextsWithCommas) {
   EXPECT_TRUE(read("[]", &faults).empty());
   for (const char* value : {"''", "'a,,b'", "[a, '']", "'/'", "'a,'"}) {
     read(value, &faults);
-    EXPECT_THAT(faults, HasSubstr("'section.scopes' holds an empty scope")) << value;
+    EXPECT_THAT(faults, HasSubstr("'section.scopes' contains an empty scope")) << value;
   }
 }
 

@@ -102,10 +102,10 @@ TEST(Yaml, WrongTypesAndRangesAreRefused) {
   EXPECT_THAT(faults_of("steps: 012"), HasSubstr("a whole number"));
   EXPECT_THAT(faults_of("steps: 101"), HasSubstr(">= 1 and <= 100"));
   EXPECT_THAT(faults_of("shuffle: 1"), HasSubstr("true or false"));
-  EXPECT_THAT(faults_of("name: [a]"), HasSubstr("must be a text, not a list"));
+  EXPECT_THAT(faults_of("name: [a]"), HasSubstr("must be a string, not a list"));
   EXPECT_THAT(faults_of("sync: 3"), HasSubstr("'sync' must be a map"));
   EXPECT_THAT(faults_of("wire: bf61"), HasSubstr("did you mean 'bf16'"));
-  EXPECT_THAT(faults_of("params: [re: .*conv]"), HasSubstr("list of texts"));
+  EXPECT_THAT(faults_of("params: [re: .*conv]"), HasSubstr("list of strings"));
 }
 
 TEST(Yaml, DocumentsThatTheParserWouldLetPassAreRefused) {
@@ -114,7 +114,7 @@ TEST(Yaml, DocumentsThatTheParserWouldLetPassAreRefused) {
   EXPECT_THAT(faults_of("name: a\n---\nname: b\n"), HasSubstr("second document"));
   EXPECT_THAT(faults_of("name: a\nname: b\n"),
               HasSubstr("run.yaml:2:1: error: duplicate key 'name'"));
-  EXPECT_THAT(faults_of("sync:\n\tbytes: 3\n"), HasSubstr("a tab stands in this line"));
+  EXPECT_THAT(faults_of("sync:\n\tbytes: 3\n"), HasSubstr("this line contains a tab"));
   EXPECT_THAT(faults_of("sync:\n  <<: {bytes: 3}\n"), HasSubstr("merge keys"));
   EXPECT_THAT(faults_of("params: *.conv\n"), HasSubstr("must be quoted"));
   EXPECT_THAT(faults_of("name: \"\xff\"\n"), HasSubstr("not valid UTF-8"));

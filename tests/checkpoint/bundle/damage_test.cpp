@@ -100,7 +100,7 @@ TEST(Damage, MissingAndForeignFilesAreNamed) {
   EXPECT_THAT(verify(prefix), ElementsAre(HasSubstr("data-00000-of-00003: does not belong")));
   std::filesystem::remove(prefix + ".data-00000-of-00003");
   std::filesystem::remove(prefix + ".data-00001-of-00002");
-  EXPECT_THAT(verify(prefix), ElementsAre(HasSubstr("data-00001-of-00002: there is no such file")));
+  EXPECT_THAT(verify(prefix), ElementsAre(HasSubstr("data-00001-of-00002: no such file")));
   std::filesystem::remove(prefix + ".index");
   EXPECT_THAT(verify(prefix), ElementsAre(HasSubstr("there is no save")));
 }

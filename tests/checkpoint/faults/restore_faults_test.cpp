@@ -300,7 +300,7 @@ TEST(RestoreFaults, ASaveThatCannotBeReadForAnotherReasonThanDamageIsNotPassedOv
   for (const char* file : {"model.ckpt-2.index", "model.ckpt-2.data-00001-of-00002"})
     for (const int nth : {1, 2}) {  // on one host: the other rank's call passes
       EXPECT_THAT(fault_while(StruckCall("open", file, nth, Strike::kNoPermission), folder),
-                  HasSubstr(std::string(file) + ": may not be read (Permission denied)"));
+                  HasSubstr(std::string(file) + ": cannot be read (Permission denied)"));
       EXPECT_THAT(fault_while(StruckCall("open", file, nth, Strike::kIoError), folder),
                   HasSubstr("Input/output error"));
     }

@@ -38,7 +38,7 @@ TEST(SavePrefix, WhatPeopleMistakeForASaveIsSaid) {
       {prefix + "-2.data-00000-of-00001", ExitCode::kUsage,
        "'.data-00000-of-00001': " + prefix + "-2"},
       {prefix + "-2.tmp", ExitCode::kUsage, "'.tmp': " + prefix + "-2"},
-      {prefix, ExitCode::kInputMissing, "its number is missing; there are: " + prefix + "-1, "},
+      {prefix, ExitCode::kInputMissing, "its number is missing; available:: " + prefix + "-1, "},
       {prefix + "-3", ExitCode::kInputMissing, prefix + "-10"},
       {folder.path().string(), ExitCode::kUsage, "is a folder; a save is named by folder, prefix"},
       {folder.path().string() + "/", ExitCode::kUsage, "is a folder"},

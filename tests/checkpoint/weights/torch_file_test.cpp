@@ -242,10 +242,10 @@ TEST_F(TorchFiles, HeadersOfSafetensorsAreSound) {
   EXPECT_EQ(of("{" + x + R"(,"__metadata__":{"a":"b"}})"), "");
   EXPECT_EQ(of(R"({"x":{"dtype":"U16","shape":[],"data_offsets":[0,2],"note":[[1]]}})"), "");
   EXPECT_THAT(of("{" + x + "," + x + "}"), HasSubstr("tensor 'x' twice"));
-  EXPECT_THAT(of("[" + std::string(1000, '[')), HasSubstr("no JSON object"));
+  EXPECT_THAT(of("[" + std::string(1000, '[')), HasSubstr("not a JSON object"));
   EXPECT_THAT(of(R"({"__metadata__":{"a":)" + std::string(9, '[')), HasSubstr("deeper than 4"));
-  EXPECT_THAT(of("{\"x\":3}"), HasSubstr("'x' in its header is no JSON object"));
-  EXPECT_THAT(of("{\"x\":"), HasSubstr("no JSON at its byte"));
+  EXPECT_THAT(of("{\"x\":3}"), HasSubstr("'x' in its header is not a JSON object"));
+  EXPECT_THAT(of("{\"x\":"), HasSubstr("not JSON at byte"));
   EXPECT_EQ(of(R"({"x":{"dtype":"F8","shape":[],"data_offsets":[0,1]}})"), "");  // may be unused
   EXPECT_THAT(of(R"({"x":{"shape":[],"data_offsets":[0,1]}})"),
               HasSubstr("tensor 'x': its type '' is not read"));

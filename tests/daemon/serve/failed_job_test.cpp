@@ -89,10 +89,10 @@ TEST(IsOfHost, AMissingFileThatTheJobDoesNotName) {
   const auto is_missing = [&](const std::string& what) {
     return is_of_host(ExitCode::kInputMissing, what, job);
   };
-  EXPECT_FALSE(is_missing("[data] rank 0: /data/own/digits.csv: there is no such file; mend it"));
-  EXPECT_FALSE(is_missing("[files] prune.yaml: there is no such file in /data"));
+  EXPECT_FALSE(is_missing("[data] rank 0: /data/own/digits.csv: no such file; mend it"));
+  EXPECT_FALSE(is_missing("[files] prune.yaml: no such file in /data"));
   EXPECT_TRUE(is_missing("[serve] /gone, where the job was submitted: No such file or directory"));
-  EXPECT_TRUE(is_missing("[data] rank 1: /mnt/cache/blocks.bin: there is no such file"));
+  EXPECT_TRUE(is_missing("[data] rank 1: /mnt/cache/blocks.bin: no such file"));
   EXPECT_TRUE(is_of_host(ExitCode::kIo, "", job));
   EXPECT_TRUE(is_of_host(ExitCode::kCannotCreate, "", job));
   EXPECT_FALSE(is_of_host(ExitCode::kConfig, "", job));

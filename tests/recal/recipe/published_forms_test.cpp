@@ -197,8 +197,8 @@ INSTANTIATE_TEST_SUITE_P(
                              "invalid perl operator: (?=; there is no look-ahead and no "
                              "look-behind: for all names without X write re:^((?!X).)*$"},
         RefusedForm{.file = "param_groups_of_three.yaml",
-                    .fault = "14:5: LearningRateFunctionModifier names parameter group 2; there "
-                             "are 0 (weights, which decay) and 1 (the rest: biases, "
+                    .fault = "14:5: LearningRateFunctionModifier names parameter group 2; "
+                             "available: 0 (weights, which decay) and 1 (the rest: biases, "
                              "normalisation)"},
         RefusedForm{.file = "two_gradual_overlapping.yaml",
                     .fault = "10:5: GMPruningModifier and GMPruningModifier ("},

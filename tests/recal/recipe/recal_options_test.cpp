@@ -106,7 +106,7 @@ TEST_F(RecalOptions, AnInlinedRecipeHasNoVariables) {
   EXPECT_EQ(brief(faults_),
             "3:62: 'eval(2 * n)', character 10: there is no variable 'n': a recipe's variables are "
             "its top-level numbers, and here are none\n"
-            "1:1: unknown key 'n'; there are recipe, recipe_stage, modifiers");
+            "1:1: unknown key 'n'; available: recipe, recipe_stage, modifiers");
 }
 
 TEST_F(RecalOptions, NoRecipeIsAnEmptyOne) {

@@ -33,7 +33,7 @@ std::string section_on(const std::string& tag) {
 /// The keys that a modifier's reader knows, as it lists them to who gives it another one.
 std::vector<std::string> keys_of(const std::string& tag) {
   const std::string fault = faults_of(recipe_of({"!" + tag + " {qqqqqqqqqqqqqqqqqqqq: 1}"}));
-  const std::string before = "; there are ";
+  const std::string before = "; available: ";
   const size_t at = fault.find(before);
   EXPECT_NE(at, std::string::npos) << fault;
   std::istringstream list(fault.substr(at + before.size()));

@@ -64,12 +64,12 @@ TEST(RecipeFaults, UnknownKeysAreNamedWithTheNearest) {
 TEST(RecipeFaults, UnknownTags) {
   EXPECT_EQ(recal::faults_of(recipe_of({"!GradualKSModifer {params: __ALL__}"})),
             std::string("3:5: unknown modifier !GradualKSModifer (did you mean "
-                        "'GradualKSModifier'?); there are ") +
+                        "'GradualKSModifier'?); available: ") +
                 known_tags());
-  EXPECT_EQ(
-      recal::faults_of(recipe_of({"!!python/object:os.system {a: 1}"})),
-      std::string("3:5: unknown modifier 'tag:yaml.org,2002:python/object:os.system'; there are ") +
-          known_tags());
+  EXPECT_EQ(recal::faults_of(recipe_of({"!!python/object:os.system {a: 1}"})),
+            std::string(
+                "3:5: unknown modifier 'tag:yaml.org,2002:python/object:os.system'; available: ") +
+                known_tags());
 }
 
 TEST(RecipeFaults, OtherNamesOfModifiers) {
@@ -89,14 +89,14 @@ TEST(RecipeFaults, OtherNamesOfModifiers) {
             summary("!ConstantKSModifier {params: __ALL__}"));
   EXPECT_EQ(recal::faults_of(recipe_of({"!GMPruningModifer {params: __ALL__}"})),
             std::string("3:5: unknown modifier !GMPruningModifer (did you mean "
-                        "'GMPruningModifier'?); there are ") +
+                        "'GMPruningModifier'?); available: ") +
                 known_tags());
 }
 
 TEST(RecipeFaults, ItemsWithoutTag) {
   const std::string wanted = std::string(
                                  "an item of 'modifiers' needs a tag that names it, such as "
-                                 "!GradualKSModifier; there are ") +
+                                 "!GradualKSModifier; available: ") +
                              known_tags();
   EXPECT_EQ(recal::faults_of(recipe_of({"{start_epoch: 0.0}"})), "3:5: " + wanted);
   EXPECT_EQ(recal::faults_of(recipe_of({"'EpochRangeModifier'"})), "3:5: " + wanted);
@@ -250,7 +250,7 @@ TEST(RecipeFaults, LrKwargs) {
   EXPECT_EQ(inner_faults("ExponentialLR", "0.9"),
             "0: 'LearningRateModifier.lr_kwargs' must be a map of keys");
   EXPECT_EQ(inner_faults("ExponentialLR", "{gamma: 0.9, step: 2}"),
-            "13: unknown key 'step' in 'LearningRateModifier.lr_kwargs'; there are gamma");
+            "13: unknown key 'step' in 'LearningRateModifier.lr_kwargs'; available: gamma");
   EXPECT_EQ(inner_faults("StepLR", "{gamma: 0.9}"),
             "0: 'LearningRateModifier.lr_kwargs.step' is required");
   EXPECT_THAT(kwargs_faults("StepLR", "{gamma: 0.9, step: 0}"),

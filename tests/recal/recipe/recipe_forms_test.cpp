@@ -156,7 +156,7 @@ TEST(RecipeForms, TheNameDecidesWhereTheTextDoesNot) {
   const std::string text = "---\nx_modifiers: []\n---\nnote: this may be both\n";
   EXPECT_EQ(faults_in("recipe.md", text), "");
   EXPECT_EQ(faults_in("recipe.yaml", text),
-            "3:1: holds a second document ('---'): one file, one document");
+            "3:1: contains a second document ('---'); one document per file is allowed");
 }
 
 TEST(RecipeForms, FaultsInFrontMatterHaveTheirPlaceInTheFile) {

@@ -41,7 +41,7 @@ TEST(RecipeVariables, AFaultyAliasIsNamedWhereItIsWrittenAndUsed) {
             "2:4: 'EpochRangeModifier.end_epoch' is -3, it must be >= 0 and <= 1000000 (used in "
             "line 6 by its alias)");
   EXPECT_THAT(faults_of(with_end("", "*n")),
-              HasSubstr("(a text that begins with '*' or '&' must be quoted)"));
+              HasSubstr("(a string that begins with '*' or '&' must be quoted)"));
 }
 
 TEST(RecipeVariables, AliasesOfAliasesAreCounted) {
@@ -52,13 +52,12 @@ TEST(RecipeVariables, AliasesOfAliasesAreCounted) {
     bomb += "]\n";
   }
   EXPECT_EQ(faults_of(bomb),
-            "5:45: holds more than 100,000 nodes (each use of an alias counts "
-            "anew)");
+            "5:45: contains more than 100,000 nodes (each use of an alias counts)");
   std::string deep = "a0: &a0 [x]\n";
   for (int i = 1; i < 80; ++i) deep += fmt::format("a{}: &a{} [*a{}]\n", i, i, i - 1);
   EXPECT_EQ(faults_of(deep), "64:12: is nested more than 64 deep");
   EXPECT_EQ(faults_of("a: &a [1, *a]\n"),
-            "1:11: this alias stands inside what it names: it refers to itself");
+            "1:11: this alias is inside its own anchor: it refers to itself");
 }
 
 // --- variables and eval ---
@@ -109,9 +108,9 @@ TEST(RecipeVariables, FaultsOfExpressionsHaveTheirColumn) {
             "6:25: 'eval(1 + num_epoch)', character 10: there is no variable 'num_epoch' (did you "
             "mean 'num_epochs'?)");
   EXPECT_EQ(faults_of(with_end("a: 1\nb: 2\n", "eval(zzzzzz)")),
-            "7:21: 'eval(zzzzzz)', character 6: there is no variable 'zzzzzz'; there are a, b");
+            "7:21: 'eval(zzzzzz)', character 6: there is no variable 'zzzzzz'; available: a, b");
   EXPECT_EQ(faults_of(with_end("a: 1\n", "eval(m)")),
-            "6:21: 'eval(m)', character 6: there is no variable 'm'; there are a");
+            "6:21: 'eval(m)', character 6: there is no variable 'm'; available: a");
   EXPECT_EQ(faults_of(with_end("", "eval(n)")),
             "5:21: 'eval(n)', character 6: there is no variable 'n': a recipe's variables are its "
             "top-level numbers, and here are none");

@@ -55,17 +55,17 @@ INSTANTIATE_TEST_SUITE_P(
                 "'ConstantKSModifier' (did you mean 'params'?)"},
         Refusal{"a key is unknown",
                 recipe_of({"!EpochRangeModifier {" + kWindow + ", colour: red}"}),
-                "3:56: unknown key 'colour' in 'EpochRangeModifier'; there are start_epoch, "
+                "3:56: unknown key 'colour' in 'EpochRangeModifier'; available: start_epoch, "
                 "start_step, end_epoch, end_step"},
         Refusal{"a modifier is unknown and near another", recipe_of({"!EpochRangModifier {a: 1}"}),
                 "3:5: unknown modifier !EpochRangModifier (did you mean 'EpochRangeModifier'?); "
-                "there are " +
+                "available: " +
                     known_tags()},
         Refusal{"a modifier is unknown", recipe_of({"!ACDCPruningModifier {a: 1}"}),
-                "3:5: unknown modifier !ACDCPruningModifier; there are " + known_tags()},
+                "3:5: unknown modifier !ACDCPruningModifier; available: " + known_tags()},
         Refusal{"an item has no tag", recipe_of({"{params: __ALL__}"}),
                 "3:5: an item of 'modifiers' needs a tag that names it, such as "
-                "!GradualKSModifier; there are " +
+                "!GradualKSModifier; available: " +
                     known_tags()},
         Refusal{"there are no modifiers", "version: 1.0.0\n", "1:1: 'modifiers' is required"},
         Refusal{"modifiers are no list", "version: 1.0.0\nmodifiers: !ConstantKSModifier {a: 1}\n",
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "3:121: 'LearningRateModifier.lr_kwargs.milestones' must rise: 2 follows 3"},
         Refusal{"lr_kwargs have one more key",
                 recipe_of({rate("ExponentialLR", "{gamma: 0.9, step: 2}")}),
-                "3:107: unknown key 'step' in 'LearningRateModifier.lr_kwargs'; there are gamma"},
+                "3:107: unknown key 'step' in 'LearningRateModifier.lr_kwargs'; available: gamma"},
         Refusal{"no params", recipe_of({"!ConstantKSModifier {params: []}"}),
                 "3:34: 'ConstantKSModifier.params' must be __ALL__ or a list of names and "
                 "re:patterns, not an empty list"},
@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{"a quoted text has no tag", recipe_of({"'!ConstantKSModifier'"}),
                 "3:5: an item of 'modifiers' needs a tag that names it, such as "
-                "!GradualKSModifier; there are " +
+                "!GradualKSModifier; available: " +
                     known_tags()},
         Refusal{"the version is a number", "version: 1.0\nmodifiers: []\n",
                 "1:10: 'version' must be three numbers such as 1.0.0, not '1.0'"},
@@ -207,18 +207,18 @@ INSTANTIATE_TEST_SUITE_P(
                 "quote the whole pattern"},
         Refusal{"a star at the beginning",
                 "version: 1.0.0\nmodifiers:\n  - !ConstantKSModifier\n    params: *.conv\n",
-                "4:13: the referenced anchor is not defined (a text that begins with '*' or '&' "
+                "4:13: the referenced anchor is not defined (a string that begins with '*' or '&' "
                 "must be quoted)"},
         Refusal{"a tab", "version: 1.0.0\nmodifiers:\n\t- !ConstantKSModifier\n",
-                "3:2: a tab stands in this line: indent with spaces"},
+                "3:2: this line contains a tab: indent with spaces"},
         Refusal{"a second document", "version: 1.0.0\nmodifiers: []\n---\na: 1\n",
-                "3:1: holds a second document ('---'): one file, one document"},
+                "3:1: contains a second document ('---'); one document per file is allowed"},
         Refusal{"a merge key",
                 recipe_of({"!EpochRangeModifier {<<: {start_epoch: 0}, end_epoch: 1}"}),
                 "3:26: merge keys ('<<') are not supported: write the keys out\n3:5: "
                 "'EpochRangeModifier.start_epoch' (or 'start_step') is required"},
         Refusal{"an object of Python", recipe_of({"!!python/object:os.system {a: 1}"}),
-                "3:5: unknown modifier 'tag:yaml.org,2002:python/object:os.system'; there are " +
+                "3:5: unknown modifier 'tag:yaml.org,2002:python/object:os.system'; available: " +
                     known_tags()},
         Refusal{"an empty file", "", "0:0: is empty"},
         Refusal{"a comment alone", "# nothing\n", "0:0: is empty"}));

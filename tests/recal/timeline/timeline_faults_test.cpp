@@ -123,11 +123,11 @@ TEST(TimelineFaults, SelectorsThatMatchNothing) {
   EXPECT_EQ(compile_faults({pruning("[blocks.1.conv, haed]")}),
             "3:49: the model has no layer or parameter 'haed' (did you mean 'head'?)");
   EXPECT_EQ(compile_faults({pruning("['zzzzzzzzzz']")}),
-            "3:34: the model has no layer or parameter 'zzzzzzzzzz'; there are blocks.0.conv, "
+            "3:34: the model has no layer or parameter 'zzzzzzzzzz'; available: blocks.0.conv, "
             "blocks.1.conv, head");
   EXPECT_EQ(compile_faults({pruning("['re:conv']")}),
             "3:34: 're:conv' matches no parameter: a pattern must match from the start of a name; "
-            "there are blocks.0.conv, blocks.1.conv, head");
+            "available: blocks.0.conv, blocks.1.conv, head");
   EXPECT_EQ(compile_faults({pruning("[head.bias]")}),
             "3:34: 'head.bias' names only what cannot be pruned (head.bias): weights of linear and "
             "convolution layers can: "
