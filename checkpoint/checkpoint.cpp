@@ -109,7 +109,7 @@ Restoration::~Restoration() {
   if (left.empty()) return;
   log::warning("checkpoint",
                fmt::format("{}: {} of its values were never used, the first is '{}'; the status of "
-                           "restore() tells which, expect_partial() says that this is meant",
+                           "restore() lists them, expect_partial() accepts them",
                            values_.prefix(), left.size(), left.front()));
 }
 
@@ -202,13 +202,15 @@ std::vector<NamedEntry> Restoration::strict_matches() {
   looked_at_ = true;
   const std::vector<std::string> to_come = objects_->keys_to_come();
   if (!to_come.empty())
-    refuse(values_, fmt::format("'{}' do not exist yet: call the model once before "
-                                "load_weights_now(), or use restore(), which waits for them",
-                                fmt::join(to_come, "', '")));
+    refuse(values_,
+           fmt::format("'{}' do not exist yet: call the model once before load_weights_now(), or "
+                       "use restore(), which restores them when they are created",
+                       fmt::join(to_come, "', '")));
   if (const auto lacking = missing(); !lacking.empty())
-    refuse(values_, fmt::format("holds no '{}'; nothing was restored", fmt::join(lacking, "', '")));
+    refuse(values_,
+           fmt::format("contains no '{}'; nothing was restored", fmt::join(lacking, "', '")));
   if (!over.empty())
-    refuse(values_, fmt::format("holds '{}', for which there is no variable; nothing was restored",
+    refuse(values_, fmt::format("contains '{}', which has no variable; nothing was restored",
                                 fmt::join(over, "', '")));
   return found;
 }
@@ -229,7 +231,7 @@ void Restoration::created(const std::string& key, const at::Tensor& tensor) {
   const StateEntry entry{.key = key, .tensor = tensor.detach()};
   if (values_.form(*name) != form_of(entry))
     refuse(values_, mismatch(key, values_.form(*name), form_of(entry)) +
-                        "; it was created just now, with its own initial value");
+                        "; the variable was just created and keeps its initial value");
   take({{*name, entry}});
 }
 
@@ -280,12 +282,11 @@ void throw_if(const std::string& text, const std::string& prefix) {
 
 [[noreturn]] void throw_nothing_restored() {
   throw Error(ExitCode::kBadData, "checkpoint",
-              "no save was given to restore(), so nothing was restored");
+              "restore() got no checkpoint, so nothing was restored");
 }
 
 constexpr std::string_view kNotGiven =
-    "variables made after restore() without being announced, which have not been given their "
-    "values (look_for_new() does it):";
+    "variables created after restore() and not yet restored (call look_for_new()):";
 
 }  // namespace
 
@@ -376,10 +377,9 @@ void Checkpoint::require_all_given() {
   if (keys.empty()) return;
   throw Error(
       ExitCode::kUsage, "checkpoint",
-      fmt::format("'{}' were made after restore({}) and have not been given the values saved for "
-                  "them; call look_for_new() right after making such variables, before they are "
-                  "trained, or stop_restoring() if they are to keep what they hold; nothing was "
-                  "saved",
+      fmt::format("'{}' were created after restore({}) and have not been restored; call "
+                  "look_for_new() right after creating such variables, before they are trained, or "
+                  "stop_restoring() to keep their current values; nothing was saved",
                   fmt::join(keys, "', '"), restoration_->values().prefix()));
 }
 
@@ -399,15 +399,14 @@ std::string Checkpoint::save(const std::string& prefix) {
   });
   if (restoration_ && ranks().rank() == 0)
     if (const auto waiting = restoration_->unused(); !waiting.empty())
-      log::warning("checkpoint",
-                   fmt::format("{} restored value(s) still wait for their variables, '{}' first; "
-                               "this save does not hold them",
-                               waiting.size(), waiting.front()));
+      log::warning("checkpoint", fmt::format("{} restored value(s) still wait for their variables, "
+                                             "'{}' first; this checkpoint does not contain them",
+                                             waiting.size(), waiting.front()));
   const SaveResult result = saver_->save_as_next(state, save_counter_);
   if (!result.ok)
     throw Error(result.code, "checkpoint",
-                fmt::format("{} could not be saved: {}; the saves before it stand", result.prefix,
-                            result.error))
+                fmt::format("{} could not be saved: {}; earlier checkpoints are kept",
+                            result.prefix, result.error))
         .everywhere();
   save_counter_ = result.number;
   return numbered(prefix, result.number);
@@ -416,12 +415,12 @@ std::string Checkpoint::save(const std::string& prefix) {
 RestoreStatus Checkpoint::restore(const std::optional<std::string>& save) {
   if (!dist::all_equal(ranks(), save ? 1 : 0))
     throw Error(ExitCode::kDisagree, "checkpoint",
-                "restore() was given a save on some ranks and none on others; "
-                "latest_checkpoint(folder, ranks) gives all the same answer")
+                "restore() got a checkpoint on some ranks and none on others; "
+                "latest_checkpoint(folder, ranks) returns the same on all")
         .everywhere();
   if (!save) {
     if (ranks().rank() == 0)
-      log::warning("checkpoint", "there is no save to restore: all variables keep their values");
+      log::warning("checkpoint", "no checkpoint to restore: all variables keep their values");
     return RestoreStatus(nullptr);
   }
   // Before the files are opened: ranks with different variables would find different matches.

@@ -36,10 +36,10 @@ void check_include(const std::vector<std::string>& include, ConfigReader* in) {
                                                   "random"};
   for (const std::string& part : include)
     if (std::find(kParts.begin(), kParts.end(), part) == kParts.end())
-      in->fault("include", fmt::format("'checkpoint.include' holds '{}': it takes {}{}", part,
+      in->fault("include", fmt::format("'checkpoint.include' contains '{}'; available: {}{}", part,
                                        fmt::join(kParts, ", "), did_you_mean(part, kParts)));
   if (std::find(include.begin(), include.end(), "model") == include.end())
-    in->fault("include", "'checkpoint.include' lacks model, without which a save is of no use");
+    in->fault("include", "'checkpoint.include' lacks model, which every checkpoint needs");
 }
 
 }  // namespace
@@ -61,17 +61,17 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
           "newest checkpoints to keep; -1: all; 0 is refused");
   in.read("save_at_end", &options.save_at_end, "save at the end of training");
   in.read("keep_every", &options.keep_every, count_from(0),
-          "keep checkpoints at multiples of this step for good; 0: none");
+          "keep checkpoints at multiples of this step forever; 0: none");
   in.read_choice("keep_best", &options.keep_best, {"none", "eval.accuracy", "eval.loss"},
-                 "keep the checkpoint with the best evaluation for good");
+                 "keep the checkpoint with the best evaluation forever");
   in.read("include", &options.include,
           "contents: model, optimizer, modifiers (masks, quantization), clock (step, data "
           "position), random; resume needs clock, and with pruning or quantization modifiers");
   in.read("sparse", &options.sparse,
           "store only kept values and mask bits of pruned weights and their moments");
   in.read_choice("wait_for", &options.wait_for, {"update", "staging", "commit"},
-                 "what training waits for: the copy to memory at the next update (update) or at "
-                 "once (staging), or the commit");
+                 "when a save lets training continue: after the copy to memory at the next update "
+                 "(update) or at once (staging), or after the commit");
   in.read("timeout_s", &options.timeout_s, more_than(0),
           "longest wait for other ranks in a save, in seconds; until the copy to memory is done "
           "at most sync.timeout_s");
@@ -81,7 +81,7 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
   // keep_checkpoint_max 0 is refused, because the newest checkpoint must stay for a resume.
   if (options.keep_checkpoint_max == 0)
     in.fault("keep_checkpoint_max",
-             "'checkpoint.keep_checkpoint_max' is 0, which would keep no save; -1 keeps all");
+             "'checkpoint.keep_checkpoint_max' is 0, which would keep no checkpoint; -1 keeps all");
   if (options.save_checkpoints_steps && options.save_checkpoints_secs)
     in.fault("save_checkpoints_secs",
              "'checkpoint.save_checkpoints_secs' and 'checkpoint.save_checkpoints_steps' are both "
@@ -100,7 +100,7 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
       ".safetensors file, PyTorch state dict (.pt, .pth; never executed)");
   if (is_named && options.warm_start_ckpt.empty())
     in->fault("warm_start_ckpt",
-              "'checkpoint.warm_start_ckpt' is empty: name a save, or leave it out");
+              "'checkpoint.warm_start_ckpt' is empty: name a checkpoint, or remove the key");
   options.checkpoint_restore_scopes =
       NameScopes::read(in, "checkpoint_restore_scopes",
                        "prefixes of variables that warm_start_ckpt fills, as a list or "
@@ -116,15 +116,15 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
                   "outputs]; auto: tensorflow for kernels of a TensorFlow checkpoint");
   options.warm_start_rename = RenameRules::read(
       in, "warm_start_rename",
-      "names in warm_start_ckpt to names here: `from`: a name, or re: and a pattern of its "
-      "beginning; `to`: may use \\1; first match wins; also a map {dense_1: classifier}");
+      "names in warm_start_ckpt to names of this model: `from`: a name, or re: and a pattern of "
+      "its beginning; `to`: may use \\1; first match wins; also a map {dense_1: classifier}");
   // Scopes and rules without a file are a mistake, for instance a forgotten key.
   const bool says_what = !options.checkpoint_restore_scopes.empty() ||
                          !options.checkpoint_exclude_scopes.empty() || in->has("warm_start_rename");
   if (says_what && !is_named && options.warm_start_ckpt.empty())
     in->fault("warm_start_ckpt",
               "'checkpoint.checkpoint_restore_scopes', 'checkpoint_exclude_scopes' and "
-              "'warm_start_rename' say what 'checkpoint.warm_start_ckpt' fills: name one");
+              "'warm_start_rename' need 'checkpoint.warm_start_ckpt'");
   return options;
 }
 
@@ -192,7 +192,7 @@ RenameRules::Rule RenameRules::make_rule(const std::string& from, const std::str
   rule.pattern = std::make_shared<const re2::RE2>(from.substr(kRegexStart.size()), quiet);
   std::string why;
   if (!rule.pattern->ok())
-    *fault = fmt::format("has '{}', which is no regular expression (RE2): {}", from,
+    *fault = fmt::format("has '{}', which is not a regular expression (RE2): {}", from,
                          rule.pattern->error());
   else if (!rule.pattern->CheckRewriteString(to, &why))
     *fault = fmt::format("has '{}', which cannot follow '{}': {}", to, from, why);
@@ -206,7 +206,7 @@ RenameRules RenameRules::read(ConfigReader* in, std::string_view key, std::strin
   const std::optional<Pairs> pairs = pairs_of(node);
   if (!pairs)
     in->fault(key, fmt::format("'{}.{}' must be a list of {{from: NAME, to: NAME}}, or a map from "
-                               "names there to names here",
+                               "names in the checkpoint to names of this model",
                                in->path(), key));
   for (const auto& [from, to] : pairs.value_or(Pairs{})) {
     std::string fault;

@@ -40,9 +40,9 @@ void require_form(const BundleReader& reader, const std::string& name, const Den
   if (saved.dtype == wanted && wanted_shape == at::IntArrayRef(saved.shape)) return;
   throw Error(
       ExitCode::kConfig, "checkpoint",
-      fmt::format("{}: tensor '{}' is {}, but this run needs {}; set model and optimizer back to "
-                  "those of the save, or choose another run.project_dir: "
-                  "checkpoint.warm_start_ckpt begins a new run with a save's weights",
+      fmt::format("{}: tensor '{}' is {}, but this run needs {}; restore the model and optimizer "
+                  "settings of the checkpoint, or choose another run.project_dir: "
+                  "checkpoint.warm_start_ckpt starts a new run with a checkpoint's weights",
                   index_path(reader.prefix()), name, type_and_shape(saved.dtype, saved.shape),
                   type_and_shape(wanted, wanted_shape)));
 }
@@ -63,9 +63,9 @@ std::vector<std::string> match(const BundleReader& reader, const DenseView& save
   // All missing keys in one message.
   if (!missing.empty())
     throw Error(ExitCode::kConfig, "checkpoint",
-                fmt::format("{}: holds no '{}': another model or optimizer saved it; set them "
+                fmt::format("{}: contains no '{}': another model or optimizer saved it; set them "
                             "back, or choose another run.project_dir: checkpoint.warm_start_ckpt "
-                            "begins a new run with a save's weights",
+                            "starts a new run with a checkpoint's weights",
                             index_path(reader.prefix()), fmt::join(missing, "', '")));
   std::vector<std::string> unused;
   for (const std::string& name : saved.names()) {
@@ -155,9 +155,8 @@ void try_restore(const std::string& prefix, const StateList& state, RestoreRepor
 [[noreturn]] void throw_none_readable(const std::filesystem::path& dir,
                                       const std::vector<std::string>& defects) {
   throw Error(ExitCode::kBadData, "checkpoint",
-              fmt::format("{}: {} save{} and none can be restored:\n  {}\nNothing was started: "
-                          "mend or remove them, or name "
-                          "another folder. {}",
+              fmt::format("{}: {} checkpoint{} and none can be restored:\n  {}\nNothing was "
+                          "started: repair or remove them, or name another folder. {}",
                           dir.string(), defects.size(), defects.size() == 1 ? "" : "s",
                           fmt::join(defects, "\n  "), kNotShared))
       .everywhere();
@@ -212,7 +211,7 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
       throw Error(*fault).everywhere();
     defects.push_back(plain_text(*fault));
     if (control.rank() == 0)
-      log::warning("checkpoint", fmt::format("{} is passed over: {}", prefix, defects.back()));
+      log::warning("checkpoint", fmt::format("{} is skipped: {}", prefix, defects.back()));
   }
   // Checkpoints exist but none is readable: starting at step 0 would overwrite them.
   if (!defects.empty()) throw_none_readable(dir, defects);
@@ -241,12 +240,12 @@ std::optional<std::string> named_by_state_file(const std::filesystem::path& dir)
   const std::string prefix = (dir / state->newest).string();  // an absolute name stays unchanged
   const std::optional<std::string> defect = is_there(index_path(prefix))
                                                 ? quick_check(prefix)
-                                                : std::optional<std::string>("it is not there");
+                                                : std::optional<std::string>("it does not exist");
   if (!defect) return prefix;
-  log::warning("checkpoint",
-               fmt::format("{} names {}, which is not complete ({}); the folder's own numbers "
-                           "decide",
-                           (dir / kStateFile).string(), prefix, *defect));
+  log::warning(
+      "checkpoint",
+      fmt::format("{} names {}, which is incomplete ({}); choosing the newest checkpoint by number",
+                  (dir / kStateFile).string(), prefix, *defect));
   return std::nullopt;
 }
 
@@ -265,7 +264,7 @@ std::optional<std::string> highest(const std::vector<SaveName>& saves) {
   for (auto save = saves.rbegin(); save != saves.rend(); ++save) {
     const std::optional<std::string> defect = quick_check(save->prefix);
     if (!defect) return save->prefix;
-    log::warning("checkpoint", fmt::format("{} is passed over: {}", save->prefix, *defect));
+    log::warning("checkpoint", fmt::format("{} is skipped: {}", save->prefix, *defect));
   }
   // With only damaged ones, the caller's restore fails with the reason. Returning nothing would
   // mean a fresh start.
@@ -277,9 +276,10 @@ std::optional<std::string> highest(const std::vector<SaveName>& saves) {
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir) {
   std::error_code ignored;
   if (is_there(index_path(dir.string())) || std::filesystem::is_regular_file(dir, ignored))
-    throw Error(ExitCode::kUsage, "checkpoint",
-                fmt::format("'{}' is no folder: the newest save is asked of the folder, '{}'",
-                            dir.string(), dir.parent_path().string()));
+    throw Error(
+        ExitCode::kUsage, "checkpoint",
+        fmt::format("'{}' is not a folder: name the folder to get its newest checkpoint, '{}'",
+                    dir.string(), dir.parent_path().string()));
   const auto named = named_by_state_file(dir);
   if (!named) return highest(find_saves(dir));
   const auto parts = parse_file_name(index_path(std::filesystem::path(*named).filename()));
@@ -402,7 +402,7 @@ class Verification {
   void check_frame() {
     const std::string bytes = files::read(index_path(prefix_));
     if (!is_as_encoded(bytes))
-      add(fmt::format("{}: bytes outside the checked blocks are not as written",
+      add(fmt::format("{}: bytes outside the checked blocks differ from those written",
                       index_path(prefix_)));
   }
 
@@ -417,7 +417,8 @@ class Verification {
       for (int32_t shard = 0; shard < num_shards && !expected; ++shard)
         expected = name == std::filesystem::path(shard_path(prefix_, shard, num_shards)).filename();
       if (!expected)
-        add(fmt::format("{}: does not belong to this save", (path.parent_path() / name).string()));
+        add(fmt::format("{}: does not belong to this checkpoint",
+                        (path.parent_path() / name).string()));
     }
   }
 

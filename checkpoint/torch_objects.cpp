@@ -215,10 +215,10 @@ std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer) {
   if (dynamic_cast<const RMSprop*>(&optimizer)) return std::make_unique<RmspropSlots>();
   if (dynamic_cast<const Adagrad*>(&optimizer)) return std::make_unique<AdagradSlots>();
   if (dynamic_cast<const LBFGS*>(&optimizer)) return std::make_unique<LbfgsSlots>(optimizer);
-  throw Error(ExitCode::kConfig, "checkpoint",
-              "this optimizer's state is not known: SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS "
-              "are; for "
-              "another, pass an object that lists its state (checkpoint/trackable.h)");
+  throw Error(
+      ExitCode::kConfig, "checkpoint",
+      "this optimizer's state is unknown: SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS are "
+      "supported; for another, pass an object that lists its state (checkpoint/trackable.h)");
 }
 
 // Optimizers: slots under the names of their parameters. LibTorch has no way to create one slot, so

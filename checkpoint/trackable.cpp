@@ -120,9 +120,9 @@ bool ObjectTable::has_object(std::string_view key) const {
 void ObjectTable::add(std::string key, Tracked object) {
   if (key.empty()) refuse_key(key, "it is empty; name the object, such as 'model'");
   if (key.find('/') != std::string::npos)
-    refuse_key(key, "it holds a '/', which stands between the parts of a name");
-  if (key == kCounterKey) refuse_key(key, "saves count themselves under it");
-  if (is_beside_graph(key + "/")) refuse_key(key, "it is kept for what stands beside the objects");
+    refuse_key(key, "it contains a '/', which separates the parts of a name");
+  if (key == kCounterKey) refuse_key(key, "it is reserved for the save counter");
+  if (is_beside_graph(key + "/")) refuse_key(key, "it is reserved for data outside the objects");
   if (has_object(key)) refuse_key(key, "another object has it");
   objects_.emplace_back(std::move(key), std::move(object));
 }

@@ -224,7 +224,7 @@ struct BlockPlace {
 BlockPlace take_place(std::string_view* bytes, uint64_t offset) {
   const std::optional<uint64_t> start = take_varint(bytes);
   const std::optional<uint64_t> num_bytes = take_varint(bytes);
-  if (!start || !num_bytes) refuse("cut place of a block", offset);
+  if (!start || !num_bytes) refuse("truncated block position", offset);
   return {*start, *num_bytes};
 }
 
@@ -235,12 +235,13 @@ std::string_view block_at(std::string_view file, BlockPlace place) {
   const uint64_t room = file.size() - kFooterBytes;
   if (place.offset > room || place.num_bytes > room - place.offset ||
       room - place.offset - place.num_bytes < kTrailerBytes)
-    refuse("a block that does not lie inside the file", place.offset);
+    refuse("a block outside the file", place.offset);
   const std::string_view checked = file.substr(place.offset, place.num_bytes + 1);
   const std::string_view crc = file.substr(place.offset + place.num_bytes + 1, 4);
   if (masked_crc32c(crc32c(checked)) != read_fixed32(crc))
     refuse("wrong crc of the block", place.offset);
-  if (checked.back() != '\0') refuse("compressed block (TensorFlow writes none)", place.offset);
+  if (checked.back() != '\0')
+    refuse("compressed block (TensorFlow does not write these)", place.offset);
   return checked.substr(0, place.num_bytes);
 }
 
@@ -251,7 +252,7 @@ class BlockEntries {
     if (block.size() < 4) refuse("block too short", offset);
     const uint64_t num_restarts = read_fixed32(block.substr(block.size() - 4));
     if (num_restarts > (block.size() - 4) / 4)
-      refuse("more restart points than the block holds", offset);
+      refuse("more restart points than the block can contain", offset);
     rest_ = block.substr(0, block.size() - 4 - 4 * num_restarts);
   }
 
@@ -289,7 +290,7 @@ class Budget {
  public:
   explicit Budget(size_t num_bytes) : left_(num_bytes) {}
   void take(size_t num_bytes, uint64_t offset) {
-    if (num_bytes > left_) refuse("keys unfold to more memory than a sound index needs", offset);
+    if (num_bytes > left_) refuse("keys need more memory than a valid index", offset);
     left_ -= num_bytes;
   }
 

@@ -103,7 +103,7 @@ BundlePlace checked_place(const pb::BundleEntryProto& proto, int32_t num_shards)
   if (place.offset < 0 || place.num_bytes < 0 ||
       __builtin_add_overflow(place.offset, place.num_bytes, &end))
     throw std::runtime_error(
-        fmt::format("place {} + {} is impossible", place.offset, place.num_bytes));
+        fmt::format("position {} + {} is impossible", place.offset, place.num_bytes));
   return place;
 }
 
@@ -130,7 +130,7 @@ std::vector<BundleSlice> checked_slices(const pb::BundleEntryProto& proto,
     throw std::runtime_error(fmt::format("{} cannot be saved in slices", type_name(entry.dtype)));
   if (entry.shape.empty()) throw std::runtime_error("a scalar cannot be saved in slices");
   if (proto.shard_id() != 0 || proto.offset() != 0 || proto.size() != 0 || proto.crc32c() != 0)
-    throw std::runtime_error("has slices and a place of its own");
+    throw std::runtime_error("has slices and a position of its own");
   std::vector<TensorBox> boxes;
   boxes.reserve(static_cast<size_t>(proto.slices_size()));
   for (const pb::SliceProto& slice : proto.slices())
@@ -177,7 +177,7 @@ BundleEntry from_proto(const pb::BundleEntryProto& proto, int32_t num_shards) {
   BundleEntry entry;
   entry.dtype = proto.dtype();
   if (entry.dtype <= 0)  // TensorFlow numbers its types from 1
-    throw std::runtime_error(fmt::format("element type {} is not known", entry.dtype));
+    throw std::runtime_error(fmt::format("element type {} is unknown", entry.dtype));
   entry.shape = checked_shape(proto.shape());
   if (proto.slices_size() > 0) {
     entry.slices = checked_slices(proto, entry);
@@ -203,7 +203,7 @@ constexpr size_t kRowBytes = 256;  ///< memory of a decoded row in addition to i
 
 [[noreturn]] void refuse(const std::string& file, const std::string& what) {
   throw Error(ExitCode::kBadData, "checkpoint",
-              fmt::format("{}: {}; restore from another save, or remove this one", file, what));
+              fmt::format("{}: {}; restore another checkpoint, or remove this one", file, what));
 }
 
 /// Returns the number of shards from the header, which is the entry with the empty key. Refuses
@@ -322,7 +322,7 @@ class IndexDecoder {
     name_.clear();
     if (!has_header_) throw std::runtime_error("no header entry");
     if (num_slices_ != slice_rows_.size())
-      throw std::runtime_error(fmt::format("{} slices have places, {} belong to a tensor",
+      throw std::runtime_error(fmt::format("{} slices have positions, {} belong to a tensor",
                                            slice_rows_.size(), num_slices_));
     return std::move(index_);
   }
@@ -345,7 +345,7 @@ class IndexDecoder {
     constexpr size_t kFew = 1000;  // up to here the check of each slice names the missing one
     if (num_slices > slice_rows_.size() + kFew)
       throw std::runtime_error(
-          fmt::format("has {} slices, of which not all have places", num_slices));
+          fmt::format("has {} slices, not all of which have positions", num_slices));
     const pb::BundleEntryProto proto = parsed_entry(value);
     BundleEntry entry = from_proto(proto, index_.num_shards);
     for (size_t i = 0; i < entry.slices.size(); ++i)
@@ -361,12 +361,13 @@ class IndexDecoder {
   /// Copies the place from the row under the slice's key.
   void put_place(const std::string& key, int32_t dtype, BundleSlice* slice) const {
     const std::optional<std::string_view> row = slice_rows_.find(key);
-    if (!row) throw std::runtime_error(fmt::format("slice {} has no place", box_text(slice->box)));
+    if (!row)
+      throw std::runtime_error(fmt::format("slice {} has no position", box_text(slice->box)));
     (void)num_slices_of(*row);
     const BundleEntry stored = from_proto(parsed_entry(*row), index_.num_shards);
     if (stored.is_sliced() || stored.dtype != dtype || stored.shape != slice->box.length)
       throw std::runtime_error(
-          fmt::format("slice {} has another type or shape at its place", box_text(slice->box)));
+          fmt::format("slice {} has another type or shape at its position", box_text(slice->box)));
     static_cast<BundlePlace&>(*slice) = stored;
   }
 
@@ -401,7 +402,7 @@ std::string encode_index(const BundleIndex& index) {
   TableEncoder table;
   table.add("", header.SerializeAsString());
   for (const auto& [name, entry] : index.entries) {
-    check(!name.empty() && name.front() != '\0', "a tensor has no name that an index can hold");
+    check(!name.empty() && name.front() != '\0', "a tensor has no valid name for an index");
     if (entry.is_sliced()) add_slices(name, entry, &table);
   }
   for (const auto& [name, entry] : index.entries)

@@ -31,7 +31,7 @@ constexpr int64_t kMaxIndexBytes = int64_t{16} << 30;
 /// more. They stay in the processor's last-level cache, and little of a file is mapped at a time.
 constexpr int64_t kGroupBytes = int64_t{16} << 20;
 
-constexpr std::string_view kRemedy = "restore from another save, or remove this one";
+constexpr std::string_view kRemedy = "restore another checkpoint, or remove this one";
 
 /// True if the memory can be written directly: on the CPU, row-major, values as stored.
 bool is_plain(const at::Tensor& tensor) {
@@ -163,7 +163,7 @@ void BundleReader::require_form(const std::string& name, const at::Tensor& live)
   const BundleEntry& saved = entry(name);
   const std::optional<int32_t> type = type_number(live.scalar_type());
   if (type == saved.dtype && live.sizes() == at::IntArrayRef(saved.shape)) return;
-  refuse(name, fmt::format("is {}, but {} is wanted", type_and_shape(saved.dtype, saved.shape),
+  refuse(name, fmt::format("is {}, expected {}", type_and_shape(saved.dtype, saved.shape),
                            type_and_shape(type.value_or(0), live.sizes())));
 }
 
@@ -185,8 +185,8 @@ at::Tensor BundleReader::read(const std::string& name) {
   const auto type = scalar_type(saved.dtype);
   if (!type)
     throw Error(ExitCode::kBadData, "checkpoint",
-                fmt::format("{}: tensor '{}' holds elements of the type {}, which is not read "
-                            "here; the other values of this save are",
+                fmt::format("{}: tensor '{}' has elements of the type {}, which is not supported; "
+                            "other values of this checkpoint are",
                             index_path(prefix_), name, type_name(saved.dtype)));
   require_inside(name);
   const at::Tensor values = at::empty(saved.shape, *type);
@@ -312,7 +312,7 @@ std::string BundleReader::read_text(const std::string& name) {
 
 std::vector<std::string> BundleReader::read_strings(const std::string& name) {
   const BundleEntry& place = entry(name);
-  if (place.dtype != kStringType) refuse(name, "holds numbers, not strings");
+  if (place.dtype != kStringType) refuse(name, "contains numbers, not strings");
   const std::string bytes = bytes_of(name);
   DecodedStrings decoded;
   try {

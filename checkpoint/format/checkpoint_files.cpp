@@ -87,10 +87,10 @@ std::optional<std::string> fault_of_prefix_name(std::string_view name) {
   if (stem.ends_with(kTemporarySuffix)) stem.remove_suffix(kTemporarySuffix.size());
   stem.remove_suffix(file_ending(stem).size());
   if (stem.size() < name.size())
-    return fmt::format("ends in '{}', which saves add themselves: give '{}'",
+    return fmt::format("ends in '{}', which is added automatically: give '{}'",
                        name.substr(stem.size()), stem);
   if (name.find_first_of(kPatternLetters) != std::string_view::npos)
-    return "holds one of \\ * ? [ ], which TensorFlow takes for a pattern";
+    return "contains one of \\ * ? [ ], which TensorFlow reads as a pattern";
   return std::nullopt;
 }
 
@@ -150,23 +150,21 @@ std::optional<std::string_view> before_file_ending(std::string_view name) {
 std::string saves_text(const std::filesystem::path& folder, std::string_view prefix_name) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored))
-    return fmt::format("there is no folder {}", folder.string());
+    return fmt::format("no folder {}", folder.string());
   std::vector<SaveName> saves = find_saves(folder, prefix_name);
   if (saves.empty()) saves = find_saves(folder);
-  if (saves.empty()) return fmt::format("{} holds no save", folder.string());
+  if (saves.empty()) return fmt::format("no checkpoints in {}", folder.string());
   std::string names;
   for (size_t i = saves.size() - std::min(saves.size(), kMostNamed); i < saves.size(); ++i)
     names += (names.empty() ? "" : ", ") + saves[i].prefix;
-  return fmt::format("there {}: {}{}", saves.size() == 1 ? "is" : "are",
-                     saves.size() > kMostNamed ? "..., " : "", names);
+  return fmt::format("available: {}{}", saves.size() > kMostNamed ? "..., " : "", names);
 }
 
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
   std::string text = saves_text(folder, "");
-  refuse(ExitCode::kUsage,
-         fmt::format("'{}' is a folder; a save is named by folder, prefix and number, "
-                     "DIR/model.ckpt-1200: {}",
-                     folder.string(), text));
+  refuse(ExitCode::kUsage, fmt::format("'{}' is a folder; name a checkpoint by folder, prefix and "
+                                       "number, DIR/model.ckpt-1200: {}",
+                                       folder.string(), text));
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& prefix) {
@@ -177,16 +175,16 @@ std::filesystem::path folder_of(const std::filesystem::path& prefix) {
 
 // Most specific hint first: a file's ending, a store, a folder, then names nearby.
 std::string require_save(const std::string& prefix) {
-  if (prefix.empty()) refuse(ExitCode::kUsage, "a save has a name: DIR/model.ckpt-1200, not ''");
+  if (prefix.empty())
+    refuse(ExitCode::kUsage, "'' is not a checkpoint name; name it as DIR/model.ckpt-1200");
   if (is_there(index_path(prefix))) return prefix;
   if (const auto stem = before_file_ending(prefix))
-    refuse(ExitCode::kUsage, fmt::format("'{}' names a file; a save is named without '{}': {}",
+    refuse(ExitCode::kUsage, fmt::format("'{}' is a file; name a checkpoint without '{}': {}",
                                          prefix, prefix.substr(stem->size()), *stem));
   if (files::is_remote(prefix))
-    refuse(ExitCode::kInputMissing,
-           fmt::format("there is no save '{}': its store has no {}; a save is named by folder, "
-                       "prefix and number",
-                       prefix, index_path(prefix)));
+    refuse(ExitCode::kInputMissing, fmt::format("checkpoint '{}' not found: its store has no {}; "
+                                                "name a checkpoint by folder, prefix and number",
+                                                prefix, index_path(prefix)));
   std::error_code ignored;
   if (std::filesystem::is_directory(prefix, ignored)) refuse_folder(prefix);
   const std::filesystem::path path(prefix);
@@ -194,7 +192,7 @@ std::string require_save(const std::string& prefix) {
   const auto parts = parse_file_name(index_path(name));
   const bool lacks_number = !parts && !find_saves(folder_of(path), name).empty();
   refuse(ExitCode::kInputMissing,
-         fmt::format("there is no save '{}'{}; {}", prefix,
+         fmt::format("checkpoint '{}' not found{}; {}", prefix,
                      lacks_number ? ": its number is missing" : "",
                      saves_text(folder_of(path), parts ? parts->prefix : name)));
 }
@@ -204,10 +202,10 @@ std::string require_new_prefix(const std::string& prefix) {
   std::error_code ignored;
   if (name.empty() || name == "." || name == ".." || std::filesystem::is_directory(prefix, ignored))
     refuse(ExitCode::kUsage,
-           fmt::format("'{}' names a folder; saves need a file name too: {}", prefix,
+           fmt::format("'{}' is a folder; checkpoints need a file name too: {}", prefix,
                        (std::filesystem::path(prefix) / "model.ckpt").string()));
   if (const auto fault = fault_of_prefix_name(name))
-    refuse(ExitCode::kUsage, fmt::format("the name '{}' of saves {}", prefix, *fault));
+    refuse(ExitCode::kUsage, fmt::format("the checkpoint name '{}' {}", prefix, *fault));
   return prefix;
 }
 

@@ -69,7 +69,7 @@ void insert(Node* root, const std::string& key) {
     node = &node->children[key.substr(start, end - start)];
     start = end + 1;
   }
-  check(node->key.empty(), "state key '" + key + "' stands twice");
+  check(node->key.empty(), "state key '" + key + "' appears twice");
   node->key = key;
 }
 

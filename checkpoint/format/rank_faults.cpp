@@ -38,7 +38,7 @@ Error current_error() {
   } catch (const c10::Error& fault) {
     if (is_out_of_memory(fault))
       return {ExitCode::kIo, "checkpoint",
-              std::string("no memory: ") + fault.what_without_backtrace()};
+              std::string("out of memory: ") + fault.what_without_backtrace()};
     return {ExitCode::kBug, "checkpoint", fault.what()};
   } catch (const std::exception& fault) {
     return {ExitCode::kBug, "checkpoint", fault.what()};
@@ -61,7 +61,7 @@ std::optional<Error> shared_fault(dist::Communicator& control, const std::option
   // Every rank must call this collective, with or without a fault.
   const std::vector<std::string> texts = dist::gather_texts(control, report.SerializeAsString());
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    check(report.ParseFromString(texts[rank]), "a rank's fault report cannot be read");
+    check(report.ParseFromString(texts[rank]), "the fault report of a rank cannot be read");
     if (report.code() != 0)
       return Error(static_cast<ExitCode>(report.code()), "checkpoint",
                    texts.size() == 1 ? report.text()

@@ -142,8 +142,7 @@ DenseView::DenseView(BundleReader* reader) : reader_(*reader) {
       parts_.insert({name, sparse_values_name(*key)});
     }
   for (const auto& [name, tensor] : sparse_)
-    if (reader_.find(name) != nullptr)
-      reader_.refuse(name, "is saved twice, whole and as the values that a mask keeps");
+    if (reader_.find(name) != nullptr) reader_.refuse(name, "is saved twice: dense and sparse");
   for (const auto& [name, entry] : reader_.index().entries)
     if (!parts_.contains(name)) names_.push_back(name);
   for (const auto& [name, tensor] : sparse_) names_.push_back(name);
@@ -153,10 +152,11 @@ DenseView::DenseView(BundleReader* reader) : reader_(*reader) {
 SparseForm DenseView::form_at(const std::string& form_name) {
   const BundleEntry& entry = *reader_.find(form_name);
   if (entry.dtype != kStringType || entry.num_elements() != 1 || entry.num_bytes > kMaxFormBytes)
-    reader_.refuse(form_name, "is no short text");
+    reader_.refuse(form_name, "is not a short string");
   const std::string text = reader_.read_text(form_name);
   std::optional<SparseForm> form = parse_sparse_form(text);
-  if (!form) reader_.refuse(form_name, fmt::format("'{}' is not as '[64, 128] MASK'", text));
+  if (!form)
+    reader_.refuse(form_name, fmt::format("'{}' does not have the form '[64, 128] MASK'", text));
   return std::move(*form);
 }
 
@@ -165,17 +165,18 @@ void DenseView::add_sparse(const std::string& key, const std::string& form_name)
   const std::string values_name = sparse_values_name(key);
   for (const std::string& needed : {values_name, form.mask_name})
     if (reader_.find(needed) == nullptr)
-      reader_.refuse(form_name, fmt::format("needs '{}', which the save does not hold", needed));
+      reader_.refuse(form_name,
+                     fmt::format("needs '{}', which the checkpoint does not contain", needed));
   const BundleEntry& values = *reader_.find(values_name);
   const BundleEntry& mask = *reader_.find(form.mask_name);
   const int64_t num_elements = form.num_elements();
   if (!is_prunable(values) || values.num_elements() > num_elements)
-    reader_.refuse(values_name, fmt::format("is {}, which no mask leaves of [{}]",
+    reader_.refuse(values_name, fmt::format("is {}, which does not match a mask of [{}]",
                                             type_and_shape(values.dtype, values.shape),
                                             fmt::join(form.shape, ", ")));
   if (mask.dtype != type_number(at::kByte) || mask.num_elements() != num_mask_bytes(num_elements))
     reader_.refuse(form.mask_name,
-                   fmt::format("does not hold a bit for each of {} elements", num_elements));
+                   fmt::format("does not have one bit for each of {} elements", num_elements));
   sparse_[index_name(key)] = {values.dtype,
                               std::move(form.shape),
                               &values,
@@ -228,11 +229,12 @@ at::Tensor DenseView::mask_of(const std::string& name) {
   // A hostile mask could keep bits after the last element, which would misplace the values.
   const int64_t num_elements = SparseForm{tensor.shape, ""}.num_elements();
   if (kept_before(bits, num_elements) != count_kept(bits, 8 * mask.numel()))
-    reader_.refuse(tensor.mask_name, "has bits behind the last element");
+    reader_.refuse(tensor.mask_name, "has bits after the last element");
   const int64_t num_kept = kept_before(bits, num_elements);
   if (num_kept != tensor.entry->num_elements())
-    reader_.refuse(tensor.mask_name, fmt::format("keeps {} elements, but the save has {} of '{}'",
-                                                 num_kept, tensor.entry->num_elements(), name));
+    reader_.refuse(tensor.mask_name,
+                   fmt::format("keeps {} elements, but the checkpoint has {} of '{}'", num_kept,
+                               tensor.entry->num_elements(), name));
   return mask;
 }
 
@@ -312,7 +314,7 @@ std::optional<std::string> SavedValues::find(const std::string& key) const {
 
 ValueForm SavedValues::form(const std::string& name) const {
   const std::optional<DenseTensor> entry = view_.find(name);
-  check(entry.has_value(), "the form of a value that is not there was asked for");
+  check(entry.has_value(), "the form of a missing value was requested");
   if (!is_known_type(entry->dtype)) return {0, entry->shape, type_name(entry->dtype)};
   return {entry->dtype, entry->shape};
 }

@@ -99,8 +99,8 @@ std::optional<StateFile> read_state_file(const std::filesystem::path& dir) {
   pb::CheckpointState proto;
   if (!parser.ParseFromString(files::read(path, kMaxStateBytes), &proto))
     throw Error(ExitCode::kBadData, "checkpoint",
-                fmt::format("{}: {}; remove it, the saves beside it are found without it",
-                            path.string(), fault.text));
+                fmt::format("{}: {}; remove it, checkpoints are found without it", path.string(),
+                            fault.text));
   StateFile state;
   state.newest = proto.model_checkpoint_path();
   state.all.assign(proto.all_model_checkpoint_paths().begin(),

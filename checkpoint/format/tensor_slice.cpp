@@ -57,7 +57,7 @@ int64_t TensorBox::num_elements() const {
 }
 
 std::vector<TensorBox> boxes_of(const ElementRange& range, const std::vector<int64_t>& shape) {
-  check(!shape.empty() || range == ElementRange{0, 1}, "a scalar is not cut");
+  check(!shape.empty() || range == ElementRange{0, 1}, "a scalar cannot be sliced");
   if (shape.empty()) return {TensorBox{}};
   TensorBox outer{std::vector<int64_t>(shape.size(), 0), std::vector<int64_t>(shape.size(), 0)};
   std::vector<TensorBox> boxes;

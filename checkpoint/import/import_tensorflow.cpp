@@ -23,7 +23,7 @@ std::unique_ptr<re2::RE2> compiled(const std::string& pattern) {
   auto regex = std::make_unique<re2::RE2>(pattern, re2::RE2::Quiet);
   if (!regex->ok())
     throw Error(ExitCode::kConfig, "import",
-                fmt::format("'{}' is no pattern: {}", pattern, regex->error()));
+                fmt::format("'{}' is not a pattern: {}", pattern, regex->error()));
   return regex;
 }
 
@@ -119,7 +119,8 @@ class Import {
     }
     const auto [taker, is_first] = taken_by_.emplace(*key, shown);
     if (!is_first)
-      faults_.push_back(fmt::format("'{}' and '{}' both go to '{}'", taker->second, shown, *key));
+      faults_.push_back(
+          fmt::format("'{}' and '{}' are both renamed to '{}'", taker->second, shown, *key));
     check_form(name, live->second, order);
     report_.loaded.emplace_back(shown, *key);
     pairs_.push_back({name, live->second, order});
@@ -134,17 +135,19 @@ class Import {
         turned.shape.push_back(saved.shape[static_cast<size_t>(dim)]);
     }
     if (turned == form_of(live)) return;
-    faults_.push_back(fmt::format("'{}' is {}{}, '{}' is {}", shown_name(name), saved.text(),
-                                  turned == saved ? "" : fmt::format(" (turned {})", turned.text()),
-                                  live.key, form_of(live).text()));
+    faults_.push_back(
+        fmt::format("'{}' is {}{}, '{}' is {}", shown_name(name), saved.text(),
+                    turned == saved ? "" : fmt::format(" (transposed {})", turned.text()), live.key,
+                    form_of(live).text()));
   }
 
   void require_complete() {
     if (const auto left = not_allowed(report_.missing, options_.allow_missing); !left.empty())
-      faults_.push_back(fmt::format("no value for '{}' (allow_missing names what may lack one)",
-                                    fmt::join(left, "', '")));
+      faults_.push_back(
+          fmt::format("no value for '{}' (list names without a value in allow_missing)",
+                      fmt::join(left, "', '")));
     if (const auto left = not_allowed(report_.unused, options_.allow_unused); !left.empty())
-      faults_.push_back(fmt::format("no use for '{}' (allow_unused names what may be left over)",
+      faults_.push_back(fmt::format("not used: '{}' (list unused names in allow_unused)",
                                     fmt::join(left, "', '")));
     if (!faults_.empty())
       throw Error(ExitCode::kBadData, "import",

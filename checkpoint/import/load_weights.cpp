@@ -96,8 +96,7 @@ std::unique_ptr<WeightsFile> open_single_file(const std::string& path) {
     return open_safetensors_file(path);
   if (begin.starts_with(kOldPickle))
     refuse_weights(
-        path,
-        "a pickle as PyTorch wrote it before 1.6: load it there and save its state dict again");
+        path, "a pickle from PyTorch before 1.6: load it in PyTorch and save its state dict again");
   if (begin.starts_with(kHdf5))
     refuse_weights(path, "an HDF5 file: load it in Keras and save it with tf.train.Checkpoint");
   if (end == kTableEnd)
@@ -105,10 +104,9 @@ std::unique_ptr<WeightsFile> open_single_file(const std::string& path) {
         path,
         "a checkpoint in the first format of tf.train.Saver (V1): restore it in TensorFlow and "
         "save it with tf.compat.v1.train.Saver(write_version=2)");
-  refuse_weights(
-      path,
-      "no file of weights that is read here: a save of Lockstep or TensorFlow (named without "
-      ".index), .safetensors, or a state dict of torch.save()");
+  refuse_weights(path,
+                 "not a supported file of weights: use a checkpoint of Lockstep or TensorFlow "
+                 "(named without .index), .safetensors, or a state dict of torch.save()");
 }
 
 }  // namespace
@@ -177,8 +175,8 @@ WeightNames::WeightNames(const WeightsFile& file, const RenameRules& rules) : fi
     if (!is_used[rule])
       throw Error(
           ExitCode::kConfig, "warm start",
-          fmt::format("checkpoint.warm_start_rename: no name there matches '{}', or an "
-                      "earlier rule took it (nearest: {})",
+          fmt::format("checkpoint.warm_start_rename: no name in the checkpoint matches '{}', or an "
+                      "earlier rule matched it (nearest: {})",
                       rules.from(rule),
                       fmt::join(nearest_words(rules.from(rule), names_and_parts(names)), ", ")));
 }
@@ -192,8 +190,7 @@ void WeightNames::add(const std::string& here, const std::string& there, bool is
   if (is_new) return;
   if (renamed_.contains(here))
     throw Error(ExitCode::kConfig, "warm start",
-                fmt::format("checkpoint.warm_start_rename: '{}' and '{}' there would both be '{}' "
-                            "here",
+                fmt::format("checkpoint.warm_start_rename: '{}' and '{}' are both renamed to '{}'",
                             place->second, there, here));
   // Of two names that become equal without a rule, the model's own variable has priority.
   if (there.starts_with("model/")) place->second = there;
@@ -216,7 +213,7 @@ std::optional<std::string> WeightNames::name_of(const std::string& variable) con
 }
 
 std::string WeightNames::nearest_to(const std::string& variable) const {
-  if (there_.empty()) return "none, as it holds no value";
+  if (there_.empty()) return "none, as it contains no value";
   std::vector<std::string> all, there;
   for (const auto& [here, name] : there_) all.push_back(here);
   for (const std::string& here : nearest_words(plain_name(variable), all))
@@ -303,7 +300,7 @@ class Loading {
     if (!name && is_counter(variable.key)) return report_.kept.push_back(variable.key);
     if (!name) {
       add_fault([&] {
-        return fmt::format("nothing there is '{}' (nearest: {})", variable.key,
+        return fmt::format("the checkpoint has no '{}' (nearest: {})", variable.key,
                            names_.nearest_to(variable.key));
       });
       return;
@@ -332,7 +329,7 @@ class Loading {
     if (!fits(variable, name, false)) return true;
     add_fault([&] {
       return fmt::format(
-          "'{}' is {} there and fits '{}' in both orders of its dimensions: say which with "
+          "'{}' is {} in the checkpoint and fits '{}' in both dimension orders: set "
           "checkpoint.warm_start_kernels: tensorflow ([inputs, outputs]) or lockstep ([outputs, "
           "inputs], as PyTorch)",
           name, file_.form(name).text(), variable.key);
@@ -349,14 +346,14 @@ class Loading {
     add_fault([&] {
       const ValueForm turned =
           form_of({.key = "", .tensor = as_tensorflow_kernel(variable.tensor)});
-      return fmt::format("'{}' is {} there, '{}' is {} here{} (nearest there: {}){}", name,
-                         saved.text(), variable.key, own.text(),
-                         is_turned ? fmt::format(", which would be {} there", turned.text()) : "",
-                         names_.nearest_to(variable.key),
-                         lies_otherwise
-                             ? fmt::format("; it fits with checkpoint.warm_start_kernels: {}",
-                                           is_turned ? "lockstep" : "tensorflow")
-                             : "");
+      return fmt::format(
+          "'{}' is {} in the checkpoint, '{}' is {} in the model{} (nearest: {}){}", name,
+          saved.text(), variable.key, own.text(),
+          is_turned ? fmt::format(", which would be {} in the checkpoint", turned.text()) : "",
+          names_.nearest_to(variable.key),
+          lies_otherwise ? fmt::format("; it fits with checkpoint.warm_start_kernels: {}",
+                                       is_turned ? "lockstep" : "tensorflow")
+                         : "");
     });
   }
 
@@ -373,8 +370,8 @@ class Loading {
     if (num_faults_ > kMostFaults)
       lines.push_back(fmt::format("and {} more", num_faults_ - kMostFaults));
     throw Error(ExitCode::kConfig, "warm start",
-                fmt::format("{} does not fit the model:\n  {}\nname what has another name there in "
-                            "checkpoint.warm_start_rename, and what is meant to keep its initial "
+                fmt::format("{} does not fit the model:\n  {}\nlist renamed variables in "
+                            "checkpoint.warm_start_rename, and those that keep their initial "
                             "values in checkpoint.checkpoint_exclude_scopes",
                             path_, fmt::join(lines, "\n  ")));
   }

@@ -59,7 +59,7 @@ constexpr size_t kMaxMarks = 10'000;
 
 void PickleStack::push(PickleValue value) {
   if (pickle_.values.size() >= kMaxValues)
-    refuse_values(fmt::format("it holds more than {} values", kMaxValues));
+    refuse_values(fmt::format("it contains more than {} values", kMaxValues));
   push_place(static_cast<uint32_t>(pickle_.values.size()));
   pickle_.values.push_back(std::move(value));
 }
@@ -107,7 +107,7 @@ void PickleStack::extend(Kind kind, const std::vector<uint32_t>& items) {
   const uint32_t place = pop();
   PickleValue& all = pickle_.values[place];
   if (all.kind != kind || (kind == Kind::kDict && items.size() % 2 != 0))
-    refuse_values("items are added to what is no such collection");
+    refuse_values("items are added to something that is not a collection");
   all.items.insert(all.items.end(), items.begin(), items.end());
   stack_.push_back(place);
 }
@@ -122,7 +122,7 @@ void PickleStack::keep(uint64_t key) {
 
 void PickleStack::recall(uint64_t key) {
   const auto found = memo_.find(key);
-  if (found == memo_.end()) refuse_values("a value is named that was not kept");
+  if (found == memo_.end()) refuse_values("a value is referenced that was not stored");
   push_place(found->second);
 }
 
@@ -153,7 +153,7 @@ class PickleReader {
       const auto opcode = static_cast<uint8_t>(take(1).front());
       if (opcode == '.') return stack_.take();
       if (!is_constant(opcode) && !is_collection(opcode) && !is_memo(opcode) && !is_object(opcode))
-        refuse_pickle(fmt::format("opcode 0x{:02x} is not read", opcode));
+        refuse_pickle(fmt::format("opcode 0x{:02x} is not supported", opcode));
     }
   }
   size_t place() const { return place_; }
@@ -284,7 +284,7 @@ class PickleReader {
     // Checked when the global is named, so that nothing after it is even parsed.
     if (!allow_(module, name))
       refuse_pickle(
-          fmt::format("it wants Python's '{}.{}'", module.substr(0, 80), name.substr(0, 80)));
+          fmt::format("it needs Python's '{}.{}'", module.substr(0, 80), name.substr(0, 80)));
     stack_.push({.kind = Kind::kGlobal, .text = module, .name = name});
   }
   void push_stack_global() {
@@ -298,12 +298,13 @@ class PickleReader {
     const PickleValue& function = stack_.value_at(function_and_arguments[0]);
     const PickleValue& arguments = stack_.value_at(function_and_arguments[1]);
     if (function.kind != Kind::kGlobal || arguments.kind != Kind::kTuple)
-      refuse_pickle("what is called is no function, or has no arguments");
+      refuse_pickle("a call of something that is not a function, or without arguments");
     const bool is_dict = function.text == "collections" &&
                          (function.name == "OrderedDict" || function.name == "defaultdict");
     if (!is_dict) return stack_.push_items(Kind::kCall, std::move(function_and_arguments));
     if (arguments.items.size() > (function.name == "defaultdict" ? 1 : 0))  // the factory
-      refuse_pickle(fmt::format("a {} is made with items, not filled with them", function.name));
+      refuse_pickle(
+          fmt::format("a {} is created with items instead of being filled", function.name));
     stack_.push_items(Kind::kDict, {});
   }
 

@@ -61,7 +61,8 @@ std::optional<NumberType> number_type_of(at::ScalarType type) {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "values are written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "values are written in native byte order");
 
 std::string_view dtype_name(at::ScalarType type) {
   const std::optional<NumberType> number = number_type_of(type);
@@ -75,7 +76,7 @@ std::string header_of(const std::vector<SafetensorsItem>& items,
   header[std::string(kSafetensorsMetadata)] = metadata;
   int64_t offset = 0;
   for (const SafetensorsItem& item : items) {
-    check(!header.contains(item.name), "a tensor's name stands once in a file");
+    check(!header.contains(item.name), "a tensor's name is unique in a file");
     const auto num_bytes = static_cast<int64_t>(item.tensor.nbytes());
     header[item.name] = {{"dtype", dtype_name(item.tensor.scalar_type())},
                          {"shape", item.tensor.sizes().vec()},

@@ -119,10 +119,10 @@ Pickle read_state_dict(std::string_view bytes) {
   try {
     return read_pickle(bytes, may_stand_in_state_dict);
   } catch (const std::runtime_error& fault) {
-    throw std::runtime_error(fmt::format(
-        "{}. A pickle may call any code, so nothing but dicts, tensors and plain values is read: "
-        "save the weights alone, torch.save(model.state_dict(), ...)",
-        fault.what()));
+    throw std::runtime_error(
+        fmt::format("{}. A pickle may call any code, so only dicts, tensors and plain values are "
+                    "supported: save only the weights, torch.save(model.state_dict(), ...)",
+                    fault.what()));
   }
 }
 
@@ -140,8 +140,9 @@ class StateDict {
 
   void count_visit() {
     if (++num_visits_ > kMaxVisits)
-      throw std::runtime_error(
-          fmt::format("its dicts hold more than {} values, or one another too often", kMaxVisits));
+      throw std::runtime_error(fmt::format(
+          "its dicts contain more than {} values, or are nested in each other too often",
+          kMaxVisits));
   }
 
   void add_below(uint32_t place, const std::string& name, int depth) {
@@ -149,7 +150,7 @@ class StateDict {
     const PickleValue& value = at(place);
     if (value.kind == Kind::kCall && at(value.items[0]).text == kTensorMaker) add(value, name);
     if (value.kind != Kind::kDict) return;
-    if (depth >= kMaxDictDepth) throw std::runtime_error("its dicts are too deep");
+    if (depth >= kMaxDictDepth) throw std::runtime_error("its dicts are nested too deeply");
     for (size_t i = 0; i + 1 < value.items.size(); i += 2)
       if (const auto key = text_of(at(value.items[i])))
         add_below(value.items[i + 1], name.empty() ? *key : name + "." + *key, depth + 1);
@@ -170,7 +171,7 @@ class StateDict {
       throw std::runtime_error(
           fmt::format("the names of its tensors have more than {} bytes", kMaxBytesOfNames));
     if (!tensors_.emplace(name, tensor_of(call, name)).second)
-      refuse_tensor(name, "two tensors have this name: save them under names of their own");
+      refuse_tensor(name, "two tensors have this name: save them under different names");
   }
 
   TensorInStorage tensor_of(const PickleValue& call, const std::string& name) {
@@ -181,13 +182,13 @@ class StateDict {
     if (function.name == "_rebuild_parameter") {
       if (arguments.empty() || at(arguments[0]).kind != Kind::kCall ||
           at(at(arguments[0]).items[0]).name == function.name)
-        refuse_tensor(name, "a parameter is made of no tensor");
+        refuse_tensor(name, "a parameter is not created from a tensor");
       return tensor_of(at(arguments[0]), name);
     }
     if (function.text == kTensorMaker && !has(kRebuilders, function.name))
       return unread(function.name);
     if (function.text != kTensorMaker || arguments.size() < 4)
-      refuse_tensor(name, "what should make it makes no tensor");
+      refuse_tensor(name, "the function that should create it does not return a tensor");
     // Argument 6 is the tensor's metadata with its neg and conj bits.
     if (arguments.size() > 6) require_plain(at(arguments[6]), name);
     TensorInStorage tensor = storage_of(at(arguments[0]), name);
@@ -207,8 +208,8 @@ class StateDict {
       count_visit();
       const std::string_view bit = at(bits.items[i]).text;
       if ((bit == "neg" || bit == "conj") && at(bits.items[i + 1]).number != 0)
-        refuse_tensor(name, fmt::format("its {0} bit is set, so its values are not those that are "
-                                        "stored: save tensor.resolve_{0}()",
+        refuse_tensor(name, fmt::format("its {0} bit is set, so the stored values differ from its "
+                                        "values: save tensor.resolve_{0}()",
                                         bit));
     }
   }
@@ -237,13 +238,13 @@ class StateDict {
   static int64_t count_of(const PickleValue& value, const std::string& name) {
     // Up to 2^48, so that products of a few counts are checked before they can overflow.
     if (value.kind != Kind::kInt || value.number < 0 || value.number > int64_t{1} << 48)
-      refuse_tensor(name, "one of its numbers is none or out of range");
+      refuse_tensor(name, "one of its numbers is missing or out of range");
     return value.number;
   }
   std::vector<int64_t> counts_of(const PickleValue& tuple, const std::string& name) const {
     if (tuple.kind != Kind::kTuple || tuple.items.size() > kMaxTensorDims)
       refuse_tensor(name,
-                    fmt::format("its shape or strides are none, or have more than {} dimensions",
+                    fmt::format("its shape or strides are missing, or have more than {} dimensions",
                                 kMaxTensorDims));
     std::vector<int64_t> counts;
     for (const uint32_t place : tuple.items) counts.push_back(count_of(at(place), name));
@@ -252,7 +253,7 @@ class StateDict {
 
   static void require_inside(const TensorInStorage& tensor, const std::string& name) {
     if (tensor.shape.size() != tensor.strides.size())
-      refuse_tensor(name, "it has no stride for each size");
+      refuse_tensor(name, "it does not have one stride per dimension");
     // An empty tensor reads no element, so any offset is fine.
     if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return;
     int64_t num_elements = 1, last = tensor.offset;
@@ -261,10 +262,10 @@ class StateDict {
       if (__builtin_mul_overflow(num_elements, tensor.shape[dim], &num_elements) ||
           __builtin_mul_overflow(tensor.shape[dim] - 1, tensor.strides[dim], &step) ||
           __builtin_add_overflow(last, step, &last))
-        refuse_tensor(name, "its shape is that of no tensor");
+        refuse_tensor(name, "its shape is invalid");
     }
     if (last >= tensor.storage_elements || num_elements > tensor.storage_elements)
-      refuse_tensor(name, fmt::format("it reaches beyond its storage of {} elements",
+      refuse_tensor(name, fmt::format("it extends beyond its storage of {} elements",
                                       tensor.storage_elements));
   }
 
@@ -292,7 +293,7 @@ class TorchFile final : public WeightsFile {
   explicit TorchFile(const std::string& path) : file_(path), members_(zip_members(file_)) {
     find_folder();
     if (members_.contains(folder_ + "constants.pkl"))
-      refuse("it is a TorchScript archive, which holds code: save the state dict of the module");
+      refuse("it is a TorchScript archive, which contains code: save the state dict of the module");
     require_byte_order();
     try {
       tensors_ = tensors_of_pickle(member(std::string(kPickleName), kMaxPickleBytes));
@@ -301,7 +302,7 @@ class TorchFile final : public WeightsFile {
     } catch (const std::runtime_error& fault) {
       refuse(fault.what());
     }
-    if (tensors_.empty()) refuse("it holds no dict of tensors");
+    if (tensors_.empty()) refuse("it does not contain a dict of tensors");
     // All storages must be present and long enough before any tensor is read.
     for (const auto& [name, tensor] : tensors_)
       if (tensor.unread.empty()) require_storage(name, tensor);
@@ -346,18 +347,18 @@ class TorchFile final : public WeightsFile {
       if (slash != std::string::npos && std::string_view(name).substr(slash + 1) == kPickleName)
         folder_ = name.substr(0, slash + 1);
     }
-    if (folder_.empty()) refuse("the archive holds no data.pkl");
+    if (folder_.empty()) refuse("the archive contains no data.pkl");
   }
 
   std::string member(const std::string& name, int64_t max_bytes) const {
     const auto found = members_.find(folder_ + name);
-    if (found == members_.end()) refuse(fmt::format("the archive holds no '{}'", name));
+    if (found == members_.end()) refuse(fmt::format("the archive contains no '{}'", name));
     return read_member(file_, found->first, found->second, max_bytes);
   }
 
   void require_byte_order() const {
     if (members_.contains(folder_ + "byteorder") && member("byteorder", 16) != "little")
-      refuse("its numbers begin with their high bytes (big endian)");
+      refuse("its numbers are big-endian");
   }
 
   void require_storage(const std::string& name, const TensorInStorage& tensor) const {
@@ -365,7 +366,8 @@ class TorchFile final : public WeightsFile {
     const auto element_bytes = static_cast<int64_t>(c10::elementSize(tensor.type));
     if (found == members_.end() ||
         found->second.num_bytes / element_bytes < tensor.storage_elements)
-      refuse(fmt::format("tensor '{}': its storage '{}' is missing or cut", name, tensor.storage));
+      refuse(fmt::format("tensor '{}': its storage '{}' is missing or truncated", name,
+                         tensor.storage));
   }
 
   const files::Reader file_;

@@ -21,11 +21,11 @@ constexpr uint32_t kSeeBelow = 0xffffffff;  // the number is in a 64-bit record
 constexpr uint16_t kExtra64 = 1, kEncrypted = 1, kStored = 0;
 constexpr int64_t kMaxDirectoryBytes = int64_t{64} << 20;
 
-static_assert(std::endian::native == std::endian::little, "numbers are read as they lie");
+static_assert(std::endian::native == std::endian::little, "numbers are read in native byte order");
 
 [[noreturn]] void refuse_zip(const files::Reader& file, const std::string& why) {
   throw Error(ExitCode::kBadData, "weights",
-              fmt::format("{} is no sound zip archive: {}", file.path().string(), why));
+              fmt::format("{} is not a valid zip archive: {}", file.path().string(), why));
 }
 
 template <typename T>
@@ -39,8 +39,8 @@ std::string read_range(const files::Reader& file, int64_t offset, int64_t num_by
   // Order of the comparisons: offset + num_bytes may overflow.
   if (offset < 0 || num_bytes < 0 || num_bytes > file.num_bytes() ||
       offset > file.num_bytes() - num_bytes)
-    refuse_zip(file, fmt::format("{} bytes at offset {} lie outside it; the file is cut", num_bytes,
-                                 offset));
+    refuse_zip(file, fmt::format("{} bytes at offset {} are outside it; the file is truncated",
+                                 num_bytes, offset));
   std::string bytes(static_cast<size_t>(num_bytes), '\0');
   file.read_at(offset, bytes);
   return bytes;
@@ -56,7 +56,7 @@ Directory find_directory(const files::Reader& file) {
   const int64_t end_offset = file.num_bytes() - kEndBytes;
   const std::string end = read_range(file, end_offset, kEndBytes);
   if (number_at<uint32_t>(end, 0) != kEndMark)
-    refuse_zip(file, "it does not end in a directory; the file is cut");
+    refuse_zip(file, "it does not end in a directory; the file is truncated");
   Directory directory{number_at<uint32_t>(end, 16), number_at<uint32_t>(end, 12)};
   const std::string locator =
       end_offset < kLocatorBytes ? "" : read_range(file, end_offset - kLocatorBytes, kLocatorBytes);
@@ -67,7 +67,7 @@ Directory find_directory(const files::Reader& file) {
     directory = {number_at<int64_t>(end64, 48), number_at<int64_t>(end64, 40)};
   }
   if (directory.num_bytes > kMaxDirectoryBytes)
-    refuse_zip(file, fmt::format("its directory has {} bytes, at most {} are read",
+    refuse_zip(file, fmt::format("its directory has {} bytes, at most {} are supported",
                                  directory.num_bytes, kMaxDirectoryBytes));
   return directory;
 }
@@ -108,7 +108,7 @@ std::pair<std::string, ZipMember> take_entry(const files::Reader& file, std::str
   const bool is_stored = number_at<uint16_t>(entry, 10) == kStored && stored == whole &&
                          (number_at<uint16_t>(entry, 8) & kEncrypted) == 0;
   if (is_stored && (whole < 0 || whole > file.num_bytes()))
-    refuse_zip(file, fmt::format("'{}' is cut", name));
+    refuse_zip(file, fmt::format("'{}' is truncated", name));
   rest->remove_prefix(all_bytes);
   return {name,
           {.header_offset = offset,
@@ -138,7 +138,7 @@ std::map<std::string, ZipMember> zip_members(const files::Reader& file) {
   for (std::string_view rest = bytes; !rest.empty();) {
     auto [name, member] = take_entry(file, &rest);
     if (!members.emplace(name, member).second)
-      refuse_zip(file, fmt::format("it holds '{}' twice", name));
+      refuse_zip(file, fmt::format("it contains '{}' twice", name));
   }
   note_missing_checksums(&members);
   return members;
@@ -148,8 +148,8 @@ std::string read_member(const files::Reader& file, const std::string& name, cons
                         int64_t max_bytes) {
   if (!member.is_stored) refuse_zip(file, fmt::format("'{}' is compressed or encrypted", name));
   if (member.num_bytes > max_bytes)
-    refuse_zip(file, fmt::format("'{}' has {} bytes, at most {} are read", name, member.num_bytes,
-                                 max_bytes));
+    refuse_zip(file, fmt::format("'{}' has {} bytes, at most {} are supported", name,
+                                 member.num_bytes, max_bytes));
   const std::string local = read_range(file, member.header_offset, kLocalBytes);
   if (number_at<uint32_t>(local, 0) != kLocalMark)
     refuse_zip(file, fmt::format("'{}' has no header at offset {}", name, member.header_offset));

@@ -94,12 +94,13 @@ void require_shared(const std::filesystem::path& folder, const std::string& host
   std::vector<std::string> hosts;
   for (const std::string& each : blind) hosts.push_back(each.substr(0, each.rfind(' ')));
   if (const std::string who = blind_ranks(hosts); !who.empty())
-    throw Error(ExitCode::kConfig, "checkpoint",
-                fmt::format("{} is not the same folder on all ranks: what rank 0 on {} writes "
-                            "there is not seen by {}. Saves need one folder that all hosts share: "
-                            "set run.project_dir to one on a network file system, mounted at the "
-                            "same place everywhere",
-                            folder.string(), first_host, who))
+    throw Error(
+        ExitCode::kConfig, "checkpoint",
+        fmt::format(
+            "{} is not the same folder on all ranks: files that rank 0 on {} writes are not "
+            "visible to {}. Checkpoints need a folder that all hosts share: set run.project_dir to "
+            "one on a network file system, mounted at the same path on every host",
+            folder.string(), first_host, who))
         .everywhere();
 }
 
@@ -112,7 +113,7 @@ void require_space(const std::filesystem::path& folder, int64_t num_bytes,
   const auto needed = static_cast<std::uintmax_t>(num_bytes + kForIndexAndState);
   if (space.available >= needed) return;
   throw Error(ExitCode::kIo, "checkpoint",
-              fmt::format("{}: a save needs {} bytes and there are {}; make room, or lower "
+              fmt::format("{}: a checkpoint needs {} bytes and {} are free; free space, or lower "
                           "checkpoint.keep_checkpoint_max",
                           folder.string(), needed, space.available));
 }
@@ -139,12 +140,11 @@ constexpr int64_t kLongestSaveS = 600;
 [[noreturn]] void refuse_foreign(const std::string& path) {
   struct stat file {};
   (void)::stat(path.c_str(), &file);
-  throw Error(
-      ExitCode::kCannotCreate, "checkpoint",
-      fmt::format("{} belongs to user {} (mode {:04o}) and may not be read by this one, so that "
-                  "nobody can tell whether a program of that user is saving here; once none is, "
-                  "that user may remove it; or choose another prefix",
-                  path, file.st_uid, file.st_mode & 07777));
+  throw Error(ExitCode::kCannotCreate, "checkpoint",
+              fmt::format("{} belongs to user {} (mode {:04o}) and cannot be read by this one, so "
+                          "it is unknown whether a program of that user is saving here; if none "
+                          "is, that user may remove it; or choose another prefix",
+                          path, file.st_uid, file.st_mode & 07777));
 }
 
 /// True for the errors of file systems without flock.
@@ -158,7 +158,7 @@ void warn_once(const std::string& path) {
   if (said.exchange(true)) return;
   log::warning("checkpoint",
                fmt::format("{}: this file system has no locks, so two programs that save under one "
-                           "prefix at the same time may take the same number",
+                           "prefix at the same time may use the same number",
                            path));
 }
 
@@ -180,7 +180,7 @@ std::optional<files::LockHolder> holder_of(const std::string& text) {
 /// Returns the holder as text for messages.
 std::string holder_in(const std::string& text) {
   const auto holder = holder_of(text);
-  return holder ? holder->shown() : "which has not said yet who it is";
+  return holder ? holder->shown() : "holder unknown";
 }
 
 std::string text_of(int descriptor) {
@@ -217,10 +217,11 @@ std::set<int64_t> SaveLock::left_over_in(const std::string& text) const {
   if (numbers.empty() || !holder || holder->is_on_this_kernel() ||
       ::fstat(descriptor_, &file) != 0 || std::time(nullptr) - file.st_mtime >= kLongestSaveS)
     return numbers;
-  log::warning("checkpoint",
-               fmt::format("{}: {} noted a save {} s ago: its files stay, as this file system's "
-                           "locks may not reach other hosts (`lockstep ckpt gc` removes them)",
-                           path_, holder->shown(), std::time(nullptr) - file.st_mtime));
+  log::warning(
+      "checkpoint",
+      fmt::format("{}: {} recorded a save {} s ago: its files are kept, as this file system's "
+                  "locks may not reach other hosts (`lockstep ckpt gc` removes them)",
+                  path_, holder->shown(), std::time(nullptr) - file.st_mtime));
   return {};
 }
 
@@ -258,8 +259,8 @@ void SaveLock::reopen() {
     if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0) break;
   }
   throw Error(ExitCode::kCannotCreate, "checkpoint",
-              fmt::format("{}: permission denied: this user (id {}) may not make files in {}, as "
-                          "every save does; give it that right, or choose another folder",
+              fmt::format("{}: permission denied: this user (id {}) may not create files in {}, as "
+                          "every save does; grant it that right, or choose another folder",
                           path_, ::geteuid(), folder));
 }
 
@@ -308,8 +309,8 @@ bool SaveLock::take(double patience_s) {
     }
     if (Clock::now() > deadline)
       throw Error(ExitCode::kCannotCreate, "checkpoint",
-                  fmt::format("{}: another program is saving under this prefix ({}) and was waited "
-                              "for {} s; wait for it to end, or choose another prefix",
+                  fmt::format("{}: another program is still saving under this prefix ({}) after {} "
+                              "s; wait for it to end, or choose another prefix",
                               path_, holder_in(text_of(descriptor_)), patience_s));
     std::this_thread::sleep_for(pause);
     // Backs off up to 50 ms between attempts.
@@ -448,8 +449,9 @@ void tidy_interrupted(const std::string& prefix, int64_t restored) {
                       [&](const StateFile& before) { return with_save(before, prefix, restored); });
   });
   if (fault)
-    log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",
-                                           plain_text(*fault)));
+    log::warning("checkpoint",
+                 fmt::format("files of an interrupted save are kept until the next save: {}",
+                             plain_text(*fault)));
 }
 
 }  // namespace lockstep::checkpoint

@@ -132,8 +132,9 @@ std::optional<Error> SaveJob::stage() {
 void SaveJob::remove_interrupted() {
   if (!journal_.lock->is_held()) return;
   if (const auto fault = fault_of([&] { remove_left_over(options_.prefix, left_over_); }))
-    log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",
-                                           plain_text(*fault)));
+    log::warning("checkpoint",
+                 fmt::format("files of an interrupted save are kept until the next save: {}",
+                             plain_text(*fault)));
   else
     left_over_.clear();
 }
@@ -293,7 +294,7 @@ void SaveJob::read_back() {
   require_written(shard_path_, staged_->slots());
   if (is_first() && !reads_as(index_path(prefix_), index_bytes_, index_crc_))
     throw Error(ExitCode::kBadData, "checkpoint",
-                index_path(prefix_) + ": does not read back as it was written");
+                index_path(prefix_) + ": the bytes read back differ from those written");
   reached(SavePhase::kReadBack);
 }
 
@@ -344,10 +345,11 @@ void SaveJob::remove_own_files() {
   if (renamed_ && !index_may_stay) try_to_remove(shard_path_);
   if (replaced_)
     log::warning("checkpoint",
-                 fmt::format("the older save {} had to make room and is gone", prefix_));
+                 fmt::format("removed the older checkpoint {} to free space", prefix_));
   if (index_may_stay && is_first())
-    log::warning("checkpoint", fmt::format("{} cannot be taken back: {}; it may count as a save",
-                                           prefix_, plain_text(*index_may_stay)));
+    log::warning("checkpoint",
+                 fmt::format("{} cannot be removed: {}; it may be taken for a valid checkpoint",
+                             prefix_, plain_text(*index_may_stay)));
   // Other programs may save under this prefix once every rank has finished here.
   const bool all_clean = !dist::any_of(comm_, !is_clean || index_may_stay.has_value());
   if (all_clean && is_first()) end_journal();

@@ -100,18 +100,17 @@ namespace {
 
 void require_storable(const StateEntry& entry) {
   check(entry.tensor.defined() != (entry.text != nullptr),
-        "state '" + entry.key + "' is not one tensor or one text");
+        "state '" + entry.key + "' is not one tensor or one string");
   if (entry.text != nullptr) return;
   if (entry.held && !can_be_sliced(type_number(entry.tensor.scalar_type()).value_or(0)))
     throw Error(
         ExitCode::kConfig, "checkpoint",
-        fmt::format("tensor '{}' is divided over the ranks and {}, which TensorFlow does not "
-                    "read in slices",
+        fmt::format("tensor '{}' is sharded and {}, which TensorFlow does not read in slices",
                     entry.key, c10::toString(entry.tensor.scalar_type())))
         .everywhere();
   if (entry.tensor.layout() != at::kStrided || !type_number(entry.tensor.scalar_type()))
     throw Error(ExitCode::kConfig, "checkpoint",
-                fmt::format("tensor '{}' is {} ({}), for which TensorFlow's files have no form; "
+                fmt::format("tensor '{}' is {} ({}), which TensorFlow's files do not support; "
                             "convert it before it is listed",
                             entry.key, c10::toString(entry.tensor.scalar_type()),
                             entry.tensor.layout() == at::kStrided ? "dense" : "not dense"))
@@ -238,8 +237,8 @@ SavePlan::SavePlan(const std::vector<StoredTensor>& pieces, int world_size, int6
     : pieces_(pieces), world_size_(world_size), min_cut_bytes_(min_cut_bytes) {
   if (world_size > kMostRanks)
     throw Error(ExitCode::kConfig, "checkpoint",
-                fmt::format("a save is written by at most {} ranks, for its files' names have five "
-                            "digits, and there are {}; set checkpoint: off, or start fewer",
+                fmt::format("a checkpoint is written by at most {} ranks, as its file names have "
+                            "five digits, and there are {}; set checkpoint: off, or start fewer",
                             kMostRanks, world_size))
         .everywhere();
   for (const StoredTensor& piece : pieces) {

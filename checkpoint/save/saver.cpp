@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 // Interval at which the while-waiting hook is called.
 constexpr std::chrono::milliseconds kLook{50};
-constexpr const char* kOneAtATime = "one save at a time: wait() for the one before";
+constexpr const char* kOneAtATime = "one save at a time: wait() for the previous one";
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -69,7 +69,7 @@ Saver::Saver(SaverOptions options, dist::Communicator& comm)
     : options_(std::move(options)), comm_(comm) {
   check(options_.keep_checkpoint_max == -1 || options_.keep_checkpoint_max > 0,
         "keep_checkpoint_max is 0 or below -1");
-  check(!std::filesystem::path(options_.prefix).filename().empty(), "a save needs a prefix");
+  check(!std::filesystem::path(options_.prefix).filename().empty(), "a checkpoint needs a prefix");
   // Absolute: the process may change its working directory during a save.
   options_.prefix = std::filesystem::absolute(options_.prefix).string();
 }
@@ -153,7 +153,7 @@ SaveResult Saver::save_as_next(const StateList& state, int64_t above) {
 }
 
 void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
-  check(number.value >= 0, "a save needs a step");
+  check(number.value >= 0, "a checkpoint needs a step");
   check(!is_under_way(), kOneAtATime);
   number_ = number.value;
   options_.keep_checkpoint_max =
@@ -186,8 +186,8 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
     });
   } catch (const std::system_error& fault) {
     // The other ranks have started theirs and wait for this one, so the save runs here.
-    log::warning("checkpoint",
-                 fmt::format("no thread for a save ({}): training waits for it", fault.what()));
+    log::warning("checkpoint", fmt::format("no thread for saving ({}): training waits for the save",
+                                           fault.what()));
     (*task)();
   }
 }
@@ -278,8 +278,9 @@ SaveResult Saver::run(const StateList& state, Number number, const std::function
   if (prepared_.valid()) prepared_.get();
   const auto tell = [&](const SaveResult& result) {
     if (comm_.rank() == 0)
-      log::warning("checkpoint", fmt::format("{} could not be saved: {}; the saves before it stand",
-                                             result.prefix, result.error));
+      log::warning("checkpoint",
+                   fmt::format("{} could not be saved: {}; earlier checkpoints are kept",
+                               result.prefix, result.error));
     return result;
   };
   std::unique_ptr<SaveLock> lock;
@@ -306,9 +307,9 @@ SaveResult Saver::run(const StateList& state, Number number, const std::function
   if (!not_as_written) return result;
   result = failed(*not_as_written, number.value);
   if (comm_.rank() == 0)
-    log::error("checkpoint", fmt::format("{} is not to be trusted and was taken back: {}; the "
-                                         "saves before it stand",
-                                         save.prefix(), result.error));
+    log::error("checkpoint",
+               fmt::format("{} may be damaged and was removed: {}; earlier checkpoints are kept",
+                           save.prefix(), result.error));
   return result;
 }
 

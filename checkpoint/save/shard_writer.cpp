@@ -101,11 +101,10 @@ void pack(const StoredTensor& piece, const ElementRange& stored, char* to) {
   const auto* items = static_cast<const char*>(elements.const_data_ptr());
   if (!kept.pack(items, held_elements(piece, kept, stored), static_cast<int>(piece.element_bytes),
                  to))
-    throw Error(
-        ExitCode::kBug, "checkpoint",
-        fmt::format("'{}': an element that its mask prunes is not 0, so a sparse save would "
-                    "lose it; set checkpoint.sparse: false",
-                    piece.name));
+    throw Error(ExitCode::kBug, "checkpoint",
+                fmt::format("'{}': an element that its mask prunes is not 0, so a sparse "
+                            "checkpoint would lose it; set checkpoint.sparse: false",
+                            piece.name));
 }
 
 }  // namespace
@@ -277,8 +276,8 @@ void require_written(const std::filesystem::path& path,
     }
     if (slot.piece->is_text() ? same_text : masked_crc32c(crc) == slot.slice.masked_crc) continue;
     throw Error(ExitCode::kBadData, "checkpoint",
-                fmt::format("{}: '{}' at byte {} does not read back as it was written; the disk or "
-                            "its path is not to be trusted",
+                fmt::format("{}: '{}' at byte {} reads back other bytes than were written; check "
+                            "the disk and its connection",
                             path.string(), slot.piece->name, slot.slice.offset));
   }
 }
@@ -313,7 +312,7 @@ void require_complete(const StoredTensor& piece, BundleIndex* index) {
   int64_t num_elements = 0;
   for (const BundleSlice& slice : entry.slices) num_elements += slice.box.num_elements();
   check(num_elements == piece.num_elements(),
-        "the ranks' slices do not make up the whole of '" + piece.name + "'");
+        "the ranks' slices do not cover '" + piece.name + "'");
 }
 
 }  // namespace
@@ -339,7 +338,8 @@ void IndexBuilder::add(const std::string& text) {
 
 BundleIndex IndexBuilder::finish(const std::vector<StoredTensor>& pieces) {
   for (const StoredTensor& piece : pieces) require_complete(piece, &index_);
-  check(index_.entries.size() == pieces.size(), "a rank wrote what belongs to no save");
+  check(index_.entries.size() == pieces.size(),
+        "a rank wrote something that does not belong to the checkpoint");
   return std::move(index_);
 }
 

@@ -96,10 +96,11 @@ std::vector<std::string> names_of_both(const Side& a, const Side& b, const DiffO
     return lies_under(state_key(name).value_or(name), options.under);
   });
   if (chosen.empty() && !options.under.empty())
-    throw Error(ExitCode::kUsage, "diff",
-                fmt::format("neither {} nor {} holds anything under '{}'; keys are as lockstep "
-                            "ckpt show prints them",
-                            a.prefix(), b.prefix(), options.under));
+    throw Error(
+        ExitCode::kUsage, "diff",
+        fmt::format(
+            "neither {} nor {} contains anything under '{}'; lockstep ckpt show prints the keys",
+            a.prefix(), b.prefix(), options.under));
   return chosen;
 }
 

@@ -128,7 +128,7 @@ class Folder {
 }  // namespace
 
 std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optional<int64_t> keep) {
-  check(!keep || *keep >= 1, "at least one save stays");
+  check(!keep || *keep >= 1, "at least one checkpoint is kept");
   return Folder(dir).garbage(keep);
 }
 
@@ -159,7 +159,7 @@ class Locks {
       if (fault.code() != ExitCode::kCannotCreate) throw;
       // The lock's message names the holder; gc only adds that nothing was removed.
       throw Error(ExitCode::kCannotCreate, "gc",
-                  fmt::format("nothing was removed, for a run may be writing here: {}",
+                  fmt::format("nothing was removed, as a run may be writing here: {}",
                               std::string(fault.what())));
     }
   }
@@ -220,10 +220,11 @@ void leave_what_may_be_written(const SaveLocks& locks, std::vector<Garbage>* gar
     return may_be_written;
   });
   if (num_left > 0)
-    log::warning("gc", fmt::format("{} files of saves that are not complete stay, because this "
-                                   "file system has no locks: a program may be writing them. "
-                                   "Remove them by hand once none is",
-                                   num_left));
+    log::warning(
+        "gc",
+        fmt::format("{} files of incomplete checkpoints are kept, because this file system has no "
+                    "locks: a program may be writing them. Remove them by hand if none is",
+                    num_left));
 }
 
 std::optional<StateFile> state_file_or_warning(const std::filesystem::path& dir) {
@@ -284,10 +285,10 @@ std::vector<std::string> rest_of(const std::filesystem::path& dir,
 
 /// Returns a reason for messages.
 const char* meaning(std::string_view reason) {
-  if (reason == "temporary") return "temporary, of a save that was interrupted";
-  if (reason == "no_index") return "of a save without an index";
+  if (reason == "temporary") return "temporary, of an interrupted save";
+  if (reason == "no_index") return "of a checkpoint without an index";
   if (reason == "other_shards") return "a shard that the index does not name";
-  return "of a save beyond those to keep";
+  return "of a checkpoint beyond those to keep";
 }
 
 std::string as_text(const std::string& dir, const std::vector<Garbage>& garbage,
@@ -295,7 +296,7 @@ std::string as_text(const std::string& dir, const std::vector<Garbage>& garbage,
   std::string text;
   for (const Garbage& one : garbage)
     text += fmt::format("{:>14}  {}  ({})\n", one.num_bytes, one.name, meaning(one.reason));
-  return text + fmt::format("{}: {} {} files, {} bytes; {} saves stay\n", dir,
+  return text + fmt::format("{}: {} {} files, {} bytes; {} checkpoints kept\n", dir,
                             dry_run ? "would remove" : "removed", garbage.size(), num_bytes,
                             rest.size());
 }
@@ -316,7 +317,7 @@ std::string as_json(const std::string& dir, const std::vector<Garbage>& garbage,
 
 Answer collect_garbage(const std::string& dir, const GcOptions& options) {
   if (!std::filesystem::is_directory(dir))
-    throw Error(ExitCode::kInputMissing, "gc", dir + ": is no folder");
+    throw Error(ExitCode::kInputMissing, "gc", dir + ": not a folder");
   const Locks locks(dir);
   std::optional<SaveLocks> save_locks;
   // Locks before the listing: afterwards no save can change what was listed.

@@ -29,16 +29,16 @@ namespace {
 
 void require_folder(const std::string& dir) {
   if (!std::filesystem::is_directory(dir))
-    throw Error(ExitCode::kInputMissing, "checkpoint", dir + ": is no folder");
+    throw Error(ExitCode::kInputMissing, "checkpoint", dir + ": not a folder");
 }
 
 /// Throws the error for a folder without a complete checkpoint.
 [[noreturn]] void throw_no_save(const std::string& dir, const std::vector<std::string>& defects) {
   if (defects.empty())
     throw Error(ExitCode::kInputMissing, "checkpoint",
-                dir + ": holds no save (no file PREFIX-NUMBER.index)");
+                dir + ": contains no checkpoint (no file PREFIX-NUMBER.index)");
   throw Error(ExitCode::kBadData, "checkpoint",
-              fmt::format("{}: no save is complete:\n  {}", dir, fmt::join(defects, "\n  ")));
+              fmt::format("{}: no complete checkpoint:\n  {}", dir, fmt::join(defects, "\n  ")));
 }
 
 SaveName latest_or_throw(const std::string& dir) {
@@ -123,7 +123,7 @@ Answer list_saves(const std::string& dir, const InspectOptions& options) {
     table += summary_line(row);
   }
   if (options.json) return {json_lines(rows) + "\n"};
-  return {rows.empty() ? dir + ": no saves\n" : table};
+  return {rows.empty() ? dir + ": no checkpoints\n" : table};
 }
 
 Answer verify_saves(const std::string& where, const InspectOptions& options) {

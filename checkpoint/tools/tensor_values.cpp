@@ -194,7 +194,7 @@ TensorDifference compare(const at::Tensor& a_, const at::Tensor& b_) {
     case at::kComplexDouble:
       return compare_as<c10::complex<double>>(a, b);
     default:
-      check(false, "a save holds no such type");
+      check(false, "a checkpoint has no such type");
       return {};
   }
 }

@@ -48,7 +48,7 @@ class DigitsMlp(unittest.TestCase):
     def test_an_empty_folder_is_no_model(self):
         done = run("--mode=test", self.folder)
         self.assertEqual(done.returncode, 66)
-        self.assertIn("holds no save", done.stderr)
+        self.assertIn("no checkpoints in", done.stderr)
 
     def test_another_mode_is_told(self):
         for words in (("--mode=eval", self.folder), ("train", self.folder), ("--mode=test", self.folder, "5"), ("--mode=train",), ()):

@@ -81,7 +81,7 @@ TEST(Restore, NamesThatDoNotMatchAreReported) {
   const Error missing = fault_of_restore(
       folder.prefix() + "-3", {{"model/weight", state.weight}, {"model/new", state.bias}});
   EXPECT_EQ(missing.code(), ExitCode::kConfig);
-  EXPECT_THAT(missing.what(), HasSubstr("holds no 'model/new'"));
+  EXPECT_THAT(missing.what(), HasSubstr("contains no 'model/new'"));
 }
 
 TEST(Restore, WhatMayBeMissingGetsItsValue) {

@@ -43,7 +43,7 @@ class BadDays(LockstepTest):
         run = self.start(program=self.on_rank_1(hidden), run="runs/run").wait()
         self.assertEqual(run.code, 78, run.log)
         self.assertIn("is not the same folder on all ranks", run.log)
-        self.assertRegex(run.log, r"is not seen by rank 1 on \S+")
+        self.assertRegex(run.log, r"are not visible to rank 1 on \S+")
         self.assertEqual(list(run.folder.glob("checkpoints/*")), [])
         count("folders that are not shared refused")
 

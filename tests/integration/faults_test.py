@@ -129,7 +129,7 @@ class Faults(unittest.TestCase):
         filler.unlink()
         start.wait()
         self.assertEqual(start.code, 0, start.log())
-        self.assertRegex(start.log(), f"{FAILED}.*make room, or lower checkpoint.keep_checkpoint_max")
+        self.assertRegex(start.log(), f"{FAILED}.*are free; free space, or lower checkpoint.keep_checkpoint_max")
         job.keep = 2
         self.assertGreater(check_hindered(job, start, self.expected)[0], 0)
         self.assertEqual(debris_in(job.saves), ["filler"] if filler.exists() else [])

@@ -128,14 +128,14 @@ class FineTuning(InTensorFlow, LockstepTest):
                                      rules=[{**rule, "from": re.sub("^(re:)?", r"\1module.", rule["from"])} for rule in RULES]))
         under = [{**rule, "from": re.sub("^(re:)?", r"\1model.", rule["from"])} for rule in RULES]
         refused = self.tune("parameters.pt", run="refused", rules=under, expect=78)
-        self.assertIn("nothing there is 'Conv2d_0.BatchNorm.moving_mean'", refused.log)
+        self.assertIn("the checkpoint has no 'Conv2d_0.BatchNorm.moving_mean'", refused.log)
         bfloat16 = self.tune("bfloat16.pth", "train.max_steps=0", run="bfloat16")
         self.assertIn("variables loaded from", bfloat16.log)
         whole = self.tune("mobilenet.pt", run="head", exclude="", expect=78)
         self.assertIn("'classifier.1.weight' is float32 [7, 256] there, 'Logits.weight' is float32 [5, 256] here (nearest there: ", whole.log)
 
     def test_nothing_of_a_file_is_run(self):
-        for file, reason in (("code.pt", "it wants Python's 'posix.system'"), ("network.pt", "it wants Python's '__main__.MobileNetV1'"),
+        for file, reason in (("code.pt", "it needs Python's 'posix.system'"), ("network.pt", "it needs Python's '__main__.MobileNetV1'"),
                              ("script.pt", "TorchScript archive"), ("old.pt", "before 1.6")):
             refused = self.tune(file, run="refused", expect=65)
             self.assertIn(reason, refused.log)

@@ -50,7 +50,7 @@ class Saves(LockstepTest):
         fresh_moments = self.train(run="run", sets=[*sets, "train.max_steps=60"])
         self.assertEqual(fresh_moments.summary()["resumed_from_step"], 50)
         refused = self.train(run="run", sets=["eval.every_epochs=0", "train.max_steps=70"], expect=78)
-        self.assertIn("holds no 'optimizer/", refused.log)
+        self.assertIn("contains no 'optimizer/", refused.log)
 
     def test_what_stays(self):
         run = self.train(run="run", sets=[*QUICK, "checkpoint.save_checkpoints_steps=10", "checkpoint.keep_checkpoint_max=2",

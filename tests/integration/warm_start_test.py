@@ -115,9 +115,9 @@ class WarmStart(InTensorFlow, LockstepTest):
         source = self.source()
         rules = "checkpoint.warm_start_rename=[{from: classifier, to: head}]"
         refused = self.started_from(source.folder, rules, expect=78)
-        self.assertIn("nothing there is 'classifier.weight'", refused.log)
+        self.assertIn("the checkpoint has no 'classifier.weight'", refused.log)
         refused = self.train(run="fresh", sets=[*SETS, "train.max_steps=0", rules], expect=78)
-        self.assertIn("'warm_start_rename' say what 'checkpoint.warm_start_ckpt' fills: name one", refused.log)
+        self.assertIn("'warm_start_rename' need 'checkpoint.warm_start_ckpt'", refused.log)
 
     def test_another_shape_is_an_error_that_names_both_and_the_way_out(self):
         other = self.train(run="other", sets=[*SETS, "train.max_steps=0", self.recipe(PLAIN), "model={type: mlp, layers: [64, 32, 10]}"])
@@ -133,13 +133,13 @@ class WarmStart(InTensorFlow, LockstepTest):
     def test_no_such_checkpoint(self):
         source = self.source()
         prefix = source.folder / "checkpoints" / "model.ckpt"
-        for what, code, hint in ((f"{prefix}-30.index", 64, "named without '.index'"), (prefix, 66, "its number is missing"),
+        for what, code, hint in ((f"{prefix}-30.index", 64, "checkpoint without '.index'"), (prefix, 66, "its number is missing"),
                                  (f"{prefix}-7", 66, "model.ckpt-30"), (self.folder / "nowhere", 66, "there is no save")):
             refused = self.started_from(what, run="refused", ranks=1, expect=code)
             self.assertIn(hint, refused.log)
         (self.folder / "empty").mkdir()
         refused = self.started_from(self.folder / "empty", run="refused", ranks=1, expect=66)
-        self.assertIn("holds no save", refused.log)
+        self.assertIn("no checkpoints in", refused.log)
 
     def test_three_shards_of_tensorflow(self):
         source = self.source()
@@ -176,7 +176,7 @@ class WarmStart(InTensorFlow, LockstepTest):
             self.assertEqual(self.weights(warm), self.weights(source))
             self.assertIn("4 kernels turned from TensorFlow's order of dimensions: blocks.0.conv.weight, ", warm.log)
         unnamed = self.started_from(prefix, run="unnamed", expect=78)
-        self.assertIn("nothing there is 'blocks.0.conv.weight'", unnamed.log)
+        self.assertIn("the checkpoint has no 'blocks.0.conv.weight'", unnamed.log)
         unturned = self.started_from(prefix, names, "checkpoint.warm_start_kernels=lockstep", run="unturned", expect=78)
         self.assertIn("'net/dense/_kernel' is float32 [256, 10] there, 'classifier.weight' is float32 [10, 256] here", unturned.log)
         swapped = {**KERAS_NAMES, "net/dense": KERAS_NAMES["net/conv2d_1"], "net/conv2d_1": "classifier",

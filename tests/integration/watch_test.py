@@ -123,7 +123,7 @@ modifiers:
         self.assertIn("--watch evaluates every save", self.tool("eval", *self.arguments(config), "--watch", "--restore", "x", expect=64))
         run = self.train(1, sets=["train.max_steps=5"])
         saves = run.folder / "checkpoints"
-        for wrong, code, told in (("", 64, "''"), (saves / "model.ckpt-6", 66, "model.ckpt-5"), (saves / "model.ckpt-5.index", 64, "named without '.index'"),
+        for wrong, code, told in (("", 64, "''"), (saves / "model.ckpt-6", 66, "model.ckpt-5"), (saves / "model.ckpt-5.index", 64, "checkpoint without '.index'"),
                                   (self.folder / "x", 66, "there is no save")):
             self.assertIn(told, self.tool("eval", *self.arguments(config), "--restore", wrong, expect=code))
         shard = next(run.folder.glob("checkpoints/*.data-*"))

@@ -171,7 +171,7 @@ TEST(Damage, ATensorBeyondTheFileIsRefusedBeforeMemoryIsTaken) {
     } catch (const Error& fault) {
       EXPECT_EQ(fault.code(), ExitCode::kBadData) << "lie " << i;
       for (const char* expected : {"model.ckpt-1.data-0000", "model/w", "the file ends at byte",
-                                   "restore from another save"})
+                                   "restore another checkpoint"})
         EXPECT_THAT(fault.what(), HasSubstr(expected)) << "lie " << i;
     }
   }

@@ -131,10 +131,10 @@ TEST(SliceRules, RowsOfSlicesAndOfTheirTensorsBelongTogether) {
   EXPECT_THAT(verdict(rows), HasSubstr("slice 1:4 has no place"));
   rows = rows_of({4}, boxes);
   rows[slice_key("t", {{0}, {2}})] = rows[first];
-  EXPECT_THAT(verdict(rows), HasSubstr("3 slices have places, 2 belong to a tensor"));
+  EXPECT_THAT(verdict(rows), HasSubstr("3 slices have positions, 2 belong to a tensor"));
   rows = rows_of({4}, boxes);
   rows.erase("t");
-  EXPECT_THAT(verdict(rows), HasSubstr("2 slices have places, 0 belong to a tensor"));
+  EXPECT_THAT(verdict(rows), HasSubstr("2 slices have positions, 0 belong to a tensor"));
   rows = rows_of({4}, boxes);
   std::swap(rows[first], rows[second]);
   EXPECT_THAT(verdict(rows), HasSubstr("another type or shape at its place"));
@@ -149,7 +149,7 @@ TEST(SliceRules, RowsOfSlicesAndOfTheirTensorsBelongTogether) {
   parent.ParseFromString(rows["t"]);
   parent.set_offset(8);
   rows["t"] = parent.SerializeAsString();
-  EXPECT_THAT(verdict(rows), HasSubstr("has slices and a place of its own"));
+  EXPECT_THAT(verdict(rows), HasSubstr("has slices and a position of its own"));
 }
 
 /// TensorFlow writes the key of a slice as the slice was given: a whole dimension with its length,
@@ -256,7 +256,7 @@ TEST(SliceRules, AnEntryThatClaimsSlicesWithoutPlacesIsRefusedBeforeItIsParsed) 
   std::string many;
   for (int i = 0; i < 1'000'000; ++i) many += std::string("\x3a\x00", 2);  // empty slices
   rows["t"] += many;
-  EXPECT_THAT(verdict(rows), HasSubstr("has 1000002 slices, of which not all have places"));
+  EXPECT_THAT(verdict(rows), HasSubstr("has 1000002 slices, not all of which have positions"));
   rows = rows_of({4}, cut_along({4}, 0, {1, 3}));
   for (int i = 0; i < 5000; ++i) rows["t"] += std::string("\x12\x00", 2);  // empty shapes
   EXPECT_THAT(verdict(rows), HasSubstr("entry with a part of"));

@@ -167,17 +167,17 @@ TEST(Sparse, PartsThatDoNotFitAreRefused) {
   behind_end[-1] = behind_end[-1].item<int64_t>() | 128;
   const std::vector<Lie> lies = {
       {"another number", "keeps", [&] { return with(mask, one_more); }},
-      {"bits behind the end", "bits behind the last", [&] { return with(mask, behind_end); }},
+      {"bits behind the end", "bits after the last", [&] { return with(mask, behind_end); }},
       {"short mask", "a bit for each", [&] { return with(mask, pruned.bits.slice(0, 0, 17)); }},
       {"mask of another type", "a bit for each",
        [&] { return with(mask, pruned.bits.to(at::kChar)); }},
       {"no mask", "does not hold", [&] { return without(mask); }},
       {"no values", "does not hold", [&] { return without(values); }},
-      {"values in two dimensions", "no mask leaves",
+      {"values in two dimensions", "does not match a mask of",
        [&] {
          return with(values, pruned.values.view({1, -1}));
        }},
-      {"values of a width that none has", "no mask leaves",
+      {"values of a width that none has", "does not match a mask of",
        [&] { return with(values, pruned.values.to(at::kChar)); }},
       {"form of another shape", "a bit for each",
        [&] { return maker_of(pruned, "[13, 21] _lockstep/masks/w"); }},

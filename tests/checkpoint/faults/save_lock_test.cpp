@@ -242,7 +242,7 @@ TEST(OwnSaves, ASaveThatFailsBeforeItWritesKeepsTheJournalOfAKilledOne) {
       {.key = "model/weight", .tensor = at::zeros({1}).expand({int64_t{1} << 50})}};
   const SaveResult result = Saver({.prefix = folder.prefix()}, alone).save(huge, 3);
   EXPECT_FALSE(result.ok);
-  EXPECT_THAT(result.error, HasSubstr("to stage a save in"));
+  EXPECT_THAT(result.error, HasSubstr("to stage a checkpoint"));
   EXPECT_TRUE(std::filesystem::exists(left)) << "nobody has looked at it yet";
   tests::save_small({.prefix = folder.prefix()}, 4);
   EXPECT_FALSE(std::filesystem::exists(left)) << "forgotten by the failed save";
@@ -347,18 +347,19 @@ constexpr unsigned kNoAnswerS = 60;
 TEST_F(TwoUsers, AFolderInWhichThisUserMayNotMakeFilesIsAnErrorAtOnce) {
   tests::save_small({.prefix = folder_.prefix()}, 1);
   std::filesystem::permissions(folder_.path(), std::filesystem::perms(0755));
-  EXPECT_EQ(
-      as_user(kOther,
-              [&] {
-                ::alarm(kNoAnswerS);
-                const auto fault = fault_of([&] { SaveLock(folder_.prefix(), 0); });
-                check(fault && fault->code() == ExitCode::kCannotCreate, "refused");
-                check(std::string(fault->what()).find("may not make files in") != std::string::npos,
-                      fault->what());
-                const auto gc = fault_of([&] { collect_garbage(folder_.path(), {.keep = 1}); });
-                check(gc && gc->code() == ExitCode::kCannotCreate, "gc is refused");
-              }),
-      0);
+  EXPECT_EQ(as_user(kOther,
+                    [&] {
+                      ::alarm(kNoAnswerS);
+                      const auto fault = fault_of([&] { SaveLock(folder_.prefix(), 0); });
+                      check(fault && fault->code() == ExitCode::kCannotCreate, "refused");
+                      check(std::string(fault->what()).find("may not create files in") !=
+                                std::string::npos,
+                            fault->what());
+                      const auto gc =
+                          fault_of([&] { collect_garbage(folder_.path(), {.keep = 1}); });
+                      check(gc && gc->code() == ExitCode::kCannotCreate, "gc is refused");
+                    }),
+            0);
 }
 
 TEST_F(TwoUsers, OnlyWhoMayWriteTheFolderMayOpenItsLock) {
@@ -442,7 +443,8 @@ TEST(SaveSpace, IsComparedWithWhatIsFreeAndWithNothingWhereNobodyKnows) {
     FAIL() << "one byte is lacking";
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kIo);
-    EXPECT_THAT(fault.what(), HasSubstr("/f: a save needs 1048676 bytes and there are 1048675"));
+    EXPECT_THAT(fault.what(),
+                HasSubstr("/f: a checkpoint needs 1048676 bytes and 1048675 are free"));
   }
 }
 

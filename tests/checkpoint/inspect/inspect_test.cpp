@@ -153,7 +153,7 @@ TEST(Inspect, AValueOfATypeThatIsNotReadClosesNoneOfTheOthers) {
     FAIL();
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kBadData);
-    EXPECT_THAT(fault.what(), HasSubstr("holds elements of the type variant"));
+    EXPECT_THAT(fault.what(), HasSubstr("has elements of the type variant"));
     EXPECT_THAT(fault.what(), ::testing::Not(HasSubstr("remove")));
   }
   std::filesystem::resize_file(shard_path(save, 0, 1), 3);

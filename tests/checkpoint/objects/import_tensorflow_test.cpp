@@ -85,7 +85,7 @@ TEST(ImportTensorflow, IsStrictOnBothSidesUnlessToldWhatMayLack) {
   options.allow_unused.clear();
   EXPECT_THAT(error_of(foreign, ours, options),
               AllOf(HasSubstr("no value for 'model/conv/weight'"),
-                    HasSubstr("no use for 'net/conv/kernel', 'opt/m'")));
+                    HasSubstr("not used: 'net/conv/kernel', 'opt/m'")));
   options.allow_missing = {"model/conv/.*"};
   options.allow_unused = {"opt/.*", "net/conv/kernel"};
   EXPECT_THAT(import_tensorflow(foreign.save(), ours.list(), options).missing,
@@ -102,9 +102,9 @@ TEST(ImportTensorflow, SaysWhatDoesNotFit) {
       HasSubstr("'net/dense/kernel' is float32 [2, 3], 'model/fc/weight' is float32 [3, 2]"));
   options = rules();
   options.rules.push_back({"opt/m", "model/fc/bias"});
-  EXPECT_THAT(error_of(foreign, ours, options), HasSubstr("both go to 'model/fc/bias'"));
+  EXPECT_THAT(error_of(foreign, ours, options), HasSubstr("both renamed to 'model/fc/bias'"));
   options.rules = {{"net/(", "x"}};
-  EXPECT_THAT(error_of(foreign, ours, options), HasSubstr("is no pattern"));
+  EXPECT_THAT(error_of(foreign, ours, options), HasSubstr("is not a pattern"));
   options.rules = {{"net/.*", "\\1"}};
   EXPECT_THAT(error_of(foreign, ours, options), HasSubstr("cannot follow"));
 }

@@ -1,4 +1,4 @@
-// Variables that are made after restore() without being announced: nothing writes into them, and no
+// Variables that are created after restore() and not yet restored: nothing writes into them, and no
 // save takes them for restored, before somebody has said what they are to hold.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(LateVariables, ASaveRefusesThemAndWritesNeitherThemNorAFile) {
 TEST(LateVariables, AskingForTheStatusWritesNothingEither) {
   GrowingNet grown;
   EXPECT_THAT(error_of([&] { grown.status->assert_consumed(); }, ExitCode::kBadData),
-              HasSubstr("made after restore() without being announced"));
+              HasSubstr("created after restore() and not yet restored"));
   EXPECT_THAT(
       error_of([&] { grown.status->assert_existing_objects_matched(); }, ExitCode::kBadData),
       HasSubstr("'model/1/weight'"));
@@ -131,7 +131,7 @@ TEST(Saving, AFolderThatCannotBeMadeIsToldByItsCode) {
   Checkpoint checkpoint({{"value", value}});
   EXPECT_THAT(
       error_of([&] { checkpoint.save("/proc/nothing/model.ckpt"); }, ExitCode::kCannotCreate),
-      HasSubstr("the saves before it stand"));
+      HasSubstr("earlier checkpoints are kept"));
   EXPECT_EQ(checkpoint.save_counter(), 0);
 }
 

@@ -111,8 +111,9 @@ TEST(Library, LatestIsWhatTheStateFileNamesUnlessAHigherCommitIsNewer) {
   EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-4");
   tests::put_bytes(folder / "checkpoint", "no such file");
   EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-4");
-  EXPECT_THAT(error_of([&] { (void)latest_checkpoint(folder.prefix() + "-3"); }, ExitCode::kUsage),
-              HasSubstr("asked of the folder, '" + folder.path().string() + "'"));
+  EXPECT_THAT(
+      error_of([&] { (void)latest_checkpoint(folder.prefix() + "-3"); }, ExitCode::kUsage),
+      HasSubstr("name the folder to get its newest checkpoint, '" + folder.path().string() + "'"));
 }
 
 TEST(Library, TwoPrefixesOfOneFolderKeepTheirOwnSavesEach) {
@@ -311,7 +312,7 @@ TEST(Library, StrictLoadingIsAllOrNothing) {
   target.zero_();
   Checkpoint more({{"a", target}, {"c", absent}});
   EXPECT_THAT(error_of([&] { more.load_weights_now(save); }, ExitCode::kBadData),
-              AllOf(HasSubstr("holds no 'c'"), HasSubstr("nothing was restored")));
+              AllOf(HasSubstr("contains no 'c'"), HasSubstr("nothing was restored")));
   EXPECT_EQ(target.sum().item<double>(), 0);
 
   torch::nn::Sequential small(torch::nn::Linear(3, 5)), whole = network(1);

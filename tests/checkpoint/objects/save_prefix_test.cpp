@@ -33,19 +33,20 @@ TEST(SavePrefix, WhatPeopleMistakeForASaveIsSaid) {
     std::string hint;
   };
   const std::vector<Case> cases = {
-      {prefix + "-2.index", ExitCode::kUsage, "named without '.index': " + prefix + "-2"},
+      {prefix + "-2.index", ExitCode::kUsage, "checkpoint without '.index': " + prefix + "-2"},
       {prefix + "-2.index.tmp", ExitCode::kUsage, "'.index.tmp': " + prefix + "-2"},
       {prefix + "-2.data-00000-of-00001", ExitCode::kUsage,
        "'.data-00000-of-00001': " + prefix + "-2"},
       {prefix + "-2.tmp", ExitCode::kUsage, "'.tmp': " + prefix + "-2"},
-      {prefix, ExitCode::kInputMissing, "its number is missing; available:: " + prefix + "-1, "},
+      {prefix, ExitCode::kInputMissing, "its number is missing; available: " + prefix + "-1, "},
       {prefix + "-3", ExitCode::kInputMissing, prefix + "-10"},
-      {folder.path().string(), ExitCode::kUsage, "is a folder; a save is named by folder, prefix"},
+      {folder.path().string(), ExitCode::kUsage,
+       "is a folder; name a checkpoint by folder, prefix"},
       {folder.path().string() + "/", ExitCode::kUsage, "is a folder"},
-      {empty.path().string(), ExitCode::kUsage, "holds no save"},
-      {empty.prefix() + "-1", ExitCode::kInputMissing, "holds no save"},
-      {empty / "absent/model.ckpt-1", ExitCode::kInputMissing, "there is no folder"},
-      {"", ExitCode::kUsage, "has a name"},
+      {empty.path().string(), ExitCode::kUsage, "no checkpoints in"},
+      {empty.prefix() + "-1", ExitCode::kInputMissing, "no checkpoints in"},
+      {empty / "absent/model.ckpt-1", ExitCode::kInputMissing, "no folder"},
+      {"", ExitCode::kUsage, "is not a checkpoint name"},
       {"surely-absent-here-1", ExitCode::kInputMissing, "there is no save"},
   };
   for (const Case& each : cases) {
@@ -66,7 +67,7 @@ TEST(SavePrefix, NamesOfSavesToComeAreFileNames) {
            {"a/..", "need a file name too"},
            {folder.prefix() + ".index", "give 'model.ckpt'"},
            {folder.prefix() + ".tmp", "give 'model.ckpt'"},
-           {folder / "m*", "takes for a pattern"}}) {
+           {folder / "m*", "reads as a pattern"}}) {
     const auto [code, text] = verdict_on(name, true);
     EXPECT_EQ(code, ExitCode::kUsage) << name;
     EXPECT_THAT(text, HasSubstr(hint)) << name;

@@ -38,11 +38,11 @@ TEST(CheckpointOptions, AreReadAndHaveDefaults) {
 TEST(CheckpointOptions, BadValuesAreFaultsWithTheirPlace) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{save_checkpoints_steps: 5, save_checkpoints_secs: 5}", "both given"},
-      {"{keep_checkpoint_max: 0}", "would keep no save"},
+      {"{keep_checkpoint_max: 0}", "would keep no checkpoint"},
       {"{keep_checkpoint_max: -2}", "run.yaml:1"},
       {"{save_checkpoints_steps: 0}", "run.yaml:1"},
       {"{prefix: a/b}", "is a file name"},
-      {"{prefix: 'm*'}", "takes for a pattern"},
+      {"{prefix: 'm*'}", "reads as a pattern"},
       {"{prefix: model.ckpt.index}", "ends in '.index'"},
       {"{prefix: model.ckpt.tmp}", "ends in '.tmp'"},
       {"{prefix: m.data-00000-of-00001}", "give 'm'"},

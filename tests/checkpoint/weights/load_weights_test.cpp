@@ -117,15 +117,17 @@ TEST_F(LoadWeights, FaultsOfRulesHaveTheirPlace) {
 TEST_F(LoadWeights, ARuleWithoutAMatchAndTwoNamesForOneAreRefused) {
   const StateList live = {{"fc.bias", at::zeros({2})}};
   EXPECT_THAT(refusal({{"fc.bias", at::ones({2})}}, live, "warm_start_rename: {dens: fc}"),
-              AllOf(HasSubstr("no name there matches 'dens'"), HasSubstr("nearest: fc, fc.bias")));
+              AllOf(HasSubstr("no name in the checkpoint matches 'dens'"),
+                    HasSubstr("nearest: fc, fc.bias")));
   EXPECT_THAT(refusal({{"fc.bias", at::ones({2})}, {"dense.bias", at::ones({2})}}, live,
                       "warm_start_rename: {dense: fc}"),
-              HasSubstr("would both be 'fc/bias' here"));
+              HasSubstr("both renamed to 'fc/bias'"));
 }
 
 TEST_F(LoadWeights, OfAFileWithoutValuesNothingIsNear) {
-  EXPECT_THAT(refusal({}, {{"fc.bias", at::zeros({2})}}),
-              HasSubstr("nothing there is 'fc.bias' (nearest: none, as it holds no value)"));
+  EXPECT_THAT(
+      refusal({}, {{"fc.bias", at::zeros({2})}}),
+      HasSubstr("the checkpoint has no 'fc.bias' (nearest: none, as it contains no value)"));
 }
 
 /// The rules of docs/fine_tuning.md for what state dicts are often inside of.
@@ -164,7 +166,7 @@ TEST_F(LoadWeights, ARuleAboutModelAloneMeansIt) {
   EXPECT_TRUE(bias.equal(at::ones({2})) && head.equal(at::ones({2})));
   EXPECT_THAT(
       refusal({{"fc.bias", at::ones({2})}}, {{"fc.bias", bias}}, "warm_start_rename: {model: ''}"),
-      HasSubstr("no name there matches 'model'"));
+      HasSubstr("no name in the checkpoint matches 'model'"));
   EXPECT_THAT(refusal({{"state_dict.fc.bias", at::ones({2})}}, {{"fc.bias", bias}},
                       "warm_start_rename: {statedict: ''}"),
               HasSubstr("(nearest: state_dict, "));
@@ -235,7 +237,7 @@ TEST_F(LoadWeights, ASquareKernelOfUnknownOriginIsRefusedUntilTheKeySaysWhich) {
   const at::Tensor dense = at::zeros({4, 4});
   const StateList live = {{"dense.weight", dense}};
   const std::vector<SafetensorsItem> saved = {{"dense.kernel", numbers({4, 4})}};
-  EXPECT_THAT(refusal(saved, live), AllOf(HasSubstr("fits 'dense.weight' in both orders"),
+  EXPECT_THAT(refusal(saved, live), AllOf(HasSubstr("fits 'dense.weight' in both dimension orders"),
                                           HasSubstr("checkpoint.warm_start_kernels")));
   EXPECT_TRUE(dense.equal(at::zeros({4, 4})));
   load(saved, live, "warm_start_kernels: tensorflow");
@@ -315,7 +317,8 @@ TEST_F(LoadWeights, WhatDoesNotFitNamesBothSidesAndTheNearest) {
   EXPECT_THAT(text,
               HasSubstr("'fc.kernel' is float32 [3, 2] there, 'fc.weight' is float32 [2, 3]"));
   EXPECT_THAT(text, HasSubstr("it fits with checkpoint.warm_start_kernels: tensorflow"));
-  EXPECT_THAT(text, HasSubstr("nothing there is 'haed.bias' (nearest: head.bias, heat.bias, "));
+  EXPECT_THAT(text,
+              HasSubstr("the checkpoint has no 'haed.bias' (nearest: head.bias, heat.bias, "));
   EXPECT_THAT(text, HasSubstr("checkpoint.checkpoint_exclude_scopes"));
   EXPECT_THAT(text, Not(HasSubstr("zzzz")));  // five, not all
   EXPECT_TRUE(untouched.equal(at::zeros({2}))) << "a value was written before all was checked";

@@ -84,7 +84,7 @@ TEST_F(TorchFiles, TensorsOfNestedDictsWithOffsetsAndStrides) {
 TEST_F(TorchFiles, WhatWouldRunCodeIsRefusedByItsName) {
   const std::string call = p_global("posix", "system") + p_tuple({p_text("touch ran")}) + "R";
   EXPECT_THAT(refusal_of_value(p_dict({{"a", six().bytes()}, {"b", call}})),
-              AllOf(HasSubstr("it wants Python's 'posix.system'"),
+              AllOf(HasSubstr("it needs Python's 'posix.system'"),
                     HasSubstr("torch.save(model.state_dict(), ...)")));
   EXPECT_THAT(refusal_of_value(p_text("builtins") + p_text("eval") + "\x93)R"),
               HasSubstr("'builtins.eval'"));
@@ -215,11 +215,14 @@ TEST_F(TorchFiles, TensorsStayInsideTheirStorage) {
   EXPECT_THAT(refused([](auto* t) {
                 t->shape = {int64_t{1} << 40, int64_t{1} << 40};
               }),
-              HasSubstr("that of no tensor"));
-  EXPECT_THAT(refused([](auto* t) { t->strides = {1}; }), HasSubstr("no stride for each size"));
-  EXPECT_THAT(refused([](auto* t) { t->storage_elements = 7; }), HasSubstr("is missing or cut"));
-  EXPECT_THAT(refused([](auto* t) { t->storage = "1"; }), HasSubstr("is missing or cut"));
-  EXPECT_THAT(refused([](auto* t) { t->type = "DoubleStorage"; }), HasSubstr("missing or cut"));
+              HasSubstr("shape is invalid"));
+  EXPECT_THAT(refused([](auto* t) { t->strides = {1}; }),
+              HasSubstr("does not have one stride per dimension"));
+  EXPECT_THAT(refused([](auto* t) { t->storage_elements = 7; }),
+              HasSubstr("is missing or truncated"));
+  EXPECT_THAT(refused([](auto* t) { t->storage = "1"; }), HasSubstr("is missing or truncated"));
+  EXPECT_THAT(refused([](auto* t) { t->type = "DoubleStorage"; }),
+              HasSubstr("missing or truncated"));
 }
 
 TEST_F(TorchFiles, DictsThatHoldOneAnotherEnd) {
@@ -230,7 +233,7 @@ TEST_F(TorchFiles, DictsThatHoldOneAnotherEnd) {
     for (int i = 1; i < 20; ++i) dict += p_text(std::to_string(i)) + "h" + le(level, 1);
     dict += "u";
   }
-  EXPECT_THAT(refusal_of_value(dict), HasSubstr("or one another too often"));
+  EXPECT_THAT(refusal_of_value(dict), HasSubstr("or are nested in each other too often"));
   EXPECT_THAT(refusal_of_value("}q\x01" + p_text("self") + "h\x01s"), HasSubstr("too deep"));
 }
 
@@ -274,15 +277,16 @@ TEST_F(TorchFiles, DamagedAndForeignFilesAreTold) {
   EXPECT_THAT(refusal(flipped), HasSubstr("checksum of 'archive/data.pkl' is wrong"));
 
   EXPECT_THAT(refusal(zip_of({{"archive/data.pkl", "N."}}, /*method=*/8)), HasSubstr("compressed"));
-  EXPECT_THAT(refusal(zip_of({{"a", "1"}})), HasSubstr("holds no data.pkl"));
+  EXPECT_THAT(refusal(zip_of({{"a", "1"}})), HasSubstr("contains no data.pkl"));
   EXPECT_THAT(refusal(zip_of({{"a/data.pkl", "N."}, {"a/constants.pkl", ""}})),
               HasSubstr("TorchScript"));
   EXPECT_THAT(refusal(zip_of({{"a/data.pkl", "N."}, {"a/byteorder", "big"}})),
               HasSubstr("big endian"));
-  EXPECT_THAT(refusal(torch_archive(pickle_of("N"), {})), HasSubstr("holds no dict of tensors"));
+  EXPECT_THAT(refusal(torch_archive(pickle_of("N"), {})),
+              HasSubstr("not contain a dict of tensors"));
   EXPECT_THAT(refusal(std::string("\x80\x02\x8a\x0a\x6c\xfc\x9c", 7)), HasSubstr("before 1.6"));
   EXPECT_THAT(refusal("\x89HDF\r\n", "w.h5"), HasSubstr("HDF5"));
-  EXPECT_THAT(refusal("text", "notes.txt"), HasSubstr("no file of weights"));
+  EXPECT_THAT(refusal("text", "notes.txt"), HasSubstr("not a supported file of weights"));
   EXPECT_THAT(refusal("", "w.safetensors"), HasSubstr("fewer than 8 bytes"));
   try {
     (void)open_weights(folder_ / "nowhere.pt");
