@@ -40,7 +40,7 @@ DataOptions read_data_options(ConfigReader in, bool needs_train) {
           "most batches read ahead");
   std::string on_error = "fail";
   in.read_choice("on_error", &on_error, {"fail", "skip"},
-                 "damaged samples: end the run, or take the next valid one");
+                 "damaged samples: end the run, or use the next valid one");
   options.skips_damaged = on_error == "skip";
   in.read("max_skipped", &options.max_skipped, between(0, 1e12),
           "on_error: skip: most damaged samples per epoch");

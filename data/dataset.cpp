@@ -146,10 +146,11 @@ void SkippingDataset::tell(int64_t index, const Error& fault) const {
   const std::scoped_lock lock(mutex_);
   if (told_.size() > kMaxTold || !told_.insert(index).second) return;
   const std::string text = fault.what();
-  log::warning("data",
-               told_.size() > kMaxTold
-                   ? fmt::format("more than {} damaged samples: no further one is named", kMaxTold)
-                   : "skipped: " + text.substr(std::min(text.find("] "), text.size() - 2) + 2));
+  log::warning(
+      "data",
+      told_.size() > kMaxTold
+          ? fmt::format("more than {} damaged samples: further ones are not logged", kMaxTold)
+          : "skipped: " + text.substr(std::min(text.find("] "), text.size() - 2) + 2));
 }
 
 }  // namespace lockstep::data

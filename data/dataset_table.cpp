@@ -90,7 +90,7 @@ std::vector<Row> parse_rows(std::string_view csv, const std::string& file) {
   size_t line = 1;
   for (; !csv.empty(); ++line) {
     const size_t end = csv.find('\n');
-    if (end == std::string_view::npos) refuse(file, line, "the file is cut short in this line");
+    if (end == std::string_view::npos) refuse(file, line, "the file is truncated in this line");
     rows.push_back(parse_row(csv.substr(0, end), file, line));
     csv.remove_prefix(end + 1);
   }
@@ -159,10 +159,9 @@ void limit_random_numbers(const RandomOptions& options, ConfigReader* in) {
   double all = static_cast<double>(options.samples);
   for (const int64_t size : options.shape) all *= static_cast<double>(size);
   if (all <= kMaxRandomNumbers) return;
-  in->fault("samples",
-            fmt::format("'{}.samples' times the shape make {:.3g} numbers, at most {:.0e} are held "
-                        "in memory; take fewer samples or a smaller shape",
-                        in->path(), all, kMaxRandomNumbers));
+  in->fault("samples", fmt::format("'{}.samples' times the shape is {:.3g} numbers, at most {:.0e} "
+                                   "fit in memory; use fewer samples or a smaller shape",
+                                   in->path(), all, kMaxRandomNumbers));
 }
 
 /// Streams of random numbers, so that inputs and targets are independent.

@@ -105,7 +105,7 @@ FilesDataset::FilesDataset(std::unique_ptr<Source> source, const FeedOptions& op
     images_ = std::make_unique<ImageTransform>(image_target(), options_.augment);
   else if (!options_.means.empty() || !options_.deviations.empty() || !options_.image_size.empty())
     refuse_feed(
-        "image_size, mean and std are for images and uint8 pixels; these files hold other "
+        "image_size, mean and std are for images and uint8 pixels; these files contain other "
         "numbers");
   spec_ = make_spec();
   input_numbers_ = c10::multiply_integers(spec_.input_shape);
@@ -160,10 +160,10 @@ SampleSpec FilesDataset::make_spec() {
   if (from.content == Content::kTokens) spec.input_dtype = at::kLong;
   if (from.targets == Targets::kNone) {
     if (!options_.may_lack_targets)
-      refuse_feed(
-          source_->place_of(0) +
-          " and what is beside it have no labels, which only `lockstep infer` takes; name "
-          "the folder that has a folder for each class, or a CSV file of images and labels");
+      refuse_feed(source_->place_of(0) +
+                  " and the images next to it have no labels; unlabelled data works only with "
+                  "`lockstep infer`; name the folder that has a folder for each class, or a CSV "
+                  "file of images and labels");
     return spec;
   }
   // Mixed samples have shares of two classes, so their labels become soft.
@@ -174,8 +174,7 @@ SampleSpec FilesDataset::make_spec() {
     spec.target_kind = options_.soft_labels ? TargetKind::kSoft : TargetKind::kValues;
   if (from.targets != Targets::kLabels) return spec;
   if (options_.num_classes > 0) spec.num_classes = options_.num_classes;
-  if (spec.num_classes == 0)
-    refuse_feed("these files do not say how many classes there are: give num_classes");
+  if (spec.num_classes == 0) refuse_feed("the number of classes is unknown: give num_classes");
   spec.target_kind = options_.one_hot || mixes ? TargetKind::kSoft : TargetKind::kClass;
   return spec;
 }

@@ -227,9 +227,9 @@ namespace {
 std::filesystem::path only_file(const FilesOptions& options) {
   const Paths paths = expand_files(options.path);
   if (paths.size() > 1)
-    throw Error(
-        ExitCode::kConfig, "data",
-        fmt::format("{}: {} files, this format is one; name it", options.path, paths.size()));
+    throw Error(ExitCode::kConfig, "data",
+                fmt::format("{}: {} files, this format needs a single one; name it", options.path,
+                            paths.size()));
   return paths.front();
 }
 

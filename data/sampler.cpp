@@ -27,7 +27,7 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
     throw Error(
         ExitCode::kConfig, "data",
         fmt::format(
-            "data.drop_last leaves nothing: {} samples are fewer than one global batch of {}",
+            "data.drop_last leaves no batch: {} samples are fewer than one global batch of {}",
             options.num_samples, options.global_batch_size));
 }
 

@@ -27,7 +27,7 @@ int number(const Environment& environment, const std::string& name, int otherwis
   const std::optional<int> value = parse_count(*text);
   if (!value)
     throw Error(ExitCode::kConfig, "dist",
-                fmt::format("the launcher set {}='{}', which is no whole number", name, *text));
+                fmt::format("the launcher set {}='{}', which is not a whole number", name, *text));
   return *value;
 }
 
@@ -116,17 +116,18 @@ ProcessInfo read_process_info(const Environment& environment) {
 
 void require_promised_ranks(const ProcessInfo& promised, int world_size) {
   if (promised.world_size <= world_size) return;
-  throw Error(ExitCode::kConfig, "dist",
-              fmt::format("{}'s variables say {} ranks, MPI sees {}: start them with mpirun, or "
-                          "srun --mpi=pmix",
-                          promised.launcher, promised.world_size, world_size))
+  throw Error(
+      ExitCode::kConfig, "dist",
+      fmt::format(
+          "{}'s variables say {} ranks, MPI sees {}: start them with mpirun, or srun --mpi=pmix",
+          promised.launcher, promised.world_size, world_size))
       .everywhere();
 }
 
 void warn_of_idle_tasks(const ProcessInfo& info, const Environment& environment) {
   const int num_tasks = number(environment, "SLURM_NTASKS", 1);
   if (info.launcher == "none" && num_tasks > 1)
-    log::warning("dist", fmt::format("this rank trains alone, but Slurm has given {} tasks: start "
+    log::warning("dist", fmt::format("this rank trains alone, but Slurm allocated {} tasks: start "
                                      "them with srun --mpi=pmix, or mpirun",
                                      num_tasks));
 }

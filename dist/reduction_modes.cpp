@@ -83,13 +83,13 @@ std::vector<SyncConflict> conflicts_of(const SyncOptions& options) {
         "a rank that updates alone needs the whole optimizer; set it to false"}},
       {is_local && rounds,
        {kLocal, "sync.comm_dtype",
-        "gradients do not travel, and means of weights are not rounded; use fp32"}},
+        "gradients are not sent, and means of weights are not rounded; use fp32"}},
       {is_shared && is_local,
-       {kShared, kLocal, "each rank learns weights of its own; set it to true"}},
+       {kShared, kLocal, "each rank trains its own weights; set it to true"}},
       {is_shared && !options.shared_window,
-       {kShared, "sync.shared_window: false", "the weights lie in such memory; set it to true"}},
+       {kShared, "sync.shared_window: false", "the weights are in such memory; set it to true"}},
       {is_shared && rounds,
-       {kShared, "sync.comm_dtype", "no gradient travels that could be rounded; use fp32"}},
+       {kShared, "sync.comm_dtype", "no gradients are sent that could be rounded; use fp32"}},
   }};
   std::vector<SyncConflict> conflicts;
   for (const auto& [is_there, conflict] : rows)
@@ -100,12 +100,11 @@ std::vector<SyncConflict> conflicts_of(const SyncOptions& options) {
 namespace {
 
 constexpr const char* kPackingOnGpu =
-    "sync.sparse_allreduce: always on GPUs needs gradients that travel whole and behind the "
-    "backward pass, between ranks: with sync.shard_optimizer, sync.overlap: true or local steps "
-    "use auto or never";
+    "sync.sparse_allreduce: always on GPUs needs unsharded gradients that are sent after the "
+    "backward pass: with sync.shard_optimizer, sync.overlap: true or local steps use auto or never";
 constexpr const char* kOverlapOnGpu =
-    "sync.overlap: true on GPUs needs gradients that travel whole and as they are: with "
-    "sync.shard_optimizer or another sync.comm_dtype than fp32 use auto or false";
+    "sync.overlap: true on GPUs needs unsharded gradients in fp32: with sync.shard_optimizer or "
+    "another sync.comm_dtype than fp32 use auto or false";
 
 }  // namespace
 

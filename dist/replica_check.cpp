@@ -123,7 +123,7 @@ std::string values_text(Communicator& comm, const std::string& own_value) {
 /// Formats "first at item 17 [1, 1, 2]: ranks 0, 2, 3: 1; rank 1: 0".
 std::string first_difference_text(Communicator& comm, const at::Tensor& host) {
   const int64_t item = first_differing_item(comm, host);
-  check(item < host.numel(), "digests differ of tensors that do not");
+  check(item < host.numel(), "digests differ of equal tensors");
   const std::string values = values_text(comm, value_text(host, item));
   return fmt::format("first at item {} {}: {}", item, index_text(host.sizes(), item), values);
 }

@@ -13,11 +13,10 @@ namespace lockstep {
 std::unique_ptr<data::Dataset> EstimatorSpec::input(data::DatasetUse use,
                                                     const data::DatasetInputs& /*inputs*/) {
   const char* key = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
-  throw Error(
-      ExitCode::kConfig, "estimator",
-      fmt::format("{}: {{type: estimator}} asks the estimator for data, and it brings none: "
-                  "name another type, or write its input()",
-                  key));
+  throw Error(ExitCode::kConfig, "estimator",
+              fmt::format("{}: {{type: estimator}} needs data from the estimator, which has none: "
+                          "name another type, or write its input()",
+                          key));
 }
 
 namespace estimator {
@@ -71,11 +70,12 @@ std::vector<std::string> choices_of(const std::string& path, const ConfigReader&
   const std::string file = path_beside(in.document(), path).string();
   const Plugin& plugin = open_plugin(file);
   if (plugin.estimators.empty())
-    throw Error(ExitCode::kConfig, kSection,
-                fmt::format("{}: this plug-in brings no estimator: its source needs "
-                            "LOCKSTEP_ESTIMATOR(...); a network of a plug-in is named by model: "
-                            "{{type: plugin, path: ..., name: ...}}",
-                            file));
+    throw Error(
+        ExitCode::kConfig, kSection,
+        fmt::format(
+            "{}: this plug-in has no estimator: its source needs LOCKSTEP_ESTIMATOR(...); a "
+            "network of a plug-in is named by model: {{type: plugin, path: ..., name: ...}}",
+            file));
   return plugin.estimators;
 }
 
@@ -89,9 +89,10 @@ std::string read_name(ConfigReader* in, const std::vector<std::string>& choices)
     in->read_choice("name", &name, choices, help);
   if (in->lists_fields()) return name;
   if (choices.empty())
-    in->fault("name", "there is no estimator: name a plug-in with 'estimator.path'");
+    in->fault("name", "no estimator: name a plug-in with 'estimator.path'");
   else if (name.empty())
-    in->fault("name", fmt::format("'estimator.name' must say which: {}", fmt::join(choices, ", ")));
+    in->fault("name",
+              fmt::format("'estimator.name' must name one of: {}", fmt::join(choices, ", ")));
   return choices.empty() ? "" : name;
 }
 
@@ -143,14 +144,14 @@ model::ModelOptions Estimator::read_model(ConfigReader* in) const {
   if (!is_there() || in->lists_fields()) return model::read_model_options(in->section("model"));
   if (in->has("model"))
     in->fault("model",
-              fmt::format("{} brings the network: take out 'model' or 'estimator'", where_));
+              fmt::format("{} provides the network: remove 'model' or 'estimator'", where_));
   // Marks the key as known; its fault is reported above.
   (void)in->take("model");
   return {name_, [spec = spec_, where = where_](const model::ModelInputs& data) {
             return run_user_code(where, [&] {
               std::unique_ptr<model::Model> model = spec->model(data);
               if (model == nullptr)
-                throw Error(ExitCode::kConfig, kSection, "model() gave no network");
+                throw Error(ExitCode::kConfig, kSection, "model() returned no network");
               return model;
             });
           }};
@@ -160,7 +161,8 @@ data::MakeDataset Estimator::make_input(data::DatasetUse use) const {
   return [spec = spec_, where = where_, use](const data::DatasetInputs& inputs) {
     return run_user_code(where, [&] {
       std::unique_ptr<data::Dataset> dataset = spec->input(use, inputs);
-      if (dataset == nullptr) throw Error(ExitCode::kConfig, kSection, "input() gave no data set");
+      if (dataset == nullptr)
+        throw Error(ExitCode::kConfig, kSection, "input() returned no data set");
       return dataset;
     });
   };

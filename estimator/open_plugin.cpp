@@ -61,13 +61,16 @@ std::string stamp_in(const std::string& bytes) {
 
 void require_fit(const std::string& path, const std::string& stamp) {
   if (stamp.empty())
-    throw refusal(path,
-                  "this file is no plug-in of Lockstep: its source needs LOCKSTEP_ESTIMATOR(...) "
-                  "or LOCKSTEP_PLUGIN(...) of estimator/plugin.h");
+    throw refusal(
+        path,
+        "this file is not a plug-in of Lockstep: its source needs LOCKSTEP_ESTIMATOR(...) "
+        "or LOCKSTEP_PLUGIN(...) of estimator/plugin.h");
   if (stamp != LOCKSTEP_PLUGIN_STAMP)
-    throw refusal(path, fmt::format("was built for {}; this program is {}: build it again, against "
-                                    "this one's headers",
-                                    stamp, LOCKSTEP_PLUGIN_STAMP));
+    throw refusal(
+        path,
+        fmt::format(
+            "was built for {}; this program is {}: rebuild it with the headers of this program",
+            stamp, LOCKSTEP_PLUGIN_STAMP));
 }
 
 /// Opens the library. Its symbols are searched in the program first (docs/decisions/0027).
@@ -88,7 +91,7 @@ AddRows find_or_open(const std::string& path, const std::string& sha256) {
     if (known.sha256 == sha256) return known.add_rows;
     if (known.file == file)
       throw Error(ExitCode::kUnavailable, "plugin",
-                  path + ": was built again after this process opened it; start the server again");
+                  path + ": was rebuilt after this process opened it; restart the server");
   }
   opened().libraries.push_back({file, sha256, open_library(path, file)});
   return opened().libraries.back().add_rows;
@@ -138,7 +141,7 @@ model::MakeModel read_plugin_model(ConfigReader* in) {
   (void)open_plugin(file);
   const model::ModelType* type = model::model_types().find(name);
   if (type == nullptr) {
-    in->fault("name", fmt::format("'{}.name': {} adds no network '{}'{}", in->path(), file, name,
+    in->fault("name", fmt::format("'{}.name': {} has no network '{}'{}", in->path(), file, name,
                                   did_you_mean(name, model::model_types().names())));
     return {};
   }
@@ -183,8 +186,8 @@ void add_types() {
         {.name = "estimator", .read = [](ConfigReader*, data::DatasetUse) -> data::MakeDataset {
            return [](const data::DatasetInputs&) -> std::unique_ptr<data::Dataset> {
              throw Error(ExitCode::kConfig, "data",
-                         "data of type estimator is what an estimator brings, and none is named: "
-                         "give estimator.path, or --estimator=LIB");
+                         "data of type estimator needs an estimator: give estimator.path, or "
+                         "--estimator=LIB");
            };
          }});
     return true;

@@ -27,7 +27,7 @@ auto run_user_code(const std::string& where, const Work& work) -> decltype(work(
   } catch (const std::exception& fault) {
     throw Error(ExitCode::kConfig, "plugin", where + ": " + fault.what());
   } catch (...) {
-    throw Error(ExitCode::kConfig, "plugin", where + ": it threw something without a text");
+    throw Error(ExitCode::kConfig, "plugin", where + ": it threw an exception without a message");
   }
 }
 

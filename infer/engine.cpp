@@ -104,9 +104,9 @@ std::optional<FusedModule> FusedModule::compile(torch::jit::Module frozen,
     const c10::IValue as_written = fused.run(inputs);
     if (is_close(as_written, fused.run(inputs))) return fused;
     // A wrong kernel must not go unnoticed, so both runs are compared.
-    log::warning("infer", "oneDNN Graph's numbers differ from the network's: it is left out");
+    log::warning("infer", "oneDNN Graph's results differ from the network's: it is not used");
   } catch (const std::exception& fault) {
-    log::debug("infer", std::string("oneDNN Graph does not take this network: ") + fault.what());
+    log::debug("infer", std::string("oneDNN Graph does not support this network: ") + fault.what());
   }
   return std::nullopt;
 }
@@ -132,8 +132,9 @@ std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
   std::vector<at::Tensor> tensors;
   if (value.isTensorList()) return value.toTensorVector();
   if (!value.isTuple())
-    throw Error(ExitCode::kBadData, "infer",
-                "the network gives a " + value.tagKind() + ", not a tensor or a tuple of tensors");
+    throw Error(
+        ExitCode::kBadData, "infer",
+        "the network returns a " + value.tagKind() + ", not a tensor or a tuple of tensors");
   for (const c10::IValue& item : value.toTupleRef().elements())
     for (const at::Tensor& tensor : tensors_of(item)) tensors.push_back(tensor);
   return tensors;
@@ -308,7 +309,7 @@ std::unique_ptr<EngineBackend> make_engine(const LoadedNetwork& network,
                                            const EngineOptions& options, at::Device device) {
   if (network.module == nullptr)
     return std::make_unique<ForwardEngine>(
-        network.forward, "plain: the network's own code, which has no form as TorchScript");
+        network.forward, "plain: the network's own code, which cannot be converted to TorchScript");
   network.module->to(device);
   if (options.engine == "plain") return plain_engine(network, "");
   if (!options.tensorrt.use_tensorrt) return optimized_engine(network, device, "");

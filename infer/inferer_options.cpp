@@ -19,10 +19,9 @@ InfererOptions read_inferer_options(ConfigReader* in) {
            "most iterations queued between two of these threads");
   run.done();
   if (options.engine.engine == "plain" && options.engine.tensorrt.use_tensorrt)
-    in->fault(
-        "engine",
-        "'engine: plain' changes nothing in the network, 'tensorrt_config.use_tensorrt: true' "
-        "compiles it: remove one");
+    in->fault("engine",
+              "'engine: plain' leaves the network unchanged, 'tensorrt_config.use_tensorrt: true' "
+              "compiles it: remove one");
   return options;
 }
 
@@ -35,10 +34,10 @@ FeedSection read_feed(const YAML::Node& node, const std::string& path, const Yam
     return {.named = node.Scalar(), .dataset = std::nullopt};
   // Without a type the data-set reader would report a less helpful fault.
   if (node.IsMap() && !node["type"].IsDefined()) {
-    faults->add(document.fault_at(
-        node, fmt::format("'{}' names no data: say its kind, as in {{type: digits}} or "
-                          "{{type: npy, path: x.npy}}",
-                          path)));
+    faults->add(
+        document.fault_at(node, fmt::format("'{}' names no data: give its type, as in {{type: "
+                                            "digits}} or {{type: npy, path: x.npy}}",
+                                            path)));
     return {};
   }
   if (node.IsMap()) {
@@ -70,7 +69,7 @@ InfererSection read_inferer_section(ConfigReader* in) {
   in->read("batch_size", &section.batch_size, count_from(1), "samples per iteration and feed");
   in->read("log_dir", &section.log_dir, "output folder of callbacks; default <project_dir>/infer");
   const YAML::Node feed = in->take(
-      "feed", "map, text or list",
+      "feed", "map, string or list",
       "inputs: a section as data.eval, a path, train or eval; a list: all of them joined per "
       "iteration; default eval");
   const std::string path = in->path().empty() ? "feed" : in->path() + ".feed";

@@ -24,7 +24,7 @@ int64_t num_samples_in(const std::vector<at::Tensor>& inputs, const std::string&
   for (const at::Tensor& input : inputs)
     if (input.size(0) != num_samples)
       throw Error(ExitCode::kBadData, "infer",
-                  fmt::format("{}: the inputs of one feed hold {} and {} samples", source,
+                  fmt::format("{}: the inputs of one feed have {} and {} samples", source,
                               num_samples, input.size(0)));
   return num_samples;
 }
@@ -47,7 +47,7 @@ std::vector<at::Tensor> run(EngineBackend& engine, const std::vector<at::Tensor>
   } catch (const std::exception& fault) {
     const std::string text = fault.what();
     throw Error(ExitCode::kBadData, "infer",
-                fmt::format("{}: the network cannot take {}: {}", source, forms_of(inputs),
+                fmt::format("{}: the network does not accept {}: {}", source, forms_of(inputs),
                             text.substr(0, text.find("\nException raised"))));
   }
 }
@@ -83,10 +83,10 @@ void Predictor::require_as_many(const std::vector<at::Tensor>& outputs, int64_t 
     if (outputs[i].dim() == 0 || outputs[i].size(0) != num_samples)
       throw Error(
           ExitCode::kBadData, "infer",
-          fmt::format("{}: the network was asked {} samples, and its output '{}' is {}: "
-                      "dimension 0 of each output must be the samples; export a network "
-                      "that answers each sample",
-                      source_, num_samples, nodes_.outputs[i].name, forms_of({outputs[i]})));
+          fmt::format(
+              "{}: the network got {} samples, and its output '{}' is {}: dimension 0 of each "
+              "output must be the samples; export a network with one output per sample",
+              source_, num_samples, nodes_.outputs[i].name, forms_of({outputs[i]})));
 }
 
 coord::DataMap Predictor::predict(const coord::DataMap& feed) {
@@ -96,8 +96,8 @@ coord::DataMap Predictor::predict(const coord::DataMap& feed) {
   const std::vector<at::Tensor> outputs = answer(inputs);
   if (outputs.size() != nodes_.outputs.size())
     throw Error(ExitCode::kBadData, "infer",
-                fmt::format("{}: the network gave {} outputs, its io_nodes.json names {}", source_,
-                            outputs.size(), nodes_.outputs.size()));
+                fmt::format("{}: the network returned {} outputs, its io_nodes.json names {}",
+                            source_, outputs.size(), nodes_.outputs.size()));
   require_as_many(outputs, inputs.front().size(0));
   coord::DataMap answers;
   for (size_t i = 0; i < outputs.size(); ++i)

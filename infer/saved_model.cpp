@@ -41,7 +41,7 @@ constexpr int64_t kMaxNodesBytes = 1 << 20;
 at::ScalarType dtype_of(const std::string& name) {
   for (const auto& [known, type] : kTypes)
     if (name == known) return type;
-  throw std::invalid_argument("there is no type '" + name + "'");
+  throw std::invalid_argument("unknown type '" + name + "'");
 }
 
 /// Parses a list of nodes. Throws std::exception for another form.
@@ -112,9 +112,9 @@ IoNodes read_io_nodes(const std::filesystem::path& path) {
   } catch (const std::exception& fault) {
     throw Error(
         ExitCode::kBadData, "infer",
-        fmt::format("{}: does not tell a network's inputs and outputs: {}; export the model "
-                    "anew",
-                    path.string(), fault.what()));
+        fmt::format(
+            "{}: does not describe a network's inputs and outputs: {}; export the model again",
+            path.string(), fault.what()));
   }
 }
 
@@ -127,17 +127,16 @@ std::vector<at::Tensor> inputs_in(const coord::DataMap& feed, const IoNodes& nod
     if (value == nullptr && nodes.inputs.size() == 1) value = feed.find("inputs");
     const std::string wanted = fmt::format("{} {}", dtype_name(node.dtype), shape_text(node.shape));
     if (value == nullptr)
-      throw Error(ExitCode::kBadData, "infer",
-                  fmt::format("{}: the network's input '{}' is {}, and the feed has no such key: "
-                              "it gives {}",
-                              source, node.name, wanted, keys_text(feed)));
-    const auto* tensor = std::get_if<at::Tensor>(value);
-    if (tensor == nullptr || !fits(*tensor, node))
       throw Error(
           ExitCode::kBadData, "infer",
-          fmt::format("{}: the network's input '{}' is {}, the feed gives {}: feed what the "
-                      "network was trained on",
-                      source, node.name, wanted, value_text(*value)));
+          fmt::format("{}: the network's input '{}' is {}, and the feed has no such key: it has {}",
+                      source, node.name, wanted, keys_text(feed)));
+    const auto* tensor = std::get_if<at::Tensor>(value);
+    if (tensor == nullptr || !fits(*tensor, node))
+      throw Error(ExitCode::kBadData, "infer",
+                  fmt::format("{}: the network's input '{}' is {}, the feed has {}: use inputs "
+                              "like those of training",
+                              source, node.name, wanted, value_text(*value)));
     inputs.push_back(*tensor);
   }
   return inputs;
@@ -155,7 +154,7 @@ constexpr int64_t kMaxManifestBytes = 1 << 26;  // one line per tensor
 
 [[noreturn]] void distrust(const fs::path& path, const std::string& what) {
   throw Error(ExitCode::kBadData, "infer",
-              fmt::format("{}: {}; export the model anew", path.string(), what));
+              fmt::format("{}: {}; export the model again", path.string(), what));
 }
 
 /// Numbers of a version: 0.10.2 -> {0, 10, 2}. Anything else counts as 0.
@@ -172,11 +171,11 @@ Json manifest_of(const fs::path& folder) {
   const fs::path path = folder / "manifest.json";
   std::error_code ignored;
   if (!fs::exists(path, ignored))
-    distrust(folder, "holds no manifest.json, so that it is not known to be whole");
+    distrust(folder, "contains no manifest.json, so it may be incomplete");
   // No exceptions: `false` makes a faulty text a discarded value, which is not an object.
   Json json = Json::parse(files::read(path, kMaxManifestBytes), nullptr, false);
   if (!json.is_object() || !json.contains("files") || !json["files"].is_object())
-    distrust(path, "is no manifest of a model that a run published");
+    distrust(path, "is not a manifest of a model that a run published");
   return json;
 }
 
@@ -201,10 +200,10 @@ void require_known_version(const fs::path& folder, const Json& manifest,
                            const std::string& program_version) {
   const std::string written_by = text_of(manifest, "lockstep");
   if (version_numbers(written_by) > version_numbers(program_version))
-    throw Error(ExitCode::kBadData, "infer",
-                fmt::format("{}: was written by Lockstep {}, this is {}: use that one or a newer "
-                            "one",
-                            folder.string(), written_by, program_version));
+    throw Error(
+        ExitCode::kBadData, "infer",
+        fmt::format("{}: was written by Lockstep {}, this is {}: use that version or a newer one",
+                    folder.string(), written_by, program_version));
 }
 
 /// Reads model.pt and compares it with the manifest's size and digest.
@@ -212,17 +211,17 @@ std::string verified_archive(const fs::path& folder, const Json& manifest) {
   const fs::path path = folder / "model.pt";
   const auto found = manifest["files"].find("model.pt");
   if (found == manifest["files"].end() || !found->is_object())
-    distrust(folder / "manifest.json", "does not tell of model.pt");
+    distrust(folder / "manifest.json", "does not list model.pt");
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) distrust(path, "is not there, although the manifest tells of it");
+  if (!fs::exists(path, ignored)) distrust(path, "is missing, although the manifest lists it");
   // Reads the bytes once: what was verified is what is loaded.
   std::string bytes = files::read(path);
   const std::optional<int64_t> wanted = count_of(*found, "num_bytes");
-  if (!wanted) distrust(folder / "manifest.json", "does not tell model.pt's num_bytes");
+  if (!wanted) distrust(folder / "manifest.json", "has no num_bytes of model.pt");
   if (static_cast<int64_t>(bytes.size()) != *wanted)
     distrust(path, fmt::format("has {} bytes, its manifest says {}", bytes.size(), *wanted));
   if (sha256_hex(bytes) != text_of(*found, "sha256"))
-    distrust(path, "is not the file that its manifest tells of (SHA-256)");
+    distrust(path, "is not the file listed in its manifest (SHA-256)");
   return bytes;
 }
 
@@ -235,7 +234,7 @@ IoNodes nodes_of_manifest(const fs::path& folder, const Json& manifest, const st
         {in},
         {{.name = "logits", .shape = {IoNode::kAny, manifest.at("num_classes").get<int64_t>()}}}};
   } catch (const Json::exception&) {
-    distrust(folder, "neither io_nodes.json nor the manifest tells what the network takes");
+    distrust(folder, "neither io_nodes.json nor the manifest lists the network's inputs");
   }
 }
 
@@ -245,7 +244,7 @@ std::vector<std::string> class_names_of(const fs::path& folder, const Json& mani
   try {
     return found->get<std::vector<std::string>>();
   } catch (const Json::exception&) {
-    distrust(folder / "manifest.json", "its class_names are no list of strings");
+    distrust(folder / "manifest.json", "its class_names are not a list of strings");
   }
 }
 
@@ -259,9 +258,11 @@ void require_inputs(const torch::jit::Module& module, size_t num_inputs,
       std::count_if(arguments.begin(), arguments.end(),
                     [](const c10::Argument& one) { return !one.default_value().has_value(); }));
   if (num_inputs + 1 < num_needed || num_inputs + 1 > arguments.size())
-    distrust(source, fmt::format("its network's forward() takes {} input(s), io_nodes.json or the "
-                                 "manifest names {}",
-                                 arguments.size() - 1, num_inputs));
+    distrust(
+        source,
+        fmt::format(
+            "its network's forward() takes {} input(s), io_nodes.json or the manifest names {}",
+            arguments.size() - 1, num_inputs));
 }
 
 IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::string& input) {
@@ -299,14 +300,13 @@ std::string input_name(const torch::jit::Module& module) {
 LoadedNetwork open_saved_model(const fs::path& folder, const std::string& program_version) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
-    throw Error(
-        ExitCode::kInputMissing, "infer",
-        fmt::format("{}: there is no such folder; name one of RUN/saved_models, or `latest`",
-                    folder.string()));
+    throw Error(ExitCode::kInputMissing, "infer",
+                fmt::format("{}: no such folder; name one of RUN/saved_models, or `latest`",
+                            folder.string()));
   const Json manifest = manifest_of(folder);
   require_known_version(folder, manifest, program_version);
   const std::optional<int64_t> step = count_of(manifest, "global_step");
-  if (!step) distrust(folder / "manifest.json", "does not tell global_step");
+  if (!step) distrust(folder / "manifest.json", "has no global_step");
   LoadedNetwork network{.source = folder.string(), .step = *step};
   network.class_names = class_names_of(folder, manifest);
   network.module = load_torchscript(verified_archive(folder, manifest), network.source);
@@ -338,8 +338,8 @@ fs::path newest_saved_model(const fs::path& saved_models) {
   }
   if (newest >= 0) return saved_models / std::to_string(newest);
   throw Error(ExitCode::kInputMissing, "infer",
-              fmt::format("{}: holds no export of a model; let the run publish them "
-                          "(export.after_evaluation), or name a save with --checkpoint",
+              fmt::format("{}: contains no export of a model; let the run publish exports "
+                          "(export.after_evaluation), or name a checkpoint with --checkpoint",
                           saved_models.string()));
 }
 

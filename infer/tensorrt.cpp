@@ -30,7 +30,7 @@ TensorrtConfig read_tensorrt_config(ConfigReader in) {
   if (config.is_dynamic_op && !config.max_batch_size)
     in.fault(
         "is_dynamic_op",
-        "'is_dynamic_op: true' needs 'max_batch_size': the largest batch that its engine takes");
+        "'is_dynamic_op: true' needs 'max_batch_size': the largest batch that its engine accepts");
   in.done();
   return config;
 }
@@ -79,7 +79,7 @@ CompileWithTensorrt open_library(std::string* fault) {
 
 TensorrtAttempt try_tensorrt(const torch::jit::Module& module, const IoNodes& nodes,
                              const TensorrtConfig& config, at::Device device) {
-  if (!device.is_cuda()) return {.module = nullptr, .why_not = "there is no GPU"};
+  if (!device.is_cuda()) return {.module = nullptr, .why_not = "no GPU"};
   TensorrtAttempt attempt;
   const CompileWithTensorrt compile = open_library(&attempt.why_not);
   if (compile == nullptr) return attempt;

@@ -40,19 +40,19 @@ auto parsed(const std::string& file, std::string_view text, const Read& read) {
     // Check the version first: other versions may have other keys.
     if (const int version = object.at("version"); version != kJobVersion)
       throw Error(ExitCode::kBadData, "queue",
-                  fmt::format("{}: it is of version {}, this program reads version {}", file,
-                              version, kJobVersion));
+                  fmt::format("{}: it has version {}, this program reads version {}", file, version,
+                              kJobVersion));
     return read(object);
   } catch (const Json::exception& fault) {
     throw Error(ExitCode::kBadData, "queue",
-                fmt::format("{}: it is cut short or damaged: {}", file, fault.what()));
+                fmt::format("{}: it is truncated or damaged: {}", file, fault.what()));
   }
 }
 
 JobState state_named(const std::string& name) {
   const auto* const found = std::find(kStateNames.begin(), kStateNames.end(), name);
   if (found == kStateNames.end())
-    throw Error(ExitCode::kBadData, "queue", fmt::format("'{}' is no state of a job", name));
+    throw Error(ExitCode::kBadData, "queue", fmt::format("'{}' is not a state of a job", name));
   return static_cast<JobState>(found - kStateNames.begin());
 }
 
@@ -150,7 +150,7 @@ void require_closed(const std::filesystem::path& folder) {
   struct stat facts {};
   if (::stat(folder.c_str(), &facts) != 0 || (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
   throw Error(ExitCode::kCannotCreate, "queue",
-              fmt::format("{}: others may write into it, and so run what they like as the "
+              fmt::format("{}: is writable by other users, who could run any program as the "
                           "server's user: chmod go-w {}",
                           folder.string(), folder.string()));
 }
@@ -161,7 +161,7 @@ void make_private(const std::filesystem::path& folder) {
   if (::mkdir(folder.c_str(), S_IRWXU) == 0) return files::sync_folder(folder.parent_path());
   if (errno != EEXIST)
     throw Error(ExitCode::kCannotCreate, "queue",
-                fmt::format("{}: cannot make the folder: {}; name another place", folder.string(),
+                fmt::format("{}: cannot create the folder: {}; name another place", folder.string(),
                             std::strerror(errno)));
   require_closed(folder);
 }
@@ -248,14 +248,13 @@ int64_t JobQueue::submit(JobSpec spec) const {
   const auto num_queued = static_cast<int64_t>(numbers_in(kQueued).size());
   if (const int64_t most = max_queued(); num_queued >= most)
     throw Error(ExitCode::kUnavailable, "queue",
-                fmt::format("{} jobs wait in {} already, more are not taken (--max-queued of the "
-                            "server): submit it again when some have ended",
+                fmt::format("{} jobs already wait in {}, which is the limit (--max-queued of the "
+                            "server): submit again when some have ended",
                             num_queued, root_.string()));
   const auto size_of = [](const JobSpec& one) { return static_cast<int64_t>(text_of(one).size()); };
   if (size_of(spec) > kMaxJobBytes)
     throw Error(ExitCode::kUsage, "queue",
-                fmt::format("run file and command line make a job of {} bytes, at most {} are "
-                            "taken",
+                fmt::format("run file and command line need a job of {} bytes, the limit is {}",
                             size_of(spec), kMaxJobBytes));
   const int64_t id = make_number();
   // The default folder depends on the number, so it is set only now.
@@ -278,7 +277,7 @@ JobState JobQueue::cancel(int64_t id) const {
       files::write_atomically(result_file(id),
                               text_of({.state = JobState::kCancelled,
                                        .exit_code = static_cast<int>(ExitCode::kStopped),
-                                       .message = "cancelled before it began",
+                                       .message = "cancelled before it started",
                                        .tries = 0,
                                        .began = "",
                                        .ended = time},
@@ -290,7 +289,7 @@ JobState JobQueue::cancel(int64_t id) const {
   // Not queued any more and not running: it has ended in the meantime.
   if (!is_there(file(kRunning, id)))
     throw Error(ExitCode::kUsage, "queue",
-                fmt::format("job {} has ended already ({}): there is nothing to cancel", id,
+                fmt::format("job {} has already ended ({}): nothing to cancel", id,
                             job_state_name(state(id).value_or(*now))));
   files::write_atomically(cancel_file(id), files::utc_now() + "\n");
   return JobState::kRunning;
@@ -309,8 +308,10 @@ std::optional<Job> JobQueue::read_or_set_aside(const char* place, int64_t id) co
     return Job{id, read_job(file(place, id))};
   } catch (const Error& fault) {
     if (fault.code() == ExitCode::kInputMissing) return std::nullopt;  // cancelled meanwhile
-    log::warning("queue", fmt::format("job {} is set aside as {}, the others go on: {}", id,
-                                      file(kSetAside, id).string(), fault.what()));
+    log::warning(
+        "queue",
+        fmt::format("job {} is unreadable and was moved to {}; the other jobs continue: {}", id,
+                    file(kSetAside, id).string(), fault.what()));
     move(place, id, file(kSetAside, id));
     return std::nullopt;
   }

@@ -28,9 +28,10 @@ JobQueue queue_at(const std::string& folder) {
   JobQueue queue(folder);
   std::error_code ignored;
   if (!std::filesystem::is_directory(queue.root() / "queued", ignored))
-    throw Error(ExitCode::kInputMissing, "queue",
-                fmt::format("{} is no queue of jobs: lockstep submit and lockstep serve make one",
-                            queue.root().string()));
+    throw Error(
+        ExitCode::kInputMissing, "queue",
+        fmt::format("{} is not a queue of jobs: lockstep submit and lockstep serve create one",
+                    queue.root().string()));
   return queue;
 }
 
@@ -83,12 +84,11 @@ std::string server_line(const JobQueue& queue) {
   // server.json may remain after a kill; only the lock shows that a server lives.
   if (!ServerWatch(queue).has_server())
     return fmt::format(
-        "no server: process {} on {} has ended without a word; start one with lockstep serve\n",
+        "no server: process {} on {} was killed or crashed; start one with lockstep serve\n",
         told("pid"), told("host"));
   const std::string held =
       server.contains("held")
-          ? fmt::format("what met a fault of its host waits until that is mended: {}\n",
-                        told("held"))
+          ? fmt::format("jobs wait until a fault of the host is fixed: {}\n", told("held"))
           : "";
   return fmt::format("server: {} rank(s), process {} on {}, since {} UTC\n{}", told("ranks"),
                      told("pid"), told("host"), told("since"), held);
@@ -232,7 +232,7 @@ CommandResult wait_command(const OfJobOptions& options) {
   }
   if (state == JobState::kSetAside)
     throw Error(ExitCode::kBadData, "queue",
-                fmt::format("job {} could not be read and is set aside in {}: submit it again",
+                fmt::format("job {} could not be read and was moved to {}: submit it again",
                             options.id, (queue.root() / "set_aside").string()));
   // Cancelled before it began: there may be no result file.
   const JobResult result =

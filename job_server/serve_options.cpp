@@ -24,22 +24,23 @@ void add_queue_option(CLI::App* sub, std::string* queue, const char* help) {
 }
 
 void add_server_options(CLI::App* sub, ServeOptions* options) {
-  add_queue_option(sub, &options->queue, "folder of the jobs; made if it is not there");
+  add_queue_option(sub, &options->queue, "folder of the jobs; created if missing");
   sub->add_option("--listen", options->listen,
-                  "HOST:PORT of the server's own metrics, on rank 0; off: none. A port that is "
-                  "taken: any other")
+                  "HOST:PORT of the server's own metrics, on rank 0; off: none. If the port is in "
+                  "use, another one is used")
       ->capture_default_str();
   sub->add_option("--token-file", options->token_file,
-                  "who asks for them must know it; needed where other hosts reach them");
-  sub->add_option("--max-queued", options->max_queued, "so many jobs may wait")
+                  "file with the bearer token of the metrics; required for addresses that other "
+                  "hosts can reach");
+  sub->add_option("--max-queued", options->max_queued, "maximum number of waiting jobs")
       ->check(whole_number(1, 1000000))
       ->capture_default_str();
   sub->add_option("--max-tries", options->max_tries,
-                  "starts of a job in a row that lost ranks and brought no new save; then it has "
-                  "failed")
+                  "starts of a job in a row that may lose ranks without a new checkpoint before "
+                  "the job fails")
       ->check(whole_number(1, 1000000))
       ->capture_default_str();
-  sub->add_flag("--until-empty", options->until_empty, "end with 0 where no job waits");
+  sub->add_flag("--until-empty", options->until_empty, "end with 0 when no job waits");
 }
 
 }  // namespace lockstep::daemon

@@ -183,10 +183,10 @@ std::string end_told_by_summary(const std::string& project_dir) {
   try {
     const auto summary = nlohmann::json::parse(
         files::read(Project(project_dir).summary(), kMaxSummaryBytes), nullptr, false);
-    return fmt::format("the run ended as '{}': its log says why",
+    return fmt::format("the run ended as '{}': see its log",
                        summary.is_object() ? summary.value("exit_reason", "") : "");
   } catch (const std::exception&) {
-    return "the run left no summary: its log says why";
+    return "the run left no summary: see its log";
   }
 }
 
@@ -306,7 +306,8 @@ class Server {
   bool may_begin(int64_t id) const { return faults_.may_begin(id, HostFaults::Clock::now()); }
 
   ExitCode stopped() const {
-    if (is_root_) log::info("serve", "told to stop: what waits, waits for the next server");
+    if (is_root_)
+      log::info("serve", "stop requested: waiting jobs stay queued for the next server");
     return ExitCode::kStopped;
   }
 
@@ -362,9 +363,9 @@ class Server {
                           .message = "the ranks were lost",
                           .unix_time_s = 1e300};
     const Failure cause = cause_of(Project(job.spec.project_dir).logs(), unknown).value_or(unknown);
-    const std::string message =
-        fmt::format("the server ended {} time(s) in a row while it ran, without a new save: {}",
-                    job.spec.tries, cause.message);
+    const std::string message = fmt::format(
+        "the server ended {} time(s) in a row while it ran, without a new checkpoint: {}",
+        job.spec.tries, cause.message);
     fail(job, cause, message);
   }
 
@@ -412,15 +413,15 @@ class Server {
                            fmt::format("job {} has saved and waits for the next server", job.id));
         } else {
           result.state = JobState::kStopped;
-          result.message = "stopped as asked (lockstep ctl)";
+          result.message = "stopped on request (lockstep ctl)";
         }
         return end(job, result);
       case ExitCode::kUnavailable:
       case ExitCode::kDisagree:
       case ExitCode::kWatchdog:
         return log::warning("serve",
-                            fmt::format("job {} has left its ranks in an unclear state, and the "
-                                        "server ends with {}: the next one continues the job",
+                            fmt::format("job {} left its ranks in an undefined state, so the "
+                                        "server ends with {}: the next server continues the job",
                                         job.id, result.exit_code));
       default:
         if (result.message.empty()) result.message = end_told_by_summary(job.spec.project_dir);
@@ -441,9 +442,10 @@ class Server {
     }
     put_back(job, /*is_a_try=*/counts);
     fault_of_host_ = static_cast<ExitCode>(result.exit_code);
-    log::error("serve", fmt::format("job {} has met a fault of this host ({}) and keeps its place "
-                                    "in the queue; jobs begin again when the host is mended: {}",
-                                    job.id, result.exit_code, result.message));
+    log::error("serve",
+               fmt::format("job {} stopped on a fault of this host ({}) and keeps its place in the "
+                           "queue; jobs start again when the fault is fixed: {}",
+                           job.id, result.exit_code, result.message));
     show_hold(result.message);
   }
 

@@ -112,7 +112,7 @@ bool is_gone(const std::filesystem::path& request) {
 
 [[noreturn]] void give_up(const std::string& why) {
   throw Error(ExitCode::kUnavailable, "queue",
-              why + ": look at lockstep ps before it is submitted again");
+              why + ": check lockstep ps before submitting it again");
 }
 
 /// Waits for the answer. Returns false if the request was taken back. A supervisor may replace the
@@ -133,7 +133,7 @@ bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request
       if (!server.lives() || token_of_server(queue) != token || is_gone(request))
         give_up("the server ended while it checked the job");
       if (now - begin > kLongestWait)
-        give_up(fmt::format("the server gives no answer within {} s", kLongestWait.count()));
+        give_up(fmt::format("no answer from the server within {} s", kLongestWait.count()));
     }
     std::this_thread::sleep_for(kAskAgainAfter);
   }
@@ -282,7 +282,7 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
     files::remove_file(taken);
     files::remove_file(checked);
   } catch (const std::exception& fault) {
-    log::warning("serve", fmt::format("a job that was submitted gets no answer: {}", fault.what()));
+    log::warning("serve", fmt::format("a submitted job gets no answer: {}", fault.what()));
   }
 }
 

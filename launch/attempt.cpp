@@ -136,7 +136,7 @@ int Attempt::run() {
   }
   // mpirun has ended, but ranks may remain, for example after its SIGKILL.
   if (!kill_descendants(kKillPatience_s, spare_.pid()))
-    log::warning("launch", "a process of this run cannot be ended; ps shows which");
+    log::warning("launch", "a process of this run cannot be ended; ps shows it");
   // The last output may have arrived since the previous turn.
   pass_on_errors();
   return *code;
@@ -172,7 +172,7 @@ void Attempt::ask_to_stop(double within_s) {
   wish_.to_stop = true;
   kill_at_ = Clock::now() +
              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(within_s));
-  log::info("launch", fmt::format("told to end: the ranks have {} s to save and stop; a second "
+  log::info("launch", fmt::format("stop requested: the ranks have {} s to save and stop; a second "
                                   "Ctrl-C (SIGINT) ends them now",
                                   within_s));
   tell_ranks_to_stop();
@@ -234,9 +234,10 @@ void Attempt::look_after_mpirun() {
   }
   if (!ranks_gone_at_) ranks_gone_at_ = now;
   if (now - *ranks_gone_at_ < kMpirunPatience) return;
-  log::warning("launch",
-               fmt::format("mpirun did not end within {} s of its last rank here: it is killed",
-                           kMpirunPatience.count()));
+  log::warning(
+      "launch",
+      fmt::format("mpirun did not end within {} s after its last rank on this host: killing it",
+                  kMpirunPatience.count()));
   mpirun_->signal(SIGKILL);
   was_stuck_ = true;
 }

@@ -58,7 +58,7 @@ Host host_of(const std::string& entry) {
   Host host{.name = entry.substr(0, colon)};
   if (host.name.empty() || host.name.starts_with('-')) refuse(entry, "names no host");
   if (!std::all_of(host.name.begin(), host.name.end(), is_of_name))
-    refuse(entry, "holds what no host's name has");
+    refuse(entry, "contains a character that host names cannot have");
   if (colon != std::string::npos) host.slots = slots_of(entry, entry.substr(colon + 1));
   return host;
 }
@@ -71,7 +71,7 @@ std::vector<Host> hosts_in_file(const std::string& path) {
     if (!(words >> name)) continue;
     Host host = host_of(name);
     if (words >> slots) {
-      if (!slots.starts_with("slots=") || (words >> rest)) refuse(line, "is no line of a host");
+      if (!slots.starts_with("slots=") || (words >> rest)) refuse(line, "is not a line of a host");
       host.slots = slots_of(line, slots.substr(6));
     }
     hosts.push_back(host);
@@ -92,7 +92,7 @@ std::vector<Host> parse_hosts(const std::string& text) {
   // A host named twice would look like two hosts to mpirun.
   for (auto host = hosts.begin(); host != hosts.end(); ++host)
     if (std::any_of(hosts.begin(), host, [&](const Host& o) { return o.name == host->name; }))
-      refuse(host->name, "stands twice among the hosts");
+      refuse(host->name, "is listed twice among the hosts");
   return hosts;
 }
 

@@ -20,7 +20,7 @@ namespace {
 std::string fault_of(const std::filesystem::path& program) {
   std::error_code ignored;
   if (!std::filesystem::exists(program, ignored)) return "no such file";
-  if (!std::filesystem::is_regular_file(program, ignored)) return "it is no file";
+  if (!std::filesystem::is_regular_file(program, ignored)) return "it is not a file";
   return ::access(program.c_str(), X_OK) == 0 ? "" : "this user may not execute it";
 }
 
@@ -44,7 +44,7 @@ std::string rank_program(const std::string& wanted) {
   const auto beside = folder / "lockstepd";
   if (!std::filesystem::exists(beside, ignored))
     throw Error(ExitCode::kUnavailable, "launch",
-                fmt::format("{} is not there: name the program that each rank runs with --program",
+                fmt::format("{} does not exist: name the program of the ranks with --program",
                             beside.string()));
   return beside.string();
 }
@@ -53,11 +53,11 @@ std::string rank_program_here(const std::string& wanted) {
   const std::string program = rank_program(wanted);
   const std::string fault = program.find('/') != std::string::npos ? fault_of(program)
                             : is_command(program)                  ? ""
-                                                  : "no folder of PATH has such a file";
+                                                  : "no folder of PATH contains this file";
   if (fault.empty()) return program;
   throw Error(ExitCode::kInputMissing, "launch",
-              fmt::format("--program {}: {}; name what each rank runs, or leave it out: then it is "
-                          "the lockstepd beside this program",
+              fmt::format("--program {}: {}; name the program of the ranks, or remove the option "
+                          "to use the lockstepd next to this program",
                           program, fault));
 }
 

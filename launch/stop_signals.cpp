@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array kSignals{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 constexpr std::string_view kText =
-    "[launch] told to stop before any rank was started: run the same command again\n";
+    "[launch] stop requested before any rank was started: run the same command again\n";
 
 std::atomic<bool> g_heard{false};  // a signal handler can access only globals
 static_assert(std::atomic<bool>::is_always_lock_free);

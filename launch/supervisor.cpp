@@ -55,7 +55,7 @@ std::filesystem::path folder_of_starts() {
   std::string made = (all / "lockstep-mpi.XXXXXX").string();
   if (::mkdtemp(made.data()) == nullptr)
     throw Error(ExitCode::kCannotCreate, "launch",
-                fmt::format("{}: {}; set TMPDIR to a folder that this user may write", made,
+                fmt::format("{}: {}; set TMPDIR to a folder that this user may write to", made,
                             std::strerror(errno)));
   return made;
 }
@@ -140,7 +140,7 @@ class Supervisor {
 
   int run() {
     if (is_told_to_stop_within(0)) {  // signals that came during the start
-      log::info("launch", "told to stop before any rank was started: run the same command again");
+      log::info("launch", "stop requested before any rank was started: run the same command again");
       return kStopped;
     }
     while (true) {
@@ -164,11 +164,11 @@ class Supervisor {
       lost = unreachable(pool_.hosts(), options_.mpirun_arguments, variables(restarts_.count()),
                          kProbe_s);
     for (const std::string& host : pool_.note(lost, attempt.messages().killed_on()))
-      log::warning("launch", fmt::format("host {} has failed and is left out", host));
+      log::warning("launch", fmt::format("host {} has failed and is excluded", host));
     if (pool_.is_short())
       log::warning("launch",
-                   "a host has failed and cannot be left out: the others have too few "
-                   "slots for --min-ranks");
+                   "a host has failed and cannot be excluded: the others have too few slots for "
+                   "--min-ranks");
     return code;
   }
 
@@ -211,7 +211,7 @@ class Supervisor {
   std::unique_ptr<Child> begin_ranks() {
     if (options_.num_spares > 0 && restarts_.count() > 0) {
       if (std::unique_ptr<Child> waiting = spare_.take(spare_command())) {
-        log::info("launch", "the spare ranks go on");
+        log::info("launch", "the spare ranks continue");
         return waiting;
       }
     }
@@ -238,9 +238,10 @@ class Supervisor {
   SaveFound look_for_save() {
     const auto answer = saves_.get(kSaveLook);
     if (!answer.fault.empty())
-      log::warning("launch", fmt::format("the newest save cannot be looked for ({}): taken as it "
-                                         "was before",
-                                         answer.fault));
+      log::warning(
+          "launch",
+          fmt::format("the newest checkpoint cannot be determined ({}): using the previous one",
+                      answer.fault));
     return answer.value.value_or(newest_save_);
   }
 
@@ -258,11 +259,12 @@ class Supervisor {
   /// does not name the option.
   static int ended(int code) {
     if (code == kNotStarted)
-      log::error("launch",
-                 fmt::format("the ranks ended with {}: a host cannot start the program (--program; "
-                             "it must be there on all of them), or its processor lacks an "
-                             "instruction of it",
-                             code));
+      log::error(
+          "launch",
+          fmt::format(
+              "the ranks ended with {}: a host cannot start the program (--program; it must exist "
+              "on all hosts), or its processor lacks an instruction that the program uses",
+              code));
     return code;
   }
 
@@ -270,14 +272,14 @@ class Supervisor {
     if (!exit_fact(code).is_usual_after_a_stop) {
       log::error(
           "launch",
-          fmt::format("told to stop, but the ranks ended with {}: look at the log above", code));
+          fmt::format("stop requested, but the ranks ended with {}: see the log above", code));
       return code;
     }
     const bool has_save = look_for_save() != SaveFound{};
-    log::info("launch", fmt::format("ended as asked (mpirun: {}); {}: run the same command again "
-                                    "to {}",
-                                    code, has_save ? "the last commit stands" : "there is no save",
-                                    has_save ? "go on" : "begin anew"));
+    log::info("launch",
+              fmt::format("ended on request (mpirun: {}); {}: run the same command again to {}",
+                          code, has_save ? "the last checkpoint is kept" : "there is no checkpoint",
+                          has_save ? "continue" : "start from the beginning"));
     return kStopped;
   }
 
@@ -289,16 +291,18 @@ class Supervisor {
     newest_save_ = save;
     const std::optional<double> pause_s = restarts_.next_pause_s(made_progress);
     if (!pause_s) {
-      log::error("launch", fmt::format("the ranks ended with {}, after {} restart(s) in a row "
-                                       "without a new save (--max-restarts): look at the log above",
-                                       code, restarts_.max_in_a_row()));
+      log::error("launch",
+                 fmt::format("the ranks ended with {}, after {} restart(s) in a row without a new "
+                             "checkpoint (--max-restarts): see the log above",
+                             code, restarts_.max_in_a_row()));
       return false;
     }
     log::warning(
         "launch",
-        fmt::format("the ranks ended with {}: restart {} {}, from {}", code, restarts_.count(),
-                    *pause_s == 0 ? "at once" : fmt::format("in {} s", *pause_s),
-                    save.prefix.empty() ? "the beginning, as there is no save" : save.prefix));
+        fmt::format(
+            "the ranks ended with {}: restart {} {}, from {}", code, restarts_.count(),
+            *pause_s == 0 ? "at once" : fmt::format("in {} s", *pause_s),
+            save.prefix.empty() ? "the beginning, as there is no checkpoint" : save.prefix));
     return !is_told_to_stop_within(*pause_s);
   }
 

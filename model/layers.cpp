@@ -366,7 +366,7 @@ Dropout::Dropout(const std::string& name, double share, int64_t seed, const Laye
       seed_(seed),
       name_hash_(static_cast<int64_t>(fnv1a64(name))),
       num_kept_(std::max<int64_t>(1, std::llround((1 - share) * kOf))) {
-  check(share >= 0 && share < 1, "a share that is dropped is in [0, 1)");
+  check(share >= 0 && share < 1, "a dropout probability is in [0, 1)");
   if (num_kept_ < kOf) (void)table->pass();  // marks the pass as read before the first one
 }
 

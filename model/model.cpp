@@ -53,8 +53,7 @@ std::vector<std::string> tensor_names(const NetworkLayer& layer) {
 
 at::Tensor Model::own_loss(const at::Tensor& /*inputs_BX*/, const at::Tensor& /*targets_BY*/) {
   throw Error(ExitCode::kConfig, "model",
-              "this network has no loss of its own: train.loss own is for networks in Python; take "
-              "auto");
+              "this network has no own loss: train.loss own is for networks in Python; use auto");
 }
 
 }  // namespace lockstep::model

@@ -31,26 +31,28 @@ int64_t big_endian32(std::string_view bytes, size_t at) {
 IdxHeader parse_idx_header(std::string_view bytes, int64_t file_bytes, const std::string& file) {
   if (bytes.size() < 4 || idx_byte(bytes, 0) != 0 || idx_byte(bytes, 1) != 0)
     refuse_file(file,
-                "offset 0: is no IDX file; one begins with two bytes of zero (is it still "
+                "offset 0: is not an IDX file, which begins with two zero bytes (is it still "
                 "compressed? `gunzip` it)");
   if (idx_byte(bytes, 2) != kIdxUint8)
-    refuse_file(file, fmt::format("offset 2: type 0x{:02x} of values; only uint8 (0x08) is read",
-                                  idx_byte(bytes, 2)));
+    refuse_file(file,
+                fmt::format("offset 2: type 0x{:02x} of values; only uint8 (0x08) is supported",
+                            idx_byte(bytes, 2)));
   const size_t num_axes = idx_byte(bytes, 3);
   if (num_axes > 8) refuse_file(file, fmt::format("offset 3: {} axes", num_axes));
-  if (bytes.size() < 4 + 4 * num_axes) refuse_file(file, "is cut short in its header");
+  if (bytes.size() < 4 + 4 * num_axes) refuse_file(file, "is truncated in its header");
   IdxHeader header{{}, static_cast<int64_t>(4 + 4 * num_axes)};
   int64_t num_values = 1;
   for (size_t axis = 0; axis < num_axes; ++axis) {
     header.sizes.push_back(big_endian32(bytes, 4 + 4 * axis));
     if (header.sizes.back() == 0) refuse_file(file, fmt::format("axis {} is of size 0", axis));
     if (__builtin_mul_overflow(num_values, header.sizes.back(), &num_values))
-      refuse_file(file, "its sizes are those of no file");
+      refuse_file(file, "its sizes are invalid");
   }
   if (file_bytes - header.num_bytes != num_values)
-    refuse_file(file, fmt::format("has {} bytes behind its header, which says {}: it is cut or no "
-                                  "IDX file",
-                                  file_bytes - header.num_bytes, num_values));
+    refuse_file(
+        file, fmt::format(
+                  "has {} bytes after its header, expected {}: it is truncated or not an IDX file",
+                  file_bytes - header.num_bytes, num_values));
   return header;
 }
 
@@ -93,11 +95,14 @@ NumberType npy_type(std::string_view value, const std::string& file) {
   for (const NpyType& known : kNpyTypes)
     if (value.starts_with(fmt::format("'{}'", known.name))) return known.type;
   if (value.starts_with("'|O'"))
-    refuse_file(file, "holds Python objects, which only Python reads; save an array of numbers");
+    refuse_file(file,
+                "contains Python objects, which only Python can read; save an array of numbers");
   if (value.starts_with("'>"))
-    refuse_file(file, "holds big-endian numbers; save array.astype(array.dtype.newbyteorder('<'))");
-  refuse_file(file, fmt::format("its type {} is not read; save it as uint8, an integer or float32",
-                                value.substr(0, value.find_first_of(",}"))));
+    refuse_file(file,
+                "contains big-endian numbers; save array.astype(array.dtype.newbyteorder('<'))");
+  refuse_file(file,
+              fmt::format("its type {} is not supported; save it as uint8, an integer or float32",
+                          value.substr(0, value.find_first_of(",}"))));
 }
 
 /// Parses a tuple such as "(60000, 28, 28)" or "(5,)".
@@ -111,7 +116,7 @@ std::vector<int64_t> npy_shape(std::string_view value, const std::string& file) 
     int64_t size = 0;
     const auto [end, fault] = std::from_chars(value.data(), value.data() + value.size(), size);
     if (fault != std::errc() || size < 0 || shape.size() == 32)
-      refuse_file(file, "its header has no sound shape");
+      refuse_file(file, "its header has no valid shape");
     shape.push_back(size);
     value.remove_prefix(static_cast<size_t>(end - value.data()));
   }
@@ -125,16 +130,17 @@ struct NpyText {
 /// Returns the header's dict after checking magic and version.
 NpyText npy_text(std::string_view bytes, const std::string& file) {
   if (bytes.size() < 12 || !bytes.starts_with(kNpyMagic))
-    refuse_file(file, "offset 0: is no .npy file");
+    refuse_file(file, "offset 0: is not an .npy file");
   const auto byte = [&](size_t at) { return size_t{static_cast<uint8_t>(bytes[at])}; };
   const size_t version = byte(6);
   if (version < 1 || version > 3)
-    refuse_file(file, fmt::format("offset 6: version {} of .npy; 1 to 3 are read", version));
+    refuse_file(file, fmt::format("offset 6: version {} of .npy; 1 to 3 are supported", version));
   // Version 1 has a length of 2 bytes, versions 2 and 3 have one of 4 (numpy.lib.format).
   const size_t begin = version == 1 ? 10 : 12;
   const size_t length =
       byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
-  if (length > bytes.size() - begin) refuse_file(file, "is cut in its header, or that is too long");
+  if (length > bytes.size() - begin)
+    refuse_file(file, "is truncated in its header, or the header is too long");
   return {bytes.substr(begin, length), static_cast<int64_t>(begin + length)};
 }
 
@@ -148,13 +154,13 @@ ArrayHeader parse_npy_header(std::string_view bytes, int64_t file_bytes, const s
   if (!type || !order || !shape) refuse_file(file, "its header lacks type, order or shape");
   ArrayHeader header{npy_type(*type, file), npy_shape(*shape, file), text.end, 0};
   if (order->starts_with("True") && header.shape.size() > 1)
-    refuse_file(file, "lies in Fortran's order; save numpy.ascontiguousarray(array)");
+    refuse_file(file, "is in Fortran order; save numpy.ascontiguousarray(array)");
   header.num_bytes = size_of(header.type);
   for (const int64_t size : header.shape)
     if (__builtin_mul_overflow(header.num_bytes, size, &header.num_bytes))
-      refuse_file(file, "its shape is that of no file");
+      refuse_file(file, "its shape is invalid");
   if (file_bytes - header.offset < header.num_bytes)
-    refuse_file(file, fmt::format("is cut: {} bytes behind the header, its shape takes {}",
+    refuse_file(file, fmt::format("is truncated: {} bytes after the header, its shape needs {}",
                                   file_bytes - header.offset, header.num_bytes));
   return header;
 }
@@ -179,9 +185,9 @@ const SafetensorsEntry& entry_of(const Entries& entries, const std::string& name
   if (const auto found = entries.find(name); found != entries.end()) return found->second;
   std::vector<std::string> names;
   for (const auto& [known, entry] : entries) names.push_back(known);
-  refuse_file(file, fmt::format("no tensor '{}'{}; of its {} the nearest are {}", name,
-                                did_you_mean(name, names), names.size(),
-                                fmt::join(nearest_words(name, names), ", ")));
+  refuse_file(
+      file, fmt::format("no tensor '{}'{}; nearest of its {}: {}", name, did_you_mean(name, names),
+                        names.size(), fmt::join(nearest_words(name, names), ", ")));
 }
 
 }  // namespace

@@ -67,8 +67,7 @@ class ArrayFile {
       : file_(std::move(file)), header_(std::move(header)) {
     if (header_.shape.empty() || (header_.num_bytes == 0 && header_.shape[0] > 0))
       refuse_file(file_->path(),
-                  "holds an array without an axis of samples, or of samples of no "
-                  "numbers");
+                  "contains an array without an axis of samples, or with empty samples");
     if (header_.shape[0] > 0) row_bytes_ = header_.num_bytes / header_.shape[0];
   }
 
@@ -166,9 +165,11 @@ class ArraySource final : public Source {
     spec_.content = are_floats ? Content::kFloats : is_u8 ? Content::kPixels : Content::kTokens;
     if (!is_u8) return;
     if (!is_pixel_shape(spec_.shape))
-      refuse_file(inputs_.path(), fmt::format("uint8 inputs are images of 2 or 3 axes, not [{}]; "
-                                              "save other numbers as float32",
-                                              fmt::join(spec_.shape, ", ")));
+      refuse_file(
+          inputs_.path(),
+          fmt::format(
+              "uint8 inputs are images of 2 or 3 axes, not [{}]; save other numbers as float32",
+              fmt::join(spec_.shape, ", ")));
     // [H, W] is a grey image without an axis of channels.
     if (spec_.shape.size() == 2) {
       spec_.shape.insert(spec_.shape.begin(), 1);
@@ -177,9 +178,10 @@ class ArraySource final : public Source {
       spec_.shape = {spec_.shape[2], spec_.shape[0], spec_.shape[1]};
     }
     if (const int64_t channels = spec_.shape[0]; channels != 1 && channels != 3 && channels != 4)
-      refuse_file(inputs_.path(), fmt::format("images of {} channels; 1, 3 and 4 are read (layout: "
-                                              "hwc for [N, H, W, C])",
-                                              channels));
+      refuse_file(inputs_.path(),
+                  fmt::format("images of {} channels; 1, 3 and 4 are supported (layout: "
+                              "hwc for [N, H, W, C])",
+                              channels));
   }
 
   // Floats are values, one integer per sample is a class, several are tokens.
@@ -196,8 +198,8 @@ class ArraySource final : public Source {
       spec_.may_ignore = true;
       if (spec_.content != Content::kTokens || shape != spec_.shape || num_classes == 0)
         refuse_file(targets.path(),
-                    "whole numbers with several axes are tokens: inputs must be of the same shape, "
-                    "and num_classes says how many tokens there are");
+                    "whole numbers with several axes are tokens: inputs must have the same shape, "
+                    "and num_classes is the size of the vocabulary");
     }
   }
 

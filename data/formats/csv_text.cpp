@@ -32,7 +32,7 @@ class CsvParser {
         continue;
       }
       if (!rest_.empty() && !take_line_end())
-        refuse_file(fmt::format("{}:{}", file_, line_), "text stands behind a closing quote");
+        refuse_file(fmt::format("{}:{}", file_, line_), "text after a closing quote");
       return row;
     }
   }
@@ -53,7 +53,8 @@ class CsvParser {
     while (true) {
       const size_t quote = rest_.find('"');
       if (quote == std::string_view::npos)
-        refuse_file(fmt::format("{}:{}", file_, first_line), "a quote opens here and never closes");
+        refuse_file(fmt::format("{}:{}", file_, first_line),
+                    "a quote that opens here is never closed");
       field += rest_.substr(0, quote);
       // Error messages need the line number, and a quoted field may span lines.
       line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(quote), '\n');

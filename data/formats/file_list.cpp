@@ -216,7 +216,7 @@ struct GlobResult {
 [[noreturn]] void say_nothing_matches(const std::string& path) {
   if (is_folder(path))
     throw Error(ExitCode::kInputMissing, "data",
-                path + ": the folder holds no files; name the folder or the files of the data");
+                path + ": the folder contains no files; name the folder or the files of the data");
   say_there_is_none(path, "file");
 }
 

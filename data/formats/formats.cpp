@@ -59,7 +59,7 @@ std::string format_of_file(const std::filesystem::path& path) {
   if (is_image_name(path)) return "images";
   throw Error(ExitCode::kConfig, "data",
               path.string() +
-                  ": what its format is cannot be told; give `type`: idx, cifar10, cifar100, "
+                  ": unknown format; give `type`: idx, cifar10, cifar100, "
                   "image_folder, images, image_csv, tfrecord, npy, safetensors, tokens or "
                   "webdataset");
 }

@@ -33,7 +33,7 @@ class IdxSource final : public Source {
     if (label_header.sizes.size() != 1) refuse_file(labels, "labels have one axis");
     num_records_ = header.sizes[0];
     if (label_header.sizes[0] != num_records_)
-      refuse_file(labels, fmt::format("holds {} labels, {} holds {} images", label_header.sizes[0],
+      refuse_file(labels, fmt::format("has {} labels, {} has {} images", label_header.sizes[0],
                                       images.string(), num_records_));
     spec_ = {.content = Content::kPixels, .shape = {header.sizes.begin() + 1, header.sizes.end()}};
     // Grey images [N, H, W] have no axis of channels.
@@ -82,7 +82,7 @@ std::filesystem::path idx_labels_beside(const std::filesystem::path& images) {
   replace("idx3", "idx1");
   if (name == images.filename().string())
     throw Error(ExitCode::kConfig, "data",
-                images.string() + ": nothing says where its labels are; give `targets`");
+                images.string() + ": its labels are unknown; give `targets`");
   return images.parent_path() / name;
 }
 
@@ -107,8 +107,9 @@ class CifarSource final : public Source {
       files_.push_back(std::make_unique<ResidentFile>(path));
       const int64_t num_bytes = files_.back()->num_bytes();
       if (num_bytes == 0 || num_bytes % record_bytes() != 0)
-        refuse_file(path, fmt::format("has {} bytes, no multiple of the {} of a record of CIFAR-{}",
-                                      num_bytes, record_bytes(), num_classes));
+        refuse_file(path,
+                    fmt::format("has {} bytes, not a multiple of the {} of a record of CIFAR-{}",
+                                num_bytes, record_bytes(), num_classes));
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + num_bytes / record_bytes());
     }
   }

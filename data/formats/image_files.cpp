@@ -56,11 +56,11 @@ std::string text_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), rest);
 }
 
-/// Returns, for instance, "4 .bmp, 1 without an ending".
+/// Returns, for instance, "4 .bmp, 1 without an extension".
 std::string text_of(const EndingCounts& counts) {
   std::vector<std::string> texts;
   for (const auto& [ending, count] : counts)
-    texts.push_back(fmt::format("{} {}", count, ending.empty() ? "without an ending" : ending));
+    texts.push_back(fmt::format("{} {}", count, ending.empty() ? "without an extension" : ending));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
@@ -79,9 +79,11 @@ void warn_of_other_images(const std::string& path, const EndingCounts& others) {
                              ".ppm", ".tif", ".tiff", ".webp"})
     if (const auto found = others.find(ending); found != others.end()) images.insert(*found);
   if (!images.empty())
-    log::warning("data", fmt::format("{}: images left out: {}; only .jpg, .jpeg and .png files are "
-                                     "read: convert the others",
-                                     path, text_of(images)));
+    log::warning(
+        "data",
+        fmt::format(
+            "{}: skipped images: {}; only .jpg, .jpeg and .png files are read: convert the others",
+            path, text_of(images)));
 }
 
 /// Returns the class numbers of the folders `own` in a network that was trained with the classes
@@ -109,7 +111,7 @@ const std::string& first_of(const std::string& name, const FoundFiles& found) {
 [[noreturn]] void refuse_unknown(const std::string& path, const std::vector<std::string>& unknown,
                                  const std::vector<std::string>& trained) {
   throw Error(ExitCode::kConfig, "data",
-              fmt::format("{}: there are folders of the classes {}; data.train has the classes {}: "
+              fmt::format("{}: contains folders of the classes {}; data.train has the classes {}: "
                           "rename the folders, or remove them",
                           path, text_of(unknown), text_of(trained)));
 }
@@ -130,11 +132,10 @@ FoundFiles find_class_folder(const std::string& folder, bool may_lack_targets) {
     found.class_names.push_back(of_class.name);
   }
   if (found.files.empty())
-    throw Error(
-        ExitCode::kInputMissing, "data",
-        folder +
-            ": holds no images; it must be a folder with a folder for each class, and .jpg, "
-            ".jpeg or .png files in those");
+    throw Error(ExitCode::kInputMissing, "data",
+                folder +
+                    ": contains no images; it must be a folder with a folder for each class, and "
+                    ".jpg, .jpeg or .png files in those");
   warn_of_other_images(folder, others);
   return found;
 }
@@ -165,8 +166,7 @@ FoundFiles find_images(const std::string& path) {
       ++others[lower_ending(file)];
   }
   if (found.files.empty())
-    throw Error(ExitCode::kInputMissing, "data",
-                path + ": no file there ends in .jpg, .jpeg or .png");
+    throw Error(ExitCode::kInputMissing, "data", path + ": contains no .jpg, .jpeg or .png file");
   warn_of_other_images(path, others);
   return found;
 }
@@ -190,10 +190,10 @@ class ImageCsv {
         rows_(parse_csv(files::read(csv, kMaxCsvBytes), csv.string())) {}
 
   void read() {
-    if (rows_.empty()) refuse_file(path_, "holds no line");
+    if (rows_.empty()) refuse_file(path_, "contains no line");
     find_columns();
     for (size_t i = has_header_ ? 1 : 0; i < rows_.size(); ++i) add(rows_[i]);
-    if (images_.empty()) refuse_file(path_, "holds no image behind its header");
+    if (images_.empty()) refuse_file(path_, "contains no image after its header");
   }
   const Paths& images() const { return images_; }
   const std::vector<int64_t>& labels() const { return labels_; }
@@ -256,17 +256,17 @@ class ImageCsv {
       refuse_row(row, fmt::format("has {} columns, {} are needed", row.fields.size(), needed));
     const std::optional<int64_t> label = parse_integer(row.fields[label_at_]);
     if (!label || *label < 0)
-      refuse_row(row, fmt::format("the label '{}' is no class number", row.fields[label_at_]));
+      refuse_row(row, fmt::format("the label '{}' is not a class number", row.fields[label_at_]));
     if (options_.num_classes > 0 && *label >= options_.num_classes)
       refuse_row(row, fmt::format("label {} is out of range: num_classes is {}", *label,
                                   options_.num_classes));
     labels_.push_back(*label);
     images_.push_back(image_of(row));
     if (!is_there(images_.back()))
-      throw Error(ExitCode::kInputMissing, "data",
-                  fmt::format("{}:{}: {} is not there; paths are relative to the folder of the CSV "
-                              "file",
-                              path_.string(), row.line, images_.back().string()));
+      throw Error(
+          ExitCode::kInputMissing, "data",
+          fmt::format("{}:{}: {} does not exist; paths are relative to the folder of the CSV file",
+                      path_.string(), row.line, images_.back().string()));
   }
 
   std::filesystem::path path_;

@@ -67,13 +67,13 @@ class TarLister {
 
   std::vector<TarMember> list() {
     while (at_ < file_bytes_) {
-      if (file_bytes_ - at_ < kTarBlock) refuse_tar("is cut in a header");
+      if (file_bytes_ - at_ < kTarBlock) refuse_tar("is truncated in a header");
       const std::string header(read_(at_, kTarBlock));
       // Two blocks of zeros end an archive; one is enough here.
       if (header.find_first_not_of('\0') == std::string::npos) return std::move(members_);
       take(header);
     }
-    refuse_tar("is cut: the blocks of zeros at its end are missing");
+    refuse_tar("is truncated: the blocks of zeros at its end are missing");
   }
 
  private:
@@ -84,7 +84,8 @@ class TarLister {
   void take(const std::string& header) {
     if (!has_tar_sum(header))
       refuse_tar(
-          "a header's checksum is wrong: the archive is damaged or no tar (is it compressed?)");
+          "a header's checksum is wrong: the archive is damaged or not a tar file (is it "
+          "compressed?)");
     int64_t num_bytes = tar_number(header, 124, 12).value_or(-1);
     const char kind = header[156];
     const bool is_file = kind == '0' || kind == '\0' || kind == '7';
@@ -92,8 +93,8 @@ class TarLister {
     if (is_file && pax_size_) num_bytes = *pax_size_;
     const int64_t begin = at_ + kTarBlock, room = file_bytes_ - begin;
     if (num_bytes < 0 || num_bytes > room)
-      refuse_tar(
-          fmt::format("a member of {} bytes, {} are left: the archive is cut", num_bytes, room));
+      refuse_tar(fmt::format("a member of {} bytes, {} are left: the archive is truncated",
+                             num_bytes, room));
     // 'x' is a pax header, 'L' a long name of GNU: both describe the next member.
     if (kind == 'x' || kind == 'L') {
       if (num_bytes > kMaxExtendedHeader) refuse_tar("an extended header of more than 1 MiB");
@@ -117,7 +118,7 @@ class TarLister {
       name = fmt::format("{}{}{}", folder, folder.empty() ? "" : "/", tar_text(header, 0, 100));
     }
     if (leaves_folder(name))
-      refuse_tar(fmt::format("the member '{}' leaves the archive's folder", name));
+      refuse_tar(fmt::format("the path of member '{}' is outside the archive", name));
     members_.push_back({std::move(name), begin, num_bytes});
   }
 

@@ -17,7 +17,7 @@ pb::Example parse_example(std::string_view bytes) {
   pb::Example example;
   if (bytes.size() > INT32_MAX) refuse_example("has more than 2 GiB");
   if (!example.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    refuse_example("is cut or damaged, or it is none");
+    refuse_example("is truncated, damaged or invalid");
   return example;
 }
 
@@ -31,8 +31,8 @@ pb::Feature* find_feature(std::string_view name, pb::Example* example) {
 
 std::string only_bytes(pb::Feature* feature) {
   pb::BytesList& list = *feature->mutable_bytes_list();
-  if (list.value_size() > 1) refuse_example("has several values where one belongs");
-  if (list.value_size() == 0) refuse_example("has an empty list where one value belongs");
+  if (list.value_size() > 1) refuse_example("has several values, expected one");
+  if (list.value_size() == 0) refuse_example("has an empty list, expected one value");
   return std::move(*list.mutable_value(0));
 }
 

@@ -76,16 +76,16 @@ class RecordIndex {
  private:
   int64_t length_at(int64_t at) {
     const int64_t room = file_.num_bytes() - at - kRecordHeader - kRecordFooter;
-    if (room < 0) refuse_at(at, "is cut in the header of a record");
+    if (room < 0) refuse_at(at, "is truncated in the header of a record");
     const char* header = bytes_at(at);
     if (!has_crc({header, 8}, header + 8))
       refuse_at(at,
-                "the checksum of a record's length is wrong: the file is damaged or no TFRecord "
+                "the checksum of a record's length is wrong: the file is damaged or not a TFRecord "
                 "file (is it compressed?)");
     const auto length = number_of<uint64_t>(header);
     if (length > static_cast<uint64_t>(room))
-      refuse_at(at,
-                fmt::format("a record of {} bytes, {} are left: the file is cut", length, room));
+      refuse_at(at, fmt::format("a record of {} bytes, {} are left: the file is truncated", length,
+                                room));
     return static_cast<int64_t>(length);
   }
 
@@ -124,7 +124,7 @@ class TfRecordSource final : public Source {
       RecordIndex(*reader).append_to(&offsets_);
       ends_.push_back(static_cast<int64_t>(offsets_.size()));
     }
-    if (offsets_.empty()) refuse_file(paths.front(), "holds no record");
+    if (offsets_.empty()) refuse_file(paths.front(), "contains no record");
     look_at_first();
   }
 
@@ -194,7 +194,7 @@ class TfRecordSource final : public Source {
 
   [[noreturn]] static void refuse_kind(const std::string& name, Kind is, Kind wanted) {
     throw Error(ExitCode::kBadData, "data",
-                fmt::format("the feature '{}' holds {}, not {}", name, name_of_kind(is),
+                fmt::format("the feature '{}' contains {}, not {}", name, name_of_kind(is),
                             name_of_kind(wanted)));
   }
 
@@ -243,7 +243,7 @@ class TfRecordSource final : public Source {
 
   [[noreturn]] void refuse_count(int64_t count, int64_t wanted) const {
     throw Error(ExitCode::kBadData, "data",
-                fmt::format("the feature '{}' holds {} numbers, not {}", options_.label_feature,
+                fmt::format("the feature '{}' has {} numbers, not {}", options_.label_feature,
                             count, wanted));
   }
 

@@ -27,16 +27,17 @@ class TokenSource final : public Source {
       files_.push_back(std::make_unique<ResidentFile>(path));
       const int64_t num_bytes = files_.back()->num_bytes();
       if (num_bytes % options.token_bytes != 0)
-        refuse_file(path, fmt::format("has {} bytes, no multiple of the {} of a token", num_bytes,
-                                      options.token_bytes));
+        refuse_file(path, fmt::format("has {} bytes, not a multiple of the {} of a token",
+                                      num_bytes, options.token_bytes));
       const int64_t num_tokens = num_bytes / options.token_bytes;
       // Each window needs one token after it, as the target of its last input.
       const int64_t num_windows = std::max(int64_t{0}, (num_tokens - 1) / options.context);
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + num_windows);
     }
     if (ends_.back() == 0)
-      refuse_file(paths.front(), fmt::format("holds no {} tokens and the one after them (context)",
-                                             options.context));
+      refuse_file(paths.front(),
+                  fmt::format("has fewer than {} tokens and the one after them (context)",
+                              options.context));
     spec_ = {.content = Content::kTokens, .shape = {options.context}, .targets = Targets::kTokens};
     spec_.num_classes = options.vocabulary > 0 ? options.vocabulary : largest_token() + 1;
   }

@@ -48,7 +48,8 @@ class WebDataset final : public Source {
   WebDataset(const Paths& paths, int64_t num_classes) : files_(paths) {
     for (int64_t file = 0; file < files_.num_files(); ++file) index_archive(file);
     if (records_.empty())
-      refuse_file(paths.front(), "holds no samples; one is NAME.jpg (jpeg, png) and NAME.cls");
+      refuse_file(paths.front(),
+                  "contains no samples; a sample is NAME.jpg (jpeg, png) and NAME.cls");
     spec_.num_classes = num_classes > 0 ? num_classes : largest_label_ + 1;
   }
 
@@ -125,8 +126,8 @@ class WebDataset final : public Source {
       if (is_image_name(field.member->name) || field.name.ends_with(".cls"))
         refuse_member(file, *field.member,
                       fmt::format("is the field '{0}' of the sample '{1}', which has no image and "
-                                  "no label: a field is all behind the first point of a name; name "
-                                  "the files '{1}.png' and '{1}.cls', without further points",
+                                  "no label: a field is the part of a name after the first point; "
+                                  "name the files '{1}.png' and '{1}.cls', without further points",
                                   field.name, field.sample));
   }
 
@@ -145,11 +146,11 @@ class WebDataset final : public Source {
 
   // A class number has few digits; a larger member is not one.
   int64_t class_of(int64_t file, const TarMember& label, const ReadArchive& read) const {
-    if (label.num_bytes > 32) refuse_member(file, label, "is no class number");
+    if (label.num_bytes > 32) refuse_member(file, label, "is not a class number");
     const std::string text(trimmed(read(label.offset, label.num_bytes)));
     const std::optional<int64_t> number = parse_integer(text);
     if (!number || *number < 0)
-      refuse_member(file, label, fmt::format("holds '{}', which is no class number", text));
+      refuse_member(file, label, fmt::format("contains '{}', which is not a class number", text));
     return *number;
   }
 

@@ -54,7 +54,7 @@ ImageHeader jpeg_header(std::string_view file) {
     const bool stands_alone = marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
     at += 2 + (stands_alone ? 0 : static_cast<size_t>(number_at(file, at + 2, 2)));
   }
-  refuse_image("is cut before its size");
+  refuse_image("is truncated before its size");
 }
 
 }  // namespace
@@ -80,10 +80,10 @@ ImageHeader read_image_header(std::string_view file) {
                         header.height * header.width > kMaxImagePixels;
   if (is_large ||
       header.height * header.width > kMaxPixelsPerByte * static_cast<int64_t>(file.size()))
-    refuse_image(fmt::format("says it has {} x {} pixels, more than {}", header.width,
+    refuse_image(fmt::format("has {} x {} pixels in its header, more than {}", header.width,
                              header.height,
-                             is_large ? "the 268,435,456 that are read"
-                                      : fmt::format("its {} bytes can hold", file.size())));
+                             is_large ? "the supported 268,435,456"
+                                      : fmt::format("its {} bytes can encode", file.size())));
   return header;
 }
 
@@ -148,7 +148,7 @@ class PngReader {
   static void ignore_warning(png_structp /*png*/, png_const_charp /*text*/) {}
   static void take_bytes(png_structp png, png_bytep bytes, size_t num_bytes) {
     auto* self = static_cast<PngReader*>(png_get_io_ptr(png));
-    if (num_bytes > self->rest_.size()) png_error(png, "is cut short");
+    if (num_bytes > self->rest_.size()) png_error(png, "is truncated");
     std::memcpy(bytes, self->rest_.data(), num_bytes);
     self->rest_.remove_prefix(num_bytes);
   }
@@ -158,7 +158,7 @@ class PngReader {
   png_infop info_ = nullptr;
   int num_passes_ = 1;
   bool becomes_grey_ = false;
-  char fault_[160] = "no memory";
+  char fault_[160] = "out of memory";
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ struct ImageHeader {
 };
 
 /// Reads the header of a JPEG or PNG file. Refuses sizes that the file cannot contain, so that a
-/// few false bytes allocate no memory. Throws Error(kBadData); the text has no place yet.
+/// few false bytes allocate out of memory. Throws Error(kBadData); the text has no place yet.
 ImageHeader read_image_header(std::string_view file);
 
 /// Decodes an image into `storage`, interleaved, 8 bits, with one channel (luma) or three. Grey,

@@ -146,7 +146,7 @@ void P2pChannel::receive_note(size_t source) {
 }
 
 void P2pChannel::begin(Call call, const std::byte* values, int64_t num_bytes) {
-  check(num_bytes <= (is_direct_ ? kNoteBytes : 0), "a note too large");
+  check(num_bytes <= (is_direct_ ? kNoteBytes : 0), "a message too large");
   number(call);
   if (num_bytes > 0) std::memcpy(own_->values, values, static_cast<size_t>(num_bytes));
   // Receives first, so that MPI need not buffer notes.

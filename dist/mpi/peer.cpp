@@ -187,22 +187,21 @@ bool is_running_here(const Peer& peer) {
 
 void throw_missing(const Call& call, std::span<const Missing> missing, double waited_s,
                    bool in_chain) {
-  check(!missing.empty(), "nobody is missing");
+  check(!missing.empty(), "no rank is missing");
   if (const std::string gone = names_of(missing, true); !gone.empty())
     throw Error(ExitCode::kUnavailable, "dist.mpi",
-                fmt::format("{}: {} ended before it: a peer is lost", text_of(call), gone));
-  throw Error(
-      ExitCode::kWatchdog, "dist.mpi",
-      fmt::format("{}: waited {:.1f} s for {}, which did not arrive: it hangs{}, or its host "
-                  "cannot be reached. Where that is no fault, raise sync.timeout_s, and for a save "
-                  "checkpoint.timeout_s too",
-                  text_of(call), waited_s, names_of(missing, false),
-                  in_chain ? " or waits for one that does" : ""));
+                fmt::format("{}: {} ended before joining it: a peer is lost", text_of(call), gone));
+  throw Error(ExitCode::kWatchdog, "dist.mpi",
+              fmt::format("{}: waited {:.1f} s for {}, which did not arrive: it hangs{}, or its "
+                          "host cannot be reached. If that is expected, raise sync.timeout_s, and "
+                          "for a save checkpoint.timeout_s too",
+                          text_of(call), waited_s, names_of(missing, false),
+                          in_chain ? " or waits for a rank that hangs" : ""));
 }
 
 void tell_slow(const Call& call, std::span<const Missing> missing, double waited_s) {
   if (missing.empty()) return;
-  log::warning("dist.mpi", fmt::format("{}: has waited {:.1f} s for {}: slow, or it hangs",
+  log::warning("dist.mpi", fmt::format("{}: has waited {:.1f} s for {}, which is slow or hangs",
                                        text_of(call), waited_s, names_of(missing, false)));
 }
 

@@ -92,9 +92,9 @@ void say_why_not(const OwnedComm& host, int64_t free) {
   if (host.rank() != 0) return;
   log::warning(
       "dist.mpi",
-      fmt::format("{} has {:.1f} MiB free, too few for a window that the {} ranks of this "
-                  "host share: they exchange messages, which is slower. Give it more (in "
-                  "a pod: an emptyDir of medium Memory at /dev/shm)",
+      fmt::format("{} has {:.1f} MiB free, too little for a window shared by the {} ranks of this "
+                  "host: they exchange messages, which is slower. Enlarge it (in a pod: an "
+                  "emptyDir of medium Memory at /dev/shm)",
                   window_folder(), static_cast<double>(free) / (1 << 20), host.num_ranks()));
 }
 
@@ -220,7 +220,7 @@ Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
   remove_left_behind();
   const int64_t free = free_bytes(window_folder());
   if (free < num_bytes + reserved_bytes) {
-    set(&offer.why_not, fmt::format("{} has {:.1f} MiB free of the {:.1f} MiB that they take",
+    set(&offer.why_not, fmt::format("{} has {:.1f} MiB free of the {:.1f} MiB needed",
                                     window_folder(), mib(free), mib(num_bytes + reserved_bytes)));
     return offer;
   }
@@ -239,7 +239,7 @@ Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
     set(&offer.why_not, fmt::format("{}: {}", path, std::strerror(fault)));
     return offer;
   }
-  set(&offer.why_not, fmt::format("{} holds other runs' files", window_folder()));
+  set(&offer.why_not, fmt::format("{} contains other runs' files", window_folder()));
   return offer;
 }
 

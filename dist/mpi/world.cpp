@@ -356,12 +356,12 @@ class StartWatch {
  private:
   static std::string waits_text(double time_s) {
     return fmt::format(
-        "process {} on {} has waited {} s for MPI to start: a rank has not come up, or the ranks' "
-        "hosts do not reach one another; look for the rank without such a line",
+        "process {} on {} has waited {} s for MPI to start: a rank has not started, or the ranks' "
+        "hosts cannot reach each other; find the rank without such a line",
         ::getpid(), host_name(), time_s);
   }
   [[noreturn]] static void give_up(const StartLimits& limits) {
-    log::error("dist.mpi", waits_text(limits.hang_s) + "; --init-timeout gives it more time");
+    log::error("dist.mpi", waits_text(limits.hang_s) + "; --init-timeout sets a longer limit");
     static_cast<void>(log::flush(1.0));
     std::_Exit(static_cast<int>(ExitCode::kWatchdog));
   }

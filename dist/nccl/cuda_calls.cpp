@@ -114,20 +114,18 @@ class CudaCalls final : public GpuCalls {
 
   void require_usable() override {
     int count = 0;
-    check_cuda(cudaGetDeviceCount(&count), "no NVIDIA GPU can be used: cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&count), "no usable NVIDIA GPU: cudaGetDeviceCount");
     if (device_.index() < 0 || device_.index() >= count)
       throw Error(
           ExitCode::kUnavailable, "dist.nccl",
-          fmt::format("GPU {} was asked for, but this process sees {} (CUDA_VISIBLE_DEVICES?)",
+          fmt::format("GPU {} was requested, but this process sees {} (CUDA_VISIBLE_DEVICES?)",
                       device_.index(), count));
     // Opening LibTorch's CUDA library registers its kernels. Programs do not link it.
     if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
-      throw Error(
-          ExitCode::kUnavailable, "dist.nccl",
-          fmt::format(
-              "cannot open LibTorch's CUDA library: {} (a GPU needs the full wheel of torch, which "
-              "tools/setup fetches where it finds a GPU)",
-              dlerror()));
+      throw Error(ExitCode::kUnavailable, "dist.nccl",
+                  fmt::format("cannot open LibTorch's CUDA library: {} (a GPU needs the full wheel "
+                              "of torch, which tools/setup installs if it finds a GPU)",
+                              dlerror()));
     const auto on_device = use_device();
     // High priority: collectives must start even if compute kernels fill the device.
     stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device_.index());
@@ -222,7 +220,7 @@ class CudaCalls final : public GpuCalls {
   }
   Result init(const std::string& unique_id, int num_ranks, int rank, CommHandle* comm) override {
     ncclUniqueId id{};
-    check(unique_id.size() == sizeof(id.internal), "NCCL's unique id was cut short");
+    check(unique_id.size() == sizeof(id.internal), "NCCL's unique id was truncated");
     std::memcpy(id.internal, unique_id.data(), sizeof(id.internal));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     // Non-blocking: calls return ncclInProgress, so that the host can poll and give up.

@@ -26,8 +26,8 @@ int64_t bytes_to_reserve(const GpuMemoryOptions& options, const GpuMemoryFacts& 
     return without_small_tensors(std::min(facts.limit, available));
   throw Error(
       ExitCode::kUnavailable, "gpu",
-      fmt::format("the gpu: block takes {} MiB at the start, and of the GPU's {} MiB only "
-                  "{} are free, {} of which stay for CUDA and NCCL: other processes use it; "
+      fmt::format("the gpu: block allocates {} MiB at the start, but of the GPU's {} MiB only {} "
+                  "are free, {} of them reserved for CUDA and NCCL: other processes use the GPU; "
                   "choose other GPUs with CUDA_VISIBLE_DEVICES, a smaller "
                   "gpu.per_process_gpu_memory_fraction, or gpu.allow_growth: true",
                   mib(facts.limit), mib(facts.total), mib(facts.free), mib(kBytesBeside)));
@@ -38,8 +38,8 @@ GpuMemoryFacts divide(MemoryCalls& gpu, const GpuMemoryOptions& options) {
   gpu.give_back();
   if (const int64_t taken = gpu.taken(); taken > 0)
     throw Error(ExitCode::kConfig, "gpu",
-                fmt::format("the gpu: block comes too late: this process holds {} MiB of the GPU "
-                            "already; set it up before the first tensor there",
+                fmt::format("the gpu: block comes too late: this process already uses {} MiB of "
+                            "the GPU; apply it before creating the first tensor on the GPU",
                             mib(taken)));
   const MemoryCalls::Bytes bytes = gpu.bytes();
   GpuMemoryFacts facts{
@@ -59,11 +59,12 @@ GpuMemoryFacts set_up_memory(MemoryCalls& gpu, const GpuMemoryOptions& options) 
   try {
     return divide(gpu, options);
   } catch (const c10::Error& fault) {
-    throw Error(ExitCode::kUnavailable, "gpu",
-                fmt::format("LibTorch's allocator cannot take the GPU's memory as the gpu: block "
-                            "says: {}; choose other GPUs with CUDA_VISIBLE_DEVICES, a smaller "
-                            "gpu.per_process_gpu_memory_fraction, or gpu.allow_growth: true",
-                            fault.what_without_backtrace()));
+    throw Error(
+        ExitCode::kUnavailable, "gpu",
+        fmt::format("LibTorch's allocator cannot allocate the GPU's memory as set in the gpu: "
+                    "block: {}; choose other GPUs with CUDA_VISIBLE_DEVICES, a smaller "
+                    "gpu.per_process_gpu_memory_fraction, or gpu.allow_growth: true",
+                    fault.what_without_backtrace()));
   }
 }
 

@@ -29,11 +29,10 @@ std::filesystem::path find_module() {
     if (std::filesystem::is_regular_file(path, ignored)) return path;
     tried.push_back(path.string());
   }
-  throw unavailable(
-      fmt::format("GPUs need the module {}, and there is none at {}: build with LOCKSTEP_CUDA=on "
-                  "(`LOCKSTEP_CUDA=on "
-                  "tools/setup` fetches what that needs), or name its path in {}",
-                  nccl::kModuleFile, fmt::join(tried, ", "), kVariable));
+  throw unavailable(fmt::format(
+      "GPUs need the module {}, which does not exist at {}: build with LOCKSTEP_CUDA=on "
+      "(`LOCKSTEP_CUDA=on tools/setup` installs what that needs), or name its path in {}",
+      nccl::kModuleFile, fmt::join(tried, ", "), kVariable));
 }
 
 /// Opens the module for the rest of the process, since objects of its classes may live that long.
@@ -47,7 +46,7 @@ const nccl::ModuleTable& open_module() {
         dl_error()));
   const auto* table = static_cast<const nccl::ModuleTable*>(dlsym(library, nccl::kModuleSymbol));
   if (table == nullptr)
-    throw unavailable(fmt::format("{} is no NCCL module of Lockstep: {}", path, dl_error()));
+    throw unavailable(fmt::format("{} is not an NCCL module of Lockstep: {}", path, dl_error()));
   // Classes pass between both sides, so their layouts must be equal.
   if (std::string_view(table->build_id) != LOCKSTEP_BUILD_ID)
     throw unavailable(fmt::format("{} is of build '{}', this program of '{}': build both together",

@@ -62,16 +62,16 @@ void pause_since(SteadyClock::time_point start) {
 
 Error unavailable(std::string_view what, const std::string& reason) {
   return {ExitCode::kUnavailable, "dist.nccl",
-          fmt::format("{}: {} (a peer is lost or a device failed; NCCL does not tell which rank: "
-                      "the first rank that printed an error is the nearest)",
+          fmt::format("{}: {} (a peer is lost or a device failed; NCCL does not report which rank: "
+                      "start with the first rank that printed an error)",
                       what, reason)};
 }
 
 }  // namespace
 
 void end_process(const Error& error) {
-  const std::string line = fmt::format(
-      "E {} (the process did not come back from CUDA or NCCL and is ended)\n", error.what());
+  const std::string line =
+      fmt::format("E {} (a call of CUDA or NCCL did not return; the process ends)\n", error.what());
   static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
   _exit(static_cast<int>(error.code()));
 }
@@ -187,11 +187,11 @@ void WatchedComm::require_healthy() {
 }
 
 Error WatchedComm::hang(const std::string& what) const {
-  return {ExitCode::kWatchdog, "dist.nccl",
-          fmt::format("{} did not end within {} s: some rank hangs or is cut off "
-                      "(sync.timeout_s; NCCL does not tell which rank, "
-                      "sync.check_collectives: true does)",
-                      what, limits_.timeout_s)};
+  return {
+      ExitCode::kWatchdog, "dist.nccl",
+      fmt::format("{} did not end within {} s: some rank hangs or is unreachable (sync.timeout_s; "
+                  "NCCL does not report which rank, sync.check_collectives: true does)",
+                  what, limits_.timeout_s)};
 }
 
 void WatchedComm::fail(const Error& error) {
@@ -252,7 +252,7 @@ void WatchedComm::look_at_state() {
   const std::unique_lock calls(handle_->calls, std::try_to_lock);
   if (!calls.owns_lock() || handle_->comm == nullptr) return;
   const Result state = gpu_->state(handle_->comm);
-  if (state.is_failed()) fail(unavailable("a collective under way", state.reason));
+  if (state.is_failed()) fail(unavailable("a collective in flight", state.reason));
 }
 
 void WatchedComm::close_beside(void (*close)(Handle&, double limit_s), double limit_s) {

@@ -217,7 +217,8 @@ void AllReduceBucket::unpack_from(const at::Tensor& from_K, const at::Tensor& to
 }
 
 at::Tensor AllReduceBucket::pack(bool packed) {
-  check(!packed || can_pack(), "packing where nothing is left out, or on a device that cannot");
+  check(!packed || can_pack(),
+        "packing where no element is skipped, or on a device without support");
   is_packed_ = packed;
   payload_ = grads_E_;
   if (packed) {
@@ -284,7 +285,7 @@ void ReduceScatterBucket::load_kept() {
 }
 
 at::Tensor ReduceScatterBucket::pack(bool packed) {
-  check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
+  check(!packed || can_pack(), "packing where no element is skipped, or not on the CPU");
   is_packed_ = packed;
   if (packed)
     load_kept();
@@ -450,7 +451,7 @@ int64_t bytes_of_copy(const ParamTable& params) {
 SharedFlatMemory::SharedFlatMemory(Communicator& comm, SharedMemory memory,
                                    const ParamTable& params)
     : comm_(comm), memory_(std::move(memory.begin)), copy_bytes_(bytes_of_copy(params)) {
-  check(memory_ != nullptr, "shared buffers in memory that is there");
+  check(memory_ != nullptr, "shared buffers in existing memory");
 }
 
 int64_t SharedFlatMemory::bytes_for(const ParamTable& params, int num_ranks) {

@@ -232,7 +232,7 @@ int64_t border_near(const FlatBuffer& buffer, int64_t at_E, int64_t even_E,
 BucketShards::BucketShards(std::vector<int64_t> borders_E) : borders_E_(std::move(borders_E)) {
   check(borders_E_.size() >= 2 && borders_E_.front() == 0 &&
             std::is_sorted(borders_E_.begin(), borders_E_.end()),
-        "the borders of a bucket's pieces ascend from 0");
+        "the bounds of a bucket's pieces ascend from 0");
   for (int piece = 0; piece < num_pieces(); ++piece) largest_ = std::max(largest_, size(piece));
 }
 

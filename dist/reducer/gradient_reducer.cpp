@@ -134,14 +134,14 @@ void GradientReducer::set_hooks() {
 
 void GradientReducer::follow_backward(bool follows) {
   if (std::exchange(follows_backward_, follows) == follows) return;
-  check(!is_under_way(), "follow_backward() while gradients are under way");
+  check(!is_under_way(), "follow_backward() while gradients are in flight");
   listen_to({});
   hooks_.reset();
   if (follows && !buckets_.empty()) set_hooks();
 }
 
 void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits, Dropped dropped) {
-  check(!is_under_way(), "new masks while gradients are under way");
+  check(!is_under_way(), "new masks while gradients are in flight");
   rebuild_buckets();
   const FlatBuffer& whole = buffers_.at(buffer);
   if (whole.frozen) return;
@@ -196,7 +196,7 @@ void GradientReducer::begin_changes() {
 }
 
 std::vector<ParamShard> GradientReducer::local_shards() {
-  check(!is_armed_, "owned() while gradients are under way");
+  check(!is_armed_, "owned() while gradients are in flight");
   rebuild_buckets();
   return assignment_.local_shards();
 }
@@ -425,7 +425,7 @@ LateShards GradientReducer::late_shards() {
 void GradientReducer::wait_for_late() {
   const trace::Span span("wait for all-reduce");
   const auto start = Clock::now();
-  check(num_late_ > 0, "all buckets are there");
+  check(num_late_ > 0, "all buckets have arrived");
   const size_t bucket = messages_.size() - num_late_;
   // Late buckets follow the numbers, so this is job bucket + 1. end() throws what stopped it.
   if (!thread_->wait_for(bucket + 2)) thread_->end();
@@ -549,7 +549,7 @@ void GradientReducer::check_means(int64_t divisor, const Read& read, GlobalStepS
 }
 
 GatherTotals GradientReducer::gather_values() {
-  check(!is_under_way(), "gather_values() while gradients are under way");
+  check(!is_under_way(), "gather_values() while gradients are in flight");
   const auto start = Clock::now();
   GatherTotals totals;
   if (modes_.kind == ReductionKind::kShared) comm_.barrier();
@@ -570,7 +570,7 @@ GatherTotals GradientReducer::gather_values() {
 }
 
 void GradientReducer::sum(const at::Tensor& numbers) {
-  check(!is_under_way(), "sum() while gradients are under way");
+  check(!is_under_way(), "sum() while gradients are in flight");
   const at::Tensor there = numbers.to(comm_.device());
   comm_.all_reduce(there, ReduceOp::kSum)->wait();
   numbers.copy_(copy_to_host(comm_, there));
@@ -622,7 +622,7 @@ void GradientReducer::name_missing() {
     was_named_[i] = true;
   }
   if (!names.empty())
-    log::warning("dist", fmt::format("backward gave no gradient to {}: taken as zeros (said once)",
+    log::warning("dist", fmt::format("no gradient for {} in backward; using zeros (logged once)",
                                      fmt::join(names, ", ")));
 }
 

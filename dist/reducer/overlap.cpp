@@ -99,11 +99,11 @@ int64_t end_of_part(const Bucket& bucket, int64_t begin_E) {
 /// A user's network can cause this, so it is not kBug.
 void require_first(bool is_first) {
   if (is_first) return;
-  throw Error(ExitCode::kConfig, "dist",
-              "a parameter got a second gradient in one step: part of the network runs a backward "
-              "pass of its own, as torch.utils.checkpoint does with use_reentrant=True: use "
-              "use_reentrant=False. In a loop of your own, prepare_for_backward() comes before the "
-              "last backward pass");
+  throw Error(
+      ExitCode::kConfig, "dist",
+      "a parameter got a second gradient in one step: part of the network runs its own backward "
+      "pass, as torch.utils.checkpoint does with use_reentrant=True: use use_reentrant=False. In a "
+      "custom loop, call prepare_for_backward() before the last backward pass");
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
       std::vector<Part>& parts = params_[static_cast<size_t>(param)].parts;
       // mark_parts() stops at the first missing part, so parts must ascend in memory.
       check(parts.empty() || buckets[parts.back().bucket].end_E == buckets[b].begin_E,
-            "the pieces of a parameter stand in memory order");
+            "the pieces of a parameter are in memory order");
       parts.push_back({b, end_of_part(buckets[b], parts.empty() ? 0 : parts.back().end_E)});
     }
   }
@@ -267,7 +267,7 @@ void CommunicationThread::release(size_t num_jobs) {
 
 bool CommunicationThread::wait_for(size_t num_jobs) {
   std::unique_lock lock(mutex_);
-  check(is_open_ && num_jobs <= num_released_, "waiting for a job that nobody released");
+  check(is_open_ && num_jobs <= num_released_, "waiting for a job that was not released");
   idle_.wait(lock, [&] { return fault_ || num_done_ >= num_jobs; });
   return !fault_;
 }

@@ -74,7 +74,7 @@ void test(const std::string& folder) {
   const auto newest = latest_checkpoint(folder);
   if (!newest)
     throw lockstep::Error(lockstep::ExitCode::kInputMissing, "digits_mlp",
-                          folder + " holds no save: run digits_mlp --mode=train first");
+                          "no checkpoints in " + folder + ": run digits_mlp --mode=train first");
   const torch::NoGradGuard no_grad;
   const lockstep::data::Samples data = all_of("test");
   Mlp model;

@@ -57,7 +57,7 @@ T read_number(BundleReader* reader, const std::string& key) {
   const std::string name = checkpoint::index_name(key);
   if (reader->find(name) == nullptr) reader->refuse(name, "is missing");
   const at::Tensor value = reader->read(name);
-  if (value.numel() != 1) reader->refuse(name, "is not one number");
+  if (value.numel() != 1) reader->refuse(name, "is not a single number");
   return value.item<T>();
 }
 
@@ -101,7 +101,7 @@ SavedModel::Param read_param(BundleReader* reader, const at::Tensor& values,
   const at::Tensor bits = reader->read(mask_name);
   if (bits.scalar_type() != at::kByte || bits.numel() != num_mask_bytes(values.numel()))
     reader->refuse(mask_name,
-                   fmt::format("does not hold one bit for each of {} weights", values.numel()));
+                   fmt::format("does not have one bit for each of {} weights", values.numel()));
   return {values, pruned_by(bits, values.sizes())};
 }
 
@@ -123,15 +123,15 @@ void require_weights(const BundleReader& reader, const SavedModel& model) {
   for (const auto& [name, layer] : model.layers)
     if (!model.params.contains(name + ".weight"))
       reader.refuse(checkpoint::index_name("model/" + slashed(name) + "/weight"),
-                    "is missing, although the save holds its quantization");
+                    "is missing, although the checkpoint contains its quantization");
 }
 
 void require_ema(const std::set<std::string>& names, const std::string& prefix) {
   for (const std::string& name : names)
     if (checkpoint::state_key(name).value_or("").starts_with(kEma)) return;
   throw Error(ExitCode::kUsage, "export",
-              fmt::format("{} holds no moving average of the weights (its run had no "
-                          "optimizer.ema_decay): leave --ema out",
+              fmt::format("{} contains no moving average of the weights (its run had no "
+                          "optimizer.ema_decay): remove --ema",
                           prefix));
 }
 
@@ -275,7 +275,7 @@ std::string network_sections(const SavedModel& saved) {
       else
         place(path, opened_path(saved, value), &root);
     } catch (const std::exception&) {
-      refuse(saved, "its settings make no network: " + line);
+      refuse(saved, "no network can be built from its settings: " + line);
     }
   }
   if (args.empty()) return YAML::Dump(root);
@@ -304,7 +304,7 @@ model::ModelOptions options_of(const SavedModel& saved, const std::string& besid
     try {
       faults.throw_if_any("export");
     } catch (const Error& fault) {
-      refuse(saved, fmt::format("its settings make no network: {}", fault.what()));
+      refuse(saved, fmt::format("no network can be built from its settings: {}", fault.what()));
     }
   }
   return options;
@@ -339,10 +339,11 @@ flags::Values flags_of(const SavedModel& saved) {
 std::vector<int64_t> shape_of(const SavedModel& saved) {
   const auto list = nlohmann::json::parse(saved.input_shape, nullptr, false);
   std::vector<int64_t> shape;
-  if (!list.is_array()) refuse(saved, "the shape of its inputs is no list: " + saved.input_shape);
+  if (!list.is_array())
+    refuse(saved, "the shape of its inputs is not a list: " + saved.input_shape);
   for (const auto& extent : list) {
     if (!extent.is_number_unsigned() || extent.get<uint64_t>() > 1'000'000'000)
-      refuse(saved, "the shape of its inputs is no list of counts: " + saved.input_shape);
+      refuse(saved, "the shape of its inputs is not a list of counts: " + saved.input_shape);
     shape.push_back(extent.get<int64_t>());
   }
   return shape;
@@ -363,28 +364,28 @@ void require_python_file(const SavedModel& saved, const std::string& beside) {
   std::error_code fault;
   if (std::filesystem::is_regular_file(path_beside(document, named), fault)) return;
   throw Error(ExitCode::kInputMissing, "infer",
-              fmt::format("{}: the code of its network, {}, is not here: start where the run was "
-                          "started, or name its run file with --config",
+              fmt::format("{}: the code of its network, {}, was not found: start in the folder "
+                          "where the run was started, or name its run file with --config",
                           saved.prefix, named));
 }
 
 void require_facts(const SavedModel& saved, NetworkUse use) {
   if (is_python_class(saved) && use == NetworkUse::kExport)
-    throw Error(
-        ExitCode::kUsage, "export",
-        fmt::format("{}: its network is a class in Python: write --format safetensors, load "
-                    "it there, and go on with torch.jit or torch.onnx",
-                    saved.prefix));
-  const char* means = saved.settings.empty() ? "it holds no run's settings"
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{}: its network is a class in Python: use --format safetensors, load "
+                            "it in Python, and continue with torch.jit or torch.onnx",
+                            saved.prefix));
+  const char* means = saved.settings.empty() ? "it contains no settings of a run"
                       : says_what_is_needed(saved)
                           ? nullptr
-                          : "it was made before saves held the shape of their inputs; go on with "
-                            "its run, whose next save does";
+                          : "it was written before checkpoints contained the shape of their "
+                            "inputs; continue its run, whose next checkpoint does";
   if (means != nullptr)
-    throw Error(ExitCode::kUsage, "export",
-                fmt::format("{}: does not say which network it belongs to: {}. --format "
-                            "safetensors and tensorflow need no network",
-                            saved.prefix, means));
+    throw Error(
+        ExitCode::kUsage, "export",
+        fmt::format(
+            "{}: its network is unknown: {}. --format safetensors and tensorflow need no network",
+            saved.prefix, means));
 }
 
 /// Copies tensors into the network and throws Error if they do not fit.
@@ -395,7 +396,7 @@ class Filling {
   void fill(const std::string& name, const at::Tensor& live) {
     const auto found = saved_.params.find(name);
     if (found == saved_.params.end())
-      refuse(saved_, fmt::format("its network needs {}, which it does not hold", name));
+      refuse(saved_, fmt::format("its network needs {}, which it does not contain", name));
     const at::Tensor& values = found->second.values;
     if (values.sizes() != live.sizes() || values.scalar_type() != live.scalar_type())
       refuse(saved_, fmt::format("its {} is {} [{}], its network's {} [{}]", name,
@@ -407,7 +408,8 @@ class Filling {
   }
   void done() const {
     if (num_left_ != 0)
-      refuse(saved_, fmt::format("it holds {} tensors that its network does not have", num_left_));
+      refuse(saved_,
+             fmt::format("it contains {} tensors that its network does not have", num_left_));
   }
 
  private:
@@ -444,7 +446,7 @@ void make_into(SavedNetwork* network, const SavedModel& saved, const std::string
       if (!refusal) refusal = fault;
     }
   if (is_python_class(saved)) throw Error(*refusal);  // names the user's file and line
-  refuse(saved, fmt::format("its settings make no network: {}", refusal->what()));
+  refuse(saved, fmt::format("no network can be built from its settings: {}", refusal->what()));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ namespace {
 void require_options_fit(const ExportOptions& options) {
   const auto refuse = [&](const char* option, const char* format) {
     throw Error(ExitCode::kUsage, "export",
-                fmt::format("{} belongs to --format {}; --format {} has no such choice", option,
+                fmt::format("{} belongs to --format {}; --format {} does not support it", option,
                             format, export_format_name(options.format)));
   };
   if (options.quantize && options.format != ExportFormat::kSafetensors &&
@@ -33,8 +33,8 @@ void require_options_fit(const ExportOptions& options) {
     refuse("--quantize", "safetensors and --format onnx");
   if (options.all && options.ema)
     throw Error(ExitCode::kUsage, "export",
-                "--ema puts the averages in the place of the weights, --all writes both, the "
-                "averages under ema/: give one of them");
+                "--ema replaces the weights by the averages, --all writes both, the averages under "
+                "ema/: give one of them");
   if (options.all && options.format != ExportFormat::kTensorFlow) refuse("--all", "tensorflow");
 }
 
@@ -45,7 +45,7 @@ void require_zeros(const SavedModel& model) {
     if (num_bad > 0)
       throw Error(ExitCode::kBadData, "export",
                   fmt::format("{}: {} of the {} pruned weights of {} are not zero: masks and "
-                              "weights of this save do not belong together; nothing was written",
+                              "weights of this checkpoint do not match; nothing was written",
                               model.prefix, num_bad, param.pruned.sum().item<int64_t>(),
                               name.substr(0, name.rfind('.'))));
   }
@@ -53,7 +53,7 @@ void require_zeros(const SavedModel& model) {
 
 std::string note_on_quantization(const SavedModel& model, bool quantize) {
   if (model.layers.empty()) return "";
-  return fmt::format("  {} quantized layers round their inputs and weights as training did{}\n",
+  return fmt::format("  {} quantized layers round their inputs and weights as in training{}\n",
                      model.layers.size(), quantize ? "; their weights are stored as int8" : "");
 }
 
@@ -80,8 +80,8 @@ Written write_archive(const SavedModel& saved, const std::string& bytes,
                       const ExportOptions& options) {
   if (!saved.layers.empty())
     throw Error(ExitCode::kUsage, "export",
-                fmt::format("{}: a quantized network of type torchscript has no form as "
-                            "TorchScript; --format safetensors has one",
+                fmt::format("{}: a quantized network of type torchscript cannot be exported as "
+                            "TorchScript; use --format safetensors",
                             saved.prefix));
   files::write_atomically(options.out_file, bytes);
   Written written{.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
@@ -166,10 +166,9 @@ std::string settings_with(const std::vector<Override>& overrides, std::string se
   for (const Override& one : overrides) {
     const std::string section = one.path.substr(0, one.path.find_first_of(".["));
     if (section != "model" && section != "estimator" && section != "plugins")
-      throw Error(ExitCode::kUsage, "export",
-                  fmt::format("--set {}: only keys of model, estimator and plugins say which "
-                              "network it is",
-                              one.path));
+      throw Error(
+          ExitCode::kUsage, "export",
+          fmt::format("--set {}: only keys of model, estimator and plugins can be set", one.path));
     std::string kept;
     for (const std::string& line : split(settings))
       if (!line.starts_with(one.path + "=")) kept += line + "\n";
@@ -220,7 +219,7 @@ CommandResult export_command(const ExportOptions& options) {
   facts.quantization = quantization_in(saved, options);
   facts.is_ema = options.ema;
   const std::string manifest = write_manifest(facts, export_format_name(options.format), written);
-  return {fmt::format("{}, step {}\n{}{}: where it comes from\n", saved.prefix, saved.step,
+  return {fmt::format("{}, step {}\n{}{}: origin of the export\n", saved.prefix, saved.step,
                       written.text, manifest),
           0};
 }

@@ -29,7 +29,7 @@ ExportFormat export_format(const std::string& name) {
   for (const auto& [known, format] : kFormats)
     if (name == known) return format;
   throw Error(ExitCode::kUsage, "export",
-              fmt::format("there is no format '{}'{}", name, did_you_mean(name, export_formats())));
+              fmt::format("unknown format '{}'{}", name, did_you_mean(name, export_formats())));
 }
 
 const char* export_format_name(ExportFormat format) {

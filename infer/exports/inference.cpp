@@ -36,13 +36,13 @@ void open_those_there(const std::vector<std::string>& plugins, const YamlDocumen
       (void)estimator::open_plugin(path_beside(document, path).string());
     } catch (const Error& fault) {
       if (fault.code() != ExitCode::kInputMissing) throw;
-      log::warning("infer", std::string(fault.what()) + ": left out");
+      log::warning("infer", std::string(fault.what()) + ": skipped");
     }
 }
 
 void read_plugins(ConfigReader* in) {
   std::vector<std::string> plugins;
-  in->read("plugins", &plugins, "shared objects that bring callbacks or data sets");
+  in->read("plugins", &plugins, "shared objects with callbacks or data sets");
   open_those_there(plugins, in->document());
 }
 
@@ -149,10 +149,10 @@ std::vector<FeedSection> feeds_in_file(const std::string& named, Diagnostics* fa
     if (feed.named.empty() || names_a_data_set(feed)) continue;
     feed.named = path_beside(document, feed.named).string();
     if (is_section_file(feed.named))
-      throw Error(ExitCode::kConfig, "infer",
-                  fmt::format("{}: names {}: a file of feeds names data, and no further file of "
-                              "feeds",
-                              named, feed.named));
+      throw Error(
+          ExitCode::kConfig, "infer",
+          fmt::format("{}: names {}: a file of feeds must name data, not another file of feeds",
+                      named, feed.named));
   }
   return feeds;
 }
@@ -204,8 +204,8 @@ void take_data(const YamlDocument& document, Diagnostics* faults, InferConfig* c
   const YAML::Node& root = document.root();
   if (config->file.empty() || !root["data"].IsDefined())
     throw Error(ExitCode::kUsage, "infer",
-                "nothing says what to feed: give --feed, or --config with a run file that has "
-                "data.eval or inferer.feed");
+                "no inputs are given: give --feed, or --config with a run file that has data.eval "
+                "or inferer.feed");
   ConfigReader in(root, "", document, faults);
   config->data = read_data(&in, root, needs_train);
 }
@@ -329,7 +329,7 @@ LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
                                  const std::string& what) {
   throw Error(
       ExitCode::kBadData, "infer",
-      fmt::format("{}: does not fit the network of {}, which stands in for its own code: {}",
+      fmt::format("{}: does not fit the network of {}, which is used instead of its own code: {}",
                   saved.prefix, export_folder, what));
 }
 
@@ -340,7 +340,7 @@ void fill(const SavedModel& saved, LoadedNetwork* loaded) {
   const auto put = [&](const std::string& name, const at::Tensor& live) {
     const auto found = saved.params.find(name);
     if (found == saved.params.end() || found->second.values.sizes() != live.sizes())
-      refuse_filling(saved, loaded->source, "it holds no " + name + " of that shape");
+      refuse_filling(saved, loaded->source, "it contains no " + name + " of that shape");
     live.copy_(found->second.values);
     ++num_filled;
   };
@@ -349,7 +349,7 @@ void fill(const SavedModel& saved, LoadedNetwork* loaded) {
   if (num_filled != saved.params.size())
     refuse_filling(
         saved, loaded->source,
-        fmt::format("it holds {} tensors, the network {}", saved.params.size(), num_filled));
+        fmt::format("it contains {} tensors, the network {}", saved.params.size(), num_filled));
 }
 
 /// Opens the run's newest export; without one, the graph in its checkpoint folder.
@@ -373,19 +373,18 @@ LoadedNetwork of_published_graph(const SavedModel& saved, const Error& fault) {
     // Report the original fault; that no graph exists either is only added.
     Error told = fault;
     told.append(
-        "; a run that exported once needs no code, but this one left neither saved_models "
-        "nor checkpoints/inference_graph");
+        "; a run with an export needs no code, but this one has neither saved_models nor "
+        "checkpoints/inference_graph");
     throw told;
   }
   if (!saved.layers.empty())
-    throw Error(
-        ExitCode::kUsage, "infer",
-        fmt::format("{}: is quantized, so that its network can be had of its own code alone, "
-                    "which is not there ({}); use --saved_model",
-                    saved.prefix, fault.what()));
+    throw Error(ExitCode::kUsage, "infer",
+                fmt::format("{}: is quantized, so its network needs its own code, which was not "
+                            "found ({}); use --saved_model",
+                            saved.prefix, fault.what()));
   fill(saved, &*loaded);
-  log::info("infer", fmt::format("{}: the network's code is not there; the graph of {} with the "
-                                 "weights of the save",
+  log::info("infer", fmt::format("{}: the network's code was not found; using the graph of {} with "
+                                 "the weights of the checkpoint",
                                  saved.prefix, loaded->source));
   loaded->source = saved.prefix;
   loaded->step = saved.step;

@@ -31,9 +31,9 @@ void pass_over_faults(const std::filesystem::path& path, Read read) {
   try {
     read();
   } catch (const Error& fault) {
-    log::warning("export", path.string() + " is passed over: " + fault.what());
+    log::warning("export", path.string() + " is skipped: " + fault.what());
   } catch (const nlohmann::json::exception& fault) {
-    log::warning("export", path.string() + " is passed over: " + fault.what());
+    log::warning("export", path.string() + " is skipped: " + fault.what());
   }
 }
 

@@ -320,7 +320,7 @@ SavedModels::SavedModels(std::filesystem::path project_dir, const train::Publish
   try {
     remove_unfinished_exports(project_dir_);
   } catch (const Error& fault) {
-    log::warning("export", fmt::format("what an earlier export left stays: {}", fault.what()));
+    log::warning("export", fmt::format("files of an earlier export are kept: {}", fault.what()));
   }
 }
 
@@ -381,9 +381,10 @@ bool SavedModels::run(const train::Evaluated& evaluated, std::promise<void> has_
               fmt::format("published step {}: {} ({:.3f} s)", evaluated.step,
                           Project(project_dir_).saved_model(evaluated.step).string(), watch.lap()));
   else
-    log::warning("export", fmt::format("step {} could not be exported: {}; training goes on, the "
-                                       "save {} stands",
-                                       evaluated.step, fault, evaluated.save));
+    log::warning(
+        "export",
+        fmt::format("step {} could not be exported: {}; training continues, checkpoint {} is kept",
+                    evaluated.step, fault, evaluated.save));
   if (on_done_) on_done_(ok);
   return ok;
 }
@@ -408,8 +409,8 @@ void require_publishable(const model::Model& model, const train::PublishOptions&
   if (fault.empty()) return;
   const std::string beside = options.preset.empty() ? "" : " beside '" + options.preset + "'";
   throw Error(ExitCode::kUsage, "export",
-              fmt::format("section 'export'{} asks for TorchScript, and this network has no such "
-                          "form: {}; remove the section",
+              fmt::format("section 'export'{} needs TorchScript, and this network cannot be "
+                          "converted to it: {}; remove the section",
                           beside, fault));
 }
 
@@ -417,10 +418,10 @@ void leave_out_exports(const model::Model& model, train::PublishOptions* options
                        std::vector<std::string>* notes) {
   if (!options->any() || !options->is_from_preset || fault_of_form(model).empty()) return;
   options->after_evaluation = options->at_end = false;
-  notes->push_back(fmt::format(
-      "'{}' exports nothing: this network has no form as TorchScript (docs/models.md names those "
-      "that have one)",
-      options->preset));
+  notes->push_back(
+      fmt::format("'{}' exports nothing: this network cannot be converted to TorchScript "
+                  "(docs/models.md lists those that can)",
+                  options->preset));
 }
 
 }  // namespace lockstep::daemon

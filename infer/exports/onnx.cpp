@@ -19,7 +19,8 @@ using model::LayerKind;
 using model::NetworkLayer;
 namespace pb = lockstep::onnx::pb;
 
-static_assert(std::endian::native == std::endian::little, "values are written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "values are written in native byte order");
 
 constexpr int64_t kFileVersion = 7;  // belongs to operator set 13
 // Values of TensorProto.DataType.

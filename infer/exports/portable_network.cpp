@@ -18,8 +18,8 @@ PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& 
   if (network.layers.empty())
     throw Error(
         ExitCode::kUsage, "export",
-        "this network has no form as TorchScript or ONNX (docs/models.md names those that "
-        "have one), so only its tensors can be written: --format safetensors or tensorflow");
+        "this network cannot be converted to TorchScript or ONNX (docs/models.md lists those that "
+        "can), so only its tensors can be written: --format safetensors or tensorflow");
   std::map<std::string, at::Tensor> all;
   for (const Param& param : model.params()) all[param.name] = param.tensor;
   for (const model::Buffer& buffer : model.buffers()) all[buffer.name] = buffer.tensor;
@@ -34,12 +34,13 @@ PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& 
 
 void refuse_layer(const model::Network& layers, size_t layer, const char* format) {
   const model::NetworkLayer& bad = layers[layer];
-  throw Error(ExitCode::kUsage, "export",
-              fmt::format("layer {} of {} ({}{}) has no form in {}, which is written for "
-                          "Lockstep's own layers: write this network's tensors alone (--format "
-                          "safetensors or tensorflow)",
-                          layer + 1, layers.size(), model::kind_name(bad.kind),
-                          bad.name.empty() ? "" : " '" + bad.name + "'", format));
+  throw Error(
+      ExitCode::kUsage, "export",
+      fmt::format(
+          "layer {} of {} ({}{}) has no equivalent in {}, which supports only Lockstep's own "
+          "layers: write only this network's tensors (--format safetensors or tensorflow)",
+          layer + 1, layers.size(), model::kind_name(bad.kind),
+          bad.name.empty() ? "" : " '" + bad.name + "'", format));
 }
 
 // The scales come from the same functions that fake quantization used in training, so exported
@@ -68,13 +69,13 @@ void require_quantized(const SavedModel& saved) {
   if (saved.layers.empty())
     throw Error(ExitCode::kUsage, "export",
                 saved.prefix +
-                    ": no layer of it is quantized: name a save that was made after a "
-                    "!QuantizationModifier began, or leave --quantize out");
+                    ": no layer of it is quantized: name a checkpoint written after a "
+                    "!QuantizationModifier started, or remove --quantize");
   for (const auto& [name, layer] : saved.layers)
     if (layer.input_range.num_observations == 0)
       throw Error(ExitCode::kUsage, "export",
                   fmt::format("{}: the inputs of {} were not observed yet, so they have no scale: "
-                              "name a later save, one made with observers on",
+                              "name a later checkpoint, written with observers on",
                               saved.prefix, name));
 }
 

@@ -33,8 +33,8 @@ std::filesystem::path folder_of(const std::string& prefix) {
 void require_another_folder(const std::string& save_prefix, const std::string& out_prefix) {
   if (folder_of(save_prefix) == folder_of(out_prefix))
     throw Error(ExitCode::kUsage, "export",
-                fmt::format("{}: the save itself lies in this folder, whose state file belongs to "
-                            "its run: write into another one",
+                fmt::format("{}: this folder contains the checkpoint itself, and its state file "
+                            "belongs to its run: write into another folder",
                             out_prefix));
 }
 
@@ -69,7 +69,7 @@ class Content {
   void add(const std::string& name, const std::string& key) {
     if (key.empty())
       throw Error(ExitCode::kUsage, "export",
-                  fmt::format("{}: '{}' has a name that Lockstep does not write: leave --all out",
+                  fmt::format("{}: '{}' has a name that Lockstep does not write: remove --all",
                               reader_.prefix(), name));
     if (!view_.is_text(name)) {
       state_.push_back({.key = key, .tensor = view_.read(name)});
@@ -77,10 +77,10 @@ class Content {
     }
     std::vector<std::string> texts = view_.read_texts(name);
     if (texts.size() != 1)
-      throw Error(ExitCode::kUsage, "export",
-                  fmt::format("{}: '{}' holds {} texts, and Lockstep writes single ones: leave "
-                              "--all out",
-                              reader_.prefix(), name, texts.size()));
+      throw Error(
+          ExitCode::kUsage, "export",
+          fmt::format("{}: '{}' contains {} strings, and Lockstep writes single ones: remove --all",
+                      reader_.prefix(), name, texts.size()));
     state_.push_back({.key = key, .text = &texts_.emplace_back(std::move(texts.front()))});
   }
 

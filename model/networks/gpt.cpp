@@ -112,7 +112,7 @@ ModelType gpt_type() {
             in->read("dropout", &options.dropout, half_open(0, 1), "gpt: dropout probability");
             in->read("bias", &options.bias, "gpt: biases in linear layers and normalizations");
             if (options.width % options.heads != 0)
-              in->fault("width", fmt::format("'model.width' is {}, no multiple of the {} heads",
+              in->fault("width", fmt::format("'model.width' is {}, not a multiple of the {} heads",
                                              options.width, options.heads));
             return [options](const ModelInputs& data) {
               require_tokens(data);

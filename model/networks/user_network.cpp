@@ -77,11 +77,12 @@ void add_param(const std::string& file, const std::string& name, const at::Tenso
                 fmt::format("{}: parameter {} is {}: {}", file, name, what, way_out));
   };
   if (tensor.scalar_type() != at::kFloat)
-    refuse(toString(tensor.scalar_type()),
-           "weights are Float (float32) here; train.precision says in which type layers compute");
+    refuse(
+        toString(tensor.scalar_type()),
+        "weights must be Float (float32); train.precision sets the type in which layers compute");
   if (!tensor.device().is_cpu())
     refuse("on " + tensor.device().str(),
-           "build the network on the CPU, Lockstep moves it to the device of the run");
+           "build the network on the CPU; Lockstep moves it to the device of the run");
   const ParamUse use = use_of(name, tensor.dim(), module_class);
   table->params.push_back(
       {.name = name, .tensor = tensor, .prunable = use.prunable, .decayed = use.decayed});
@@ -156,10 +157,10 @@ TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& d
   for (const auto& buffer : loaded_->module.named_buffers())
     if (is_new(buffer.value)) add_buffer(buffer.name, buffer.value);
   if (table_.params.empty())
-    throw Error(ExitCode::kConfig, "model",
-                fmt::format("{}: has no parameter that is trained: was it frozen, or saved by "
-                            "torch.jit.freeze?",
-                            path));
+    throw Error(
+        ExitCode::kConfig, "model",
+        fmt::format("{}: has no trained parameter: was it frozen, or saved by torch.jit.freeze?",
+                    path));
 }
 
 TorchScriptModel::~TorchScriptModel() = default;

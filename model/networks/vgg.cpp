@@ -71,9 +71,8 @@ class Vgg final : public Model {
     if (is_pooled_)
       throw Error(
           ExitCode::kUsage, "export",
-          fmt::format("{} takes images of {}x{} here: TorchScript and ONNX have a form of it "
-                      "for 224x224 alone, so only its tensors can be written: --format "
-                      "safetensors or tensorflow",
+          fmt::format("{} has images of {}x{}: TorchScript and ONNX support it only for 224x224, "
+                      "so only its tensors can be written: --format safetensors or tensorflow",
                       options_.type, image_.rows, image_.columns));
     Network all;
     auto conv = convs_.begin();

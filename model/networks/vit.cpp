@@ -146,7 +146,7 @@ VitOptions read_vit(ConfigReader* in) {
   in->read("attention_dropout", &options.attention_dropout, half_open(0, 1),
            "vit: dropout probability of the attention weights");
   if (options.hidden_dim % options.num_heads != 0)
-    in->fault("hidden_dim", fmt::format("'model.hidden_dim' is {}, no multiple of the {} heads",
+    in->fault("hidden_dim", fmt::format("'model.hidden_dim' is {}, not a multiple of the {} heads",
                                         options.hidden_dim, options.num_heads));
   return options;
 }

@@ -37,7 +37,7 @@ def find_save(path, step):
     saves = {step_of(index): index.with_suffix("") for index in folder.glob("*.index")}
     if step not in saves:
         steps = ", ".join(map(str, sorted(saves.keys() - {None}))) or "none"
-        raise Error(f"[checkpoint] {folder}: there is no save of step {step}; steps saved: {steps}", EXIT_INPUT_MISSING)
+        raise Error(f"[checkpoint] {folder}: no checkpoint of step {step}; steps saved: {steps}", EXIT_INPUT_MISSING)
     return saves[step]
 
 

@@ -46,7 +46,7 @@ TEST(Flags, AreReadByTheirType) {
 TEST(Flags, WhatIsNoValueOfTheTypeIsRefused) {
   const Frozen frozen(values());
   EXPECT_THAT(fault_of([] { (void)get<int64_t>("learning_rate"); }),
-              HasSubstr("flag 'learning_rate' is '0.25', which is no whole number"));
+              HasSubstr("flag 'learning_rate' is '0.25', which is not a whole number"));
   EXPECT_THAT(fault_of([] { (void)get<double>("model_dir"); }), HasSubstr("no number"));
   EXPECT_THAT(fault_of([] { (void)get<bool>("batch_size"); }), HasSubstr("neither true nor false"));
   EXPECT_THAT(fault_of([] { (void)get<std::string>("warm_start_ckpt"); }),

@@ -255,7 +255,7 @@ TEST_F(Export, AMaskOfAnotherSizeIsRefused) {
   run.masks[0].tensor = at::zeros({5}, at::kByte);
   std::string message;
   EXPECT_EQ(code_of([&] { quantize(run.save(folder_)); }, &message), ExitCode::kBadData);
-  EXPECT_THAT(message, HasSubstr("does not hold one bit for each of 144 weights"));
+  EXPECT_THAT(message, HasSubstr("does not have one bit for each of 144 weights"));
 }
 
 TEST_F(Export, AFolderMeansItsNewestSave) {

@@ -133,7 +133,7 @@ TEST_F(Exports, ASaveThatDoesNotNameItsNetworkIsRefusedWithAWayOut) {
     const std::string prefix = save(&trained);
     const Refusal refusal = refusal_of([&] { to(ExportFormat::kOnnx, prefix); });
     EXPECT_EQ(refusal.code, ExitCode::kUsage);
-    EXPECT_THAT(refusal.text, HasSubstr("m-30: does not say which network it belongs to"));
+    EXPECT_THAT(refusal.text, HasSubstr("m-30: its network is unknown"));
     EXPECT_THAT(refusal.text, HasSubstr("--format safetensors"));
     EXPECT_FALSE(std::filesystem::exists(at("out")));
     to(ExportFormat::kSafetensors, prefix);
@@ -149,7 +149,7 @@ TEST_F(Exports, AClassInPythonIsLeftToPython) {
   const std::string prefix = save(&trained);
   const Refusal refusal = refusal_of([&] { to(ExportFormat::kOnnx, prefix); });
   EXPECT_EQ(refusal.code, ExitCode::kUsage);
-  EXPECT_THAT(refusal.text, HasSubstr("a class in Python: write --format safetensors"));
+  EXPECT_THAT(refusal.text, HasSubstr("a class in Python: use --format safetensors"));
   EXPECT_EQ(refusal_of([&] { to(ExportFormat::kSafetensors, prefix); }).text, "");
   EXPECT_TRUE(manifest()["parameters_sha256"].is_null());
 }
@@ -164,15 +164,16 @@ TEST_F(Exports, SettingsAndTensorsMustBelongTogether) {
     EXPECT_EQ(refusal.code, ExitCode::kBadData) << refusal.text;
     EXPECT_THAT(refusal.text, HasSubstr(words));
   };
-  code_with([](auto* t) { t->settings += "\nmodel.depth=7"; }, "its settings make no network");
+  code_with([](auto* t) { t->settings += "\nmodel.depth=7"; },
+            "no network can be built from its settings");
   code_with([](auto* t) { t->settings += "\nmodel.channels[x]=7"; }, "its settings");
   code_with([](auto* t) { t->settings += "\nmodel.channels[999999999999]=7"; }, "its settings");
   code_with([](auto* t) { t->settings += "\nmodel.hidden=8"; }, "hidden.weight is Float [7, ");
   code_with([](auto* t) { t->settings += "\nmodel.batch_norm=true"; },
-            "needs blocks.0.norm.gamma, which it does not hold");
-  code_with([](auto* t) { t->shape = "[2, 1, 1]"; }, "its settings make no network");
+            "needs blocks.0.norm.gamma, which it does not contain");
+  code_with([](auto* t) { t->shape = "[2, 1, 1]"; }, "no network can be built from its settings");
   code_with([](auto* t) { t->shape = "[2, -7, 9]"; }, "no list of counts");
-  code_with([](auto* t) { t->shape = "images"; }, "is no list");
+  code_with([](auto* t) { t->shape = "images"; }, "is not a list");
   code_with([](auto* t) { t->num_classes = 5; }, "classifier");
   code_with([](auto* t) { t->leave_out("model/hidden/bias"); }, "needs hidden.bias");
   const at::Tensor more = at::ones({2});
@@ -228,7 +229,7 @@ TEST_F(Exports, LayersThatAFormatLacksAreNamed) {
        {std::function<void()>(as_onnx), std::function<void()>(as_torchscript)}) {
     const Refusal refusal = refusal_of(write);
     EXPECT_EQ(refusal.code, ExitCode::kUsage);
-    EXPECT_THAT(refusal.text, HasSubstr("layer 2 of 2 (other 'attention') has no form in"));
+    EXPECT_THAT(refusal.text, HasSubstr("layer 2 of 2 (other 'attention') has no equivalent in"));
     EXPECT_THAT(refusal.text, HasSubstr("--format safetensors or tensorflow"));
   }
 }
@@ -241,7 +242,7 @@ class Undescribed final : public model::Model {
 TEST_F(Exports, ANetworkThatDoesNotDescribeItselfIsRefused) {
   const Refusal refusal = refusal_of([] { portable(Undescribed(), {3}, 3); });
   EXPECT_EQ(refusal.code, ExitCode::kUsage);
-  EXPECT_THAT(refusal.text, HasSubstr("has no form as TorchScript or ONNX"));
+  EXPECT_THAT(refusal.text, HasSubstr("cannot be converted to TorchScript or ONNX"));
 }
 
 TEST_F(Exports, OptionsOfAnotherFormatAreRefused) {
@@ -316,7 +317,7 @@ TEST_F(Exports, TensorFlowFilesDoNotGoWhereTheSaveLies) {
       export_command({.where = prefix, .out_file = at(out), .format = ExportFormat::kTensorFlow});
     });
     EXPECT_EQ(refusal.code, ExitCode::kUsage);
-    EXPECT_THAT(refusal.text, HasSubstr("write into another one"));
+    EXPECT_THAT(refusal.text, HasSubstr("write into another folder"));
   }
   EXPECT_EQ(files::read(at("run/checkpoints/checkpoint")), before);
 }

@@ -88,7 +88,7 @@ class Plugins : public ::testing::Test {
 
 TEST_F(Plugins, AFileIsLookedAtBeforeItsCodeRuns) {
   EXPECT_THAT(fault(network("", "gone.so")), HasSubstr("66 [plugin] gone.so: no such file"));
-  EXPECT_THAT(fault(network("", "run.yaml")), HasSubstr("run.yaml: this file is no plug-in"));
+  EXPECT_THAT(fault(network("", "run.yaml")), HasSubstr("run.yaml: this file is not a plug-in"));
   EXPECT_THAT(fault(network("", patched("Lockstep 0.1.0", "Lockstep 0.0.9"))),
               AllOf(HasSubstr("78 "), HasSubstr("was built for Lockstep 0.0.9 with headers "),
                     HasSubstr("this program is Lockstep 0.1.0 with headers ")));
@@ -99,7 +99,7 @@ TEST_F(Plugins, AFileIsLookedAtBeforeItsCodeRuns) {
       AllOf(HasSubstr("78 "), HasSubstr("was built for Lockstep 0.1.0 with headers 01234567"),
             HasSubstr("this program is Lockstep 0.1.0 " + stamp + ", LibTorch 2.11")));
   EXPECT_THAT(fault(network("", patched("lockstep plug-in for", "some other thing for"))),
-              HasSubstr("no plug-in of Lockstep: its source needs LOCKSTEP_ESTIMATOR"));
+              HasSubstr("not a plug-in of Lockstep: its source needs LOCKSTEP_ESTIMATOR"));
   EXPECT_THAT(fault(network("", patched("lockstep_plugin_add_rows", "lockstep_plugin_add_cows"))),
               AllOf(HasSubstr("78 "), HasSubstr(".so: has no entry")));
   EXPECT_THAT(fault(network("", patched("\x7f"
@@ -119,7 +119,7 @@ TEST_F(Plugins, WhatAPluginThrowsWhileItAddsRowsIsTold) {
   EXPECT_THAT(fault_if("error"), AllOf(HasSubstr("65 [line] this data is bad"),
                                        HasSubstr("(thrown by plug-in " + path)));
   EXPECT_THAT(fault_if("exception"), HasSubstr("78 [plugin] plug-in " + path + ": no such thong"));
-  EXPECT_THAT(fault_if("number"), HasSubstr("it threw something without a text"));
+  EXPECT_THAT(fault_if("number"), HasSubstr("it threw an exception without a message"));
 }
 
 TEST_F(Plugins, ANetworkIsARowOfThePlugin) {
@@ -134,7 +134,7 @@ TEST_F(Plugins, ANetworkIsARowOfThePlugin) {
   const std::string wrong =
       fault("model: {type: plugin, path: " LOCKSTEP_TEST_PLUGIN ", name: lime}\n");
   EXPECT_THAT(wrong,
-              AllOf(HasSubstr("78 "), HasSubstr("adds no network 'lime' (did you mean 'line'?)")));
+              AllOf(HasSubstr("78 "), HasSubstr("has no network 'lime' (did you mean 'line'?)")));
   EXPECT_THAT(fault(network(", failz: 1")),
               HasSubstr("unknown key 'failz' in 'model' (did you mean 'fails'?)"));
 }
@@ -209,7 +209,7 @@ TEST_F(Plugins, AnEstimatorsDataStandWhereTheRunFileAsksForThem) {
   };
   EXPECT_EQ(samples(estimator("name: full, samples: 12")), 12);
   for (const auto& [more, words] :
-       {std::pair<std::string, std::string>{estimator("name: bare"), "it brings none"},
+       {std::pair<std::string, std::string>{estimator("name: bare"), "which has none"},
         {estimator("name: full, fails: input"), "estimator full of "},
         {"", "none is named: give estimator.path"}})
     try {
@@ -223,15 +223,16 @@ TEST_F(Plugins, AnEstimatorsDataStandWhereTheRunFileAsksForThem) {
 
 TEST_F(Plugins, FaultsOfAnEstimatorsSectionAreTold) {
   EXPECT_THAT(fault(estimator("name: full") + "model: {type: mlp}\n"),
-              HasSubstr("take out 'model' or 'estimator'"));
+              HasSubstr("remove 'model' or 'estimator'"));
   EXPECT_THAT(fault(estimator("name: fool")), HasSubstr("must be one of bare, full, not 'fool'"));
   EXPECT_THAT(fault(estimator("samples: 1")),
-              HasSubstr("'estimator.name' must say which: bare, full"));
+              HasSubstr("'estimator.name' must name one of: bare, full"));
   EXPECT_THAT(fault(estimator("name: full, samples: 0")),
               HasSubstr("'estimator.samples' is 0, it must be >= 1"));
   EXPECT_THAT(fault(estimator("name: full, sample: 1")), HasSubstr("unknown key 'sample'"));
   EXPECT_THAT(fault(estimator("name: full, fails: loss")), HasSubstr("65 [line] this data is bad"));
-  EXPECT_THAT(fault(estimator("name: full, fails: model")), HasSubstr("model() gave no network"));
+  EXPECT_THAT(fault(estimator("name: full, fails: model")),
+              HasSubstr("model() returned no network"));
   EXPECT_THAT(fault(estimator("name: full, samples: null", "gone.so")),
               HasSubstr("66 [plugin] gone.so"));
 }

@@ -78,7 +78,7 @@ TEST(RunConfig, CountsThatWouldOverflowLaterAreRefused) {
         random + "shape: [1000000001]}"})
     EXPECT_THAT(faults_with(set), HasSubstr("it must be ")) << set;
   EXPECT_THAT(faults_with(random + "shape: [1000000000, 1000000000, 1000000000]}"),
-              HasSubstr("numbers, at most 1e+10 are held in memory"));
+              HasSubstr("numbers, at most 1e+10 fit in memory"));
   EXPECT_EQ(load({"train.max_steps=1000000000"}).train.max_steps, 1'000'000'000);
 }
 
@@ -104,7 +104,7 @@ TEST(RunConfig, ASocketNameThatTheRunCouldNotUseIsRefused) {
       return faults.text();
     };
     EXPECT_THAT(faults_of("cuda", "{overlap: true, comm_dtype: bf16}"),
-                HasSubstr("sync.overlap: true on GPUs needs gradients that travel whole"));
+                HasSubstr("sync.overlap: true on GPUs needs unsharded gradients"));
     EXPECT_THAT(faults_of("cuda", "{sparse_allreduce: always, shard_optimizer: true}"),
                 HasSubstr("sync.sparse_allreduce: always on GPUs needs"));
     EXPECT_EQ(faults_of("cuda", "{overlap: true}"), "");

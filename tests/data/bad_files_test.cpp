@@ -69,7 +69,8 @@ TEST(BadFiles, TfRecordDamagedOrCut) {
   EXPECT_THAT(folder.fault_of(kRecords),
               AllOf(StartsWith("65"), HasSubstr("/r: offset " + second)));
   folder.write("r", records.substr(0, records.size() / 2 + 7));
-  EXPECT_THAT(folder.fault_of(kRecords), AllOf(StartsWith("65"), HasSubstr("cut in the header")));
+  EXPECT_THAT(folder.fault_of(kRecords),
+              AllOf(StartsWith("65"), HasSubstr("truncated in the header")));
   records[records.size() - 20] ^= 1;
   folder.write("r", records);
   EXPECT_THAT(folder.fault_of(kRecords, 1),
@@ -164,16 +165,16 @@ TEST(BadFiles, Csv) {
       fault("file,clas\na.png,1\n", ", label_column: class"),
       AllOf(StartsWith("65"), HasSubstr("/s.csv:1: no column 'class' (did you mean 'clas'?)")));
   EXPECT_THAT(fault("a.png,1\n\"a.png,1\na.png,1\n"),
-              AllOf(StartsWith("65"), HasSubstr("/s.csv:2: a quote opens")));
+              AllOf(StartsWith("65"), HasSubstr("/s.csv:2: a quote that opens")));
   EXPECT_THAT(fault("a.png,1\na.png,7\n", ", num_classes: 7"),
               AllOf(StartsWith("65"), HasSubstr("/s.csv:2: label 7 is out of range")));
   EXPECT_THAT(fault("a.png,1\na.png,-1\n"),
               AllOf(StartsWith("65"), HasSubstr("/s.csv:2: the label '-1'")));
   EXPECT_THAT(fault("a.png,1\nb.png,0\n"),
               AllOf(StartsWith("66"), HasSubstr("/s.csv:2: "), HasSubstr("b.png is not there")));
-  EXPECT_THAT(fault(""), AllOf(StartsWith("65"), HasSubstr("holds no line")));
+  EXPECT_THAT(fault(""), AllOf(StartsWith("65"), HasSubstr("contains no line")));
   EXPECT_THAT(fault("file,label\n"),
-              AllOf(StartsWith("65"), HasSubstr("no image behind its header")));
+              AllOf(StartsWith("65"), HasSubstr("no image after its header")));
 }
 
 TEST(BadFiles, NothingMatches) {
@@ -229,7 +230,7 @@ TEST(BadFiles, IdxAndCifar) {
   EXPECT_THAT(fault(std::string("\0\0\x0d\x01....", 8), labels),
               AllOf(StartsWith("65"), HasSubstr("only uint8")));
   EXPECT_THAT(fault(good.substr(0, good.size() - 1), labels),
-              AllOf(StartsWith("65"), HasSubstr("7 bytes behind its header")));
+              AllOf(StartsWith("65"), HasSubstr("7 bytes after its header")));
   EXPECT_THAT(fault(good.substr(0, 9), labels), AllOf(StartsWith("65"), HasSubstr("cut short")));
   EXPECT_THAT(fault(written::idx_of({0xffffffff, 0xffffffff, 0xffffffff}, ""), labels),
               StartsWith("65"));
@@ -239,7 +240,7 @@ TEST(BadFiles, IdxAndCifar) {
               StartsWith("65"));
   folder.write("c.bin", std::string(3072, '\0'));
   EXPECT_THAT(folder.fault_of("{type: cifar10, path: '@/c.bin'}"),
-              AllOf(StartsWith("65"), HasSubstr("no multiple of the 3073")));
+              AllOf(StartsWith("65"), HasSubstr("not a multiple of the 3073")));
   folder.write("c.bin", "\x0a" + std::string(3072, '\0'));
   EXPECT_THAT(
       folder.fault_of("{type: cifar10, path: '@/c.bin'}"),
@@ -250,7 +251,7 @@ TEST(BadFiles, Tokens) {
   const DataFolder folder;
   folder.write("t.bin", std::string("\1\0\2\0\3", 5));
   EXPECT_THAT(folder.fault_of("{type: tokens, path: '@/t.bin', context: 1}"),
-              AllOf(StartsWith("65"), HasSubstr("no multiple of the 2")));
+              AllOf(StartsWith("65"), HasSubstr("not a multiple of the 2")));
   folder.write("t.bin", std::string("\1\0\2\0\3\0\4\0", 8));
   EXPECT_THAT(folder.fault_of("{type: tokens, path: '@/t.bin', context: 4}"),
               AllOf(StartsWith("65"), HasSubstr("context")));
@@ -280,7 +281,7 @@ TEST(BadFiles, Npy) {
               AllOf(StartsWith("65"), HasSubstr("2 targets for 3 inputs")));
   EXPECT_THAT(fault(written::npy_of("<f4", "(4611686018427387904, 4)", values)), StartsWith("65"));
   EXPECT_THAT(fault(written::npy_of("<f4", "(-1, 4)", values)), StartsWith("65"));
-  EXPECT_THAT(fault("PK"), AllOf(StartsWith("65"), HasSubstr("no .npy file")));
+  EXPECT_THAT(fault("PK"), AllOf(StartsWith("65"), HasSubstr("not an .npy file")));
 }
 
 TEST(BadFiles, Archives) {

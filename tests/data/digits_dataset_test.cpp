@@ -54,7 +54,7 @@ TEST(Digits, ADamagedFileIsRefusedWithItsLine) {
   };
   ExitCode code{};
   EXPECT_THAT(fault_of(whole.substr(0, whole.size() / 2), &code),
-              ::testing::HasSubstr("cut short in this line"));
+              ::testing::HasSubstr("truncated in this line"));
   EXPECT_EQ(code, ExitCode::kBadData);
   EXPECT_THAT(fault_of(whole.substr(0, whole.rfind('\n', whole.size() / 2) + 1), &code),
               ::testing::HasSubstr("the file ends after"));

@@ -94,7 +94,7 @@ TEST_F(Unlabelled, Training_and_evaluation_are_refused) {
 TEST_F(Unlabelled, A_folder_without_images_is_missing_input) {
   folder_.write("texts/one.txt", "not an image");
   EXPECT_THAT(folder_.fault_of("{type: images, path: '@/texts'}"),
-              AllOf(StartsWith("66: "), HasSubstr("no file there ends in .jpg, .jpeg or .png")));
+              AllOf(StartsWith("66: "), HasSubstr("contains no .jpg, .jpeg or .png file")));
 }
 
 }  // namespace unlabelled_test

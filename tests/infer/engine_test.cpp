@@ -178,7 +178,7 @@ TEST(InferRows, N79_a_predictor_answers_a_map_and_says_what_does_not_fit) {
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kBadData);
     EXPECT_THAT(fault.what(),
-                HasSubstr("'inputs' is float32 [any, 3], the feed gives float32 [2, 4]"));
+                HasSubstr("'inputs' is float32 [any, 3], the feed has float32 [2, 4]"));
   }
 }
 

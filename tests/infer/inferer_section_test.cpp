@@ -77,7 +77,7 @@ TEST(InfererSection, AFeedIsASectionANameOrAList) {
   EXPECT_EQ(list.section.feeds->at(0).dataset->type, "digits");
   EXPECT_EQ(list.section.feeds->at(1).named, "images.npy");
   EXPECT_THAT(read("feed: [{type: digit}]").faults, HasSubstr("digits"));
-  EXPECT_THAT(read("feed: {}").faults, HasSubstr("'feed' names no data: say its kind"));
+  EXPECT_THAT(read("feed: {}").faults, HasSubstr("'feed' names no data: give its type"));
   EXPECT_THAT(read("feed: [eval, {split: test}]").faults, HasSubstr("'feed[1]' names no data"));
   EXPECT_THAT(read("feed: [[eval]]").faults, HasSubstr("feed[0]"));
 }

@@ -251,7 +251,7 @@ TEST_P(InBothWays, WhatOneStageThrowsEndsAllThree) {
     CountedFeeder feeder(-1, 2);
     feeder.bad_at_ = 5;
     Inference inference(&feeder, GetParam());
-    EXPECT_THAT(fault_of(&inference), HasSubstr("the feed gives float32 [1, 1]"));
+    EXPECT_THAT(fault_of(&inference), HasSubstr("the feed has float32 [1, 1]"));
     EXPECT_LE(inference.record.infos.size(), 5U);
   }
   {
@@ -274,7 +274,7 @@ void break_at(const std::string& stage, CountedFeeder* feeder, Inference* infere
 TEST_P(InBothWays, AfterAnErrorCallbacksThatBeganEndAndTheFirstErrorIsTold) {
   const std::map<std::string, std::string> said_by_stage = {
       {"feed", "the feed broke"},
-      {"network", "the feed gives float32 [1, 1]"},
+      {"network", "the feed has float32 [1, 1]"},
       {"callback", "the callback broke"},
       {"begin", "the begin broke"}};
   for (const auto& [stage, said] : said_by_stage) {

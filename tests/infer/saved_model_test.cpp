@@ -77,7 +77,7 @@ TEST_F(SavedModel, NodesAreThoseOfTheRunElseTheManifests) {
 
 TEST_F(SavedModel, WithoutAManifestItIsNotTrusted) {
   fs::remove(model_ / "manifest.json");
-  EXPECT_THAT(fault(ExitCode::kBadData), HasSubstr("holds no manifest.json"));
+  EXPECT_THAT(fault(ExitCode::kBadData), HasSubstr("contains no manifest.json"));
 }
 
 TEST_F(SavedModel, CutOrChangedItIsNotTrusted) {

@@ -113,7 +113,7 @@ class Averaging(InTensorFlow, LockstepTest):
 
     def test_it_may_begin_and_end_between_two_starts(self):
         first = self.train(2, sets=[*SETS, "train.max_steps=30"])
-        self.assertIn("leave --ema out", self.tool("ckpt", "export", first.folder / "checkpoints", "--ema", "-o", self.folder / "f", expect=64))
+        self.assertIn("remove --ema", self.tool("ckpt", "export", first.folder / "checkpoints", "--ema", "-o", self.folder / "f", expect=64))
         begun = self.train(2, sets=[*EMA, "train.max_steps=50"])
         self.assertIn("the save holds no moving average: it begins with the weights of the save", begun.log)
         self.assertIn("ema/classifier/weight", self.shown(begun.folder))

@@ -293,7 +293,7 @@ class Refused(LockstepTest):
     def test_a_network_without_a_form_is_refused_before_the_first_step(self):
         run = self.train(1, sets=["model={type: resnet18, stem: cifar}", "export.at_end=true", "recipe=null",
                                   "train.max_steps=3"], expect=64)
-        self.assertIn("asks for TorchScript", run.log)
+        self.assertIn("needs TorchScript", run.log)
         self.assertFalse(run.folder.exists())
 
 

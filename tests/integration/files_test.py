@@ -157,7 +157,7 @@ class Classes(LockstepTest):
         self.assertRegex(self.tool(*run, expect=78), r"eval.*folders of the classes d; data\.train has the classes a, b, c")
         (self.folder / "eval/d").rename(self.folder / "eval/c")
         (self.folder / "eval/c/4.webp").write_bytes(b"")
-        self.assertRegex(self.tool(*run), r"images left out: 1 \.webp; only \.jpg, \.jpeg and \.png files are read")
+        self.assertRegex(self.tool(*run), r"skipped images: 1 \.webp; only \.jpg, \.jpeg and \.png files are read")
         (self.folder / "train/void").mkdir()
         self.assertRegex(self.tool(*run, expect=66), r"the class 'void' has no \.jpg, \.jpeg or \.png file, but is empty")
 

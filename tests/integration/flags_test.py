@@ -67,7 +67,7 @@ class Flags(FlagRuns):
         self.assertIn("no such file", self.run_with(train_metadata=self.data / "none*", expect=66).log)
         self.assertIn("train_metadata:1:1: error: 'data.train.path' is empty", self.run_with("--train_metadata", "", train_metadata=None, expect=78).log)
         (self.data / "none.csv").write_text("\n")
-        self.assertIn("none.csv: holds no line", self.run_with(eval_metadata=self.data / "none.csv", expect=65).log)
+        self.assertIn("none.csv: contains no line", self.run_with(eval_metadata=self.data / "none.csv", expect=65).log)
         self.assertRegex(self.run_with(eval_freq=4, expect=78).log, r"'eval.eval_freq' \(flag --eval_freq.*\) asks for 4 batches of 4 samples .* 12 samples, which are 3")
         mixed = self.data / "t*"
         (self.data / "train.tfrecord").write_bytes((self.data / "held_out.tfrecord").read_bytes())

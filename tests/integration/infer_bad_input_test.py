@@ -75,11 +75,11 @@ class InferBadInput(InferTest):
         zero.write_bytes(npy("<f4", (0, 1, 8, 8), b""))
         nothing = self.folder / "nothing"
         nothing.mkdir()
-        self.refused({}, "'feed' names no data: say its kind", feed="{}")
+        self.refused({}, "'feed' names no data: give its type", feed="{}")
         for feed in (zero, f"{{type: npy, path: {zero}}}"):
             self.assertFalse(self.ends(0, {"saver": SAVER}, "0 iteration(s), 0 sample(s)", feed=feed).exists())
         for feed in (nothing, f"{{type: images, path: {nothing}}}"):
-            self.ends(66, {}, f"{nothing}: the folder holds no files", feed=feed)
+            self.ends(66, {}, f"{nothing}: the folder contains no files", feed=feed)
 
     def test_a_training_of_nothing(self):
         for name, content in (("x", npy("<f4", (0, 3), b"")), ("y", npy("<i8", (0,), b""))):

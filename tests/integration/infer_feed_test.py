@@ -55,7 +55,7 @@ class InferFeed(InferTest):
         answers = [str(one) for one in stored(results, "logits")]
         self.assertEqual([len(answers), len(set(answers)), answers[:COUNT]], [2 * COUNT, COUNT, answers[COUNT:]])
         (self.folder / "lists/more.yaml").write_text("[feed.yaml]\n")
-        self.assertIn("names data, and no further file of feeds", self.infer(*source, "--feed", "lists/more.yaml", expect=78))
+        self.assertIn("must name data, not another file of feeds", self.infer(*source, "--feed", "lists/more.yaml", expect=78))
 
     def test_a_list_in_one_argument_is_what_several_arguments_are(self):
         self.write_files()
@@ -117,11 +117,11 @@ class InferFeed(InferTest):
         wide = {"inputs": [{"name": "inputs", "shape": [None, None, None, None]}], "outputs": inputs["outputs"]}
         array = struct.pack(f"<{COUNT * 3}f", *range(COUNT * 3))
         (self.folder / "thin.npy").write_bytes(npy("<f4", (COUNT, 3, 1, 1), array))
-        for change, nodes, feed, said in (({"global_step": "six"}, None, "inputs.npy", "does not tell global_step"),
-                                          ({"global_step": 1e300}, None, "inputs.npy", "does not tell global_step"),
-                                          ({"files": {"model.pt": {"num_bytes": "many"}}}, None, "inputs.npy", "does not tell model.pt's num_bytes"),
+        for change, nodes, feed, said in (({"global_step": "six"}, None, "inputs.npy", "has no global_step"),
+                                          ({"global_step": 1e300}, None, "inputs.npy", "has no global_step"),
+                                          ({"files": {"model.pt": {"num_bytes": "many"}}}, None, "inputs.npy", "has no num_bytes of model.pt"),
                                           ({}, inputs, "inputs.npy", "forward() takes 1 input(s), io_nodes.json or the manifest names 2"),
-                                          ({}, wide, "thin.npy", "the network cannot take float32 [3, 3, 1, 1]")):
+                                          ({}, wide, "thin.npy", "the network does not accept float32 [3, 3, 1, 1]")):
             (export / "manifest.json").write_text(json.dumps({**manifest, **change}))
             if nodes:
                 (export / "io_nodes.json").write_text(json.dumps(nodes))
@@ -135,7 +135,7 @@ class InferFeed(InferTest):
         source = ("--saved_model", "runs/digits/saved_models/46", "--config", config)
         self.assertIn("key 'targets' is not there; a callback that can do without it reads '_targets'",
                       self.infer(*source, "--feed", "inputs.npy", expect=65))
-        self.assertIn("no file there ends in .jpg, .jpeg or .png",
+        self.assertIn("contains no .jpg, .jpeg or .png file",
                       self.infer(*source, "--feed", "{type: images, path: runs/digits/saved_models/46}", expect=66))
 
 

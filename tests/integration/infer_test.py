@@ -103,11 +103,11 @@ class Infer(InferTest):
         shutil.copytree(run.folder / "checkpoints", alone / "checkpoints")
         config, results = self.config(f"engine: plain, batch_size: {BATCH}, {SAVER}", "alone.yaml")
         log = self.infer("--checkpoint", alone / "checkpoints/model.ckpt-80", "--config", config, "--feed", self.moons_feed())
-        self.assertIn("the network's code is not there; the graph of " + str(alone / "checkpoints/inference_graph"), log)
+        self.assertIn("the network's code was not found; using the graph of " + str(alone / "checkpoints/inference_graph"), log)
         self.assertEqual(self.judged(results, run)["loss"], run.summary()["eval"]["loss"])  # every bit
         (alone / "checkpoints/inference_graph").unlink()
         refused = self.infer("--checkpoint", alone / "checkpoints/model.ckpt-80", "--config", config, "--feed", self.moons_feed(), expect=66)
-        self.assertIn("left neither saved_models nor checkpoints/inference_graph", refused)
+        self.assertIn("has neither saved_models nor checkpoints/inference_graph", refused)
 
     def test_C26_an_earlier_save_answers_with_its_own_weights(self):
         require_python()
@@ -190,14 +190,14 @@ class Infer(InferTest):
         for arguments, code, said in (
                 ((*saved, *feed, "--checkpoint", "latest"), 64, "exactly one of --saved_model and --checkpoint"),
                 (feed, 64, "exactly one of --saved_model and --checkpoint"),
-                (saved, 64, "nothing says what to feed"),
+                (saved, 64, "no inputs are given"),
                 ((*saved, "--feed", "{type: digit}"), 78, "did you mean 'digits'"),
                 ((*saved, "--feed", "nowhere.npy"), 66, "nowhere.npy"),
                 ((*saved, "--config", "nowhere.yaml"), 66, "nowhere.yaml"),
                 (("--saved_model", "nowhere", *feed), 66, "there is no such folder"),
                 (("--checkpoint", "nowhere", *feed), 66, "nowhere"),
                 ((*saved, "--feed", "{type: random, shape: [3, 4], classes: 10, samples: 9}"), 65,
-                 "'inputs' is float32 [any, 1, 8, 8], the feed gives float32 [9, 3, 4]")):
+                 "'inputs' is float32 [any, 1, 8, 8], the feed has float32 [9, 3, 4]")):
             self.assertIn(said, self.infer(*arguments, expect=code))
 
     def test_exports_that_are_cut_without_manifest_or_newer(self):
@@ -214,7 +214,7 @@ class Infer(InferTest):
             manifest = json.loads((folder / "manifest.json").read_text())
             (folder / "manifest.json").write_text(json.dumps({**manifest, "lockstep": "99.0.0"}))
         self.assertIn("its manifest says", broken("cut", lambda folder: os.truncate(folder / "model.pt", 1000)))
-        self.assertIn("holds no manifest.json", broken("bare", lambda folder: (folder / "manifest.json").unlink()))
+        self.assertIn("contains no manifest.json", broken("bare", lambda folder: (folder / "manifest.json").unlink()))
         self.assertIn("was written by Lockstep 99.0.0", broken("newer", newer))
         shutil.copytree(run.folder / "saved_models/46", self.folder / "whole")  # elsewhere, without io_nodes.json
         self.assertIn("359 sample(s)", self.infer("--saved_model", self.folder / "whole", *feed))

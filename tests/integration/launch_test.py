@@ -99,7 +99,7 @@ class Launch(SupervisedTest):
         run.wait()
         self.assertEqual(run.code, 0, run.log)
         self.assertEqual(self.restarts_of(run), 1, run.log)
-        self.assertIn("[launch] the spare ranks go on", run.log)
+        self.assertIn("[launch] the spare ranks continue", run.log)
         # 69: mpirun woke late, found both ended, and asked first for the one that lost the other
         self.assertRegex(run.log, r"\[launch\] the spare ranks ended with (137|69) before they were needed")
         self.assertIn("lockstep_restarts 1", run.last_page(0))
@@ -133,7 +133,7 @@ class Launch(SupervisedTest):
             wait_for(lambda: not set(run.rank_pids().values()) & set(lost.values()), "other ranks")
         print(f"\n{took.passed_s():.1f} s from SIGKILL of a rank to the next ranks")
         self.assertEqual(run.wait().code, 0, run.log)
-        self.assertIn("ended before it: a peer is lost", run.log)
+        self.assertIn("ended before joining it: a peer is lost", run.log)
 
     def wait_for_main(self, pid):
         """Until it takes signals: before its libraries are loaded, which takes longest."""
@@ -185,8 +185,8 @@ class Launch(SupervisedTest):
                              environment=fault("kill", 1, 5)).wait()
         self.assertIn(run.code, (137, 69), run.log)
         self.assertEqual(self.restarts_of(run), 2, run.log)
-        self.assertIn("restart 2 in 1 s, from the beginning, as there is no save", run.log)
-        self.assertIn("after 2 restart(s) in a row without a new save (--max-restarts)", run.log)
+        self.assertIn("restart 2 in 1 s, from the beginning, as there is no checkpoint", run.log)
+        self.assertIn("after 2 restart(s) in a row without a new checkpoint (--max-restarts)", run.log)
         self.assert_nothing_runs(run)
 
     def test_faults_of_the_run_file_start_nothing(self):
@@ -238,14 +238,14 @@ class Launch(SupervisedTest):
         run.wait()
         self.assertEqual(run.code, 74, run.log)
         self.assertNotIn("the last commit stands", run.log)
-        self.assertIn("[launch] told to stop, but the ranks ended with 74: look at the log above", run.log)
+        self.assertIn("[launch] stop requested, but the ranks ended with 74: see the log above", run.log)
         self.assertEqual(self.restarts_of(run), 0, run.log)
 
     def test_a_host_that_cannot_be_reached_at_the_start_is_left_out(self):
         run = self.supervise(sets=["train.max_steps=4", "eval.every_epochs=0"],
                              arguments=["--hosts", f"{socket.gethostname()}:1,no-such-host.invalid:1", "--min-ranks", "1"]).wait()
         self.assertEqual(run.code, 0, run.log)
-        self.assertIn("host no-such-host.invalid has failed and is left out", run.log)
+        self.assertIn("host no-such-host.invalid has failed and is excluded", run.log)
         self.assertEqual(run.summary()["world_size"], 1)
 
     def test_what_does_not_end_in_time_is_killed(self):
@@ -261,7 +261,7 @@ class Launch(SupervisedTest):
                     run.process.send_signal(signal.SIGINT)
                 run.wait()
             self.assertEqual(run.code, 75, run.log)
-            self.assertIn("ended as asked (mpirun: 137)", run.log)
+            self.assertIn("ended on request (mpirun: 137)", run.log)
             self.assert_nothing_runs(run)
 
     def supervise_into(self, writer, *sets):
@@ -391,7 +391,7 @@ class Launch(SupervisedTest):
                          "OMPI_MCA_btl_tcp_if_include": "10.231.7.0/24"})
         run.wait(timeout_s=200)
         self.assertEqual(run.code, 0, run.log)
-        self.assertIn("host lockstep-b has failed and is left out", run.log)
+        self.assertIn("host lockstep-b has failed and is excluded", run.log)
         self.assertEqual(run.summary()["world_size"], 1)
         self.assertEqual(run.summary()["steps"], 800)
 

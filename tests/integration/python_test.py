@@ -238,7 +238,7 @@ class Python(LockstepTest):
             (65, r"sample 0 of Odd differs when it is read twice", ["data.train.name=Odd", "data.train.args={kind: unseeded}", "data.eval=null"]),
             (78, r"own/layer.weight and own.layer.weight are both model/own/layer/weight in a save", ["model.name=Clash"]),
             (66, r"nowhere.pt", ["checkpoint.warm_start_ckpt=nowhere.pt"]),
-            (64, r"section 'export' asks for TorchScript", ["export.at_end=true"]),
+            (64, r"section 'export' needs TorchScript", ["export.at_end=true"]),
         )
         for code, said, sets in cases:
             self.refused_by_both(code, sets, said)
@@ -343,7 +343,7 @@ class Python(LockstepTest):
         self.assertEqual(len(answers), 200)
         self.assertAlmostEqual(right / 200, run.summary()["eval"]["accuracy"], places=6)
         refused = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "onnx", "-o", self.folder / "x.onnx", expect=64)
-        self.assertIn("write --format safetensors", refused)
+        self.assertIn("use --format safetensors", refused)
 
     def test_infer_says_where_it_looks_for_the_code(self):
         net = self.folder / "net.py"

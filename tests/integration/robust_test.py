@@ -90,7 +90,7 @@ class Robust(LockstepTest):
         (self.folder / "run").mkdir()
         (self.folder / "run/checkpoints").write_text("in the way")
         run = self.train(2, sets=["train.max_steps=5"], expect=73)
-        self.assertIn("run/checkpoints: cannot make the folder", run.log)
+        self.assertIn("run/checkpoints: cannot create the folder", run.log)
         self.assertFalse((run.folder / "summary.json").exists())
 
     def test_a_folder_takes_one_run_at_a_time(self):

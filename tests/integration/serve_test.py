@@ -67,9 +67,9 @@ class Serve(ServeTest):
         mount.rmdir()
         server = self.ended(self.serve("--until-empty"), 73)
         self.assertEqual(self.states(), {job: "queued" for job in (*jobs, unmounted)})
-        self.assertEqual(re.findall(r"job (\d+) has met a fault of this host \((\d+)\) and keeps its place", server.log), [("1", "66"), ("2", "73")], "the others are not tried")
+        self.assertEqual(re.findall(r"job (\d+) stopped on a fault of this host \((\d+)\) and keeps its place", server.log), [("1", "66"), ("2", "73")], "the others are not tried")
         server = self.serve()
-        wait_for(lambda: "what met a fault of its host waits until that is mended: " in self.client("ps"), "two faults")
+        wait_for(lambda: "jobs wait until a fault of the host is fixed: " in self.client("ps"), "two faults")
         page = json.loads((self.queue / "server.json").read_text())["page"]
         with urllib.request.urlopen(page + "/metrics", timeout=5) as answer:
             self.assertEqual(metric(answer.read().decode(), "lockstep_server_held"), 1)
@@ -86,9 +86,9 @@ class Serve(ServeTest):
         place.write_text("a file, where a folder should be")
         job = self.submit(sets=[*TINY, f"run.project_dir={place}/a"])
         server = self.serve()
-        wait_for(lambda: "what met a fault of its host waits" in self.client("ps"), "the fault")
+        wait_for(lambda: "jobs wait until a fault of the host is fixed" in self.client("ps"), "the fault")
         self.client("cancel", job)
-        wait_for(lambda: "what met a fault of its host waits" not in self.client("ps"), "an empty queue")
+        wait_for(lambda: "jobs wait until a fault of the host is fixed" not in self.client("ps"), "an empty queue")
         page = json.loads((self.queue / "server.json").read_text())["page"]
         with urllib.request.urlopen(page + "/metrics", timeout=5) as answer:
             self.assertEqual(metric(answer.read().decode(), "lockstep_server_held"), 0)
@@ -102,7 +102,7 @@ class Serve(ServeTest):
                  "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "ENOSPC", "LOCKSTEP_FAULT_REPORT": str(self.folder / "report")}
         server = self.ended(self.serve("--until-empty", environment=fault), 74)
         self.assertEqual(self.states(), {job: "queued"})
-        self.assertRegex(server.log, r"job 1 has met a fault of this host \(74\) .*: the run ended as 'not_saved': its log says why")
+        self.assertRegex(server.log, r"job 1 stopped on a fault of this host \(74\) .*: the run ended as 'not_saved': see its log")
         self.ended(self.serve("--until-empty"), 0)
         self.assertEqual(self.result(job)["tries"], 1)
 

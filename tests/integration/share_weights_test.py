@@ -63,8 +63,8 @@ class ShareWeights(LockstepTest):
 
     def test_what_cannot_be_shared_is_refused(self):
         for key, reason in (("sync.sync_replicas=false", "each rank learns weights of its own"),
-                            ("sync.shared_window=false", "the weights lie in such memory"),
-                            ("sync.comm_dtype=bf16", "no gradient travels that could be rounded")):
+                            ("sync.shared_window=false", "the weights are in such memory"),
+                            ("sync.comm_dtype=bf16", "no gradients are sent that could be rounded")):
             refused = self.train(2, sets=[*SETS, SHARED, key], expect=78)
             self.assertIn("'sync.share_weights: on' (--set sync.share_weights) cannot be with", refused.log)
             self.assertIn(reason, refused.log)
@@ -87,7 +87,7 @@ class SmallShm(LockstepTest):
         """21 MB of weights and as many gradients a rank."""
         done = self.train_in("64m", "auto")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, rf"{OWN} /dev/shm has \d+\.\d MiB free of the \d+\.\d MiB that they take")
+        self.assertRegex(done.stderr, rf"{OWN} /dev/shm has \d+\.\d MiB free of the \d+\.\d MiB needed")
         refused = self.train_in("64m", "on")
         self.assertEqual(refused.returncode, 78, refused.stderr)
         self.assertRegex(refused.stderr, r"sync.share_weights: on cannot be: /dev/shm has \d+\.\d MiB free")

@@ -85,10 +85,10 @@ class Submit(ServeTest):
         self.assertTrue(list(self.run_of(first).folder.glob("checkpoints/*.index")))
         self.wait(third)
         for job in (first, second, third):
-            self.assertIn(f"job {job} has ended already", self.client("cancel", job, expect=64))
+            self.assertIn(f"job {job} has already ended", self.client("cancel", job, expect=64))
         for words in (("cancel", 99), ("wait", 99), ("logs", 99)):
             self.assertIn("has no job 99", self.client(*words, expect=66))
-        self.assertIn("cancelled before it began", self.wait(second, 75))
+        self.assertIn("cancelled before it started", self.wait(second, 75))
         self.assertIsNone(server.process.poll())
 
     def test_a_server_that_is_gone_is_said(self):
@@ -111,7 +111,7 @@ class Submit(ServeTest):
         wait_for(lambda: not processes_of(self.queue), "all ranks to be gone")  # a large process takes a while to end
         self.assertTrue((self.queue / "server.json").exists(), "left behind")
         self.assertIn("no server runs on", self.client("wait", job, "--timeout", 0.1, expect=69))
-        self.assertRegex(self.client("ps"), r"no server: process \d+ on .* has ended without a word; start one with lockstep serve")
+        self.assertRegex(self.client("ps"), r"no server: process \d+ on .* was killed or crashed; start one with lockstep serve")
         for damaged in ('{"max_queued": "x", "pid": "y", "host": 3, "ranks": []}', '[1]', '{"max_queued": 1e99}', "{"):
             (self.queue / "server.json").write_text(damaged)
             self.client("ps")
@@ -129,9 +129,9 @@ class Submit(ServeTest):
         (self.queue / "queued/notes.txt").write_text("not a job")
         server = self.ended(self.serve("--until-empty"), 0)
         self.assertEqual(self.states(), {cut: "set_aside", other: "set_aside", lost: "set_aside", good: "done"})
-        for job, text in ((cut, "cut short or damaged"), (other, "it is of version 2, this program reads version 1"), (lost, "cut short")):
-            self.assertRegex(server.log, rf"job {job} is set aside as .*set_aside/{job}.json, the others go on: .*{text}")
-            self.assertIn("is set aside in", self.wait(job, 65))
+        for job, text in ((cut, "truncated or damaged"), (other, "it has version 2, this program reads version 1"), (lost, "truncated")):
+            self.assertRegex(server.log, rf"job {job} is unreadable and was moved to .*set_aside/{job}.json; the other jobs continue: .*{text}")
+            self.assertIn("was moved to", self.wait(job, 65))
         self.assertIn("set_aside", self.client("ps"))
 
     def test_a_second_server_is_refused(self):
@@ -150,14 +150,14 @@ class Submit(ServeTest):
         self.submit(self.folder / "none.yaml", expect=66)
         self.assertFalse((self.queue / "queued").exists(), "nothing was submitted")
         for words in (("ps",), ("wait", 1), ("cancel", 1), ("logs", 1)):
-            self.assertIn("is no queue of jobs", self.client(*words, expect=66))
+            self.assertIn("is not a queue of jobs", self.client(*words, expect=66))
         self.serve("--max-queued", 2)
         wait_for((self.queue / "server.json").exists, "the server")
         running = self.submit(ENDLESS, RARE)
         self.wait_for_state(running, "running")
         self.submit(sets=TINY)
         self.submit(sets=TINY)
-        self.assertIn("2 jobs wait in", self.submit(sets=TINY, expect=69))
+        self.assertIn("2 jobs already wait in", self.submit(sets=TINY, expect=69))
         self.client("wait", running, "--timeout", 0.1, expect=69)
         self.client("wait", "first", expect=64)
         self.client("wait", 0, expect=64)

@@ -42,15 +42,15 @@ MISTAKES = (
     ("ctl http://127.0.0.1:1 save now", 64, ["save takes nothing behind it, not 'now'"]),
     ("serve --queue {folder}/q --listen here", 64, ["--listen here: it takes HOST:PORT, such as 127.0.0.1:9463, or off"]),
     ("serve --queue {folder}/q --token-file none.txt", 66, ["none.txt: no such file in {folder}; correct the path"]),
-    ("serve --queue {folder}/q --program /no/such", 66, ["--program /no/such: no such file; name what each rank runs"]),
-    ("serve --queue {folder}/q --program no-such-program", 66, ["--program no-such-program: no folder of PATH has such a file"]),
+    ("serve --queue {folder}/q --program /no/such", 66, ["--program /no/such: no such file; name the program of the ranks"]),
+    ("serve --queue {folder}/q --program no-such-program", 66, ["--program no-such-program: no folder of PATH contains this file"]),
     ("serve --queue {folder}/q --program {digits}", 66, ["this user may not execute it"]),
-    ("serve --queue {folder}/q --hosts {digits}", 64, ["holds what no host's name has", "@FILE"]),
+    ("serve --queue {folder}/q --hosts {digits}", 64, ["contains a character that host names cannot have", "@FILE"]),
     ("new recipe no/such/x.yaml", 73, ["no/such: no such folder to write to; create it, or name another"]),
     ("run none.yaml", 66, ["none.yaml: no such file in {folder}; correct the path"]),
     ("run {folder}", 66, ["is a folder, not a file"]),
     ("check {digits} --set preemption.signals=[USR1]", 78, ["takes SIGUSR1, SIGUSR2", "not 'USR1' (did you mean 'SIGUSR1'?)"]),
-    ("eval {digits} --restore no-such-save", 66, ["there is no save 'no-such-save'"]),
+    ("eval {digits} --restore no-such-save", 66, ["checkpoint 'no-such-save' not found"]),
 )
 
 

@@ -134,7 +134,7 @@ class WarmStart(InTensorFlow, LockstepTest):
         source = self.source()
         prefix = source.folder / "checkpoints" / "model.ckpt"
         for what, code, hint in ((f"{prefix}-30.index", 64, "checkpoint without '.index'"), (prefix, 66, "its number is missing"),
-                                 (f"{prefix}-7", 66, "model.ckpt-30"), (self.folder / "nowhere", 66, "there is no save")):
+                                 (f"{prefix}-7", 66, "model.ckpt-30"), (self.folder / "nowhere", 66, "not found")):
             refused = self.started_from(what, run="refused", ranks=1, expect=code)
             self.assertIn(hint, refused.log)
         (self.folder / "empty").mkdir()

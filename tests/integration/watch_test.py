@@ -124,7 +124,7 @@ modifiers:
         run = self.train(1, sets=["train.max_steps=5"])
         saves = run.folder / "checkpoints"
         for wrong, code, told in (("", 64, "''"), (saves / "model.ckpt-6", 66, "model.ckpt-5"), (saves / "model.ckpt-5.index", 64, "checkpoint without '.index'"),
-                                  (self.folder / "x", 66, "there is no save")):
+                                  (self.folder / "x", 66, "not found")):
             self.assertIn(told, self.tool("eval", *self.arguments(config), "--restore", wrong, expect=code))
         shard = next(run.folder.glob("checkpoints/*.data-*"))
         data = shard.read_bytes()

@@ -38,7 +38,7 @@ TEST(Hosts, AreReadFromAFile) {
 }
 
 TEST(Hosts, AHostTwiceIsRefused) {
-  EXPECT_THAT(refusal_of("n1:2,n2:2,n1:1"), HasSubstr("'n1' stands twice among the hosts"));
+  EXPECT_THAT(refusal_of("n1:2,n2:2,n1:1"), HasSubstr("'n1' is listed twice among the hosts"));
 }
 
 TEST(Hosts, WhatIsNoListIsRefused) {
@@ -53,7 +53,7 @@ TEST(Hosts, NoneInAFileIsRefused) {
   files::write_atomically(path, "# none\n");
   EXPECT_THAT(refusal_of("@" + path), HasSubstr("names no host"));
   files::write_atomically(path, "n1 slots=2 max=3\n");
-  EXPECT_THAT(refusal_of("@" + path), HasSubstr("no line of a host"));
+  EXPECT_THAT(refusal_of("@" + path), HasSubstr("not a line of a host"));
 }
 
 TEST(MpirunCommand, OnThisHostNamesNoHosts) {

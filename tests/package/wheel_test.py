@@ -119,7 +119,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual((seen["latest"], seen["version"]), ("runs/spirals/checkpoints/model.ckpt-240", "0.1.0"))
         self.assertEqual([seen[key][0] for key in ("damaged", "step", "folder")], [65, 66, 66])
         self.assertRegex(seen["damaged"][1], r"model.ckpt-240.data-00000-of-00002: tensor '\S+' at byte \d+: wrong crc32c")
-        self.assertIn("runs/spirals/checkpoints: there is no save of step 7; steps saved: 120, 240", seen["step"][1])
+        self.assertIn("runs/spirals/checkpoints: no checkpoint of step 7; steps saved: 120, 240", seen["step"][1])
 
     def test_programs_are_whole_and_torch_is_all_they_ask_for(self):
         with zipfile.ZipFile(self.wheel) as archive:

@@ -102,7 +102,7 @@ TEST(Damage, MissingAndForeignFilesAreNamed) {
   std::filesystem::remove(prefix + ".data-00001-of-00002");
   EXPECT_THAT(verify(prefix), ElementsAre(HasSubstr("data-00001-of-00002: no such file")));
   std::filesystem::remove(prefix + ".index");
-  EXPECT_THAT(verify(prefix), ElementsAre(HasSubstr("there is no save")));
+  EXPECT_THAT(verify(prefix), ElementsAre(HasSubstr("not found")));
 }
 
 /// Rewrites the index, checksums right, with one entry changed.

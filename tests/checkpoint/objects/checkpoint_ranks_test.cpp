@@ -77,7 +77,7 @@ TEST_P(CheckpointRanks, AFaultOfOneRankIsThrownOnAllAndLeavesNoRestoreUnderWay) 
       ADD_FAILURE() << "one rank finds no save";
     } catch (const Error& fault) {
       EXPECT_TRUE(fault.on_every_rank());
-      EXPECT_THAT(fault.what(), HasSubstr("there is no save"));
+      EXPECT_THAT(fault.what(), HasSubstr("not found"));
     }
     EXPECT_TRUE(at::equal(weight, values(5))) << "no rank has begun to write";
     EXPECT_EQ(checkpoint.save(folder.prefix()), folder.prefix() + "-2");

@@ -47,7 +47,7 @@ TEST(SavePrefix, WhatPeopleMistakeForASaveIsSaid) {
       {empty.prefix() + "-1", ExitCode::kInputMissing, "no checkpoints in"},
       {empty / "absent/model.ckpt-1", ExitCode::kInputMissing, "no folder"},
       {"", ExitCode::kUsage, "is not a checkpoint name"},
-      {"surely-absent-here-1", ExitCode::kInputMissing, "there is no save"},
+      {"surely-absent-here-1", ExitCode::kInputMissing, "not found"},
   };
   for (const Case& each : cases) {
     const auto [code, text] = verdict_on(each.name);

@@ -255,17 +255,17 @@ TEST_F(TorchFiles, HeadersOfSafetensorsAreSound) {
   EXPECT_THAT(of(R"({"x":{"dtype":"F32","data_offsets":[0,4]}})"), HasSubstr("has no shape"));
   for (const std::string shape : {"[-1]", "[1.5]", "[[2]]", "3", "{}", "[\"2\"]"})
     EXPECT_THAT(of(R"({"x":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,4]}})"),
-                HasSubstr("tensor 'x' has no sound shape"))
+                HasSubstr("tensor 'x' has no valid shape"))
         << shape;
   EXPECT_THAT(of(R"({"x":{"dtype":"F32","shape":[7],"data_offsets":[0,28]}})"),
-              HasSubstr("the file is cut"));
+              HasSubstr("the file is truncated"));
   EXPECT_THAT(of("{\"" + std::string(1001, 'n') + "\":{}}"), HasSubstr("more than 1000 bytes"));
 }
 
 TEST_F(TorchFiles, DamagedAndForeignFilesAreTold) {
   const std::string sound =
       torch_archive(pickle_of(p_dict({{"a", six().bytes()}})), {{"0", floats({1, 2, 3, 4, 5, 6})}});
-  EXPECT_THAT(refusal(sound.substr(0, sound.size() - 1)), HasSubstr("the file is cut"));
+  EXPECT_THAT(refusal(sound.substr(0, sound.size() - 1)), HasSubstr("the file is truncated"));
   for (size_t size = 4; size < sound.size(); size += 13)
     EXPECT_NE(refusal(sound.substr(0, size)), "") << size;
   std::string flipped = sound;

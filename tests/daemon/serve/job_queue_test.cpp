@@ -119,7 +119,7 @@ TEST_F(Queue, WhatCannotBeReadIsSetAsideAndTheNextOneComes) {
   EXPECT_EQ(queue.state(2), JobState::kSetAside);
   EXPECT_EQ(files::read(file("set_aside", 1)), whole.substr(0, whole.size() / 2));
   EXPECT_THAT(refusal(ExitCode::kBadData, [] { (void)parse_job("x", "{\"version\": 2}"); }),
-              HasSubstr("x: it is of version 2, this program reads version 1"));
+              HasSubstr("x: it has version 2, this program reads version 1"));
 }
 
 TEST_F(Queue, OtherFilesInItAreNoJobs) {
@@ -143,7 +143,7 @@ TEST_F(Queue, CancelEndsWhatWaitsAndAsksWhatRuns) {
   EXPECT_FALSE(std::filesystem::exists(queue.cancel_file(1)));
   EXPECT_FALSE(queue.take());
   EXPECT_THAT(refusal(ExitCode::kUsage, [&] { (void)queue.cancel(1); }),
-              HasSubstr("job 1 has ended already (cancelled)"));
+              HasSubstr("job 1 has already ended (cancelled)"));
   EXPECT_THAT(refusal(ExitCode::kInputMissing, [&] { (void)queue.cancel(3); }),
               HasSubstr("has no job 3"));
 }
@@ -157,7 +157,7 @@ TEST_F(Queue, LimitsOnNumberAndSizeAreSaid) {
               HasSubstr("at most 4194304 are taken"));
   (void)queue.submit(spec_of("one"));
   EXPECT_THAT(refusal(ExitCode::kUnavailable, [&] { (void)queue.submit(spec_of("two")); }),
-              HasSubstr("1 jobs wait in"));
+              HasSubstr("1 jobs already wait in"));
 }
 
 /// Four that submit, one that cancels what it sees, and a server: each job ends once.
@@ -211,7 +211,7 @@ TEST_F(Queue, IsRefusedWhereOthersMayWrite) {
   for (const char* place : {"", "jobs"}) {
     ASSERT_EQ(::chmod((queue.root() / place).c_str(), 0770), 0);
     EXPECT_THAT(refusal(ExitCode::kCannotCreate, [&] { queue.make(); }),
-                HasSubstr("others may write into it"));
+                HasSubstr("is writable by other users"));
     ASSERT_EQ(::chmod((queue.root() / place).c_str(), 0700), 0);
   }
 }

@@ -172,7 +172,7 @@ TEST_F(SubmitDeskTest, AServerThatEndsMeanwhileIsSaid) {
     ADD_FAILURE() << "no error";
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kUnavailable);
-    EXPECT_THAT(fault.what(), HasSubstr("look at lockstep ps"));
+    EXPECT_THAT(fault.what(), HasSubstr("check lockstep ps"));
   }
 }
 

@@ -357,7 +357,7 @@ class DataOracle(unittest.TestCase):
             self.assertEqual(self.classes(), ["a", "b", "c"])
         self.read(train)
         self.assertRegex(self.fault(f"eval {{type: image_folder, path: '{self.folder}/other'}}"),
-                         r"^78 .*other/d/0 x\.png: there are folders of the classes d, e; data\.train has the classes a, b, c")
+                         r"^78 .*other/d/0 x\.png: contains folders of the classes d, e; data\.train has the classes a, b, c")
         self.read(train)
         _, labels = self.read(f"infer {{type: image_folder, path: '{self.folder}/other'}}")
         self.assertEqual(len(labels), 0)  # images to be answered

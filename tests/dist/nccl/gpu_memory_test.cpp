@@ -98,8 +98,8 @@ TEST(GpuMemory, WhatTheAllocatorCannotTakeIsUnavailable) {
   NotedMemory gpu(30 * kGib);
   gpu.is_sound = false;
   EXPECT_THAT(refusal(&gpu, {.fraction = 0.25, .at_start = true}, ExitCode::kUnavailable),
-              AllOf(HasSubstr("LibTorch's allocator cannot take"), HasSubstr("CUDA out of memory"),
-                    HasSubstr("gpu.allow_growth: true")));
+              AllOf(HasSubstr("LibTorch's allocator cannot allocate"),
+                    HasSubstr("CUDA out of memory"), HasSubstr("gpu.allow_growth: true")));
 }
 
 TEST(GpuMemory, AShareThatIsNotFreeIsRefused) {

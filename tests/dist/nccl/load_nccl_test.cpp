@@ -73,7 +73,7 @@ TEST(LoadNccl, ALibraryThatIsNotOursIsNamed) {
   Dl_info c_library{};
   ASSERT_NE(dladdr(reinterpret_cast<void*>(&std::getenv), &c_library), 0);
   const ModuleVariable variable(std::filesystem::canonical(c_library.dli_fname));
-  EXPECT_THAT(refusal(1), HasSubstr("is no NCCL module of Lockstep"));
+  EXPECT_THAT(refusal(1), HasSubstr("is not an NCCL module of Lockstep"));
 }
 
 TEST(LoadNccl, WithoutAGpuTheBuiltModuleOpensAndSaysSo) {
@@ -82,7 +82,7 @@ TEST(LoadNccl, WithoutAGpuTheBuiltModuleOpensAndSaysSo) {
   EXPECT_THAT(nccl_version(), ::testing::StartsWith("2."));
   if (num_nccl_devices() > 0) GTEST_SKIP() << "there is a GPU: see dist_nccl_test";
   for (const int world_size : {1, 2})
-    EXPECT_THAT(refusal(world_size), HasSubstr("no NVIDIA GPU can be used"));
+    EXPECT_THAT(refusal(world_size), HasSubstr("no usable NVIDIA GPU"));
 #else
   LOCKSTEP_MISSING_ORACLE("the NCCL module is not built here (LOCKSTEP_CUDA=on builds it)");
 #endif

@@ -96,7 +96,7 @@ class BadDays(unittest.TestCase):
     def test_a_rank_that_is_killed_where_nobody_tells_the_others(self):
         self.with_recovery()
         self.check_all(last_rank_of_each("kill"), None, "exits with 69",
-                       r"rank {victim} \(process \d+ on .*\) ended before it: a peer is lost")
+                       r"rank {victim} \(process \d+ on .*\) ended before joining it: a peer is lost")
 
     def test_a_rank_that_is_lost_while_all_gather(self):
         both_ends = [(what, victim, way) for what in ("call-gather", "stop-gather") for way in ("hosts", "window") for victim in (0, WAYS[way] - 1)]
@@ -104,7 +104,7 @@ class BadDays(unittest.TestCase):
         self.check_all(calls, 76, "ranks make different calls", "rank {victim}: barrier", "rank [0-9]: all_gather of 1000003 Float")
         self.check_all(stops, 79, r"all_gather of 1000003 Float, call \d+: waited \d.*rank {victim} \(process")
         self.with_recovery()
-        self.check_all(last_rank_of_each("kill-gather"), None, "exits with 69", r"rank {victim} \(process \d+ on .*\) ended before it: a peer is lost")
+        self.check_all(last_rank_of_each("kill-gather"), None, "exits with 69", r"rank {victim} \(process \d+ on .*\) ended before joining it: a peer is lost")
 
     def test_a_rank_that_is_lost_in_a_step(self):
         """The others name it, and the bucket that they wait for."""

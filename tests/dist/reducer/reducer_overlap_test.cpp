@@ -252,9 +252,9 @@ TEST(ReducerOverlap, WhatAGpuCannotDoIsRefused) {
     };
     EXPECT_EQ(refusal({.overlap = "true"}), "");
     EXPECT_THAT(refusal({.overlap = "true", .shard_optimizer = true}),
-                HasSubstr("sync.overlap: true on GPUs needs gradients that travel whole"));
+                HasSubstr("sync.overlap: true on GPUs needs unsharded gradients"));
     EXPECT_THAT(refusal({.overlap = "true", .comm_dtype = "bf16"}),
-                HasSubstr("sync.overlap: true on GPUs needs gradients that travel whole"));
+                HasSubstr("sync.overlap: true on GPUs needs unsharded gradients"));
     EXPECT_THAT(refusal({.sparse_allreduce = "always"}),
                 HasSubstr("sync.sparse_allreduce: always on GPUs needs"));
     tests::FakeCluster cluster(1);
