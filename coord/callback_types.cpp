@@ -29,15 +29,15 @@ std::vector<Mode> read_modes(ConfigReader* in, std::vector<std::string> names) {
   for (const std::string& name : names) {
     const auto known = std::find(kModeNames.begin(), kModeNames.end(), name);
     if (known == kModeNames.end())
-      in->fault("modes", fmt::format("'{}' is no mode{}; there are train, eval, infer", name,
+      in->fault("modes", fmt::format("unknown mode '{}'{}; available: train, eval, infer", name,
                                      did_you_mean(name, kModeNames)));
     else
       modes.push_back(kModes[known - kModeNames.begin()]);
   }
   if (names.empty())
     in->fault("modes",
-              "'modes' names none, so that the callback would never run: leave the key out for "
-              "the usual ones, or take the callback out");
+              "'modes' is empty, so the callback would never run: remove the key for the default "
+              "modes, or remove the callback");
   return modes;
 }
 
@@ -48,12 +48,12 @@ const CallbackType* read_type(ConfigReader* in, const std::string& name, ConfigR
   const CallbackType* const found = callback_types().find(type);
   if (found != nullptr) return found;
   const std::vector<std::string> known = callback_types().names();
-  const std::string text = fmt::format("there is no callback '{}'{}; available: {}", type,
+  const std::string text = fmt::format("unknown callback '{}'{}; available: {}", type,
                                        did_you_mean(type, known), fmt::join(known, ", "));
   if (is_said)
     section->fault("type", text);
   else
-    in->fault(name, text + "; under a name of your own, say its type");
+    in->fault(name, text + "; with a custom name, set its type");
   return nullptr;
 }
 
@@ -75,14 +75,14 @@ class KpiOwners {
   void take(const std::string& kpi, const std::string& callback) {
     if (std::find(figures_.begin(), figures_.end(), kpi) != figures_.end())
       refuse(
-          fmt::format("callback '{}' shows a KPI '{}', as a figure of each evaluation is called: "
-                      "give it another name, or other modes",
+          fmt::format("callback '{}' shows a KPI '{}', which is the name of a value of each "
+                      "evaluation: give it another name, or other modes",
                       callback, kpi));
     const auto [found, is_new] = owners_.emplace(kpi, callback);
     if (!is_new && found->second != callback)
       refuse(
-          fmt::format("callbacks '{}' and '{}' both show a KPI '{}': only one of them can have "
-                      "the name; take one of them out, or give them other modes",
+          fmt::format("callbacks '{}' and '{}' both show a KPI '{}': only one of them can have the "
+                      "name; remove one of them, or give them other modes",
                       found->second, callback, kpi));
   }
 
@@ -129,10 +129,9 @@ NamedTable<CallbackType>& callback_types() {
 bool is_half_told(const CallbackContext& context, const std::string& file) {
   const bool is_half = context.is_broken_off && !context.is_training();
   if (is_half && context.rank == 0)
-    log::warning("callbacks",
-                 fmt::format("{} is not written: a stop or an error ended it before its last "
-                             "iteration, and what was seen is not the whole",
-                             (context.log_dir / file).string()));
+    log::warning("callbacks", fmt::format("{} is not written: a stop or an error ended it before "
+                                          "its last iteration, so its data are incomplete",
+                                          (context.log_dir / file).string()));
   return is_half;
 }
 
@@ -146,10 +145,9 @@ std::vector<WantedCallback> read_callbacks(ConfigReader in, std::optional<Mode> 
     std::vector<Mode> modes =
         read_modes(&section, only ? std::vector<std::string>{mode_name(*only)} : type->modes);
     if (only && !modes.empty() && std::find(modes.begin(), modes.end(), *only) == modes.end())
-      section.fault("modes",
-                    fmt::format("'{}' are those of mode {}, which 'modes' does not name, so "
-                                "that the callback would never run: leave the key out",
-                                in.path(), mode_name(*only)));
+      section.fault("modes", fmt::format("'{}' are those of mode {}, which 'modes' lacks, so the "
+                                         "callback would never run: remove the key",
+                                         in.path(), mode_name(*only)));
     MakeCallback make = type->read(&section);
     section.done();
     wanted.push_back({name, std::move(modes), std::move(make)});
@@ -167,9 +165,8 @@ void require_own_files(const std::vector<NamedCallback>& callbacks) {
     const auto [found, is_new] = owners.emplace(files, each.name);
     if (!is_new)
       throw Error(ExitCode::kConfig, "callbacks",
-                  fmt::format("callbacks '{}' and '{}' both write {} in one folder: make one of "
-                              "them, give savers another save_prefix or save_suffix each, or other "
-                              "modes",
+                  fmt::format("callbacks '{}' and '{}' both write {} in one folder: merge them, "
+                              "give each saver another save_prefix or save_suffix, or other modes",
                               found->second, each.name, files))
           .everywhere();
   }

@@ -77,8 +77,9 @@ class Graph {
       const std::string first = other->second == kSource
                                     ? "the iteration itself"
                                     : fmt::format("callback '{}'", nodes_[other->second].name);
-      refuse(fmt::format("key '{}' is made twice: by {} and by callback '{}'; rename one of them",
-                         key.name, first, nodes_[i].name));
+      refuse(
+          fmt::format("key '{}' is generated twice: by {} and by callback '{}'; rename one of them",
+                      key.name, first, nodes_[i].name));
     }
   }
 
@@ -92,8 +93,8 @@ class Graph {
       // Rank 0's value does not exist on the other ranks.
       if (node.run_on == RunOn::kAll && nodes_[maker->second].run_on == RunOn::kRank0)
         refuse(
-            fmt::format("callback '{}' runs on all ranks and reads '{}', which '{}' makes on rank "
-                        "0 alone ('{}' -> '{}'); let both run on the same ranks",
+            fmt::format("callback '{}' runs on all ranks and reads '{}', which '{}' generates only "
+                        "on rank 0 ('{}' -> '{}'); run both on the same ranks",
                         node.name, key.name, nodes_[maker->second].name, nodes_[maker->second].name,
                         node.name));
       if (std::find(node.producers.begin(), node.producers.end(), maker->second) ==
@@ -106,8 +107,8 @@ class Graph {
     std::vector<std::string> known;
     for (const auto& [name, maker] : makers_) known.push_back(name);
     refuse(fmt::format(
-        "callback '{}' reads '{}', which nobody makes{}; the chain is '{}' -> {}; there "
-        "are: {}",
+        "callback '{}' reads '{}', which no callback generates{}; the chain is '{}' -> {}; "
+        "available: {}",
         nodes_[i].name, key, did_you_mean(key, known), key, chain_from(i), fmt::join(known, ", ")));
   }
 
@@ -161,7 +162,7 @@ class Graph {
     std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
     path.push_back(path.front());
     refuse("callbacks wait for each other: " + text_of(path) +
-           "; one of them must do without a key of the one before");
+           "; one of them must not read a key of the previous one");
   }
 
   std::vector<CallbackNode> nodes_;
@@ -192,8 +193,7 @@ std::vector<CallbackNode> sorted_callbacks(std::vector<NamedCallback> callbacks,
   // Sorted by name, so equal names are adjacent.
   for (size_t i = 1; i < nodes.size(); ++i)
     if (nodes[i].name == nodes[i - 1].name)
-      refuse(fmt::format("two callbacks are called '{}'; give one of them another name",
-                         nodes[i].name));
+      refuse(fmt::format("two callbacks have the name '{}'; rename one of them", nodes[i].name));
   return Graph(std::move(nodes), source_keys).sorted();
 }
 
@@ -234,8 +234,7 @@ DataMap input_of(const CallbackNode& node, const DataMap& data) {
     else if (!key.is_optional)
       throw Error(
           ExitCode::kBadData, "callbacks",
-          fmt::format("key '{}' is not there; a callback that can do without it reads '_{}'",
-                      key.name, key.name));
+          fmt::format("key '{}' is missing; to make it optional, read '_{}'", key.name, key.name));
   }
   return input;
 }
@@ -373,8 +372,9 @@ void CallbacksHandler::end_after_fault() noexcept {
   } catch (const std::exception& error) {
     log::warning("callbacks", fmt::format("after the error that ends the run: {}", error.what()));
   } catch (...) {
-    log::warning("callbacks",
-                 "after the error that ends the run: end() threw what is no exception");
+    log::warning(
+        "callbacks",
+        "after the error that ends the run: end() threw something that is not an exception");
   }
 }
 

@@ -21,15 +21,13 @@ template <typename Kind>
 const Kind& value_of(const DataMap& map, const std::string& key, const char* wanted) {
   const DataValue* const value = map.find(key);
   if (value == nullptr)
-    throw Error(
-        ExitCode::kBadData, "callbacks",
-        fmt::format("there is no key '{}': a callback gets what its incoming_keys() declare, "
-                    "and of optional ones what is there",
-                    key));
+    throw Error(ExitCode::kBadData, "callbacks",
+                fmt::format("no key '{}': a callback gets the keys that its incoming_keys() "
+                            "declare, and optional ones if present",
+                            key));
   if (const Kind* const found = std::get_if<Kind>(value)) return *found;
-  throw Error(
-      ExitCode::kBadData, "callbacks",
-      fmt::format("key '{}' is {}, where {} is wanted", key, kKinds[value->index()], wanted));
+  throw Error(ExitCode::kBadData, "callbacks",
+              fmt::format("key '{}' is {}, expected {}", key, kKinds[value->index()], wanted));
 }
 
 }  // namespace

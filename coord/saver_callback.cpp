@@ -31,9 +31,9 @@ constexpr size_t kLongestName = 235;  // of a path's part: 255, minus "-00001.tf
 }  // namespace
 
 void require_inside(const std::string& name) {
-  if (name.empty()) refuse_name("a name to save a sample under is empty; name each sample");
+  if (name.empty()) refuse_name("the name of a sample is empty; name each sample");
   if (std::count(name.begin(), name.end(), '\0') > 0)
-    refuse_name("a name to save a sample under has a zero byte");
+    refuse_name("the name of a sample contains a zero byte");
   std::string_view rest = name;
   // Each part is checked: ".." in any of them could leave the folder.
   while (true) {
@@ -41,13 +41,13 @@ void require_inside(const std::string& name) {
     const std::string_view part = rest.substr(0, end);
     if (part.size() > kLongestName)
       refuse_name(
-          fmt::format("a name to save a sample under has {} bytes, which with an extension "
-                      "are more than file systems take: at most {} are; it begins '{}...'",
+          fmt::format("the name of a sample has {} bytes, too long for file systems with an "
+                      "extension: at most {}; it begins '{}...'",
                       part.size(), kLongestName, part.substr(0, 40)));
     if (part.empty() || part == "." || part == "..")
       refuse_name(
-          fmt::format("'{}' is no name to save a sample under: no leading '/', no '..' and no "
-                      "empty part, so that nothing is written outside the results' folder",
+          fmt::format("'{}' is not a valid name of a sample: no leading '/', no '..' and no empty "
+                      "part, so that nothing is written outside the results' folder",
                       name));
     if (end == rest.size()) return;
     rest.remove_prefix(end + 1);
@@ -87,7 +87,7 @@ std::optional<DataMap> SaverCallback::on_iteration_end(const DataMap& data) {
 void SaverCallback::require_names(const DataMap& data, size_t num_samples) const {
   const std::vector<std::string>& names = data.texts(kSaveNames);
   if (names.size() != num_samples)
-    refuse_name(fmt::format("save_names holds {} names for {} samples; give one a sample",
+    refuse_name(fmt::format("save_names has {} names for {} samples; give one per sample",
                             names.size(), num_samples));
   for (const std::string& name : names) require_inside(name);
 }
@@ -193,7 +193,7 @@ std::vector<std::string> read_keys(ConfigReader* in, const std::string& help) {
   std::vector<std::string> keys;
   in->require("keys");
   if (in->read("keys", &keys, help) && keys.empty())
-    in->fault("keys", "'keys' names nothing: say what the callback reads");
+    in->fault("keys", "'keys' is empty: list the keys that the callback reads");
   return keys;
 }
 
@@ -204,7 +204,7 @@ std::vector<std::string> read_not_batch_keys(ConfigReader* in, const std::string
   for (const std::string& key : keys) known.push_back(callback_key(key).name);
   for (const std::string& name : names)
     if (std::find(known.begin(), known.end(), name) == known.end())
-      in->fault("not_batch_keys", fmt::format("'{}' is none of 'keys'{}; there are: {}", name,
+      in->fault("not_batch_keys", fmt::format("'{}' is none of 'keys'{}; available: {}", name,
                                               did_you_mean(name, known), fmt::join(known, ", ")));
   return names;
 }

@@ -34,17 +34,17 @@ std::string_view type_name(const std::string& key, const at::Tensor& tensor) {
   for (const TypeName& known : kTypeNames)
     if (known.type == tensor.scalar_type()) return known.name;
   throw Error(ExitCode::kBadData, "callbacks",
-              fmt::format("key '{}' is a tensor of type {}, which a tf.train.Example cannot hold; "
-                          "convert it in a callback before",
+              fmt::format("key '{}' is a tensor of type {}, which a tf.train.Example cannot "
+                          "contain; convert it in an earlier callback",
                           key, c10::toString(tensor.scalar_type())));
 }
 
 /// Throws if a protobuf message or list cannot contain this many bytes or numbers.
 void require_room(size_t count) {
   if (count > INT32_MAX)
-    throw Error(ExitCode::kBadData, "callbacks",
-                "a sample has more than 2 GiB, which a tf.train.Example cannot hold; save fewer "
-                "keys");
+    throw Error(
+        ExitCode::kBadData, "callbacks",
+        "a sample has more than 2 GiB, which a tf.train.Example cannot contain; save fewer keys");
 }
 
 /// Adds a feature and returns it without a list.
@@ -176,9 +176,10 @@ void TfRecordsSaverCallback::save_sample(const DataMap& sample) {
 bool TfRecordsSaverCallback::open() {
   if (num_files_ == options_.max_files) {
     if (!std::exchange(is_full_told_, true))
-      log::info("callbacks", fmt::format("{} files of records are there, as max_files says: later "
-                                         "samples are not saved",
-                                         num_files_));
+      log::info(
+          "callbacks",
+          fmt::format("max_files ({}) files of records are written: later samples are not saved",
+                      num_files_));
     return false;
   }
   // A further file of the same name gets the next number.

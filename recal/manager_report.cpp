@@ -135,8 +135,8 @@ std::vector<std::string> ScheduledModifierManager::unkept_zeros() const {
     if (names.empty()) continue;
     const ModifierEntry& entry = timeline().modifiers()[static_cast<size_t>(action.modifier)];
     warnings.push_back(fmt::format(
-        "{}: {}: it quantizes weights that hold zeros which nothing keeps, so that training brings "
-        "them back: {}; keep them with a ConstantKSModifier listed before it",
+        "{}: {}: it quantizes pruned weights whose zeros no modifier keeps, so training makes them "
+        "nonzero again: {}; keep them with a ConstantKSModifier listed before it",
         entry.place, entry.tag, fmt::join(names, ", ")));
   }
   return warnings;

@@ -93,8 +93,8 @@ void warn_of_empty_layers(double sparsity, const std::vector<int64_t>& changed,
     if (mask.num_pruned < mask.weight.numel()) continue;
     log::warning(
         "recipe",
-        fmt::format("all {} weights of '{}' are pruned, where sparsity {} was asked for: it "
-                    "passes nothing on. Prune it by a modifier of its own, or more slowly",
+        fmt::format("all {} weights of '{}' are pruned, where sparsity {} was asked for: the layer "
+                    "outputs only zeros. Prune it with a separate modifier, or more slowly",
                     mask.num_pruned, mask.name, sparsity));
   }
 }

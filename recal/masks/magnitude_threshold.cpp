@@ -192,7 +192,7 @@ Search<Bits> search_for(std::span<const MagnitudePart<Bits>> parts, int64_t num_
     search.num_kept += count_kept(part.kept, part.num_items);
   }
   check(num_smallest > 0 && num_smallest <= search.num_kept,
-        "a threshold is sought among fewer items than it shall drop");
+        "a threshold needs at least as many items as it drops");
   return search;
 }
 

@@ -237,7 +237,7 @@ void MaskTable::require_equal(std::string_view what, const std::vector<int64_t>&
   for (const int64_t param : params)
     flags.push_back({of(param).name, kept_flags(of(param).kept_bits, of(param).weight.sizes())});
   dist::require_equal_replicas(control, what, flags);
-  check(false, "digests of masks differ, and the masks do not");
+  check(false, "digests differ of equal masks");
 }
 
 StateList MaskTable::state() {

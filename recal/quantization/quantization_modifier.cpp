@@ -107,7 +107,7 @@ std::string no_module_message(const LayerTarget& target, const std::vector<Layer
 /// True if both keys are present, which is a fault at the second one.
 bool clash(ConfigReader* in, std::string_view a, std::string_view b) {
   if (!in->has(a) || !in->has(b)) return false;
-  in->fault(b, fmt::format("'{}.{}' and '{}' both say how layers are quantized: keep one of them",
+  in->fault(b, fmt::format("'{}.{}' and '{}' both set how layers are quantized: keep one of them",
                            in->path(), b, a));
   return true;
 }
@@ -263,8 +263,8 @@ QuantizedLayers::Choice QuantizedLayers::choose(TimelineBuilder* builder) const 
     if (!schemes.empty() && scheme->per_channel != schemes.front()->per_channel) {
       const LayerInfo& first = inputs.layers[static_cast<size_t>(choice.layers.front())];
       builder->fault(
-          fmt::format("the weights of '{}' have the strategy {}, those of '{}' have {}: it holds "
-                      "for the whole model, write the same one",
+          fmt::format("the weights of '{}' have the strategy {}, those of '{}' have {}: a model "
+                      "has a single strategy, use the same one",
                       first.name, strategy(*schemes.front()), layer.name, strategy(*scheme)));
       return {};
     }
@@ -392,8 +392,8 @@ void read_fixed_keys(ConfigReader* in) {
                          (parse_bool(text) && parse_bool(text) == parse_bool(value)) ||
                          (parse_number(text) && parse_number(text) == parse_number(value));
     if (!is_same)
-      in->fault(key, fmt::format("'{}.{}' is {}, it may only be {} or left out: {}", in->path(),
-                                 key, text, value, why));
+      in->fault(key, fmt::format("'{}.{}' is {}, it may only be {} or omitted: {}", in->path(), key,
+                                 text, value, why));
   }
 }
 
@@ -408,16 +408,15 @@ void read_module_types(ConfigReader* in) {
   read("custom_quantizable_module_types", &custom);
   for (const std::string& type : excluded)
     if (type.starts_with("Linear") || type.starts_with("Conv"))
-      in->fault(
-          "exclude_module_types",
-          fmt::format("'{}.exclude_module_types' holds {}, and nothing else is quantized: name "
-                      "the layers that shall be, in submodules",
-                      in->path(), type));
+      in->fault("exclude_module_types",
+                fmt::format("'{}.exclude_module_types' contains {}, and nothing else is quantized: "
+                            "name the layers to quantize in submodules",
+                            in->path(), type));
   for (const std::string& type : custom)
     if (std::find(excluded.begin(), excluded.end(), type) == excluded.end())
       in->fault("custom_quantizable_module_types",
-                fmt::format("'{}.custom_quantizable_module_types' holds {}: only linear layers and "
-                            "convolutions can be quantized",
+                fmt::format("'{}.custom_quantizable_module_types' contains {}: only linear layers "
+                            "and convolutions can be quantized",
                             in->path(), type));
 }
 
@@ -451,10 +450,10 @@ void QuantizationModifier::compile(TimelineBuilder* builder) const {
   const auto observers_off = step_from("disable_quantization_observer", options_.observers_off);
   // Ranges of inputs come from training steps alone, so at least one step must observe.
   if (observers_off == first)
-    builder->fault(fmt::format(
-        "{} has disable_quantization_observer at step {}, where it starts: ranges of inputs would "
-        "never be observed; leave it at least one step later",
-        tag(), first));
+    builder->fault(
+        fmt::format("{} has disable_quantization_observer at step {}, where it starts: ranges of "
+                    "inputs would never be observed; set it at least one step later",
+                    tag(), first));
   const auto batch_norm_frozen = step_from("freeze_bn_stats", options_.batch_norm_frozen);
   QuantizedLayers::Choice choice = options_.layers.choose(builder);
   const int weights = builder->claim_quantization({.first_step = first,
@@ -482,15 +481,15 @@ Modifiers read_quantization(ConfigReader* in, const SourceLocation& location) {
   options.start_is_default = lacks_moment(*in, "start");
   read_moment(in,
               {.name = "start",
-               .help = "moment from which on layers are quantized",
+               .help = "start of quantization",
                .minus_one = MinusOne::kRunStart,
                .is_minus_one_by_default = true},
               &options.start);
   options.layers.read(in);
-  read_later(in, "disable_quantization_observer", "moment from which on ranges stay as they are",
+  read_later(in, "disable_quantization_observer", "moment from which ranges are frozen",
              &options.observers_off);
   read_later(in, "freeze_bn_stats",
-             "moment from which on running statistics of batch normalisation stay",
+             "moment from which running statistics of batch normalisation are frozen",
              &options.batch_norm_frozen);
   read_no_end(in, "once on, quantization stays on");
   read_output_keys(in);

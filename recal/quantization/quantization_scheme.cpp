@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kBits = 8;
 constexpr double kMostBits = 64;
 constexpr double kAveragingConstant = 0.01;  // must equal kAveraging of fake_quantizer.cpp
-constexpr std::string_view kWayOut = "; or leave the layers out: ignore";
+constexpr std::string_view kWayOut = "; or exclude the layers: ignore";
 
 /// Returns the value of a key, including an explicit null; undefined if the key is absent.
 YAML::Node value_of(const ConfigReader& in, std::string_view key) {
@@ -101,7 +101,7 @@ class PartReader {
       if (name == "averaging_constant" && parse_number(value) == kAveragingConstant) continue;
       scheme_.unsupported.push_back(in_.document().fault_at(
           pair.second, fmt::format("'{}.{}' is not supported: reduce_range: false and "
-                                   "averaging_constant: {} hold here anyway{}",
+                                   "averaging_constant: {} always apply{}",
                                    options.path(), name, kAveragingConstant, kWayOut)));
     }
   }
@@ -224,9 +224,7 @@ NamePattern pattern_of(const YAML::Node& node, std::string_view key, ConfigReade
     error = fmt::format("an entry of {} must be a layer's name, a re:pattern or a class", key);
   else if (is_fused_class(text))
     error = fmt::format(
-        "'{}' is no class of layers here: there are Linear, Conv1d, Conv2d and "
-        "Conv3d, each by itself",
-        text);
+        "'{}' is not a class of layers; available: Linear, Conv1d, Conv2d and Conv3d", text);
   if (!error.empty()) in->faults()->add(in->document().fault_at(node, error));
   return pattern;
 }

@@ -45,7 +45,7 @@ std::optional<std::vector<int64_t>> parse_version(std::string_view text) {
 std::string read_version(ConfigReader* in) {
   std::string version;
   if (!in->read("version", &version, "version of the recipe language, 1.0.0"))
-    return in->has("version") ? "" : "the recipe names no version: it is read as 1.0.0";
+    return in->has("version") ? "" : "the recipe has no version: it is read as 1.0.0";
   const auto numbers = parse_version(version);
   if (!numbers) {
     in->fault("version",
@@ -89,9 +89,9 @@ std::string refusal_of(const std::string& key, const YAML::Node& value) {
   if (!hint.empty()) return "unknown key '" + key + "'" + hint;
   if (is_variable(value)) return "";
   return fmt::format(
-      "unknown key '{}': a recipe holds 'version', variables (numbers, texts, lists of them), "
-      "lists "
-      "of modifiers, whose names hold 'modifiers', or stages, which are maps of such lists",
+      "unknown key '{}': a recipe contains 'version', variables (numbers, strings, lists of them), "
+      "lists of modifiers, whose names contain 'modifiers', or stages, which are maps of such "
+      "lists",
       key);
 }
 
@@ -190,7 +190,7 @@ RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
   } else if (!unnamed.lists.empty()) {
     faults->add(
         document.fault_at(unnamed.lists.front().key,
-                          fmt::format("'{}' stands beside stages ({}): move it into one of them",
+                          fmt::format("'{}' is outside the stages ({}): move it into one of them",
                                       unnamed.lists.front().name, names_of(outline.stages))));
   }
   return outline;
@@ -215,7 +215,7 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
     if (stage.is_enabled || !name.empty()) {
       chosen.push_back(stage);
     } else {
-      outline->notes.push_back(fmt::format("{}: stage '{}' is left out: it says enabled: false",
+      outline->notes.push_back(fmt::format("{}: stage '{}' is skipped: it has enabled: false",
                                            location_of(document, stage.key).text(), stage.name));
     }
   }
@@ -225,11 +225,11 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
     for (const RecipeOutline::Stage& stage : outline->stages) names.push_back(stage.name);
     faults->add(document.fault_at(
         outline->stages.front().key,
-        has_stages ? fmt::format("there is no stage '{}'{}", name,
+        has_stages ? fmt::format("unknown stage '{}'{}", name,
                                  did_you_mean(name, names).empty()
-                                     ? "; there are " + names_of(outline->stages)
+                                     ? "; available: " + names_of(outline->stages)
                                      : did_you_mean(name, names))
-                   : fmt::format("the recipe has no stages, so none is named '{}'", name)));
+                   : fmt::format("the recipe has no stages, so there is no stage '{}'", name)));
   }
   for (const RecipeOutline::Stage& stage : chosen)
     if (stage.is_oneshot)

@@ -112,7 +112,7 @@ std::optional<TextPart> find_yaml(const std::string& file, const std::string& te
   const TextPart whole{0, view.size()};
   if (!is_fence(view, at)) {
     if (!is_markdown) return whole;
-    return refuse(at, "behind the comment a recipe must begin with a line '---'");
+    return refuse(at, "after the comment a recipe must begin with a line '---'");
   }
   const TextPart part{next_line(view, at), find_fence(view, next_line(view, at))};
   // A recipe that is plain YAML may also begin with `---`, the start of a YAML document.
@@ -304,8 +304,7 @@ Recipe load_named(ConfigReader* in, const std::string& name, const std::string& 
       return {};
     }
   }
-  in->fault("recipe",
-            fmt::format("there is no recipe file '{}' (nor '{}')", name, beside.string()));
+  in->fault("recipe", fmt::format("no recipe file '{}' (nor '{}')", name, beside.string()));
   return {};
 }
 

@@ -4,8 +4,8 @@ namespace lockstep::recal {
 
 // A test reads this text, and also the text with every comment enabled.
 std::string recipe_template() {
-  return R"(# What changes while training runs. Every key is described in docs/recipe.md.
-# See what it does:  lockstep plan THIS_FILE --steps-per-epoch N --svg plan.svg
+  return R"(# Changes during training. Every key is described in docs/recipe.md.
+# Print its actions:  lockstep plan THIS_FILE --steps-per-epoch N --svg plan.svg
 #
 # Epochs count from 0 and may be fractions; each *_epoch key may be a *_step key instead.
 # start_epoch: -1 is the run's start, end_epoch: -1 its end.
@@ -16,7 +16,7 @@ modifiers:
     start_epoch: 0.0
     end_epoch: 30.0
 
-  # Let the learning rate fall, here to a tenth at epoch 20 and to a hundredth at 26.
+  # Reduce the learning rate, here to a tenth at epoch 20 and to a hundredth at 26.
   - !LearningRateModifier
     start_epoch: 0.0
     end_epoch: -1
@@ -38,12 +38,12 @@ modifiers:
     # global_sparsity: false        # true: one threshold over all layers
     # log_types: none               # no summaries of each layer; __ALL__: in Prometheus too
 
-  # Only for a model that came pruned, instead of the above: keep the zeros it has.
+  # Only for a model that is already pruned, instead of the above: keep its zeros.
   # - !ConstantKSModifier
   #   params: ['already.pruned.layer']
   #   params_strict: false          # a layer that the model lacks is a warning
 
-  # Compute as int8 will, so that weights learn to live with it. It has no end.
+  # Quantize to int8 in training, so that weights adapt to it. It has no end.
   # - !QuantizationModifier
   #   start_epoch: 22.0
   #   disable_quantization_observer_epoch: 26.0

@@ -32,7 +32,7 @@ class Evaluator {
   Rational whole() {
     const Rational value = sum();
     if (!take(')')) refuse("an operator or ')' is missing");
-    if (next() != '\0') refuse("nothing may stand behind the closing bracket");
+    if (next() != '\0') refuse("nothing may follow the closing bracket");
     return value;
   }
 
@@ -105,7 +105,7 @@ class Evaluator {
     }
     const std::string_view digits = text_.substr(begin, at_ - begin);
     const std::optional<Rational> value = Rational::parse(digits);
-    if (!value) refuse_at(begin, "this is no decimal number of at most 18 digits");
+    if (!value) refuse_at(begin, "this is not a decimal number of at most 18 digits");
     return *value;
   }
 
@@ -189,7 +189,7 @@ std::pair<int, int> mark_of(const YAML::Node& node) {
 }
 
 std::string kind_of(const YAML::Node& node) {
-  if (node.IsScalar()) return "the text '" + node.Scalar().substr(0, 40) + "'";
+  if (node.IsScalar()) return "the string '" + node.Scalar().substr(0, 40) + "'";
   return node.IsSequence() ? "a list" : node.IsMap() ? "a map" : "nothing";
 }
 
@@ -298,10 +298,10 @@ bool RecipeVariables::replace_by_variable(const YAML::Node& scalar, std::string_
   // Lists within lists could grow exponentially by references (a "billion laughs" text).
   *num_nodes_ += num_scalars(value);
   if (*num_nodes_ > kMaxNodes)
-    throw ExpressionFault{0, "the lists that eval() puts in hold more than 100,000 entries"};
+    throw ExpressionFault{0, "the lists inserted by eval() contain more than 100,000 entries"};
   if (!is_flat(value))
     throw ExpressionFault{
-        0, fmt::format("'{}' holds lists of lists, which eval() does not take", name)};
+        0, fmt::format("'{}' contains lists of lists, which eval() does not support", name)};
   same = value;
   return true;
 }
@@ -335,18 +335,16 @@ Rational RecipeVariables::value_of(std::string_view name) {
   const YAML::Node node = evaluated(name, found->second);
   if (node.IsScalar())
     if (const std::optional<Rational> value = number_of(node)) return *value;
-  throw ExpressionFault{
-      0,
-      fmt::format("'{}' is {}, not a number of at most 18 digits; only eval({}) by itself stands "
-                  "for what is no number",
-                  name, kind_of(node), name)};
+  throw ExpressionFault{0, fmt::format("'{}' is {}, not a number of at most 18 digits; only a sole "
+                                       "eval({}) may return something else",
+                                       name, kind_of(node), name)};
 }
 
 std::string RecipeVariables::unknown_message(std::string_view name) const {
   if (names_.empty())
     return fmt::format(
-        "there is no variable '{}': a recipe's variables are its top-level numbers, "
-        "and here are none",
+        "unknown variable '{}': a recipe's variables are its top-level numbers, and this recipe "
+        "has none",
         name);
   std::string hint = did_you_mean(name, names_);
   if (hint.empty()) {
@@ -356,7 +354,7 @@ std::string RecipeVariables::unknown_message(std::string_view name) const {
         fmt::join(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
         shown < names_.size() ? ", ..." : "");
   }
-  return fmt::format("there is no variable '{}'{}", name, hint);
+  return fmt::format("unknown variable '{}'{}", name, hint);
 }
 
 bool RecipeVariables::follows_from_failure(const Fault& fault) const {

@@ -57,7 +57,7 @@ void read_milestones(ConfigReader* kwargs, LrScheduler* rate) {
     return refuse(list, "must be a list of at least one epoch");
   for (const YAML::Node& item : list) {
     const std::optional<Decimal> epoch = epoch_of(item);
-    if (!epoch) return refuse(item, "must hold epochs (decimal numbers, 0 or more)");
+    if (!epoch) return refuse(item, "must contain epochs (decimal numbers, 0 or more)");
     if (!rate->milestones.empty() && *epoch <= rate->milestones.back())
       return refuse(item, fmt::format("must rise: {} follows {}", epoch->text(),
                                       rate->milestones.back().text()));
@@ -77,7 +77,7 @@ void check_milestones(ConfigReader* kwargs, const Window& window, const LrSchedu
     if (!too_early && !too_late) continue;
     kwargs->fault(
         kMilestones,
-        fmt::format("'{}.{}' holds {}, which is not between start_epoch ({}) and end_epoch ({})",
+        fmt::format("'{}.{}' contains {}, which is not between start_epoch ({}) and end_epoch ({})",
                     kwargs->path(), kMilestones, epoch.text(), window.start->text(),
                     window.end->text()));
   }

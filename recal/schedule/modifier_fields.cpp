@@ -184,7 +184,7 @@ bool read_param_groups(ConfigReader* in, ParamGroups* groups) {
 
 void read_constant_logging(ConfigReader* in) {
   bool ignored = false;
-  in->read("constant_logging", &ignored, "without effect: summaries always hold the value");
+  in->read("constant_logging", &ignored, "without effect: summaries always contain the value");
 }
 
 void read_logging(ConfigReader* in) {

@@ -68,8 +68,8 @@ std::string no_tag_message(const YAML::Node& item) {
     if (find_kind(key) != nullptr)
       return fmt::format("a modifier is named by a tag: write '- !{}' without a colon", key);
   }
-  return "an item of 'modifiers' needs a tag that names it, such as !GradualKSModifier; there "
-         "are " +
+  return "an item of 'modifiers' needs a tag that names it, such as !GradualKSModifier; "
+         "available: " +
          name_list();
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kRegexPrefix = "re:";
 constexpr std::string_view kNoLookAround =
-    "; there is no look-ahead and no look-behind: for all names without X write re:^((?!X).)*$, "
+    "; look-ahead and look-behind are not supported: for all names without X write re:^((?!X).)*$, "
     "else list the names";
 constexpr int64_t kRegexBytes = 256 << 10;  // limit of RE2's program, about 2,700 instructions
 
@@ -71,9 +71,9 @@ NamePattern::NamePattern(std::string text, std::string* error)
   auto regex = std::make_shared<const RE2>(excluded.value_or(written), regex_options());
   // A pattern that matches the empty text is found in every name.
   if (excluded && regex->ok() && RE2::FullMatch("", *regex))
-    *error = fmt::format("'{}' excludes what is found in every name: it selects nothing", text_);
+    *error = fmt::format("'{}' excludes every name: it selects nothing", text_);
   if (!regex->ok())
-    *error = fmt::format("'{}' is no regular expression (RE2): {}{}", text_, regex->error(),
+    *error = fmt::format("'{}' is not a regular expression (RE2): {}{}", text_, regex->error(),
                          has_look_around(excluded.value_or(written)) ? kNoLookAround : "");
   regex_ = std::move(regex);
   excludes_ = excluded.has_value();
@@ -165,7 +165,7 @@ std::string no_match(const NamePattern& pattern, std::string_view what,
   names.insert(names.begin(), shown.begin(), shown.end());
   const std::string hint = did_you_mean(pattern.dotted(), names);
   return fmt::format("the model has no {} '{}'{}", what, pattern.text(),
-                     hint.empty() ? "; there are " + shortened(shown) : hint);
+                     hint.empty() ? "; available: " + shortened(shown) : hint);
 }
 
 std::string no_param_message(const NamePattern& pattern, const std::vector<ParamInfo>& params,
@@ -250,7 +250,7 @@ bool ParamSelector::add(ConfigReader* in, std::string_view key, const YAML::Node
   if (node.IsMap() && node.size() == 1 && node.begin()->first.IsScalar() &&
       node.begin()->first.Scalar() == "re")
     return refuse(
-        "'re: ...' with a space is a map in YAML: remove the space behind 're:' or quote the whole "
+        "'re: ...' with a space is a map in YAML: remove the space after 're:' or quote the whole "
         "pattern");
   if (!node.IsScalar() || node.Scalar().empty())
     return refuse(fmt::format("an entry of {} must be a name or a re:pattern", key));

@@ -95,11 +95,11 @@ std::vector<Target> read_targets(ConfigReader* in, const YAML::Node& map, double
     if (*number < init_sparsity) refuse(key, falls_message(*in, *number, init_sparsity));
     if (target.params.read_node(in, kKey, pair.second)) targets.push_back(std::move(target));
   }
-  if (map.size() == 0) in->fault(kKey, fmt::format("'{}.{}' names nothing", in->path(), kKey));
+  if (map.size() == 0) in->fault(kKey, fmt::format("'{}.{}' is empty", in->path(), kKey));
   // SparseML writes `params: []` next to such a map, since the map names the parameters.
   const YAML::Node params = in->take("params");
   if (params.IsDefined() && !(params.IsSequence() && params.size() == 0))
-    in->fault("params", fmt::format("'{}.params' must be [] or left out, as final_sparsity names "
+    in->fault("params", fmt::format("'{}.params' must be [] or omitted, as final_sparsity names "
                                     "the parameters",
                                     in->path()));
   return targets;
@@ -170,14 +170,15 @@ void read_mask_rule(ConfigReader* in, GradualMagnitudePruningOptions* options) {
               fmt::format("'{}.global_sparsity' is false: for one threshold a parameter use "
                           "!GradualKSModifier",
                           in->path()));
-  in->read_choice("score_type", &options->score_type, {"magnitude"}, "what the smallest is of");
+  in->read_choice("score_type", &options->score_type, {"magnitude"},
+                  "scope of the smallest weights");
   bool phased = false;
   in->read("phased", &phased, "false: SparseML's old key for its ACDCPruningModifier");
   if (phased)
-    in->fault("phased", fmt::format("'{}.phased' is true: alternating compressed and dense phases "
-                                    "(!ACDCPruningModifier) are not supported; write false, or "
-                                    "leave it out",
-                                    in->path()));
+    in->fault("phased",
+              fmt::format("'{}.phased' is true: alternating compressed and dense phases "
+                          "(!ACDCPruningModifier) are not supported; write false, or remove it",
+                          in->path()));
 }
 
 std::string GradualMagnitudePruning::summary() const {
@@ -187,7 +188,7 @@ std::string GradualMagnitudePruning::summary() const {
                      options_.update_frequency.text(),
                      rule.kind == MaskKind() ? "" : ", " + rule.kind.text(),
                      rule.global ? ", one threshold over all" : "",
-                     options_.leave_enabled ? "" : ", then lets go");
+                     options_.leave_enabled ? "" : ", then releases the masks");
 }
 
 void GradualMagnitudePruning::compile(TimelineBuilder* builder) const {
@@ -226,21 +227,20 @@ void GradualMagnitudePruning::warn_of_unusual_values(TimelineBuilder* builder,
   // N:M has a limit of its own, so the usual range does not apply.
   const bool is_free = options_.mask_rule.kind.pattern != MaskPattern::kNofM;
   if (is_free && last < kUsefulSparsity) {
-    builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros bring no speed", last,
+    builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros give no speedup", last,
                               kUsefulSparsity));
   } else if (is_free && (last < kUsualFinalFrom || last > kUsualFinalTo)) {
     builder->warn(fmt::format("final_sparsity {} is outside the usual {} to {}", last,
                               kUsualFinalFrom, kUsualFinalTo));
   }
   if (options_.update_frequency.epochs > Decimal(1))
-    builder->warn(
-        fmt::format("update_frequency {} is longer than the usual 1 epoch: each mask takes away "
-                    "more at once",
-                    options_.update_frequency.epochs.text()));
+    builder->warn(fmt::format(
+        "update_frequency {} is longer than the usual 1 epoch: each mask prunes more at once",
+        options_.update_frequency.epochs.text()));
   if (num_masks < kFewMasks)
     builder->warn(
-        fmt::format("makes only {} mask{} between its start and its end: shorten "
-                    "update_frequency, so that each takes away less",
+        fmt::format("computes only {} mask{} between its start and its end: shorten "
+                    "update_frequency, so that each prunes less",
                     num_masks, num_masks == 1 ? "" : "s"));
 }
 
@@ -261,7 +261,7 @@ Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location) {
                                             "global_sparsity has one threshold for all",
                                             in->path()));
   in->read("momentum_buffer_reset", &options.momentum_buffer_reset,
-           "whether the optimizer's momentum becomes 0 with each new mask");
+           "true: reset the optimizer's momentum to 0 at each new mask");
   read_params_strict(in, &options.params_strict);
   read_log_types(in, &options.logs);
   in->done();

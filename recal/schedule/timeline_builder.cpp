@@ -71,7 +71,7 @@ void TimelineBuilder::compile_all() {
     const bool is_known = converter_.knows(now().window());
     if (!is_known)
       fault(
-          fmt::format("{} lasts to the run's end (-1), and nothing says where that is: add an "
+          fmt::format("{} lasts to the run's end (-1), which is unknown: add an "
                       "!EpochRangeModifier, or train.max_steps to the run file",
                       now().tag()));
     // Entries are added for faulty modifiers too: actions refer to modifiers by index.
@@ -223,7 +223,7 @@ void TimelineBuilder::note(const std::string& message) {
 
 void TimelineBuilder::note_default(std::string_view key, std::string_view value) {
   if (defaults_noted_.insert(fmt::format("{}.{}", now().tag(), key)).second)
-    note(fmt::format("no {} is given: {} is taken", key, value));
+    note(fmt::format("no {} is given: using {}", key, value));
 }
 
 void TimelineBuilder::warn(const std::string& message) {
@@ -328,7 +328,7 @@ void TimelineBuilder::claim_learning_rate(const ParamGroups& groups, StepRange s
   if (inputs_.learning_rate_decay_type != "fixed")
     fault(
         fmt::format("{} writes the learning rate, and so does optimizer.learning_rate_decay_type: "
-                    "it is {}, it must be fixed beside this modifier",
+                    "it is {}, it must be fixed with this modifier",
                     now().tag(), inputs_.learning_rate_decay_type));
   // Advice only: both combinations are valid.
   if (inputs_.optimizer_type == "adam")
@@ -373,10 +373,11 @@ void TimelineBuilder::warn_of_last_groups(const std::vector<int64_t>& params,
   }
   if (names.empty()) return;
   const MaskKind& kind = pruning.mask_rule.kind;
-  warn(fmt::format("final_sparsity {} takes all of '{}'{}{}", pruning.final_sparsity, names.front(),
+  warn(fmt::format("final_sparsity {} prunes all of '{}'{}{}", pruning.final_sparsity,
+                   names.front(),
                    names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "",
                    kind.pattern == MaskPattern::kUnstructured
-                       ? ": the layer passes nothing on; name it in a modifier of its own"
+                       ? ": the layer outputs only zeros; name it in a separate modifier"
                        : fmt::format(" with mask_type {}: the largest {} is kept", kind.text(),
                                      kind.pattern == MaskPattern::kBlock ? "block" : kind.text())));
 }

@@ -179,9 +179,9 @@ std::vector<Difference> differences(std::multimap<Key, std::string> saved,
 }
 
 std::string values_text(const Difference& difference) {
-  if (difference.now.empty()) return difference.saved + " only in the save";
+  if (difference.now.empty()) return difference.saved + " only in the checkpoint";
   if (difference.saved.empty()) return difference.now + " only now";
-  return fmt::format("{} in the save, {} now", difference.saved, difference.now);
+  return fmt::format("{} in the checkpoint, {} now", difference.saved, difference.now);
 }
 
 std::string line_of(const Difference& difference, int64_t step) {
@@ -212,7 +212,7 @@ void add_settings(const Parsed& saved, const Parsed& now, std::vector<std::strin
     const bool is_unused = old_value == "unused" || value == "unused";  // entries show the change
     if (old_value != value && !is_unused)
       lines->push_back(
-          fmt::format("{}: {} in the save, {} now", words, shown(old_value), shown(value)));
+          fmt::format("{}: {} in the checkpoint, {} now", words, shown(old_value), shown(value)));
   }
 }
 
@@ -224,7 +224,9 @@ std::vector<std::string> timeline_changes(const std::string& saved_canonical,
   const Parsed saved = parse(saved_canonical);
   const Parsed now = parse(now_canonical);
   if (saved.version != now.version)
-    return {"the save's schedule is of another version of this program and cannot be compared"};
+    return {
+        "the checkpoint's schedule has the format of another version of this program and cannot be "
+        "compared"};
   std::vector<std::string> lines;
   add_settings(saved, now, &lines);
   const std::vector<Difference> all = differences(saved.entries, now.entries);

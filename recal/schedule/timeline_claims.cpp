@@ -71,7 +71,7 @@ bool PruningClaims::add_gradual(const Modifier& pruner, int64_t param, const std
         other->is_gradual
             ? fmt::format(" at step {}: let one end where the other starts",
                           std::max(claim.steps.first, other->steps.first))
-            : fmt::format("; list the {} behind it to keep what it leaves", other->pruner->tag());
+            : fmt::format("; list the {} after it to keep its zeros", other->pruner->tag());
     faults->add(two_pruners(pruner, *other->pruner, name, hint));
     return false;
   }
@@ -148,7 +148,7 @@ std::string kept_no_longer(const QuantizationClaim& claim, const std::string& la
                            const PruningClaim& pruned) {
   return fmt::format(
       "{} quantizes '{}' from step {} on, but {} ({}) releases its mask at step {}, and zeros "
-      "would come back: keep them with a ConstantKSModifier listed behind it, or with "
+      "would come back: keep them with a ConstantKSModifier listed after it, or with "
       "leave_enabled: true",
       claim.modifier->tag(), layer, claim.first_step, pruned.pruner->tag(),
       pruned.pruner->location().text(), *pruned.released);
@@ -175,7 +175,7 @@ bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Diagnosti
                                           other.modifier->tag(), other.modifier->location().text());
     faults->add(claim.modifier->location().fault(
         both.empty()
-            ? fmt::format("{} must have the same {}: it holds for the whole model", names, key)
+            ? fmt::format("{} must have the same {}: it applies to the whole model", names, key)
             : fmt::format("{} both quantize '{}'", names,
                           layers_[static_cast<size_t>(both.front())].name)));
     return true;
@@ -208,7 +208,7 @@ std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
       if (!still_prunes || std::exchange(has_warned, true)) continue;
       warnings.push_back(
           {claim.modifier, fmt::format("quantizes '{}' from step {} on, while it is pruned until "
-                                       "step {}: pruning first and quantizing then is usual",
+                                       "step {}: usually pruning comes before quantization",
                                        layer.name, claim.first_step, pruned->pruning->end)});
     }
   }

@@ -109,8 +109,8 @@ std::string event_list(const Timeline& timeline) {
 std::string hint_text(const Timeline& timeline) {
   for (const Action& action : timeline.actions())
     if (action.kind == ActionKind::kPrune)
-      return "hint: where the loss recovers soon after a mask, take a smaller update_frequency "
-             "(0.5: twice an epoch), so that each mask takes away less\n";
+      return "hint: where the loss recovers soon after a mask, use a smaller update_frequency "
+             "(0.5: twice an epoch), so that each mask prunes less\n";
   return "";
 }
 
@@ -151,9 +151,9 @@ std::string describe(const Timeline& timeline, const Action& action) {
     case ActionKind::kQuantize:
       return "quantize " + names_text(timeline, action);
     case ActionKind::kFreezeObservers:
-      return "keep the quantization ranges as they are";
+      return "freeze the quantization ranges";
     case ActionKind::kFreezeBatchNorm:
-      return "keep the statistics of batch normalisation as they are";
+      return "freeze the statistics of batch normalisation";
   }
   return "";
 }
@@ -162,7 +162,7 @@ std::string plan_text(const Timeline& timeline) {
   std::string out = fmt::format("{} steps per epoch; ", timeline.steps_per_epoch());
   out += timeline.total_steps() ? fmt::format("the run has {} epochs, {} steps",
                                               *timeline.max_epochs(), *timeline.total_steps())
-                                : std::string("no modifier says how long to train");
+                                : std::string("no modifier sets the length of the training");
   out += fmt::format("; learning rate {} at the start\n", timeline.base_learning_rate());
   out += fmt::format("timeline sha256 {}\n\n", timeline.digest());
   out += modifier_table(timeline) + "\n" + event_list(timeline);

@@ -86,7 +86,7 @@ void StageSpan::place(Decimal* epoch) {
     *epoch = *sum;
   } else {
     fault_ =
-        fmt::format("epoch {} behind epoch {} is too large", epoch->text(), start_.epoch.text());
+        fmt::format("epoch {} after epoch {} is too large", epoch->text(), start_.epoch.text());
   }
 }
 
@@ -142,7 +142,7 @@ int64_t round_down(const Decimal& epoch) {
 }  // namespace
 
 Recurrence recurrence_of(const TrainTime& start, const Period& period) {
-  check(!start.is_run_end(), "nothing can begin at the run's end");
+  check(!start.is_run_end(), "nothing can start at the run's end");
   return {.start_epochs = start.epoch, .start_steps = start.step, .period = period};
 }
 

@@ -113,8 +113,9 @@ TEST(CallbackTypes, N54_a_KPI_has_a_name_of_its_own) {
   };
   EXPECT_EQ(fault({showing("a", "mean", true), showing("b", "share", false)}), "");
   for (const bool is_known : {true, false}) {
-    EXPECT_THAT(fault({showing("a", "num_samples", is_known)}),
-                HasSubstr("78 [callbacks] callback 'a' shows a KPI 'num_samples', as a figure of"));
+    EXPECT_THAT(
+        fault({showing("a", "num_samples", is_known)}),
+        HasSubstr("78 [callbacks] callback 'a' shows a KPI 'num_samples', which is the name of"));
     EXPECT_THAT(fault({showing("a", "mean", true), showing("b", "mean", is_known)}),
                 HasSubstr("78 [callbacks] callbacks 'a' and 'b' both show a KPI 'mean'"));
   }
@@ -129,13 +130,13 @@ TEST(CallbackTypes, N54_a_KPI_has_a_name_of_its_own) {
 
 TEST(CallbackTypes, Lists_of_nothing_and_names_of_no_key_are_78) {
   EXPECT_THAT(fault_of([] { read("log: {modes: []}"); }),
-              HasSubstr("'modes' names none, so that the callback would never run"));
-  EXPECT_THAT(fault_of([] { read("topk: {k: []}"); }), HasSubstr("'k' names no number"));
+              HasSubstr("'modes' is empty, so the callback would never run"));
+  EXPECT_THAT(fault_of([] { read("topk: {k: []}"); }), HasSubstr("'k' is empty"));
   for (const std::string type :
        {"prediction_saver", "tfrecords_saver", "collector", "statistics"}) {
     const std::string more = type == "collector" ? ", every: 2" : "";
     EXPECT_THAT(fault_of([&] { read(type + ": {keys: []" + more + "}"); }),
-                HasSubstr("'keys' names nothing"));
+                HasSubstr("'keys' is empty"));
     EXPECT_THAT(
         fault_of([&] {
           read(type + ": {keys: [boxes, _anchors], not_batch_keys: [anchor]" + more + "}");
@@ -151,12 +152,11 @@ TEST(CallbackTypes, Lists_of_nothing_and_names_of_no_key_are_78) {
 
 TEST(CallbackTypes, Unknown_callbacks_keys_and_modes_are_78) {
   EXPECT_THAT(fault_of([] { read("loog: {}"); }),
-              HasSubstr("there is no callback 'loog' (did you mean 'log'?)"));
-  EXPECT_THAT(fault_of([] { read("mine: {type: loog}"); }),
-              HasSubstr("there is no callback 'loog'"));
+              HasSubstr("unknown callback 'loog' (did you mean 'log'?)"));
+  EXPECT_THAT(fault_of([] { read("mine: {type: loog}"); }), HasSubstr("unknown callback 'loog'"));
   EXPECT_THAT(fault_of([] { read("log: {evry: 3}"); }), HasSubstr("every"));
   EXPECT_THAT(fault_of([] { read("log: {modes: [evel]}"); }),
-              HasSubstr("'evel' is no mode (did you mean 'eval'?)"));
+              HasSubstr("unknown mode 'evel' (did you mean 'eval'?)"));
   EXPECT_THAT(fault_of([] { read("prediction_saver: {}"); }), HasSubstr("keys"));
   EXPECT_TRUE(fault_of([] { read("log: {every: 0}"); }).starts_with("78 "));
 }
@@ -225,7 +225,7 @@ TEST(Builtins, Topk_by_hand) {
   EXPECT_THAT(fault_of([&] {
                 run.iterate(logits(), at::tensor({0, 1, 3}));
               }),
-              HasSubstr("65 [callbacks] 'targets' holds class 3"));
+              HasSubstr("65 [callbacks] 'targets' contains class 3"));
   EXPECT_THAT(fault_of([&] { run.iterate(logits(), at::tensor({0})); }), HasSubstr("wanted are"));
 }
 

@@ -45,18 +45,18 @@ TEST(CallbackGraph, N55_a_cycle_is_refused_with_its_chain) {
                             {.name = "a", .incoming = {"of_c"}, .generated = {"of_a"}},
                             {.name = "aa", .incoming = {"of_c"}}}),
             "78 [callbacks] callbacks wait for each other: 'a' -> 'b' -> 'c' -> 'a'; one of them "
-            "must do without a key of the one before");
+            "must not read a key of the previous one");
   EXPECT_THAT(fault_of_graph({{.name = "a", .incoming = {"x"}, .generated = {"x"}}}),
               HasSubstr("'a' -> 'a'"));
 }
 
 TEST(CallbackGraph, N5_a_key_that_nobody_makes_is_refused_with_the_chain) {
-  EXPECT_EQ(
-      fault_of_graph({{.name = "a", .incoming = {"logit"}, .generated = {"p"}},
-                      {.name = "b", .incoming = {"p"}}},
-                     {"logits", "_mask"}),
-      "78 [callbacks] callback 'a' reads 'logit', which nobody makes (did you mean 'logits'?); the "
-      "chain is 'logit' -> 'a' -> 'b'; available:: logits, mask, p");
+  EXPECT_EQ(fault_of_graph({{.name = "a", .incoming = {"logit"}, .generated = {"p"}},
+                            {.name = "b", .incoming = {"p"}}},
+                           {"logits", "_mask"}),
+            "78 [callbacks] callback 'a' reads 'logit', which no callback generates (did you mean "
+            "'logits'?); the "
+            "chain is 'logit' -> 'a' -> 'b'; available:: logits, mask, p");
 }
 
 TEST(CallbackGraph, N6_an_optional_key_may_have_no_maker) {
@@ -66,7 +66,7 @@ TEST(CallbackGraph, N6_an_optional_key_may_have_no_maker) {
 TEST(CallbackGraph, N8_a_key_made_twice_is_refused) {
   EXPECT_THAT(
       fault_of_graph({{.name = "a", .generated = {"p"}}, {.name = "b", .generated = {"_p"}}}),
-      StartsWith("78 [callbacks] key 'p' is made twice: by callback 'a' and by callback 'b'"));
+      StartsWith("78 [callbacks] key 'p' is generated twice: by callback 'a' and by callback 'b'"));
   EXPECT_THAT(fault_of_graph({{.name = "a", .generated = {"p"}}}, {"p"}),
               HasSubstr("by the iteration itself and by callback 'a'"));
 }
@@ -74,8 +74,9 @@ TEST(CallbackGraph, N8_a_key_made_twice_is_refused) {
 TEST(CallbackGraph, N2_all_ranks_cannot_read_what_rank_0_alone_makes) {
   const Options options = {{.name = "a", .generated = {"p"}},
                            {.name = "b", .incoming = {"p"}, .run_on = RunOn::kAll}};
-  EXPECT_THAT(fault_of_graph(options), StartsWith("78 [callbacks] callback 'b' runs on all ranks "
-                                                  "and reads 'p', which 'a' makes on rank 0"));
+  EXPECT_THAT(fault_of_graph(options),
+              StartsWith("78 [callbacks] callback 'b' runs on all ranks "
+                         "and reads 'p', which 'a' generates only on rank 0"));
 }
 
 TEST(CallbackGraph, Two_of_one_name_are_refused) {

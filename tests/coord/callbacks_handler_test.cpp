@@ -97,8 +97,8 @@ TEST(CallbacksHandler, N7_reading_an_undeclared_key_is_an_error) {
                                       data.tensor("x");
                                       return DataMap();
                                     }}),
-            "65 [callbacks] there is no key 'x': a callback gets what its incoming_keys() declare, "
-            "and of optional ones what is there (callback 'a', iteration 7)");
+            "65 [callbacks] no key 'x': a callback gets the keys that its incoming_keys() declare, "
+            "and optional ones if present (callback 'a', iteration 7)");
 }
 
 TEST(CallbacksHandler, N8_what_is_returned_is_what_is_declared) {
@@ -122,7 +122,7 @@ TEST(CallbacksHandler, N6_an_optional_key_that_was_not_made_is_missed_by_who_nee
            {.name = "b", .incoming = {"p"}}}),
       {}, {});
   EXPECT_EQ(fault_of([&] { handler.on_iteration_end({}); }),
-            "65 [callbacks] key 'p' is not there; a callback that can do without it reads '_p' "
+            "65 [callbacks] key 'p' is missing; to make it optional, read '_p' "
             "(callback 'b', iteration 0)");
 }
 

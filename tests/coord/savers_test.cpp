@@ -126,7 +126,7 @@ TEST(SaverCallback, N33_names_that_do_not_fit_are_refused) {
     EXPECT_THAT(saving.fault_of_batch(2, {"fine", name}), StartsWith("65 [callbacks] ")) << name;
   for (const std::string& name : {std::string(300, 'n'), "a/" + std::string(236, 'n') + "/b"})
     EXPECT_THAT(saving.fault_of_batch(1, {name}),
-                AllOf(StartsWith("65 [callbacks] "), HasSubstr("more than file systems take")));
+                AllOf(StartsWith("65 [callbacks] "), HasSubstr("too long for file systems")));
   EXPECT_THAT(saving.files(), ElementsAre());
   EXPECT_THAT(saving.fault_of_batch(2, {"a", "a"}), HasSubstr("'a' is given to two samples"));
   EXPECT_THAT(saving.fault_of_batch(1, {"a"}), HasSubstr("'a' is given to two samples"));

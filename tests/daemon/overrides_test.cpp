@@ -179,7 +179,7 @@ TEST_F(Overrides, AnUnknownKeyIsAnErrorWithTheNearestOne) {
       messages_of({"zzzzzzzzz=4"}),
       ElementsAre(HasSubstr("; available: callbacks, checkpoint, control, data, estimator, ")));
   EXPECT_THAT(messages_of({"callbacks.own={type: lgo}", "callbacks.own.every=4"}),
-              ElementsAre(HasSubstr("there is no callback 'lgo' (did you mean 'log'?)")));
+              ElementsAre(HasSubstr("unknown callback 'lgo' (did you mean 'log'?)")));
   EXPECT_THAT(messages_of({"callbacks.own.=4"}), ElementsAre(HasSubstr("unknown key")));
   EXPECT_THAT(messages_of({"run.name.first=4"}), ElementsAre(HasSubstr("unknown key")));
   EXPECT_THAT(messages_of({"run.\xff\n=4"}), ElementsAre(HasSubstr("unknown key 'run."

@@ -65,7 +65,7 @@ TEST(InfererSection, CallbacksOfItRunInInference) {
     EXPECT_THAT(reading.section.callbacks[0].modes, Contains(coord::Mode::kInfer));
   }
   EXPECT_THAT(read("callbacks: {topk: {modes: [eval]}}").faults,
-              HasSubstr("'callbacks' are those of mode infer, which 'modes' does not name"));
+              HasSubstr("'callbacks' are those of mode infer, which 'modes' lacks"));
 }
 
 TEST(InfererSection, AFeedIsASectionANameOrAList) {

@@ -102,11 +102,11 @@ class Callbacks(LockstepTest):
             self.assertEqual([step for step in steps if step % 23], [])
 
     def test_N77_what_does_not_fit_is_refused_before_the_start(self):
-        for sets, words in ((["callbacks.log={keys: [lss]}"], "callback 'log' reads 'lss', which nobody makes (did you mean 'loss'?)"),
-                            (["callbacks.log={keys: [learning_rate], modes: [eval]}"], "reads 'learning_rate', which nobody makes"),
-                            (["callbacks={lgo: {}}"], "there is no callback 'lgo'"),
-                            (["callbacks.log.modes=[]"], "'modes' names none"),
-                            (["callbacks.topk.k=[1, 5]", "eval.metrics=[top_k]"], "callback 'topk' shows a KPI 'top_5', as a figure of each evaluation"),
+        for sets, words in ((["callbacks.log={keys: [lss]}"], "callback 'log' reads 'lss', which no callback generates (did you mean 'loss'?)"),
+                            (["callbacks.log={keys: [learning_rate], modes: [eval]}"], "reads 'learning_rate', which no callback generates"),
+                            (["callbacks={lgo: {}}"], "unknown callback 'lgo'"),
+                            (["callbacks.log.modes=[]"], "'modes' is empty"),
+                            (["callbacks.topk.k=[1, 5]", "eval.metrics=[top_k]"], "callback 'topk' shows a KPI 'top_5', which is the name of a value of each evaluation"),
                             (["trainer.run_config.profile_hook_config={save_steps: 5, output_dir: x}"], "output_dir"),
                             (["trainer.run_config.profile_hook_config={show_memory: true}"], "give one of save_steps and save_secs"),
                             (["trainer.run_config.profile_hook_config={save_steps: 0}"], "save_steps"),

@@ -42,29 +42,29 @@ class InferBadInput(InferTest):
         self.assertFalse(self.ends(78, callbacks, *said, **more).exists())
 
     def test_an_unknown_callback_or_key(self):
-        self.refused({"lgo": "{keys: [logits]}"}, "there is no callback 'lgo' (did you mean 'log'?)")
-        self.refused({"mine": "{type: lgo}"}, "error: there is no callback 'lgo'")
+        self.refused({"lgo": "{keys: [logits]}"}, "unknown callback 'lgo' (did you mean 'log'?)")
+        self.refused({"mine": "{type: lgo}"}, "error: unknown callback 'lgo'")
         self.refused({"log": "{evry: 3}"}, "unknown key 'evry' in 'inferer.callbacks.log'")
-        self.refused({"log": "{modes: [inferr]}"}, "'inferr' is no mode (did you mean 'infer'?)")
+        self.refused({"log": "{modes: [inferr]}"}, "unknown mode 'inferr' (did you mean 'infer'?)")
         self.refused({"log": "{}"}, "unknown key 'output_dir'", run_config="output_dir: elsewhere")
 
     def test_N55_keys_that_make_no_order(self):
         self.refused({"a": node(["logits", "z"], ["x"]), "b": node(["x"], ["y"]), "c": node(["y"], ["z"])},
                   "callbacks wait for each other: 'a' -> 'b' -> 'c' -> 'a'")
         self.refused({"a": node(["logist"], ["x"]), "b": node(["x"], [])},
-                  "callback 'a' reads 'logist', which nobody makes (did you mean 'logits'?); the chain is 'logist' -> 'a' -> 'b'")
-        self.refused({"a": node(["logits"], ["x"]), "b": node(["logits"], ["x"])}, "key 'x' is made twice: by callback 'a' and by callback 'b'")
-        self.refused({"a": node(["inputs"], ["logits"])}, "key 'logits' is made twice: by the iteration itself and by callback 'a'")
+                  "callback 'a' reads 'logist', which no callback generates (did you mean 'logits'?); the chain is 'logist' -> 'a' -> 'b'")
+        self.refused({"a": node(["logits"], ["x"]), "b": node(["logits"], ["x"])}, "key 'x' is generated twice: by callback 'a' and by callback 'b'")
+        self.refused({"a": node(["inputs"], ["logits"])}, "key 'logits' is generated twice: by the iteration itself and by callback 'a'")
 
     def test_samples_that_differ_in_number(self):
         self.ends(65, {"a": node(["logits"], ["less"], cut=1), "saver": "{type: tfrecords_saver, keys: [less, logits]}"},
                   "callback 'saver', iteration 0", "49", "50")
         self.ends(65, {"a": node(["logits"], ["save_names"], texts=["{sample}"] * 3), "saver": SAVER},
-                  "save_names holds 48 names for 50 samples; give one a sample", "callback 'saver', iteration 0")
+                  "save_names holds 48 names for 50 samples; give one per sample", "callback 'saver', iteration 0")
 
     def test_names_that_lead_elsewhere(self):
         outside = self.folder / "outside"
-        for name, said in (("", "a name to save a sample under is empty"), ("../outside{sample}", "no leading '/', no '..'"),
+        for name, said in (("", "the name of a sample is empty"), ("../outside{sample}", "no leading '/', no '..'"),
                            (f"{outside}{{sample}}", "no leading '/', no '..'"), ("same", "the name 'same' is given to two samples of one epoch")):
             self.ends(65, {"a": node(["logits"], ["save_names"], texts=[name]), "saver": "{type: prediction_saver, keys: [logits]}"},
                       said, "callback 'saver', iteration 0")

@@ -133,7 +133,7 @@ class InferFeed(InferTest):
         self.write_files()
         config, _ = self.config("callbacks: {tfrecords_saver: {keys: [logits, targets]}}")
         source = ("--saved_model", "runs/digits/saved_models/46", "--config", config)
-        self.assertIn("key 'targets' is not there; a callback that can do without it reads '_targets'",
+        self.assertIn("key 'targets' is missing; to make it optional, read '_targets'",
                       self.infer(*source, "--feed", "inputs.npy", expect=65))
         self.assertIn("contains no .jpg, .jpeg or .png file",
                       self.infer(*source, "--feed", "{type: images, path: runs/digits/saved_models/46}", expect=66))

@@ -70,7 +70,7 @@ class InferPython(InferTest):
     def test_what_is_refused(self):
         for callback, code, said in (
                 (python("Bad", "{fault: undeclared}"), 65, "returned key 'other', which its generated_keys() do not declare (callback 'mine', iteration 0)"),
-                (python("Bad", "{fault: nobody_makes}"), 78, "reads 'logist', which nobody makes (did you mean 'logits'?)"),
+                (python("Bad", "{fault: nobody_makes}"), 78, "reads 'logist', which no callback generates (did you mean 'logits'?)"),
                 (python("Verdict", "{min_probabilty: 1}"), 78, "'inferer.callbacks.mine.args' says: "),
                 (python("Verdict", min_probability=1), 78, "unknown key 'min_probability' in 'inferer.callbacks.mine'"),
                 (python("Verdit"), 78, "has no 'Verdit', which 'inferer.callbacks.mine.name' asks for; it has Verdict"),

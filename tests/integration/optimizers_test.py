@@ -94,7 +94,7 @@ class Optimizers(LockstepTest):
                 ("{type: adm}", "adam"),
                 ("{learning_rate_decay_type: cosine, warmup_steps: 3, warmup_epochs: 1}", "give one of them"),
                 ("{weight_decay_exclude: [conw0]}", "'conw0' names no parameter"),
-                ("{weight_decay_exclude: ['re:(']}", "is no regular expression"),
+                ("{weight_decay_exclude: ['re:(']}", "is not a regular expression"),
                 ("{weight_decay_groups: [norms]}", "'norms' is not a group: use weights, normalisation or biases")):
             refused = self.train(1, sets=["recipe=null", "train.max_steps=2", f"optimizer={optimizer}"], expect=78)
             self.assertIn(message, refused.log)

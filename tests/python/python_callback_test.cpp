@@ -196,7 +196,7 @@ TEST(PythonCallback, Tells_file_and_line_of_what_is_raised) {
 TEST(PythonCallback, Tells_of_keys_and_values_that_are_wrong) {
   EXPECT_THAT(fault("undeclared"), AllOf(StartsWith("65 "), HasSubstr("returned key 'other'")));
   EXPECT_THAT(fault("nobody_makes"),
-              AllOf(StartsWith("78 "), HasSubstr("reads 'logist', which nobody makes")));
+              AllOf(StartsWith("78 "), HasSubstr("reads 'logist', which no callback generates")));
   EXPECT_THAT(fault("kind"),
               ContainsRegex(
                   "callbacks.py:[0-9]+: Bad.on_iteration_end returned made as float: a value is a "

@@ -185,8 +185,8 @@ TEST(Manager, WarnsOfZerosThatNobodyKeepsWhileItQuantizes) {
   const std::string quantize = "!QuantizationModifier {start_epoch: 1}";
   EXPECT_THAT(
       unkept_zeros(3, {quantize}),
-      ElementsAre("r.yaml:3: QuantizationModifier: it quantizes weights that hold zeros "
-                  "which nothing keeps, so that training brings them back: c.weight (75 %); "
+      ElementsAre("r.yaml:3: QuantizationModifier: it quantizes pruned weights whose zeros no "
+                  "modifier keeps, so training makes them nonzero again: c.weight (75 %); "
                   "keep them with a ConstantKSModifier listed before it"));
   EXPECT_THAT(unkept_zeros(0, {quantize}), ElementsAre());
   EXPECT_THAT(unkept_zeros(4, {quantize}), ElementsAre());  // not trained yet: no pattern

@@ -366,13 +366,14 @@ TEST(CallbackHook, A_key_that_a_mode_does_not_have_is_refused_before_the_start) 
       tests::fault_of([&] {
         (void)witness(alone, coord::Mode::kEval, {"learning_rate"}, coord::RunOn::kAll, &seen);
       }),
-      HasSubstr("78 [callbacks] callback 'witness' reads 'learning_rate', which nobody makes"));
+      HasSubstr(
+          "78 [callbacks] callback 'witness' reads 'learning_rate', which no callback generates"));
   EXPECT_THAT(tests::fault_of([&] {
                 (void)to_hook({"own", std::make_unique<Witness>(std::vector<std::string>{"logits"},
                                                                 coord::RunOn::kAll, &seen)},
                               {.has_outputs = false});
               }),
-              HasSubstr("reads 'logits', which nobody makes"));
+              HasSubstr("reads 'logits', which no callback generates"));
 }
 
 }  // namespace callback_hook_test

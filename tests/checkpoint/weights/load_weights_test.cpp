@@ -108,7 +108,7 @@ TEST_F(LoadWeights, FaultsOfRulesHaveTheirPlace) {
   EXPECT_THAT(of("[{from: a}]"), AllOf(HasSubstr("run.yaml:1:"), HasSubstr("must be a list of")));
   EXPECT_THAT(of("[a]"), HasSubstr("must be a list of"));
   EXPECT_THAT(of("text"), HasSubstr("must be a list of"));
-  EXPECT_THAT(of("[{from: 're:(', to: a}]"), HasSubstr("is no regular expression (RE2)"));
+  EXPECT_THAT(of("[{from: 're:(', to: a}]"), HasSubstr("is not a regular expression (RE2)"));
   EXPECT_THAT(of(R"([{from: 're:a', to: '\1'}])"), HasSubstr("cannot follow 're:a'"));
   EXPECT_THAT(of("[{from: '', to: a}]"), HasSubstr("empty name"));
   EXPECT_EQ(of("[{from: a, to: b}]"), "");

@@ -27,11 +27,11 @@ TEST(MaskCheck, ShapesThatAKindCannotPrune) {
   EXPECT_EQ(refusal([] {
               check_mask_kind(kind("2:4"), "fc.weight", {10, 30});
             }),
-            "[recal] fc.weight [10, 30] cannot be pruned by mask_type 2:4: its 30 inputs are no "
-            "multiple of 4; leave it out of params or use mask_type unstructured or block4");
+            "[recal] fc.weight [10, 30] cannot be pruned by mask_type 2:4: its 30 inputs are not a "
+            "multiple of 4; remove it from params or use mask_type unstructured or block4");
   EXPECT_EQ(refusal([] { check_mask_kind(kind("filter"), "fc.bias", {10}); }),
             "[recal] fc.bias [10] cannot be pruned by mask_type filter: that needs a weight "
-            "[outputs, inputs, ...]; leave it out of params or use mask_type unstructured");
+            "[outputs, inputs, ...]; remove it from params or use mask_type unstructured");
   EXPECT_EQ(refusal([] { check_mask_kind(kind("2:4"), "conv.weight", {8, 4, 3, 3}); }), "accepted");
   EXPECT_EQ(refusal([] { check_mask_kind(kind("block4"), "fc.weight", {10, 30}); }), "accepted");
   EXPECT_EQ(refusal([] { check_mask_kind(kind("unstructured"), "b", {10}); }), "accepted");
@@ -39,8 +39,8 @@ TEST(MaskCheck, ShapesThatAKindCannotPrune) {
 
 TEST(MaskCheck, SparsitiesThatAKindCannotReach) {
   EXPECT_EQ(refusal([] { check_mask_sparsity(kind("2:4"), 0.6); }),
-            "[recal] mask_type 2:4 keeps 2 of 4 weights, so that sparsity 0.6 cannot be reached; "
-            "ask for 0.5 or less, or use another mask_type");
+            "[recal] mask_type 2:4 keeps 2 of 4 weights, so sparsity 0.6 cannot be reached; use "
+            "0.5 or less, or another mask_type");
   EXPECT_EQ(refusal([] { check_mask_sparsity(kind("2:4"), 0.5); }), "accepted");
   EXPECT_EQ(refusal([] { check_mask_sparsity(kind("1:3"), 0.6666666667); }), "accepted");
   EXPECT_EQ(refusal([] { check_mask_sparsity({}, 1.5); }),

@@ -128,7 +128,7 @@ TEST(GradualPruning, ATargetForEachSetOfParameters) {
   EXPECT_DOUBLE_EQ(timeline.target_sparsity_at(20), (0.8 * 40 + 0.9 * (72 + 144)) / 256);
   EXPECT_EQ(compiled(recipe_of({item(map)}), 10).digest(), timeline.digest());
   EXPECT_THAT(faults_of(recipe_of({item("params: [head], " + map)})),
-              HasSubstr("'GMPruningModifier.params' must be [] or left out"));
+              HasSubstr("'GMPruningModifier.params' must be [] or omitted"));
   EXPECT_THAT(faults_of(recipe_of({item("final_sparsity: {0.2: [head]}")})),
               HasSubstr("it must not be less than init_sparsity (0.35)"));
   EXPECT_THAT(faults_of(recipe_of({item("final_sparsity: {1.5: [head], most: [head]}")})),

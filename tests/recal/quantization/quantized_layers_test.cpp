@@ -69,8 +69,8 @@ TEST(QuantizedLayers, NamesThatMeanNothingAreRefused) {
   const Got lax = quantized("ignore: [haed], strict: false");
   EXPECT_EQ(lax.faults, "");
   EXPECT_THAT(lax.warnings, ElementsAre(HasSubstr("nothing named 'haed'")));
-  EXPECT_THAT(refusal("ignore: ['re:(']"), HasSubstr("is no regular expression"));
-  EXPECT_THAT(refusal("ignore: [ConvBnReLU2d]"), HasSubstr("is no class of layers here"));
+  EXPECT_THAT(refusal("ignore: ['re:(']"), HasSubstr("is not a regular expression"));
+  EXPECT_THAT(refusal("ignore: [ConvBnReLU2d]"), HasSubstr("is not a class of layers"));
   EXPECT_THAT(refusal("ignore: {a: 1}"), HasSubstr("'QuantizationModifier.ignore' must be a list"));
   EXPECT_THAT(refusal("ignore: [Linear, Conv2d]"), HasSubstr("no layer is quantized"));
 }
@@ -119,7 +119,7 @@ TEST(QuantizedLayers, TheNarrowestOverrideHolds) {
               HasSubstr("'QuantizationModifier.scheme_overrides.head.weights.num_bits' is 4"));
   EXPECT_THAT(refusal("scheme_overrides: {head: {weights: {symmetric: true, strategy: channel}}}"),
               HasSubstr("the weights of 'stem' have the strategy tensor, those of 'head' have "
-                        "channel: it holds for the whole model"));
+                        "channel: it applies to the whole model"));
 }
 
 std::string group(const std::string& targets, const std::string& more = "") {

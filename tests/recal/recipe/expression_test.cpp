@@ -62,8 +62,8 @@ TEST(Expression, WhatIsMissing) {
   EXPECT_EQ(result("()"), at(1, operand));
   EXPECT_EQ(result("1 2"), at(2, bracket));
   EXPECT_EQ(result("(1"), at(3, bracket));
-  EXPECT_EQ(result("1)"), "2: nothing may stand behind the closing bracket");
-  EXPECT_EQ(result("1) * (2"), "3: nothing may stand behind the closing bracket");
+  EXPECT_EQ(result("1)"), "2: nothing may follow the closing bracket");
+  EXPECT_EQ(result("1) * (2"), "3: nothing may follow the closing bracket");
 }
 
 TEST(Expression, WhatItIsNot) {
@@ -74,8 +74,8 @@ TEST(Expression, WhatItIsNot) {
   EXPECT_EQ(result("'a'"), "0: a number, a variable or '(' is missing");
   EXPECT_EQ(result("."), "0: a number, a variable or '(' is missing");
   EXPECT_EQ(result("0x10"), "1: an operator or ')' is missing");
-  EXPECT_EQ(result("2 * 1e99"), "4: this is no decimal number of at most 18 digits");
-  EXPECT_EQ(result("1e"), "0: this is no decimal number of at most 18 digits");
+  EXPECT_EQ(result("2 * 1e99"), "4: this is not a decimal number of at most 18 digits");
+  EXPECT_EQ(result("1e"), "0: this is not a decimal number of at most 18 digits");
 }
 
 TEST(Expression, UnknownNamesHaveTheirPlace) { EXPECT_EQ(result("1 + 2 * nope"), "8: unknown"); }

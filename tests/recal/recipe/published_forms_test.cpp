@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
              .events = {"20 sparsity 0.100000 for [classifier.fc]",
                         "60 sparsity 0.650000 for [classifier.fc]",
                         "60 sparsity 0.750000 for [re:sections.*conv.*]"},
-             .notes = {"the recipe names no version"},
+             .notes = {"the recipe has no version"},
              .total_steps = 120},
         Form{.file = "defaults_of_set_and_rate.md",
              // 0.02, the rate in force at epoch 3, goes on; it falls at epoch 6.
@@ -86,13 +86,13 @@ INSTANTIATE_TEST_SUITE_P(
              .events = {"0 learning rate 0.05", "0 sparsity 0.100000 for [re:sections.*]",
                         "50 sparsity 0.700000 for [re:sections.*]", "60 learning rate 0.01",
                         "80 learning rate 0.001", "70 quantize __ALL__",
-                        "90 keep the quantization ranges as they are"},
+                        "90 freeze the quantization ranges"},
              .notes = {"stage 'prune_stage' runs from epoch 0 to epoch 6",
                        "stage 'recover_stage' runs from epoch 6 to epoch 10"},
              .total_steps = 100},
         Form{.file = "stages_in_turn.yaml",
              .events = {"0 learning rate 0.01", "20 learning rate 0.001", "10 quantize __ALL__",
-                        "30 keep the quantization ranges as they are"},
+                        "30 freeze the quantization ranges"},
              .notes = {"stage 'recover_stage' runs from epoch 0 to epoch 4"},
              .total_steps = 40,
              .stage = "recover_stage"},
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
             .total_steps = 90},
         Form{.file = "version_none.yaml",
              .events = {},
-             .notes = {"the recipe names no version: it is read as 1.0.0"},
+             .notes = {"the recipe has no version: it is read as 1.0.0"},
              .total_steps = 20},
         Form{.file = "look_ahead_exclusion.yaml",
              .events = {"0 keep the zeros of [re:^((?!conv1).)*$]"},
@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
              .total_steps = 40},
         Form{.file = "quantization/quant_ignore_and_overrides.yaml",
              .events = {"20 quantize __ALL__ except [sections.0.conv1, sections.1.conv2]",
-                        "40 keep the quantization ranges as they are"},
+                        "40 freeze the quantization ranges"},
              .notes = {"only linear layers and convolutions are quantized: GELU, RMSNorm, "
                        "Embedding are none"},
              .total_steps = 60},
@@ -169,14 +169,14 @@ INSTANTIATE_TEST_SUITE_P(
              .total_steps = std::nullopt},
         Form{.file = "quantization/quant_scheme_one_head.yaml",
              .events = {"10 quantize __ALL__ except [classifier]"},
-             .notes = {"the recipe names no version"},
+             .notes = {"the recipe has no version"},
              .total_steps = std::nullopt}));
 
 INSTANTIATE_TEST_SUITE_P(
     Recipes, RefusedForms,
     ::testing::Values(
         RefusedForm{.file = "eval_text_in_arithmetic.yaml",
-                    .fault = "7:26: 'eval(style * 2)', character 6: 'style' is the text "
+                    .fault = "7:26: 'eval(style * 2)', character 6: 'style' is the string "
                              "'unstructured', not a number"},
         RefusedForm{.file = "stage_without_end.yaml",
                     .fault = "1:1: stage 'keep_stage' names no end, so that none can follow it: "
@@ -186,30 +186,31 @@ INSTANTIATE_TEST_SUITE_P(
             .fault = "2:1: stage 'shrink_stage' is one-shot: it changes a model without "
                      "training, which is not supported; choose another stage (--stage NAME"},
         RefusedForm{.file = "stages_in_turn.yaml",
-                    .fault = "3:1: there is no stage 'recovery_stage' (did you mean "
+                    .fault = "3:1: unknown stage 'recovery_stage' (did you mean "
                              "'recover_stage'?)",
                     .stage = "recovery_stage"},
         RefusedForm{.file = "version_none.yaml",
-                    .fault = "0:0: the recipe has no stages, so none is named 'x'",
+                    .fault = "0:0: the recipe has no stages, so there is no stage 'x'",
                     .stage = "x"},
         RefusedForm{.file = "look_ahead_other.yaml",
-                    .fault = "4:14: 're:sections(?=.*conv1).*' is no regular expression (RE2): "
-                             "invalid perl operator: (?=; there is no look-ahead and no "
-                             "look-behind: for all names without X write re:^((?!X).)*$"},
+                    .fault = "4:14: 're:sections(?=.*conv1).*' is not a regular expression (RE2): "
+                             "invalid perl operator: (?=; look-ahead and look-behind are not "
+                             "supported: for all names without X write re:^((?!X).)*$"},
         RefusedForm{.file = "param_groups_of_three.yaml",
                     .fault = "14:5: LearningRateFunctionModifier names parameter group 2; "
                              "available: 0 (weights, which decay) and 1 (the rest: biases, "
                              "normalisation)"},
         RefusedForm{.file = "two_gradual_overlapping.yaml",
                     .fault = "10:5: GMPruningModifier and GMPruningModifier ("},
-        RefusedForm{.file = "quantization/quant_four_bits.yaml",
-                    .fault = "9:31: 'QuantizationModifier.config_groups.layers.weights.num_bits' "
-                             "is 4, it must be 8: layers are rounded to int8; or leave the "
-                             "layers out: ignore",
-                    .has_model = false},
+        RefusedForm{
+            .file = "quantization/quant_four_bits.yaml",
+            .fault =
+                "9:31: 'QuantizationModifier.config_groups.layers.weights.num_bits' "
+                "is 4, it must be 8: layers are rounded to int8; or exclude the layers: ignore",
+            .has_model = false},
         RefusedForm{.file = "quantization/quant_calibrated.yaml",
                     .fault = "5:28: 'QuantizationModifier.num_calibration_steps' is 64, it may "
-                             "only be 0 or left out: there is no calibration before training: "
+                             "only be 0 or omitted: there is no calibration before training: "
                              "input ranges follow the inputs of training, until "
                              "disable_quantization_observer_epoch"},
         RefusedForm{.file = "set_behind_the_range.yaml",
@@ -243,9 +244,8 @@ b_stage:
   x_modifiers: [!EpochRangeModifier {start_epoch: 0, end_epoch: eval(n)}]
 )";
   EXPECT_EQ(compiled(text, 10).total_steps(), 80);
-  EXPECT_THAT(
-      good_recipe(text).notes(),
-      ::testing::Contains("r.yaml:5: stage 'off_stage' is left out: it says enabled: false"));
+  EXPECT_THAT(good_recipe(text).notes(),
+              ::testing::Contains("r.yaml:5: stage 'off_stage' is skipped: it has enabled: false"));
 }
 
 /// Two stages that share their list by an alias; `top` stands above them.

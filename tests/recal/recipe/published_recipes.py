@@ -25,7 +25,7 @@ NAME = re.compile(r"!(\w+Modifier)\b|^\s*-?\s*(\w+Modifier):", re.M)
 # Why a file that names only modifiers which there are may be refused all the same.
 KNOWN_REASONS = {
     "the file names an anchor that it does not define": r"referenced anchor is not defined|unknown anchor",
-    "the file names a variable that it does not define": r"there is no variable",
+    "the file names a variable that it does not define": r"unknown variable",
     "a sparsity that falls": r"must not be less than init_sparsity",
     "a stage without training": r"is one-shot",
 }

@@ -77,7 +77,7 @@ TEST_F(RecalOptions, OneStageOfAFile) {
   ASSERT_EQ(one.modifiers().size(), 1U);
   EXPECT_EQ(one.modifiers()[0]->window().end->text(), "2");
   read("recipe: recipes/staged.yaml\nrecipe_stage: c\n");
-  EXPECT_THAT(faults_.text(), HasSubstr("there is no stage 'c'"));
+  EXPECT_THAT(faults_.text(), HasSubstr("unknown stage 'c'"));
 }
 
 TEST_F(RecalOptions, AStageNeedsAFile) {
@@ -104,8 +104,8 @@ TEST_F(RecalOptions, AMarkdownFile) {
 TEST_F(RecalOptions, AnInlinedRecipeHasNoVariables) {
   read("n: 3\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: eval(2 * n)}\n");
   EXPECT_EQ(brief(faults_),
-            "3:62: 'eval(2 * n)', character 10: there is no variable 'n': a recipe's variables are "
-            "its top-level numbers, and here are none\n"
+            "3:62: 'eval(2 * n)', character 10: unknown variable 'n': a recipe's variables are its "
+            "top-level numbers, and this recipe has none\n"
             "1:1: unknown key 'n'; available: recipe, recipe_stage, modifiers");
 }
 
@@ -121,12 +121,12 @@ TEST_F(RecalOptions, BothAreRefused) {
 
 TEST_F(RecalOptions, AMissingFileIsNamedWithBothPlaces) {
   read("recipe: recipes/missing.yaml\n");
-  EXPECT_EQ(brief(faults_), "1:9: there is no recipe file 'recipes/missing.yaml' (nor '" +
+  EXPECT_EQ(brief(faults_), "1:9: no recipe file 'recipes/missing.yaml' (nor '" +
                                 (folder_ / "recipes/missing.yaml").string() + "')");
   Diagnostics none;
   std::swap(faults_, none);
   read("recipe: recipes\n");  // a folder
-  EXPECT_THAT(brief(faults_), HasSubstr("there is no recipe file 'recipes'"));
+  EXPECT_THAT(brief(faults_), HasSubstr("no recipe file 'recipes'"));
 }
 
 TEST_F(RecalOptions, FaultsOfTheRecipeNameItsFile) {

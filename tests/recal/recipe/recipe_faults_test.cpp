@@ -271,9 +271,9 @@ TEST(RecipeFaults, Milestones) {
   EXPECT_EQ(milestones("[2, 2.0]"), "29: " + key + "must rise: 2 follows 2");
   EXPECT_EQ(milestones("[]"), "25: " + key + "must be a list of at least one epoch");
   EXPECT_EQ(milestones("2.0"), "25: " + key + "must be a list of at least one epoch");
-  EXPECT_EQ(milestones("[a]"), "26: " + key + "must hold epochs (decimal numbers, 0 or more)");
-  EXPECT_THAT(milestones("[-1]"), HasSubstr("must hold epochs"));
-  EXPECT_THAT(milestones("[.inf]"), HasSubstr("must hold epochs"));
+  EXPECT_EQ(milestones("[a]"), "26: " + key + "must contain epochs (decimal numbers, 0 or more)");
+  EXPECT_THAT(milestones("[-1]"), HasSubstr("must contain epochs"));
+  EXPECT_THAT(milestones("[.inf]"), HasSubstr("must contain epochs"));
   EXPECT_EQ(milestones("[2, 25]"),
             "25: " + key + "holds 25, which is not between start_epoch (0) and end_epoch (25)");
 }
@@ -291,13 +291,13 @@ TEST(RecipeFaults, Params) {
   EXPECT_EQ(faults_of(kPruning.with("params", "[[a]]")),
             "3:34: an entry of params must be a name or a re:pattern");
   EXPECT_EQ(faults_of(kPruning.with("params", "['re:(conv']")),
-            "3:34: 're:(conv' is no regular expression (RE2): missing ): (conv");
+            "3:34: 're:(conv' is not a regular expression (RE2): missing ): (conv");
 }
 
 TEST(RecipeFaults, ASpaceBehindTheRegexPrefixIsAMap) {
   EXPECT_EQ(faults_of(kPruning.with("params", "[re:.*conv]")), "");
   EXPECT_EQ(faults_of(kPruning.with("params", "[re: .*conv]")),
-            "3:34: 're: ...' with a space is a map in YAML: remove the space behind 're:' or quote "
+            "3:34: 're: ...' with a space is a map in YAML: remove the space after 're:' or quote "
             "the whole pattern");
 }
 

@@ -47,7 +47,7 @@ TEST(RecipeForms, AnOldVersionOrNoneIsReadAsTheFirstWithANote) {
               ElementsAre("r.yaml: version 0.1.0 is read as 1.0.0"));
   for (const char* text : {"modifiers: []\n", "pruning_modifiers: []\n"})
     EXPECT_THAT(notes_of(text),
-                ElementsAre("r.yaml: the recipe names no version: it is read as 1.0.0"));
+                ElementsAre("r.yaml: the recipe has no version: it is read as 1.0.0"));
   EXPECT_EQ(faults_of("version: 2.0.0\npruning_modifiers: []\n"),
             "1:10: 'version' is 2.0.0; this program reads versions up to 1.x");
   EXPECT_EQ(faults_of("version: 1\nmodifiers: []\n"),
@@ -74,7 +74,7 @@ TEST(RecipeForms, ScalarsWhoseNamesMerelyHoldModifiersAreVariables) {
   EXPECT_EQ(faults_of("x_modifiers: 0.1\n"),
             "1:14: 'x_modifiers' must be a list of items such as '- !EpochRangeModifier'");
   EXPECT_THAT(faults_of(with_end("modifiers_x: !Wrong 1\n", "1")),
-              HasSubstr("2:1: unknown key 'modifiers_x': a recipe holds"));
+              HasSubstr("2:1: unknown key 'modifiers_x': a recipe contains"));
 }
 
 TEST(RecipeForms, WhatActsOnceOrHasNoEndTakesAnEndOfMinusOne) {
@@ -97,10 +97,10 @@ TEST(RecipeForms, OtherTopLevelEntriesAreVariables) {
       faults_of("a: 1\nb: text\nc: true\nd:\ne: [x, y]\nf: {0.5: [x], 0.6: y}\nx_modifiers: []\n"),
       "");
   const std::string rule =
-      ": a recipe holds 'version', variables (numbers, texts, lists of them), lists of modifiers, "
-      "whose names hold 'modifiers', or stages, which are maps of such lists";
+      ": a recipe contains 'version', variables (numbers, strings, lists of them), lists of "
+      "modifiers, whose names contain 'modifiers', or stages, which are maps of such lists";
   EXPECT_EQ(faults_of("stage:\n  pruning_modifiers: []\nx_modifiers: []\n"),
-            "3:1: 'x_modifiers' stands beside stages (stage): move it into one of them");
+            "3:1: 'x_modifiers' is outside the stages (stage): move it into one of them");
   EXPECT_EQ(faults_of("pruning: [!ConstantKSModifier {params: __ALL__}]\nx_modifiers: []\n"),
             "1:1: unknown key 'pruning'" + rule);
   EXPECT_EQ(faults_of("a: {b: {c: 1}}\nx_modifiers: []\n"), "1:1: unknown key 'a'" + rule);
@@ -181,7 +181,7 @@ TEST(RecipeForms, FrontMatterWithoutEnd) {
   EXPECT_EQ(faults_in("r.md", "---\nx_modifiers: []\n"),
             "1:1: the front matter that begins here has no end (a second line '---')");
   EXPECT_EQ(faults_in("r.md", "<!-- a -->\n# Title\n"),
-            "2:1: behind the comment a recipe must begin with a line '---'");
+            "2:1: after the comment a recipe must begin with a line '---'");
   EXPECT_EQ(faults_in("r.md", "---\n---\n"), "0:0: is empty");
 }
 

@@ -105,24 +105,24 @@ TEST(RecipeVariables, FaultsOfExpressionsHaveTheirColumn) {
   EXPECT_EQ(faults_of(with_end("n: 10\n", "&x eval(n")),
             "6:25: 'eval(n', character 7: an operator or ')' is missing");
   EXPECT_EQ(faults_of(with_end("num_epochs: 10\n", "eval(1 + num_epoch)")),
-            "6:25: 'eval(1 + num_epoch)', character 10: there is no variable 'num_epoch' (did you "
+            "6:25: 'eval(1 + num_epoch)', character 10: unknown variable 'num_epoch' (did you "
             "mean 'num_epochs'?)");
   EXPECT_EQ(faults_of(with_end("a: 1\nb: 2\n", "eval(zzzzzz)")),
-            "7:21: 'eval(zzzzzz)', character 6: there is no variable 'zzzzzz'; available: a, b");
+            "7:21: 'eval(zzzzzz)', character 6: unknown variable 'zzzzzz'; available: a, b");
   EXPECT_EQ(faults_of(with_end("a: 1\n", "eval(m)")),
-            "6:21: 'eval(m)', character 6: there is no variable 'm'; available: a");
+            "6:21: 'eval(m)', character 6: unknown variable 'm'; available: a");
   EXPECT_EQ(faults_of(with_end("", "eval(n)")),
-            "5:21: 'eval(n)', character 6: there is no variable 'n': a recipe's variables are its "
-            "top-level numbers, and here are none");
+            "5:21: 'eval(n)', character 6: unknown variable 'n': a recipe's variables are its "
+            "top-level numbers, and this recipe has none");
 }
 
 TEST(RecipeVariables, VariablesOfTextsAreNoNumbers) {
   const auto rest = [](const std::string& name) {
-    return ", not a number of at most 18 digits; only eval(" + name +
-           ") by itself stands for what is no number";
+    return ", not a number of at most 18 digits; only a sole eval(" + name +
+           ") may return something else";
   };
   EXPECT_EQ(faults_of(with_end("n: many\n", "eval(n * 2)")),
-            "6:21: 'eval(n * 2)', character 6: 'n' is the text 'many'" + rest("n"));
+            "6:21: 'eval(n * 2)', character 6: 'n' is the string 'many'" + rest("n"));
   EXPECT_EQ(faults_of(with_end("n: [1]\n", "eval(1 + n)")),
             "6:25: 'eval(1 + n)', character 10: 'n' is a list" + rest("n"));
   EXPECT_EQ(faults_of(with_end("n:\n", "eval(n)")),
@@ -156,7 +156,7 @@ TEST(RecipeVariables, ABareNameInEvalGivesTheVariableAsItIs) {
   EXPECT_THAT(faults_of(pruning_of("m: round\n", "eval(m)", "[head]")),
               HasSubstr("'GMPruningModifier.mask_type' must be unstructured, block4"));
   EXPECT_THAT(faults_of(pruning_of("m: [1, 4]\nl: [eval(m), head]\n", "block4", "eval(l)")),
-              HasSubstr("'l' holds lists of lists, which eval() does not take"));
+              HasSubstr("'l' contains lists of lists, which eval() does not support"));
 }
 
 TEST(RecipeVariables, ListsPutInByEvalAreCounted) {
@@ -165,7 +165,7 @@ TEST(RecipeVariables, ListsPutInByEvalAreCounted) {
   text += "]\nx_modifiers:\n";
   for (int i = 0; i < 200; ++i) text += "  - !ConstantKSModifier {params: eval(l)}\n";
   EXPECT_THAT(faults_of(text),
-              HasSubstr("the lists that eval() puts in hold more than 100,000 entries"));
+              HasSubstr("the lists inserted by eval() contain more than 100,000 entries"));
 }
 
 TEST(RecipeVariables, CyclesAreNamedOnce) {

@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"params match nothing", recipe_of({"!ConstantKSModifier {params: [heads]}"}),
                 "3:35: the model has no layer or parameter 'heads' (did you mean 'head'?)"},
         Refusal{"a pattern is none", recipe_of({"!ConstantKSModifier {params: ['re:a[']}"}),
-                "3:35: 're:a[' is no regular expression (RE2): missing ]: ["},
+                "3:35: 're:a[' is not a regular expression (RE2): missing ]: ["},
         Refusal{
             "all stands beside names", recipe_of({"!ConstantKSModifier {params: [head, __ALL__]}"}),
             "3:41: __ALL__ already means every layer: write 'params: __ALL__' without a list"}));
@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
                            "!EpochRangeModifier {start_epoch: 0, end_epoch: 9}"}),
                 "4:5: QuantizationModifier quantizes 'head' from step 20 on, but GradualKSModifier "
                 "(r.yaml:3) releases its mask at step 50, and zeros would come back: keep them "
-                "with a ConstantKSModifier listed behind it, or with leave_enabled: true"},
+                "with a ConstantKSModifier listed after it, or with leave_enabled: true"},
         Refusal{"two write the learning rate",
                 recipe_of({rate("ExponentialLR", "{gamma: 0.9}"),
                            "!SetLearningRateModifier {start_epoch: 3, learning_rate: 0.1}"}),
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
                 recipe_of({pruning("final_sparsity: 0.8, leave_enabled: 1, " + kWindow)}),
                 "3:118: 'GradualKSModifier.leave_enabled' must be true or false, not '1'"},
         Refusal{"a space behind re:", recipe_of({"!ConstantKSModifier {params: [re: .*conv]}"}),
-                "3:35: 're: ...' with a space is a map in YAML: remove the space behind 're:' or "
+                "3:35: 're: ...' with a space is a map in YAML: remove the space after 're:' or "
                 "quote the whole pattern"},
         Refusal{"a star at the beginning",
                 "version: 1.0.0\nmodifiers:\n  - !ConstantKSModifier\n    params: *.conv\n",

@@ -164,7 +164,7 @@ TEST(PlanText, SaysEveryKindOfEvent) {
         "       15     1.500    5  train 2 parameters\n",
         "      260    26.000    3  learning rate 0.0005 of parameter group 1\n",
         "      220    22.000    6  quantize 3 parameters\n",
-        "      260    26.000    6  keep the quantization ranges as they are\n",
+        "      260    26.000    6  freeze the quantization ranges\n",
         "      200    20.000    7  weight decay 0.0001 of parameter group 0\n"})
     EXPECT_THAT(text, HasSubstr(event));
 }
@@ -183,7 +183,7 @@ TEST(PlanText, TellsEventsThatComeTooLateFromThoseAtTheEnd) {
 
 TEST(PlanText, HintsAtTheUpdateFrequencyWhereItPrunes) {
   EXPECT_THAT(plan_text(compiled(two_phases(), 23)),
-              HasSubstr("hint: where the loss recovers soon after a mask, take a smaller "
+              HasSubstr("hint: where the loss recovers soon after a mask, use a smaller "
                         "update_frequency (0.5: twice an epoch)"));
   EXPECT_THAT(
       plan_text(compiled(recipe_of({"!EpochRangeModifier {start_epoch: 0, end_epoch: 5}"}), 23)),

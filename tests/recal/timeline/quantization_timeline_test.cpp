@@ -126,7 +126,7 @@ TEST(Quantization, KeysThatSayWhatHoldsAnyway) {
                    "reduce_range: no, tensorrt: False, model_fuse_fn_kwargs: {}, "
                    "num_calibration_steps: 0, exclude_batchnorm: true"),
             "");
-  EXPECT_THAT(faults("activation_bits: 4"), HasSubstr("is 4, it may only be 8 or left out"));
+  EXPECT_THAT(faults("activation_bits: 4"), HasSubstr("is 4, it may only be 8 or omitted"));
   EXPECT_THAT(faults("model_fuse_fn_name: conv_bn_relus"), HasSubstr("may only be no_fuse"));
   EXPECT_THAT(faults("tensorrt: true"), HasSubstr("inputs have a zero point"));
 }
@@ -143,7 +143,7 @@ TEST(Quantization, TwoOfThem) {
                      quantizing("start_epoch: 3, submodules: [blocks.0.conv]")})
                 .faults,
             "4:5: QuantizationModifier and QuantizationModifier (r.yaml:3) must have the same "
-            "weights: it holds for the whole model");
+            "weights: it applies to the whole model");
 }
 
 TEST(Quantization, OverPrunedWeightsNeedsTheirMask) {
@@ -153,7 +153,7 @@ TEST(Quantization, OverPrunedWeightsNeedsTheirMask) {
   EXPECT_EQ(compile({range, released, late}).faults,
             "5:5: QuantizationModifier quantizes 'head' from step 50 on, but GradualKSModifier "
             "(r.yaml:4) releases its mask at step 30, and zeros would come back: keep them with a "
-            "ConstantKSModifier listed behind it, or with leave_enabled: true");
+            "ConstantKSModifier listed after it, or with leave_enabled: true");
   EXPECT_EQ(compile({range, pruning(""), late}).faults, "");
   EXPECT_EQ(compile({range, released, late, "!ConstantKSModifier {params: [head]}"}).faults, "");
   EXPECT_THAT(compile({range, released, late,
@@ -170,10 +170,9 @@ TEST(Quantization, OverPrunedWeightsNeedsTheirMask) {
 }
 
 TEST(Quantization, WhilePruningGoesOnWarns) {
-  EXPECT_THAT(
-      compile({pruning(""), quantizing("start_epoch: 2")}).warnings,
-      ElementsAre("r.yaml:4: QuantizationModifier: quantizes 'head' from step 20 on, while "
-                  "it is pruned until step 30: pruning first and quantizing then is usual"));
+  EXPECT_THAT(compile({pruning(""), quantizing("start_epoch: 2")}).warnings,
+              ElementsAre("r.yaml:4: QuantizationModifier: quantizes 'head' from step 20 on, while "
+                          "it is pruned until step 30: usually pruning comes before quantization"));
   EXPECT_THAT(compile({pruning(""), quantizing("start_epoch: 3"),
                        "!EpochRangeModifier {start_epoch: 0, end_epoch: 9}"})
                   .warnings,

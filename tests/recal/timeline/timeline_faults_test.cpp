@@ -75,10 +75,10 @@ TEST(TimelineFaults, ARateBesideTheOptimizersOwnDecay) {
   const std::string function =
       "!LearningRateFunctionModifier {start_epoch: 0, end_epoch: 1, lr_func: linear, init_lr: 1, "
       "final_lr: 0}";
-  EXPECT_EQ(faults(set_rate("2"), "exponential"),
-            "3:5: SetLearningRateModifier writes the learning rate, and so does "
-            "optimizer.learning_rate_decay_type: it is exponential, it must be fixed beside this "
-            "modifier");
+  EXPECT_EQ(
+      faults(set_rate("2"), "exponential"),
+      "3:5: SetLearningRateModifier writes the learning rate, and so does "
+      "optimizer.learning_rate_decay_type: it is exponential, it must be fixed with this modifier");
   EXPECT_NE(faults(rate("start_epoch: 0, end_epoch: 5"), "polynomial"), "");
   EXPECT_NE(faults(function, "polynomial"), "");
   EXPECT_EQ(faults(function, "fixed"), "");
@@ -111,7 +111,7 @@ TEST(TimelineFaults, TwoPrunersOfOneParameter) {
             "");
   EXPECT_EQ(compile_faults({constant("__ALL__"), pruning("[head]")}),
             "4:5: GradualKSModifier and ConstantKSModifier (r.yaml:3) both prune 'head.weight'"
-            "; list the ConstantKSModifier behind it to keep what it leaves");
+            "; list the ConstantKSModifier after it to keep its zeros");
   EXPECT_EQ(compile_faults({constant("[head]"), constant("['re:h.*']")}),
             "4:5: ConstantKSModifier and ConstantKSModifier (r.yaml:3) both prune 'head.weight'");
   EXPECT_EQ(compile_faults({pruning("[head]"), constant("__ALL__")}), "");
@@ -182,7 +182,7 @@ TEST(TimelineWarnings, FewZerosBringNoSpeed) {
       warnings_of({"!GradualKSModifier {params: __ALL__, init_sparsity: 0.1, final_sparsity: 0.39, "
                    "update_frequency: 1, start_epoch: 0, end_epoch: 2}"}),
       ElementsAre("r.yaml:3: GradualKSModifier: final_sparsity 0.39 is below 0.4: so few zeros "
-                  "bring no speed"));
+                  "give no speedup"));
   EXPECT_THAT(warnings_of({pruning("__ALL__")}), ElementsAre());
 }
 
@@ -209,12 +209,13 @@ TEST(TimelineWarnings, UnusualValuesOfPruning) {
               ElementsAre("final_sparsity 0.96 is outside the usual 0.6 to 0.95"));
   EXPECT_THAT(of_sparsities("0.05", "0.3, mask_type: '1:2'"), ElementsAre());
   const std::string usual = "init_sparsity: 0.05, final_sparsity: 0.8";
-  EXPECT_THAT(warnings(usual, ", end_epoch: 5, update_frequency: 1.5"),
-              ElementsAre("update_frequency 1.5 is longer than the usual 1 epoch: each mask takes "
-                          "away more at once"));
+  EXPECT_THAT(
+      warnings(usual, ", end_epoch: 5, update_frequency: 1.5"),
+      ElementsAre(
+          "update_frequency 1.5 is longer than the usual 1 epoch: each mask prunes more at once"));
   EXPECT_THAT(warnings(usual, ", end_epoch: 1, update_frequency: 1"),
               ElementsAre("makes only 2 masks between its start and its end: shorten "
-                          "update_frequency, so that each takes away less"));
+                          "update_frequency, so that each prunes less"));
   EXPECT_THAT(warnings(usual, ", end_epoch: 2, update_frequency: 1"), ElementsAre());
 }
 
@@ -250,7 +251,7 @@ TEST(TimelineWarnings, AllOfALayer) {
     return timeline.warnings();
   };
   const std::string head =
-      "r.yaml:3: GradualKSModifier: final_sparsity 0.95 takes all of "
+      "r.yaml:3: GradualKSModifier: final_sparsity 0.95 prunes all of "
       "'head.weight'";
   EXPECT_THAT(warnings("filter", {10, 4}),
               ElementsAre(head + " with mask_type filter: the largest filter is kept"));
@@ -258,9 +259,8 @@ TEST(TimelineWarnings, AllOfALayer) {
               ElementsAre(head + " with mask_type channel: the largest channel is kept"));
   EXPECT_THAT(warnings("block4", {1, 40}),
               ElementsAre(head + " with mask_type block4: the largest block is kept"));
-  EXPECT_THAT(
-      warnings("unstructured", {1, 3}),
-      ElementsAre(head + ": the layer passes nothing on; name it in a modifier of its own"));
+  EXPECT_THAT(warnings("unstructured", {1, 3}),
+              ElementsAre(head + ": the layer outputs only zeros; name it in a separate modifier"));
   EXPECT_THAT(warnings("filter", {11, 4}), ElementsAre());  // round(10.45) = 10 of 11
   EXPECT_THAT(warnings("unstructured", {10, 4}), ElementsAre());
 }

@@ -104,8 +104,8 @@ TEST(Moments, TheRunsEndIsItsCapWhereNoModifierNamesIt) {
   EXPECT_EQ(faults, "");
   compiled_with_cap(item, std::nullopt, &faults);
   EXPECT_EQ(faults,
-            "3:5: GradualKSModifier lasts to the run's end (-1), and nothing says where that is: "
-            "add an !EpochRangeModifier, or train.max_steps to the run file");
+            "3:5: GradualKSModifier lasts to the run's end (-1), which is unknown: add an "
+            "!EpochRangeModifier, or train.max_steps to the run file");
   compiled_with_cap(pruning("start_epoch: 9, end_epoch: -1"), 25, &faults);
   EXPECT_EQ(faults,
             "3:5: GradualKSModifier ends at the run's end (step 25), which is not after its start "
