@@ -79,13 +79,13 @@ struct Tool {
   void add_overrides(CLI::App* sub) {
     sub->add_option("--set", sets, "override one key: path=value");
     sub->add_option("--estimator", estimator,
-                    "a plug-in that brings what is trained; its own flags stand behind --");
+                    "plug-in with an estimator; its own flags go after --");
     sub->parse_complete_callback([this] { takes_flags = true; });
   }
 
   void add_check() {
     CLI::App* check =
-        app.add_subcommand("check", "check a run file; print each fault with its place");
+        app.add_subcommand("check", "check a run file; print each fault with its position");
     check->add_option("FILE", file, "the run file")->required();
     add_overrides(check);
     check->callback([this] { command = [this] { return tensors.check(file, overrides()); }; });
@@ -134,9 +134,9 @@ struct Tool {
     add_overrides(sub);
     auto* steps = sub->add_option("--steps-per-epoch", steps_per_epoch, "for a bare recipe")
                       ->check(positive_number());
-    auto* stage = sub->add_option(
-        "--stage", plan.stage,
-        "of a bare recipe with stages: only this one, by its name; else all in turn");
+    auto* stage = sub->add_option("--stage", plan.stage,
+                                  "for a bare recipe with stages: run only this stage, by its "
+                                  "name; default: all in sequence");
     auto* svg = sub->add_option("--svg", plan.svg_file,
                                 "also draw learning rate and sparsity into this file");
     auto* csv = sub->add_option("--csv", plan.csv_file,
@@ -159,11 +159,11 @@ struct Tool {
     CLI::App* parent =
         app.add_subcommand("new", "create a starter project or recipe")->require_subcommand(1);
     CLI::App* sub = parent->add_subcommand("recipe", "a commented recipe with the usual values");
-    sub->add_option("OUT", file, "where it goes; it must not be there yet. Default: stdout");
+    sub->add_option("OUT", file, "output file, which must not exist yet. Default: stdout");
     sub->callback([this] { command = [this] { return new_recipe_command(file); }; });
     CLI::App* project = parent->add_subcommand(
-        "project", "a folder with a network and data of one's own, which trains at once");
-    project->add_option("DIR", file, "the folder; made if it is not there")->required();
+        "project", "a folder with an example network and data, ready to train");
+    project->add_option("DIR", file, "the folder; created if missing")->required();
     project->add_flag("--python", is_python, "network and data in Python")->required();
     project->callback([this] { command = [this] { return new_project_command(file); }; });
   }
@@ -179,12 +179,11 @@ struct Tool {
     CLI::App* sub = app.add_subcommand("eval", "evaluate a run's checkpoints, during or after it");
     sub->add_option("FILE", to_evaluate.config_file, "the run file")->required();
     sub->add_option("--restore", to_evaluate.restore,
-                    "latest (the default): the newest save of the run's folder; PREFIX: this one; "
-                    "DIR, of saves or of a run: its newest")
+                    "latest (the default): the newest checkpoint of the run's folder; PREFIX: this "
+                    "one; DIR, of checkpoints or of a run: its newest")
         ->capture_default_str();
     sub->add_flag("--watch", to_evaluate.watch,
-                  "evaluate each save that is there and each that follows, once, until the run has "
-                  "ended");
+                  "evaluate each existing and each new checkpoint once, until the run has ended");
     add_overrides(sub);
     sub->callback([this] {
       command = [this] {
@@ -199,25 +198,23 @@ struct Tool {
     sub->add_option("--saved_model", to_infer.saved_model,
                     "the network: an export, RUN/saved_models/<step>; latest: the newest one of "
                     "the project");
-    sub->add_option(
-        "--checkpoint", to_infer.checkpoint,
-        "the network: a save, by its prefix, or the newest of a folder of saves or of a "
-        "run; latest: of the project");
+    sub->add_option("--checkpoint", to_infer.checkpoint,
+                    "the network: a checkpoint, by its prefix, or the newest of a folder of "
+                    "checkpoints or of a run; latest: of the project");
     sub->add_option("--config", to_infer.config_file,
                     "a run file, for its sections inferer, gpu and run, or an inferer.json");
-    sub->add_option(
-           "--feed", to_infer.feeds,
-           "what it is asked: '{type: ...}' as data.eval, a file, train or eval of the run "
-           "file; several: one iteration of all of them, joined. Default: inferer.feed, "
-           "else data.eval")
+    sub->add_option("--feed", to_infer.feeds,
+                    "inputs: '{type: ...}' as data.eval, a file, train or eval of the run file; "
+                    "several are joined in each iteration. Default: inferer.feed, "
+                    "else data.eval")
         ->allow_extra_args(false);  // otherwise CLI11 would split a list in brackets at its commas
     sub->callback([this] { command = [this] { return tensors.infer(to_infer); }; });
   }
 
   void add_reference() {
     CLI::App* sub = app.add_subcommand("reference", "print every key of the run file, as Markdown");
-    sub->add_flag("--flags", lists_flags, "the flags of lockstepd that stand for keys, instead");
-    sub->add_flag("--metrics", lists_metrics, "the series that Prometheus reads, instead")
+    sub->add_flag("--flags", lists_flags, "print the flags of lockstepd that set keys instead");
+    sub->add_flag("--metrics", lists_metrics, "print the Prometheus series instead")
         ->excludes("--flags");
     sub->callback([this] {
       command = [this] {
@@ -229,7 +226,7 @@ struct Tool {
   }
 
   explicit Tool(const TensorCommands& commands) : tensors(commands) {
-    const std::string elsewhere = "not used; lockstepd --version tells";
+    const std::string elsewhere = "not used; see lockstepd --version";
     app.set_version_flag("--version", version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
     add_help_pages(&app);
     app.require_subcommand(1);
@@ -272,7 +269,7 @@ std::string unknown_command(int argc, char** argv, const CLI::App& app) {
 std::string explained(const CLI::ParseError& fault) {
   const std::string text = fault.what();
   if (fault.get_exit_code() != static_cast<int>(CLI::ExitCodes::ConversionError)) return text;
-  return text + ": it takes a number, without a unit";
+  return text + ": needs a number without a unit";
 }
 
 int tell_fault(const CLI::ParseError& fault, int argc, char** argv, const CLI::App& app) {
@@ -292,10 +289,9 @@ int run_command_line(const TensorCommands& tensors, int argc, char** argv) {
     tool.app.parse(argc, argv);
     if (!tool.flags.empty() && !tool.takes_flags && !tool.launching.takes_flags() &&
         !tool.queue.takes_flags())
-      throw Error(
-          ExitCode::kUsage, "usage",
-          "behind -- stand flags of an estimator, for run, launch, submit, check, plan and eval "
-          "alone");
+      throw Error(ExitCode::kUsage, "usage",
+                  "estimator flags go after -- and work only with run, launch, submit, check, plan "
+                  "and eval");
     const CommandResult result = tool.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;

@@ -96,9 +96,10 @@ std::string address_in(const std::filesystem::path& project_dir) {
   const std::filesystem::path path = Project(project_dir).targets();
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
-    throw Error(ExitCode::kInputMissing, "ctl",
-                fmt::format("no job runs in this folder: nobody listens at {}, and {} is not there",
-                            Project(project_dir).control_socket().string(), path.string()));
+    throw Error(
+        ExitCode::kInputMissing, "ctl",
+        fmt::format("no job runs in this folder: no process listens at {}, and {} does not exist",
+                    Project(project_dir).control_socket().string(), path.string()));
   try {
     for (const auto& target : nlohmann::json::parse(files::read(path, kMaxTargetsBytes)))
       if (target.at("labels").value("rank", "0") == "0")  // merged pages have no label `rank`
@@ -165,7 +166,7 @@ void require_run_file(const std::string& where) {
           ? " (did you mean 'http://" + where + "'?)"
           : "";
   throw Error(ExitCode::kInputMissing, "ctl",
-              fmt::format("{} is not there{}: name the run file, the run's folder "
+              fmt::format("{} does not exist{}: name the run file, the run's folder "
                           "(run.project_dir), http://HOST:PORT or unix:PATH",
                           where, hint));
 }
@@ -197,14 +198,15 @@ std::string error_in(const Answer& answer) {
 /// Advice for a run that does not answer.
 std::string what_to_do(const Service& service) {
   if (!service.socket_path.empty())
-    return "no job runs there, or on another host: a Unix socket is asked on rank 0's host, by the "
-           "run's user";
+    return "no job runs there, or it runs on another host: a Unix socket works only on rank 0's "
+           "host, for the run's user";
   if (!service.folder.empty())
     return fmt::format(
-        "the run was killed, or this host cannot reach rank 0's, which wrote that address into {}",
+        "the run was killed, or this host cannot reach the host of rank 0, which wrote that "
+        "address to {}",
         Project(service.folder).targets().string());
-  return "no job runs there, or it has another address: say the run's folder or run file instead, "
-         "or look for [metrics] in its log";
+  return "no job runs there, or it has another address: name the run's folder or run file instead, "
+         "or find [metrics] in its log";
 }
 
 /// Calls the API and turns every failure into an Error.
@@ -215,15 +217,16 @@ Answer require(const Service& service, const std::string& target, bool is_post) 
                 fmt::format("{} does not answer: {}; {}", service.shown(), answer.fault,
                             what_to_do(service)));
   if (answer.status == 404 && !is_post)
-    throw Error(ExitCode::kUsage, "ctl",
-                fmt::format("{} takes no calls: ask at the Unix socket in the run's folder, as the "
-                            "run's user on rank 0's host, or give the run control.listen: pages "
-                            "and metrics.token_file",
-                            service.shown()));
+    throw Error(
+        ExitCode::kUsage, "ctl",
+        fmt::format(
+            "{} accepts no calls: use the Unix socket in the run's folder, as the run's user on "
+            "rank 0's host, or set control.listen: pages and metrics.token_file for the run",
+            service.shown()));
   if (answer.status == 401)
     throw Error(
         ExitCode::kUsage, "ctl",
-        fmt::format("{} asks for a token: name its run file, or --token-file", service.shown()));
+        fmt::format("{} needs a token: name its run file, or --token-file", service.shown()));
   if (answer.status >= 300)
     throw Error(answer.status >= 500 ? ExitCode::kUnavailable : ExitCode::kUsage, "ctl",
                 error_in(answer));
@@ -249,7 +252,7 @@ std::string require_status(const Service& service) {
   if (!is_asked_for(service, status))
     throw Error(ExitCode::kInputMissing, "ctl",
                 fmt::format("no job runs in {}: another run ({}) listens at its port now; if that "
-                            "is the same folder under another name, say {} instead",
+                            "is the same folder under another name, use {} instead",
                             service.folder.string(), folder_in(status), service.shown()));
   return status;
 }
@@ -275,9 +278,9 @@ void wait_for_end(const Service& service, double timeout_s) {
 CommandResult ctl_command(const CtlOptions& options, ReadControl read_control) {
   if ((options.verb == "set") == options.change.empty())
     throw Error(ExitCode::kUsage, "ctl",
-                options.verb == "set" ? "set takes KEY=VALUE, such as log.level=debug"
-                                      : fmt::format("{} takes nothing behind it, not '{}'",
-                                                    options.verb, options.change));
+                options.verb == "set"
+                    ? "set takes KEY=VALUE, such as log.level=debug"
+                    : fmt::format("{} takes no arguments, not '{}'", options.verb, options.change));
   const Service service = service_of(options, read_control);
   const std::string status = require_status(service);
   if (options.verb == "status") return {status, 0};

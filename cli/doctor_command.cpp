@@ -70,7 +70,7 @@ Finding cores() {
   const std::vector<Core> all = allowed_cores();
   return {all.empty() ? Finding::kNote : Finding::kOk, "cores",
           fmt::format("{} that this process may use{}", all.size(), quota_text()),
-          all.empty() ? "look at the affinity that the launcher gives" : ""};
+          all.empty() ? "check the CPU affinity set by the launcher" : ""};
 }
 
 Finding memory() {
@@ -83,16 +83,16 @@ Finding memory() {
 Finding shared_memory() {
   struct statvfs facts {};
   if (::statvfs("/dev/shm", &facts) != 0)
-    return {Finding::kNote, "/dev/shm", "is not there",
-            "mount a tmpfs at /dev/shm: ranks of a host exchange through it"};
+    return {Finding::kNote, "/dev/shm", "does not exist",
+            "mount a tmpfs at /dev/shm: ranks of a host exchange data through it"};
   const double block = static_cast<double>(facts.f_frsize);
   const double total = block * static_cast<double>(facts.f_blocks);
   const double free = block * static_cast<double>(facts.f_bavail);
   const std::string text = fmt::format("{:.2f} GiB, {:.2f} free", total / kGib, free / kGib);
   if (free >= kLeastShm_bytes) return {Finding::kOk, "/dev/shm", text, ""};
   return {Finding::kNote, "/dev/shm", text,
-          "give it more (docker run --shm-size 1g; in Kubernetes an emptyDir of medium Memory), "
-          "or remove what ended programs left there; without it ranks exchange more slowly"};
+          "enlarge it (docker run --shm-size 1g; in Kubernetes an emptyDir of medium Memory), or "
+          "remove files of ended programs; otherwise ranks exchange data more slowly"};
 }
 
 Finding temporary_folder() {
@@ -103,7 +103,7 @@ Finding temporary_folder() {
     return {Finding::kOk, "temporary folder", folder.string(), ""};
   } catch (const Error& fault) {
     return {Finding::kFault, "temporary folder", fault.what(),
-            "set TMPDIR to a folder that this user may write: mpirun and its ranks need one"};
+            "set TMPDIR to a folder that this user may write to: mpirun and its ranks need one"};
   }
 }
 
@@ -126,7 +126,7 @@ Finding srun() {
   // srun without a cluster still prints its version or an error; either is informative.
   const std::string text = line_with(said.text, "");
   if (said.exit_code != 0)
-    return {Finding::kOk, "srun", "is there, but this host is in no cluster: " + text, ""};
+    return {Finding::kOk, "srun", "is installed, but this host is in no cluster: " + text, ""};
   return {Finding::kOk, "srun", text, ""};
 }
 
@@ -142,15 +142,15 @@ std::vector<Finding> rank_program_findings(const std::string& program) {
   const ShellResult said = run(shell_quoted(program) + " --version");
   if (said.exit_code != 0)
     return {{Finding::kFault, "lockstepd", fmt::format("{}: {}", program, line_with(said.text, "")),
-             "correct what it says, or name another with --program"}};
+             "fix the reported error, or name another program with --program"}};
   std::vector<Finding> found;
   for (const std::string& line : split(said.text))
     if (!line.empty()) found.push_back({Finding::kOk, found.empty() ? "lockstepd" : "", line, ""});
   const VersionFacts facts = version_facts();
   // Ranks of another build may behave differently from this tool.
   if (said.text.find(facts.commit) == std::string::npos)
-    found.push_back({Finding::kNote, "lockstepd", "is of another build than this program",
-                     "use the two of one build"});
+    found.push_back({Finding::kNote, "lockstepd", "is from another build than this program",
+                     "use both from the same build"});
   return found;
 }
 
@@ -169,11 +169,11 @@ Finding gpus() {
           Finding::kOk, "GPUs",
           fmt::format("{}, NCCL {}: {}", ids.size(), dist::nccl_version(), fmt::join(ids, ", ")),
           ""};
-    return {Finding::kNote, "GPUs", "there is a driver, and no GPU that this process may use",
-            "look at CUDA_VISIBLE_DEVICES and at nvidia-smi; ranks use CPUs"};
+    return {Finding::kNote, "GPUs", "the driver is installed, but this process may use no GPU",
+            "check CUDA_VISIBLE_DEVICES and nvidia-smi; ranks use CPUs"};
   } catch (const Error& fault) {
     return {Finding::kNote, "GPUs", fault.what(),
-            "install what it names (docs/gpus.md); until then ranks use CPUs"};
+            "install the missing software (docs/gpus.md); until then ranks use CPUs"};
   }
 }
 
@@ -183,8 +183,8 @@ std::vector<Finding> busy_gpus() {
   for (const GpuProcess& one : gpu_processes())
     found.push_back({Finding::kNote, "GPUs",
                      fmt::format("{} is busy with {}", one.gpu_id, text_of(one)),
-                     "end it, or leave that GPU out with CUDA_VISIBLE_DEVICES: both get on more "
-                     "slowly, and memory may not be enough"});
+                     "end it, or exclude that GPU with CUDA_VISIBLE_DEVICES: both programs run "
+                     "more slowly, and memory may be too small"});
   return found;
 }
 
@@ -248,8 +248,8 @@ std::vector<Finding> rank_findings(const DoctorOptions& options, const std::stri
       code ? fmt::format("mpirun ended with {}", *code)
            : fmt::format("mpirun did not end within {} s and was killed", kLimit.count());
   return {{Finding::kFault, "ranks", fmt::format("{}: {}", how, errors.substr(0, kMaxShownBytes)),
-           "correct what is said above; where a host cannot be reached, try ssh HOST true and a "
-           "firewall's rules"}};
+           "fix the errors above; if a host cannot be reached, check `ssh HOST true` and the "
+           "firewall"}};
 }
 
 void print(const std::vector<Finding>& findings) {
@@ -263,7 +263,7 @@ CommandResult doctor_command(const DoctorOptions& options) {
   const std::string program = rank_program(options.program);
   const std::vector<Finding> host = host_findings(program);
   print(host);
-  if (exit_code_of(host) != 0) return {"no ranks are started until that is mended\n", 69};
+  if (exit_code_of(host) != 0) return {"no ranks are started until that is fixed\n", 69};
   const std::vector<Finding> ranks = rank_findings(options, program);
   print(ranks);
   return {"", exit_code_of(ranks)};

@@ -107,8 +107,8 @@ void WatchedFolders::require_same() {
     // The first identity of a folder is recorded; later ones must equal it.
     if (is_there && seen_.try_emplace(folder, identity).first->second == identity) continue;
     throw Error(ExitCode::kInputMissing, "eval",
-                fmt::format("{} was removed or renamed while it was watched: start the watcher "
-                            "again for the run that is to be evaluated",
+                fmt::format("{} was removed or renamed while it was watched: restart the watcher "
+                            "for the run to evaluate",
                             folder.string()));
   }
 }
@@ -138,7 +138,7 @@ class Watch {
   }
 
   CommandResult until_the_run_ends() {
-    log::info("eval", fmt::format("watching {} for saves", job_.saves_folder().string()));
+    log::info("eval", fmt::format("watching {} for checkpoints", job_.saves_folder().string()));
     try {
       while (true) {
         folders_.require_same();
@@ -195,7 +195,7 @@ class Watch {
       const auto line = job_.evaluate(prefix, [this] { require_going_on(signals_); });
       if (line) ++num_evaluated_;
       log::info("eval",
-                line ? *line : prefix + " was removed or replaced while it was read: passed over");
+                line ? *line : prefix + " was removed or replaced while it was read: skipped");
       return line.has_value();
     } catch (const Error& fault) {
       // Only damage or absence is the checkpoint's own fault; other errors end the watcher.
@@ -207,7 +207,8 @@ class Watch {
   }
 
   std::string told(const std::string& why) const {
-    return fmt::format("{} save(s) evaluated, {} damaged: {}\n", num_evaluated_, num_damaged_, why);
+    return fmt::format("{} checkpoint(s) evaluated, {} damaged: {}\n", num_evaluated_, num_damaged_,
+                       why);
   }
 
   const Signals& signals_;
@@ -223,22 +224,22 @@ std::string newest_save(const EvaluatorJob& job) {
   std::vector<std::string> defects;
   const auto newest =
       checkpoint::latest_complete(job.saves_folder(), job.config().checkpoint.prefix, &defects);
-  for (const std::string& defect : defects) log::warning("eval", defect + ": passed over");
+  for (const std::string& defect : defects) log::warning("eval", defect + ": skipped");
   if (newest) return newest->prefix;
-  throw Error(
-      ExitCode::kInputMissing, "eval",
-      fmt::format("{} holds no complete save under the name {}: train first, or name a save "
-                  "with --restore",
-                  job.saves_folder().string(), job.config().checkpoint.prefix));
+  throw Error(ExitCode::kInputMissing, "eval",
+              fmt::format("{} contains no complete checkpoint with the prefix {}: train first, or "
+                          "name a checkpoint with --restore",
+                          job.saves_folder().string(), job.config().checkpoint.prefix));
 }
 
 void require_one_process() {
   const dist::ProcessInfo process = dist::read_process_info();
   if (process.world_size > 1)
-    throw Error(ExitCode::kUsage, "eval",
-                fmt::format("was started {} times by {}: an evaluation of saves is one process, "
-                            "and each would write the same results; start it without a launcher",
-                            process.world_size, process.launcher));
+    throw Error(
+        ExitCode::kUsage, "eval",
+        fmt::format("was started {} times by {}: an evaluation of checkpoints is one process, and "
+                    "each would write the same results; start it without a launcher",
+                    process.world_size, process.launcher));
 }
 
 CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& signals,
@@ -261,9 +262,9 @@ CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& sig
 CommandResult eval_command(const EvalCommandOptions& options) {
   require_one_process();
   if (options.watch && options.restore != "latest")
-    throw Error(ExitCode::kUsage, "eval",
-                "--watch evaluates every save of the run, --restore names one: leave one of them "
-                "out");
+    throw Error(
+        ExitCode::kUsage, "eval",
+        "--watch evaluates every checkpoint of the run, --restore names one: remove one of them");
   if (options.restore != "latest")
     (void)checkpoint::require_save(checkpoint::save_at(options.restore));
   const Signals signals;

@@ -29,9 +29,9 @@ RunConfig load_for_evaluation(const EvalCommandOptions& options) {
                                      /*needs_train_data=*/false);
   faults.throw_if_any("config");
   if (!config.data.eval)
-    throw Error(ExitCode::kConfig, "eval",
-                fmt::format("{}: 'data.eval' is missing: there is nothing to evaluate on",
-                            options.config_file));
+    throw Error(
+        ExitCode::kConfig, "eval",
+        fmt::format("{}: 'data.eval' is missing: no data to evaluate", options.config_file));
   take_expected_world(&config);
   return config;
 }
@@ -70,10 +70,10 @@ void require_saved_classes(const std::vector<std::string>& found,
   if (!saved || saved->class_names.empty() || saved->class_names == now) return;
   throw Error(
       ExitCode::kConfig, "eval",
-      fmt::format("data.train has the classes {} and the save was trained with {}: name the "
-                  "folder that it was trained with, or leave data.train out, as the save "
-                  "knows the names",
-                  now, saved->class_names));
+      fmt::format(
+          "data.train has the classes {} and the checkpoint was trained with {}: name the folder "
+          "of its training, or remove data.train, as the checkpoint contains the names",
+          now, saved->class_names));
 }
 
 /// Hook that calls a function before each batch.
@@ -122,7 +122,8 @@ void EvaluatorJob::open(const std::string& restored) {
   try {
     if (!config_.data.train.make)
       throw Error(ExitCode::kInputMissing, "eval",
-                  "'data.train' is not given, and no save of the run tells how long an epoch is");
+                  "'data.train' is not given, and no checkpoint of the run contains the length of "
+                  "an epoch");
     const FoundData found = find_data(config_.data, control_);
     context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
     require_saved_classes(context_->spec.class_names, saved_facts(config_, restored));
@@ -148,9 +149,9 @@ void EvaluatorJob::open_without_training_data(const std::string& restored, const
                    .class_names = classes_of_text(facts->class_names)};
   context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
   if (is_named)
-    log::warning("eval", fmt::format("data.train cannot be opened, so that nobody compares "
-                                     "data.eval with it: {}",
-                                     missing.what()));
+    log::warning(
+        "eval", fmt::format("data.train cannot be opened, so data.eval is not compared with it: {}",
+                            missing.what()));
 }
 
 std::string EvaluatorJob::settings_sha256() const {

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 void require_usage(const InferCommandOptions& options) {
   if (options.saved_model.empty() == options.checkpoint.empty())
     throw Error(ExitCode::kUsage, "infer",
-                "give exactly one of --saved_model and --checkpoint: which network answers");
+                "give exactly one of --saved_model and --checkpoint, which name the network");
   const dist::ProcessInfo process = dist::read_process_info();
   if (process.world_size > 1)
     throw Error(ExitCode::kUsage, "infer",
@@ -125,7 +125,7 @@ class Page {
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
               .body = metrics_.page(),
               .route = "/metrics"};
-    return {.status = 404, .body = "there is /metrics\n"};
+    return {.status = 404, .body = "try /metrics\n"};
   }
 
   const metrics::InferenceMetrics metrics_;

@@ -45,8 +45,8 @@ double amount_of(const std::string& text) {
 void require_quantity(const char* option, const std::string& text, double least,
                       const char* example) {
   const double amount = amount_of(text);
-  require_valid(amount >= 0, fmt::format("{} '{}' is no quantity of Kubernetes: write {}", option,
-                                         printable(text), example));
+  require_valid(amount >= 0, fmt::format("{} '{}' is not a quantity of Kubernetes: write {}",
+                                         option, printable(text), example));
   require_valid(amount >= least,
                 fmt::format("{} {} is too little ({:g}): write {}", option, text, amount, example));
 }
@@ -55,21 +55,19 @@ void require_quantity(const char* option, const std::string& text, double least,
 void require_sound(const KubernetesJob& job) {
   constexpr double kMiB = 1024 * 1024;
   // RFC 1123. Names of pods are longer than the job's and limited to 63 characters.
-  require_valid(
-      std::regex_match(job.name, std::regex("[a-z]([a-z0-9-]{0,38}[a-z0-9])?")),
-      fmt::format("--name '{}': Kubernetes takes small letters, digits and '-', at most 40 of "
-                  "them, a letter first and no '-' last",
-                  printable(job.name)));
+  require_valid(std::regex_match(job.name, std::regex("[a-z]([a-z0-9-]{0,38}[a-z0-9])?")),
+                fmt::format("--name '{}': Kubernetes allows at most 40 lower-case letters, digits "
+                            "and '-', a letter first and no '-' last",
+                            printable(job.name)));
   require_valid(std::regex_match(job.image, std::regex("[!-~]+")),
                 fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", printable(job.image)));
   require_quantity("--cpus", job.cpus, 0.001, "cores, as 2 or 500m");
   require_quantity("--memory", job.memory, kMiB, "bytes with their unit, as 4Gi or 512Mi");
   require_quantity("--storage", job.storage, kMiB, "bytes with their unit, as 20Gi");
-  require_valid(
-      job.gpus_per_node == 0 || job.gpus_per_node >= job.ranks_per_node,
-      fmt::format("--gpus-per-node {} is too few for --ranks-per-node {}, as each rank needs "
-                  "a GPU of its own: write --gpus-per-node {}, or fewer ranks",
-                  job.gpus_per_node, job.ranks_per_node, job.ranks_per_node));
+  require_valid(job.gpus_per_node == 0 || job.gpus_per_node >= job.ranks_per_node,
+                fmt::format("--gpus-per-node {} is too few for --ranks-per-node {}, as each rank "
+                            "needs its own GPU: write --gpus-per-node {}, or fewer ranks",
+                            job.gpus_per_node, job.ranks_per_node, job.ranks_per_node));
   // mpirun waits for this timeout before it passes SIGTERM on, and again before SIGKILL.
   const int least_s = 2 * job.sigkill_timeout_s + 5;
   require_valid(
@@ -154,7 +152,7 @@ std::string manifests_of(const KubernetesJob& job) {
     return config_map(job) + filled(lockstep_jobset, values);
   }
   require_valid(job.kind == "trainjob",
-                fmt::format("--kind '{}': there are mpijob, jobset and trainjob", job.kind));
+                fmt::format("--kind '{}': available are mpijob, jobset and trainjob", job.kind));
   add("kind: TrainingRuntime, name: lockstep", quoted(job.name));
   add("numNodes: 2", job.num_nodes);
   add("numProcPerNode: 1", job.ranks_per_node);
@@ -214,13 +212,13 @@ void add_named_files(const std::string& text, const KubernetesCommandOptions& op
     if (is_settled) continue;
     if (path.extension() == ".py" && takes(path, name, job)) {
       set(job, fmt::format("{}=/config/{}", key, name));
-      log::warning("launch", fmt::format("{}: {} goes into the ConfigMap, but not modules that it "
-                                         "imports; the image needs Python with torch",
+      log::warning("launch", fmt::format("{}: {} is copied to the ConfigMap, but not modules that "
+                                         "it imports; the image needs Python with torch",
                                          key, path.string()));
     } else {
       log::warning("launch",
                    fmt::format("{}: {} is not in the manifests: put it into the image or on a "
-                               "volume, and say where with --set {}=/PATH/IN/THE/POD",
+                               "volume, and give its path with --set {}=/PATH/IN/THE/POD",
                                key, path.string(), key));
     }
   }

@@ -10,23 +10,24 @@ namespace lockstep::daemon {
 
 void add_ranks_options(CLI::App* sub, RanksOptions* options) {
   sub->add_option("-n,--ranks", options->num_ranks,
-                  "how many ranks. Default: the slots of the hosts; 1 without hosts")
+                  "number of ranks. Default: the slots of the hosts; 1 without hosts")
       ->check(whole_number(1, 65536));
-  sub->add_option("--hosts", options->hosts,
-                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
+  sub->add_option(
+      "--hosts", options->hosts,
+      "hosts of the ranks: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: this host");
   sub->add_option("--min-ranks", options->min_ranks,
-                  "go on with so many at least where hosts have failed. Default: all")
+                  "minimum number of ranks to continue with after hosts have failed. Default: all")
       ->check(whole_number(1, 65536));
   sub->add_option("--max-restarts", options->max_restarts,
-                  "so many in a row without a new save; then the run has failed")
+                  "restarts in a row without a new checkpoint before the run fails")
       ->check(whole_number(0, 1000000))
       ->capture_default_str();
   sub->add_option("--grace", options->grace_s,
-                  "seconds from SIGTERM or Ctrl-C, which save and stop, until all is killed")
+                  "seconds from SIGTERM or Ctrl-C, which save and stop, until all ranks are killed")
       ->check(number(0, 1e6))
       ->capture_default_str();
   sub->add_option("--program", options->program,
-                  "what each rank runs. Default: the lockstepd beside this program");
+                  "program of each rank. Default: the lockstepd next to this program");
 }
 
 void LaunchCommands::add_to(CLI::App* app) {
@@ -42,7 +43,7 @@ void LaunchCommands::add_to(CLI::App* app) {
 void LaunchCommands::add_above_file(CLI::App* sub, AboveFile* above) {
   sub->add_option("--set", above->sets, "override one key: path=value");
   sub->add_option("--estimator", above->estimator,
-                  "a plug-in that brings what is trained; its own flags stand behind --");
+                  "plug-in with an estimator; its own flags go after --");
   sub->parse_complete_callback([this] { takes_flags_ = true; });
 }
 
@@ -53,18 +54,18 @@ void LaunchCommands::add_ctl(CLI::App* app) {
                   "the run file, the run's folder, http://HOST:PORT or unix:PATH")
       ->required();
   sub->add_option("WHAT", ctl_.verb,
-                  "status; save: and go on; stop: save and stop; drain: the same, and wait for the "
-                  "end; pause, resume; set KEY=VALUE")
+                  "status; save: save and continue; stop: save and stop; drain: the same, and wait "
+                  "for the end; pause, resume; set KEY=VALUE")
       ->required()
       ->check(CLI::IsMember({"status", "save", "stop", "drain", "pause", "resume", "set"}));
   sub->add_option("KEY=VALUE", ctl_.change,
-                  "of set: log.level, summary.progress_secs, checkpoint.save_checkpoints_steps, "
+                  "for set: log.level, summary.progress_secs, checkpoint.save_checkpoints_steps, "
                   "checkpoint.keep_checkpoint_max, eval.every_epochs, preemption.grace_seconds, "
                   "watchdog.* (slow_seconds, hang_seconds, also by phase)");
   sub->add_option("--token-file", ctl_.token_file,
-                  "the run's metrics.token_file, where WHERE is not its run file");
-  sub->add_option("--ca-file", ctl_.ca_file, "who signed the certificate of a run with TLS");
-  sub->add_option("--timeout", ctl_.timeout_s, "of drain, in seconds")
+                  "the run's metrics.token_file, if WHERE is not its run file");
+  sub->add_option("--ca-file", ctl_.ca_file, "CA certificate of a run with TLS");
+  sub->add_option("--timeout", ctl_.timeout_s, "time limit of drain, in seconds")
       ->check(number(0, 1e7))
       ->capture_default_str();
   sub->callback([this] { command_ = [this] { return ctl_command(ctl_, tensors_.read_control); }; });
@@ -72,15 +73,16 @@ void LaunchCommands::add_ctl(CLI::App* app) {
 
 void LaunchCommands::add_doctor(CLI::App* app) {
   CLI::App* sub = app->add_subcommand("doctor", "diagnose this host and the links between ranks");
-  sub->add_option("-n,--ranks", doctor_.num_ranks,
-                  "how many are started to look at each other. Default: the slots of the hosts; 2 "
-                  "without hosts")
+  sub->add_option(
+         "-n,--ranks", doctor_.num_ranks,
+         "number of ranks started for the test. Default: the slots of the hosts; 2 without hosts")
       ->check(whole_number(1, 65536));
-  sub->add_option("--hosts", doctor_.hosts,
-                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
+  sub->add_option(
+      "--hosts", doctor_.hosts,
+      "hosts of the ranks: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: this host");
   sub->add_option("--program", doctor_.program,
-                  "what each rank runs. Default: the lockstepd beside this program");
-  sub->footer("Returns 0, or 69 where something stops a run.");
+                  "program of each rank. Default: the lockstepd next to this program");
+  sub->footer("Returns 0, or 69 if something prevents a run.");
   sub->callback([this] { command_ = [this] { return tensors_.doctor(doctor_); }; });
 }
 
@@ -94,7 +96,7 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
   sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
       ->check(count)
       ->capture_default_str();
-  sub->add_option("--gpus-per-rank", job.gpus_per_rank, "each rank sees its own alone")
+  sub->add_option("--gpus-per-rank", job.gpus_per_rank, "each rank sees only its own")
       ->check(count_from_0);
   sub->add_option("--cpus-per-rank", job.cpus_per_rank, "Default: as the cluster gives")
       ->check(count);
@@ -105,16 +107,15 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
                   "seconds before that limit, to save and stop; fewer than it has")
       ->check(whole_number(1, 86400))
       ->capture_default_str();
-  sub->add_option("--max-requeues", job.max_requeues, "so often at most it queues itself again")
+  sub->add_option("--max-requeues", job.max_requeues, "how often the job requeues itself at most")
       ->check(count_from_0)
       ->capture_default_str();
   sub->add_option("--mpi", job.mpi, "srun --mpi")->capture_default_str();
-  sub->add_option("--sbatch", job.directives,
-                  "a further line for sbatch, such as --partition=long");
+  sub->add_option("--sbatch", job.directives, "additional sbatch option, such as --partition=long");
   sub->add_option("--program", slurm_.program,
-                  "what each rank runs. Default: the lockstepd beside this program");
+                  "program of each rank. Default: the lockstepd next to this program");
   add_above_file(sub, &slurm_.above);
-  sub->add_option("-o,--out", slurm_.out_file, "where it goes. Default: stdout");
+  sub->add_option("-o,--out", slurm_.out_file, "output file. Default: stdout");
   sub->callback([this] {
     command_ = [this] {
       slurm_.above.flags = flags_;
@@ -136,7 +137,9 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
   sub->add_option("--name", job.name, "of the job; NAME-run is its files, NAME-runs its volume")
       ->required();
   sub->add_option("--image", job.image, "of all pods: REGISTRY/NAME:TAG")->required();
-  sub->add_option("--nodes", job.num_nodes, "pods that train")->check(count)->capture_default_str();
+  sub->add_option("--nodes", job.num_nodes, "number of pods that train")
+      ->check(count)
+      ->capture_default_str();
   sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
       ->check(count)
       ->capture_default_str();
@@ -153,7 +156,7 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
   sub->add_option("--storage", job.storage, "of the volume of saves, curves and logs")
       ->capture_default_str();
   add_above_file(sub, &kubernetes_.above);
-  sub->add_option("-o,--out", kubernetes_.out_file, "where they go. Default: stdout");
+  sub->add_option("-o,--out", kubernetes_.out_file, "output file. Default: stdout");
   sub->callback([this] {
     command_ = [this] {
       kubernetes_.above.flags = flags_;
@@ -168,8 +171,8 @@ void LaunchCommands::add_run(CLI::App* app) {
   sub->add_option("FILE", run_.config_file, "the run file")->required();
   add_ranks_options(sub, &run_);
   sub->add_option("--spare", run_.num_spares,
-                  "1: beside the ranks that train as many others wait, with their libraries loaded "
-                  "and connected, to go on from the newest save at once where those are lost")
+                  "1: as many spare ranks wait, with their libraries loaded and connected, to "
+                  "continue from the newest checkpoint at once if the others are lost")
       ->check(whole_number(0, 1))
       ->capture_default_str();
   sub->add_option("--resume", run_.resume, "of the first start, as lockstepd's")

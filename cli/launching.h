@@ -113,7 +113,7 @@ struct KubernetesJob {
   std::string kind = "mpijob";  ///< mpijob, jobset, trainjob
   std::string name;             ///< of the job; its volume is NAME-runs, its files NAME-run
   std::string image;
-  int num_nodes = 2;       ///< pods that train
+  int num_nodes = 2;       ///< number of pods that train
   int ranks_per_node = 1;  ///< of one pod
   int gpus_per_node = 0;
   int grace_s = 300;           ///< a pod that is deleted has these seconds to save and stop

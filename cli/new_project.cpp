@@ -61,14 +61,14 @@ CommandResult new_project_command(const std::string& folder) {
     std::error_code ignored;  // a file that is not accessible is refused by the write
     if (std::filesystem::exists(root / file.name, ignored))
       throw Error(ExitCode::kCannotCreate, "new",
-                  fmt::format("{} is there already: give another folder, or remove it first",
+                  fmt::format("{} already exists: give another folder, or remove it first",
                               (root / file.name).string()));
   }
   files::make_folders(root);
   for (const ProjectFile& file : project_files())
     files::write_atomically(root / file.name, std::string(file.text));
   return {fmt::format("{0}: net.py, data.py, run.yaml and recipe.yaml\n"
-                      "  look at it:   lockstep check {0}/run.yaml\n"
+                      "  check it:     lockstep check {0}/run.yaml\n"
                       "  train it:     {1} lockstepd --config {0}/run.yaml\n",
                       folder, start_of_two_ranks()),
           0};
@@ -80,9 +80,9 @@ CommandResult new_recipe_command(const std::string& out_file) {
   // Never overwrite a recipe that a user may have edited.
   if (std::filesystem::exists(out_file, ignored))
     throw Error(ExitCode::kCannotCreate, "new",
-                out_file + " is there already: give another name, or remove it first");
+                out_file + " already exists: give another name, or remove it first");
   files::write_atomically(out_file, recal::recipe_template());
-  return {fmt::format("{0}: a recipe with the usual values\n  see what it does: lockstep plan {0} "
+  return {fmt::format("{0}: a recipe with the usual values\n  print its plan: lockstep plan {0} "
                       "--steps-per-epoch N\n",
                       out_file),
           0};

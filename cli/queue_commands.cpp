@@ -78,7 +78,7 @@ void QueueCommands::add_to(CLI::App* app) {
   add_submit(app);
   add_ps(app);
   add_of_job(app, "logs", "show rank 0's log of a job", logs_command)
-      ->add_flag("-f,--follow", of_job_.follow, "go on until the job has ended");
+      ->add_flag("-f,--follow", of_job_.follow, "continue until the job has ended");
   add_of_job(app, "cancel", "cancel a job: a queued one at once; a running one saves and stops",
              cancel_command);
   add_of_job(app, "wait", "wait for a job's end; return its exit code", wait_command)
@@ -98,11 +98,11 @@ void QueueCommands::add_submit(CLI::App* app) {
   CLI::App* sub = app->add_subcommand(
       "submit", "check a run file and queue it as a job; print the job's number");
   sub->add_option("FILE", submit_.config_file, "the run file")->required();
-  add_queue_option(sub, &submit_.queue, "folder of the jobs; made if it is not there");
+  add_queue_option(sub, &submit_.queue, "folder of the jobs; created if missing");
   sub->add_option("--set", submit_.sets,
                   "override one key: path=value. run.project_dir is the job's folder otherwise");
   sub->add_option("--estimator", submit_.estimator,
-                  "a plug-in that brings what is trained; its own flags stand behind --");
+                  "plug-in with an estimator; its own flags go after --");
   sub->callback([this] {
     takes_flags_ = true;
     command_ = [this] {
@@ -118,14 +118,14 @@ void QueueCommands::add_submit(CLI::App* app) {
 void QueueCommands::add_ps(CLI::App* app) {
   CLI::App* sub = app->add_subcommand("ps", "list the jobs of a queue");
   add_queue_option(sub, &list_.queue, "folder of the jobs");
-  sub->add_flag("--all", list_.all, "also those that ended before the newest 20");
-  sub->add_flag("--json", list_.json, "for programs");
+  sub->add_flag("--all", list_.all, "also jobs that ended before the newest 20");
+  sub->add_flag("--json", list_.json, "print JSON");
   sub->callback([this] { command_ = [this] { return list_command(list_); }; });
 }
 
 CLI::App* QueueCommands::add_of_job(CLI::App* app, const char* name, const char* help, OfJob call) {
   CLI::App* sub = app->add_subcommand(name, help);
-  sub->add_option("ID", of_job_.id, "the number that lockstep submit has printed")
+  sub->add_option("ID", of_job_.id, "job number printed by lockstep submit")
       ->required()
       ->check(positive_number());
   add_queue_option(sub, &of_job_.queue, "folder of the jobs");

@@ -89,7 +89,7 @@ ControlOfRun read_control(const std::string& run_file) {
   faults.throw_if_any("config");
   if (config.control.is_off())
     throw Error(ExitCode::kUsage, "ctl",
-                run_file + ": control.listen is off: nobody can ask this run");
+                run_file + ": control.listen is off, so this run cannot be queried");
   const Project project = config.run.project();
   return {project.folder(), config.control.socket_path(project), config.control.is_on_pages(),
           config.metrics.access.token_file};

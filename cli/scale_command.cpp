@@ -57,7 +57,7 @@ RunConfig load(const ScaleOptions& options) {
   RunConfig config = load_run_config(options.file, options.overrides, &faults);
   faults.throw_if_any("config");
   refuse_unless(config.sync.sync_replicas,
-                "sync.sync_replicas is false: --scale knows the exchange of every step only; try "
+                "sync.sync_replicas is false: --scale supports only an exchange at every step; try "
                 "--set sync.sync_replicas=true");
   refuse_unless(config.run.device != "cuda" || options.step_ms,
                 "run.device is cuda: steps are timed here on CPUs only; give --step-ms");

@@ -51,34 +51,34 @@ void require(bool fact, const std::string& what) {
 
 void require_line(const std::string& text, const char* what) {
   require(text.find_first_of("\n\r") == std::string::npos,
-          fmt::format("{} holds a line break", what));
+          fmt::format("{} contains a line break", what));
 }
 
 void require_sound(const SlurmJob& job) {
   require(job.num_nodes >= 1 && !job.program.empty(), "a job needs a node and a program");
   require_line(job.name, "run.name");
   require(!job.mpi.empty() && shell_quoted(job.mpi) == job.mpi,
-          fmt::format("--mpi '{}' is no kind of MPI that srun knows: `srun --mpi=list` shows them, "
-                      "as pmix",
+          fmt::format("--mpi '{}' is not a kind of MPI that srun supports: `srun --mpi=list` lists "
+                      "them, such as pmix",
                       job.mpi));
   for (const std::string& directive : job.directives) {
     require_line(directive, "a directive of sbatch");
     require(directive.starts_with('-'),
-            fmt::format("--sbatch '{}' is no option of sbatch: write it with its dashes, as "
+            fmt::format("--sbatch '{}' is not an option of sbatch: write it with its dashes, as "
                         "--sbatch --partition=long",
                         directive));
     require(!directive.starts_with("--array") && !directive.starts_with("-a"),
             fmt::format("--sbatch '{}': the tasks of an array would all train in one folder, and "
-                        "none could be queued again alone: write a job for each run",
+                        "none could be requeued alone: write a job for each run",
                         directive));
   }
   const auto limit_s = slurm_time_s(job.time_limit);
   require(limit_s.has_value(),
-          fmt::format("--time '{}' is none: write minutes as 90, or hours:minutes:seconds as "
+          fmt::format("--time '{}' is not a time: write minutes as 90, or hours:minutes:seconds as "
                       "1:30:00, or days-hours as 2-12",
                       job.time_limit));
   require(*limit_s == 0 || job.grace_s < *limit_s,
-          fmt::format("--grace {} s is to end before the limit --time {}, which is {} s: give "
+          fmt::format("--grace {} s must be shorter than the limit --time {}, which is {} s: give "
                       "fewer seconds, or a longer limit",
                       job.grace_s, job.time_limit, *limit_s));
 }

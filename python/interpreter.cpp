@@ -104,8 +104,8 @@ void require_usable(const Interpreter& python) {
                     linked.version, linked.commit.substr(0, 10), release));
   if (python.library.empty())
     refuse(
-        fmt::format("{} (Python {}) has no shared library libpython, so that it cannot run "
-                    "inside this program: install one that has (Debian: libpython3-dev; pyenv: "
+        fmt::format("{} (Python {}) has no shared library libpython, so it cannot run inside this "
+                    "program: install one that has (Debian: libpython3-dev; pyenv: "
                     "--enable-shared)",
                     python.program, python.version));
 }
@@ -211,8 +211,8 @@ fs::path find_module() {
     tried.push_back(path.string());
   }
   throw unavailable(
-      fmt::format("Python code needs the module {}, and there is none at {}: build "
-                  "where Python's headers are (Debian: libpython3-dev), or name its "
+      fmt::format("Python code needs the module {}, which does not exist at {}: build with "
+                  "Python's headers (Debian: libpython3-dev), or name its "
                   "path in {}",
                   kModuleFile, fmt::join(tried, ", "), kVariable));
 }
@@ -224,7 +224,7 @@ const ModuleTable& open_module(const fs::path& path) {
   const auto* table = static_cast<const ModuleTable*>(dlsym(library, kModuleSymbol));
   if (table == nullptr)
     throw unavailable(
-        fmt::format("{} is no Python module of Lockstep: {}", path.string(), dl_error()));
+        fmt::format("{} is not a Python module of Lockstep: {}", path.string(), dl_error()));
   // The table's layout may differ between builds, except for its first field.
   if (std::string_view(table->build_id) != LOCKSTEP_BUILD_ID)
     throw unavailable(fmt::format("{} is of build '{}', this program of '{}': build both together",
@@ -247,7 +247,7 @@ std::string module_version() {
   // Searches the file: loading it would need libpython.
   if (files::read(path).find(LOCKSTEP_BUILD_ID) == std::string::npos)
     throw unavailable(
-        fmt::format("{} is not of this program's build: build both together", path.string()));
+        fmt::format("{} is not from this program's build: build both together", path.string()));
   return fmt::format("for Python 3.10 and later, {}", path.string());
 }
 
@@ -262,13 +262,12 @@ void start(const std::string& wanted) {
   if (is_running()) {
     if (python.program == running().program) return;
     if (!is_of_run)
-      throw unavailable(
-          fmt::format("an earlier job runs {} in this process, and {} is asked for: start the "
-                      "server again",
-                      running().program, python.program));
+      throw unavailable(fmt::format(
+          "an earlier job uses {} in this process, and {} is requested: restart the server",
+          running().program, python.program));
     throw Error(ExitCode::kConfig, "python",
-                fmt::format("one process runs one Python: {} runs, {} is asked for too; name the "
-                            "same with `python:` everywhere",
+                fmt::format("a process can run only one Python: {} runs, {} is requested too; name "
+                            "the same with `python:` everywhere",
                             running().program, python.program));
   }
   const fs::path module = find_module();

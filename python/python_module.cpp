@@ -132,7 +132,7 @@ bool map_from(PyObject* dict, Value* value) {
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &item) != 0;) {
     Value name, inner;
     if (!PyUnicode_Check(key)) {
-      PyErr_SetString(PyExc_TypeError, "keys of a dict must be texts");
+      PyErr_SetString(PyExc_TypeError, "keys of a dict must be strings");
       return false;
     }
     if (!text_from(key, &name) || !from_python(item, &inner)) return false;

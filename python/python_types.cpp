@@ -233,7 +233,7 @@ data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epo
   if (read.is_none())  // like a killed rank: the run continues when it is started again
     throw Error(ExitCode::kUnavailable, "python",
                 "a worker of the data set was killed (out of memory?); start the run again: it "
-                "continues from its last save. data.train.num_workers says how many there are");
+                "continues from its last checkpoint. data.train.num_workers sets their number");
   return {read.as_list()[0].as_tensor(), read.as_list()[1].as_tensor()};
 }
 
@@ -348,11 +348,10 @@ void PythonModel::after_backward() {
   for (const Param& param : params()) tensors.emplace_back(param.tensor);
   const Value unlike = call_model("unlike_parameters", {module_, tensors});
   if (unlike.is_none()) return;
-  throw Error(
-      ExitCode::kConfig, "python",
-      fmt::format("{}: in its forward pass the network {}: training would not reach it; change "
-                  "weights in place (copy_), and the rest in the constructor",
-                  path_, unlike.as_text()));
+  throw Error(ExitCode::kConfig, "python",
+              fmt::format("{}: in its forward pass the network {}: training would not reach it; "
+                          "change weights in place (copy_), and everything else in the constructor",
+                          path_, unlike.as_text()));
 }
 
 model::ModelType python_model_type() {

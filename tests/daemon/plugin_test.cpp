@@ -196,7 +196,7 @@ TEST_F(Plugins, AFileThatWasBuiltAgainNeedsANewProcess) {
   begin_job();
   files::write_atomically(path, files::read(LOCKSTEP_TEST_PLUGIN) + "2");
   EXPECT_THAT(fault(network("", path.string())),
-              AllOf(HasSubstr("69 [plugin] "), HasSubstr("start the server again")));
+              AllOf(HasSubstr("69 [plugin] "), HasSubstr("restart the server")));
 }
 
 TEST_F(Plugins, AnEstimatorsDataStandWhereTheRunFileAsksForThem) {

@@ -238,7 +238,7 @@ class Control(LockstepTest):
         self.assertIsNone(run.process.poll())
         self.assertEqual(run.ctl("status")["state"], "training", "the socket asks for none")
         page = f"http://127.0.0.1:{port}"
-        self.assertIn("asks for a token", self.tool("ctl", page, "status", expect=64))
+        self.assertIn("needs a token", self.tool("ctl", page, "status", expect=64))
         self.assertIn('"training"', self.tool("ctl", page, "status", "--token-file", token))
         self.assertEqual(self.posted(port, {"Authorization": f"Bearer {token.read_text().strip()}", "Host": "lockstep-0.pods.example:9464"}), 202)
         self.assertEqual(run.wait().code, 75, run.log)
@@ -337,7 +337,7 @@ class Control(LockstepTest):
         wait_for((run.folder / "targets.json").exists, "targets.json")
         port = self.port_of(run)
         self.assertEqual(self.posted(port, {}), 405)
-        self.assertIn("takes no calls", self.tool("ctl", run.folder, "status", expect=64))
+        self.assertIn("accepts no calls", self.tool("ctl", run.folder, "status", expect=64))
         self.assertFalse((run.folder / "control.sock").exists())
 
     def test_another_run_at_the_port_of_a_killed_one_is_left_alone(self):

@@ -139,7 +139,7 @@ class Classes(LockstepTest):
         there = (self.folder / "run.yaml", "--set", f"run.project_dir={run.folder}")
         self.assertIn("accuracy 1.0000", self.tool("eval", *there))
         (self.folder / "train/a").rename(self.folder / "train/z")
-        self.assertIn("data.train has the classes b/c/z and the save was trained with a/b/c", self.tool("eval", *there, expect=78))
+        self.assertIn("data.train has the classes b/c/z and the checkpoint was trained with a/b/c", self.tool("eval", *there, expect=78))
         (self.folder / "train").rename(self.folder / "gone")
         self.assertIn("accuracy 1.0000", self.tool("eval", *there))  # by the names in the save
         infer = self.folder / "infer.yaml"

@@ -127,7 +127,7 @@ class Doctor(LockstepTest):
         smi.write_text("#!/bin/sh\n[ \"$1\" = --query-compute-apps=gpu_uuid,pid,process_name,used_memory ] && echo 'GPU-1f, 812, /usr/bin/python3, 12000'\n")
         smi.chmod(0o755)
         text = self.doctor("-n", 1, environment={"PATH": f"{self.folder}:{os.environ['PATH']}"})
-        self.assertRegex(text, r"(?m)^note +GPUs +GPU-1f is busy with process 812 \(python3, 12000 MiB\)\n +what to do: end it, or leave that GPU out")
+        self.assertRegex(text, r"(?m)^note +GPUs +GPU-1f is busy with process 812 \(python3, 12000 MiB\)\n +what to do: end it, or exclude that GPU")
 
     def test_what_stops_a_run_is_a_fault_with_a_cure(self):
         empty = self.folder / "empty"
@@ -136,7 +136,7 @@ class Doctor(LockstepTest):
             (empty / tool).symlink_to(f"/usr/bin/{tool}")
         text = self.doctor(expect=69, environment={"PATH": str(empty)})
         self.assertRegex(text, r"(?m)^FAULT +mpirun +is not in PATH\n +what to do: install Open MPI")
-        self.assertIn("no ranks are started until that is mended", text)
+        self.assertIn("no ranks are started until that is fixed", text)
         text = self.doctor("--program", "/bin/false", expect=69)
         self.assertRegex(text, r"(?m)^FAULT +lockstepd +/bin/false")
         text = self.doctor(expect=69, environment={"TMPDIR": "/proc"})

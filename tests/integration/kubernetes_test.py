@@ -305,7 +305,7 @@ class Rendered(ManifestsTest):
         self.assertEqual(list(self.documents_of(out.read_text())["ConfigMap"]["data"]), ["recipe.my_recipe", "run.yaml"])
 
     def test_usage(self):
-        self.assertIn("there are mpijob, jobset and trainjob", self.render("--kind", "pod", expect=64))
+        self.assertIn("available are mpijob, jobset and trainjob", self.render("--kind", "pod", expect=64))
         self.assertIn("--nodes", self.render("--nodes", 0, expect=64))
         self.assertIn("--name is required", self.tool("launch", "kubernetes", DIGITS, "--image", "a", expect=64))
         self.render("--set", "optimizer.learning_rat=1", expect=78)

@@ -98,7 +98,7 @@ class Scopes(ScrapedRun):
     def test_others_pages_open_to_nobody_else(self):
         run, _ = self.start_in("run")
         answer = curl(f"127.0.0.1:{loopback_port(run.rank_pids()[1])}")
-        self.assertIn("asks for a password or a token", answer)
+        self.assertIn("needs a password or a token", answer)
         self.stop(run)
 
 

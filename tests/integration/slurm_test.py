@@ -76,7 +76,7 @@ class Script(PageTest):
         self.assertNotIn(stated, self.environment_of_srun())
 
     def test_what_is_no_job_is_refused_with_what_to_write(self):
-        for arguments, why in counted("command lines that are no job refused", ((("--time", "foo"), "--time 'foo' is none: write minutes as 90"), (("--time", "1", "--grace", "300"), "--grace 300 s is to end before the limit --time 1"),
+        for arguments, why in counted("command lines that are no job refused", ((("--time", "foo"), "--time 'foo' is not a time: write minutes as 90"), (("--time", "1", "--grace", "300"), "--grace 300 s must be shorter than the limit --time 1"),
                                (("--time", "1"), "--grace 300 s"), (("--mpi", "pmix; true"), "--mpi 'pmix; true'"), (("--sbatch", "partition=long"), "--sbatch 'partition=long'"))):
             self.assertIn(why, self.render(*arguments, expect=64))
 

@@ -104,7 +104,7 @@ modifiers:
     def test_one_process_alone(self):
         done = subprocess.run([MPIRUN, "2", LOCKSTEP, "eval", *self.arguments(SOURCE / "configs/digits.yaml")], capture_output=True, text=True)
         self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
-        self.assertIn("was started 2 times by mpirun: an evaluation of saves is one process", done.stdout + done.stderr)
+        self.assertIn("was started 2 times by mpirun: an evaluation of checkpoints is one process", done.stdout + done.stderr)
 
     def test_mnist_repeats_its_accuracy(self):
         if not (SOURCE / "datasets/mnist/train-images-idx3-ubyte").is_file():
@@ -118,9 +118,9 @@ modifiers:
 
     def test_bad_input(self):
         config = SOURCE / "configs/digits.yaml"
-        self.assertIn("holds no complete save", self.tool("eval", *self.arguments(config), expect=66))
+        self.assertIn("contains no complete checkpoint", self.tool("eval", *self.arguments(config), expect=66))
         self.assertIn("'data.eval' is missing", self.tool("eval", *self.arguments(config, "data.eval=null"), expect=78))
-        self.assertIn("--watch evaluates every save", self.tool("eval", *self.arguments(config), "--watch", "--restore", "x", expect=64))
+        self.assertIn("--watch evaluates every checkpoint", self.tool("eval", *self.arguments(config), "--watch", "--restore", "x", expect=64))
         run = self.train(1, sets=["train.max_steps=5"])
         saves = run.folder / "checkpoints"
         for wrong, code, told in (("", 64, "''"), (saves / "model.ckpt-6", 66, "model.ckpt-5"), (saves / "model.ckpt-5.index", 64, "checkpoint without '.index'"),

@@ -109,7 +109,7 @@ TEST(SbatchScript, TheGraceFitsIntoTheTimeLimit) {
   for (const char* limit : {"6", "5:01", "0:05:01", "0-1", "UNLIMITED", "0"})
     EXPECT_EQ(message_of(limit, 300), "") << limit;
   for (const char* limit : {"1", "5", "0:300", "0-0:5", "0:05:00"})
-    EXPECT_THAT(message_of(limit, 300), HasSubstr("--grace 300 s is to end before")) << limit;
+    EXPECT_THAT(message_of(limit, 300), HasSubstr("--grace 300 s must be shorter than")) << limit;
   for (const char* limit : {"foo", "", "1h", "1:2:3:4"})
     EXPECT_THAT(message_of(limit, 1), HasSubstr("write minutes as 90")) << limit;
 }
