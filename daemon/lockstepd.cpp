@@ -69,11 +69,11 @@ constexpr const char* kExamples = R"(Examples:
   mpirun -n 2 lockstepd --model resnet18 --train_metadata 'data/train*' --eval_metadata 'data/eval*'
     --model_dir models --batch_size 64 --train_steps 10000
 
-Signals: SIGUSR1 saves at the next step and stops (exit 75: run the same command again to go on);
-         SIGUSR2 saves and goes on; SIGTERM, SIGINT and SIGHUP save and stop if
+Signals: SIGUSR1 saves at the next step and stops (exit 75: run the same command again to continue);
+         SIGUSR2 saves and continues; SIGTERM, SIGINT and SIGHUP save and stop if
          preemption.grace_seconds leaves the time, else stop at the last commit; a second SIGINT
-         ends at once; preemption.signals says which others do as SIGUSR1
-         (mpirun itself returns 1 after a SIGTERM of its own; SIGUSR1 to mpirun returns 75).
+         ends at once; preemption.signals lists others that act like SIGUSR1
+         (mpirun itself returns 1 after a SIGTERM to it; SIGUSR1 to mpirun returns 75).
 Exit codes: 0 done, 64 usage, 65 bad data or checkpoint, 66 input missing, 69 peer lost,
             73 cannot write or folder in use, 74 I/O, 75 stopped: run again, 76 ranks disagree,
             78 run file, 79 a rank hangs, 80 not finite.)";
@@ -90,20 +90,20 @@ std::string text_or_none(std::string (*version)()) {
 }
 
 CLI::App* add_serve(CLI::App* app, ServeOptions* options) {
-  CLI::App* sub = app->add_subcommand(
-      "serve", "stay up, and run the jobs of a queue (lockstep submit) one after another");
+  CLI::App* sub =
+      app->add_subcommand("serve", "run the jobs of a queue (lockstep submit) one after another");
   sub->fallthrough();
   add_server_options(sub, options);
   sub->footer(
       "Example:\n  mpirun -n 2 lockstepd serve --queue jobs\n"
-      "lockstep serve does the same, and starts the ranks again where they are lost.");
+      "lockstep serve does the same, and restarts lost ranks.");
   return sub;
 }
 
 CLI::App* add_doctor(CLI::App* app) {
   CLI::App* sub = app->add_subcommand(
-      "doctor", "measure the links between these ranks, and look at what each has");
-  sub->footer("Example:\n  mpirun -n 2 lockstepd doctor\nlockstep doctor looks at the host too.");
+      "doctor", "measure the links between these ranks, and check the resources of each");
+  sub->footer("Example:\n  mpirun -n 2 lockstepd doctor\nlockstep doctor also checks the host.");
   return sub;
 }
 
@@ -111,21 +111,21 @@ CLI::App* add_doctor(CLI::App* app) {
 void add_start_options(CLI::App* app, CommandLine* line) {
   app->add_flag(
       "--standby", line->is_standby,
-      "be ready, and begin when rank 0 reads a line from its standard input (lockstep run "
-      "--spare)");
+      "wait, and start when rank 0 reads a line from its standard input (lockstep run --spare)");
   app->add_option("--init-timeout", line->init_timeout_s,
                   "seconds for MPI to start on all ranks, before a rank gives up (79); 0: no limit")
       ->check(number(0, 1e9))
       ->capture_default_str();
-  app->add_flag("--quiet", line->is_quiet, "only warnings and errors on stderr; files have all");
-  app->add_flag("--json-logs", line->logs_json, "each line of the log is an object of JSON");
+  app->add_flag("--quiet", line->is_quiet,
+                "only warnings and errors on stderr; log files are complete");
+  app->add_flag("--json-logs", line->logs_json, "log lines are JSON objects");
 }
 
 /// Throws Error if the command line describes a run: the jobs contain that.
 void refuse_session(const CommandLine& line) {
   if (!line.session.config_file.empty() || !line.session.overrides.empty())
     throw Error(ExitCode::kUsage, "usage",
-                "serve and doctor take no run and no keys: lockstep submit takes them");
+                "serve and doctor accept no run and no keys: use lockstep submit");
 }
 
 }  // namespace
@@ -139,18 +139,18 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
   CLI::App app{"Lockstep: data-parallel training, one rank", "lockstepd"};
   app.footer(kExamples);
   app.add_option("--config", line.session.config_file,
-                 "the run file (YAML); without it, flags say what to train and how");
+                 "the run file (YAML); without it, flags define the run");
   app.add_option("--set", sets, "override one key of the run file: path=value; may be repeated");
   app.add_option("--estimator", estimator,
-                 "a plug-in that brings what is trained: sets estimator.path; its own flags stand "
-                 "behind --, as -- --width 64");
-  app.add_option("--model", model, "which network: sets model.type");
+                 "plug-in with an estimator: sets estimator.path; its own flags go after --, as -- "
+                 "--width 64");
+  app.add_option("--model", model, "network: sets model.type");
   app.add_option("--resume", line.session.resume.wanted,
-                 "auto (default): go on from the newest complete save if there is one; "
-                 "never: refuse a folder that holds saves; PREFIX: this save")
+                 "auto (default): continue from the newest complete checkpoint if there is one; "
+                 "never: refuse a folder with checkpoints; PREFIX: this checkpoint")
       ->capture_default_str();
   app.add_flag("--accept-recipe-change", line.session.resume.accept_recipe_change,
-               "go on from a save although the recipe's timeline has changed since");
+               "continue from a checkpoint although the recipe's timeline has changed since");
   add_start_options(&app, &line);
   app.set_version_flag("--version", [] {
     return version_text("lockstepd", {.mpi = first_line(dist::mpi::World::library_version()),

@@ -58,8 +58,7 @@ ClassOutputs class_outputs(const std::string& metric, const coord::DataMap& data
 void require_classes(const std::string& metric, const data::SampleSpec& spec) {
   if (spec.target_kind == TargetKind::kValues)
     refuse_data(
-        fmt::format("eval.metrics: {} does not take {}, which are the data's targets; "
-                    "leave it out",
+        fmt::format("eval.metrics: {} does not support {}, which are the data's targets; remove it",
                     metric, name_of(spec.target_kind)));
 }
 
@@ -68,7 +67,7 @@ namespace {
 EvalMetric top_k(int64_t k, const data::SampleSpec& spec) {
   require_classes("top_k", spec);
   if (k > spec.num_classes)
-    refuse_data(fmt::format("eval.top_k.k is {}, but the data has {} classes: take at most {}", k,
+    refuse_data(fmt::format("eval.top_k.k is {}, but the data has {} classes: use at most {}", k,
                             spec.num_classes, spec.num_classes));
   return {.num_sums = 2,
           .sums =
@@ -122,8 +121,8 @@ EvalMetric confusion_matrix(const data::SampleSpec& spec) {
   const int64_t num_classes = spec.num_classes;
   if (num_classes > kMaxClasses)
     refuse_data(
-        fmt::format("eval.metrics: confusion_matrix takes at most {} classes, the data has "
-                    "{}; leave it out, or take precision_recall",
+        fmt::format("eval.metrics: confusion_matrix supports at most {} classes, the data has {}; "
+                    "remove it, or use precision_recall",
                     kMaxClasses, num_classes));
   const auto sums = [=](const coord::DataMap& data) {
     const ClassOutputs batch = class_outputs("confusion_matrix", data, spec);
@@ -142,8 +141,8 @@ EvalMetric confusion_matrix(const data::SampleSpec& spec) {
 EvalMetric perplexity(const data::SampleSpec& spec) {
   if (spec.target_kind != TargetKind::kTokens && spec.target_kind != TargetKind::kClass)
     refuse_data(
-        fmt::format("eval.metrics: perplexity takes tokens or class numbers, the data's "
-                    "targets are {}; leave it out",
+        fmt::format("eval.metrics: perplexity needs tokens or class numbers, the data's targets "
+                    "are {}; remove it",
                     name_of(spec.target_kind)));
   const auto sums = [spec](const coord::DataMap& data) {
     const ClassOutputs batch = class_outputs("perplexity", data, spec);

@@ -96,7 +96,8 @@ EvalOptions read_eval_options(ConfigReader in) {
           "on_save: seconds of training between saves with evaluation; default: no such saves")) {
     options.every_secs = every_secs;
     if (!options.on_save)
-      in.fault("every_secs", "'eval.every_secs' evaluates saves: it needs 'eval.on_save: true'");
+      in.fault("every_secs",
+               "'eval.every_secs' evaluates checkpoints: it needs 'eval.on_save: true'");
   }
   in.read("patience", &options.patience, count_from(0),
           "early stopping: evaluations without improvement, by checkpoint.keep_best, else by the "
@@ -105,8 +106,9 @@ EvalOptions read_eval_options(ConfigReader in) {
           "on_save: reload the checkpoint before and after each evaluation, and fail if any bit "
           "changes");
   if (options.strict_restore_on_switch && !options.on_save)
-    in.fault("strict_restore_on_switch",
-             "'eval.strict_restore_on_switch' reads saves back: it needs 'eval.on_save: true'");
+    in.fault(
+        "strict_restore_on_switch",
+        "'eval.strict_restore_on_switch' reads checkpoints back: it needs 'eval.on_save: true'");
   std::vector<std::string> wanted;
   const bool has_metrics = in.read("metrics", &wanted,
                                    fmt::format("extra metrics: {}; default perplexity for tokens",
@@ -120,9 +122,7 @@ EvalOptions read_eval_options(ConfigReader in) {
 }
 
 int64_t num_eval_samples(const EvalOptions& options, int64_t num_samples) {
-  if (num_samples == 0)
-    throw Error(ExitCode::kBadData, "eval",
-                "data.eval holds no samples: there is nothing to evaluate");
+  if (num_samples == 0) throw Error(ExitCode::kBadData, "eval", "data.eval contains no samples");
   // All samples: a partial last batch counts too.
   if (!options.eval_freq) return num_samples;
   const int64_t num_batches = (num_samples + options.batch_size - 1) / options.batch_size;

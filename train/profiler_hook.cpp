@@ -325,7 +325,7 @@ std::optional<ProfileOptions> read_profile_options(ConfigReader* run_config) {
   in.read("ranks", &options.ranks, count_from(0), "traced ranks; default all");
   if (!in.lists_fields() && in.has("output_dir")) {
     (void)in.take("output_dir");
-    in.fault("output_dir", "the traces' folder is the run's (run.project_dir): take it out");
+    in.fault("output_dir", "the folder of traces is that of the run (run.project_dir): remove it");
   }
   in.done();
   if (!is_there) return std::nullopt;

@@ -142,8 +142,8 @@ void CsvRecord::flush() {
 void CsvRecord::warn_once(const std::string& reason) {
   if (warned_) return;
   warned_ = true;
-  log::warning("train", fmt::format("lines of {} wait in memory, training goes on: {}; "
-                                    "make room, or they are lost when the run ends",
+  log::warning("train", fmt::format("lines of {} wait in memory, training continues: {}; free "
+                                    "space, or they are lost when the run ends",
                                     name_, reason));
 }
 

@@ -44,8 +44,8 @@ RunResult Run::go() {
 RunResult Run::train() {
   StepClock& clock = parts_.training.clock;
   if (clock.step >= parts_.total_steps)
-    log_once("train", fmt::format("all {} steps were done before: nothing to train (choose another "
-                                  "run.project_dir to train anew)",
+    log_once("train", fmt::format("all {} steps are already done: nothing to train (choose another "
+                                  "run.project_dir to train again)",
                                   clock.step));
   parts_.recorder.state(metrics::RunState::kTraining);
   const bool evaluates_first = parts_.evaluates_first && clock.step < parts_.total_steps;
@@ -151,7 +151,7 @@ void Run::pause() {
     parts_.recorder.state(metrics::RunState::kPaused);
     std::this_thread::sleep_for(kPauseTurn);
   }
-  log_once("control", fmt::format("goes on after step {}", step));
+  log_once("control", fmt::format("resumed after step {}", step));
   parts_.recorder.state(metrics::RunState::kTraining);
 }
 
@@ -221,7 +221,8 @@ std::optional<EvalResult> Run::evaluate_now(bool ignores_stops) {
   trains_since_s_ = checkpoint::SaveSchedule::steady_seconds();
   parts_.recorder.state(metrics::RunState::kTraining);
   if (result.is_abandoned) {
-    log_once("eval", fmt::format("the evaluation of step {} was broken off: told to stop", step));
+    log_once("eval",
+             fmt::format("the evaluation of step {} was interrupted: stop requested", step));
     return std::nullopt;
   }
   parts_.hooks.after_evaluation(step, result);
@@ -238,7 +239,7 @@ void Run::reload() {
   if (parts_.saves.last_saved_step() == parts_.training.clock.step) {
     parts_.reload(parts_.saves.last_commit());
   } else if (parts_.training.control.rank() == 0) {
-    log::warning("eval", fmt::format("step {} is evaluated as it is in memory: it was not saved",
+    log::warning("eval", fmt::format("step {} is evaluated from memory: it was not saved",
                                      parts_.training.clock.step));
   }
 }
@@ -273,11 +274,12 @@ bool Run::can_save(const StepReport& report) {
   if (!parts_.saves.enabled()) reason = "checkpoint is off";
   if (reason.empty()) return true;
   if (parts_.training.control.rank() == 0)
-    log::warning("train",
-                 fmt::format("ended at step {} without a save ({}): the last commit stands ({})",
-                             report.step, reason,
-                             parts_.saves.last_commit().empty() ? "there is none"
-                                                                : parts_.saves.last_commit()));
+    log::warning(
+        "train",
+        fmt::format(
+            "ended at step {} without a save ({}): the last checkpoint is kept ({})", report.step,
+            reason,
+            parts_.saves.last_commit().empty() ? "there is none" : parts_.saves.last_commit()));
   return false;
 }
 
@@ -293,7 +295,7 @@ RunResult Run::stop(const StepReport& report) {
   parts_.saves.settle();
   if (parts_.saves.last_saved_step() != report.step && !parts_.saves.save_now())
     throw Error(ExitCode::kIo, "train",
-                "asked to save and stop, but the save failed; the log says why")
+                "a save and stop was requested, but the save failed; see the log")
         .everywhere();
   count_signals();
   log_once("train", fmt::format("stopped at step {} on request, saved {}; run the same command "
@@ -331,10 +333,11 @@ RunResult Run::finish() {
   RunResult result;
   if (clock.step < parts_.total_steps) {
     result.end = RunEnd::kStoppedEarly;
-    log_once("train", fmt::format("ends at step {} of {}: the last {} evaluations brought no "
-                                  "better {} (eval.patience)",
-                                  clock.step, parts_.total_steps, parts_.patience.limit(),
-                                  parts_.patience.metric()));
+    log_once(
+        "train",
+        fmt::format(
+            "ends at step {} of {}: the last {} evaluations did not improve {} (eval.patience)",
+            clock.step, parts_.total_steps, parts_.patience.limit(), parts_.patience.metric()));
   }
   finish_saves(closing, &result);
   if (parts_.eval_data != nullptr) {

@@ -132,7 +132,8 @@ void RunSaves::name_best() {
                                              .metric = parts_.options.keep_best,
                                              .value = to_be_named_->value});
     } catch (const Error& fault) {
-      log::warning("checkpoint", fmt::format("the best save cannot be noted: {}", fault.what()));
+      log::warning("checkpoint",
+                   fmt::format("the best checkpoint cannot be recorded: {}", fault.what()));
     }
   to_be_named_.reset();
 }

@@ -72,19 +72,20 @@ void require_compatible(const CheckpointMetadata& saved, const CheckpointMetadat
     if (before != after)
       faults += fmt::format("\n  {} was {} and is now {}: {}", key, before, after, means);
   };
-  compare("run.seed", saved.seed, now.seed, "the sample order would change in mid-epoch");
-  compare("data.shuffle", saved.shuffle, now.shuffle, "the sample order would change in mid-epoch");
+  compare("run.seed", saved.seed, now.seed, "the sample order would change within an epoch");
+  compare("data.shuffle", saved.shuffle, now.shuffle,
+          "the sample order would change within an epoch");
   compare("the global batch", saved.global_batch_size, now.global_batch_size,
           "steps and epochs would no longer mean the same (with data.batch_size_per_rank, keep the "
           "world size)");
   compare("the steps of an epoch", saved.steps_per_epoch, now.steps_per_epoch,
           "every schedule would shift");
   compare("the training data's sha256", saved.data_sha256, now.data_sha256,
-          "the data changed since the save");
+          "the data changed since the checkpoint");
   if (!faults.empty())
     throw Error(ExitCode::kConfig, "resume",
-                "this run cannot go on from the save:" + faults +
-                    "\nset the values back, or start anew in another run.project_dir")
+                "this run cannot continue from the checkpoint:" + faults +
+                    "\nset the values back, or start from the beginning in another run.project_dir")
         .everywhere();
 }
 

@@ -148,7 +148,7 @@ std::string warning_of(const std::string& name, const std::vector<std::string>& 
   const std::string path =
       as_path(std::string_view(name).substr(kPrefix.size()), sections_of(paths));
   const std::optional<std::string> near = nearest_key(path, paths);
-  return fmt::format("{} in the environment names no key of the run file and is ignored{}",
+  return fmt::format("{} in the environment is not a key of the run file and is ignored{}",
                      printable(name),
                      near ? fmt::format(" (did you mean {}?)", variable_name(*near)) : "");
 }
@@ -164,7 +164,7 @@ std::string printable(std::string_view text) {
 
 std::string refusal_of_key(const std::string& path, const std::vector<std::string>& known_paths) {
   if (path == kVersion)
-    return "'version' says how the file itself is to be read: it can be given in the file only";
+    return "'version' is the version of the file: it can be given only in the file";
   const auto is_known = [&](const std::string& known) {
     return known == path || known.starts_with(path + ".");
   };

@@ -211,7 +211,7 @@ std::vector<Override> complete_run_of_flags(const YAML::Node& root) {
   if (!missing.empty())
     throw Error(
         ExitCode::kUsage, "usage",
-        fmt::format("without --config FILE a run needs also {}", fmt::join(missing, ", and ")));
+        fmt::format("without --config FILE a run also needs {}", fmt::join(missing, ", and ")));
   if (has_data) return {};
   std::vector<Override> data = {default_of("data.train.type", "estimator", "--estimator")};
   if (!has_key(root, "data.eval"))
@@ -253,8 +253,7 @@ std::vector<std::string> take_unused(const std::vector<FieldDoc>& fields, YamlDo
       YAML::Node section = find_at_path(document->root(), path.substr(0, path.rfind('.'))).value;
       section.remove(std::string(path.substr(path.rfind('.') + 1)));
       if (place != kPresetOrigin)
-        notes.push_back(
-            fmt::format("{}: '{}' has no effect beside what else is chosen", place, path));
+        notes.push_back(fmt::format("{}: '{}' has no effect with the other settings", place, path));
     }
   return notes;
 }
@@ -378,7 +377,7 @@ void refuse_empty_values(int argc, char** argv) {
     const std::string_view word = argv[i];
     if (!word.starts_with("--") || word.find('=') != word.size() - 1) continue;
     throw Error(ExitCode::kUsage, "usage",
-                fmt::format("{} has no value: give one, or leave the flag out", printable(word)));
+                fmt::format("{} has no value: give one, or remove the flag", printable(word)));
   }
 }
 
@@ -392,14 +391,12 @@ std::string unknown_words(const CLI::App& app) {
     follows_a_flag = name.starts_with("-") && name == word;
     if (is_value) continue;
     if (name.starts_with("-"))
-      lines.push_back(
-          fmt::format("[usage] unknown flag {}{}; flags of an estimator stand behind --",
-                      printable(name), did_you_mean(name, all_names(app))));
+      lines.push_back(fmt::format("[usage] unknown flag {}{}; flags of an estimator go after --",
+                                  printable(name), did_you_mean(name, all_names(app))));
     else
       lines.push_back(
-          fmt::format("[usage] '{}' belongs to no flag; a pattern stands in quotes "
-                      "(--train_metadata 'data/train*'), a truth value behind = "
-                      "(--debug=false)",
+          fmt::format("[usage] '{}' belongs to no flag; put a pattern in quotes (--train_metadata "
+                      "'data/train*'), and a boolean after = (--debug=false)",
                       printable(word)));
   }
   return fmt::format("{}", fmt::join(lines, "\n"));

@@ -83,7 +83,7 @@ void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::
   // Both names at once: neither value can be preferred.
   if (now.IsDefined()) {
     faults->add(document->fault_at(
-        former, fmt::format("'{}' is the former name of '{}', which {} gives too: keep the new one",
+        former, fmt::format("'{}' is the former name of '{}', which {} also sets: keep the new one",
                             key.former_path(), key.path(), document->place_text(now.Mark()))));
     return;
   }

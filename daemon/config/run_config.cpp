@@ -53,7 +53,7 @@ std::string with_origin(std::string_view key, const ConfigReader& in) {
 /// file, optionally followed by a colon and a value.
 void refuse_pair(const char* section, std::string_view setting, std::string_view other,
                  std::string_view why, ConfigReader* in) {
-  in->fault(section, fmt::format("'{}'{} cannot be with {}: {}", setting,
+  in->fault(section, fmt::format("'{}'{} cannot be combined with {}: {}", setting,
                                  origin_of(setting.substr(0, setting.find(':')), *in),
                                  with_origin(other, *in), why));
 }
@@ -66,10 +66,10 @@ void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
   refuse(config.run.device == "cuda", "run.device: cuda",
          "on GPUs sums over ranks are in NCCL's order; use cpu");
   refuse(config.sync.comm_dtype != "fp32", "sync.comm_dtype",
-         "one rank alone rounds nothing; use fp32");
+         "a single rank sends no gradients to round; use fp32");
   refuse(config.sync.shard_optimizer, "sync.shard_optimizer", "set it to false");
   refuse(config.train.batch_norm != "average", "train.batch_norm",
-         "only average takes all ranks' samples, shard by shard");
+         "only average uses all ranks' samples, shard by shard");
   refuse(config.data.batch_size_per_rank.has_value(), "data.batch_size_per_rank",
          "the batch would grow with the ranks; use data.global_batch_size");
 }
@@ -80,7 +80,7 @@ void refuse_with_local_steps(const RunConfig& config, ConfigReader* in) {
     if (is_used) refuse_pair("sync", "sync.sync_replicas: false", key, why, in);
   };
   refuse(config.run.is_elastic(), "run.deterministic: elastic",
-         "what each rank learns alone depends on the number of ranks");
+         "local steps depend on the number of ranks");
   refuse(config.train.batch_norm == "sync", "train.batch_norm: sync",
          "batches would be normalised over all ranks at every step; use average");
   refuse(config.train.precision == "fp16", "train.precision: fp16",
@@ -107,14 +107,14 @@ void require_saves_and_data(const RunConfig& config, ConfigReader* in) {
     if (is_asked) in->fault(section, what);
   };
   refuse(config.eval.on_save && !saves, "eval",
-         "'eval.on_save' evaluates saves, and 'checkpoint: off' makes none");
+         "'eval.on_save' evaluates checkpoints, and 'checkpoint: off' writes none");
   refuse((config.eval.on_save || config.publish.after_evaluation) && !config.data.eval, "eval",
-         "'eval.on_save' and 'export.after_evaluation' evaluate saves on 'data.eval', which is "
-         "missing");
+         "'eval.on_save' and 'export.after_evaluation' evaluate checkpoints on 'data.eval', which "
+         "is missing");
   refuse(config.publish.any() && !saves, "export",
-         "section 'export' publishes saves, and 'checkpoint: off' makes none");
+         "section 'export' publishes checkpoints, and 'checkpoint: off' writes none");
   refuse(config.publish.at_end && saves && !config.checkpoint.save_at_end, "export",
-         "'export.at_end' publishes the final save, and 'checkpoint.save_at_end' is false");
+         "'export.at_end' publishes the final checkpoint, and 'checkpoint.save_at_end' is false");
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ void refuse_pairs(const RunConfig& config, ConfigReader* in) {
                     origin_of("control.listen", *in)));
   if (config.train.cuda_graphs == "on" && config.sync.overlap == "true")
     refuse_pair("train", "train.cuda_graphs: on", "sync.overlap",
-                "in a recorded backward pass nobody sees which gradients are there; set one of "
+                "a recorded backward pass does not report when gradients are ready; set one of "
                 "them to auto",
                 in);
   if (config.eval.use_ema.value_or(false) && !config.optimizer.ema_decay)
@@ -412,7 +412,8 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   apply_debug(&config);
   if (faults->empty() && !has_an_end(config))
     in.fault("train",
-             "nothing says how long to train: give a recipe, train.max_steps or train.max_epochs");
+             "the length of the training is unknown: give a recipe, train.max_steps or "
+             "train.max_epochs");
   // After all sections: it compares settings of different sections.
   refuse_pairs(config, &in);
   config.settings = flat_settings(document.root());

@@ -69,7 +69,7 @@ RunOptions read_run_options(ConfigReader in) {
                  "pin each rank to its share of the cores; auto: on hosts with several NUMA nodes");
   // The name becomes the folder's name under runs, and part of file names.
   if (options.name.find('/') != std::string::npos)
-    in.fault("name", "'run.name' must not hold a '/'");
+    in.fault("name", "'run.name' must not contain a '/'");
   if (has_name && options.name.empty())
     in.fault("name", "'run.name' is empty: it names the run's folder under runs");
   if (options.name == "." || options.name == "..")
@@ -152,10 +152,10 @@ GpuOptions read_gpu_options(ConfigReader in) {
   if (has_policy && options.allow_growth &&
       *options.allow_growth == (options.memory_policy == "all"))
     in.fault("allow_growth", allow_growth
-                                 ? "'gpu.allow_growth: true' takes memory as it is needed, "
+                                 ? "'gpu.allow_growth: true' allocates memory as needed, "
                                    "'gpu.memory_policy: all' at the start: remove one"
-                                 : "'gpu.allow_growth: false' takes memory at the start, "
-                                   "'gpu.memory_policy: default' as it is needed: remove one");
+                                 : "'gpu.allow_growth: false' allocates memory at the start, "
+                                   "'gpu.memory_policy: default' as needed: remove one");
   in.done();
   return options;
 }
@@ -218,10 +218,9 @@ void WatchdogOptions::set(const std::string& key, double value_s) {
 
 WatchdogOptions read_watchdog_options(ConfigReader in) {
   WatchdogOptions options;
-  in.read(
-      "slow_seconds", &options.slow_s, more_than(0),
-      "seconds without progress (step, validation batch, wait for a save) before a rank logs its "
-      "position, and waiting ranks log its name");
+  in.read("slow_seconds", &options.slow_s, more_than(0),
+          "seconds without progress (step, evaluation batch, wait for a save) before a rank logs "
+          "its position, and waiting ranks log its name");
   in.read("hang_seconds", &options.hang_s, at_least(0),
           "seconds without progress before a rank ends the run (79) and dumps recent events into "
           "logs; 0: never");

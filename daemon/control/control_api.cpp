@@ -39,7 +39,7 @@ HttpResponse refuse(int status, const std::string& why, std::string_view route) 
 }
 
 HttpResponse unknown() {
-  return refuse(404, "there is no such call; GET /control/openapi.json lists them", "other");
+  return refuse(404, "unknown call; GET /control/openapi.json lists all", "other");
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ HttpResponse ControlApi::post(std::string_view target) {
   for (const auto& [name, note] : wishes) {
     if (route != name) continue;
     if (name == "/control/save" && !config_.checkpoint.enabled)
-      return refuse(409, "this run makes no saves: checkpoint is off", route);
+      return refuse(409, "this run writes no checkpoints: checkpoint is off", route);
     const int64_t step = requests_.step();  // read before: the request takes effect after this step
     note();
     log::info("control", fmt::format("{} at step {}", route, step));
@@ -98,7 +98,7 @@ HttpResponse ControlApi::set(std::string_view query) {
     if (one.key != key) continue;
     if (!one.fits(value)) return refuse(422, fmt::format("{} takes {}", key, one.takes), kRoute);
     if (one.is_of_saves && !config_.checkpoint.enabled)
-      return refuse(409, "this run makes no saves: checkpoint is off", kRoute);
+      return refuse(409, "this run writes no checkpoints: checkpoint is off", kRoute);
     const int64_t step = requests_.step();
     // The loop takes the change after a step, on all ranks at once.
     requests_.change({key, value});
@@ -106,8 +106,8 @@ HttpResponse ControlApi::set(std::string_view query) {
     return answer(202, {{"noted_at_step", step}}, kRoute);
   }
   return refuse(422,
-                fmt::format("of a running job only these can be set, as the others decide its "
-                            "numbers: {}; stop it, change the run file and run it again",
+                fmt::format("only these keys of a running job can be set, as the others affect its "
+                            "results: {}; stop it, change the run file and run it again",
                             keys),
                 kRoute);
 }
@@ -142,7 +142,7 @@ bool may_be_call(std::string_view target) {
 }
 
 std::string shown(const metrics::HttpCall& call) {
-  if (call.target.empty()) return fmt::format("what is no call, from {}", call.client);
+  if (call.target.empty()) return fmt::format("an invalid call from {}", call.client);
   return fmt::format("{} {} from {}", printable(call.method), printable(call.target), call.client);
 }
 

@@ -26,19 +26,19 @@ struct Advice {
 };
 
 constexpr std::array kAdvice{
-    Advice{ExitCode::kBadData, "a person must look at the data or the saves that are named"},
+    Advice{ExitCode::kBadData, "check the data or the checkpoints named in the message"},
     Advice{ExitCode::kInputMissing, "correct the path, or mount the folder"},
     Advice{ExitCode::kUnavailable,
-           "run the same command again; if it comes back, look at the hosts"},
-    Advice{ExitCode::kBug, "report the message: it names file and line"},
+           "run the same command again; if it happens again, check the hosts"},
+    Advice{ExitCode::kBug, "report the message, which names file and line"},
     Advice{ExitCode::kCannotCreate, "correct permissions, or run.project_dir"},
-    Advice{ExitCode::kIo, "free space or mend the disk, then run the same command again"},
+    Advice{ExitCode::kIo, "free space or repair the disk, then run the same command again"},
     Advice{ExitCode::kDisagree,
-           "look at the hosts named: memory, file versions, libraries; or at a network of your own "
-           "that writes parameters in forward"},
-    Advice{ExitCode::kConfig, "correct what the message names"},
+           "check memory, file versions and libraries of the hosts named, or whether your own "
+           "network writes parameters in forward"},
+    Advice{ExitCode::kConfig, "fix the error in the message"},
     Advice{ExitCode::kWatchdog,
-           "run the same command again; if it comes back, look at the rank and host named"},
+           "run the same command again; if it happens again, check the rank and host named"},
     Advice{ExitCode::kNonFinite, "another learning rate, or other data"}};
 
 std::string advice_of(int exit_code) {
@@ -105,7 +105,7 @@ void write_failure(const std::filesystem::path& logs, const Failure& failure) {
         logs / fmt::format("{}{}{}", kBegin, failure.rank, kEnd),
         json.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");
   } catch (const Error& fault) {
-    log::warning("lockstepd", fmt::format("what failed cannot be noted: {}", fault.what()));
+    log::warning("lockstepd", fmt::format("the failure cannot be recorded: {}", fault.what()));
   }
 }
 

@@ -49,7 +49,8 @@ std::vector<Settable> make() {
       {std::string(kProgressKey), "seconds; 0: no progress lines", is_seconds},
       {std::string(kSaveStepsKey), "a number of steps, 1 or more", count_from(1),
        /*is_of_saves=*/true},
-      {std::string(kKeepMaxKey), "a number of saves, 1 or more; -1 keeps all", is_count_or_all,
+      {std::string(kKeepMaxKey), "a number of checkpoints, 1 or more; -1 keeps all",
+       is_count_or_all,
        /*is_of_saves=*/true},
       {std::string(kEvalEpochsKey), "a number of epochs, 0 or more", count_from(0)},
       {std::string(kGraceKey), "seconds, 0 or more", is_seconds}};

@@ -136,12 +136,11 @@ void EndLimit::look(int64_t save) {
   if (!requests_.end_asked()) return;
   if (!told_at_) told_at_ = Clock::now();
   if (std::chrono::duration<double>(Clock::now() - *told_at_).count() < limit_s_) return;
-  const Error end(
-      ExitCode::kStopped, "train",
-      fmt::format("told to end, and the save of step {} is not on disk {} s later "
-                  "(preemption.grace_seconds, at least {} s): the disk may hang; ended without "
-                  "it, the last commit stands",
-                  save, limit_s_, kShortest_s));
+  const Error end(ExitCode::kStopped, "train",
+                  fmt::format("stop requested, and the checkpoint of step {} is not on disk after "
+                              "{} s (preemption.grace_seconds, at least {} s): the disk may hang; "
+                              "ending without it, the last checkpoint is kept",
+                              save, limit_s_, kShortest_s));
   if (abort_) abort_(end);
   throw Error(end);
 }

@@ -103,11 +103,13 @@ class RankEvents::Places {
     told += spans ? standing_of(rank, *spans, pid) : std::to_string(rank);
   }
   void tell() const {
-    if (!standing_.empty()) log::info("watchdog", "others stand: " + standing_);
+    if (!standing_.empty()) log::info("watchdog", "other ranks: " + standing_);
     if (!unreadable_.empty())
-      log::info("watchdog",
-                fmt::format("events of rank(s) {} cannot be read from here: another host, or ended",
-                            unreadable_));
+      log::info(
+          "watchdog",
+          fmt::format(
+              "events of rank(s) {} cannot be read on this host: they run elsewhere, or have ended",
+              unreadable_));
   }
 
  private:
@@ -243,15 +245,13 @@ void Watchdog::look(const WatchdogOptions& options, double watched_s) {
   still_s_ += watched_s;
   if (still_s_ >= options.slow_s_of(now) && !is_told_) {
     is_told_ = true;
-    log::warning("watchdog",
-                 fmt::format("{:.1f} s without a turn of the loop: {}", still_s_, where()));
+    log::warning("watchdog", fmt::format("{:.1f} s without progress: {}", still_s_, where()));
     events_.log_places();
   }
   const double hang_s = options.hang_s_of(now);
   if (hang_s == 0 || still_s_ < hang_s) return;
-  const std::string what =
-      fmt::format("rank {} hangs: {:.1f} s without a turn of the loop ({}): {}", rank_, still_s_,
-                  options.hang_key_of(now), where());
+  const std::string what = fmt::format("rank {} hangs: {:.1f} s without progress ({}): {}", rank_,
+                                       still_s_, options.hang_key_of(now), where());
   {  // both write files, and the disk may be what hangs
     const Deadline end(kWritingLimit, [&] { actions_.abort(what); });
     if (actions_.before_abort) actions_.before_abort(what);
@@ -271,7 +271,7 @@ WatchPhase Watchdog::phase() const {
 std::string Watchdog::where() const {
   const trace::RecentSpan span = trace::open_span(trace::recent(), watched_thread_);
   const std::string_view at = span.text().empty() ? "between two spans" : span.text();
-  return fmt::format("{} step(s) done here, state {}, it stands in '{}'{}", health_.num_steps(),
+  return fmt::format("{} step(s) done on this rank, state {}, it is in '{}'{}", health_.num_steps(),
                      metrics::state_name(health_.state()), at,
                      span.detail >= 0 ? fmt::format(" {}", span.detail) : "");
 }
@@ -312,8 +312,8 @@ void DiskLimit::watch() {
     // The limit counts from the first look at which both are true: a stop request and disk access.
     ends_at = waits ? std::min(ends_at, now + limit) : Clock::time_point::max();
     if (now < ends_at) continue;
-    log::error("serve", fmt::format("told to stop, and the disk of the queue does not answer "
-                                    "within {} s: ends without it; no job is lost",
+    log::error("serve", fmt::format("stop requested, and the disk of the queue does not respond "
+                                    "within {} s: ending without it; no job is lost",
                                     limit_s_));
     abort_(static_cast<int>(ExitCode::kStopped));
   }

@@ -282,13 +282,13 @@ CommandResult plan_command(const PlanOptions& options) {
     throw Error(ExitCode::kUsage, "plan",
                 options.file + " is a bare recipe: it has no keys for --set");
   if (!bare && options.steps_per_epoch)
-    throw Error(ExitCode::kUsage, "plan",
-                options.file +
-                    " is a run file: its data give the steps of an epoch; leave "
-                    "--steps-per-epoch out");
+    throw Error(
+        ExitCode::kUsage, "plan",
+        options.file +
+            " is a run file: its data define the steps of an epoch; remove --steps-per-epoch");
   if (!bare && !options.stage.empty())
     throw Error(ExitCode::kUsage, "plan",
-                options.file + " is a run file: it names a stage itself (recipe_stage)");
+                options.file + " is a run file: it names its stage with recipe_stage");
   if (!bare) checked = check_all(options.file, options.overrides);
   const recal::Timeline timeline =
       bare ? timeline_of_bare_recipe(options) : checked->context->recipe.timeline();

@@ -36,7 +36,7 @@ namespace {
 constexpr char kSeparator = '\n', kShares = '+', kAlone = '-';
 
 constexpr const char* kCure =
-    "give each rank a GPU of its own (Slurm: --gpus-per-task=1), start fewer ranks there, or set "
+    "give each rank its own GPU (Slurm: --gpus-per-task=1), start fewer ranks on the host, or set "
     "run.device to cpu";
 
 std::string fault_of_few(const VisibleGpus& rank, size_t num_ranks) {
@@ -172,10 +172,11 @@ void warn_of_busy_gpu(const std::string& gpu_id, const std::vector<GpuProcess>& 
                       const std::set<int64_t>& own_pids) {
   for (const GpuProcess& one : processes)
     if (is_same_gpu(one.gpu_id, gpu_id) && !own_pids.contains(one.pid))
-      log::warning("start", fmt::format("{} is busy with {}: both get on more slowly, and memory "
-                                        "may not be enough; end it, or give this rank another GPU "
-                                        "(CUDA_VISIBLE_DEVICES)",
-                                        one.gpu_id, text_of(one)));
+      log::warning(
+          "start",
+          fmt::format("{} is busy with {}: both programs run more slowly, and memory may be too "
+                      "small; end it, or give this rank another GPU (CUDA_VISIBLE_DEVICES)",
+                      one.gpu_id, text_of(one)));
 }
 
 namespace {
@@ -193,7 +194,7 @@ std::vector<std::string> usable_gpus() {
   try {
     return dist::nccl_device_ids();
   } catch (const Error& fault) {
-    log::warning("start", fmt::format("there is an NVIDIA driver, but {}", fault.what()));
+    log::warning("start", fmt::format("the NVIDIA driver is installed, but {}", fault.what()));
     return {};
   }
 }
@@ -283,9 +284,9 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
       dist::on_all_ranks(control, [&] { return take_gpu(wanted, device.index()); });
   const std::vector<std::string> texts = dist::gather_texts(control, text_of(control.rank(), gpu));
   if (control.rank() == 0)
-    log::info("start", fmt::format("memory of GPUs is taken {}; {}",
-                                   wanted.at_start ? "at the start" : "as it is needed",
-                                   fmt::join(texts, "; ")));
+    log::info("start",
+              fmt::format("memory of GPUs is allocated {}; {}",
+                          wanted.at_start ? "at the start" : "as needed", fmt::join(texts, "; ")));
   return gpu;
 }
 
@@ -326,7 +327,7 @@ void require_device_keeps_promises(const RunOptions& run, at::Device device) {
   if (run.deterministic == "true" && workspace != ":4096:8" && workspace != ":16:8")
     throw Error(ExitCode::kConfig, "start",
                 fmt::format("run.deterministic: true on a GPU needs {} to be :4096:8 or :16:8, and "
-                            "the environment says '{}': correct it or leave it unset",
+                            "the environment sets '{}': correct it or unset it",
                             kWorkspace, workspace));
 }
 

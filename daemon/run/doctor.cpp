@@ -223,10 +223,10 @@ std::vector<Finding> link_findings(const std::vector<Link>& links,
              is_local(link) ? "in " + node_of(link.first)
                             : fmt::format("{} to {}", node_of(link.first), node_of(link.second))),
          is_slow
-             ? fmt::format("others of its kind have {:.2f} GB/s: look at this link, at what "
-                           "else runs on these hosts, and at the interfaces that Open MPI takes "
-                           "(--mca btl_tcp_if_include)",
-                           1e-9 * middle)
+             ? fmt::format(
+                   "others of its kind have {:.2f} GB/s: check this link, other programs on these "
+                   "hosts, and the interfaces that Open MPI uses (--mca btl_tcp_if_include)",
+                   1e-9 * middle)
              : ""});
   }
   return found;

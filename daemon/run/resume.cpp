@@ -51,8 +51,8 @@ std::string objection_to_any_save(const std::filesystem::path& folder) {
   const auto saves = checkpoint::find_saves(folder);
   if (saves.empty()) return "";
   return fmt::format(
-      "{} holds saves ({}) and --resume is never: choose another run.project_dir, remove the "
-      "folder, or leave --resume out to go on",
+      "{} contains checkpoints ({}) and --resume is never: choose another run.project_dir, remove "
+      "the folder, or remove --resume to continue",
       folder.string(), names_of(saves));
 }
 
@@ -62,8 +62,8 @@ std::string objection_to_other_prefixes(const std::filesystem::path& folder,
   const auto saves = checkpoint::find_saves(folder);
   if (saves.empty()) return "";
   return fmt::format(
-      "{} holds saves, but none under checkpoint.prefix {} ({}): set the prefix back, or choose "
-      "another run.project_dir",
+      "{} contains checkpoints, but none with checkpoint.prefix {} ({}): set the prefix back, or "
+      "choose another run.project_dir",
       folder.string(), prefix, names_of(saves));
 }
 
@@ -73,8 +73,9 @@ std::string objection_to_lost_clock(const std::filesystem::path& folder,
   const auto saves = checkpoint::find_saves(folder);
   if (saves.empty() && (wanted == "auto" || wanted == "never")) return "";
   return fmt::format(
-      "checkpoint.include lacks clock, so no run can go on from {}: add clock, or choose another "
-      "run.project_dir (checkpoint.warm_start_ckpt begins a new run with the weights of a save)",
+      "checkpoint.include lacks clock, so no run can continue from {}: add clock, or choose "
+      "another run.project_dir (checkpoint.warm_start_ckpt starts a new run with the weights of a "
+      "checkpoint)",
       saves.empty() ? wanted : names_of(saves) + " in " + folder.string());
 }
 
@@ -94,9 +95,9 @@ std::string objection_to_newer_saves(const std::filesystem::path& folder, const 
   const auto saves = checkpoint::find_saves(folder, prefix);
   if (saves.empty() || same_save(saves.back().prefix, wanted)) return "";
   return fmt::format(
-      "--resume {} is not the newest save of {} ({}): a start without --resume would go on from "
-      "the "
-      "newest. Leave --resume out, or move the newer saves away, or choose another run.project_dir",
+      "--resume {} is not the newest checkpoint of {} ({}): a start without --resume would "
+      "continue from the newest. Remove --resume, or move the newer checkpoints away, or choose "
+      "another run.project_dir",
       wanted, folder.string(), names_of(saves));
 }
 
@@ -136,8 +137,8 @@ std::string objection_to_other_optimizer(const TrainingContext& context,
   const std::string before = optimizer_of(prefix), now = context.config.optimizer.type;
   if (before.empty() || before == now) return "";
   return fmt::format(
-      "{}: optimizer.type was {} and is now {}: the save holds other moments. Set it back, or "
-      "choose another run.project_dir and begin there with the weights of the save "
+      "{}: optimizer.type was {} and is now {}: the checkpoint contains other moments. Set it "
+      "back, or choose another run.project_dir and start with the weights of the checkpoint "
       "(checkpoint.warm_start_ckpt)",
       prefix, before, now);
 }
@@ -183,8 +184,8 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
 [[noreturn]] void refuse_changed_recipe(const std::vector<std::string>& changes) {
   throw Error(
       ExitCode::kConfig, "resume",
-      fmt::format("the recipe's timeline has changed since the save:\n  {}\ngive "
-                  "--accept-recipe-change to go on with the new one, or set the recipe back",
+      fmt::format("the recipe's timeline has changed since the checkpoint:\n  {}\ngive "
+                  "--accept-recipe-change to continue with the new one, or set the recipe back",
                   fmt::join(changes, "\n  ")))
       .everywhere();
 }
@@ -196,9 +197,9 @@ void refuse_lost_masks(const checkpoint::RestoreReport& report) {
     if (key.starts_with("_lockstep/masks/"))
       throw Error(
           ExitCode::kConfig, "resume",
-          fmt::format("{} holds no masks, although its recipe prunes (its checkpoint.include "
-                      "lacked modifiers): going on would let all pruned weights grow again. "
-                      "checkpoint.warm_start_ckpt begins a new run with its weights",
+          fmt::format("{} contains no masks, although its recipe prunes (its checkpoint.include "
+                      "lacked modifiers): to continue would let all pruned weights grow again. "
+                      "checkpoint.warm_start_ckpt starts a new run with its weights",
                       report.prefix))
           .everywhere();
 }
@@ -207,11 +208,11 @@ void refuse_lost_masks(const checkpoint::RestoreReport& report) {
 void tell_begun_anew(const checkpoint::CheckpointOptions& saved) {
   if (!saved.includes("optimizer"))
     log::warning("resume",
-                 "checkpoint.include lacks optimizer: moments and update counts begin at zero");
+                 "checkpoint.include lacks optimizer: moments and update counts start at zero");
   if (!saved.includes("random"))
     log::warning("resume",
-                 "checkpoint.include lacks random: whether run.seed is that of the save is not "
-                 "known, so that order of samples and dropout may be others");
+                 "checkpoint.include lacks random: run.seed may differ from that of the "
+                 "checkpoint, and so may the order of samples and dropout");
 }
 
 void tell(const TrainingContext& context, const checkpoint::RestoreReport& report,
@@ -221,16 +222,15 @@ void tell(const TrainingContext& context, const checkpoint::RestoreReport& repor
   tell_begun_anew(context.config.checkpoint);
   for (const std::string& change : changes) log::info("resume", "the recipe changed: " + change);
   if (!changes.empty())
-    log::warning(
-        "resume",
-        "masks and values stay as the save left them: entries before this step that prune, "
-        "keep, let go or set do not act again; rates, decays, trainability and "
-        "quantization follow the new recipe");
+    log::warning("resume",
+                 "masks and values are those of the checkpoint: entries before this step that "
+                 "prune, keep, release or set do not act again; rates, decays, trainability and "
+                 "quantization follow the new recipe");
   for (const std::string& change : changes_since(saved, context.facts))
-    log::info("resume", "changed since the save: " + change);
+    log::info("resume", "changed since the checkpoint: " + change);
   if (!report.unused.empty())
     log::warning("resume",
-                 fmt::format("the save holds {} value(s) that this run does not use: {}{}",
+                 fmt::format("the checkpoint contains {} value(s) that this run does not use: {}{}",
                              report.unused.size(), report.unused.front(),
                              report.unused.size() > 1 ? ", ..." : ""));
 }
@@ -253,8 +253,8 @@ void reload(const std::string& prefix, TrainingContext& context) {
   (void)dist::on_all_ranks(context.control, [&] {
     if (digest_of(state) != before)
       throw Error(ExitCode::kBadData, "eval",
-                  fmt::format("{} does not hold what this run holds at step {} "
-                              "(eval.strict_restore_on_switch): look at memory and file system",
+                  fmt::format("{} differs from the state of this run at step {} "
+                              "(eval.strict_restore_on_switch): check memory and file system",
                               prefix, context.clock.step));
     return true;
   });
@@ -265,8 +265,8 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   if (!context.config.checkpoint.enabled) {
     if (options.wanted != "auto" && options.wanted != "never")
       throw Error(ExitCode::kConfig, "resume",
-                  fmt::format("--resume {} cannot be with checkpoint: off, which neither saves nor "
-                              "restores",
+                  fmt::format("--resume {} cannot be combined with checkpoint: off, which neither "
+                              "saves nor restores",
                               options.wanted))
           .everywhere();
     return std::nullopt;
@@ -295,7 +295,9 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
 
 void begin_ema(TrainingContext& context, bool is_resumed) {
   if (context.ema.begin() && is_resumed && context.control.rank() == 0)
-    log::info("resume", "the save holds no moving average: it begins with the weights of the save");
+    log::info(
+        "resume",
+        "the checkpoint contains no moving average: it starts with the weights of the checkpoint");
 }
 
 namespace {
@@ -322,7 +324,7 @@ std::string found_save(const std::string& named, dist::Communicator& control) {
        {std::filesystem::path(named), std::filesystem::path(named) / "checkpoints"})
     if (const auto newest = checkpoint::latest_checkpoint(folder, control)) return *newest;
   throw Error(ExitCode::kInputMissing, "warm start",
-              fmt::format("checkpoint.warm_start_ckpt: the folder {} holds no save", named))
+              fmt::format("checkpoint.warm_start_ckpt: no checkpoints in {}", named))
       .everywhere();
 }
 
@@ -359,10 +361,10 @@ void tell(const checkpoint::LoadReport& report, const std::string& path, size_t 
     if (!names.empty())
       log::info("warm start", fmt::format("{} {}: {}", names.size(), what, fmt::join(names, ", ")));
   };
-  tell_list(report.turned, "kernels turned from TensorFlow's order of dimensions");
-  tell_list(report.left_out, "left as they are, by the scopes");
-  tell_list(report.kept, "counters are not there and begin at 0");
-  tell_list(report.unused, "saved variables have no use here");
+  tell_list(report.turned, "kernels transposed from TensorFlow's dimension order");
+  tell_list(report.left_out, "not filled, by the scopes");
+  tell_list(report.kept, "counters are missing and start at 0");
+  tell_list(report.unused, "saved variables are unused");
 }
 
 /// Warns if the loaded weights are pruned and the recipe does not keep or create zeros from the
@@ -378,12 +380,11 @@ void warn_of_zeros(const TrainingContext& context) {
     if (action.kind == recal::ActionKind::kKeepZeros || action.kind == recal::ActionKind::kPrune)
       return;
   if (num_zeros * kLeastZeros < num_weights || num_zeros == 0) return;
-  log::warning(
-      "warm start",
-      fmt::format("{} of {} prunable weights are 0, and the recipe keeps no zeros from the "
-                  "first step on: updates fill them; to keep them, give it a "
-                  "!ConstantPruningModifier with start_epoch 0",
-                  num_zeros, num_weights));
+  log::warning("warm start",
+               fmt::format("{} of {} prunable weights are 0, and the recipe keeps no zeros from "
+                           "the first step on: updates make them nonzero; to keep them, add a "
+                           "!ConstantPruningModifier with start_epoch 0",
+                           num_zeros, num_weights));
 }
 
 }  // namespace
@@ -394,7 +395,8 @@ void warm_start(TrainingContext& context, bool is_resumed) {
   if (named.empty()) return;
   if (is_resumed) {
     if (context.control.rank() == 0)
-      log::info("warm start", "the run goes on from a save of its own: " + named + " is not read");
+      log::info("warm start",
+                "the run continues from its own checkpoint: " + named + " is not read");
     return;
   }
   const std::string path = found_save(named, context.control);

@@ -135,7 +135,7 @@ class JobStatusHook final : public train::Hook {
     } catch (const Error& fault) {
       if (!std::exchange(has_warned_, true))
         log::warning("metrics",
-                     fmt::format("the TrainJob is not told of the progress: {}", fault.what()));
+                     fmt::format("the progress is not reported to the TrainJob: {}", fault.what()));
     }
   }
 
@@ -162,8 +162,8 @@ std::unique_ptr<train::Hook> job_status_hook(
   if (url == nullptr || ca_file == nullptr || token_file == nullptr) {
     if (url != nullptr || ca_file != nullptr || token_file != nullptr)
       log::warning("metrics",
-                   "the TrainJob is not told of the progress: of KUBEFLOW_TRAINER_SERVER_URL, "
-                   "_CA_CERT and _TOKEN some are not set; set all three");
+                   "the progress is not reported to the TrainJob: KUBEFLOW_TRAINER_SERVER_URL, "
+                   "_CA_CERT and _TOKEN are not all set; set all three");
     return nullptr;
   }
   return std::make_unique<JobStatusHook>(StatusServer{url, ca_file, token_file}, total_steps,

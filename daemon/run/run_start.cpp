@@ -115,7 +115,7 @@ void check_world_size(const RunOptions& options, const dist::ProcessInfo& proces
         .everywhere();
   if (options.expect_nodes && *options.expect_nodes != process.num_nodes)
     throw Error(ExitCode::kConfig, "start",
-                fmt::format("the world spans {} host(s), run.expect_nodes is {}: look at the host "
+                fmt::format("the world spans {} host(s), run.expect_nodes is {}: check the host "
                             "list or change the key",
                             process.num_nodes, *options.expect_nodes))
         .everywhere();
@@ -172,8 +172,8 @@ RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& pro
     if (files::is_remote(config.run.project().folder()))
       throw Error(ExitCode::kConfig, "start",
                   config.run.project().folder().string() +
-                      ": run.project_dir (--model_dir) must be a folder: stores are read, not "
-                      "written; mount the bucket and name the folder where it is mounted");
+                      ": run.project_dir (--model_dir) must be a folder: object stores are "
+                      "read-only; mount the bucket and name its mount point");
     if (process.rank == 0 && std::filesystem::is_directory(config.run.project().folder(), ignored))
       lock_.emplace(config.run.project().folder(), lock_times(config));
     return true;
@@ -201,7 +201,8 @@ void RunDirectory::open_as_first() {
     if (!files::list(config_.run.project().checkpoints()).empty())
       throw Error(ExitCode::kCannotCreate, "start",
                   config_.run.project().folder().string() +
-                      " was made and used by another run meanwhile: run again to go on from there");
+                      " was created and used by another run meanwhile: run again to continue from "
+                      "its state");
   }
   if (config_.checkpoint.enabled) files::make_folders(config_.run.project().checkpoints());
   // An earlier run's summary or failure must not be taken for this run's.

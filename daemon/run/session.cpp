@@ -101,8 +101,8 @@ void warn_of_single_samples(const TrainingContext& context, int world_size) {
   const std::string batch = context.batch_with_single_sample(world_size);
   if (!batch.empty())
     log::warning("data", batch +
-                             ", of which batch normalisation may refuse to take statistics: set "
-                             "data.drop_last: true or another data.global_batch_size");
+                             ", which batch normalisation may reject: set data.drop_last: true or "
+                             "another data.global_batch_size");
 }
 
 /// Logs the run's facts, settings, warnings and notes, on rank 0.
@@ -120,7 +120,7 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
           context.flat_params.num_buffers(), context.train_data->num_samples(),
           context.clock.steps_per_epoch, context.total_steps(), process.world_size,
           process.num_nodes));
-  log::info("config", fmt::format("{}, with what the command line and the environment say; all "
+  log::info("config", fmt::format("{}, with settings of the command line and the environment; all "
                                   "other keys have their defaults:",
                                   context.config.file.empty() ? "flags" : context.config.file));
   for (const std::string& line : settings_by_section(context.config.settings))

@@ -261,8 +261,9 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
   }
   serve(options);
   const bool moved = wanted->port != 0 && server_->address().port != wanted->port;
-  log::info("metrics", fmt::format("{}/metrics{}", server_->origin(),
-                                   moved ? fmt::format(" (port {} was taken)", wanted->port) : ""));
+  log::info("metrics",
+            fmt::format("{}/metrics{}", server_->origin(),
+                        moved ? fmt::format(" (port {} was in use)", wanted->port) : ""));
 }
 
 void Telemetry::serve(const metrics::HttpOptions& options) {
@@ -295,7 +296,7 @@ void Telemetry::open_control_socket(const RunConfig& config, int world_size,
       if (config.control.names_socket()) throw;
       // The file system may have no sockets, or the folder may be open to everybody. A run that
       // nobody controls needs no socket.
-      log::warning("control", fmt::format("lockstep ctl cannot ask this run: {}", fault.what()));
+      log::warning("control", fmt::format("lockstep ctl cannot reach this run: {}", fault.what()));
     }
     return true;
   });

@@ -86,9 +86,7 @@ namespace {
 data::SamplerOptions sampler_options(const RunConfig& config, const data::Dataset& dataset,
                                      int world_size) {
   if (dataset.num_samples() == 0)
-    throw Error(ExitCode::kBadData, "data",
-                "data.train holds no samples: there is nothing to learn")
-        .everywhere();
+    throw Error(ExitCode::kBadData, "data", "data.train contains no samples").everywhere();
   return {.num_samples = dataset.num_samples(),
           .global_batch_size = config.data.global_batch(world_size),
           .seed = config.run.seed,
@@ -189,9 +187,10 @@ void require_distinct_keys(const model::Model& model) {
   const auto add = [&](const std::string& name) {
     const auto [other, is_new] = names.emplace(model_key(name), name);
     if (!is_new)
-      throw Error(ExitCode::kConfig, "model",
-                  fmt::format("the network's {} and {} are both {} in a save: rename one of them",
-                              other->second, name, other->first));
+      throw Error(
+          ExitCode::kConfig, "model",
+          fmt::format("the network's {} and {} are both {} in a checkpoint: rename one of them",
+                      other->second, name, other->first));
   };
   for (const Param& param : model.params()) add(param.name);
   for (const model::Buffer& buffer : model.buffers()) add(buffer.name);
@@ -233,8 +232,8 @@ void require_whole_saves(const checkpoint::CheckpointOptions& saved,
     return;
   throw Error(ExitCode::kConfig, "config",
               "checkpoint.include lacks modifiers, but the recipe prunes or quantizes: a run that "
-              "goes on from such a save would lose masks and ranges. Add modifiers, or leave clock "
-              "out, so that no run can go on from it");
+              "continues from such a checkpoint would lose masks and ranges. Add modifiers, or "
+              "remove clock to forbid resuming");
 }
 
 std::unique_ptr<train::StepMode> make_mode(const RunConfig& config, dist::Communicator& control,
@@ -248,10 +247,10 @@ std::unique_ptr<train::StepMode> make_mode(const RunConfig& config, dist::Commun
 
 void refuse_quantization(const recal::ScheduledModifierManager& recipe) {
   if (recipe.quantizer() != nullptr)
-    throw Error(
-        ExitCode::kConfig, "sync",
-        "sync.sync_replicas: false cannot be with a recipe that quantizes: ranges of inputs "
-        "are agreed on at every step; set it to true");
+    throw Error(ExitCode::kConfig, "sync",
+                "sync.sync_replicas: false cannot be combined with a recipe that quantizes: ranges "
+                "of inputs "
+                "are agreed on at every step; set it to true");
 }
 
 /// True if a rank, or one of its micro-batches, gets exactly one of `num_samples` samples.
@@ -343,18 +342,19 @@ bool TrainingContext::repeats_itself() const {
 /// Returns the reason against recorded passes; empty if none is known.
 std::string TrainingContext::why_not_recorded(bool keeps_tensors) const {
   if (!repeats_itself() || !loss.repeats_itself())
-    return "nothing says that each pass of this network and loss does the same work "
+    return "this network or loss does not declare that each pass does the same work "
            "(ModelType::repeats_itself, LossType::repeats_itself)";
   if (model->reads_forward_pass()) return "the network drops numbers at random";
   if (model->has_layer_hook()) return "the recipe quantizes";
-  if (!config.sync.sync_replicas) return "each rank learns alone (sync.sync_replicas: false)";
+  if (!config.sync.sync_replicas) return "ranks run local steps (sync.sync_replicas: false)";
   if (config.train.batch_norm == "sync" && !model->batch_norms().empty() &&
       gradients.world_size() > 1)
     return "batches are normalised over all ranks, by messages within a pass (train.batch_norm: "
            "sync)";
-  if (keeps_tensors) return "a callback or hook reads what goes through the network";
+  if (keeps_tensors) return "a callback or hook reads tensors of the network";
   if (config.gpu.memory().at_start)
-    return "the GPU's memory is taken at the start (section gpu), and a recording needs its own";
+    return "the GPU's memory is allocated at the start (section gpu), and a recording needs its "
+           "own";
   return "";
 }
 
@@ -442,7 +442,7 @@ int64_t TrainingContext::total_steps() const {
     steps = std::min(steps.value_or(*limit), *limit);
   if (!steps)
     throw Error(ExitCode::kConfig, "config",
-                "nothing says how long to train: the recipe has no end; give it an "
+                "the length of the training is unknown: the recipe has no end; add an "
                 "!EpochRangeModifier, or set train.max_steps or train.max_epochs");
   return *steps;
 }

@@ -73,8 +73,8 @@ TEST(FlagOptions, UnknownWordsAreNamedWithTheNearest) {
   EXPECT_THROW(app.parse("--bacth_size=3 data/train-1.csv --zzz"), CLI::ExtrasError);
   EXPECT_THAT(unknown_words(app),
               AllOf(HasSubstr("unknown flag --bacth_size (did you mean '--batch_size'?)"),
-                    HasSubstr("'data/train-1.csv' belongs to no flag; a pattern stands in quotes"),
-                    HasSubstr("unknown flag --zzz; flags of an estimator stand behind --")));
+                    HasSubstr("'data/train-1.csv' belongs to no flag; put a pattern in quotes"),
+                    HasSubstr("unknown flag --zzz; flags of an estimator go after --")));
 }
 
 /// The two command lines that the Estimator framework documents.
@@ -120,10 +120,10 @@ TEST(FlagOptions, TheClusterCommandLineIsParsedAsWritten) {
 TEST(FlagOptions, ARunWithoutAFileSaysWhatItLacks) {
   EXPECT_EQ(
       fault_with_flags("--batch_size 1", "", {}),
-      "64 [usage] without --config FILE a run needs also --model_dir FOLDER, and --model TYPE "
+      "64 [usage] without --config FILE a run also needs --model_dir FOLDER, and --model TYPE "
       "(resnet18, ...) or --estimator=LIB, and --train_metadata FILES");
   EXPECT_EQ(fault_with_flags("--model_dir a --train_metadata b", "", {}),
-            "64 [usage] without --config FILE a run needs also --model TYPE (resnet18, ...) or "
+            "64 [usage] without --config FILE a run also needs --model TYPE (resnet18, ...) or "
             "--estimator=LIB");
   const std::string run = "--model_dir a --train_metadata b ";
   EXPECT_EQ(fault_with_flags(run), "no fault");

@@ -185,7 +185,7 @@ TEST_F(Overrides, AnUnknownKeyIsAnErrorWithTheNearestOne) {
   EXPECT_THAT(messages_of({"run.\xff\n=4"}), ElementsAre(HasSubstr("unknown key 'run."
                                                                    "?"
                                                                    "?'")));
-  EXPECT_THAT(messages_of({"version=1.0.0"}), ElementsAre(HasSubstr("in the file only")));
+  EXPECT_THAT(messages_of({"version=1.0.0"}), ElementsAre(HasSubstr("only in the file")));
   // Known, but not to the type that is chosen: the reader tells.
   EXPECT_THAT(messages_of({"optimizer.adam_beta1=0.5"}),
               ElementsAre(StartsWith("--set optimizer.adam_beta1: unknown key 'adam_beta1' in "
@@ -306,9 +306,9 @@ TEST_F(Overrides, AMistypedVariableIsAWarning) {
       Values{{"LOCKSTEP_TRAIN_MAX_STPS", "5"}, {"LOCKSTEP_OPTIMIZER_LR", "5"}});
   const RunConfig config = load({});
   EXPECT_THAT(config.warnings,
-              ElementsAre("LOCKSTEP_OPTIMIZER_LR in the environment names no key of the run file "
+              ElementsAre("LOCKSTEP_OPTIMIZER_LR in the environment is not a key of the run file "
                           "and is ignored (did you mean LOCKSTEP_OPTIMIZER_LEARNING_RATE?)",
-                          "LOCKSTEP_TRAIN_MAX_STPS in the environment names no key of the run file "
+                          "LOCKSTEP_TRAIN_MAX_STPS in the environment is not a key of the run file "
                           "and is ignored (did you mean LOCKSTEP_TRAIN_MAX_STEPS?)"));
 }
 

@@ -248,9 +248,9 @@ TEST_F(Plugins, FlagsBehindTheDashesAreTyped) {
       AllOf(HasSubstr("78 "),
             HasSubstr("flag --samples:1:1: error: 'estimator.samples' must be a whole number")));
   EXPECT_THAT(fault(estimator("name: full"), {"samples"}),
-              HasSubstr("64 [usage] behind -- stand flags"));
+              HasSubstr("64 [usage] flags of the estimator go after --"));
   EXPECT_THAT(fault(estimator("name: full"), {"--samples=3", "--deep=false", "--fails", "input"}),
-              HasSubstr("train.loss binary does not take class numbers"));
+              HasSubstr("train.loss binary does not support class numbers"));
 }
 
 TEST(Flags, AreCutOffTheCommandLine) {

@@ -142,7 +142,7 @@ TEST_F(Preset, AFlagTakesBackTheOtherOfAPairThatTheFileHas) {
 TEST_F(Preset, FaultsNameWhereAValueComesFrom) {
   const std::string preset = kRun + "preset: estimator\n";
   EXPECT_THAT(fault(preset + "sync: {shard_optimizer: true}\n"),
-              HasSubstr("'sync.sync_replicas: false' (preset: estimator) cannot be with "
+              HasSubstr("'sync.sync_replicas: false' (preset: estimator) cannot be combined with "
                         "sync.shard_optimizer (line 6): "));
   EXPECT_THAT(fault(kRun + "eval: {eval_batches: 2, eval_freq: 3}\n"),
               HasSubstr("another name of 'eval.eval_freq' (line 5)"));
@@ -166,11 +166,12 @@ TEST_F(Preset, FlagsOfAnotherChoiceAreNotesInAFileOnlyWithThePreset) {
   const std::string momentum = "optimizer: {type: momentum, adam_beta1: 0.5}\n";
   EXPECT_THAT(fault(kRun + momentum), HasSubstr("unknown key 'adam_beta1' in 'optimizer'"));
   EXPECT_THAT(load(kRun + "preset: estimator\n" + momentum).notes,
-              ElementsAre("line 6: 'optimizer.adam_beta1' has no effect beside what else is "
-                          "chosen"));
+              ElementsAre("line 6: 'optimizer.adam_beta1' has no effect with the other settings"));
   const RunConfig config = load(kRun + "optimizer: {type: momentum}\n", "--adam_beta1 0.5");
-  EXPECT_THAT(config.notes, ElementsAre("flag --adam_beta1: 'optimizer.adam_beta1' has no effect "
-                                        "beside what else is chosen"));
+  EXPECT_THAT(
+      config.notes,
+      ElementsAre(
+          "flag --adam_beta1: 'optimizer.adam_beta1' has no effect with the other settings"));
   EXPECT_EQ(config.flag_texts.at("adam_beta1"), "0.5");  // what was given is still to be read
   EXPECT_THAT(load(kRun + "optimizer: {type: adam}\n", "--adam_beta1 0.5").notes, IsEmpty());
   EXPECT_THAT(fault(kRun, "--adam_beta1 x"), HasSubstr("64 [usage] --adam_beta1 takes a number"));

@@ -42,7 +42,7 @@ TEST(Reload, ChangesNoBitAndRefusesASaveThatHoldsOthers) {
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kBadData);
     EXPECT_TRUE(fault.on_every_rank());
-    EXPECT_THAT(fault.what(), ::testing::HasSubstr("does not hold what this run holds"));
+    EXPECT_THAT(fault.what(), ::testing::HasSubstr("differs from the state of this run"));
   }
   context.saver.join();
 }

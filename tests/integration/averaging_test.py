@@ -115,9 +115,9 @@ class Averaging(InTensorFlow, LockstepTest):
         first = self.train(2, sets=[*SETS, "train.max_steps=30"])
         self.assertIn("remove --ema", self.tool("ckpt", "export", first.folder / "checkpoints", "--ema", "-o", self.folder / "f", expect=64))
         begun = self.train(2, sets=[*EMA, "train.max_steps=50"])
-        self.assertIn("the save holds no moving average: it begins with the weights of the save", begun.log)
+        self.assertIn("the checkpoint contains no moving average: it starts with the weights of the checkpoint", begun.log)
         self.assertIn("ema/classifier/weight", self.shown(begun.folder))
-        self.assertNotIn("it begins with", self.train(2, sets=[*EMA, "train.max_steps=55"]).log)
+        self.assertNotIn("it starts with", self.train(2, sets=[*EMA, "train.max_steps=55"]).log)
         ended = self.train(2, sets=SETS)
         self.assertIn("value(s) that this run does not use", ended.log)
         self.assertNotIn("ema/classifier/weight", self.shown(ended.folder))
@@ -183,17 +183,17 @@ class Averaging(InTensorFlow, LockstepTest):
                 (["sync.sync_every=4"], "'sync.sync_every' has no effect"),
                 ([local, "sync.outer_optimizer=nesterov"], "'sync.outer_optimizer' is no longer supported"),
                 ([local, "sync.sync_every=0"], "'sync.sync_every' is 0, it must be"),
-                ([local, "sync.shard_optimizer=true"], "'sync.sync_replicas: false' (--set sync.sync_replicas) cannot be with "
+                ([local, "sync.shard_optimizer=true"], "'sync.sync_replicas: false' (--set sync.sync_replicas) cannot be combined with "
                  "sync.shard_optimizer (--set sync.shard_optimizer)"),
-                ([local, "sync.comm_dtype=bf16"], "cannot be with sync.comm_dtype"),
-                ([local, "run.deterministic=elastic"], "cannot be with run.deterministic: elastic"),
-                ([local, "train.batch_norm=sync"], "cannot be with train.batch_norm: sync"),
-                ([local, "train.precision=fp16"], "cannot be with train.precision: fp16")):
+                ([local, "sync.comm_dtype=bf16"], "cannot be combined with sync.comm_dtype"),
+                ([local, "run.deterministic=elastic"], "cannot be combined with run.deterministic: elastic"),
+                ([local, "train.batch_norm=sync"], "cannot be combined with train.batch_norm: sync"),
+                ([local, "train.precision=fp16"], "cannot be combined with train.precision: fp16")):
             output = self.tool("check", digits, *[word for one in sets for word in ("--set", one)], expect=78)
             self.assertIn(expected, output)
         quantized = self.start(2, config=SOURCE / "configs/digits_qat.yaml", sets=[local]).wait()
         self.assertEqual(quantized.code, 78, quantized.log)
-        self.assertIn("sync.sync_replicas: false cannot be with a recipe that quantizes", quantized.log)
+        self.assertIn("sync.sync_replicas: false cannot be combined with a recipe that quantizes", quantized.log)
 
 
 if __name__ == "__main__":

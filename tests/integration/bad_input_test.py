@@ -43,7 +43,7 @@ class BadInput(LockstepTest):
         self.check(self.replace("global_batch_size: 64", "global_batch_size: many"), "'data.global_batch_size' must be a whole number, not 'many'")
         self.check(self.replace("type: digits_net", "type: digit_net"), "did you mean 'digits_net'")
         self.check(self.replace("name: digits,", ""), "'run.name' is required")
-        self.check(GOOD.replace("recipe: ", "#"), "nothing says how long to train")
+        self.check(GOOD.replace("recipe: ", "#"), "the length of the training is unknown")
         self.check(self.replace("{type: momentum", "{type: adam"), "unknown key 'momentum' in 'optimizer'")
 
     def test_all_faults_in_one_pass(self):
@@ -81,7 +81,7 @@ class BadInput(LockstepTest):
             os.environ[name] = value
             self.addCleanup(os.environ.pop, name)
         warned = self.tool("check", DIGITS)
-        self.assertIn("warning: LOCKSTEP_TRAIN_MAX_STPS in the environment names no key of the run file and is ignored "
+        self.assertIn("warning: LOCKSTEP_TRAIN_MAX_STPS in the environment is not a key of the run file and is ignored "
                       "(did you mean LOCKSTEP_TRAIN_MAX_STEPS?)", warned)
         self.assertEqual(warned.count("warning: LOCKSTEP"), 1)
         self.assertIn("[config] LOCKSTEP_TRAIN_MAX_STPS in the environment", self.train(2, sets=["train.max_steps=1"]).log)

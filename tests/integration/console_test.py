@@ -76,7 +76,7 @@ class Console(LockstepTest):
         for rank in (0, 1):
             self.assertIn(f"[start] rank {rank} of 2", self.log_of(rank))
         self.assertEqual(run.log.count("[config] "), run.log.count("rank 0 [config] "), "told once")
-        for line in ("digits.yaml, with what the command line", "  optimizer: learning_rate=0.1, ", "  run: name=digits, ", "threads=1", "  summary: progress_secs=0.1"):
+        for line in ("digits.yaml, with settings of the command line", "  optimizer: learning_rate=0.1, ", "  run: name=digits, ", "threads=1", "  summary: progress_secs=0.1"):
             self.assertIn(line, run.log)
 
     def test_C50_a_folder_that_is_not_ASCII_is_warned_of(self):

@@ -148,16 +148,16 @@ class Control(LockstepTest):
 
     def test_what_cannot_be_set_is_refused(self):
         run = self.begin(sets=["checkpoint=off", "eval.every_epochs=0"])
-        for change, text in counted("values refused to a running job", (("optimizer.learning_rate=1", "of a running job only these can be set"), ("log.level=loud", "log.level takes debug, info"),
+        for change, text in counted("values refused to a running job", (("optimizer.learning_rate=1", "only these keys of a running job can be set"), ("log.level=loud", "log.level takes debug, info"),
                              ("eval.every_epochs=-1", "takes a number of epochs"), ("watchdog.slow_seconds=0", "takes seconds, more than 0"),
-                             ("preemption.grace_seconds=x", "takes seconds, 0 or more"), ("watchdog.lunch.hang_seconds=1", "only these can be set"),
-                             ("checkpoint.keep_checkpoint_max=1", "this run makes no saves"), ("nonsense", "only these can be set"),
-                             ("checkpoint.save_checkpoints_steps=5", "this run makes no saves"))):
+                             ("preemption.grace_seconds=x", "takes seconds, 0 or more"), ("watchdog.lunch.hang_seconds=1", "only these keys of a running job can be set"),
+                             ("checkpoint.keep_checkpoint_max=1", "this run writes no checkpoints"), ("nonsense", "only these keys of a running job can be set"),
+                             ("checkpoint.save_checkpoints_steps=5", "this run writes no checkpoints"))):
             code, said = run.ctl("set", change)
             self.assertEqual(code, 64, said)
             self.assertIn(text, said)
         code, said = run.ctl("save")
-        self.assertIn("this run makes no saves", said)
+        self.assertIn("this run writes no checkpoints", said)
         self.assertEqual(run.ctl("status")["state"], "training")
 
     def test_bad_json_is_refused_and_costs_nothing(self):
@@ -279,7 +279,7 @@ class Control(LockstepTest):
         self.assertEqual(json.loads(said)["world_size"], 2)
         code, said = run.ctl("set", "optimizer.learning_rate=1")
         self.assertEqual(code, 64)
-        self.assertIn("only these can be set", said)
+        self.assertIn("only these keys of a running job can be set", said)
         self.assertIn("noted_at_step", run.ctl("drain"))
         self.assertEqual(run.wait().code, 75, run.log)
         self.assertFalse((run.folder / "control.sock").exists(), "it goes with the run")
@@ -314,7 +314,7 @@ class Control(LockstepTest):
         folder.chmod(0o777)
         run = self.start(config=ENDLESS, run="open", sets=[*RARE, "train.max_steps=2"]).wait()
         self.assertEqual(run.code, 0, run.log)
-        self.assertIn("lockstep ctl cannot ask this run: ", run.log)
+        self.assertIn("lockstep ctl cannot reach this run: ", run.log)
         self.assertIn("is writable by all users", run.log)
 
     def test_a_foreign_lock_on_the_folder_of_the_socket_delays_nothing(self):

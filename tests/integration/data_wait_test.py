@@ -42,7 +42,7 @@ class DataWait(LockstepTest):
             tell(run)
             run.wait()
         self.assertEqual(run.code, 75, run.log)
-        self.assertRegex(run.log, r"told to stop, after \d+\.\d s in which the data of the next step did not come")
+        self.assertRegex(run.log, r"stop requested after \d+\.\d s of waiting for the data of the next step")
         self.assertRegex(run.log, rf"stopped at step {step} on request")
         print(f"{took.passed_s():.1f} s from {tell.__name__} to the end, at step {step}")
 

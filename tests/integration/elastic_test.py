@@ -37,9 +37,9 @@ class Elastic(LockstepTest):
         refused = self.train(3, sets=SETS, expect=78)
         self.assertIn("1, 2, 4 or 8 ranks, the world has 3", refused.log)
         refused = self.train(2, sets=[*SETS, "sync.comm_dtype=bf16"], expect=78)
-        self.assertIn("cannot be with sync.comm_dtype", refused.log)
+        self.assertIn("cannot be combined with sync.comm_dtype", refused.log)
         refused = self.train(2, sets=[*SETS, "run.device=cuda"], expect=78)
-        self.assertIn("cannot be with run.device: cuda (--set run.device): on GPUs sums over ranks are in NCCL's order", refused.log)
+        self.assertIn("cannot be combined with run.device: cuda (--set run.device): on GPUs sums over ranks are in NCCL's order", refused.log)
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ class FineTuning(InTensorFlow, LockstepTest):
             slim = self.tune(prefix, *sets, run="slim", rules=rules, exclude="")
             found = self.assert_loaded(slim, but=["num_batches"])
             self.assertEqual(found["Logits/weight"], self.weights(source)["Logits/weight"])
-            self.assertIn("27 counters are not there", slim.log)
+            self.assertIn("27 counters are missing", slim.log)
 
     def test_the_pages(self):
         snippets = [snippet for page in PAGES for snippet in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]

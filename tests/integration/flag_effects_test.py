@@ -63,7 +63,7 @@ class FlagEffects(FlagRuns):
         run = self.run_with("--noallow_growth", "--per_process_gpu_memory_fraction=0.5", "--memory_policy=all")
         self.assertRegex(run.log, r"gpu: allow_growth=false, memory_policy=all, per_process_gpu_memory_fraction=0.5")
         refused = self.run_with("--allow_growth", "--memory_policy=all", expect=78)
-        self.assertIn("'gpu.allow_growth: true' takes memory as it is needed, 'gpu.memory_policy: all' at the start: remove one", refused.log)
+        self.assertIn("'gpu.allow_growth: true' allocates memory as needed, 'gpu.memory_policy: all' at the start: remove one", refused.log)
 
     def test_evaluation_flags(self):
         few = ["--set", "eval.batch_size=2"]
@@ -85,7 +85,7 @@ class FlagEffects(FlagRuns):
                 self.assertNotIn("has no effect", changed.log)
         self.assertNotEqual(self.weights(self.run_with(weight_decay=0.5)), found["momentum"])
         beside = self.run_with(adam_beta1=0.5)
-        self.assertIn("flag --adam_beta1: 'optimizer.adam_beta1' has no effect beside what else is chosen", beside.log)
+        self.assertIn("flag --adam_beta1: 'optimizer.adam_beta1' has no effect with the other settings", beside.log)
         self.assertEqual(self.weights(beside), found["momentum"])
 
     def test_learning_rate_flags(self):

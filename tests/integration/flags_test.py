@@ -48,14 +48,14 @@ class Flags(FlagRuns):
 
     def test_a_run_without_a_network_says_so_in_a_line(self):
         refused = self.train(2, config=None, arguments=["--train_metadata", "x"], expect=64)
-        self.assertEqual(refused.log.count("[usage] rank 0: without --config FILE a run needs also --model TYPE"), 1, refused.log)
+        self.assertEqual(refused.log.count("[usage] rank 0: without --config FILE a run also needs --model TYPE"), 1, refused.log)
         self.assertFalse(refused.folder.exists())
 
     def test_mistyped_flags_are_refused_before_mpi_starts(self):
         for words, said in ((["--bacth_size=3"], "unknown flag --bacth_size (did you mean '--batch_size'?)"),
                             (["--batch_size=3", "--batch_size", "4"], "--batch_size is given 2 times (3, 4)"),
-                            (["--debug", self.data / "eval.csv"], "a pattern stands in quotes"),
-                            (["--train_metadata=", "--train_steps=3"], "--train_metadata= has no value: give one, or leave the flag out"),
+                            (["--debug", self.data / "eval.csv"], "put a pattern in quotes"),
+                            (["--train_metadata=", "--train_steps=3"], "--train_metadata= has no value: give one, or remove the flag"),
                             (["--train_steps=many"], "--train_steps takes a whole number, not 'many'")):
             refused = self.train(2, config=None, arguments=words, expect=64)
             self.assertEqual(refused.log.count(said), 1, refused.log)

@@ -192,7 +192,7 @@ class OneRank(GpuTest):
 
     def test_memory_and_metrics(self):
         run = self.train(1, sets=[*GPU, "train.max_steps=20", "gpu={per_process_gpu_memory_fraction: 0.2, memory_policy: all}"])
-        self.assertRegex(run.log, r"memory of GPUs is taken at the start; rank 0: GPU 0 \(GPU-[0-9a-f]+\), at most [0-9.]+ of [0-9.]+ GiB")
+        self.assertRegex(run.log, r"memory of GPUs is allocated at the start; rank 0: GPU 0 \(GPU-[0-9a-f]+\), at most [0-9.]+ of [0-9.]+ GiB")
         page = run.last_page(0)
         print(re.findall(r"^lockstep_gpu.*$", page, re.MULTILINE))
         self.assertGreater(metric(page, "lockstep_gpu_memory_reserved_bytes"), 1e9)

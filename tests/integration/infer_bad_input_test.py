@@ -86,7 +86,7 @@ class InferBadInput(InferTest):
             (self.folder / f"{name}.npy").write_bytes(content)
         run = self.train(1, sets=[f"data.train={{type: npy, path: {self.folder}/x.npy, targets: {self.folder}/y.npy, num_classes: 10}}",
                                   "data.eval=null", "recipe=null", "train.max_steps=3"], expect=65)
-        self.assertIn("data.train holds no samples", run.log)
+        self.assertIn("data.train contains no samples", run.log)
 
     def test_a_full_disk(self):
         full = {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_PATH": "results_", "LOCKSTEP_FAULT_CALL": "any", "LOCKSTEP_FAULT_AT": "20+",

@@ -143,7 +143,7 @@ class Python(LockstepTest):
         self.assertEqual(*shas)
         refused = self.start(config=self.config("Noisy"), sets=["run.deterministic=elastic"]).wait()
         self.assertEqual(refused.code, 78, refused.log)
-        self.assertIn("run.deterministic: elastic cannot be with the network's ", refused.log)
+        self.assertIn("run.deterministic: elastic cannot be combined with the network's ", refused.log)
 
     def test_a_teacher_that_forward_moves_is_equal_on_all_ranks(self):
         sets = ["data.global_batch_size=199", "train.max_steps=8", "sync.replica_check_every=1"]
@@ -290,7 +290,7 @@ class Python(LockstepTest):
         sets = ["model.name=Noisy", "data.train.args={samples: 193}", "train.max_steps=10"]  # the seventh batch has one
         run = self.start(2, config=self.config(), sets=sets).wait()
         self.assertEqual(run.code, 78, run.log)
-        self.assertRegex(run.log, "a global batch of 1 of 193 samples leaves one sample to a rank of 2, of which batch normalisation may refuse")
+        self.assertRegex(run.log, "a global batch of 1 of 193 samples leaves one sample to a rank of 2, which batch normalisation may reject")
         self.assertRegex(run.log, "Expected more than 1 value per channel .*set data.drop_last: true")
         settings = [word for one in sets for word in ("--set", one)]
         self.assertRegex(self.tool("check", self.config(), *settings, expect=78), "Expected more than 1 value per channel .*drop_last")
@@ -302,8 +302,8 @@ class Python(LockstepTest):
 
     def test_buffers_that_no_save_could_hold_are_refused(self):
         for how, text in (("none", "registers center in forward, or fills it there from None"), ("late", "registers center in forward"),
-                          ("grows", r"the network's center is Float \[0, 8\] when it is built, and its forward pass makes it Float \[2, 8\]"),
-                          ("type", r"center is Float \[8\] when it is built, and its forward pass makes it Double \[8\]"), ("sparse", "keeps center as torch.sparse_coo")):
+                          ("grows", r"the network's center is Float \[0, 8\] when it is built, and its forward pass changes it to Float \[2, 8\]"),
+                          ("type", r"center is Float \[8\] when it is built, and its forward pass changes it to Double \[8\]"), ("sparse", "keeps center as torch.sparse_coo")):
             with self.subTest(how=how):
                 sets = self.odd_sets("Buffers", f"{{how: {how}}}")
                 run = self.start(2, config=self.config(), run=how, sets=sets).wait()

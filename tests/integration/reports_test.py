@@ -59,7 +59,7 @@ class TrainJob(LockstepTest):
         server, environment = self.serve(answers=403)
         run = self.train(1, sets=["train.max_steps=5"], environment=environment)
         self.assertEqual(len(server.reports), 1)
-        self.assertEqual(len(re.findall(r" W \[metrics\] the TrainJob is not told of the progress: .* answers 403", run.log)), 1)
+        self.assertEqual(len(re.findall(r" W \[metrics\] the progress is not reported to the TrainJob: .* status 403", run.log)), 1)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ modifiers:
         self.train(run="run", sets=[*sets, "train.max_steps=20", self.recipe(recipe)])
         changed = self.recipe(recipe.replace("0.05", "0.02"), "changed.yaml")
         refused = self.train(run="run", sets=[*sets, changed], expect=78)
-        self.assertIn("the recipe's timeline has changed since the save", refused.log)
+        self.assertIn("the recipe's timeline has changed since the checkpoint", refused.log)
         self.assertIn("step 23: learning_rate of all groups: 0.05 in the save, 0.02 now", refused.log)
         self.assertIn("give --accept-recipe-change", refused.log)
         self.assertEqual(refused.log.count(" E rank"), 1)
@@ -187,13 +187,13 @@ modifiers:
         (run / "checkpoints").mkdir(parents=True)
         self.run_tensorflow(WITHOUT_MASKS, whole, run / "checkpoints/model.ckpt-40")
         refused = self.train(sets=sets, expect=78)
-        self.assertIn("model.ckpt-40 holds no masks, although its recipe prunes", refused.log)
+        self.assertIn("model.ckpt-40 contains no masks, although its recipe prunes", refused.log)
 
     def test_what_a_save_lacks_begins_anew_with_a_warning(self):
         sets = [*SAVES, "checkpoint.include=[model, modifiers, clock]"]
         self.train(sets=[*sets, "train.max_steps=20"])
         again = self.train(sets=[*sets, "train.max_steps=40"])
-        self.assertIn("checkpoint.include lacks optimizer: moments and update counts begin at zero", again.log)
+        self.assertIn("checkpoint.include lacks optimizer: moments and update counts start at zero", again.log)
 
     def test_a_changed_run_may_not_go_on(self):
         self.after_5_steps()

@@ -31,7 +31,7 @@ class Saves(LockstepTest):
         self.assertEqual(stopped.code, 75, stopped.log)
         self.assertIn("without a save (checkpoint is off)", stopped.log)
         refused = self.train(run="off", sets=[*QUICK, "checkpoint=off"], arguments=["--resume", "some/model.ckpt-3"], expect=78)
-        self.assertIn("cannot be with checkpoint: off", refused.log)
+        self.assertIn("cannot be combined with checkpoint: off", refused.log)
 
     def test_include_says_what_a_save_holds(self):
         run = self.train(run="model", sets=[*QUICK, "checkpoint.include=[model]"])
@@ -40,7 +40,7 @@ class Saves(LockstepTest):
         for lost in ("optimizer/", "_lockstep/masks/", "_lockstep/step", "_lockstep/random/"):
             self.assertFalse([name for name in names if name.startswith(lost)])
         again = self.train(run="model", sets=[*QUICK, "checkpoint.include=[model]"], expect=78)
-        self.assertIn("checkpoint.include lacks clock, so no run can go on from model.ckpt-100", again.log)
+        self.assertIn("checkpoint.include lacks clock, so no run can continue from model.ckpt-100", again.log)
         started = self.train(run="warm", sets=[*QUICK, f"checkpoint.warm_start_ckpt={run.folder}/checkpoints"])
         self.assertEqual(started.summary()["steps"], 100)
 

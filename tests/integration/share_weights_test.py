@@ -59,14 +59,14 @@ class ShareWeights(LockstepTest):
 
     def test_auto_leaves_small_weights_alone(self):
         run = self.train(2, sets=[*SETS, "train.max_steps=2", "checkpoint.save_at_end=false"])
-        self.assertIn(f"{OWN} 0.1 MiB stay in the cores' caches", run.log)
+        self.assertIn(f"{OWN} 0.1 MiB fit in the cores' caches", run.log)
 
     def test_what_cannot_be_shared_is_refused(self):
-        for key, reason in (("sync.sync_replicas=false", "each rank learns weights of its own"),
+        for key, reason in (("sync.sync_replicas=false", "each rank trains its own weights"),
                             ("sync.shared_window=false", "the weights are in such memory"),
                             ("sync.comm_dtype=bf16", "no gradients are sent that could be rounded")):
             refused = self.train(2, sets=[*SETS, SHARED, key], expect=78)
-            self.assertIn("'sync.share_weights: on' (--set sync.share_weights) cannot be with", refused.log)
+            self.assertIn("'sync.share_weights: on' (--set sync.share_weights) cannot be combined with", refused.log)
             self.assertIn(reason, refused.log)
 
 
@@ -90,7 +90,7 @@ class SmallShm(LockstepTest):
         self.assertRegex(done.stderr, rf"{OWN} /dev/shm has \d+\.\d MiB free of the \d+\.\d MiB needed")
         refused = self.train_in("64m", "on")
         self.assertEqual(refused.returncode, 78, refused.stderr)
-        self.assertRegex(refused.stderr, r"sync.share_weights: on cannot be: /dev/shm has \d+\.\d MiB free")
+        self.assertRegex(refused.stderr, r"sync.share_weights: on is not possible: /dev/shm has \d+\.\d MiB free")
 
     def test_what_fits_leaves_no_file(self):
         done = self.train_in("256m", "on")

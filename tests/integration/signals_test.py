@@ -95,7 +95,7 @@ class Signals(LockstepTest):
             run.wait()
             took_s = took.passed_s()
         self.assertEqual(run.code, 75, run.log)
-        self.assertRegex(run.log, r"E rank 0 \[lockstepd\] \[train\] told to end, and the save of step 5 is not on disk 5 s later")
+        self.assertRegex(run.log, r"E rank 0 \[lockstepd\] \[train\] stop requested, and the checkpoint of step 5 is not on disk after 5 s")
         self.assertGreater(took_s, 4.5)
         self.assertEqual(saves_of(run), [])
         print(f"{took_s:.1f} s from SIGTERM to the end")
@@ -116,7 +116,7 @@ class Signals(LockstepTest):
                         os.kill(pid, signal.SIGTERM if pid == pids[whom] else signal.SIGUSR1)
                 run.wait()
             self.assertEqual(run.code, 75, run.log)
-            self.assertIn("the evaluation of step 23 was broken off: told to stop", run.log)
+            self.assertIn("the evaluation of step 23 was interrupted: stop requested", run.log)
             self.assertEqual(run.summary()["steps"], 23, run.log)
 
     def test_a_stop_in_the_last_evaluation_is_made_up_for(self):
@@ -148,8 +148,8 @@ class Failures(LockstepTest):
         run = self.start_faulty("hang", 1, step=5, config=ENDLESS, sets=[*RARE, "watchdog.slow_seconds=1", "sync.timeout_s=4"]).wait()
         self.assertEqual(run.code, 79, run.log)
         self.assertRegex(run.log, r"W rank 0 \[dist.mpi\] .*has waited [1-9]\.\d s for rank 1 \(process \d+ on \S+\), which is slow or hangs")
-        self.assertRegex(run.log, r"W rank 1 \[watchdog\] .* without a turn of the loop: 5 step\(s\) done here, state training")
-        self.assertRegex(run.log, r"W rank 0 \[watchdog\] .*it stands in 'reducing' 0")
+        self.assertRegex(run.log, r"W rank 1 \[watchdog\] .* without progress: 5 step\(s\) done on this rank, state training")
+        self.assertRegex(run.log, r"W rank 0 \[watchdog\] .*it is in 'reducing' 0")
         self.assertEqual(failures_of(run)[0]["exit_code"], 79)
         events = json.loads((run.folder / "logs" / "lockstep-events-0.json").read_text())
         self.assertLessEqual({"forward", "wait for all-reduce"}, {event["name"] for event in events})
@@ -160,7 +160,7 @@ class Failures(LockstepTest):
         with within(30, "the start and the end of a rank that hangs"):
             run = self.start_faulty("hang", 0, step=5, ranks=1, config=ENDLESS, sets=[*RARE, "watchdog.hang_seconds=2"]).wait()
         self.assertEqual(run.code, 79, run.log)
-        self.assertRegex(run.log, r"rank 0 hangs: [2-9]\d?\.\d s without a turn of the loop \(watchdog.hang_seconds\)")
+        self.assertRegex(run.log, r"rank 0 hangs: [2-9]\d?\.\d s without progress \(watchdog.hang_seconds\)")
         self.assertTrue((run.folder / "logs" / "lockstep-events-0.json").exists())
         self.assertEqual(failures_of(run)[0]["exit_code"], 79)
 

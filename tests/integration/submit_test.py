@@ -163,7 +163,7 @@ class Submit(ServeTest):
         self.client("wait", 0, expect=64)
 
     def test_usage_of_the_server(self):
-        for arguments, text in (((), "--queue is required"), (("--queue", self.queue, "--config", DIGITS), "serve and doctor take no run"),
+        for arguments, text in (((), "--queue is required"), (("--queue", self.queue, "--config", DIGITS), "serve and doctor accept no run"),
                                 (("--queue", self.queue, "--listen", "nonsense"), "it takes HOST:PORT"),
                                 (("--queue", self.queue, "--max-queued", "0"), "takes a whole number from 1 to 1000000")):
             done = subprocess.run([LOCKSTEPD, "serve", *map(str, arguments)], capture_output=True, text=True, timeout=ANSWER_S, check=False)

@@ -105,7 +105,7 @@ class WarmStart(InTensorFlow, LockstepTest):
         for key in expected:
             loaded = key.startswith(("model/blocks/0/", "model/blocks/1/")) and key != "model/blocks/1/conv/bias"
             self.assertEqual(mixed[key], (expected if loaded else fresh)[key], key)
-        self.assertIn("left as they are, by the scopes: blocks.1.conv.bias", warm.log)
+        self.assertIn("not filled, by the scopes: blocks.1.conv.bias", warm.log)
 
         refused = self.started_from(source.folder, "checkpoint.checkpoint_exclude_scopes=[blocks/0/covn]", run="typo", expect=78)
         self.assertIn("no variable's name begins with 'blocks/0/covn' (nearest: blocks/0/conv, ", refused.log)
@@ -174,7 +174,7 @@ class WarmStart(InTensorFlow, LockstepTest):
         for i, kernels in enumerate(("auto", "tensorflow")):
             warm = self.started_from(prefix, names, f"checkpoint.warm_start_kernels={kernels}", run=f"warm{i}")
             self.assertEqual(self.weights(warm), self.weights(source))
-            self.assertIn("4 kernels turned from TensorFlow's order of dimensions: blocks.0.conv.weight, ", warm.log)
+            self.assertIn("4 kernels transposed from TensorFlow's dimension order: blocks.0.conv.weight, ", warm.log)
         unnamed = self.started_from(prefix, run="unnamed", expect=78)
         self.assertIn("the checkpoint has no 'blocks.0.conv.weight'", unnamed.log)
         unturned = self.started_from(prefix, names, "checkpoint.warm_start_kernels=lockstep", run="unturned", expect=78)

@@ -23,15 +23,15 @@ class StoppedRank(LockstepTest):
         with within(60, "the end of the run, in place of five minutes"):
             run.wait()
         self.assertEqual(run.code, 79, run.log)
-        self.assertRegex(run.log, rf"W rank 0 \[watchdog\] \d\.\d s without a turn of the loop.*\n(?:.*\n)*?.*rank 0 \[watchdog\] others stand: rank 1 {stands_in}")
-        self.assertRegex(run.log, rf"rank 0 hangs: \d+\.\d s without a turn of the loop \(watchdog\.{phase}\.hang_seconds\)")
-        self.assertRegex(run.log, rf"others stand: rank 1 {stands_in}")
+        self.assertRegex(run.log, rf"W rank 0 \[watchdog\] \d\.\d s without progress.*\n(?:.*\n)*?.*rank 0 \[watchdog\] other ranks: rank 1 {stands_in}")
+        self.assertRegex(run.log, rf"rank 0 hangs: \d+\.\d s without progress \(watchdog\.{phase}\.hang_seconds\)")
+        self.assertRegex(run.log, rf"other ranks: rank 1 {stands_in}")
         events = {rank: json.loads((run.folder / f"logs/lockstep-events-{rank}.json").read_text()) for rank in (0, 1)}
         for rank, spans in events.items():
             self.assertLessEqual(len(spans), 1000)
             self.assertEqual(spans, sorted(spans, key=lambda span: span["begin_ns"]), rank)
         self.assertEqual(json.loads((run.folder / "logs/lockstep-error-0.json").read_text())["exit_code"], 79)
-        print(phase, {rank: len(spans) for rank, spans in events.items()}, re.search(r"others stand: .*", run.log)[0])
+        print(phase, {rank: len(spans) for rank, spans in events.items()}, re.search(r"other ranks: .*", run.log)[0])
         return events
 
     def python_data(self, which, fault):

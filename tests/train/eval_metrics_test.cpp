@@ -252,11 +252,11 @@ TEST(EvalMetrics, WhatDoesNotFitTheDataIsRefused) {
   expect_refused("metrics: [top_k]", spec_of(TargetKind::kClass, 4),
                  "eval.top_k.k is 5, but the data has 4 classes");
   expect_refused("metrics: [confusion_matrix]", spec_of(TargetKind::kClass, 1001),
-                 "confusion_matrix takes at most 1000 classes, the data has 1001");
+                 "confusion_matrix supports at most 1000 classes, the data has 1001");
   expect_refused("metrics: [precision_recall]", spec_of(TargetKind::kValues, 1),
-                 "precision_recall does not take");
+                 "precision_recall does not support");
   expect_refused("metrics: [perplexity]", spec_of(TargetKind::kSoft, 4),
-                 "perplexity takes tokens or class numbers");
+                 "perplexity needs tokens or class numbers");
 }
 
 }  // namespace eval_metrics_test

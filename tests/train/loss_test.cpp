@@ -88,7 +88,7 @@ TEST(Loss, RefusesTargetsAndOutputsThatDoNotFit) {
     return "";
   };
   EXPECT_THAT(message([] { Loss("next_token", {}, spec_of(TargetKind::kClass, 4)); }),
-              testing::HasSubstr("train.loss next_token does not take class numbers"));
+              testing::HasSubstr("train.loss next_token does not support class numbers"));
   const Loss loss("auto", {}, spec_of(TargetKind::kClass, 4));
   EXPECT_THAT(message([&] {
                 (void)loss.sum(at::zeros({2, 5}), at::zeros({2}, at::kLong));

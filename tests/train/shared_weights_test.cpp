@@ -188,22 +188,23 @@ std::string refusal(const std::function<void(ShareWeightsParts*, tests::SpyCommu
 
 TEST(SharedWeights, AreRefusedWithTheReason) {
   using Spy = tests::SpyCommunicator;
-  EXPECT_THAT(refusal([](ShareWeightsParts* parts, Spy*) {
-                const_cast<dist::ProcessInfo&>(parts->process).num_nodes = 2;
-              }),
-              HasSubstr("sync.share_weights: on cannot be: the ranks are on 2 hosts; use auto"));
+  EXPECT_THAT(
+      refusal([](ShareWeightsParts* parts, Spy*) {
+        const_cast<dist::ProcessInfo&>(parts->process).num_nodes = 2;
+      }),
+      HasSubstr("sync.share_weights: on is not possible: the ranks are on 2 hosts; use auto"));
   EXPECT_THAT(refusal([](ShareWeightsParts*, Spy* gradients) {
                 gradients->pretended_device = at::Device(at::kCUDA, 0);
               }),
               HasSubstr("the weights are on GPUs"));
   EXPECT_THAT(refusal([](ShareWeightsParts* parts, Spy*) { parts->has_users_hooks = true; }),
-              HasSubstr("the estimator's hooks are the user's code, who may write weights"));
+              HasSubstr("the estimator's hooks are user code, which may write weights"));
   class UsersNetwork final : public model::Model {
     bool runs_user_code() const override { return true; }
     at::Tensor forward(const at::Tensor& inputs_BX) override { return inputs_BX; }
   } network;
   EXPECT_THAT(refusal([](ShareWeightsParts*, Spy*) {}, &network),
-              HasSubstr("the network's code is the user's, who may write weights on each rank"));
+              HasSubstr("the network is user code, which may write weights on each rank"));
 }
 
 }  // namespace shared_weights_test

@@ -96,15 +96,16 @@ Loss::Loss(const std::string& name, const LossOptions& options, const data::Samp
     throw Error(ExitCode::kConfig, "train",
                 fmt::format("train.label_smoothing is {}, but {}: it has no effect, remove it",
                             options.label_smoothing,
-                            name == "own" ? "the loss is the network's own (train.loss: own)"
+                            name == "own" ? "the loss is computed by the network (train.loss: own)"
                                           : "the data's targets are values"));
   if (name == "own") return;
   check(type_ != nullptr, "the run file names a loss of the table");
   const std::vector<TargetKind>& takes = type_->takes;
   if (std::find(takes.begin(), takes.end(), spec.target_kind) == takes.end())
-    throw Error(ExitCode::kConfig, "train",
-                fmt::format("train.loss {} does not take {}, which are the data's targets; take {}",
-                            type_->name, name_of(spec.target_kind), usual_loss(spec.target_kind)));
+    throw Error(
+        ExitCode::kConfig, "train",
+        fmt::format("train.loss {} does not support {}, which are the data's targets; use {}",
+                    type_->name, name_of(spec.target_kind), usual_loss(spec.target_kind)));
 }
 
 at::Tensor Loss::sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {

@@ -353,9 +353,9 @@ void MovedBuffers::restore(const std::vector<model::Buffer>& rows,
 void MovedBuffers::refuse_reshaped(const model::Buffer& row, const Seen& seen) const {
   throw Error(
       ExitCode::kConfig, "train",
-      fmt::format("the network's {} is {} [{}] when it is built, and its forward pass makes it "
-                  "{} [{}]: a save could not be restored; give it its last shape and type in "
-                  "the constructor, or keep it out of saves (persistent=False)",
+      fmt::format("the network's {} is {} [{}] when it is built, and its forward pass changes it "
+                  "to {} [{}]: a checkpoint could not be restored; create it with its final shape "
+                  "and type in the constructor, or exclude it from checkpoints (persistent=False)",
                   row.name, c10::toString(seen.type), fmt::join(seen.sizes, ", "),
                   c10::toString(row.tensor.scalar_type()), fmt::join(row.tensor.sizes(), ", ")))
       .everywhere();
@@ -363,16 +363,18 @@ void MovedBuffers::refuse_reshaped(const model::Buffer& row, const Seen& seen) c
 
 void MovedBuffers::require_may_move(const std::string& name) const {
   const auto refuse = [&](const char* key, const char* why) {
-    throw Error(ExitCode::kConfig, "train",
-                fmt::format("{} cannot be with the network's {}, which its forward pass moves: {}",
-                            key, name, why))
+    throw Error(
+        ExitCode::kConfig, "train",
+        fmt::format(
+            "{} cannot be combined with the network's {}, which its forward pass changes: {}", key,
+            name, why))
         .everywhere();
   };
   if (elastic_)
     refuse("run.deterministic: elastic",
-           "it depends on how often forward runs; take deterministic: true");
+           "it depends on how often forward runs; use deterministic: true");
   if (mode_ == "sync" && control_.world_size() > 1)
-    refuse("train.batch_norm: sync", "it takes layers of Lockstep's own; take average");
+    refuse("train.batch_norm: sync", "it needs Lockstep's own layers; use average");
 }
 
 void MovedBuffers::end_step(StepEnd end, int64_t num_samples) {

@@ -28,18 +28,18 @@ int64_t weight_bytes(const ParamTable& params) {
 
 std::string hindrance(const ShareWeightsParts& parts) {
   const dist::SyncOptions& sync = parts.options;
-  if (!sync.sync_replicas) return "each rank learns weights of its own (sync.sync_replicas: false)";
+  if (!sync.sync_replicas) return "each rank trains its own weights (sync.sync_replicas: false)";
   if (!parts.gradients.device().is_cpu()) return "the weights are on GPUs";
   if (parts.process.num_nodes > 1)
     return fmt::format("the ranks are on {} hosts", parts.process.num_nodes);
   if (!sync.shared_window) return "sync.shared_window is false";
   if (sync.comm_dtype != "fp32")
-    return fmt::format("sync.comm_dtype: {} rounds what travels", sync.comm_dtype);
+    return fmt::format("sync.comm_dtype: {} rounds gradients", sync.comm_dtype);
   if (parts.model.runs_user_code() || parts.may_write_weights)
-    return "the network's code is the user's, who may write weights on each rank";
+    return "the network is user code, which may write weights on each rank";
   // With copies, the comparison of replicas would detect such a write; with one copy it cannot.
   if (parts.has_users_hooks)
-    return "the estimator's hooks are the user's code, who may write weights on one rank";
+    return "the estimator's hooks are user code, which may write weights on one rank";
   return "";
 }
 
@@ -78,7 +78,7 @@ void tell(const ShareWeightsParts& parts, const std::string& why_not) {
 void refuse_if(const std::string& why_not) {
   if (why_not.empty()) return;
   throw Error(ExitCode::kConfig, "sync",
-              fmt::format("sync.share_weights: on cannot be: {}; use auto or off", why_not))
+              fmt::format("sync.share_weights: on is not possible: {}; use auto or off", why_not))
       .everywhere();
 }
 
@@ -90,7 +90,7 @@ std::string why_own_copies(const ShareWeightsParts& parts) {
   const std::string why = hindrance(parts);
   const int64_t num_bytes = weight_bytes(parts.model.params());
   if (why.empty() && wanted == "auto" && num_bytes < kLeastBytes)
-    return fmt::format("{:.1f} MiB stay in the cores' caches", mib(num_bytes));
+    return fmt::format("{:.1f} MiB fit in the cores' caches", mib(num_bytes));
   return why;
 }
 

@@ -38,8 +38,8 @@ data::Batch DataWait::next_batch() {
   });
   if (batch) return *std::move(batch);
   has_left_ = true;
-  log::info("train", fmt::format("told to stop, after {:.1f} s in which the data of the next step "
-                                 "did not come: it is left out",
+  log::info("train", fmt::format("stop requested after {:.1f} s of waiting for the data of the "
+                                 "next step: the step is skipped",
                                  waited_s()));
   return parts_.loader.without_samples();
 }

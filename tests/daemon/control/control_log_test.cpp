@@ -103,7 +103,7 @@ TEST_F(ControlLogTest, EachCallOfAFloodIsCounted) {
 TEST_F(ControlLogTest, WhatIsNoRequestHasNoBytesOfItInTheLog) {
   call(std::string("\x02\x1b[31m"));
   const std::string text = told();
-  EXPECT_THAT(text, HasSubstr("refused what is no call, from 127.0.0.1: 400"));
+  EXPECT_THAT(text, HasSubstr("refused an invalid call from 127.0.0.1: 400"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 

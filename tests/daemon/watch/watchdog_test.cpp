@@ -79,7 +79,8 @@ TEST_F(WatchdogOfALoop, EndsOneThatStandsStillAndSaysWhere) {
   const int64_t warnings = log::num_lines(log::Level::kWarning);
   const trace::Span span("all-reduce", 5);
   const std::string text = abort_text();
-  EXPECT_THAT(text, AllOf(HasSubstr("1 step(s) done here"), HasSubstr("stands in 'all-reduce' 5")));
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("1 step(s) done on this rank"), HasSubstr("it is in 'all-reduce' 5")));
   EXPECT_GE(hung_s(text), 0.4);
   EXPECT_EQ(log::num_lines(log::Level::kWarning), warnings + 1) << "slow is said once";
   EXPECT_THAT(files::read(folder_.path() / "lockstep-events-0.json"), HasSubstr("\"all-reduce\""));
