@@ -292,8 +292,8 @@ std::vector<std::string> idle_warnings(const Timeline& timeline, std::optional<i
 /// decays, trainability and quantization follow the current schedule, since they are looked up by
 /// step. After kMaxChangeLines entries only the number of further ones is given.
 ///
-///   "steps per epoch: 23 in the save, 46 now"
-///   "step 345 (past): prune of classifier.weight: 0.9 in the save, 0.8 now"
+///   "steps per epoch: 23 in the checkpoint, 46 now"
+///   "step 345 (past): prune of classifier.weight: 0.9 in the checkpoint, 0.8 now"
 ///   "step 400: learning_rate of all groups: 0.03 only now"
 std::vector<std::string> timeline_changes(const std::string& saved_canonical,
                                           const std::string& now_canonical, int64_t step);

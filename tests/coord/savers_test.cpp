@@ -121,7 +121,7 @@ TEST(SaverCallback, N29_N33_N35_NQ6_prefix_name_suffix) {
 TEST(SaverCallback, N33_names_that_do_not_fit_are_refused) {
   const Saving saving(prediction_saver_of());
   EXPECT_THAT(saving.fault_of_batch(3, {"a", "b"}),
-              StartsWith("65 [callbacks] save_names holds 2 names for 3 samples"));
+              StartsWith("65 [callbacks] save_names has 2 names for 3 samples"));
   for (const std::string name : {"", "..", "../a", "a/../../b", "/a", "a//b", "a/", "."})
     EXPECT_THAT(saving.fault_of_batch(2, {"fine", name}), StartsWith("65 [callbacks] ")) << name;
   for (const std::string& name : {std::string(300, 'n'), "a/" + std::string(236, 'n') + "/b"})

@@ -172,7 +172,7 @@ TEST_F(Exports, SettingsAndTensorsMustBelongTogether) {
   code_with([](auto* t) { t->settings += "\nmodel.batch_norm=true"; },
             "needs blocks.0.norm.gamma, which it does not contain");
   code_with([](auto* t) { t->shape = "[2, 1, 1]"; }, "no network can be built from its settings");
-  code_with([](auto* t) { t->shape = "[2, -7, 9]"; }, "no list of counts");
+  code_with([](auto* t) { t->shape = "[2, -7, 9]"; }, "not a list of counts");
   code_with([](auto* t) { t->shape = "images"; }, "is not a list");
   code_with([](auto* t) { t->num_classes = 5; }, "classifier");
   code_with([](auto* t) { t->leave_out("model/hidden/bias"); }, "needs hidden.bias");

@@ -231,7 +231,7 @@ TEST(BadFiles, IdxAndCifar) {
               AllOf(StartsWith("65"), HasSubstr("only uint8")));
   EXPECT_THAT(fault(good.substr(0, good.size() - 1), labels),
               AllOf(StartsWith("65"), HasSubstr("7 bytes after its header")));
-  EXPECT_THAT(fault(good.substr(0, 9), labels), AllOf(StartsWith("65"), HasSubstr("cut short")));
+  EXPECT_THAT(fault(good.substr(0, 9), labels), AllOf(StartsWith("65"), HasSubstr("truncated")));
   EXPECT_THAT(fault(written::idx_of({0xffffffff, 0xffffffff, 0xffffffff}, ""), labels),
               StartsWith("65"));
   EXPECT_THAT(fault(good, written::idx_of({3}, std::string(3, '\0'))),

@@ -90,7 +90,7 @@ TEST_F(SavedModel, CutOrChangedItIsNotTrusted) {
   std::ofstream(model_ / "model.pt") << changed;
   EXPECT_THAT(fault(ExitCode::kBadData), HasSubstr("SHA-256"));
   fs::remove(model_ / "model.pt");
-  EXPECT_THAT(fault(ExitCode::kBadData), HasSubstr("model.pt: is not there"));
+  EXPECT_THAT(fault(ExitCode::kBadData), HasSubstr("model.pt: is missing"));
 }
 
 TEST_F(SavedModel, OfANewerLockstepItIsRefused) {

@@ -66,7 +66,7 @@ class BadInput(LockstepTest):
         short = self.folder / "short.csv"
         whole = (SOURCE / "data/digits/digits.csv").read_text()
         short.write_text(whole[:5000])
-        self.check(self.replace("split: train", f"split: train, path: {short}"), "short.csv:", "cut short", code=65)
+        self.check(self.replace("split: train", f"split: train, path: {short}"), "short.csv:", "truncated", code=65)
         self.check(self.replace("split: train", "split: train, path: /nonexistent.csv"), "/nonexistent.csv", code=66)
 
     def test_overrides_and_environment(self):

@@ -60,7 +60,7 @@ class InferBadInput(InferTest):
         self.ends(65, {"a": node(["logits"], ["less"], cut=1), "saver": "{type: tfrecords_saver, keys: [less, logits]}"},
                   "callback 'saver', iteration 0", "49", "50")
         self.ends(65, {"a": node(["logits"], ["save_names"], texts=["{sample}"] * 3), "saver": SAVER},
-                  "save_names holds 48 names for 50 samples; give one per sample", "callback 'saver', iteration 0")
+                  "save_names has 48 names for 50 samples; give one per sample", "callback 'saver', iteration 0")
 
     def test_names_that_lead_elsewhere(self):
         outside = self.folder / "outside"

@@ -86,7 +86,7 @@ class Infer(InferTest):
             self.assertIn("engine plain", log)
             self.assertIn("3 iteration(s), 250 sample(s)", log)
             if name == "save":
-                self.assertIn("the network's code is not there", log)
+                self.assertIn("the network's code was not found", log)
             judged = self.judged(results, run)
             self.assertEqual(judged["loss"], loss)  # every bit
             self.assertLessEqual(judged["jit_difference"], 1e-5)

@@ -369,7 +369,7 @@ class Launch(SupervisedTest):
         self.assertEqual(run.summary()["world_size"], 2)
 
     def test_usage(self):
-        for arguments, text in ((["-n", "4", "--hosts", "n1:2"], "the hosts have 2 slots"), (["--hosts", "n1,n1"], "'n1' stands twice"),
+        for arguments, text in ((["-n", "4", "--hosts", "n1:2"], "the hosts have 2 slots"), (["--hosts", "n1,n1"], "'n1' is listed twice"),
                                 (["--hosts", "localhost:1,127.0.0.1:2"], "'localhost' and '127.0.0.1' are names of one host (this host): name it once, with the slots of both, as localhost:3"),
                                 (["-n", "2", "--min-ranks", "3"], "--min-ranks 3 is above")):
             said = self.tool("run", ENDLESS, *arguments, "--set", f"run.project_dir={self.folder / 'run'}", expect=64)

@@ -89,7 +89,7 @@ modifiers:
         changed = self.recipe(recipe.replace("0.05", "0.02"), "changed.yaml")
         refused = self.train(run="run", sets=[*sets, changed], expect=78)
         self.assertIn("the recipe's timeline has changed since the checkpoint", refused.log)
-        self.assertIn("step 23: learning_rate of all groups: 0.05 in the save, 0.02 now", refused.log)
+        self.assertIn("step 23: learning_rate of all groups: 0.05 in the checkpoint, 0.02 now", refused.log)
         self.assertIn("give --accept-recipe-change", refused.log)
         self.assertEqual(refused.log.count(" E rank"), 1)
         accepted = self.train(run="run", sets=[*sets, changed], arguments=["--accept-recipe-change"])
@@ -162,7 +162,7 @@ modifiers:
     def test_resume_never_refuses_a_folder_with_saves(self):
         self.after_5_steps()
         refused = self.train(sets=["train.max_steps=5"], arguments=["--resume", "never"], expect=78)
-        self.assertIn("holds saves", refused.log)
+        self.assertIn("contains checkpoints", refused.log)
         self.train(run="fresh", sets=["train.max_steps=5"], arguments=["--resume", "never"])
 
     def test_resume_from_a_named_save(self):

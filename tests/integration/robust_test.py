@@ -155,7 +155,7 @@ class Robust(LockstepTest):
         self.train(2, sets=[self.recipe("version: 1.0.0\nmodifiers: []\n"), "train.max_steps=23"])
         run = self.train(2, sets=[self.recipe(PRUNE_UNTIL_THE_END), "optimizer={type: sgd, learning_rate: 0.05}"],
                          arguments=ANOTHER_RECIPE)
-        self.assertIn("the recipe changed: total steps: no limit in the save, 46 now", run.log)
+        self.assertIn("the recipe changed: total steps: no limit in the checkpoint, 46 now", run.log)
         self.assertIn("optimizer.type was momentum, is sgd", run.log)
         self.assertIn("value(s) that this run does not use", run.log)
         self.assertAlmostEqual(run.summary()["sparsity"], 0.6, places=3)

@@ -149,7 +149,7 @@ class Serve(ServeTest):
             began = time.monotonic()
             self.ended(server, 75)
             self.assertLess(time.monotonic() - began, 30)
-            self.assertIn("the disk of the queue does not answer within 5 s", server.log)
+            self.assertIn("the disk of the queue does not respond within 5 s", server.log)
             self.assertIn(self.states()[1], ("queued", "running"))
 
     def test_a_new_queue_is_private_whoever_makes_it(self):
@@ -287,7 +287,7 @@ class Serve(ServeTest):
         self.assertEqual({state: metric(text, "lockstep_server_jobs", state=state) for state in ("queued", "running", "done", "cancelled", "failed")},
                          {"queued": 1, "running": 1, "done": 0, "cancelled": 0, "failed": 0})
         follow = subprocess.Popen([LOCKSTEP, "logs", "--queue", self.queue, str(first), "-f"], stdout=subprocess.PIPE, text=True)
-        self.assertIn("job 1 begins, try 1: digits in", follow.stdout.readline())
+        self.assertIn("job 1 starts, try 1: digits in", follow.stdout.readline())
         self.client("cancel", first)
         self.assertRegex(follow.communicate(timeout=ANSWER_S)[0], r"(?s)\[train\] stopped at step .* on request, saved")
         self.assertEqual(follow.returncode, 0)

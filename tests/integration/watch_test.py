@@ -154,7 +154,7 @@ modifiers:
         for file in (self.folder / "run/checkpoints").iterdir():
             file.unlink()
         self.assertIn("digits.csv", self.tool("eval", *self.arguments(SOURCE / "configs/digits.yaml", *sets), expect=66))
-        self.assertIn("'data.train' is not given, and no save", self.tool("eval", *self.arguments(SOURCE / "configs/digits.yaml", *not_named), expect=66))
+        self.assertIn("'data.train' is not given, and no checkpoint", self.tool("eval", *self.arguments(SOURCE / "configs/digits.yaml", *not_named), expect=66))
 
     def test_a_path_that_is_no_text_is_written_too(self):
         run = self.train(1, sets=["train.max_steps=5"])
@@ -199,9 +199,9 @@ class Watch(EvalCommand):
             found = results_in(folder)[step]
             again = self.evaluated(ENDLESS, *sets, restore=folder / f"checkpoints/model.ckpt-{step}")
             self.assertEqual(again, found)
-        self.assertIn("0 save(s) evaluated", self.watch(*sets).communicate(timeout=60)[0])
+        self.assertIn("0 checkpoint(s) evaluated", self.watch(*sets).communicate(timeout=60)[0])
         otherwise = self.watch(*sets, "eval.eval_freq=1", "eval.batch_size=10")  # another evaluation
-        self.assertIn(f"{len(steps)} save(s) evaluated", otherwise.communicate(timeout=100)[0])
+        self.assertIn(f"{len(steps)} checkpoint(s) evaluated", otherwise.communicate(timeout=100)[0])
         print(f"{len(steps)} saves, {len(told)} told")
 
     def test_saves_that_the_run_replaces_meanwhile_have_its_results(self):

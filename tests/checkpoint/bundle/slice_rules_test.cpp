@@ -137,13 +137,13 @@ TEST(SliceRules, RowsOfSlicesAndOfTheirTensorsBelongTogether) {
   EXPECT_THAT(verdict(rows), HasSubstr("2 slices have positions, 0 belong to a tensor"));
   rows = rows_of({4}, boxes);
   std::swap(rows[first], rows[second]);
-  EXPECT_THAT(verdict(rows), HasSubstr("another type or shape at its place"));
+  EXPECT_THAT(verdict(rows), HasSubstr("another type or shape at its position"));
   rows = rows_of({4}, boxes);
   rows[first] = rows_of({1}, {{{0}, {1}}}, 3)[slice_key("t", {{0}, {-1}})];
-  EXPECT_THAT(verdict(rows), HasSubstr("another type or shape at its place"));
+  EXPECT_THAT(verdict(rows), HasSubstr("another type or shape at its position"));
   rows = rows_of({4}, boxes);
   rows[first] = rows["t"];
-  EXPECT_THAT(verdict(rows), HasSubstr("another type or shape at its place"));
+  EXPECT_THAT(verdict(rows), HasSubstr("another type or shape at its position"));
   rows = rows_of({4}, boxes);
   pb::BundleEntryProto parent;
   parent.ParseFromString(rows["t"]);

@@ -171,8 +171,8 @@ TEST(Sparse, PartsThatDoNotFitAreRefused) {
       {"short mask", "a bit for each", [&] { return with(mask, pruned.bits.slice(0, 0, 17)); }},
       {"mask of another type", "a bit for each",
        [&] { return with(mask, pruned.bits.to(at::kChar)); }},
-      {"no mask", "does not hold", [&] { return without(mask); }},
-      {"no values", "does not hold", [&] { return without(values); }},
+      {"no mask", "does not contain", [&] { return without(mask); }},
+      {"no values", "does not contain", [&] { return without(values); }},
       {"values in two dimensions", "does not match a mask of",
        [&] {
          return with(values, pruned.values.view({1, -1}));

@@ -118,7 +118,7 @@ TEST(SaveLock, SaysWhoHoldsItWhereItStaysHeld) {
     FAIL() << "two hold it";
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kCannotCreate);
-    EXPECT_THAT(fault.what(), HasSubstr("model.ckpt.saving: another program is saving"));
+    EXPECT_THAT(fault.what(), HasSubstr("model.ckpt.saving: another program is still saving"));
     EXPECT_THAT(fault.what(), HasSubstr(fmt::format("pid {}", ::getpid())));
   }
   EXPECT_NO_THROW(SaveLock(folder / "other", 0));
@@ -143,7 +143,7 @@ TEST(SaveLock, ASaveThatCannotHaveItFailsAndLeavesTheOthersAlone) {
       tests::save_small({.prefix = folder.prefix(), .lock_patience_s = 0.02}, 1, 2);
   EXPECT_FALSE(result.ok);
   EXPECT_EQ(result.code, ExitCode::kCannotCreate);
-  EXPECT_THAT(result.error, HasSubstr("another program is saving"));
+  EXPECT_THAT(result.error, HasSubstr("another program is still saving"));
 }
 
 TEST(SaveLock, GarbageIsNotCollectedWhileAProgramSaves) {
@@ -319,7 +319,7 @@ TEST_F(TwoUsers, OneWhoSavesIsWaitedForByTheOther) {
                     [&] {
                       const auto fault = fault_of([&] { SaveLock(folder_.prefix(), 0.02); });
                       check(fault && fault->code() == ExitCode::kCannotCreate, "refused");
-                      check(std::string(fault->what()).find("another program is saving") !=
+                      check(std::string(fault->what()).find("another program is still saving") !=
                                 std::string::npos,
                             fault->what());
                     }),

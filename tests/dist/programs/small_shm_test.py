@@ -11,7 +11,7 @@ from mounts import own_mounts
 from soak import rounds
 
 PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "tests/dist/dist_rank_test"
-NO_SPACE = "too few for a window"
+NO_SPACE = "too little for a window"
 
 
 def unshare(script):

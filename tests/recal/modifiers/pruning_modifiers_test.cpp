@@ -135,7 +135,7 @@ TEST(GradualPruning, ATargetForEachSetOfParameters) {
               HasSubstr("its keys must be sparsities, >= 0 and < 1"));
   EXPECT_THAT(faults_of(recipe_of({item("final_sparsity: {0.5: []}")})),
               HasSubstr("not an empty list"));
-  EXPECT_THAT(faults_of(recipe_of({item("final_sparsity: {}")})), HasSubstr("names nothing"));
+  EXPECT_THAT(faults_of(recipe_of({item("final_sparsity: {}")})), HasSubstr("is empty"));
   EXPECT_THAT(faults_of(recipe_of({item("global_sparsity: true, " + map)})),
               HasSubstr("global_sparsity has one threshold for all"));
   EXPECT_THAT(compile_faults({item("final_sparsity: {0.5: [head], 0.6: [head]}")}),

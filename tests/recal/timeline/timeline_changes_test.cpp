@@ -59,11 +59,11 @@ TEST(TimelineChanges, NoneBetweenEqualSchedules) {
 
 TEST(TimelineChanges, EntryByEntry) {
   EXPECT_THAT(changes({kRange, pruning("0.8")}, {kRange, pruning("0.9")}, 20),
-              ElementsAre("step 15 (past): prune of head.weight: 0.7125 in the save, "
+              ElementsAre("step 15 (past): prune of head.weight: 0.7125 in the checkpoint, "
                           "0.8 now",
-                          "step 30: prune of head.weight: 0.8 in the save, 0.9 now"));
+                          "step 30: prune of head.weight: 0.8 in the checkpoint, 0.9 now"));
   EXPECT_THAT(changes({kRange, kRate}, {kRange}, 20),
-              ElementsAre("step 20: learning_rate of all groups: 0.03 only in the save"));
+              ElementsAre("step 20: learning_rate of all groups: 0.03 only in the checkpoint"));
   EXPECT_THAT(changes({kRange}, {kRange, kRate}, 21),
               ElementsAre("step 20 (past): learning_rate of all groups: 0.03 only now"));
 }
@@ -76,14 +76,14 @@ TEST(TimelineChanges, ParametersAreComparedByName) {
   EXPECT_THAT(changes({kRange, "!ConstantKSModifier {params: [head]}"},
                       {kRange, "!ConstantKSModifier {params: [blocks.0.conv]}"}),
               ElementsAre("step 0: keep_zeros of blocks.0.conv.weight: 0 only now",
-                          "step 0: keep_zeros of head.weight: 0 only in the save"));
+                          "step 0: keep_zeros of head.weight: 0 only in the checkpoint"));
 }
 
 TEST(TimelineChanges, AnotherMaskIsAnotherEntry) {
   const std::vector<std::string> lines =
       changes({kRange, pruning("0.5")}, {kRange, pruning("0.5", ", mask_type: 2:4")});
   ASSERT_EQ(lines.size(), 6U);
-  EXPECT_EQ(lines[0], "step 0: prune of head.weight: 0.1 only in the save");
+  EXPECT_EQ(lines[0], "step 0: prune of head.weight: 0.1 only in the checkpoint");
   EXPECT_EQ(lines[1], "step 0: prune of head.weight (2:4): 0.1 only now");
 }
 
@@ -96,7 +96,7 @@ TEST(TimelineChanges, Formulas) {
   EXPECT_THAT(
       changes({linear("0.01")}, {linear("0.02")}, 5),
       ElementsAre("step 0 (past): learning_rate of all groups: linear from 0.1 to 0.01 over "
-                  "0 to 20 until 20 in the save, linear from 0.1 to 0.02 over 0 to 20 until "
+                  "0 to 20 until 20 in the checkpoint, linear from 0.1 to 0.02 over 0 to 20 until "
                   "20 now"));
 }
 
@@ -108,15 +108,15 @@ TEST(TimelineChanges, SettingsAndALongList) {
   const std::vector<std::string> lines =
       timeline_changes(canonical({often}, 10), canonical({often}, 20), 30);
   ASSERT_EQ(lines.size(), 2 + kMaxChangeLines + 1);
-  EXPECT_EQ(lines[0], "steps per epoch: 10 in the save, 20 now");
-  EXPECT_EQ(lines[1], "total steps: 40 in the save, 80 now");
+  EXPECT_EQ(lines[0], "steps per epoch: 10 in the checkpoint, 20 now");
+  EXPECT_EQ(lines[1], "total steps: 40 in the checkpoint, 80 now");
   // Steps 1 to 40 and 42, 44, ... to 80 differ: 60 entries.
   EXPECT_EQ(lines.back(), "and 40 entries more, 9 of them past");
 }
 
 TEST(TimelineChanges, ALimitThatAppears) {
   EXPECT_THAT(changes({kRate}, {kRate, kRange}),
-              ElementsAre("total steps: no limit in the save, 40 now"));
+              ElementsAre("total steps: no limit in the checkpoint, 40 now"));
 }
 
 TEST(TimelineChanges, OtherVersionsAndDamagedTexts) {

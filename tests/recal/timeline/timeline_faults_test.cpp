@@ -214,7 +214,7 @@ TEST(TimelineWarnings, UnusualValuesOfPruning) {
       ElementsAre(
           "update_frequency 1.5 is longer than the usual 1 epoch: each mask prunes more at once"));
   EXPECT_THAT(warnings(usual, ", end_epoch: 1, update_frequency: 1"),
-              ElementsAre("makes only 2 masks between its start and its end: shorten "
+              ElementsAre("computes only 2 masks between its start and its end: shorten "
                           "update_frequency, so that each prunes less"));
   EXPECT_THAT(warnings(usual, ", end_epoch: 2, update_frequency: 1"), ElementsAre());
 }

@@ -125,9 +125,9 @@ TEST(Trainable, AnotherStartIsAnotherTimeline) {
   inputs.frozen_at_start = {4};
   const std::string one = Timeline::compile(same, inputs, &faults).canonical_text();
   EXPECT_THAT(timeline_changes(all, one, 0),
-              ElementsAre("frozen at start: nothing in the save, head.weight now"));
+              ElementsAre("frozen at start: nothing in the checkpoint, head.weight now"));
   EXPECT_THAT(timeline_changes(one, all, 0),
-              ElementsAre("frozen at start: head.weight in the save, nothing now"));
+              ElementsAre("frozen at start: head.weight in the checkpoint, nothing now"));
 }
 
 }  // namespace trainable_test
