@@ -33,7 +33,7 @@ constexpr int code_of(ExitCode code) { return static_cast<int>(code); }
 /// the launcher for Kubernetes use it, and docs/exit_codes.md shows it.
 inline constexpr std::array kExitFacts{
     ExitFact{code_of(ExitCode::kDone), ExitClass::kDone},
-    ExitFact{1, ExitClass::kTransient, true},  // mpirun: a host is lost, or mpirun was told to end
+    ExitFact{1, ExitClass::kTransient, true},  // mpirun: a host is lost, or mpirun was stopped
     ExitFact{code_of(ExitCode::kUsage), ExitClass::kJob},
     ExitFact{code_of(ExitCode::kBadData), ExitClass::kJob},
     ExitFact{code_of(ExitCode::kInputMissing), ExitClass::kJob},  // the queue checks the path

@@ -184,7 +184,7 @@ size_t num_columns() {
 }
 
 /// Writes to stderr without stdio, whose lock on stderr others may need while a full pipe blocks
-/// this thread. Returns false if nobody reads it, or its disk is full.
+/// this thread. Returns false if no process reads it, or its disk is full.
 bool write(std::string_view text) {
   while (!text.empty()) {
     const ssize_t num_written = ::write(STDERR_FILENO, text.data(), text.size());

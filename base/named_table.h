@@ -27,8 +27,8 @@ class NamedTable {
   explicit NamedTable(std::string kind) : kind_(std::move(kind)) {}
 
   /// Adds a row. A repeated name or a row without its function is a fault. The next reader of the
-  /// table gets it, so that a program can add rows in main(), where nobody catches. `file` and
-  /// `line` are the caller's; clang-tidy 14 does not know std::source_location.
+  /// table gets it, so that a program can add rows in main(), where no caller catches errors.
+  /// `file` and `line` are the caller's; clang-tidy 14 does not know std::source_location.
   void add(Row row, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     std::string from = fmt::format("{}:{}", file, line);
     if (fault_.empty()) fault_ = fault_of(row, from);

@@ -47,7 +47,7 @@ void require_form(const BundleReader& reader, const std::string& name, const Den
                   type_and_shape(wanted, wanted_shape)));
 }
 
-/// Throws unless every key exists in the right form. Returns the keys that nobody requested.
+/// Throws unless every key exists in the right form. Returns the keys that were not requested.
 std::vector<std::string> match(const BundleReader& reader, const DenseView& saved,
                                const StateList& state) {
   std::set<std::string> asked;

@@ -257,7 +257,7 @@ std::string require_status(const Service& service) {
   return status;
 }
 
-/// Waits until nobody answers at that address, or another run does.
+/// Waits until no process answers at that address, or another run does.
 void wait_for_end(const Service& service, double timeout_s) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
   // An HTTP error is still an answer, so the run may be alive.

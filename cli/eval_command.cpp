@@ -31,7 +31,7 @@ namespace lockstep::daemon {
 /// the file does not exist (it may vanish at any time) or has no text at this key.
 std::string text_in_json(const std::filesystem::path& path, const std::string& key);
 
-/// True if the run's summary says that it has ended for good. A run that was stopped or told to end
+/// True if the run's summary says that it has ended for good. A run that was stopped or killed
 /// will be started again. A run that lost a peer or hung (69, 79) is restarted by its job.
 bool has_ended(const std::filesystem::path& summary);
 
@@ -151,7 +151,8 @@ class Watch {
         require_going_on(signals_);
       }
     } catch (const Stopped&) {
-      return {told("stopped on request; run again to go on"), static_cast<int>(ExitCode::kStopped)};
+      return {told("stopped on request; run again to continue"),
+              static_cast<int>(ExitCode::kStopped)};
     }
     return {told("the run has ended"),
             num_damaged_ == 0 ? 0 : static_cast<int>(ExitCode::kBadData)};

@@ -24,7 +24,7 @@ int go_on_with_tensors(char** argv) {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   const auto program = (folder / "../lib/lockstep/lockstep-tensors").lexically_normal();
   ::execv(program.c_str(), argv);
-  std::fprintf(stderr, "[start] %s cannot be started (%s): install it beside this program\n",
+  std::fprintf(stderr, "[start] %s cannot be started (%s): install it next to this program\n",
                program.c_str(), std::strerror(errno));
   return static_cast<int>(lockstep::ExitCode::kUnavailable);
 }

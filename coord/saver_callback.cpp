@@ -204,7 +204,7 @@ std::vector<std::string> read_not_batch_keys(ConfigReader* in, const std::string
   for (const std::string& key : keys) known.push_back(callback_key(key).name);
   for (const std::string& name : names)
     if (std::find(known.begin(), known.end(), name) == known.end())
-      in->fault("not_batch_keys", fmt::format("'{}' is none of 'keys'{}; available: {}", name,
+      in->fault("not_batch_keys", fmt::format("'{}' is not one of 'keys'{}; available: {}", name,
                                               did_you_mean(name, known), fmt::join(known, ", ")));
   return names;
 }

@@ -13,7 +13,7 @@
 /// Data set of files: memory of the batches, and conversion of records to samples.
 namespace lockstep::data {
 
-/// Pool of batch tensors that are reused once nobody else holds them. New memory costs more time
+/// Pool of batch tensors that are reused once no other owner holds them. New memory costs more time
 /// than filling it. Thread-safe.
 class BatchMemory {
  public:

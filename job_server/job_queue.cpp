@@ -203,7 +203,7 @@ void JobQueue::require_own(const std::filesystem::path& file) const {
   }, of_root{};
   // lstat: a link would lead to a file of its target's owner.
   if (::lstat(file.c_str(), &facts) != 0 || ::stat(root_.c_str(), &of_root) != 0) return;
-  // On a mount that maps root to nobody, files of this process belong to the folder's owner.
+  // On a mount that maps root to another user, files of this process belong to the folder's owner.
   if (facts.st_uid == ::geteuid() || facts.st_uid == 0 || facts.st_uid == of_root.st_uid) return;
   throw Error(ExitCode::kBadData, "queue",
               fmt::format("{} belongs to user {}, who may not submit jobs here", file.string(),

@@ -48,7 +48,7 @@ struct JobOutcome {
 /// is one rank's alone.
 JobOutcome serve_job(const Job& job, const ServerParts& parts, const std::filesystem::path& folder);
 
-/// Runs the jobs of a queue, one after another, until it is told to stop. Rank 0 alone reads the
+/// Runs the jobs of a queue, one after another, until a stop is requested. Rank 0 alone reads the
 /// queue and broadcasts the next job. Collective. Exit codes:
 ///
 ///   kStopped  a signal: the running job has saved and is now the first one of the queue

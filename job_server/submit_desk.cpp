@@ -48,7 +48,7 @@ std::filesystem::path with(std::filesystem::path path, const char* extension) {
   return path.replace_extension(extension);
 }
 
-/// Writes a file atomically. Without fsync, since nobody needs it after a power loss.
+/// Writes a file atomically. Without fsync, since it is useless after a power loss.
 void write(const std::filesystem::path& path, const std::string& text) {
   const std::filesystem::path beside = with(path, ".new");
   std::ofstream file(beside, std::ios::binary);

@@ -60,7 +60,7 @@ class Attempt {
 
   /// Returns once mpirun has ended and nothing that it started runs on this host. The exit code is
   /// mpirun's, or 128 + n if signal n ended it. mpirun's stderr is copied to ours like log lines:
-  /// if nobody reads it, the text is lost and nothing here blocks.
+  /// if no process reads it, the text is lost and nothing here blocks.
   int run();
   const MpirunMessages& messages() const { return messages_; }
   /// True if mpirun did not end after its ranks, as with a cut link, and was killed.

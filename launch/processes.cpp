@@ -120,7 +120,7 @@ Child::~Child() {
 }
 
 void Child::tell(std::string_view text) {
-  // If the child has just ended, nobody reads the text; poll() reports the end.
+  // If the child has just ended, no process reads the text; poll() reports the end.
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   (void)!::write(input_, text.data(), text.size());
   std::signal(SIGPIPE, before);

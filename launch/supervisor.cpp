@@ -38,7 +38,7 @@ constexpr double kProbe_s = 20;   ///< for a host to prove that mpirun reaches i
 constexpr int kNotStarted = 132;  ///< by mpirun; also 128 + SIGILL
 constexpr int kStopped = static_cast<int>(ExitCode::kStopped);
 
-/// True if the folder belongs to this user and nobody else can write to it.
+/// True if the folder belongs to this user and no other user can write to it.
 bool is_own_folder(const std::filesystem::path& path) {
   struct stat facts {};
   return ::lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) &&

@@ -20,7 +20,7 @@ struct MetricsOptions {
   double turn_limit_s = 600;              ///< key max_turn_secs
   double step_limit_s = 600;              ///< key max_step_secs
   double linger_s = 20;                   ///< key linger_secs
-  bool lingers_unseen = false;  ///< linger_secs is given: wait even if nobody has scraped yet
+  bool lingers_unseen = false;  ///< linger_secs is given: wait even if nothing has scraped yet
   std::string targets_dir;      ///< empty: none
   std::string textfile_dir;     ///< empty: none
 

@@ -200,7 +200,7 @@ class RankPages::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Stops the thread. Pending replies are destroyed with io_: nobody waits for them any more.
+  /// Stops the thread. Pending replies are destroyed with io_: no thread waits for them any more.
   void stop() {
     if (!io_) return;
     io_->stop();

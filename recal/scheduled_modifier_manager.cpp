@@ -93,7 +93,7 @@ void warn_of_empty_layers(double sparsity, const std::vector<int64_t>& changed,
     if (mask.num_pruned < mask.weight.numel()) continue;
     log::warning(
         "recipe",
-        fmt::format("all {} weights of '{}' are pruned, where sparsity {} was asked for: the layer "
+        fmt::format("all {} weights of '{}' are pruned, where sparsity {} was requested: the layer "
                     "outputs only zeros. Prune it with a separate modifier, or more slowly",
                     mask.num_pruned, mask.name, sparsity));
   }

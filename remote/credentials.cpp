@@ -23,7 +23,7 @@ using Section = std::map<std::string, std::string>;
 
 /// Returns an environment variable; empty if it is not set.
 std::string variable(const char* name) {
-  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets any
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread sets any
   return value == nullptr ? "" : value;
 }
 

@@ -44,11 +44,10 @@ ClassOutputs class_outputs(const std::string& metric, const coord::DataMap& data
   std::vector<int64_t> wanted = classes_BT.sizes().vec();
   wanted.push_back(spec.num_classes);
   if (outputs_BO.sizes() != at::IntArrayRef(wanted))
-    refuse_data(
-        fmt::format("the network gives [{}] for {} samples, the metric {} needs [{}]: the "
-                    "data has {}",
-                    fmt::join(outputs_BO.sizes(), ", "), targets_BY.size(0), metric,
-                    fmt::join(wanted, ", "), describe(spec)));
+    refuse_data(fmt::format(
+        "the network returns [{}] for {} samples, the metric {} needs [{}]: the data has {}",
+        fmt::join(outputs_BO.sizes(), ", "), targets_BY.size(0), metric, fmt::join(wanted, ", "),
+        describe(spec)));
   ClassOutputs all{outputs_BO.flatten(0, -2), classes_BT.flatten()};
   if (!spec.may_ignore) return all;
   const at::Tensor counted_N = all.classes_N.ne(data::kIgnoredTarget).nonzero().flatten();

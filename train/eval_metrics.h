@@ -59,7 +59,7 @@ struct EvalResult {
   std::optional<double> accuracy;  ///< Loss::num_correct / samples; nullopt for values
   int64_t num_samples = 0;
   std::vector<EvalValue> metrics = {};  ///< those of eval.metrics
-  bool is_abandoned = false;            ///< a rank was told to stop; all values are undefined
+  bool is_abandoned = false;            ///< a stop was requested; all values are undefined
   double seconds = 0;                   ///< rank: from the first sample to the sums of all ranks
   std::map<std::string, double> kpis = {};  ///< of callbacks, by name (docs/callbacks.md)
 };

@@ -298,9 +298,10 @@ RunResult Run::stop(const StepReport& report) {
                 "a save and stop was requested, but the save failed; see the log")
         .everywhere();
   count_signals();
-  log_once("train", fmt::format("stopped at step {} on request, saved {}; run the same command "
-                                "again to go on",
-                                report.step, parts_.saves.last_commit()));
+  log_once(
+      "train",
+      fmt::format("stopped at step {} on request, saved {}; run the same command again to continue",
+                  report.step, parts_.saves.last_commit()));
   parts_.training.recipe.finalize_stopped();
   return {RunEnd::kStopped, std::nullopt, parts_.saves.last_commit()};
 }

@@ -46,7 +46,7 @@ class Exports {
 enum class RunEnd {
   kFinished,      ///< all steps done
   kStopped,       ///< saved on request; run again to resume
-  kEnded,         ///< told to end without time to save; the last commit is kept
+  kEnded,         ///< stopped without time to save; the last commit is kept
   kNotSaved,      ///< all steps done, but the final save failed
   kStoppedEarly,  ///< evaluations stopped improving (eval.patience); otherwise like kFinished
   kNotExported,   ///< all steps done and saved, but the last export failed

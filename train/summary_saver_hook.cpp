@@ -44,8 +44,8 @@ void tell_viewers(const SummarySaverOptions& options) {
   const bool is_ascii =
       std::all_of(folder.begin(), folder.end(), [](unsigned char letter) { return letter < 128; });
   if (!is_ascii)
-    log::warning("summary", fmt::format("{} has letters that are not ASCII, over which TensorBoard "
-                                        "may stumble: choose another run.project_dir",
+    log::warning("summary", fmt::format("{} contains non-ASCII characters, which TensorBoard may "
+                                        "not support: choose another run.project_dir",
                                         folder));
 }
 

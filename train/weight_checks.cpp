@@ -54,7 +54,7 @@ int64_t first_fault(const ParamTable& params, const std::vector<model::Buffer>& 
 std::string what_is_wrong(const ParamTable& params, const std::vector<model::Buffer>& buffers,
                           size_t place) {
   if (place < params.size()) return fmt::format("weights of {} are not finite", params[place].name);
-  return fmt::format("buffer {} of the network holds NaN", buffers[place - params.size()].name);
+  return fmt::format("buffer {} of the network contains NaN", buffers[place - params.size()].name);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ void require_finite_weights(const model::Model& model, int64_t step, const std::
   if (place == static_cast<int64_t>(params.size() + buffers.size())) return;
   throw Error(ExitCode::kNonFinite, "train",
               fmt::format("{} after step {} (an update was too large) and the state is not saved: "
-                          "the last commit stands ({}); lower the learning rate, or clip "
+                          "the last checkpoint is kept ({}); lower the learning rate, or clip "
                           "gradients (optimizer.clip_norm)",
                           what_is_wrong(params, buffers, static_cast<size_t>(place)), step,
                           last_commit.empty() ? "there is none" : last_commit))

@@ -12,7 +12,7 @@
 /// Checks of the state in training: equal on all ranks, and finite.
 namespace lockstep::train {
 
-/// Function that lists the state to save. It lists anew each time, since tensors move when
+/// Function that lists the state to save. It is called for each save, since tensors move when
 /// parameters are frozen.
 using StateSource = std::function<StateList()>;
 

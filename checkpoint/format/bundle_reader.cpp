@@ -59,8 +59,8 @@ void for_each_place(const BundleEntry& entry, Use use) {
   for (const BundleSlice& slice : entry.slices) use(slice, slice.box);
 }
 
-/// Converts a permission fault into kIo. It says nothing about the checkpoint, so nobody may fall
-/// back to an older one.
+/// Converts a permission fault into kIo. It says nothing about the checkpoint, so no caller may
+/// fall back to an older one.
 template <typename Open>
 auto permitted(const Open& open) {
   try {

@@ -70,7 +70,7 @@ std::string blind_ranks(const std::vector<std::string>& blind_hosts) {
 
 void require_shared(const std::filesystem::path& folder, const std::string& host,
                     dist::Communicator& ranks, double patience_s) {
-  // With one rank there is nobody to share with.
+  // A single rank shares the folder with no other rank.
   if (ranks.world_size() == 1) return;
   const bool is_first = ranks.rank() == 0;
   const std::string text = dist::broadcast_text(ranks, is_first ? random_text() : std::string());

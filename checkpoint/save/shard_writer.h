@@ -39,7 +39,7 @@ class Watermark {
 inline constexpr int64_t kTensorAlignment = 4096;
 
 /// One rank's data shard, assembled in memory exactly as in the file. The pieces and the memory
-/// must outlive it; nobody else may use the memory meanwhile.
+/// must outlive it; no other code may use the memory meanwhile.
 class StagedShard {
  public:
   /// Tensor, slice or text in the shard.

@@ -101,7 +101,7 @@ class Folder {
       return;
     }
     const std::optional<int32_t> num_shards = shards_of(full_prefix(prefix, number));
-    // With an unreadable index nobody can say which shards belong to it, so all stay.
+    // With an unreadable index it is unknown which shards belong to it, so all stay.
     if (!num_shards) return;
     std::set<std::string> own;
     const std::string bare = numbered(prefix, number);
@@ -167,7 +167,7 @@ class Locks {
   std::vector<std::unique_ptr<files::FolderLock>> locks_;
 };
 
-/// Right to save under each prefix with files here, so that nobody saves meanwhile.
+/// Right to save under each prefix with files here, so that no program saves meanwhile.
 class SaveLocks {
  public:
   /// Returns the prefix of a checkpoint's file or of a journal.
@@ -200,7 +200,7 @@ class SaveLocks {
     const std::optional<std::string> prefix = prefix_of(name);
     return !prefix || prefixes_.contains(*prefix);
   }
-  /// True if nobody can be saving under the file's prefix meanwhile.
+  /// True if no program can be saving under the file's prefix meanwhile.
   bool excludes(const std::string& name) const {
     return is_excluded_.contains(prefix_of(name).value_or(""));
   }

@@ -37,9 +37,9 @@ class Signals final : public StopRequest {
   int64_t num_received(int signal_number) const override;
 };
 
-/// Time limit for a save when a run is told to end (SIGTERM, SIGINT, SIGHUP). It equals the grace
-/// period, but is at least 5 s: a short grace describes the launcher's kill timeout, not the speed
-/// of a disk. "Save and stop" (SIGUSR1) alone has no limit.
+/// Time limit for a save after a stop request with a limit (SIGTERM, SIGINT, SIGHUP). It equals the
+/// grace period, but is at least 5 s: a short grace describes the launcher's kill timeout, not the
+/// speed of a disk. "Save and stop" (SIGUSR1) alone has no limit.
 class EndLimit {
  public:
   /// `requests` must outlive the object. `abort` ends all ranks and does not return; if empty,

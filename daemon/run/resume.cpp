@@ -155,7 +155,8 @@ auto restored(TrainingContext& context, const std::string& wanted, const Restore
   }
 }
 
-/// Finds and restores the checkpoint for `wanted`; nullopt if the run starts anew. Collective.
+/// Finds and restores the checkpoint for `wanted`; nullopt if the run starts from step 0.
+/// Collective.
 std::optional<checkpoint::RestoreReport> load(const std::string& wanted, TrainingContext& context,
                                               const StateList& state) {
   const std::filesystem::path folder = saves_folder(context);

@@ -26,7 +26,7 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Longest time until a rank notices that it is told to stop. A line is read at once.
+/// Longest time until a rank notices a stop request. A line is read at once.
 constexpr int kTurn_ms = 100;
 
 /// Ordered by priority: the maximum over the ranks is the decision.

@@ -21,7 +21,7 @@ void read_ahead(const std::string& config_file, const std::vector<Override>& ove
 
 /// Waits in ranks that are started before they are needed (`lockstep run --spare`). Returns true
 /// once rank 0 reads a line from its standard input, which mpirun passes on. Returns false if the
-/// input ends without a line, or a rank is told to stop. Collective.
+/// input ends without a line, or a stop is requested. Collective.
 bool stand_by(dist::Communicator& control, const StopRequest& stop);
 
 // Checks that all ranks agree before training. All functions are collective and throw the same

@@ -210,7 +210,7 @@ void Telemetry::gather(int own_rank, const std::vector<metrics::RankSource>& ran
 void Telemetry::linger(const metrics::MetricsOptions& options, const StopRequest& stop) const {
   const double limit_s = options.linger_s;
   if (!server_ || limit_s == 0) return;
-  if (!options.lingers_unseen && scrapes_before_end_ == 0) return;  // nobody scrapes this run
+  if (!options.lingers_unseen && scrapes_before_end_ == 0) return;  // nothing scrapes this run
   log::debug("metrics", fmt::format("waiting at most {} s for a last scrape", limit_s));
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
   // The test is on the counter, so a scrape that began before the end does not count as the last
@@ -295,7 +295,7 @@ void Telemetry::open_control_socket(const RunConfig& config, int world_size,
     } catch (const Error& fault) {
       if (config.control.names_socket()) throw;
       // The file system may have no sockets, or the folder may be open to everybody. A run that
-      // nobody controls needs no socket.
+      // is never controlled needs no socket.
       log::warning("control", fmt::format("lockstep ctl cannot reach this run: {}", fault.what()));
     }
     return true;

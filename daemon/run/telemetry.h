@@ -45,7 +45,7 @@ class Telemetry {
   /// Marks the series as final. Call it after their last change.
   void note_final() { scrapes_before_end_ = exposition_.num_scrapes(); }
   /// Waits until this rank's series have been scraped since note_final(). Also returns after
-  /// metrics.linger_secs or when a stop is requested. Does nothing without pages, or if nobody has
+  /// metrics.linger_secs or when a stop is requested. Does nothing without pages, or if nothing has
   /// scraped them and the run file does not ask for it.
   void linger(const metrics::MetricsOptions& options, const StopRequest& stop) const;
 

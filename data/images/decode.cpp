@@ -28,7 +28,7 @@ int64_t number_at(std::string_view bytes, size_t at, size_t num_bytes) {
 
 /// Reads the size from the first chunk, which must be IHDR.
 ImageHeader png_header(std::string_view file) {
-  if (file.size() < 33 || file.substr(12, 4) != "IHDR") refuse_image("is cut in its header");
+  if (file.size() < 33 || file.substr(12, 4) != "IHDR") refuse_image("is truncated in its header");
   return {ImageFormat::kPng, number_at(file, 20, 4), number_at(file, 16, 4)};
 }
 

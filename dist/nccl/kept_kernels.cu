@@ -1,4 +1,4 @@
-// The kernels of packed gradients, compiled by nvcc: all they do to an item stands in kept_items.h,
+// The kernels of packed gradients, compiled by nvcc: all they do to an item is defined in kept_items.h,
 // which tests compile too.
 #include "dist/nccl/kept_kernels.h"
 

@@ -407,7 +407,7 @@ void require_publishable(const model::Model& model, const train::PublishOptions&
   if (!options.any()) return;
   const std::string fault = fault_of_form(model);
   if (fault.empty()) return;
-  const std::string beside = options.preset.empty() ? "" : " beside '" + options.preset + "'";
+  const std::string beside = options.preset.empty() ? "" : " with '" + options.preset + "'";
   throw Error(ExitCode::kUsage, "export",
               fmt::format("section 'export'{} needs TorchScript, and this network cannot be "
                           "converted to it: {}; remove the section",

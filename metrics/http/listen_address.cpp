@@ -143,7 +143,7 @@ void remove_stale(const std::filesystem::path& path, const sockaddr_un& address)
   if (!S_ISSOCK(facts.st_mode))
     refuse(path,
            "the path exists and is not a socket; remove it, or choose another control.listen");
-  // ECONNREFUSED: the file exists but nobody listens.
+  // ECONNREFUSED: the file exists but no process listens.
   if (const int fault = try_to_connect(address); fault != ECONNREFUSED)
     refuse(path, fault == 0 || fault == EAGAIN
                      ? "another process listens on it; stop it, or choose another control.listen"

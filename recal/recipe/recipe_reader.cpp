@@ -197,9 +197,9 @@ void separate_stages(const YamlDocument& document, const TextPart& part, RecipeO
       return;
     }
     Diagnostics known;  // reported by the first parse
-    const YamlDocument anew =
+    const YamlDocument copied =
         YamlDocument::parse_part(document.file(), document.text(), part, &known);
-    RecipeOutline copy = read_outline(anew, &known);
+    RecipeOutline copy = read_outline(copied, &known);
     const auto same = std::find_if(copy.stages.begin(), copy.stages.end(),
                                    [&](const auto& other) { return other.name == stage.name; });
     if (same == copy.stages.end()) continue;

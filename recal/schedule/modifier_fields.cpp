@@ -199,7 +199,7 @@ void read_params_strict(ConfigReader* in, bool* strict) {
 
 void read_log_types(ConfigReader* in, ParamLogs* logs) {
   const YAML::Node node = in->take("log_types", "__ALL__, none or a list",
-                                   "whether each parameter gets summaries of its own");
+                                   "true: separate summaries for each parameter");
   if (!node.IsDefined()) return;
   if (node.IsNull() || (node.IsScalar() && node.Scalar() == "none") ||
       (node.IsSequence() && node.size() == 0)) {

@@ -56,7 +56,7 @@ TEST(CallbackGraph, N5_a_key_that_nobody_makes_is_refused_with_the_chain) {
                            {"logits", "_mask"}),
             "78 [callbacks] callback 'a' reads 'logit', which no callback generates (did you mean "
             "'logits'?); the "
-            "chain is 'logit' -> 'a' -> 'b'; available:: logits, mask, p");
+            "chain is 'logit' -> 'a' -> 'b'; available: logits, mask, p");
 }
 
 TEST(CallbackGraph, N6_an_optional_key_may_have_no_maker) {

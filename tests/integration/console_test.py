@@ -81,7 +81,7 @@ class Console(LockstepTest):
 
     def test_C50_a_folder_that_is_not_ASCII_is_warned_of(self):
         run = self.train(1, run="läufe", sets=["train.max_steps=2"])
-        self.assertRegex(run.log, r" W \[summary\] \S+/läufe has letters that are not ASCII, .* another run.project_dir")
+        self.assertRegex(run.log, r" W \[summary\] \S+/läufe contains non-ASCII characters, .* another run.project_dir")
 
     def alone(self, *sets, stderr):
         """A run without a recipe in a process without a launcher, which would read what it writes."""

@@ -81,7 +81,7 @@ class EvaluationOfSaves(LockstepTest):
         for keys in ("export.after_evaluation=true", "export.best=true"):
             self.assertIn("section 'export'", self.tool("check", config, "--set", keys, expect=64))
             self.assertIn("remove the section", self.train(1, run="own", config=config, sets=[keys], expect=64).log)
-        self.assertIn("section 'export' beside 'preset: trainer'", self.tool("check", config, "--set", "export.best=true", expect=64))
+        self.assertIn("section 'export' with 'preset: trainer'", self.tool("check", config, "--set", "export.best=true", expect=64))
 
     def test_a_save_that_fails_is_not_evaluated(self):
         environment = {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": "model.ckpt-20",

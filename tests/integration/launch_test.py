@@ -237,7 +237,7 @@ class Launch(SupervisedTest):
         run.process.send_signal(signal.SIGUSR1)
         run.wait()
         self.assertEqual(run.code, 74, run.log)
-        self.assertNotIn("the last commit stands", run.log)
+        self.assertNotIn("the last checkpoint is kept", run.log)
         self.assertIn("[launch] stop requested, but the ranks ended with 74: see the log above", run.log)
         self.assertEqual(self.restarts_of(run), 0, run.log)
 

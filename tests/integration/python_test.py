@@ -233,7 +233,7 @@ class Python(LockstepTest):
     def test_check_refuses_what_the_run_refuses(self):
         """Each with the run's exit code and message; several at once in one pass."""
         cases = (
-            (78, r"the network gives \[\d+, 2\] for \d+ samples", ["model.name=Bad", "model.args={fault: shape}"]),
+            (78, r"the network returns \[\d+, 2\] for \d+ samples", ["model.name=Bad", "model.args={fault: shape}"]),
             (78, r"nets.py:\d+: ValueError: this forward fails", ["model.name=Bad", "model.args={fault: raises}"]),
             (65, r"sample 0 of Odd differs when it is read twice", ["data.train.name=Odd", "data.train.args={kind: unseeded}", "data.eval=null"]),
             (78, r"own/layer.weight and own.layer.weight are both model/own/layer/weight in a save", ["model.name=Clash"]),
@@ -271,7 +271,7 @@ class Python(LockstepTest):
         self.assertIn(": ok", self.tool("check", self.odd("Teacher"), "--set", pruning.format("[student]")))
 
     def test_check_tries_an_evaluation(self):
-        for arguments, said in (("{way: raises}", r"odd_nets.py:\d+: RuntimeError: no evaluation yet"), ("{way: shape}", r"the network gives \[\d+\] for")):
+        for arguments, said in (("{way: raises}", r"odd_nets.py:\d+: RuntimeError: no evaluation yet"), ("{way: shape}", r"the network returns \[\d+\] for")):
             sets = [f"model={{type: python, path: {FILES}/odd_nets.py, name: OtherInEvaluation, args: {arguments}}}", "train.max_steps=2"]
             self.refused_by_both(78, sets, said)
             settings = [word for one in [*sets, "data.eval=null"] for word in ("--set", one)]

@@ -77,7 +77,7 @@ class Tool(LockstepTest):
             self.assertEqual(self.call(*words, program=alone).returncode, code, words)
         done = self.call("check", DIGITS, program=alone)
         self.assertEqual(done.returncode, 69)
-        self.assertIn(f"{self.folder}/lib/lockstep/lockstep-tensors cannot be started (No such file or directory): install it beside this program", done.stderr)
+        self.assertIn(f"{self.folder}/lib/lockstep/lockstep-tensors cannot be started (No such file or directory): install it next to this program", done.stderr)
 
     def test_a_mistake_is_told_with_what_to_do(self):
         for line, code, texts in MISTAKES:

@@ -121,11 +121,12 @@ void Loss::require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_B
     return;
   std::vector<int64_t> shape = {targets_BY.size(0)};
   shape.insert(shape.end(), wanted.begin(), wanted.end());
-  throw Error(ExitCode::kConfig, "train",
-              fmt::format("the network gives [{}] for {} samples, the loss {} needs [{}]: the "
-                          "data has {}",
-                          fmt::join(outputs_BO.sizes(), ", "), targets_BY.size(0), type_->name,
-                          fmt::join(shape, ", "), describe(spec_)));
+  throw Error(
+      ExitCode::kConfig, "train",
+      fmt::format(
+          "the network returns [{}] for {} samples, the loss {} needs [{}]: the data has {}",
+          fmt::join(outputs_BO.sizes(), ", "), targets_BY.size(0), type_->name,
+          fmt::join(shape, ", "), describe(spec_)));
 }
 
 double Loss::num_counted(const at::Tensor& targets_BY) const {

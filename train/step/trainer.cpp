@@ -69,7 +69,7 @@ void StepLimits::add_damaged(int64_t num_samples, const StepClock& clock) {
   if (num_damaged_of_epoch_ > max_damaged_)
     throw Error(ExitCode::kBadData, "data",
                 fmt::format("{} damaged samples in this epoch, up to step {}; at most {} are "
-                            "skipped (data.max_skipped); the log names them: mend the files",
+                            "skipped (data.max_skipped); the log names them: repair the files",
                             num_damaged_of_epoch_, clock.step, max_damaged_))
         .everywhere();
 }
@@ -85,8 +85,7 @@ void StepLimits::require_finite(bool too_many, const StepClock& clock) const {
   if (!too_many) return;
   throw Error(ExitCode::kNonFinite, "train",
               fmt::format("the last {} updates up to step {} were not finite and were skipped; "
-                          "lower the learning rate "
-                          "or look at the data",
+                          "lower the learning rate or check the data",
                           max_nonfinite_, clock.step))
       .everywhere();
 }
@@ -355,7 +354,7 @@ void Trainer::check_finite(Step* step) {
 
 void Trainer::log_skipped(const Step& step) {
   constexpr const char* kAdvice =
-      "is not finite (NaN or infinity): look at the data and the learning rate";
+      "is not finite (NaN or infinity): check the data and the learning rate";
   const int rank = parts_.control.rank(), world_size = parts_.control.world_size();
   std::string what = "the mean gradient";
   if (step.report.totals.num_nonfinite_ranks > 0) {
@@ -383,8 +382,8 @@ void Trainer::leave_out_unreached(const dist::GlobalStepStats& totals) {
   const std::vector<std::string> names = watch_.new_names(unreached);
   if (!names.empty() && parts_.control.rank() == 0)
     log::warning("train",
-                 fmt::format("step {}: {} backward reached {}: they keep their "
-                             "values in such steps, as in torch.optim (said once)",
+                 fmt::format("step {}: {} backward reached {}: they keep their values in such "
+                             "steps, as in torch.optim (logged once)",
                              parts_.clock.step + 1,
                              parts_.mode.is_local() ? "rank 0 steps alone and its pass did not"
                                                     : "no rank's",

@@ -83,7 +83,7 @@ struct StepReport {
   bool wants_save = false;         ///< rank 0's interval passed, or a save was requested
   bool wants_stop = false;         ///< a rank was asked to save and stop
   bool save_is_done = false;       ///< the save in progress has ended on every rank
-  bool must_end = false;           ///< a rank was told to end
+  bool must_end = false;           ///< a stop without time to save was requested
   bool may_evaluate = false;       ///< a save after this update may be evaluated
   bool wants_pause = false;        ///< wait before the next step
   bool has_changes = false;        ///< rank 0 has changes for all
