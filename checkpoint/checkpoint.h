@@ -93,7 +93,7 @@ class Checkpoint {
   /// the files cannot be written; earlier checkpoints remain.
   ///
   /// During a restore(), throws Error(kUsage) if variables were created since and have not got
-  /// their saved values. Nothing is written then. Nobody knows whether they have been trained
+  /// their saved values. Nothing is written then. It is unknown whether they have been trained
   /// meanwhile. So a save neither overwrites them nor treats their own values as restored ones.
   /// Call look_for_new() right after creating them, or stop_restoring().
   std::string save(const std::string& prefix);

@@ -125,7 +125,7 @@ struct ReductionFacts {
 /// (1) not with overlap; `auto` packs nothing on GPUs.  (2) `true` is refused in other cases.
 /// All modes with one wire give the same bits, packed and overlapped or not.
 ///
-/// Three further conditions change from step to step. They stand in GradientReducer:
+/// Three further conditions change from step to step. They are in GradientReducer:
 /// overlaps_now() adds the measurement, numbers_come_first() the step's requests, and
 /// may_update_early() the step's totals.
 struct ReductionModes {

@@ -13,7 +13,13 @@ NO_NOUN = re.compile(r"(?:What|Of|Whose|Which|Whether|How|Where|When|Who|In|On|A
                      r"Into|Behind|Before|After)\b")
 # Home-made words, and the word of the field for each.
 FIELD_WORDS = {r"[Ww]h(?:o|om)ever": "any rank that, callers that", r"parted": "diverged", r"carriers?": "sending rank", r"a wish": "best effort",
-               r"lets? go of": "releases", r"looks? after": "supervises", r"given? free": "releases"}
+               r"lets? go of": "releases", r"looks? after": "supervises", r"given? free": "releases",
+               r"[Nn]obody": "no process, no caller, no thread", r"anew(?!\()": "again, from the beginning", r"mend(?:s|ed|ing)?": "repair, fix",
+               r"told to (?:stop|end)": "a stop was requested", r"(?:is|was|are) passed over": "is skipped", r"go(?:es|ing)? on": "continue, resume",
+               r"beside(?= [\w'`{!])": "next to, with", r"cannot be (?:with|told)": "cannot be combined with, is unknown", r"cut short": "truncated",
+               r"(?:stands?|lies?) (?:in|beside|behind)": "is in, is next to", r"last commit stands": "the last checkpoint is kept",
+               r"(?:list of|comma-separated) texts": "strings", r"holds? no (?:saves?|checkpoints?)": "no checkpoints in",
+               r"leave \S+ out": "remove", r"takes? (?:it|them) out": "remove"}
 SUBJECT = re.compile(r"(?:[\w./-]+(?:, [\w./-]+)*: \S.*|Merge .*|Revert .*)")
 
 

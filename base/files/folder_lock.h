@@ -42,7 +42,7 @@ struct LockHolder {
 };
 
 /// Returns the mode of a lock file in a folder. Its owner, and those who may write the folder, may
-/// read and write it. Nobody else may read it, because read access suffices for a flock.
+/// read and write it. Other users may not read it, because read access suffices for a flock.
 mode_t lock_mode(const std::filesystem::path& folder);
 
 /// Opens a lock file with these flags of open(). With O_CREAT it gets the mode of lock_mode(), and

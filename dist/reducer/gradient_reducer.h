@@ -70,7 +70,7 @@ struct StepRequests {
 /// The statistics then travel before the buckets that backward completes last. They include the
 /// largest magnitude among these buckets' gradients. If its sum over the ranks is far from the
 /// largest float, the sums of these gradients are finite too. So all ranks know that the step is
-/// finite before these buckets travel, and the update of all other buckets costs no time on a slow
+/// finite before these buckets travel. The update of all other buckets then costs no time on a slow
 /// network. In other cases finish() waits for everything, and late_shards() is empty. These cases:
 /// the step may not be finite, has damaged samples or lacks a rank's share, or this rank does not
 /// overlap.

@@ -44,7 +44,7 @@ int format_of(int num_channels) {
   return num_channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_RGBA;
 }
 
-/// Appends a number as it lies in memory, little-endian.
+/// Appends a number in little-endian byte order.
 template <typename T>
 void append(T value, std::string* bytes) {
   bytes->append(reinterpret_cast<const char*>(&value), sizeof value);

@@ -11,7 +11,7 @@ from running_page import BLOCK, PAGE, PageTest, blocks
 sys.path.insert(0, str(SOURCE / "tests/support"))
 from skips import missing_tool
 
-KINDS = {"here": 5, "beside a run": 2, "beside a run, last": 1, "server": 1, "beside the server": 1,
+KINDS = {"here": 5, "during a run": 2, "during a run, last": 1, "server": 1, "with the server": 1,
          "slurm": 1, "slurm, ended": 1, "slurm, running": 1, "kubernetes": 1}
 
 
@@ -43,17 +43,17 @@ class Page(PageTest):
 
     def test_beside_a_run(self):
         run = self.endless()
-        for text in blocks("beside a run"):
+        for text in blocks("during a run"):
             self.shell(text)
         run.wait_for_step(run.status()["step"] + 2)  # a stop before the next step would find the change still to be made
-        self.shell(blocks("beside a run, last")[0])
+        self.shell(blocks("during a run, last")[0])
         self.assertEqual(run.wait().code, 75, run.log)
         self.assertIn("log.level=debug from step", run.log)
 
     def test_a_queue(self):
         self.environment["LOCKSTEP_TRAIN_MAX_STEPS"] = "60"
         server = self.begin("bash", "-c", "exec " + blocks("server")[0])
-        self.shell(blocks("beside the server")[0].replace(" -f\n", "\n"))  # which ends with the job alone
+        self.shell(blocks("with the server")[0].replace(" -f\n", "\n"))  # which ends with the job alone
         self.assertEqual(json.loads((self.folder / "jobs/jobs/1/result.json").read_text())["exit_code"], 0)
         server.send_signal(signal.SIGTERM)
         self.assertEqual(Run(server, self.folder).wait().code, 75)

@@ -135,6 +135,17 @@ class CheckRules(unittest.TestCase):
         self.expect({"deep/a.cpp": '"who" + "ever"\n', "docs/a.md": "\nFor who" + "ever reads.\n"},
                     "docs/a.md:2: 'who" + "ever': say any rank that, callers that")
 
+    def test_every_field_word_is_found(self):
+        """In a literal of a source, a comment of a header and a page, but not in identifiers or code."""
+        planted = ("nobody listens", "start it anew", "mend the disk", "it was told to stop", "is passed over", "training goes on", "beside this program",
+                   "cannot be with cpu", "is cut short", "stands in the folder", "the last commit stands", "list of texts", "holds no save", "leave --ema out",
+                   "takes it out")
+        for words in planted:
+            for name, line in (("deep/a.cpp", f'log("{words}");\n'), ("deep/a.h", f"int a;  // {words}\n"), ("docs/a.md", f"Here {words}\n")):
+                found = [breach for breach in self.breaches({name: line}) if "': say " in breach]
+                self.assertEqual(len(found), 1, f"{name}: {words}: {found}")
+        self.expect({"deep/a.cpp": "count_anew();\npath beside = x;\nf(beside, is_beside_);\n"})
+
     def test_subjects_of_commits(self):
         good, long, bare = "dist, optim: touch kept gradients only", "dist: " + "x" * 67, "What was found"
         root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-rules-"))
