@@ -94,7 +94,7 @@ class UserCallback:
         if isinstance(name, str):
             return name
         raise Fault(f"{self.place('on_iteration_end')}{self.name}.on_iteration_end returned {where or 'a dict'} with the key "
-                    f"{name!r}: keys are texts")
+                    f"{name!r}: keys must be strings")
 
     def take_scalars(self):
         taken, self.writer.scalars = self.writer.scalars, []

@@ -40,7 +40,7 @@ class DataSet:
     def count_samples(self):
         for method in ("__len__", "__getitem__"):
             if not hasattr(self.items, method):
-                raise Fault(f"{self.path}: {self.name} has no {method}: a data set here is read by index")
+                raise Fault(f"{self.path}: {self.name} has no {method}: a data set is read by index")
         try:
             length = len(self.items)
         except TypeError as fault:
@@ -88,8 +88,8 @@ class DataSet:
                 return self.whole_number(name)
         if hasattr(self.items, "classes"):
             return len(self.items.classes)
-        raise Fault(f"{self.path}: {self.name} does not say how many classes there are: write `num_classes:` beside its "
-                    "name, or give it an attribute num_classes")
+        raise Fault(f"{self.path}: {self.name} has an unknown number of classes: write `num_classes:` next to its name, "
+                    "or add an attribute num_classes")
 
     def whole_number(self, name):
         """Also numpy's and torch's, such as labels.max() + 1."""
@@ -153,7 +153,7 @@ class DataSet:
         wrong = target[((target < 0) | (target >= self.num_classes)) & (target != IGNORED)]
         if wrong.numel():
             raise Fault(f"{self.target_of(index)} holds {int(wrong[0])}, the classes are 0 to {self.num_classes - 1}; "
-                        f"{IGNORED} is left out of the loss")
+                        f"{IGNORED} is ignored in the loss")
 
     def read(self, indices, epoch):
         pairs = [self.checked(index, *self.sample(index, epoch)) for index in indices]
@@ -174,7 +174,7 @@ class DataSet:
             except Fault:
                 continue  # raised again where the sample is needed
             if [bytes_of(t) for t in once] != [bytes_of(t) for t in again]:
-                raise Fault(f"{self.path}: sample {index} of {self.name} differs when it is read twice: it draws from a generator of its own, or "
+                raise Fault(f"{self.path}: sample {index} of {self.name} differs when it is read twice: it draws from its own generator, or "
                             "reading changes it; draw from random, numpy.random or torch's default generator, which are seeded before "
                             "each sample, or seed a generator in __getitem__ with torch.initial_seed()")
 
@@ -213,7 +213,7 @@ def array_of(picture):
     if picture.mode != "I" and not picture.mode.startswith("I;16"):
         return array
     if array.min() < 0 or array.max() > 65535:
-        raise ValueError(f"a picture of mode {picture.mode} holds {array.min()} to {array.max()}, not 16 bits: make a tensor of floats of it")
+        raise ValueError(f"a picture of mode {picture.mode} holds {array.min()} to {array.max()}, not 16 bits: convert it to a float tensor")
     return array.astype("float32") / 65535
 
 

@@ -114,7 +114,7 @@ def load(path, name, what):
         return getattr(module, name)
     there = [word for word in vars(module) if not word.startswith("_")]
     near = difflib.get_close_matches(name, there, n=3) or there[:8]
-    raise Fault(f"{path}: has no '{name}', which '{what}.name' asks for; it has {', '.join(near) or 'nothing'}")
+    raise Fault(f"{path}: has no '{name}', which '{what}.name' names; it has {', '.join(near) or 'nothing'}")
 
 
 def make(path, name, arguments, what):

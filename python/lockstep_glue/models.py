@@ -48,7 +48,7 @@ def make_model(path, name, args, seed, input_shape, is_tokens):
     seed_all(seed)
     module = make(path, name, json.loads(args), "model")
     if not isinstance(module, torch.nn.Module):
-        raise Fault(f"{path}: {name}(...) gives {type(module).__name__}, not a torch.nn.Module")
+        raise Fault(f"{path}: {name}(...) returns {type(module).__name__}, not a torch.nn.Module")
     build_lazy_parameters(module, input_shape, is_tokens)
     module.train()
     return Network(module)
@@ -98,7 +98,7 @@ def buffers_of(network, are_saved):
         if not isinstance(tensor, torch.Tensor):
             raise Fault(f"{type(network.module).__name__} removed {name}, which it had when it was built")
         if is_saved and tensor.layout != torch.strided:
-            raise Fault(f"{type(network.module).__name__} keeps {name} as {tensor.layout}, which no save holds: register it with persistent=False")
+            raise Fault(f"{type(network.module).__name__} keeps {name} as {tensor.layout}, which checkpoints do not support: register it with persistent=False")
         if tensor.layout == torch.strided and not tensor.is_contiguous() and overlaps_itself(tensor):
             tensor = tensor.detach().contiguous()
             if last in owner._buffers:

@@ -73,7 +73,7 @@ class InferPython(InferTest):
                 (python("Bad", "{fault: nobody_makes}"), 78, "reads 'logist', which no callback generates (did you mean 'logits'?)"),
                 (python("Verdict", "{min_probabilty: 1}"), 78, "'inferer.callbacks.mine.args' says: "),
                 (python("Verdict", min_probability=1), 78, "unknown key 'min_probability' in 'inferer.callbacks.mine'"),
-                (python("Verdit"), 78, "has no 'Verdit', which 'inferer.callbacks.mine.name' asks for; it has Verdict"),
+                (python("Verdit"), 78, "has no 'Verdit', which 'inferer.callbacks.mine.name' names; it has Verdict"),
                 ("{type: python, path: nowhere.py, name: Verdict}", 78, "nowhere.py: no such file, which 'inferer.callbacks.mine.path' names"),
                 ("{type: python, name: Verdict}", 78, "path")):
             log, results = self.answer(f"callbacks: {{mine: {callback}}}", expect=code)

@@ -202,7 +202,7 @@ TEST(PythonCallback, Tells_of_keys_and_values_that_are_wrong) {
                   "callbacks.py:[0-9]+: Bad.on_iteration_end returned made as float: a value is a "
                   "tensor, a list of strings, or a dict of these"));
   EXPECT_THAT(fault("nested"), HasSubstr("returned made/inner as set"));
-  EXPECT_THAT(fault("key"), HasSubstr("with the key 1: keys are texts"));
+  EXPECT_THAT(fault("key"), HasSubstr("with the key 1: keys must be strings"));
   EXPECT_THAT(fault("list"), HasSubstr("returned list, not a dict or None"));
   EXPECT_THAT(fault("incoming_keys"),
               HasSubstr("incoming_keys of Bad must be a list of strings, not 'logits'"));

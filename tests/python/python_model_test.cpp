@@ -149,7 +149,7 @@ TEST(PythonModel, TellsWhatCannotBeBuilt) {
               AllOf(StartsWith("78 "), HasSubstr("nets.py: parameter first.weight is Double")));
   EXPECT_THAT(built(python_args("nets.py", "Plane")),
               AllOf(StartsWith("78 "),
-                    HasSubstr("has no 'Plane', which 'model.name' asks for; it has Plain")));
+                    HasSubstr("has no 'Plane', which 'model.name' names; it has Plain")));
   EXPECT_THAT(built(python_args("nets.py", "Bad", R"({"widht": 3})")),
               AllOf(StartsWith("78 "), HasSubstr("nets.py: Bad(widht=3), as 'model.args' says: ")));
   EXPECT_THAT(
@@ -157,7 +157,7 @@ TEST(PythonModel, TellsWhatCannotBeBuilt) {
       AllOf(StartsWith("78 "), HasSubstr("none.py: no such file, which 'model.path' names")));
   EXPECT_THAT(
       built(python_args("sets.py", "Points")),
-      AllOf(StartsWith("78 "), HasSubstr("Points(...) gives Points, not a torch.nn.Module")));
+      AllOf(StartsWith("78 "), HasSubstr("Points(...) returns Points, not a torch.nn.Module")));
   PythonArgs other = python_args("nets.py", "Plain");
   other.python = "/nowhere/python";
   EXPECT_THAT(built(other),
