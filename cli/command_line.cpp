@@ -205,8 +205,7 @@ struct Tool {
                     "a run file, for its sections inferer, gpu and run, or an inferer.json");
     sub->add_option("--feed", to_infer.feeds,
                     "inputs: '{type: ...}' as data.eval, a file, train or eval of the run file; "
-                    "several are joined in each iteration. Default: inferer.feed, "
-                    "else data.eval")
+                    "several are joined in each iteration. Default: inferer.feed, else data.eval")
         ->allow_extra_args(false);  // otherwise CLI11 would split a list in brackets at its commas
     sub->callback([this] { command = [this] { return tensors.infer(to_infer); }; });
   }

@@ -61,10 +61,9 @@ std::string stamp_in(const std::string& bytes) {
 
 void require_fit(const std::string& path, const std::string& stamp) {
   if (stamp.empty())
-    throw refusal(
-        path,
-        "this file is not a plug-in of Lockstep: its source needs LOCKSTEP_ESTIMATOR(...) "
-        "or LOCKSTEP_PLUGIN(...) of estimator/plugin.h");
+    throw refusal(path,
+                  "this file is not a plug-in of Lockstep: its source needs "
+                  "LOCKSTEP_ESTIMATOR(...) or LOCKSTEP_PLUGIN(...) of estimator/plugin.h");
   if (stamp != LOCKSTEP_PLUGIN_STAMP)
     throw refusal(
         path,
@@ -102,10 +101,10 @@ AddRows find_or_open(const std::string& path, const std::string& sha256) {
 const Plugin& open_plugin(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
-    throw Error(ExitCode::kInputMissing, "plugin",
-                fmt::format("{}: no such file, which the run file or the command line "
-                            "names as a plug-in",
-                            path));
+    throw Error(
+        ExitCode::kInputMissing, "plugin",
+        fmt::format("{}: no such file, which the run file or the command line names as a plug-in",
+                    path));
   const std::string bytes = files::read(path);
   const std::string sha256 = sha256_hex(bytes);
   for (const Plugin* known : opened().list)

@@ -21,11 +21,10 @@ void check_listen(const MetricsOptions& options, ConfigReader* in) {
   const bool is_protected =
       !options.access.web_config.empty() || !options.access.token_file.empty();
   if (is_reachable_by_others(address->host) && !is_protected)
-    in->fault(
-        "listen",
-        fmt::format("'{0}.listen': {1} is reachable from other hosts: name '{0}.token_file', or "
-                    "'{0}.web_config' with users, or listen on 127.0.0.1",
-                    in->path(), address->text()));
+    in->fault("listen",
+              fmt::format("'{0}.listen': {1} is reachable from other hosts: name '{0}.token_file', "
+                          "or '{0}.web_config' with users, or listen on 127.0.0.1",
+                          in->path(), address->text()));
 }
 
 }  // namespace

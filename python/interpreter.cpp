@@ -103,11 +103,10 @@ void require_usable(const Interpreter& python) {
                     python.program, python.torch_version, python.torch_commit.substr(0, 10),
                     linked.version, linked.commit.substr(0, 10), release));
   if (python.library.empty())
-    refuse(
-        fmt::format("{} (Python {}) has no shared library libpython, so it cannot run inside this "
-                    "program: install one that has (Debian: libpython3-dev; pyenv: "
-                    "--enable-shared)",
-                    python.program, python.version));
+    refuse(fmt::format(
+        "{} (Python {}) has no shared library libpython, so it cannot run inside this program: "
+        "install one that has (Debian: libpython3-dev; pyenv: --enable-shared)",
+        python.program, python.version));
 }
 
 /// Finds the interpreter of the environment that contains LibTorch:
@@ -212,8 +211,7 @@ fs::path find_module() {
   }
   throw unavailable(
       fmt::format("Python code needs the module {}, which does not exist at {}: build with "
-                  "Python's headers (Debian: libpython3-dev), or name its "
-                  "path in {}",
+                  "Python's headers (Debian: libpython3-dev), or name its path in {}",
                   kModuleFile, fmt::join(tried, ", "), kVariable));
 }
 

@@ -200,10 +200,11 @@ FolderLock::~FolderLock() {
 }
 
 void FolderLock::refuse(const std::optional<LockHolder>& holder) const {
-  throw Error(ExitCode::kCannotCreate, "files",
-              fmt::format("{} is in use by another run ({}): wait for it to end, or choose another "
-                          "run.project_dir",
-                          folder_.string(), holder ? holder->shown() : "holder unknown"));
+  throw Error(
+      ExitCode::kCannotCreate, "files",
+      fmt::format(
+          "{} is in use by another run ({}): wait for it to end, or choose another run.project_dir",
+          folder_.string(), holder ? holder->shown() : "holder unknown"));
 }
 
 /// Takes the flock; false on a file system without locks.

@@ -249,8 +249,7 @@ void refuse_quantization(const recal::ScheduledModifierManager& recipe) {
   if (recipe.quantizer() != nullptr)
     throw Error(ExitCode::kConfig, "sync",
                 "sync.sync_replicas: false cannot be combined with a recipe that quantizes: ranges "
-                "of inputs "
-                "are agreed on at every step; set it to true");
+                "of inputs are agreed on at every step; set it to true");
 }
 
 /// True if a rank, or one of its micro-batches, gets exactly one of `num_samples` samples.

@@ -178,10 +178,11 @@ class ArraySource final : public Source {
       spec_.shape = {spec_.shape[2], spec_.shape[0], spec_.shape[1]};
     }
     if (const int64_t channels = spec_.shape[0]; channels != 1 && channels != 3 && channels != 4)
-      refuse_file(inputs_.path(),
-                  fmt::format("images of {} channels; 1, 3 and 4 are supported (layout: "
-                              "hwc for [N, H, W, C])",
-                              channels));
+      refuse_file(
+          inputs_.path(),
+          fmt::format(
+              "images of {} channels; 1, 3 and 4 are supported (layout: hwc for [N, H, W, C])",
+              channels));
   }
 
   // Floats are values, one integer per sample is a class, several are tokens.

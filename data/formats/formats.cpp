@@ -59,9 +59,8 @@ std::string format_of_file(const std::filesystem::path& path) {
   if (is_image_name(path)) return "images";
   throw Error(ExitCode::kConfig, "data",
               path.string() +
-                  ": unknown format; give `type`: idx, cifar10, cifar100, "
-                  "image_folder, images, image_csv, tfrecord, npy, safetensors, tokens or "
-                  "webdataset");
+                  ": unknown format; give `type`: idx, cifar10, cifar100, image_folder, images, "
+                  "image_csv, tfrecord, npy, safetensors, tokens or webdataset");
 }
 
 /// Returns the ending without a shard suffix: .tfrecord of train.tfrecord-00001-of-00004. All

@@ -24,13 +24,12 @@ int64_t bytes_to_reserve(const GpuMemoryOptions& options, const GpuMemoryFacts& 
   const int64_t available = facts.free - kBytesBeside;
   if (available > 0 && (options.fraction == 1 || facts.limit <= available))
     return without_small_tensors(std::min(facts.limit, available));
-  throw Error(
-      ExitCode::kUnavailable, "gpu",
-      fmt::format("the gpu: block allocates {} MiB at the start, but of the GPU's {} MiB only {} "
-                  "are free, {} of them reserved for CUDA and NCCL: other processes use the GPU; "
-                  "choose other GPUs with CUDA_VISIBLE_DEVICES, a smaller "
-                  "gpu.per_process_gpu_memory_fraction, or gpu.allow_growth: true",
-                  mib(facts.limit), mib(facts.total), mib(facts.free), mib(kBytesBeside)));
+  throw Error(ExitCode::kUnavailable, "gpu",
+              fmt::format("the gpu: block allocates {} MiB at the start, but of the GPU's {} MiB "
+                          "only {} are free, {} of them reserved for CUDA and NCCL: other "
+                          "processes use the GPU; choose other GPUs with CUDA_VISIBLE_DEVICES, a "
+                          "smaller gpu.per_process_gpu_memory_fraction, or gpu.allow_growth: true",
+                          mib(facts.limit), mib(facts.total), mib(facts.free), mib(kBytesBeside)));
 }
 
 GpuMemoryFacts divide(MemoryCalls& gpu, const GpuMemoryOptions& options) {

@@ -99,9 +99,10 @@ std::vector<Target> read_targets(ConfigReader* in, const YAML::Node& map, double
   // SparseML writes `params: []` next to such a map, since the map names the parameters.
   const YAML::Node params = in->take("params");
   if (params.IsDefined() && !(params.IsSequence() && params.size() == 0))
-    in->fault("params", fmt::format("'{}.params' must be [] or omitted, as final_sparsity names "
-                                    "the parameters",
-                                    in->path()));
+    in->fault(
+        "params",
+        fmt::format("'{}.params' must be [] or omitted, as final_sparsity names the parameters",
+                    in->path()));
   return targets;
 }
 

@@ -141,8 +141,8 @@ TEST(CallbackTypes, Lists_of_nothing_and_names_of_no_key_are_78) {
         fault_of([&] {
           read(type + ": {keys: [boxes, _anchors], not_batch_keys: [anchor]" + more + "}");
         }),
-        HasSubstr("'anchor' is not one of 'keys' (did you mean 'anchors'?); available: boxes, "
-                  "anchors"));
+        HasSubstr(
+            "'anchor' is not one of 'keys' (did you mean 'anchors'?); available: boxes, anchors"));
     EXPECT_EQ(fault_of([&] {
                 read(type + ": {keys: [boxes, _anchors], not_batch_keys: [anchors]" + more + "}");
               }),

@@ -55,8 +55,7 @@ TEST(CallbackGraph, N5_a_key_that_nobody_makes_is_refused_with_the_chain) {
                             {.name = "b", .incoming = {"p"}}},
                            {"logits", "_mask"}),
             "78 [callbacks] callback 'a' reads 'logit', which no callback generates (did you mean "
-            "'logits'?); the "
-            "chain is 'logit' -> 'a' -> 'b'; available: logits, mask, p");
+            "'logits'?); the chain is 'logit' -> 'a' -> 'b'; available: logits, mask, p");
 }
 
 TEST(CallbackGraph, N6_an_optional_key_may_have_no_maker) {
@@ -75,8 +74,8 @@ TEST(CallbackGraph, N2_all_ranks_cannot_read_what_rank_0_alone_makes) {
   const Options options = {{.name = "a", .generated = {"p"}},
                            {.name = "b", .incoming = {"p"}, .run_on = RunOn::kAll}};
   EXPECT_THAT(fault_of_graph(options),
-              StartsWith("78 [callbacks] callback 'b' runs on all ranks "
-                         "and reads 'p', which 'a' generates only on rank 0"));
+              StartsWith("78 [callbacks] callback 'b' runs on all ranks and reads 'p', which 'a' "
+                         "generates only on rank 0"));
 }
 
 TEST(CallbackGraph, Two_of_one_name_are_refused) {

@@ -122,8 +122,8 @@ TEST(CallbacksHandler, N6_an_optional_key_that_was_not_made_is_missed_by_who_nee
            {.name = "b", .incoming = {"p"}}}),
       {}, {});
   EXPECT_EQ(fault_of([&] { handler.on_iteration_end({}); }),
-            "65 [callbacks] key 'p' is missing; to make it optional, read '_p' "
-            "(callback 'b', iteration 0)");
+            "65 [callbacks] key 'p' is missing; to make it optional, read '_p' (callback 'b', "
+            "iteration 0)");
 }
 
 TEST(CallbacksHandler, What_a_callback_throws_gets_its_name) {

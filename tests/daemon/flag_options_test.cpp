@@ -118,10 +118,9 @@ TEST(FlagOptions, TheClusterCommandLineIsParsedAsWritten) {
 }
 
 TEST(FlagOptions, ARunWithoutAFileSaysWhatItLacks) {
-  EXPECT_EQ(
-      fault_with_flags("--batch_size 1", "", {}),
-      "64 [usage] without --config FILE a run also needs --model_dir FOLDER, and --model TYPE "
-      "(resnet18, ...) or --estimator=LIB, and --train_metadata FILES");
+  EXPECT_EQ(fault_with_flags("--batch_size 1", "", {}),
+            "64 [usage] without --config FILE a run also needs --model_dir FOLDER, and --model "
+            "TYPE (resnet18, ...) or --estimator=LIB, and --train_metadata FILES");
   EXPECT_EQ(fault_with_flags("--model_dir a --train_metadata b", "", {}),
             "64 [usage] without --config FILE a run also needs --model TYPE (resnet18, ...) or "
             "--estimator=LIB");

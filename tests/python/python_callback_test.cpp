@@ -198,9 +198,8 @@ TEST(PythonCallback, Tells_of_keys_and_values_that_are_wrong) {
   EXPECT_THAT(fault("nobody_makes"),
               AllOf(StartsWith("78 "), HasSubstr("reads 'logist', which no callback generates")));
   EXPECT_THAT(fault("kind"),
-              ContainsRegex(
-                  "callbacks.py:[0-9]+: Bad.on_iteration_end returned made as float: a value is a "
-                  "tensor, a list of strings, or a dict of these"));
+              ContainsRegex("callbacks.py:[0-9]+: Bad.on_iteration_end returned made as float: a "
+                            "value is a tensor, a list of strings, or a dict of these"));
   EXPECT_THAT(fault("nested"), HasSubstr("returned made/inner as set"));
   EXPECT_THAT(fault("key"), HasSubstr("with the key 1: keys must be strings"));
   EXPECT_THAT(fault("list"), HasSubstr("returned list, not a dict or None"));

@@ -183,11 +183,10 @@ std::vector<std::string> unkept_zeros(int num_zeros, const std::vector<std::stri
 
 TEST(Manager, WarnsOfZerosThatNobodyKeepsWhileItQuantizes) {
   const std::string quantize = "!QuantizationModifier {start_epoch: 1}";
-  EXPECT_THAT(
-      unkept_zeros(3, {quantize}),
-      ElementsAre("r.yaml:3: QuantizationModifier: it quantizes pruned weights whose zeros no "
-                  "modifier keeps, so training makes them nonzero again: c.weight (75 %); "
-                  "keep them with a ConstantKSModifier listed before it"));
+  EXPECT_THAT(unkept_zeros(3, {quantize}),
+              ElementsAre("r.yaml:3: QuantizationModifier: it quantizes pruned weights whose zeros "
+                          "no modifier keeps, so training makes them nonzero again: c.weight (75 "
+                          "%); keep them with a ConstantKSModifier listed before it"));
   EXPECT_THAT(unkept_zeros(0, {quantize}), ElementsAre());
   EXPECT_THAT(unkept_zeros(4, {quantize}), ElementsAre());  // not trained yet: no pattern
   EXPECT_THAT(unkept_zeros(3, {"!ConstantKSModifier {params: __ALL__}", quantize}), ElementsAre());

@@ -205,10 +205,9 @@ TEST(ParamSelector, LongAndLargePatternsAreRefused) {
   EXPECT_EQ(faults_of_pattern("((a{100}){100}){100}"),
             "3:35: 're:((a{100}){100}){100}' is not a regular expression (RE2): invalid repetition "
             "size: {100}");
-  EXPECT_EQ(
-      faults_of_pattern("(\\pL{30}){30}"),
-      "3:35: 're:(\\pL{30}){30}' is not a regular expression (RE2): pattern too large - compile "
-      "failed");
+  EXPECT_EQ(faults_of_pattern("(\\pL{30}){30}"),
+            "3:35: 're:(\\pL{30}){30}' is not a regular expression (RE2): pattern too large - "
+            "compile failed");
 }
 
 }  // namespace param_selector_test

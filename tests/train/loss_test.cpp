@@ -93,8 +93,8 @@ TEST(Loss, RefusesTargetsAndOutputsThatDoNotFit) {
   EXPECT_THAT(message([&] {
                 (void)loss.sum(at::zeros({2, 5}), at::zeros({2}, at::kLong));
               }),
-              testing::HasSubstr("the network returns [2, 5] for 2 samples, the loss cross_entropy "
-                                 "needs [2, 4]"));
+              testing::HasSubstr(
+                  "the network returns [2, 5] for 2 samples, the loss cross_entropy needs [2, 4]"));
 }
 
 TEST(Loss, LabelSmoothingThatHasNoEffectIsRefused) {

@@ -186,8 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
             .fault = "2:1: stage 'shrink_stage' is one-shot: it changes a model without "
                      "training, which is not supported; choose another stage (--stage NAME"},
         RefusedForm{.file = "stages_in_turn.yaml",
-                    .fault = "3:1: unknown stage 'recovery_stage' (did you mean "
-                             "'recover_stage'?)",
+                    .fault = "3:1: unknown stage 'recovery_stage' (did you mean 'recover_stage'?)",
                     .stage = "recovery_stage"},
         RefusedForm{.file = "version_none.yaml",
                     .fault = "0:0: the recipe has no stages, so there is no stage 'x'",
@@ -196,23 +195,22 @@ INSTANTIATE_TEST_SUITE_P(
                     .fault = "4:14: 're:sections(?=.*conv1).*' is not a regular expression (RE2): "
                              "invalid perl operator: (?=; look-ahead and look-behind are not "
                              "supported: for all names without X write re:^((?!X).)*$"},
-        RefusedForm{.file = "param_groups_of_three.yaml",
-                    .fault = "14:5: LearningRateFunctionModifier names parameter group 2; "
-                             "available: 0 (weights, which decay) and 1 (the rest: biases, "
-                             "normalisation)"},
+        RefusedForm{
+            .file = "param_groups_of_three.yaml",
+            .fault = "14:5: LearningRateFunctionModifier names parameter group 2; available: 0 "
+                     "(weights, which decay) and 1 (the rest: biases, normalisation)"},
         RefusedForm{.file = "two_gradual_overlapping.yaml",
                     .fault = "10:5: GMPruningModifier and GMPruningModifier ("},
         RefusedForm{
             .file = "quantization/quant_four_bits.yaml",
-            .fault =
-                "9:31: 'QuantizationModifier.config_groups.layers.weights.num_bits' "
-                "is 4, it must be 8: layers are rounded to int8; or exclude the layers: ignore",
+            .fault = "9:31: 'QuantizationModifier.config_groups.layers.weights.num_bits' is 4, it "
+                     "must be 8: layers are rounded to int8; or exclude the layers: ignore",
             .has_model = false},
-        RefusedForm{.file = "quantization/quant_calibrated.yaml",
-                    .fault = "5:28: 'QuantizationModifier.num_calibration_steps' is 64, it may "
-                             "only be 0 or omitted: there is no calibration before training: "
-                             "input ranges follow the inputs of training, until "
-                             "disable_quantization_observer_epoch"},
+        RefusedForm{
+            .file = "quantization/quant_calibrated.yaml",
+            .fault = "5:28: 'QuantizationModifier.num_calibration_steps' is 64, it may only be 0 "
+                     "or omitted: there is no calibration before training: input ranges follow the "
+                     "inputs of training, until disable_quantization_observer_epoch"},
         RefusedForm{.file = "set_behind_the_range.yaml",
                     .fault = "9:5: the model has no layer to quantize"}));
 

@@ -105,8 +105,8 @@ TEST(RecipeVariables, FaultsOfExpressionsHaveTheirColumn) {
   EXPECT_EQ(faults_of(with_end("n: 10\n", "&x eval(n")),
             "6:25: 'eval(n', character 7: an operator or ')' is missing");
   EXPECT_EQ(faults_of(with_end("num_epochs: 10\n", "eval(1 + num_epoch)")),
-            "6:25: 'eval(1 + num_epoch)', character 10: unknown variable 'num_epoch' (did you "
-            "mean 'num_epochs'?)");
+            "6:25: 'eval(1 + num_epoch)', character 10: unknown variable 'num_epoch' (did you mean "
+            "'num_epochs'?)");
   EXPECT_EQ(faults_of(with_end("a: 1\nb: 2\n", "eval(zzzzzz)")),
             "7:21: 'eval(zzzzzz)', character 6: unknown variable 'zzzzzz'; available: a, b");
   EXPECT_EQ(faults_of(with_end("a: 1\n", "eval(m)")),

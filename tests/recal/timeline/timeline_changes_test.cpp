@@ -59,8 +59,7 @@ TEST(TimelineChanges, NoneBetweenEqualSchedules) {
 
 TEST(TimelineChanges, EntryByEntry) {
   EXPECT_THAT(changes({kRange, pruning("0.8")}, {kRange, pruning("0.9")}, 20),
-              ElementsAre("step 15 (past): prune of head.weight: 0.7125 in the checkpoint, "
-                          "0.8 now",
+              ElementsAre("step 15 (past): prune of head.weight: 0.7125 in the checkpoint, 0.8 now",
                           "step 30: prune of head.weight: 0.8 in the checkpoint, 0.9 now"));
   EXPECT_THAT(changes({kRange, kRate}, {kRange}, 20),
               ElementsAre("step 20: learning_rate of all groups: 0.03 only in the checkpoint"));
@@ -95,9 +94,9 @@ TEST(TimelineChanges, Formulas) {
   };
   EXPECT_THAT(
       changes({linear("0.01")}, {linear("0.02")}, 5),
-      ElementsAre("step 0 (past): learning_rate of all groups: linear from 0.1 to 0.01 over "
-                  "0 to 20 until 20 in the checkpoint, linear from 0.1 to 0.02 over 0 to 20 until "
-                  "20 now"));
+      ElementsAre(
+          "step 0 (past): learning_rate of all groups: linear from 0.1 to 0.01 over 0 to 20 until "
+          "20 in the checkpoint, linear from 0.1 to 0.02 over 0 to 20 until 20 now"));
 }
 
 TEST(TimelineChanges, SettingsAndALongList) {

@@ -110,8 +110,8 @@ TEST(TimelineFaults, TwoPrunersOfOneParameter) {
   EXPECT_EQ(compile_faults({pruning("[head]"), pruning("__ALL__", "start_epoch: 5, end_epoch: 7")}),
             "");
   EXPECT_EQ(compile_faults({constant("__ALL__"), pruning("[head]")}),
-            "4:5: GradualKSModifier and ConstantKSModifier (r.yaml:3) both prune 'head.weight'"
-            "; list the ConstantKSModifier after it to keep its zeros");
+            "4:5: GradualKSModifier and ConstantKSModifier (r.yaml:3) both prune 'head.weight'; "
+            "list the ConstantKSModifier after it to keep its zeros");
   EXPECT_EQ(compile_faults({constant("[head]"), constant("['re:h.*']")}),
             "4:5: ConstantKSModifier and ConstantKSModifier (r.yaml:3) both prune 'head.weight'");
   EXPECT_EQ(compile_faults({pruning("[head]"), constant("__ALL__")}), "");
@@ -251,8 +251,7 @@ TEST(TimelineWarnings, AllOfALayer) {
     return timeline.warnings();
   };
   const std::string head =
-      "r.yaml:3: GradualKSModifier: final_sparsity 0.95 prunes all of "
-      "'head.weight'";
+      "r.yaml:3: GradualKSModifier: final_sparsity 0.95 prunes all of 'head.weight'";
   EXPECT_THAT(warnings("filter", {10, 4}),
               ElementsAre(head + " with mask_type filter: the largest filter is kept"));
   EXPECT_THAT(warnings("channel", {40, 1}),
