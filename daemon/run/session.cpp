@@ -336,7 +336,7 @@ void linger_failed(const std::exception& error, Telemetry& telemetry, const RunC
 /// Ends a run that failed after its folder was opened.
 void end_failed(std::exception& error, TrainingContext& context, Telemetry& telemetry,
                 const SessionWorld& world, const RankEvents& events,
-                const train::StopRequest& requests) {
+                const StopRequest& requests) {
   const RunConfig& config = context.config;
   // The deadline comes first, since each of the next steps may hang on the disk.
   const auto limit = limit_the_end(error, config, world);

@@ -18,8 +18,8 @@
 
 namespace lockstep::train {
 
-LossSum Synchronous::compute_gradients(const data::Batch& batch, const PassRequest& request,
-                                       TrainingPass& pass) {
+LossSum StepMode::compute_gradients(const data::Batch& batch, const PassRequest& request,
+                                    TrainingPass& pass) {
   return pass.run(batch.samples, batch.first_sample, request);
 }
 

@@ -15,9 +15,6 @@ namespace lockstep::train {
 class Synchronous final : public StepMode {
  public:
   explicit Synchronous(dist::Communicator& all) : StepMode(all) {}
-
-  LossSum compute_gradients(const data::Batch& batch, const PassRequest& request,
-                            TrainingPass& pass) override;
 };
 
 /// Number of shards for `run.deterministic: elastic`. The global batch is always cut into this many

@@ -69,9 +69,9 @@ class StepMode {
   virtual bool is_local() const { return false; }
   /// True if the batch is always cut into kElasticShards passes.
   virtual bool is_elastic() const { return false; }
-  /// Computes the gradients of this rank's samples and returns the sum of their losses.
+  /// Computes the gradients of this rank's samples and returns the sum of their losses: one pass.
   virtual LossSum compute_gradients(const data::Batch& batch, const PassRequest& request,
-                                    TrainingPass& pass) = 0;
+                                    TrainingPass& pass);
   /// Returns this rank's share in the step's own reduction.
   virtual dist::LocalStepStats contribute(const dist::LocalStepStats& share) { return share; }
   /// Completes a step after its update, with the clock advanced. Collective.
