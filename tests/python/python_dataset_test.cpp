@@ -91,8 +91,7 @@ TEST(PythonDataset, RefusesASampleThatDiffersWhenItIsReadTwice) {
   for (const char* kind : {"unseeded", "seeded_once"})
     EXPECT_THAT(fault_of_all(odd(kind)),
                 AllOf(StartsWith("65 "), HasSubstr("sets.py: sample 0 of Odd differs when it is "
-                                                   "read twice: it draws from a generator of its "
-                                                   "own")))
+                                                   "read twice: it draws from its own generator")))
         << kind;
   EXPECT_EQ(fault_of_all(odd("seeded_by_sample")), "nothing");
 }
