@@ -20,6 +20,7 @@
 #include "checkpoint/format/saved_values.h"
 #include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/format/tensor_type.h"
+#include "checkpoint/save/checkpoint_folder.h"
 #include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
@@ -131,6 +132,7 @@ std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
   std::optional<Error> fault;
   if (control.rank() == 0)
     fault = fault_of([&] {
+      finish_replacement((dir / prefix_name).string());
       for (const SaveName& save : newest_first(dir, prefix_name)) lines += save.prefix + '\n';
     });
   if (const auto shared = shared_fault(control, fault)) throw Error(*shared).everywhere();

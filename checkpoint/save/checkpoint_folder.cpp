@@ -25,6 +25,7 @@
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
 #include "base/log.h"
+#include "checkpoint/format/bundle_index.h"
 #include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/format/rank_faults.h"
 #include "dist/communicator.h"
@@ -434,22 +435,67 @@ StateFile with_save(const StateFile& before, const std::string& prefix, int64_t 
   return after;
 }
 
-}  // namespace
-
-void tidy_interrupted(const std::string& prefix, int64_t restored) {
-  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
+/// Calls use(numbers) with the interrupted saves of the journal, while no other program can save.
+/// Does nothing if the journal names none. A fault is only logged.
+template <typename Use>
+void with_interrupted(const std::string& prefix, const Use& use) {
   const auto fault = fault_of([&] {
     if (!std::filesystem::exists(prefix + std::string(kJournalSuffix))) return;
     // No patience: another program that is saving does this work itself.
     const SaveLock lock(prefix, /*patience_s=*/0);
-    if (!lock.is_held() || lock.left_over().empty()) return;
-    remove_left_over(prefix, lock.left_over());
-    change_state_file(dir,
-                      [&](const StateFile& before) { return with_save(before, prefix, restored); });
+    if (lock.is_held() && !lock.left_over().empty()) use(lock.left_over());
   });
   if (fault)
     log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",
                                            plain_text(*fault)));
+}
+
+/// Renames shards and index of a save that was killed before its commit. The staged index proves
+/// that all shards are on disk. Changes nothing if it is missing or a shard is.
+void finish_commit(const std::string& prefix) {
+  const std::string index = index_path(prefix), staged = index + std::string(kTemporarySuffix);
+  if (!std::filesystem::exists(staged)) return;
+  std::vector<std::string> to_rename;
+  const int32_t num_shards = decode_index(files::read(staged), staged).num_shards;
+  for (int32_t shard = 0; shard < num_shards; ++shard) {
+    const std::string path = shard_path(prefix, shard, num_shards);
+    // A rank that died later has already renamed its shard.
+    if (std::filesystem::exists(path + std::string(kTemporarySuffix)))
+      to_rename.push_back(path);
+    else if (!std::filesystem::exists(path))
+      return;
+  }
+  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
+  for (const std::string& path : to_rename)
+    files::rename_file(path + std::string(kTemporarySuffix), path);
+  // The order of a save: the index must not reach the disk before the names of the shards.
+  files::sync_folder(dir);
+  files::rename_file(staged, index);
+  files::sync_folder(dir);
+  log::warning("checkpoint", fmt::format("{}: finished the commit of a save that was killed "
+                                         "while it replaced this number",
+                                         prefix));
+}
+
+}  // namespace
+
+void finish_replacement(const std::string& prefix) {
+  const std::filesystem::path path(prefix);
+  if (!find_saves(path.parent_path(), path.filename().string()).empty()) return;
+  with_interrupted(prefix, [&](const std::set<int64_t>& numbers) {
+    const std::optional<StateFile> state = read_state_file(path.parent_path());
+    if (!state) return;
+    for (const SaveName& save : named_by(*state, path))
+      if (numbers.contains(save.number)) return finish_commit(save.prefix);
+  });
+}
+
+void tidy_interrupted(const std::string& prefix, int64_t restored) {
+  with_interrupted(prefix, [&](const std::set<int64_t>& numbers) {
+    remove_left_over(prefix, numbers);
+    change_state_file(std::filesystem::path(prefix).parent_path(),
+                      [&](const StateFile& before) { return with_save(before, prefix, restored); });
+  });
 }
 
 }  // namespace lockstep::checkpoint

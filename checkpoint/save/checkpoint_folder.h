@@ -122,6 +122,11 @@ void remove_save(const std::string& prefix);
 /// progress.
 void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers);
 
+/// Finishes the commit of a killed save that was replacing the only checkpoint of `prefix`. Such a
+/// save has removed the old one of its number after all new files were on disk. Does nothing if a
+/// checkpoint of the prefix exists, or as tidy_interrupted(). Rank 0 calls it before a restore.
+void finish_replacement(const std::string& prefix);
+
 /// Finishes the work that a killed save left after its commit. A run calls it that resumes from
 /// that checkpoint and may write no other. It removes left-over temporary files and shards without
 /// an index, and names the checkpoint `restored` in the state file.
