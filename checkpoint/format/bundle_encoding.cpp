@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 #include <leveldb/env.h>
@@ -97,11 +98,12 @@ DecodedStrings decode_strings(std::string_view bytes, int64_t num_texts) {
 
 namespace {
 
-/// File for LevelDB's table builder that passes all bytes to add().
-class MemoryFile : public leveldb::WritableFile {
+/// File for LevelDB's table builder that passes all bytes on.
+class PassingFile final : public leveldb::WritableFile {
  public:
+  explicit PassingFile(std::function<void(std::string_view)> take) : take_(std::move(take)) {}
   leveldb::Status Append(const leveldb::Slice& data) override {
-    add({data.data(), data.size()});
+    take_({data.data(), data.size()});
     return leveldb::Status::OK();
   }
   leveldb::Status Close() override { return leveldb::Status::OK(); }
@@ -109,32 +111,7 @@ class MemoryFile : public leveldb::WritableFile {
   leveldb::Status Sync() override { return leveldb::Status::OK(); }
 
  private:
-  virtual void add(std::string_view bytes) = 0;
-};
-
-/// File that collects the bytes; they are written to disk through base/files/files.h.
-class KeptFile final : public MemoryFile {
- public:
-  std::string bytes;
-
- private:
-  void add(std::string_view more) override { bytes += more; }
-};
-
-/// File that compares the bytes with the expected ones and stores nothing.
-class ComparedFile final : public MemoryFile {
- public:
-  explicit ComparedFile(std::string_view expected) : rest_(expected) {}
-  bool is_equal() const { return equal_ && rest_.empty(); }
-
- private:
-  void add(std::string_view bytes) override {
-    equal_ = equal_ && rest_.starts_with(bytes);
-    if (equal_) rest_.remove_prefix(bytes.size());
-  }
-
-  std::string_view rest_;
-  bool equal_ = true;
+  const std::function<void(std::string_view)> take_;
 };
 
 /// Returns TensorFlow's own values, so that equal rows give TensorFlow's bytes.
@@ -146,20 +123,18 @@ leveldb::Options table_options() {
   return options;
 }
 
-void finish_table(leveldb::TableBuilder* builder) {
-  const leveldb::Status status = builder->Finish();
-  if (!status.ok()) throw std::runtime_error(status.ToString());
-}
-
 }  // namespace
 
 struct TableEncoder::Parts {
-  KeptFile file;
+  explicit Parts(std::function<void(std::string_view)> take) : file(std::move(take)) {}
+
+  PassingFile file;
   leveldb::TableBuilder builder{table_options(), &file};
   bool is_finished = false;
 };
 
-TableEncoder::TableEncoder() : parts_(std::make_unique<Parts>()) {}
+TableEncoder::TableEncoder(std::function<void(std::string_view)> take)
+    : parts_(std::make_unique<Parts>(std::move(take))) {}
 
 TableEncoder::~TableEncoder() {
   if (!parts_->is_finished) parts_->builder.Abandon();  // its destructor requires it
@@ -169,31 +144,23 @@ void TableEncoder::add(std::string_view key, std::string_view value) {
   parts_->builder.Add({key.data(), key.size()}, {value.data(), value.size()});
 }
 
-std::string TableEncoder::finish() {
+void TableEncoder::finish() {
   parts_->is_finished = true;
-  finish_table(&parts_->builder);
-  return std::move(parts_->file.bytes);
-}
-
-std::string encode_table(const TableRows& rows) {
-  TableEncoder encoder;
-  for (const auto& [key, value] : rows) encoder.add(key, value);
-  return encoder.finish();
+  const leveldb::Status status = parts_->builder.Finish();
+  if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
 bool is_as_encoded(std::string_view bytes) {
-  ComparedFile file(bytes);
-  leveldb::TableBuilder builder(table_options(), &file);
-  try {
-    for_each_row(bytes, [&](const std::string& key, std::string_view value) {
-      builder.Add(key, leveldb::Slice(value.data(), value.size()));
-    });
-  } catch (...) {
-    builder.Abandon();  // LevelDB's destructor requires Finish() or Abandon()
-    throw;
-  }
-  finish_table(&builder);
-  return file.is_equal();
+  std::string_view rest = bytes;
+  bool is_equal = true;
+  TableEncoder encoder([&](std::string_view piece) {
+    is_equal = is_equal && rest.starts_with(piece);
+    if (is_equal) rest.remove_prefix(piece.size());
+  });
+  for_each_row(bytes,
+               [&](const std::string& key, std::string_view value) { encoder.add(key, value); });
+  encoder.finish();
+  return is_equal && rest.empty();
 }
 
 // Reader of the index table, in LevelDB's format. Files may be damaged or hostile, so every size is
@@ -347,14 +314,6 @@ void for_each_row(std::string_view bytes, const UseRow& use) {
     walk.charge_key(blocks.key, index_place.offset);
     end = place.offset + place.num_bytes;
   }
-}
-
-TableRows decode_table(std::string_view bytes) {
-  TableRows rows;
-  for_each_row(bytes, [&](const std::string& key, std::string_view value) {
-    rows.emplace_hint(rows.end(), key, value);
-  });
-  return rows;
 }
 
 }  // namespace lockstep::checkpoint

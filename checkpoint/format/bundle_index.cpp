@@ -398,7 +398,8 @@ std::string encode_index(const BundleIndex& index) {
   pb::BundleHeaderProto header;
   header.set_num_shards(index.num_shards);
   header.mutable_version()->set_producer(kProducer);
-  TableEncoder table;
+  std::string bytes;
+  TableEncoder table([&](std::string_view piece) { bytes += piece; });
   table.add("", header.SerializeAsString());
   for (const auto& [name, entry] : index.entries) {
     check(!name.empty() && name.front() != '\0', "a tensor has no name that an index can hold");
@@ -406,7 +407,8 @@ std::string encode_index(const BundleIndex& index) {
   }
   for (const auto& [name, entry] : index.entries)
     table.add(name, to_proto(entry).SerializeAsString());
-  return table.finish();
+  table.finish();
+  return bytes;
 }
 
 BundleIndex decode_index(std::string_view bytes, const std::string& file) {

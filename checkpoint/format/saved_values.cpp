@@ -72,12 +72,6 @@ std::optional<SparseForm> parse_sparse_form(std::string_view text) {
   return form;
 }
 
-int64_t kept_before(const uint8_t* bits, int64_t end) {
-  int64_t count = count_kept(bits, end / 8 * 8);
-  for (int64_t item = end / 8 * 8; item < end; ++item) count += is_kept(bits, item) ? 1 : 0;
-  return count;
-}
-
 void unpack_range(const char* packed, const uint8_t* bits, const ElementRange& range,
                   int item_bytes, char* items) {
   const auto one_by_one = [&](int64_t from, int64_t to) {

@@ -38,9 +38,6 @@ std::string text_of(const SparseForm& form);
 /// 60 bits.
 std::optional<SparseForm> parse_sparse_form(std::string_view text);
 
-/// Returns how many of the items before `end` are kept.
-int64_t kept_before(const uint8_t* bits, int64_t end);
-
 /// Writes the elements of `range` of the dense tensor: kept ones from `packed`, zeros elsewhere.
 /// packed[0] is the first kept element of the range. `items` is the address of element 0 of the
 /// tensor. Widths are as in base/simd/bit_mask.h.
