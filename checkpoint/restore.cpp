@@ -87,41 +87,23 @@ void put_value_if_missing(const StateEntry& entry) {
   });
 }
 
-/// Returns the number in a prefix; -1 if there is none.
-int64_t number_of(const std::string& prefix) {
-  const std::filesystem::path index = index_path(prefix);
-  const std::optional<FileName> parts = parse_file_name(index.filename().string());
-  return parts ? parts->number : -1;
-}
-
 /// Adds checkpoints that the state file names although their index is missing: a sign that they
 /// existed.
 void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
                 std::vector<SaveName>* saves) {
-  std::optional<StateFile> state;
-  if (const auto fault = fault_of([&] { state = read_state_file(dir); }))
-    log::warning("checkpoint", plain_text(*fault));
+  std::optional<StateFile> state = read_state_file_if_sound(dir);
   if (!state) return;
   state->all.push_back(state->newest);
   // Entries are compared by file name, since paths may be absolute or relative.
   for (const std::string& listed : state->all) {
     const std::string name = std::filesystem::path(listed).filename().string();
-    const std::optional<FileName> parts = parse_file_name(index_path(name));
+    const std::optional<FileName> parts = parse_save_name(name);
     if (!parts || (!prefix_name.empty() && parts->prefix != prefix_name)) continue;
     const bool known = std::any_of(saves->begin(), saves->end(), [&](const SaveName& save) {
       return std::filesystem::path(save.prefix).filename() == name;
     });
     if (!known) saves->push_back({(dir / name).string(), parts->number});
   }
-}
-
-/// Returns all checkpoints, newest first.
-std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string_view prefix_name) {
-  std::vector<SaveName> saves = find_saves(dir, prefix_name);
-  add_listed(dir, prefix_name, &saves);
-  std::stable_sort(saves.begin(), saves.end(),
-                   [](const SaveName& a, const SaveName& b) { return a.number > b.number; });
-  return saves;
 }
 
 /// Returns rank 0's prefixes on every rank.
@@ -167,11 +149,21 @@ void try_restore(const std::string& prefix, const StateList& state, RestoreRepor
 
 }  // namespace
 
+std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string_view prefix_name) {
+  std::vector<SaveName> saves = find_saves(dir, prefix_name);
+  add_listed(dir, prefix_name, &saves);
+  std::stable_sort(saves.begin(), saves.end(),
+                   [](const SaveName& a, const SaveName& b) { return a.number > b.number; });
+  return saves;
+}
+
 RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads) {
   BundleReader reader(prefix, num_threads);
   DenseView saved(&reader);
-  RestoreReport report{
-      .prefix = prefix, .number = number_of(prefix), .unused = match(reader, saved, state)};
+  const std::optional<FileName> parts = parse_save_name(prefix);
+  RestoreReport report{.prefix = prefix,
+                       .number = parts ? parts->number : -1,
+                       .unused = match(reader, saved, state)};
   std::vector<TensorRead> reads;
   for (const StateEntry& entry : state) {
     const std::string name = index_name(entry.key);
@@ -221,26 +213,16 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
   return std::nullopt;
 }
 
-std::optional<SaveName> latest_complete(const std::filesystem::path& dir,
-                                        std::string_view prefix_name,
-                                        std::vector<std::string>* defects) {
-  for (const SaveName& save : newest_first(dir, prefix_name)) {
-    const std::optional<std::string> defect = quick_check(save.prefix);
-    if (!defect) return save;
-    defects->push_back(*defect);
-  }
-  return std::nullopt;
-}
-
 namespace {
 
 /// Returns the checkpoint that the state file names; nullopt if that is not complete.
-std::optional<std::string> named_by_state_file(const std::filesystem::path& dir) {
-  std::optional<StateFile> state;
-  if (const auto fault = fault_of([&] { state = read_state_file(dir); }))
-    log::warning("checkpoint", plain_text(*fault));
+std::optional<std::string> named_by_state_file(const std::filesystem::path& dir,
+                                               std::string_view prefix_name) {
+  const std::optional<StateFile> state = read_state_file_if_sound(dir);
   if (!state || state->newest.empty()) return std::nullopt;
   const std::string prefix = (dir / state->newest).string();  // an absolute name stays unchanged
+  if (!prefix_name.empty() && parse_save_name(prefix).value_or(FileName()).prefix != prefix_name)
+    return std::nullopt;
   const std::optional<std::string> defect = is_there(index_path(prefix))
                                                 ? quick_check(prefix)
                                                 : std::optional<std::string>("it is not there");
@@ -276,15 +258,16 @@ std::optional<std::string> highest(const std::vector<SaveName>& saves) {
 
 }  // namespace
 
-std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir) {
+std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
+                                             std::string_view prefix_name) {
   std::error_code ignored;
   if (is_there(index_path(dir.string())) || std::filesystem::is_regular_file(dir, ignored))
     throw Error(ExitCode::kUsage, "checkpoint",
                 fmt::format("'{}' is no folder: the newest save is asked of the folder, '{}'",
                             dir.string(), dir.parent_path().string()));
-  const auto named = named_by_state_file(dir);
-  if (!named) return highest(find_saves(dir));
-  const auto parts = parse_file_name(index_path(std::filesystem::path(*named).filename()));
+  const auto named = named_by_state_file(dir, prefix_name);
+  if (!named) return highest(find_saves(dir, prefix_name));
+  const auto parts = parse_save_name(*named);
   if (!parts) return named;  // of another program, without a number
   // Only checkpoints newer than the state file in number and time may replace its choice.
   std::vector<SaveName> newer = find_saves(dir, parts->prefix);
@@ -412,8 +395,7 @@ class Verification {
     // Shards of an earlier save with another number of ranks may be left over.
     const std::filesystem::path path(prefix_);
     const int32_t num_shards = reader_->index().num_shards;
-    for (const std::string& name :
-         files::list(path.parent_path().empty() ? "." : path.parent_path())) {
+    for (const std::string& name : files::list(folder_of(path))) {
       if (!name.starts_with(path.filename().string() + ".data-")) continue;
       bool expected = false;
       for (int32_t shard = 0; shard < num_shards && !expected; ++shard)

@@ -52,6 +52,10 @@ std::string shard_path(const std::string& prefix, int32_t shard, int32_t num_sha
   return fmt::format("{}.data-{:05}-of-{:05}", prefix, shard, num_shards);
 }
 
+std::filesystem::path folder_of(const std::filesystem::path& prefix) {
+  return prefix.has_parent_path() ? prefix.parent_path() : std::filesystem::path(".");
+}
+
 bool is_there(const std::string& path) {
   if (files::FileStore* const store = files::store_of(path))
     return store->look_at(path).has_value();
@@ -82,13 +86,26 @@ std::optional<FileName> parse_file_name(std::string_view name) {
   return FileName{std::string(stem.substr(0, dash)), *number, std::string(ending.substr(1))};
 }
 
-std::optional<std::string> fault_of_prefix_name(std::string_view name) {
+std::optional<FileName> parse_save_name(const std::filesystem::path& prefix) {
+  return parse_file_name(index_path(prefix.filename().string()));
+}
+
+namespace {
+
+/// Returns the part before a checkpoint file's ending; nullopt if the name has no such ending.
+std::optional<std::string_view> before_file_ending(std::string_view name) {
   std::string_view stem = name;
   if (stem.ends_with(kTemporarySuffix)) stem.remove_suffix(kTemporarySuffix.size());
   stem.remove_suffix(file_ending(stem).size());
-  if (stem.size() < name.size())
+  return stem.size() < name.size() ? std::optional(stem) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> fault_of_prefix_name(std::string_view name) {
+  if (const auto stem = before_file_ending(name))
     return fmt::format("ends in '{}', which saves add themselves: give '{}'",
-                       name.substr(stem.size()), stem);
+                       name.substr(stem->size()), *stem);
   if (name.find_first_of(kPatternLetters) != std::string_view::npos)
     return "holds one of \\ * ? [ ], which TensorFlow takes for a pattern";
   return std::nullopt;
@@ -121,8 +138,7 @@ std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::pa
   paths.push_back(state.newest);
   std::vector<SaveName> saves;
   for (const std::string& path : paths) {
-    const std::string name = std::filesystem::path(path).filename().string();
-    const std::optional<FileName> parts = parse_file_name(index_path(name));
+    const std::optional<FileName> parts = parse_save_name(path);
     if (parts && parts->prefix == prefix.filename().string())
       saves.push_back({numbered(prefix.string(), parts->number), parts->number});
   }
@@ -135,14 +151,6 @@ constexpr size_t kMostNamed = 5;
 
 [[noreturn]] void refuse(ExitCode code, const std::string& message) {
   throw Error(code, "checkpoint", message);
-}
-
-/// Returns the part before a checkpoint file's ending; nullopt if the name has no such ending.
-std::optional<std::string_view> before_file_ending(std::string_view name) {
-  const std::string_view whole = name;
-  if (name.ends_with(kTemporarySuffix)) name.remove_suffix(kTemporarySuffix.size());
-  name.remove_suffix(file_ending(name).size());
-  return name.size() < whole.size() ? std::optional(name) : std::nullopt;
 }
 
 /// Returns the folder's checkpoints for a message: "there are DIR/a-1, ..., DIR/a-9", or why there
@@ -169,10 +177,6 @@ std::string saves_text(const std::filesystem::path& folder, std::string_view pre
                      folder.string(), text));
 }
 
-std::filesystem::path folder_of(const std::filesystem::path& prefix) {
-  return prefix.has_parent_path() ? prefix.parent_path() : std::filesystem::path(".");
-}
-
 }  // namespace
 
 // Most specific hint first: a file's ending, a store, a folder, then names nearby.
@@ -191,7 +195,7 @@ std::string require_save(const std::string& prefix) {
   if (std::filesystem::is_directory(prefix, ignored)) refuse_folder(prefix);
   const std::filesystem::path path(prefix);
   const std::string name = path.filename().string();
-  const auto parts = parse_file_name(index_path(name));
+  const auto parts = parse_save_name(path);
   const bool lacks_number = !parts && !find_saves(folder_of(path), name).empty();
   refuse(ExitCode::kInputMissing,
          fmt::format("there is no save '{}'{}; {}", prefix,

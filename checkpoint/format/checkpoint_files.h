@@ -21,6 +21,8 @@ std::string numbered(const std::string& prefix, int64_t number);
 /// PREFIX.index and PREFIX.data-00000-of-00002; `prefix` includes the number.
 std::string index_path(const std::string& prefix);
 std::string shard_path(const std::string& prefix, int32_t shard, int32_t num_shards);
+/// Returns the folder of a prefix; "." for a name alone.
+std::filesystem::path folder_of(const std::filesystem::path& prefix);
 /// True if a file exists on this host or in a store (base/files/files.h). Also true if that
 /// cannot be found out; opening the file then gives the reason.
 bool is_there(const std::string& path);
@@ -46,6 +48,8 @@ struct FileName {
 /// Splits a file name; nullopt for names not exactly of that form (numbers without leading zeros).
 /// Files of other programs may have similar names.
 std::optional<FileName> parse_file_name(std::string_view name);
+/// Splits a checkpoint's name, DIR/model.ckpt-1200; `rest` is "index". The folder does not count.
+std::optional<FileName> parse_save_name(const std::filesystem::path& prefix);
 
 /// Returns the file's final name: without .tmp, and without .entries before it. Returns the name
 /// itself if it is not temporary.
@@ -80,6 +84,8 @@ void change_state_file(const std::filesystem::path& dir,
 std::vector<std::string> others_in(const StateFile& state, const std::filesystem::path& prefix);
 /// Reads the state file; nullopt if there is none. Throws Error(kBadData) if it cannot be parsed.
 std::optional<StateFile> read_state_file(const std::filesystem::path& dir);
+/// Returns nullopt, with a warning, also if it cannot be read: it can be rebuilt from the folder.
+std::optional<StateFile> read_state_file_if_sound(const std::filesystem::path& dir);
 /// Returns the checkpoints of DIR/model.ckpt that the state file names, the newest last, with paths
 /// next to the prefix.
 std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::path& prefix);

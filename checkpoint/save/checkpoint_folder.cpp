@@ -249,8 +249,7 @@ bool SaveLock::open_once() {
 
 void SaveLock::reopen() {
   if (descriptor_ >= 0) ::close(descriptor_);
-  const std::filesystem::path named = std::filesystem::path(path_).parent_path();
-  const std::string folder = named.empty() ? "." : named.string();
+  const std::string folder = folder_of(path_).string();
   // If this user may not create files in the folder, retrying does not help.
   // Other programs may create and remove the file between our attempts; more rounds mean a defect.
   constexpr int kMaxRounds = 100;
@@ -337,6 +336,11 @@ namespace {
 
 std::filesystem::path best_path(const std::string& prefix) { return prefix + ".best"; }
 
+/// Returns the file name of a prefix.
+std::string file_name(const std::string& prefix) {
+  return std::filesystem::path(prefix).filename().string();
+}
+
 }  // namespace
 
 void write_best(const std::string& prefix, const BestSave& best) {
@@ -378,29 +382,27 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
 }
 
 void remove_save(const std::string& prefix) {
-  const std::filesystem::path path(prefix);
-  const std::filesystem::path dir = path.parent_path();
+  const std::filesystem::path dir = folder_of(prefix);
   std::error_code unknown;  // on an error, try to remove it
   if (std::filesystem::exists(index_path(prefix), unknown) || unknown) {
     files::remove_file(index_path(prefix));
     files::sync_folder(dir);
   }
-  const std::string shards = path.filename().string() + ".data-";
-  for (const std::string& name : files::list(dir.empty() ? "." : dir))
+  const std::string shards = file_name(prefix) + ".data-";
+  for (const std::string& name : files::list(dir))
     if (name.starts_with(shards) && !name.ends_with(kTemporarySuffix))
       files::remove_file(dir / name);
 }
 
 void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers) {
   if (numbers.empty()) return;
-  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
-  const std::string prefix_name = std::filesystem::path(prefix).filename().string();
+  const std::filesystem::path dir = folder_of(prefix);
   std::optional<Error> fault;
-  for (const std::string& name : files::list(dir.empty() ? "." : dir)) {
+  for (const std::string& name : files::list(dir)) {
     const std::string_view stem = without_temporary_suffix(name);
     const bool is_temporary = stem.size() < name.size();
     const std::optional<FileName> parts = parse_file_name(stem);
-    if (!parts || parts->prefix != prefix_name || !numbers.contains(parts->number)) continue;
+    if (!parts || parts->prefix != file_name(prefix) || !numbers.contains(parts->number)) continue;
     std::error_code unknown;
     const bool is_committed =
         std::filesystem::exists(index_path(numbered(prefix, parts->number)), unknown) || unknown;
@@ -416,11 +418,6 @@ void remove_left_over(const std::string& prefix, const std::set<int64_t>& number
 }
 
 namespace {
-
-/// Returns the file name of a prefix.
-std::string file_name(const std::string& prefix) {
-  return std::filesystem::path(prefix).filename().string();
-}
 
 /// Returns the state file with `restored` at its place among the existing checkpoints that it
 /// names.
@@ -465,7 +462,7 @@ void finish_commit(const std::string& prefix) {
     else if (!std::filesystem::exists(path))
       return;
   }
-  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
+  const std::filesystem::path dir = folder_of(prefix);
   for (const std::string& path : to_rename)
     files::rename_file(path + std::string(kTemporarySuffix), path);
   // The order of a save: the index must not reach the disk before the names of the shards.
@@ -480,12 +477,12 @@ void finish_commit(const std::string& prefix) {
 }  // namespace
 
 void finish_replacement(const std::string& prefix) {
-  const std::filesystem::path path(prefix);
-  if (!find_saves(path.parent_path(), path.filename().string()).empty()) return;
+  const std::filesystem::path dir = folder_of(prefix);
+  if (!find_saves(dir, file_name(prefix)).empty()) return;
   with_interrupted(prefix, [&](const std::set<int64_t>& numbers) {
-    const std::optional<StateFile> state = read_state_file(path.parent_path());
+    const std::optional<StateFile> state = read_state_file(dir);
     if (!state) return;
-    for (const SaveName& save : named_by(*state, path))
+    for (const SaveName& save : named_by(*state, prefix))
       if (numbers.contains(save.number)) return finish_commit(save.prefix);
   });
 }

@@ -22,22 +22,6 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// Returns the state file; nullopt also if it is unreadable, since it can be rebuilt from the
-/// folder.
-std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
-  std::optional<StateFile> state;
-  (void)fault_of([&] { state = read_state_file(dir); });
-  return state;
-}
-
-/// Writes the index under its temporary name; the bytes are on disk on return.
-void stage_index(const std::string& prefix, std::string_view bytes) {
-  files::Writer file(index_path(prefix) + std::string(kTemporarySuffix));
-  file.append(bytes);
-  file.sync();
-  file.close();
-}
-
 bool reads_as(const std::string& path, int64_t num_bytes, uint32_t crc) {
   const std::string bytes = files::read(path);
   return static_cast<int64_t>(bytes.size()) == num_bytes && crc32c(bytes) == crc;
@@ -201,7 +185,10 @@ void SaveJob::write_index() {
     (void)decode_index(bytes, index_path(prefix_));  // readers must accept it
   index_bytes_ = static_cast<int64_t>(bytes.size());
   index_crc_ = crc32c(bytes);
-  stage_index(prefix_, bytes);
+  files::Writer file(index_path(prefix_) + std::string(kTemporarySuffix));
+  file.append(bytes);
+  file.sync();
+  file.close();
   reached(SavePhase::kIndexWritten);
   std::error_code ignored;
   replaced_ = std::filesystem::exists(index_path(prefix_), ignored);
@@ -267,7 +254,9 @@ void SaveJob::keep_surplus() {
 void SaveJob::find_surplus() {
   const std::filesystem::path prefix(options_.prefix);
   std::set<int64_t> named;
-  if (const std::optional<StateFile> state = readable_state_file(dir_))
+  std::optional<StateFile> state;
+  (void)fault_of([&] { state = read_state_file(dir_); });  // the saver has warned of its faults
+  if (state)
     for (const SaveName& save : named_by(*state, prefix)) named.insert(save.number);
   std::set<int64_t>& own = *journal_.own_saves;
   own.insert(number_);

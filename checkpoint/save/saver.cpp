@@ -26,7 +26,6 @@ using Clock = std::chrono::steady_clock;
 
 // Interval at which the while-waiting hook is called.
 constexpr std::chrono::milliseconds kLook{50};
-constexpr const char* kOneAtATime = "one save at a time: wait() for the one before";
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -118,7 +117,7 @@ void Saver::begin(const StateList& state, int64_t step) {
 }
 
 void Saver::stage(Snapshot* snapshot) {
-  check(!is_under_way(), kOneAtATime);
+  check(!is_under_way(), "one save at a time: wait() for the one before");
   copy_.reset();
   if (stager_ == nullptr) return;
   // The background thread uses the stager too.
@@ -135,26 +134,24 @@ void Saver::stage(Snapshot* snapshot) {
 }
 
 SaveResult Saver::save(const StateList& state, int64_t step) {
+  return save_now(state, {.value = step});
+}
+
+SaveResult Saver::save_as_next(const StateList& state, int64_t above) {
+  return save_now(state, {.value = above, .is_next = true});
+}
+
+SaveResult Saver::save_now(const StateList& state, Number number) {
   began_ = Clock::now();
   blocked_s_ = 0;
   const auto snapshot = std::make_shared<Snapshot>(state);  // the caller waits: no copy needed
   stage(snapshot.get());
-  start(snapshot, {.value = step});
-  return wait();
-}
-
-SaveResult Saver::save_as_next(const StateList& state, int64_t above) {
-  began_ = Clock::now();
-  blocked_s_ = 0;
-  const auto snapshot = std::make_shared<Snapshot>(state);
-  stage(snapshot.get());
-  start(snapshot, {.value = above, .is_next = true});
+  start(snapshot, number);
   return wait();
 }
 
 void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
   check(number.value >= 0, "a save needs a step");
-  check(!is_under_way(), kOneAtATime);
   number_ = number.value;
   options_.keep_checkpoint_max =
       std::exchange(keep_next_, {}).value_or(options_.keep_checkpoint_max);
@@ -235,13 +232,9 @@ SaveResult Saver::wait() {
 /// Finds the checkpoints that this saver may remove: those of the state file and of killed saves.
 void Saver::find_own_saves(const SaveLock& lock) {
   const std::filesystem::path prefix(options_.prefix);
-  std::set<int64_t> named = lock.left_over();
-  std::optional<StateFile> state;
-  if (const auto fault = fault_of([&] { state = read_state_file(prefix.parent_path()); }))
-    log::warning("checkpoint", plain_text(*fault));
-  if (state)
-    for (const SaveName& save : named_by(*state, prefix)) named.insert(save.number);
-  own_saves_ = std::move(named);
+  own_saves_ = lock.left_over();
+  if (const auto state = read_state_file_if_sound(prefix.parent_path()))
+    for (const SaveName& save : named_by(*state, prefix)) own_saves_->insert(save.number);
 }
 
 /// Takes the lock on rank 0. All ranks learn the outcome and the number.

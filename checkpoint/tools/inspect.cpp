@@ -43,14 +43,15 @@ void require_folder(const std::string& dir) {
 
 SaveName latest_or_throw(const std::string& dir) {
   require_folder(dir);
-  std::vector<std::string> defects;
   // latest_checkpoint() may return an incomplete one if there is no other.
   const std::optional<std::string> latest = latest_checkpoint(dir);
   if (latest && !quick_check(*latest)) {
-    const auto parts = parse_file_name(index_path(std::filesystem::path(*latest).filename()));
+    const auto parts = parse_save_name(*latest);
     return {*latest, parts ? parts->number : -1};
   }
-  (void)latest_complete(dir, "", &defects);
+  std::vector<std::string> defects;
+  for (const SaveName& save : newest_first(dir, ""))
+    if (const auto defect = quick_check(save.prefix)) defects.push_back(*defect);
   throw_no_save(dir, defects);
 }
 
