@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/format/bundle_encoding.h"
 #include "checkpoint/format/bundle_reader.h"
 #include "checkpoint/format/checkpoint_files.h"
@@ -110,22 +111,12 @@ void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
 std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
                                            std::string_view prefix_name,
                                            dist::Communicator& control) {
-  std::string lines;
-  std::optional<Error> fault;
-  if (control.rank() == 0)
-    fault = fault_of([&] {
-      finish_replacement((dir / prefix_name).string());
-      for (const SaveName& save : newest_first(dir, prefix_name)) lines += save.prefix + '\n';
-    });
-  if (const auto shared = shared_fault(control, fault)) throw Error(*shared).everywhere();
-  const std::string all = dist::broadcast_text(control, lines);
-  std::vector<std::string> prefixes;
-  for (size_t start = 0; start < all.size();) {
-    const size_t end = all.find('\n', start);
-    prefixes.push_back(all.substr(start, end - start));
-    start = end + 1;
-  }
-  return prefixes;
+  return split(text_of_rank_0(control, [&] {
+    finish_replacement((dir / prefix_name).string());
+    std::string lines;
+    for (const SaveName& save : newest_first(dir, prefix_name)) lines += save.prefix + '\n';
+    return lines;
+  }));
 }
 
 /// Restores one checkpoint after the quick check, which is much cheaper than a failed restore.
@@ -182,8 +173,7 @@ RestoreReport restore(const std::string& prefix, const StateList& state, int num
 RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
                              dist::Communicator& control) {
   RestoreReport report;
-  const std::optional<Error> fault = fault_of([&] { report = restore(prefix, state); });
-  if (const auto shared = shared_fault(control, fault)) throw Error(*shared).everywhere();
+  run_on_all(control, [&] { report = restore(prefix, state); });
   return report;
 }
 
@@ -203,7 +193,7 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
     // A fault of the machine says nothing about the checkpoint. Falling back to an older one would
     // lose steps.
     if (fault->code() != ExitCode::kBadData && fault->code() != ExitCode::kInputMissing)
-      throw Error(*fault).everywhere();
+      throw Error(*fault);
     defects.push_back(plain_text(*fault));
     if (control.rank() == 0)
       log::warning("checkpoint", fmt::format("{} is passed over: {}", prefix, defects.back()));
@@ -280,11 +270,8 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
 
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
                                              dist::Communicator& ranks) {
-  std::string answer;
-  std::optional<Error> fault;
-  if (ranks.rank() == 0) fault = fault_of([&] { answer = latest_checkpoint(dir).value_or(""); });
-  if (const auto shared = shared_fault(ranks, fault)) throw Error(*shared).everywhere();
-  answer = dist::broadcast_text(ranks, answer);
+  const std::string answer =
+      text_of_rank_0(ranks, [&] { return latest_checkpoint(dir).value_or(""); });
   return answer.empty() ? std::nullopt : std::optional(answer);
 }
 
