@@ -213,7 +213,7 @@ class Restoration {
   }
 
   void watch_late_parts() {
-    for (const ObjectTable::Late& late : objects_->late_parts())
+    for (const LatePart& late : objects_->late_parts())
       if (!watches_.contains(late.part))
         watches_[late.part] = late.part->watch(
             [this, prefix = late.prefix](const std::string& name, const at::Tensor& tensor) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
@@ -25,23 +27,6 @@
 
 namespace lockstep::checkpoint {
 
-/// State that one kind of LibTorch's optimizers keeps for a parameter.
-class TorchSlots {
- public:
-  virtual ~TorchSlots() = default;
-  /// Returns the existing slots by name; the tensors are live memory of `state`.
-  virtual StateList list(torch::optim::OptimizerParamState& state) const = 0;
-  /// Returns the state that the first step would start with, all slots 0; null if these options
-  /// need none. `is_saved` answers for a slot by name, for slots whose number grows with the steps.
-  virtual std::unique_ptr<torch::optim::OptimizerParamState> fresh(
-      const at::Tensor& param, const torch::optim::OptimizerOptions& options,
-      const std::function<bool(const std::string&)>& is_saved) const = 0;
-};
-
-/// Returns the slots of an optimizer, which must outlive the result. Throws Error(kConfig) for an
-/// unknown kind.
-std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer);
-
 // Slots: names and shapes follow torch/optim/*.h. A new kind of optimizer needs a class here and a
 // line in slots_of().
 
@@ -51,8 +36,29 @@ using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamState;
 using IsSaved = std::function<bool(const std::string&)>;
 
-void add(std::string name, const at::Tensor& slot, StateList* list) {
-  if (slot.defined()) list->push_back({.key = std::move(name), .tensor = slot});
+/// State that one kind of LibTorch's optimizers keeps for a parameter.
+class TorchSlots {
+ public:
+  virtual ~TorchSlots() = default;
+  /// Returns the existing slots by name; the tensors are live memory of `state`.
+  virtual StateList list(OptimizerParamState& state) const = 0;
+  /// Returns the state that the first step would start with, all slots 0; null if these options
+  /// need none. `is_saved` answers for a slot by name, for slots whose number grows with the steps.
+  virtual std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
+                                                     const OptimizerOptions& options,
+                                                     const IsSaved& is_saved) const = 0;
+};
+
+/// Adds a tensor if it is defined.
+void add(std::string name, const at::Tensor& tensor, StateList* list) {
+  if (tensor.defined()) list->push_back({.key = std::move(name), .tensor = tensor});
+}
+
+/// Returns those of the tensors that are defined.
+StateList defined(std::initializer_list<std::pair<const char*, at::Tensor>> tensors) {
+  StateList list;
+  for (const auto& [name, tensor] : tensors) add(name, tensor, &list);
+  return list;
 }
 
 /// Returns zeros with the parameter's shape, strides and device.
@@ -63,10 +69,8 @@ at::Tensor zeros(const at::Tensor& param) {
 class SgdSlots final : public TorchSlots {
  public:
   StateList list(OptimizerParamState& state) const override {
-    StateList slots;
-    add("momentum_buffer", static_cast<torch::optim::SGDParamState&>(state).momentum_buffer(),
-        &slots);
-    return slots;
+    return defined(
+        {{"momentum_buffer", static_cast<torch::optim::SGDParamState&>(state).momentum_buffer()}});
   }
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
@@ -86,12 +90,10 @@ class AdamSlots final : public TorchSlots {
  public:
   StateList list(OptimizerParamState& base) const override {
     auto& state = static_cast<State&>(base);
-    StateList slots;
-    add("step", view_of(&state.step()), &slots);
-    add("exp_avg", state.exp_avg(), &slots);
-    add("exp_avg_sq", state.exp_avg_sq(), &slots);
-    add("max_exp_avg_sq", state.max_exp_avg_sq(), &slots);
-    return slots;
+    return defined({{"step", view_of(&state.step())},
+                    {"exp_avg", state.exp_avg()},
+                    {"exp_avg_sq", state.exp_avg_sq()},
+                    {"max_exp_avg_sq", state.max_exp_avg_sq()}});
   }
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
@@ -110,12 +112,10 @@ class RmspropSlots final : public TorchSlots {
  public:
   StateList list(OptimizerParamState& base) const override {
     auto& state = static_cast<torch::optim::RMSpropParamState&>(base);
-    StateList slots;
-    add("step", view_of(&state.step()), &slots);
-    add("square_avg", state.square_avg(), &slots);
-    add("momentum_buffer", state.momentum_buffer(), &slots);
-    add("grad_avg", state.grad_avg(), &slots);
-    return slots;
+    return defined({{"step", view_of(&state.step())},
+                    {"square_avg", state.square_avg()},
+                    {"momentum_buffer", state.momentum_buffer()},
+                    {"grad_avg", state.grad_avg()}});
   }
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param, const OptimizerOptions& base,
@@ -135,10 +135,7 @@ class AdagradSlots final : public TorchSlots {
  public:
   StateList list(OptimizerParamState& base) const override {
     auto& state = static_cast<torch::optim::AdagradParamState&>(base);
-    StateList slots;
-    add("step", view_of(&state.step()), &slots);
-    add("sum", state.sum(), &slots);
-    return slots;
+    return defined({{"step", view_of(&state.step())}, {"sum", state.sum()}});
   }
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor&, const OptimizerOptions&,
@@ -155,14 +152,13 @@ class LbfgsSlots final : public TorchSlots {
 
   StateList list(OptimizerParamState& base) const override {
     auto& state = static_cast<torch::optim::LBFGSParamState&>(base);
-    StateList slots;
-    add("func_evals", view_of(&state.func_evals()), &slots);
-    add("n_iter", view_of(&state.n_iter()), &slots);
-    add("t", view_of_double(&state.t()), &slots);
-    add("prev_loss", view_of_double(&state.prev_loss()), &slots);
-    add("d", state.d(), &slots);
-    add("H_diag", state.H_diag(), &slots);
-    add("prev_flat_grad", state.prev_flat_grad(), &slots);
+    StateList slots = defined({{"func_evals", view_of(&state.func_evals())},
+                               {"n_iter", view_of(&state.n_iter())},
+                               {"t", view_of_double(&state.t())},
+                               {"prev_loss", view_of_double(&state.prev_loss())},
+                               {"d", state.d()},
+                               {"H_diag", state.H_diag()},
+                               {"prev_flat_grad", state.prev_flat_grad()}});
     add_history("old_dirs", state.old_dirs(), &slots);
     add_history("old_stps", state.old_stps(), &slots);
     add_history("ro", state.ro(), &slots);
@@ -203,8 +199,8 @@ class LbfgsSlots final : public TorchSlots {
   const torch::optim::Optimizer& optimizer_;
 };
 
-}  // namespace
-
+/// Returns the slots of an optimizer, which must outlive the result. Throws Error(kConfig) for an
+/// unknown kind.
 std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer) {
   using namespace torch::optim;
   if (dynamic_cast<const SGD*>(&optimizer)) return std::make_unique<SgdSlots>();
@@ -223,8 +219,6 @@ std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer) {
 
 // Optimizers: slots under the names of their parameters. LibTorch has no way to create one slot, so
 // a restore replaces a parameter's whole state object.
-
-namespace {
 
 class TorchOptimizer final : public Trackable {
  public:
@@ -335,16 +329,14 @@ class TorchModule final : public Trackable {
   StateList state(const TensorNames&) override {
     StateList list = variables();
     for (const auto& named : module_->named_buffers())
-      if (named.value().defined())
-        list.push_back({.key = slashed(named.key()), .tensor = named.value()});
+      add(slashed(named.key()), named.value(), &list);
     return list;
   }
 
   StateList variables() override {
     StateList list;
     for (const auto& named : module_->named_parameters())
-      if (named.value().defined())
-        list.push_back({.key = slashed(named.key()), .tensor = named.value()});
+      add(slashed(named.key()), named.value(), &list);
     return list;
   }
 
@@ -378,22 +370,18 @@ class ScriptModule final : public Trackable {
   StateList state(const TensorNames&) override {
     StateList list = variables();
     for (const auto& named : module_.named_buffers(/*recurse=*/true))
-      add(named.name, named.value, &list);
+      add(slashed(named.name), named.value, &list);
     return list;
   }
 
   StateList variables() override {
     StateList list;
     for (const auto& named : module_.named_parameters(/*recurse=*/true))
-      add(named.name, named.value, &list);
+      add(slashed(named.name), named.value, &list);
     return list;
   }
 
  private:
-  static void add(const std::string& name, const at::Tensor& tensor, StateList* list) {
-    if (tensor.defined()) list->push_back({.key = slashed(name), .tensor = tensor});
-  }
-
   torch::jit::Module module_;
 };
 

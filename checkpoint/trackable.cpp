@@ -171,8 +171,8 @@ void ObjectTable::discard_made() {
   for (const auto& [root, object] : objects_) object->discard_made();
 }
 
-std::vector<ObjectTable::Late> ObjectTable::late_parts() {
-  std::vector<Late> parts;
+std::vector<LatePart> ObjectTable::late_parts() {
+  std::vector<LatePart> parts;
   for (const auto& [root, object] : objects_)
     for (const LatePart& each : object->late_parts())
       parts.push_back({root + "/" + each.prefix, each.part});
@@ -181,7 +181,7 @@ std::vector<ObjectTable::Late> ObjectTable::late_parts() {
 
 std::vector<std::string> ObjectTable::keys_to_come() {
   std::vector<std::string> keys;
-  for (const Late& late : late_parts())
+  for (const LatePart& late : late_parts())
     for (const std::string& name : late.part->names_to_come()) keys.push_back(late.prefix + name);
   return keys;
 }

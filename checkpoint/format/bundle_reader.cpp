@@ -194,15 +194,6 @@ at::Tensor BundleReader::read(const std::string& name) {
   return values;
 }
 
-void BundleReader::read_into(const std::string& name, const at::Tensor& live) {
-  read_all({{name, live}});
-}
-
-void BundleReader::read_into(const std::string& name, const at::Tensor& live,
-                             const std::vector<ElementRange>& held) {
-  read_all({{name, live, held}});
-}
-
 // Plain tensors are read together; others need a copy, one at a time.
 void BundleReader::read_all(const std::vector<TensorRead>& reads) {
   std::vector<TensorRead> plain;

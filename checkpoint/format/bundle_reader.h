@@ -58,16 +58,10 @@ class BundleReader {
 
   /// Returns a new CPU tensor. Throws Error(kBadData) for strings and for unsupported types.
   at::Tensor read(const std::string& name);
-  /// Reads into live memory on any device and with any strides; dtype and shape must be equal. The
-  /// memory is written only after all wanted bytes were read and verified. An error leaves it
-  /// unchanged.
-  void read_into(const std::string& name, const at::Tensor& live);
-  /// Reads only the elements of these ranges (row-major order; ascending, disjoint); the others
-  /// keep their values. Slices without any such element are not read.
-  void read_into(const std::string& name, const at::Tensor& live,
-                 const std::vector<ElementRange>& held);
-  /// Reads many tensors, which is faster than one by one: groups of them share the threads. An
-  /// error leaves each tensor entirely old or entirely new.
+  /// Reads into live memory on any device and with any strides; dtype and shape must be equal. Only
+  /// elements of `held` (ascending, disjoint) are written, and only slices with such elements are
+  /// read. Many tensors at once are faster, since groups of them share the threads. An error leaves
+  /// each tensor entirely old or entirely new.
   void read_all(const std::vector<TensorRead>& reads);
   /// Returns the strings in row-major order.
   std::vector<std::string> read_strings(const std::string& name);
