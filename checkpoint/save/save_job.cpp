@@ -225,7 +225,10 @@ std::optional<Error> SaveJob::tidy() {
       remove_own_files();
       return fault;
     }
-    if (fault) keep_surplus();
+    if (fault) {
+      kept_.insert(kept_.end(), surplus_.begin(), surplus_.end());
+      surplus_.clear();
+    }
     const std::optional<Error> untidy = on_rank_0([&] {
       // First the journal: if we are killed in between, the next save completes the removal.
       note_surplus();
@@ -242,11 +245,6 @@ std::optional<Error> SaveJob::tidy() {
   if (fault && is_first())
     log::warning("checkpoint", fmt::format("{} is saved, but: {}", prefix_, plain_text(*fault)));
   return std::nullopt;
-}
-
-void SaveJob::keep_surplus() {
-  kept_.insert(kept_.end(), surplus_.begin(), surplus_.end());
-  surplus_.clear();
 }
 
 /// Finds the surplus among this program's own checkpoints. Those of other programs, if the state
@@ -273,8 +271,7 @@ void SaveJob::find_surplus() {
                            number_);
   // The state file must name none of those to be removed.
   std::erase_if(kept_, [&](const SaveName& save) {
-    return std::any_of(surplus_.begin(), surplus_.end(),
-                       [&](const SaveName& one) { return one.number == save.number; });
+    return std::ranges::find(surplus_, save.number, &SaveName::number) != surplus_.end();
   });
 }
 
@@ -289,8 +286,7 @@ void SaveJob::read_back() {
 /// Writes the state file; checkpoints of other prefixes in the folder stay named.
 void SaveJob::write_state() const {
   std::vector<SaveName> kept = kept_;
-  std::sort(kept.begin(), kept.end(),
-            [](const SaveName& one, const SaveName& other) { return one.number < other.number; });
+  std::ranges::sort(kept, {}, &SaveName::number);
   change_state_file(dir_, [&](const StateFile& before) {
     StateFile state{.newest = std::filesystem::path(prefix_).filename().string(),
                     .all = others_in(before, options_.prefix)};

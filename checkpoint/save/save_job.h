@@ -73,7 +73,6 @@ class SaveJob {
   void commit();
   void read_back();
   void find_surplus();
-  void keep_surplus();
   void write_state() const;
   void note_surplus();
   void remove_surplus();

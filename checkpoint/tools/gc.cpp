@@ -137,24 +137,18 @@ std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optiona
 
 namespace {
 
-constexpr const char* kLockFile = ".lock";
 constexpr files::FolderLockTimes kTimes{.patience_s = 1};
 
-/// Locks of the folder itself and of its parent, the run's folder, if they have lock files.
-class Locks {
- public:
-  bool are_any() const { return !locks_.empty(); }
+using FolderLocks = std::vector<std::unique_ptr<files::FolderLock>>;
 
-  explicit Locks(const std::filesystem::path& dir) {
-    const std::filesystem::path folder = std::filesystem::canonical(dir);
-    for (const std::filesystem::path& place : {folder.parent_path(), folder})
-      if (std::filesystem::exists(place / kLockFile)) locks_.push_back(taken(place));
-  }
-
- private:
-  static std::unique_ptr<files::FolderLock> taken(const std::filesystem::path& folder) {
-    try {
-      return std::make_unique<files::FolderLock>(folder, kTimes);
+/// Takes the locks of the folder itself and of its parent, the run's folder, if they have lock
+/// files.
+FolderLocks folder_locks(const std::filesystem::path& dir) {
+  const std::filesystem::path folder = std::filesystem::canonical(dir);
+  FolderLocks locks;
+  for (const std::filesystem::path& place : {folder.parent_path(), folder}) try {
+      if (std::filesystem::exists(place / ".lock"))
+        locks.push_back(std::make_unique<files::FolderLock>(place, kTimes));
     } catch (const Error& fault) {
       if (fault.code() != ExitCode::kCannotCreate) throw;
       // The lock's message names the holder; gc only adds that nothing was removed.
@@ -162,10 +156,8 @@ class Locks {
                   fmt::format("nothing was removed, for a run may be writing here: {}",
                               std::string(fault.what())));
     }
-  }
-
-  std::vector<std::unique_ptr<files::FolderLock>> locks_;
-};
+  return locks;
+}
 
 /// Right to save under each prefix with files here, so that nobody saves meanwhile.
 class SaveLocks {
@@ -226,23 +218,13 @@ void leave_what_may_be_written(const SaveLocks& locks, std::vector<Garbage>* gar
                                    num_left));
 }
 
-std::optional<StateFile> state_file_or_warning(const std::filesystem::path& dir) {
-  try {
-    return read_state_file(dir);
-  } catch (const Error& fault) {
-    log::warning("gc", fault.what());
-    return std::nullopt;
-  }
-}
-
 /// Names the newest checkpoint if the state file does not. Its program was killed between the
 /// commit and the state file, and would have named it.
 void name_newest(const std::filesystem::path& dir, StateFile* state) {
   const std::optional<std::string> newest = latest_checkpoint(dir);
   if (!newest || quick_check(*newest)) return;
-  const std::filesystem::path path(*newest);
-  const std::string name = path.filename().string();
-  if (dir / name != path || name == state->newest) return;
+  const std::string name = std::filesystem::path(*newest).filename().string();
+  if (dir / name != *newest || name == state->newest) return;
   state->newest = name;
   std::erase(state->all, name);
   state->all.push_back(name);
@@ -253,7 +235,7 @@ void rewrite_state(const std::filesystem::path& dir, const std::vector<Garbage>&
   std::set<std::string> gone;
   for (const Garbage& one : garbage)
     if (one.name.ends_with(".index")) gone.insert(one.name.substr(0, one.name.size() - 6));
-  if (!state_file_or_warning(dir)) return;
+  if (!read_state_file_if_sound(dir)) return;
   change_state_file(dir, [&](StateFile state) {
     name_newest(dir, &state);
     std::erase_if(state.all, [&](const std::string& name) { return gone.contains(name); });
@@ -317,14 +299,14 @@ std::string as_json(const std::string& dir, const std::vector<Garbage>& garbage,
 Answer collect_garbage(const std::string& dir, const GcOptions& options) {
   if (!std::filesystem::is_directory(dir))
     throw Error(ExitCode::kInputMissing, "gc", dir + ": is no folder");
-  const Locks locks(dir);
+  const FolderLocks locks = folder_locks(dir);
   std::optional<SaveLocks> save_locks;
   // Locks before the listing: afterwards no save can change what was listed.
   if (!options.dry_run) save_locks.emplace(dir);
   std::vector<Garbage> garbage = find_garbage(dir, options.keep);
   if (save_locks)  // a prefix without lock appeared since: another program saves there now
     std::erase_if(garbage, [&](const Garbage& one) { return !save_locks->covers(one.name); });
-  if (save_locks && !locks.are_any()) leave_what_may_be_written(*save_locks, &garbage);
+  if (save_locks && locks.empty()) leave_what_may_be_written(*save_locks, &garbage);
   const std::vector<std::string> rest = rest_of(dir, garbage);
   if (save_locks) {
     remove_all(dir, garbage);
