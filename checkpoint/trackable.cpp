@@ -14,21 +14,6 @@ namespace lockstep::checkpoint {
 
 namespace {
 
-class OneTensor final : public Trackable {
- public:
-  explicit OneTensor(at::Tensor tensor) : tensor_(std::move(tensor)) {
-    if (!tensor_.defined())
-      throw Error(ExitCode::kConfig, "checkpoint",
-                  "an undefined tensor cannot be in a Checkpoint: add it once it exists");
-  }
-
-  StateList state(const TensorNames&) override { return variables(); }
-  StateList variables() override { return {{.key = "", .tensor = tensor_}}; }
-
- private:
-  at::Tensor tensor_;
-};
-
 /// State of a generator. It lists a copy, which becomes the generator's state after a restore has
 /// written into it.
 class RandomState final : public Trackable {
@@ -82,7 +67,11 @@ std::string Trackable::whole_key(const std::string& root, const std::string& key
 }
 
 std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Tensor& tensor) {
-  return std::make_shared<OneTensor>(tensor);
+  if (!tensor.defined())
+    throw Error(ExitCode::kConfig, "checkpoint",
+                "an undefined tensor cannot be in a Checkpoint: add it once it exists");
+  const auto list = [tensor] { return StateList{{.key = "", .tensor = tensor}}; };
+  return make_trackable(list, list, nullptr);
 }
 
 std::shared_ptr<Trackable> make_trackable(ForTracking, StepClock& clock) {

@@ -251,29 +251,16 @@ class BlockEntries {
   bool started_ = false;
 };
 
-/// Memory limit that refuses a small file whose shared prefixes unfold into very much memory.
-class Budget {
- public:
-  explicit Budget(size_t num_bytes) : left_(num_bytes) {}
-  void take(size_t num_bytes, uint64_t offset) {
-    if (num_bytes > left_) refuse("keys unfold to more memory than a sound index needs", offset);
-    left_ -= num_bytes;
-  }
-
- private:
-  size_t left_;
-};
-
 /// Iterates over the rows of all blocks in order.
 class RowWalk {
  public:
   RowWalk(std::string_view file, const UseRow& use)
-      : file_(file), use_(use), budget_(kMostUnfolded * file.size() + kExtraBytes) {}
+      : file_(file), use_(use), left_bytes_(kMostUnfolded * file.size() + kExtraBytes) {}
 
   void take_block(BlockPlace place) {
     BlockEntries entries(block_at(file_, place), place.offset);
     while (entries.next()) {
-      budget_.take(entries.key.size() + entries.value.size(), place.offset);
+      charge(entries.key.size() + entries.value.size(), place.offset);
       if (started_ && entries.key <= last_key_) refuse("keys out of order", place.offset);
       use_(entries.key, entries.value);
       last_key_ = entries.key;
@@ -281,13 +268,18 @@ class RowWalk {
     }
   }
 
-  /// Counts a key of the index block against the memory limit.
-  void charge_key(const std::string& key, uint64_t offset) { budget_.take(key.size(), offset); }
+  /// Counts bytes against the memory limit. It refuses a small file whose shared prefixes unfold
+  /// into very much memory.
+  void charge(size_t num_bytes, uint64_t offset) {
+    if (num_bytes > left_bytes_)
+      refuse("keys unfold to more memory than a sound index needs", offset);
+    left_bytes_ -= num_bytes;
+  }
 
  private:
   std::string_view file_;
   const UseRow& use_;
-  Budget budget_;
+  size_t left_bytes_;
   std::string last_key_;
   bool started_ = false;
 };
@@ -311,7 +303,7 @@ void for_each_row(std::string_view bytes, const UseRow& use) {
     // Each block may occur once. Otherwise a small file could take very long.
     if (place.offset < end) refuse("blocks out of order", index_place.offset);
     walk.take_block(place);
-    walk.charge_key(blocks.key, index_place.offset);
+    walk.charge(blocks.key.size(), index_place.offset);
     end = place.offset + place.num_bytes;
   }
 }

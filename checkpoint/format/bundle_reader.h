@@ -100,9 +100,8 @@ class BundleReader {
   void require_inside(const std::string& name);
   void require_inside(const std::string& name, const BundlePlace& place);
   void read_plain(const std::vector<TensorRead>& reads);
-  int64_t add_places(const TensorRead& read, std::vector<PlaceRead>* places,
-                     std::vector<const std::string*>* names);
-  void run(const std::vector<PlaceRead>& places, const std::vector<const std::string*>& names);
+  int64_t add_places(const TensorRead& read, std::vector<PlaceRead>* places);
+  void run(const std::vector<PlaceRead>& places);
 
   std::string prefix_;
   int num_threads_;

@@ -29,6 +29,7 @@ void copy_past_cache(char* to, const char* from, int64_t num_bytes);
 /// One place of a shard to read and check: a whole tensor or a slice. The pointed-to objects must
 /// outlive this.
 struct PlaceRead {
+  const std::string* name = nullptr;  ///< of the tensor, for messages
   const files::Mapping* file = nullptr;
   const BundlePlace* place = nullptr;
   TensorBox box = {};  ///< of the tensor; empty, meaning the whole, if it has no slices

@@ -227,18 +227,16 @@ std::string WeightNames::nearest_to(const std::string& variable) const {
 // load_weights(): two passes, find and check a value for every variable, then copy. So a file that
 // does not fit changes nothing.
 
-namespace {
-
-constexpr size_t kMostFaults = 10;  // in a message
-
-/// Returns a view of our weight in TensorFlow's order. Linear: [O, I] -> [I, O]. Convolution: [O,
-/// I, H, W] -> [H, W, I, O]. The same holds for 1 and 3 spatial dimensions.
 at::Tensor as_tensorflow_kernel(const at::Tensor& tensor) {
   std::vector<int64_t> order;
   for (int64_t dim = 2; dim < tensor.dim(); ++dim) order.push_back(dim);
   if (tensor.dim() >= 2) order.insert(order.end(), {1, 0});
   return tensor.dim() >= 2 ? tensor.permute(order) : tensor;
 }
+
+namespace {
+
+constexpr size_t kMostFaults = 10;  // in a message
 
 bool is_counter(const std::string& variable) {
   return variable.ends_with(".num_batches") || variable.ends_with(".num_batches_tracked");

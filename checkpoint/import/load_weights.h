@@ -70,6 +70,10 @@ std::unique_ptr<WeightsFile> open_safetensors_file(const std::string& path);
 /// True if a name ends as TensorFlow, Keras and TF-slim end those of kernels: kernel, _kernel,
 /// depthwise_kernel, weights, depthwise_weights.
 bool is_kernel_name(std::string_view name);
+/// Returns a view of our weight in TensorFlow's order. Linear: [O, I] -> [I, O]. Convolution: [O,
+/// I, H, W] -> [H, W, I, O]. The same holds for 1 and 3 spatial dimensions.
+at::Tensor as_tensorflow_kernel(const at::Tensor& tensor);
+
 /// True if a name ends in weight, as those of PyTorch and Lockstep do.
 bool is_weight_name(std::string_view name);
 

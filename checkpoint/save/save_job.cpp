@@ -20,14 +20,6 @@
 #include "dist/replica_check.h"
 
 namespace lockstep::checkpoint {
-namespace {
-
-bool reads_as(const std::string& path, int64_t num_bytes, uint32_t crc) {
-  const std::string bytes = files::read(path);
-  return static_cast<int64_t>(bytes.size()) == num_bytes && crc32c(bytes) == crc;
-}
-
-}  // namespace
 
 SaveJob::SaveJob(const SaverOptions& options, dist::Communicator& comm, const StateList& state,
                  int64_t step, StagingBuffer* memory, std::function<void()> staged, Journal journal)
@@ -277,7 +269,9 @@ void SaveJob::find_surplus() {
 
 void SaveJob::read_back() {
   require_written(shard_path_, staged_->slots());
-  if (is_first() && !reads_as(index_path(prefix_), index_bytes_, index_crc_))
+  const std::string index = is_first() ? files::read(index_path(prefix_)) : "";
+  if (is_first() &&
+      (static_cast<int64_t>(index.size()) != index_bytes_ || crc32c(index) != index_crc_))
     throw Error(ExitCode::kBadData, "checkpoint",
                 index_path(prefix_) + ": does not read back as it was written");
   reached(SavePhase::kReadBack);

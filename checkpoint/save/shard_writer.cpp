@@ -19,29 +19,6 @@
 
 namespace lockstep::checkpoint {
 
-void Watermark::raise(int64_t num_bytes) {
-  {
-    const std::lock_guard lock(mutex_);
-    num_bytes_ = num_bytes;
-  }
-  changed_.notify_all();
-}
-
-void Watermark::give_up() {
-  {
-    const std::lock_guard lock(mutex_);
-    given_up_ = true;
-  }
-  changed_.notify_all();
-}
-
-bool Watermark::wait_for(int64_t num_bytes) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return given_up_ || num_bytes_ >= num_bytes; });
-  // Bytes that became final before giving up may still be used.
-  return num_bytes_ >= num_bytes;
-}
-
 // StagedShard: lays out and fills the image of a shard. Layout depends on shapes only; filling
 // copies and checksums in one pass.
 
@@ -222,12 +199,7 @@ ShardFile::~ShardFile() {
   stopped_ = true;
   // Wakes writers that wait for bytes which will never come.
   staged_->level().give_up();
-  join();
-}
-
-void ShardFile::join() {
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  threads_.clear();  // joins
 }
 
 void ShardFile::write_chunks() {
@@ -252,8 +224,8 @@ void ShardFile::write_chunks() {
 }
 
 void ShardFile::finish() {
-  write_chunks();  // chunks that no thread has claimed
-  join();
+  write_chunks();    // chunks that no thread has claimed
+  threads_.clear();  // joins
   if (fault_) std::rethrow_exception(fault_);
   file_.finish();
 }
