@@ -31,8 +31,6 @@ namespace lockstep::checkpoint {
 
 namespace {
 
-constexpr std::string_view kNotShared = "Is the folder the same on every rank?";
-
 /// Throws Error(kConfig) unless type and shape are those of the live entry.
 void require_form(const BundleReader& reader, const std::string& name, const DenseTensor& saved,
                   const StateEntry& entry) {
@@ -131,10 +129,10 @@ void try_restore(const std::string& prefix, const StateList& state, RestoreRepor
                                       const std::vector<std::string>& defects) {
   throw Error(ExitCode::kBadData, "checkpoint",
               fmt::format("{}: {} save{} and none can be restored:\n  {}\nNothing was started: "
-                          "mend or remove them, or name "
-                          "another folder. {}",
+                          "mend or remove them, or name another folder. Is the folder the same "
+                          "on every rank?",
                           dir.string(), defects.size(), defects.size() == 1 ? "" : "s",
-                          fmt::join(defects, "\n  "), kNotShared))
+                          fmt::join(defects, "\n  ")))
       .everywhere();
 }
 

@@ -206,12 +206,19 @@ constexpr size_t kRowBytes = 256;  ///< memory of a decoded row in addition to i
               fmt::format("{}: {}; restore from another save, or remove this one", file, what));
 }
 
+/// Parses a protobuf; `what` names it in the error.
+template <typename Proto>
+Proto parsed(std::string_view value, std::string_view what) {
+  Proto proto;
+  if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))
+    throw std::runtime_error(fmt::format("{} cannot be parsed", what));
+  return proto;
+}
+
 /// Returns the number of shards from the header, which is the entry with the empty key. Refuses
 /// what a reader cannot read correctly: byte order and version.
 int32_t checked_header(std::string_view value) {
-  pb::BundleHeaderProto proto;
-  if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))
-    throw std::runtime_error("header cannot be parsed");
+  const auto proto = parsed<pb::BundleHeaderProto>(value, "header");
   if (proto.endianness() != pb::BundleHeaderProto::LITTLE)
     throw std::runtime_error("byte order is not little-endian");
   if (proto.version().min_consumer() > kProducer)
@@ -223,10 +230,7 @@ int32_t checked_header(std::string_view value) {
 }
 
 pb::BundleEntryProto parsed_entry(std::string_view value) {
-  pb::BundleEntryProto proto;
-  if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))
-    throw std::runtime_error("entry cannot be parsed");
-  return proto;
+  return parsed<pb::BundleEntryProto>(value, "entry");
 }
 
 /// Counts the slices of an entry by walking its protobuf fields without parsing them. Throws if a
@@ -236,25 +240,24 @@ size_t num_slices_of(std::string_view value) {
   constexpr uint64_t kSlicesTag = 7 << 3 | 2;
   constexpr size_t kMostSliceBytes = 2048, kMostOtherBytes = 4096;
   size_t num_slices = 0, other_bytes = 0;
+  const auto varint = [&] {
+    const std::optional<uint64_t> number = take_varint(&value);
+    if (!number) throw std::runtime_error("entry cannot be parsed");
+    return *number;
+  };
   while (!value.empty()) {
     const size_t before = value.size();
-    const std::optional<uint64_t> tag = take_varint(&value);
-    if (!tag) throw std::runtime_error("entry cannot be parsed");
-    uint64_t num_bytes = 0;
-    if ((*tag & 7) == 2) {
-      const std::optional<uint64_t> length = take_varint(&value);
-      if (!length) throw std::runtime_error("entry cannot be parsed");
-      num_bytes = *length;
-    } else if ((*tag & 7) == 0) {
-      if (!take_varint(&value)) throw std::runtime_error("entry cannot be parsed");
-    } else {
-      // Wire types 1 and 5 are fixed 64 and 32 bits. Any other type is invalid and fails the next
-      // check.
-      num_bytes = (*tag & 7) == 1 ? 8 : (*tag & 7) == 5 ? 4 : value.size() + 1;
+    const uint64_t tag = varint(), wire_type = tag & 7;
+    // Wire types 1 and 5 are fixed 64 and 32 bits. Any other type is invalid and fails the check.
+    uint64_t num_bytes = wire_type == 1 ? 8 : wire_type == 5 ? 4 : value.size() + 1;
+    if (wire_type == 0) {
+      (void)varint();
+      num_bytes = 0;
     }
+    if (wire_type == 2) num_bytes = varint();
     if (num_bytes > value.size()) throw std::runtime_error("entry cannot be parsed");
     value.remove_prefix(num_bytes);
-    const bool is_slice = *tag == kSlicesTag;
+    const bool is_slice = tag == kSlicesTag;
     num_slices += is_slice ? 1 : 0;
     other_bytes += is_slice ? 0 : before - value.size();
     if (other_bytes > kMostOtherBytes || (is_slice && num_bytes > kMostSliceBytes))

@@ -58,12 +58,13 @@ bool comes_to_hold(const std::filesystem::path& file, const std::string& text, d
   }
 }
 
-/// "rank 1 on node3, rank 2 on node4"
-std::string blind_ranks(const std::vector<std::string>& blind_hosts) {
+/// Returns "rank 1 on node3, rank 2 on node4" from the hosts of blind ranks, each with a blank
+/// after it.
+std::string blind_ranks(const std::vector<std::string>& blind) {
   std::vector<std::string> texts;
-  for (size_t rank = 0; rank < blind_hosts.size(); ++rank)
-    if (!blind_hosts[rank].empty())
-      texts.push_back(fmt::format("rank {} on {}", rank, blind_hosts[rank]));
+  for (size_t rank = 0; rank < blind.size(); ++rank)
+    if (const size_t end = blind[rank].rfind(' '); end != std::string::npos)
+      texts.push_back(fmt::format("rank {} on {}", rank, blind[rank].substr(0, end)));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
@@ -92,9 +93,7 @@ void require_shared(const std::filesystem::path& folder, const std::string& host
   const std::string first_host = dist::broadcast_text(ranks, is_first ? host : std::string());
   // The gather above ends only after every rank has looked, so the file can go.
   if (is_first) (void)fault_of([&] { files::remove_file(file); });
-  std::vector<std::string> hosts;
-  for (const std::string& each : blind) hosts.push_back(each.substr(0, each.rfind(' ')));
-  if (const std::string who = blind_ranks(hosts); !who.empty())
+  if (const std::string who = blind_ranks(blind); !who.empty())
     throw Error(ExitCode::kConfig, "checkpoint",
                 fmt::format("{} is not the same folder on all ranks: what rank 0 on {} writes "
                             "there is not seen by {}. Saves need one folder that all hosts share: "
@@ -176,12 +175,6 @@ std::optional<files::LockHolder> holder_of(const std::string& text) {
   const size_t line = text.find('\n');
   return files::LockHolder::parse(
       line == std::string::npos ? std::string_view() : std::string_view(text).substr(line + 1));
-}
-
-/// Returns the holder as text for messages.
-std::string holder_in(const std::string& text) {
-  const auto holder = holder_of(text);
-  return holder ? holder->shown() : "which has not said yet who it is";
 }
 
 std::string text_of(int descriptor) {
@@ -306,11 +299,14 @@ bool SaveLock::take(double patience_s) {
       if (has_no_locks(errno)) return false;
       if (errno != EWOULDBLOCK && errno != EINTR) fail(path_, "flock");
     }
-    if (Clock::now() > deadline)
+    if (Clock::now() > deadline) {
+      const auto holder = holder_of(text_of(descriptor_));
       throw Error(ExitCode::kCannotCreate, "checkpoint",
                   fmt::format("{}: another program is saving under this prefix ({}) and was waited "
                               "for {} s; wait for it to end, or choose another prefix",
-                              path_, holder_in(text_of(descriptor_)), patience_s));
+                              path_, holder ? holder->shown() : "which has not said yet who it is",
+                              patience_s));
+    }
     std::this_thread::sleep_for(pause);
     // Backs off up to 50 ms between attempts.
     pause = std::min(pause * 1.5, std::chrono::duration<double>(0.05));
