@@ -1,12 +1,9 @@
 #include "checkpoint/checkpoint.h"
 
 #include <map>
-#include <memory>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,8 +15,6 @@
 #include "checkpoint/format/rank_faults.h"
 #include "checkpoint/format/saved_values.h"
 #include "checkpoint/save/saver.h"
-#include "checkpoint/trackable.h"
-#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 

@@ -10,7 +10,6 @@
 #include <re2/re2.h>
 #include <yaml-cpp/yaml.h>
 
-#include "base/tensors/name_scopes.h"
 #include "checkpoint/format/checkpoint_files.h"
 
 namespace lockstep::checkpoint {

@@ -2,7 +2,6 @@
 #include "checkpoint/restore.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -15,14 +14,12 @@
 #include "base/text.h"
 #include "checkpoint/format/bundle_encoding.h"
 #include "checkpoint/format/bundle_reader.h"
-#include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/format/object_graph.h"
 #include "checkpoint/format/rank_faults.h"
 #include "checkpoint/format/saved_values.h"
 #include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/format/tensor_type.h"
 #include "checkpoint/save/checkpoint_folder.h"
-#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 

@@ -3,19 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <memory>
 #include <new>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <curl/curl.h>
 #include <expat.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/files/files.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/yaml/config_reader.h"

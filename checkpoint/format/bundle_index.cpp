@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "checkpoint/format/bundle_encoding.h"
 #include "checkpoint/format/entry_proto.h"
-#include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/format/tensor_type.h"
 
 namespace lockstep::checkpoint {

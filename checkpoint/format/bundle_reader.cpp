@@ -1,7 +1,6 @@
 // Tensors and strings of a checkpoint.
 #include "checkpoint/format/bundle_reader.h"
 
-#include <functional>
 #include <set>
 #include <stdexcept>
 

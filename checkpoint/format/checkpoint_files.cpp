@@ -2,10 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <optional>
-#include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 

@@ -1,6 +1,5 @@
 #pragma once
 
-
 #include "checkpoint/format/bundle_index.h"
 #include "checkpoint/proto/bundle.pb.h"
 

@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/simd/bit_mask.h"
 #include "checkpoint/format/checkpoint_files.h"
-#include "checkpoint/format/object_graph.h"
 #include "checkpoint/format/tensor_type.h"
 
 namespace lockstep::checkpoint {

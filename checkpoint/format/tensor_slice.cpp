@@ -1,7 +1,6 @@
 // Boxes of tensors, their keys in an index, and the check that they cover a tensor.
 #include "checkpoint/format/tensor_slice.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
-#include <set>
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>

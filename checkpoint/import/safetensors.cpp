@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string_view>

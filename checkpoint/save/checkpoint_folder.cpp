@@ -6,13 +6,9 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
-#include <optional>
 #include <random>
 #include <sstream>
-#include <string_view>
 #include <thread>
-#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,9 +22,7 @@
 #include "base/files/folder_lock.h"
 #include "base/log.h"
 #include "checkpoint/format/bundle_index.h"
-#include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/format/rank_faults.h"
-#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -14,8 +14,6 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "checkpoint/format/rank_faults.h"
-#include "checkpoint/save/checkpoint_folder.h"
-#include "checkpoint/save/shard_writer.h"
 #include "dist/communicator.h"
 #include "dist/replica_check.h"
 

@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -17,7 +16,6 @@
 #include "checkpoint/save/checkpoint_folder.h"
 #include "checkpoint/save/save_job.h"
 #include "checkpoint/save/save_plan.h"
-#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 namespace {

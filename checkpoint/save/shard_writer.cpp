@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <string>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -15,7 +14,6 @@
 #include "checkpoint/format/entry_proto.h"
 #include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/proto/shard_report.pb.h"
-#include "checkpoint/save/save_plan.h"
 
 namespace lockstep::checkpoint {
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
