@@ -126,8 +126,6 @@ class SavedValues {
   explicit SavedValues(const std::string& prefix);
 
   const std::string& prefix() const { return reader_.prefix(); }
-  /// True if there is a value with this index name.
-  bool contains(const std::string& name) const { return view_.contains(name); }
   /// Returns the index name of a key's value; nullopt if the checkpoint lacks it. The object graph
   /// decides, otherwise the rule of index_name(). A name-based checkpoint (of tf.train.Saver) has
   /// no graph. There it is the key itself, or the key without its first part: model/fc1/weight or

@@ -30,7 +30,8 @@ SaveJob::SaveJob(const SaverOptions& options, dist::Communicator& comm, const St
       shard_path_(checkpoint::shard_path(prefix_, comm.rank(), comm.world_size())),
       memory_(memory),
       on_staged_(std::move(staged)),
-      journal_(journal) {
+      journal_(journal),
+      result_{.number = step, .prefix = prefix_} {
   // On all ranks but 0 there is neither lock nor journal.
   if (journal_.lock != nullptr) left_over_ = journal_.lock->left_over();
 }
@@ -72,7 +73,7 @@ std::optional<Error> SaveJob::stage() {
   const trace::Span span("stage a save");
   const TimeLimit limit(comm_, options_.stage_timeout_s);
   pieces_ = save_pieces(state_, number_, options_.sparse);
-  dense_bytes_ = checkpoint::dense_bytes(pieces_);
+  result_.bytes_dense = dense_bytes(pieces_);
   // Differing keys or shapes would give the ranks different plans.
   dist::require_equal(comm_, "what is to be saved", summary(pieces_, number_));
   std::optional<Error> fault = on_every_rank([&] {
@@ -94,7 +95,8 @@ std::optional<Error> SaveJob::stage() {
     const auto start = std::chrono::steady_clock::now();
     dist::require_equal_state(comm_, fmt::format("the state to be saved at step {}", number_),
                               state_);
-    compare_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    result_.compare_s =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   // The state may change from here on: shard and checksums are in memory.
   std::exchange(on_staged_, nullptr)();
@@ -148,7 +150,7 @@ std::optional<Error> SaveJob::publish() {
   if (!fault) fault = on_every_rank([&] { rename_shard(); });
   // Only now: the index is the commit, and every shard that it names must have its final name.
   if (!fault) fault = on_rank_0([&] { commit(); });
-  bytes_written_ = dist::sum_of(comm_, (staged_ ? staged_->num_bytes() : 0) + index_bytes_);
+  result_.bytes_written = dist::sum_of(comm_, (staged_ ? staged_->num_bytes() : 0) + index_bytes_);
   return fault;
 }
 

@@ -286,20 +286,16 @@ SaveResult Saver::run(const StateList& state, Number number, const std::function
   // A fault that is not the disk's is the same on all ranks and ends the run.
   if (fault && !is_disk_fault(*fault)) throw Error(*fault);
   if (fault) return tell(failed(*fault, number.value));
-  SaveResult result{.ok = true,
-                    .number = number.value,
-                    .prefix = save.prefix(),
-                    .bytes_written = save.bytes_written(),
-                    .bytes_dense = save.dense_bytes(),
-                    .seconds = seconds_since(began_),
-                    .compare_s = save.compare_s()};
+  SaveResult result = save.result();
+  result.ok = true;
+  result.seconds = seconds_since(began_);
   const std::optional<Error> not_as_written = save.tidy();
   if (!not_as_written) return result;
   result = failed(*not_as_written, number.value);
   if (comm_.rank() == 0)
     log::error("checkpoint", fmt::format("{} is not to be trusted and was taken back: {}; the "
                                          "saves before it stand",
-                                         save.prefix(), result.error));
+                                         result.prefix, result.error));
   return result;
 }
 
