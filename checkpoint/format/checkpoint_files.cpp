@@ -114,18 +114,50 @@ std::string_view without_temporary_suffix(std::string_view name) {
   return name;
 }
 
-std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_view prefix_name) {
-  std::vector<SaveName> saves;
+CheckpointFolder::CheckpointFolder(const std::filesystem::path& dir) : dir_(dir) {
   for (const std::string& name : files::list(dir)) {
-    const std::optional<FileName> parts = parse_file_name(name);
-    if (!parts || parts->rest != kIndexSuffix) continue;
-    if (!prefix_name.empty() && parts->prefix != prefix_name) continue;
-    saves.push_back({numbered((dir / parts->prefix).string(), parts->number), parts->number});
+    const std::string_view stem = without_temporary_suffix(name);
+    const std::optional<FileName> parts = parse_file_name(stem);
+    if (stem.size() < name.size()) {
+      if (parts || stem == kStateFile) temporary_.push_back(name);
+    } else if (parts) {
+      SaveFiles& save = saves_[parts->prefix][parts->number];
+      const bool is_index = parts->rest == kIndexSuffix;
+      save.has_index = save.has_index || is_index;
+      save.names.insert(is_index ? save.names.begin() : save.names.end(), name);
+    }
   }
-  std::sort(saves.begin(), saves.end(), [](const SaveName& a, const SaveName& b) {
-    return a.number != b.number ? a.number < b.number : a.prefix < b.prefix;
-  });
-  return saves;
+}
+
+const SaveFiles* CheckpointFolder::find(const std::string& prefix) const {
+  const std::optional<FileName> parts = parse_save_name(prefix);
+  if (!parts || !saves_.contains(parts->prefix)) return nullptr;
+  const auto& by_number = saves_.at(parts->prefix);
+  const auto save = by_number.find(parts->number);
+  return save == by_number.end() ? nullptr : &save->second;
+}
+
+std::vector<SaveName> CheckpointFolder::committed(std::string_view prefix_name) const {
+  std::vector<SaveName> found;
+  for (const auto& [prefix, by_number] : saves_)
+    for (const auto& [number, save] : by_number)
+      if (save.has_index && (prefix_name.empty() || prefix == prefix_name))
+        found.push_back({numbered((dir_ / prefix).string(), number), number});
+  // Checkpoints of one number stay in the order of their prefixes.
+  std::ranges::stable_sort(found, {}, &SaveName::number);
+  return found;
+}
+
+void CheckpointFolder::remove(const std::string& prefix) const {
+  const SaveFiles* const save = find(prefix);
+  for (size_t i = 0; save != nullptr && i < save->names.size(); ++i) {
+    files::remove_file(dir_ / save->names[i]);
+    if (i == 0 && save->has_index) files::sync_folder(dir_);
+  }
+}
+
+std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_view prefix_name) {
+  return CheckpointFolder(dir).committed(prefix_name);
 }
 
 // A name of the state file may be absolute; only its last part decides.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,8 +61,41 @@ struct SaveName {
   std::string prefix;  ///< DIR/model.ckpt-1200
   int64_t number = 0;
 };
-/// Returns the checkpoints in numeric order, 9 before 10. `prefix_name` is model.ckpt; empty: any.
-/// A missing folder has no checkpoints.
+
+/// Files of one checkpoint, with or without an index; no temporary ones.
+struct SaveFiles {
+  bool has_index = false;
+  std::vector<std::string> names;  ///< index first, then shards
+};
+
+/// Files of all checkpoints in a folder, as the constructor finds them. A missing folder has none.
+class CheckpointFolder {
+ public:
+  /// Checkpoints by prefix (model.ckpt), then number.
+  using Saves = std::map<std::string, std::map<int64_t, SaveFiles>>;
+
+  explicit CheckpointFolder(const std::filesystem::path& dir);
+
+  const Saves& saves() const { return saves_; }
+  /// Returns the files of DIR/model.ckpt-1200; null if it has none.
+  const SaveFiles* find(const std::string& prefix) const;
+  /// Returns the temporary files of checkpoints and of the state file.
+  const std::vector<std::string>& temporary_files() const { return temporary_; }
+  /// Returns the committed checkpoints in numeric order, 9 before 10. `prefix_name` is model.ckpt;
+  /// empty: any.
+  std::vector<SaveName> committed(std::string_view prefix_name = "") const;
+  /// Removes the files of DIR/model.ckpt-1200. The index goes first and durably, so that from then
+  /// on no reader trusts the shards. Temporary files stay, because they may belong to the next save
+  /// of this number.
+  void remove(const std::string& prefix) const;
+
+ private:
+  std::filesystem::path dir_;
+  Saves saves_;
+  std::vector<std::string> temporary_;
+};
+
+/// Returns CheckpointFolder(dir).committed(prefix_name).
 std::vector<SaveName> find_saves(const std::filesystem::path& dir,
                                  std::string_view prefix_name = "");
 

@@ -371,40 +371,27 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
   return surplus;
 }
 
-void remove_save(const std::string& prefix) {
-  const std::filesystem::path dir = folder_of(prefix);
-  std::error_code unknown;  // on an error, try to remove it
-  if (std::filesystem::exists(index_path(prefix), unknown) || unknown) {
-    files::remove_file(index_path(prefix));
-    files::sync_folder(dir);
-  }
-  const std::string shards = file_name(prefix) + ".data-";
-  for (const std::string& name : files::list(dir))
-    if (name.starts_with(shards) && !name.ends_with(kTemporarySuffix))
-      files::remove_file(dir / name);
-}
-
 void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers) {
   if (numbers.empty()) return;
   const std::filesystem::path dir = folder_of(prefix);
-  std::optional<Error> fault;
-  for (const std::string& name : files::list(dir)) {
-    const std::string_view stem = without_temporary_suffix(name);
-    const bool is_temporary = stem.size() < name.size();
-    const std::optional<FileName> parts = parse_file_name(stem);
-    if (!parts || parts->prefix != file_name(prefix) || !numbers.contains(parts->number)) continue;
-    std::error_code unknown;
-    const bool is_committed =
-        std::filesystem::exists(index_path(numbered(prefix, parts->number)), unknown) || unknown;
-    // A committed checkpoint keeps its shards; only its temporary files go.
-    if (!is_temporary && is_committed) continue;
-    try {
-      files::remove_file(dir / name);
-    } catch (const Error& each) {  // remove the others anyway
-      if (!fault) fault = each;
-    }
+  const CheckpointFolder folder(dir);
+  std::vector<std::string> names;
+  for (const std::string& name : folder.temporary_files()) {
+    const auto parts = parse_file_name(without_temporary_suffix(name));
+    if (parts && parts->prefix == file_name(prefix) && numbers.contains(parts->number))
+      names.push_back(name);
   }
-  if (fault) throw Error(*fault);
+  // A committed checkpoint keeps its shards; only its temporary files go.
+  for (const int64_t number : numbers)
+    if (const SaveFiles* save = folder.find(numbered(prefix, number));
+        save != nullptr && !save->has_index)
+      names.insert(names.end(), save->names.begin(), save->names.end());
+  std::optional<Error> first;
+  for (const std::string& name : names) {
+    const auto fault = fault_of([&] { files::remove_file(dir / name); });
+    if (!first) first = fault;  // the others are removed anyway
+  }
+  if (first) throw Error(*first);
 }
 
 namespace {

@@ -12,7 +12,7 @@
 #include "dist/communicator.h"
 
 /// Folder of a run's checkpoints: access by all ranks, space, lock, best and surplus checkpoints,
-/// remains of killed saves.
+/// remains of killed saves. checkpoint/format/checkpoint_files.h lists and removes checkpoints.
 namespace lockstep::checkpoint {
 
 /// Throws Error(kConfig).everywhere() unless every rank sees what rank 0 writes into the folder.
@@ -110,11 +110,6 @@ struct KeepRules {
 /// in numeric order and of one prefix.
 std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const KeepRules& rules,
                                     int64_t just_written);
-
-/// Removes the files of one checkpoint. The index goes first and durably, so that from then on no
-/// reader trusts the shards. Temporary files stay, because they may belong to the next save of this
-/// number.
-void remove_save(const std::string& prefix);
 
 /// Removes the remains of interrupted saves of these numbers: temporary files, and shards without
 /// an index. `numbers` must come from this program's own journal (SaveLock), since files of other

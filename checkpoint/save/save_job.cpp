@@ -185,7 +185,7 @@ void SaveJob::write_index() {
   std::error_code ignored;
   replaced_ = std::filesystem::exists(index_path(prefix_), ignored);
   // While shards are replaced, no reader may trust an old index of this number.
-  remove_save(prefix_);
+  CheckpointFolder(dir_).remove(prefix_);
   reached(SavePhase::kOldRemoved);
 }
 
@@ -299,7 +299,7 @@ void SaveJob::note_surplus() {
 
 void SaveJob::remove_surplus() {
   for (const SaveName& save : surplus_) {
-    remove_save(save.prefix);
+    CheckpointFolder(dir_).remove(save.prefix);
     journal_.own_saves->erase(save.number);
   }
 }

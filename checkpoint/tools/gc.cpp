@@ -1,7 +1,6 @@
 #include "checkpoint/tools/gc.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <set>
 
@@ -22,48 +21,20 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr std::string_view kIndex = "index";
-
-/// Files of one checkpoint, with or without an index.
-struct SaveFiles {
-  bool has_index = false;
-  std::vector<std::string> names;  ///< index first, then shards; without temporary files
-};
-
-/// Checkpoints by prefix name, then number.
-using Saves = std::map<std::string, std::map<int64_t, SaveFiles>>;
-
 int64_t bytes_of(const std::filesystem::path& path) {
   std::error_code fault;
   const auto size = std::filesystem::file_size(path, fault);
   return fault ? 0 : static_cast<int64_t>(size);
 }
 
-/// True for a temporary file of a checkpoint or of the state file.
-bool is_temporary(std::string_view name) {
-  const std::string_view stem = without_temporary_suffix(name);
-  return stem.size() < name.size() && (stem == kStateFile || parse_file_name(stem).has_value());
-}
-
-class Folder {
+class GarbageFinder {
  public:
-  explicit Folder(std::filesystem::path dir) : dir_(std::move(dir)) {
-    for (const std::string& name : files::list(dir_)) {
-      if (is_temporary(name)) {
-        add(name, "temporary");
-        continue;
-      }
-      const std::optional<FileName> parts = parse_file_name(name);
-      if (!parts) continue;
-      SaveFiles& save = saves_[parts->prefix][parts->number];
-      save.has_index = save.has_index || parts->rest == kIndex;
-      save.names.insert(parts->rest == kIndex ? save.names.begin() : save.names.end(), name);
-    }
-  }
+  explicit GarbageFinder(std::filesystem::path dir) : dir_(std::move(dir)), folder_(dir_) {}
 
   std::vector<Garbage> garbage(const std::optional<int64_t>& keep) {
+    for (const std::string& name : folder_.temporary_files()) add(name, "temporary");
     const std::optional<std::string> latest = keep ? latest_checkpoint(dir_) : std::nullopt;
-    for (const auto& [prefix, by_number] : saves_) {
+    for (const auto& [prefix, by_number] : folder_.saves()) {
       // Without `keep` nothing is old, and only debris is listed.
       const int64_t first_kept = keep ? first_to_keep(prefix, *keep) : -1;
       const std::optional<BestSave> best = read_best((dir_ / prefix).string());
@@ -87,7 +58,7 @@ class Folder {
 
   /// Returns the number of the keep-th newest complete checkpoint; -1 if there are fewer.
   int64_t first_to_keep(const std::string& prefix, int64_t keep) const {
-    const auto& by_number = saves_.at(prefix);
+    const auto& by_number = folder_.saves().at(prefix);
     for (auto save = by_number.rbegin(); save != by_number.rend(); ++save) {
       if (!save->second.has_index || quick_check(full_prefix(prefix, save->first))) continue;
       if (--keep == 0) return save->first;
@@ -121,7 +92,7 @@ class Folder {
   }
 
   std::filesystem::path dir_;
-  Saves saves_;
+  CheckpointFolder folder_;
   std::vector<Garbage> garbage_;
 };
 
@@ -129,7 +100,7 @@ class Folder {
 
 std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optional<int64_t> keep) {
   check(!keep || *keep >= 1, "at least one save stays");
-  return Folder(dir).garbage(keep);
+  return GarbageFinder(dir).garbage(keep);
 }
 
 // collect_garbage(): the order matters. It takes all locks, lists the garbage, rewrites the state
