@@ -2,7 +2,6 @@
 #include "checkpoint/format/bundle_reader.h"
 
 #include <set>
-#include <stdexcept>
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -273,15 +272,9 @@ void BundleReader::check_place(const std::string& name, size_t slice) {
 void BundleReader::check_strings(const std::string& name) {
   const BundleEntry& place = entry(name);
   const std::string bytes = bytes_of(name);
-  try {
-    const uint32_t found = crc_of_strings(bytes, place.num_elements());
-    if (found == place.masked_crc) return;
+  const uint32_t found = decoded(name, [&] { return crc_of_strings(bytes, place.num_elements()); });
+  if (found != place.masked_crc)
     refuse(name, wrong_crc_text(place.num_bytes, found, place.masked_crc));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::runtime_error& fault) {
-    refuse(name, fault.what());
-  }
 }
 
 std::string BundleReader::bytes_of(const std::string& name) {
@@ -301,15 +294,11 @@ std::vector<std::string> BundleReader::read_strings(const std::string& name) {
   const BundleEntry& place = entry(name);
   if (place.dtype != kStringType) refuse(name, "holds numbers, not strings");
   const std::string bytes = bytes_of(name);
-  DecodedStrings decoded;
-  try {
-    decoded = decode_strings(bytes, place.num_elements());
-  } catch (const std::runtime_error& fault) {
-    refuse(name, fault.what());
-  }
-  if (decoded.masked_crc != place.masked_crc)
-    refuse(name, wrong_crc_text(place.num_bytes, decoded.masked_crc, place.masked_crc));
-  return std::move(decoded.texts);
+  DecodedStrings strings =
+      decoded(name, [&] { return decode_strings(bytes, place.num_elements()); });
+  if (strings.masked_crc != place.masked_crc)
+    refuse(name, wrong_crc_text(place.num_bytes, strings.masked_crc, place.masked_crc));
+  return std::move(strings.texts);
 }
 
 }  // namespace lockstep::checkpoint

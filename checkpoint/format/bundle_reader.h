@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,6 +82,9 @@ class BundleReader {
 
   /// Throws Error(kBadData) about one tensor, with file and offset if it has them.
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
+  /// Returns the result of `decode`. A std::runtime_error that it throws refuses the tensor.
+  template <typename Decode>
+  auto decoded(const std::string& name, const Decode& decode) const;
 
  private:
   struct Shard {
@@ -117,6 +121,17 @@ void BundleReader::for_each_piece(int32_t shard_number, int64_t begin, int64_t e
     piece.resize(static_cast<size_t>(std::min(kPieceBytes, end - at)));
     shard(shard_number).file.read_at(at, piece);
     use(std::string_view(piece));
+  }
+}
+
+template <typename Decode>
+auto BundleReader::decoded(const std::string& name, const Decode& decode) const {
+  try {
+    return decode();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::runtime_error& fault) {
+    refuse(name, fault.what());
   }
 }
 

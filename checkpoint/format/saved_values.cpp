@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <stdexcept>
 
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
@@ -282,13 +281,7 @@ SavedValues::SavedValues(const std::string& prefix) : reader_(prefix), view_(&re
   if (saved_graph->num_bytes > kMaxGraphBytes)
     reader_.refuse(graph, fmt::format("has {} bytes, an object graph has at most {}",
                                       saved_graph->num_bytes, kMaxGraphBytes));
-  try {
-    graph_.emplace(reader_.read_text(graph));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& fault) {
-    reader_.refuse(graph, fault.what());
-  }
+  graph_ = reader_.decoded(graph, [&] { return SavedGraph(reader_.read_text(graph)); });
 }
 
 std::optional<std::string> SavedValues::find(const std::string& key) const {

@@ -7,6 +7,7 @@
 #include <set>
 #include <stdexcept>
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -48,11 +49,7 @@ void add_boxes(int64_t begin, int64_t end, size_t dim, const std::vector<int64_t
 
 }  // namespace
 
-int64_t TensorBox::num_elements() const {
-  int64_t count = 1;
-  for (const int64_t items : length) count *= items;
-  return count;
-}
+int64_t TensorBox::num_elements() const { return c10::multiply_integers(length); }
 
 std::vector<TensorBox> boxes_of(const ElementRange& range, const std::vector<int64_t>& shape) {
   check(!shape.empty() || range == ElementRange{0, 1}, "a scalar is not cut");

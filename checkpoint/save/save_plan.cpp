@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <ATen/ops/full.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -151,11 +152,7 @@ void add_sparse(const StateEntry& entry, std::vector<StoredTensor>* pieces) {
 
 }  // namespace
 
-int64_t StoredTensor::num_elements() const {
-  int64_t count = 1;
-  for (const int64_t items : shape) count *= items;
-  return count;
-}
+int64_t StoredTensor::num_elements() const { return c10::multiply_integers(shape); }
 
 std::vector<StoredTensor> save_pieces(const StateList& state, int64_t number, bool sparse) {
   std::vector<StoredTensor> pieces;
