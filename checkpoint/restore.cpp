@@ -114,13 +114,6 @@ std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
   }));
 }
 
-/// Restores one checkpoint after the quick check, which is much cheaper than a failed restore.
-void try_restore(const std::string& prefix, const StateList& state, RestoreReport* report) {
-  if (const auto defect = quick_check(prefix))
-    throw Error(ExitCode::kBadData, "checkpoint", *defect);
-  *report = restore(prefix, state);
-}
-
 /// Throws the error of a folder whose checkpoints are all unusable.
 [[noreturn]] void throw_none_readable(const std::filesystem::path& dir,
                                       const std::vector<std::string>& defects) {
@@ -179,7 +172,12 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
   for (const std::string& prefix : agreed_candidates(dir, prefix_name, control)) {
     RestoreReport report;
     // A failed attempt may leave some variables new; the next attempt writes all of them again.
-    const auto own = fault_of([&] { try_restore(prefix, state, &report); });
+    const auto own = fault_of([&] {
+      // The quick check is much cheaper than a failed restore.
+      if (const auto defect = quick_check(prefix))
+        throw Error(ExitCode::kBadData, "checkpoint", *defect);
+      report = restore(prefix, state);
+    });
     const auto fault = shared_fault(control, own);
     if (!fault) {
       report.num_damaged = static_cast<int64_t>(defects.size());
@@ -299,17 +297,11 @@ std::vector<Extents> extents_of(const BundleIndex& index) {
   return shards;
 }
 
-/// Returns the size of a shard: the end of its last extent.
-int64_t expected_bytes(const Extents& extents) {
-  int64_t end = 0;
-  for (const auto& [offset, extent] : extents) end = std::max(end, extent.end);
-  return end;
-}
-
 /// Returns the defect as text; nullopt if the size is right. Throws what opening the shard throws.
 std::optional<std::string> size_defect(BundleReader* reader, int32_t shard,
                                        const Extents& extents) {
-  const int64_t expected = expected_bytes(extents);
+  int64_t expected = 0;  // the end of the last extent
+  for (const auto& [offset, extent] : extents) expected = std::max(expected, extent.end);
   const int64_t found = reader->shard_bytes(shard);
   if (found == expected) return std::nullopt;
   return fmt::format("{}: has {} bytes, its index needs {} ({})",

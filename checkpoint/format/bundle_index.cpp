@@ -200,11 +200,6 @@ constexpr size_t kMemoryBytes = size_t{48} << 20;
 constexpr size_t kMemoryPerByte = 20;
 constexpr size_t kRowBytes = 256;  ///< memory of a decoded row in addition to its key and value
 
-[[noreturn]] void refuse(const std::string& file, const std::string& what) {
-  throw Error(ExitCode::kBadData, "checkpoint",
-              fmt::format("{}: {}; restore from another save, or remove this one", file, what));
-}
-
 /// Parses a protobuf; `what` names it in the error.
 template <typename Proto>
 Proto parsed(std::string_view value, std::string_view what) {
@@ -421,7 +416,9 @@ BundleIndex decode_index(std::string_view bytes, const std::string& file) {
     return decoder.finish();
   } catch (const std::runtime_error& fault) {
     const std::string& name = decoder.name();
-    refuse(file, (name.empty() ? "" : fmt::format("tensor '{}': ", name)) + fault.what());
+    throw Error(ExitCode::kBadData, "checkpoint",
+                fmt::format("{}: {}{}; restore from another save, or remove this one", file,
+                            name.empty() ? "" : fmt::format("tensor '{}': ", name), fault.what()));
   }
 }
 

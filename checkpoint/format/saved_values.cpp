@@ -119,11 +119,6 @@ bool is_prunable(const BundleEntry& values) {
   return values.shape.size() == 1 && (bytes == 2 || bytes == 4 || bytes == 8);
 }
 
-DenseTensor whole_tensor(const BundleEntry& entry) {
-  const int64_t stored = stored_bytes(entry);
-  return {entry.dtype, entry.shape, &entry, "", stored, stored};
-}
-
 }  // namespace
 
 DenseView::DenseView(BundleReader* reader) : reader_(*reader) {
@@ -181,7 +176,8 @@ std::optional<DenseTensor> DenseView::find(const std::string& name) const {
   if (place != sparse_.end()) return place->second;
   const BundleEntry* entry = parts_.contains(name) ? nullptr : reader_.find(name);
   if (entry == nullptr) return std::nullopt;
-  return whole_tensor(*entry);
+  const int64_t stored = stored_bytes(*entry);
+  return DenseTensor{entry->dtype, entry->shape, entry, "", stored, stored};
 }
 
 bool DenseView::is_text(const std::string& name) const {

@@ -66,15 +66,6 @@ std::vector<std::string> not_allowed(const std::vector<std::string>& names,
   return left;
 }
 
-/// Returns the dimension order that permutes a saved kernel: outputs, inputs, then the others in
-/// their order.
-std::vector<int64_t> outputs_first(size_t num_dims) {
-  const auto last = static_cast<int64_t>(num_dims) - 1;
-  std::vector<int64_t> order{last, last - 1};
-  for (int64_t dim = 0; dim < last - 1; ++dim) order.push_back(dim);
-  return order;
-}
-
 class Import {
  public:
   Import(const std::string& prefix, const StateList& state, const ImportOptions& options)
@@ -121,9 +112,9 @@ class Import {
     const ValueForm saved = values_.form(name);
     ValueForm turned = saved;
     if (order == KernelOrder::kOutputsLast && saved.shape.size() >= 2) {
-      turned.shape.clear();
-      for (const int64_t dim : outputs_first(saved.shape.size()))
-        turned.shape.push_back(saved.shape[static_cast<size_t>(dim)]);
+      // Outputs, inputs, then the other dimensions in their order.
+      std::rotate(turned.shape.begin(), turned.shape.end() - 2, turned.shape.end());
+      std::swap(turned.shape[0], turned.shape[1]);
     }
     if (turned == form_of(live)) return;
     faults_.push_back(fmt::format("'{}' is {}{}, '{}' is {}", shown_name(name), saved.text(),

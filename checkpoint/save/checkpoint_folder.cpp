@@ -141,11 +141,6 @@ constexpr int64_t kLongestSaveS = 600;
                   path, file.st_uid, file.st_mode & 07777));
 }
 
-/// True for the errors of file systems without flock.
-bool has_no_locks(int number) {
-  return number == ENOSYS || number == EOPNOTSUPP || number == ENOLCK;
-}
-
 /// Logs once per process that the file system has no locks.
 void warn_once(const std::string& path) {
   static std::atomic<bool> said = false;
@@ -290,7 +285,7 @@ bool SaveLock::take(double patience_s) {
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
       if (is_still_the_file()) return true;
     } else {
-      if (has_no_locks(errno)) return false;
+      if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) return false;
       if (errno != EWOULDBLOCK && errno != EINTR) fail(path_, "flock");
     }
     if (Clock::now() > deadline) {
