@@ -177,11 +177,6 @@ std::optional<uint32_t> crc_of(const BundleEntry& entry) {
   return masked_crc32c(crc);
 }
 
-std::string crc_json(const BundleEntry& entry) {
-  const std::optional<uint32_t> crc = crc_of(entry);
-  return crc ? fmt::format("\"{:08x}\"", *crc) : "null";
-}
-
 /// Returns digest and, if requested, values of one tensor as JSON.
 std::string content_json(DenseView* view, const std::string& name, bool values) {
   if (!is_known_type(view->find(name)->dtype))
@@ -230,6 +225,7 @@ std::string slices_json(const DenseTensor& tensor) {
 std::string tensor_json(DenseView* view, const std::string& name, bool values) {
   const DenseTensor tensor = view->find(name).value();
   const std::optional<std::string> key = state_key(name);
+  const std::optional<uint32_t> crc = crc_of(*tensor.entry);
   const bool is_whole = !tensor.is_sparse() && !tensor.entry->is_sliced();
   return fmt::format(
       R"({{"name": {}, "key": {}, "dtype": "{}", "shape": {}, "shard": {}, "offset": {}, "size": {}, )"
@@ -237,7 +233,7 @@ std::string tensor_json(DenseView* view, const std::string& name, bool values) {
       json_string(name), key ? json_string(*key) : "null", type_name(tensor.dtype),
       joined(tensor.shape), is_whole ? std::to_string(tensor.entry->shard) : "null",
       is_whole ? std::to_string(tensor.entry->offset) : "null", tensor.dense_bytes,
-      crc_json(*tensor.entry), tensor.stored_bytes, slices_json(tensor),
+      crc ? fmt::format("\"{:08x}\"", *crc) : "null", tensor.stored_bytes, slices_json(tensor),
       content_json(view, name, values));
 }
 
