@@ -160,6 +160,14 @@ std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_v
   return CheckpointFolder(dir).committed(prefix_name);
 }
 
+Commit newest_commit(const std::filesystem::path& dir, std::string_view prefix_name) {
+  const std::vector<SaveName> saves = find_saves(dir, prefix_name);
+  if (saves.empty()) return {};
+  std::error_code ignored;
+  const auto written = std::filesystem::last_write_time(index_path(saves.back().prefix), ignored);
+  return {saves.back().prefix, written.time_since_epoch().count()};
+}
+
 // A name of the state file may be absolute; only its last part decides.
 std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::path& prefix) {
   std::vector<std::string> paths = state.all;

@@ -71,16 +71,14 @@ void require_shared(const std::filesystem::path& folder, const std::string& host
   const bool is_first = ranks.rank() == 0;
   const std::string text = dist::broadcast_text(ranks, is_first ? random_text() : std::string());
   const std::filesystem::path file = folder / (".shared-" + text);
-  std::optional<Error> fault;
-  if (is_first)
-    fault = fault_of([&] {
-      files::Writer writer(file);
-      writer.append(text);
-      writer.sync();
-      writer.close();
-    });
   // Rank 0's fault first: without its file no rank could see anything.
-  if (const auto shared = shared_fault(ranks, fault)) throw Error(*shared).everywhere();
+  run_on_all(ranks, [&] {
+    if (!is_first) return;
+    files::Writer writer(file);
+    writer.append(text);
+    writer.sync();
+    writer.close();
+  });
   const bool sees = is_first || comes_to_hold(file, text, patience_s);
   // A blank after the host keeps it non-empty, which marks a rank that does not see the file.
   const auto blind = dist::gather_texts(ranks, sees ? std::string() : host + " ");
