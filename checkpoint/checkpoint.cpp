@@ -250,40 +250,35 @@ void add_part(const std::vector<std::string>& keys, std::string_view what, std::
   *text += fmt::format("{}{} '{}'", text->empty() ? "" : "; ", what, fmt::join(keys, "', '"));
 }
 
-void throw_if(const std::string& text, const std::string& prefix) {
-  if (!text.empty())
-    throw Error(ExitCode::kBadData, "checkpoint", fmt::format("{}: {}", prefix, text));
-}
-
-[[noreturn]] void throw_nothing_restored() {
-  throw Error(ExitCode::kBadData, "checkpoint",
-              "no save was given to restore(), so nothing was restored");
-}
-
 constexpr std::string_view kNotGiven =
     "variables made after restore() without being announced, which have not been given their "
     "values (look_for_new() does it):";
 
+/// Throws unless every existing variable has its value and, with `all`, nothing is left over.
+void require_restored(Restoration* restoration, bool all) {
+  if (restoration == nullptr)
+    throw Error(ExitCode::kBadData, "checkpoint",
+                "no save was given to restore(), so nothing was restored");
+  restoration->has_been_looked_at();
+  std::string text;
+  add_part(restoration->not_given(), kNotGiven, &text);
+  if (all) add_part(restoration->unused(), "saved values without a variable:", &text);
+  add_part(all ? restoration->missing() : restoration->missing_existing(),
+           "variables without a saved value:", &text);
+  if (!text.empty())
+    throw Error(ExitCode::kBadData, "checkpoint",
+                fmt::format("{}: {}", restoration->values().prefix(), text));
+}
+
 }  // namespace
 
 const RestoreStatus& RestoreStatus::assert_consumed() const {
-  if (!restoration_) throw_nothing_restored();
-  restoration_->has_been_looked_at();
-  std::string text;
-  add_part(restoration_->not_given(), kNotGiven, &text);
-  add_part(restoration_->unused(), "saved values without a variable:", &text);
-  add_part(restoration_->missing(), "variables without a saved value:", &text);
-  throw_if(text, restoration_->values().prefix());
+  require_restored(restoration_.get(), true);
   return *this;
 }
 
 const RestoreStatus& RestoreStatus::assert_existing_objects_matched() const {
-  if (!restoration_) throw_nothing_restored();
-  restoration_->has_been_looked_at();
-  std::string text;
-  add_part(restoration_->not_given(), kNotGiven, &text);
-  add_part(restoration_->missing_existing(), "variables without a saved value:", &text);
-  throw_if(text, restoration_->values().prefix());
+  require_restored(restoration_.get(), false);
   return *this;
 }
 
