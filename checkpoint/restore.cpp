@@ -2,6 +2,7 @@
 #include "checkpoint/restore.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -131,8 +132,7 @@ std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
 std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string_view prefix_name) {
   std::vector<SaveName> saves = find_saves(dir, prefix_name);
   add_listed(dir, prefix_name, &saves);
-  std::stable_sort(saves.begin(), saves.end(),
-                   [](const SaveName& a, const SaveName& b) { return a.number > b.number; });
+  std::ranges::stable_sort(saves, std::greater(), &SaveName::number);
   return saves;
 }
 

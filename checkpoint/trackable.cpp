@@ -101,8 +101,7 @@ namespace {
 }  // namespace
 
 bool ObjectTable::has_object(std::string_view key) const {
-  return std::any_of(objects_.begin(), objects_.end(),
-                     [&](const auto& each) { return each.first == key; });
+  return std::ranges::any_of(objects_, [&](const auto& each) { return each.first == key; });
 }
 
 // A slash separates the object's key from the names inside it.

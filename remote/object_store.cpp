@@ -378,8 +378,7 @@ class ObjectStore final : public files::FileStore {
       if (page.next_token.empty()) break;
       request.query["continuation-token"] = page.next_token;
     }
-    std::sort(all.begin(), all.end(),
-              [](const auto& one, const auto& other) { return one.path < other.path; });
+    std::ranges::sort(all, {}, &files::FileFacts::path);
     return all;
   }
 

@@ -273,9 +273,8 @@ class SliceRows {
 
   /// Returns the value of a row; nullopt if the key is unknown.
   std::optional<std::string_view> find(std::string_view key) const {
-    const auto row = std::lower_bound(
-        rows_.begin(), rows_.end(), key,
-        [&](const Row& one, std::string_view wanted) { return key_of(one) < wanted; });
+    const auto row =
+        std::ranges::lower_bound(rows_, key, {}, [&](const Row& one) { return key_of(one); });
     if (row == rows_.end() || key_of(*row) != key) return std::nullopt;
     return std::string_view(bytes_).substr(row->offset + row->key_bytes, row->value_bytes);
   }

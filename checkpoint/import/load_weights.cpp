@@ -77,8 +77,7 @@ class SavedWeights final : public WeightsFile {
 }
 
 bool has_ending(const std::string& path, std::initializer_list<std::string_view> endings) {
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](std::string_view ending) { return path.ends_with(ending); });
+  return std::ranges::any_of(endings, [&](auto ending) { return path.ends_with(ending); });
 }
 
 /// True if the path means a single file rather than a checkpoint's prefix.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -84,9 +85,8 @@ int64_t write_safetensors(const std::filesystem::path& path,
                           const std::vector<SafetensorsItem>& items,
                           const std::map<std::string, std::string>& metadata) {
   std::vector<SafetensorsItem> sorted = items;
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-    return a.tensor.element_size() > b.tensor.element_size();
-  });
+  std::ranges::stable_sort(sorted, std::greater(),
+                           [](const auto& item) { return item.tensor.element_size(); });
   const std::string header = header_of(sorted, metadata);
   const auto length = static_cast<uint64_t>(header.size());
   files::WholeFile file(path);

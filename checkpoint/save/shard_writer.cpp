@@ -278,8 +278,8 @@ void require_complete(const StoredTensor& piece, BundleIndex* index) {
   BundleEntry& entry = found->second;
   if (!entry.is_sliced()) return;
   // Ranks report in their own order; the index lists slices by position.
-  std::sort(entry.slices.begin(), entry.slices.end(),
-            [](const auto& one, const auto& other) { return one.box.start < other.box.start; });
+  std::ranges::sort(
+      entry.slices, {}, [](const auto& slice) -> const auto& { return slice.box.start; });
   int64_t num_elements = 0;
   for (const BundleSlice& slice : entry.slices) num_elements += slice.box.num_elements();
   check(num_elements == piece.num_elements(),

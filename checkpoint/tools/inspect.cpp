@@ -186,8 +186,7 @@ std::string content_json(DenseView* view, const std::string& name, bool values) 
   if (view->is_text(name)) {
     std::vector<std::string> texts = view->read_texts(name);
     for (const std::string& text : texts) digest.add(text);
-    std::transform(texts.begin(), texts.end(), texts.begin(),
-                   [](const std::string& text) { return json_string(text); });
+    std::ranges::transform(texts, texts.begin(), json_string);
     if (values) list = fmt::format("[{}]", fmt::join(texts, ", "));
   } else {
     const at::Tensor tensor = view->read(name);
