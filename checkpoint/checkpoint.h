@@ -124,17 +124,14 @@ class Checkpoint {
   void look_for_new();
   /// Ends the restore in progress: variables keep their values, and waiting values are dropped. Not
   /// collective.
-  void stop_restoring() { let_go(); }
+  void stop_restoring();
 
   /// Returns the number of the newest checkpoint, saved or restored; 0: none yet.
   int64_t save_counter() const { return save_counter_; }
 
  private:
-  template <typename Body>
-  void on_all(const Body& body);
   void require_equal_forms();
   void require_all_given();
-  void let_go();
   dist::Communicator& ranks();
 
   CheckpointSetting setting_;

@@ -10,7 +10,6 @@
 #include <re2/re2.h>
 #include <yaml-cpp/yaml.h>
 
-#include "base/tensors/name_scopes.h"
 #include "checkpoint/format/checkpoint_files.h"
 
 namespace lockstep::checkpoint {
@@ -147,8 +146,8 @@ std::optional<Pairs> pairs_of(const YAML::Node& node) {
       pairs.emplace_back(pair.first.Scalar(), pair.second.Scalar());
     }
     // In a map the order of keys means nothing, so the longest `from` has priority.
-    std::stable_sort(pairs.begin(), pairs.end(),
-                     [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+    std::ranges::stable_sort(pairs, std::greater(),
+                             [](const auto& pair) { return pair.first.size(); });
     return pairs;
   }
   if (!node.IsSequence()) return std::nullopt;

@@ -2,7 +2,7 @@
 #include "checkpoint/restore.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -12,15 +12,15 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/format/bundle_encoding.h"
 #include "checkpoint/format/bundle_reader.h"
-#include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/format/object_graph.h"
 #include "checkpoint/format/rank_faults.h"
 #include "checkpoint/format/saved_values.h"
 #include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/format/tensor_type.h"
-#include "dist/communicator.h"
+#include "checkpoint/save/checkpoint_folder.h"
 
 namespace lockstep::checkpoint {
 
@@ -28,8 +28,6 @@ namespace lockstep::checkpoint {
 // any rank's failure makes all of them go to the next.
 
 namespace {
-
-constexpr std::string_view kNotShared = "Is the folder the same on every rank?";
 
 /// Throws Error(kConfig) unless type and shape are those of the live entry.
 void require_form(const BundleReader& reader, const std::string& name, const DenseTensor& saved,
@@ -86,26 +84,17 @@ void put_value_if_missing(const StateEntry& entry) {
   });
 }
 
-/// Returns the number in a prefix; -1 if there is none.
-int64_t number_of(const std::string& prefix) {
-  const std::filesystem::path index = index_path(prefix);
-  const std::optional<FileName> parts = parse_file_name(index.filename().string());
-  return parts ? parts->number : -1;
-}
-
 /// Adds checkpoints that the state file names although their index is missing: a sign that they
 /// existed.
 void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
                 std::vector<SaveName>* saves) {
-  std::optional<StateFile> state;
-  if (const auto fault = fault_of([&] { state = read_state_file(dir); }))
-    log::warning("checkpoint", plain_text(*fault));
+  std::optional<StateFile> state = read_state_file_if_sound(dir);
   if (!state) return;
   state->all.push_back(state->newest);
   // Entries are compared by file name, since paths may be absolute or relative.
   for (const std::string& listed : state->all) {
     const std::string name = std::filesystem::path(listed).filename().string();
-    const std::optional<FileName> parts = parse_file_name(index_path(name));
+    const std::optional<FileName> parts = parse_save_name(name);
     if (!parts || (!prefix_name.empty() && parts->prefix != prefix_name)) continue;
     const bool known = std::any_of(saves->begin(), saves->end(), [&](const SaveName& save) {
       return std::filesystem::path(save.prefix).filename() == name;
@@ -114,61 +103,46 @@ void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
   }
 }
 
-/// Returns all checkpoints, newest first.
-std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string_view prefix_name) {
-  std::vector<SaveName> saves = find_saves(dir, prefix_name);
-  add_listed(dir, prefix_name, &saves);
-  std::stable_sort(saves.begin(), saves.end(),
-                   [](const SaveName& a, const SaveName& b) { return a.number > b.number; });
-  return saves;
-}
-
 /// Returns rank 0's prefixes on every rank.
 std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
                                            std::string_view prefix_name,
                                            dist::Communicator& control) {
-  std::string lines;
-  std::optional<Error> fault;
-  if (control.rank() == 0)
-    fault = fault_of([&] {
-      for (const SaveName& save : newest_first(dir, prefix_name)) lines += save.prefix + '\n';
-    });
-  if (const auto shared = shared_fault(control, fault)) throw Error(*shared).everywhere();
-  const std::string all = dist::broadcast_text(control, lines);
-  std::vector<std::string> prefixes;
-  for (size_t start = 0; start < all.size();) {
-    const size_t end = all.find('\n', start);
-    prefixes.push_back(all.substr(start, end - start));
-    start = end + 1;
-  }
-  return prefixes;
-}
-
-/// Restores one checkpoint after the quick check, which is much cheaper than a failed restore.
-void try_restore(const std::string& prefix, const StateList& state, RestoreReport* report) {
-  if (const auto defect = quick_check(prefix))
-    throw Error(ExitCode::kBadData, "checkpoint", *defect);
-  *report = restore(prefix, state);
+  return split(text_of_rank_0(control, [&] {
+    finish_replacement((dir / prefix_name).string());
+    std::string lines;
+    for (const SaveName& save : newest_first(dir, prefix_name)) lines += save.prefix + '\n';
+    return lines;
+  }));
 }
 
 /// Throws the error of a folder whose checkpoints are all unusable.
 [[noreturn]] void throw_none_readable(const std::filesystem::path& dir,
                                       const std::vector<std::string>& defects) {
   throw Error(ExitCode::kBadData, "checkpoint",
-              fmt::format("{}: {} checkpoint{} and none can be restored:\n  {}\nNothing was "
-                          "started: repair or remove them, or name another folder. {}",
+              fmt::format("{}: {} save{} and none can be restored:\n  {}\nNothing was started: "
+                          "mend or remove them, or name another folder. Is the folder the same "
+                          "on every rank?",
                           dir.string(), defects.size(), defects.size() == 1 ? "" : "s",
-                          fmt::join(defects, "\n  "), kNotShared))
+                          fmt::join(defects, "\n  ")))
       .everywhere();
 }
 
 }  // namespace
 
+std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string_view prefix_name) {
+  std::vector<SaveName> saves = find_saves(dir, prefix_name);
+  add_listed(dir, prefix_name, &saves);
+  std::ranges::stable_sort(saves, std::greater(), &SaveName::number);
+  return saves;
+}
+
 RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads) {
   BundleReader reader(prefix, num_threads);
   DenseView saved(&reader);
-  RestoreReport report{
-      .prefix = prefix, .number = number_of(prefix), .unused = match(reader, saved, state)};
+  const std::optional<FileName> parts = parse_save_name(prefix);
+  RestoreReport report{.prefix = prefix,
+                       .number = parts ? parts->number : -1,
+                       .unused = match(reader, saved, state)};
   std::vector<TensorRead> reads;
   for (const StateEntry& entry : state) {
     const std::string name = index_name(entry.key);
@@ -187,8 +161,7 @@ RestoreReport restore(const std::string& prefix, const StateList& state, int num
 RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
                              dist::Communicator& control) {
   RestoreReport report;
-  const std::optional<Error> fault = fault_of([&] { report = restore(prefix, state); });
-  if (const auto shared = shared_fault(control, fault)) throw Error(*shared).everywhere();
+  run_on_all(control, [&] { report = restore(prefix, state); });
   return report;
 }
 
@@ -199,7 +172,12 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
   for (const std::string& prefix : agreed_candidates(dir, prefix_name, control)) {
     RestoreReport report;
     // A failed attempt may leave some variables new; the next attempt writes all of them again.
-    const auto own = fault_of([&] { try_restore(prefix, state, &report); });
+    const auto own = fault_of([&] {
+      // The quick check is much cheaper than a failed restore.
+      if (const auto defect = quick_check(prefix))
+        throw Error(ExitCode::kBadData, "checkpoint", *defect);
+      report = restore(prefix, state);
+    });
     const auto fault = shared_fault(control, own);
     if (!fault) {
       report.num_damaged = static_cast<int64_t>(defects.size());
@@ -208,7 +186,7 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
     // A fault of the machine says nothing about the checkpoint. Falling back to an older one would
     // lose steps.
     if (fault->code() != ExitCode::kBadData && fault->code() != ExitCode::kInputMissing)
-      throw Error(*fault).everywhere();
+      throw Error(*fault);
     defects.push_back(plain_text(*fault));
     if (control.rank() == 0)
       log::warning("checkpoint", fmt::format("{} is skipped: {}", prefix, defects.back()));
@@ -218,26 +196,16 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
   return std::nullopt;
 }
 
-std::optional<SaveName> latest_complete(const std::filesystem::path& dir,
-                                        std::string_view prefix_name,
-                                        std::vector<std::string>* defects) {
-  for (const SaveName& save : newest_first(dir, prefix_name)) {
-    const std::optional<std::string> defect = quick_check(save.prefix);
-    if (!defect) return save;
-    defects->push_back(*defect);
-  }
-  return std::nullopt;
-}
-
 namespace {
 
 /// Returns the checkpoint that the state file names; nullopt if that is not complete.
-std::optional<std::string> named_by_state_file(const std::filesystem::path& dir) {
-  std::optional<StateFile> state;
-  if (const auto fault = fault_of([&] { state = read_state_file(dir); }))
-    log::warning("checkpoint", plain_text(*fault));
+std::optional<std::string> named_by_state_file(const std::filesystem::path& dir,
+                                               std::string_view prefix_name) {
+  const std::optional<StateFile> state = read_state_file_if_sound(dir);
   if (!state || state->newest.empty()) return std::nullopt;
   const std::string prefix = (dir / state->newest).string();  // an absolute name stays unchanged
+  if (!prefix_name.empty() && parse_save_name(prefix).value_or(FileName()).prefix != prefix_name)
+    return std::nullopt;
   const std::optional<std::string> defect = is_there(index_path(prefix))
                                                 ? quick_check(prefix)
                                                 : std::optional<std::string>("it does not exist");
@@ -273,16 +241,16 @@ std::optional<std::string> highest(const std::vector<SaveName>& saves) {
 
 }  // namespace
 
-std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir) {
+std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
+                                             std::string_view prefix_name) {
   std::error_code ignored;
   if (is_there(index_path(dir.string())) || std::filesystem::is_regular_file(dir, ignored))
-    throw Error(
-        ExitCode::kUsage, "checkpoint",
-        fmt::format("'{}' is not a folder: name the folder to get its newest checkpoint, '{}'",
-                    dir.string(), dir.parent_path().string()));
-  const auto named = named_by_state_file(dir);
-  if (!named) return highest(find_saves(dir));
-  const auto parts = parse_file_name(index_path(std::filesystem::path(*named).filename()));
+    throw Error(ExitCode::kUsage, "checkpoint",
+                fmt::format("'{}' is no folder: the newest save is asked of the folder, '{}'",
+                            dir.string(), dir.parent_path().string()));
+  const auto named = named_by_state_file(dir, prefix_name);
+  if (!named) return highest(find_saves(dir, prefix_name));
+  const auto parts = parse_save_name(*named);
   if (!parts) return named;  // of another program, without a number
   // Only checkpoints newer than the state file in number and time may replace its choice.
   std::vector<SaveName> newer = find_saves(dir, parts->prefix);
@@ -295,11 +263,8 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir) {
 
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
                                              dist::Communicator& ranks) {
-  std::string answer;
-  std::optional<Error> fault;
-  if (ranks.rank() == 0) fault = fault_of([&] { answer = latest_checkpoint(dir).value_or(""); });
-  if (const auto shared = shared_fault(ranks, fault)) throw Error(*shared).everywhere();
-  answer = dist::broadcast_text(ranks, answer);
+  const std::string answer =
+      text_of_rank_0(ranks, [&] { return latest_checkpoint(dir).value_or(""); });
   return answer.empty() ? std::nullopt : std::optional(answer);
 }
 
@@ -332,17 +297,11 @@ std::vector<Extents> extents_of(const BundleIndex& index) {
   return shards;
 }
 
-/// Returns the size of a shard: the end of its last extent.
-int64_t expected_bytes(const Extents& extents) {
-  int64_t end = 0;
-  for (const auto& [offset, extent] : extents) end = std::max(end, extent.end);
-  return end;
-}
-
 /// Returns the defect as text; nullopt if the size is right. Throws what opening the shard throws.
 std::optional<std::string> size_defect(BundleReader* reader, int32_t shard,
                                        const Extents& extents) {
-  const int64_t expected = expected_bytes(extents);
+  int64_t expected = 0;  // the end of the last extent
+  for (const auto& [offset, extent] : extents) expected = std::max(expected, extent.end);
   const int64_t found = reader->shard_bytes(shard);
   if (found == expected) return std::nullopt;
   return fmt::format("{}: has {} bytes, its index needs {} ({})",
@@ -410,8 +369,7 @@ class Verification {
     // Shards of an earlier save with another number of ranks may be left over.
     const std::filesystem::path path(prefix_);
     const int32_t num_shards = reader_->index().num_shards;
-    for (const std::string& name :
-         files::list(path.parent_path().empty() ? "." : path.parent_path())) {
+    for (const std::string& name : files::list(folder_of(path))) {
       if (!name.starts_with(path.filename().string() + ".data-")) continue;
       bool expected = false;
       for (int32_t shard = 0; shard < num_shards && !expected; ++shard)

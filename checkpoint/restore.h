@@ -29,11 +29,12 @@ std::optional<std::string> quick_check(const std::string& prefix);
 /// sizes). So editing that file goes back to an older checkpoint, as in TensorFlow. One case has
 /// priority: the same prefix, a higher number, and an index newer than the state file. Its program
 /// was killed before it wrote the state file. If the state file is missing, or names an incomplete
-/// checkpoint, the highest number counts.
+/// checkpoint, the highest number counts. With `prefix_name` (model.ckpt), others do not count.
 ///
 /// Throws Error(kUsage) if `dir` names a checkpoint instead of its folder. Throws kIo if a
 /// checkpoint cannot be read for a reason outside of it.
-std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir);
+std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
+                                             std::string_view prefix_name = "");
 
 /// Returns rank 0's answer on every rank, or throws its error. Collective.
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
@@ -64,9 +65,10 @@ RestoreReport restore(const std::string& prefix, const StateList& state, int num
 RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
                              dist::Communicator& control);
 
-/// Restores the newest checkpoint of DIR/prefix_name that every rank can restore, chosen by rank 0.
-/// Collective. Each one that fails is skipped with a warning about its defect. Returns nullopt if
-/// the folder has none; training may then start at step 0.
+/// Restores the first of newest_first() that every rank can restore, chosen by rank 0. The state
+/// file does not decide, because the clocks of hosts may differ. Collective. Each one that fails is
+/// skipped with a warning about its defect. Returns nullopt if the folder has none; training may
+/// then start at step 0.
 ///
 /// Throws Error(kBadData).everywhere() with each defect if checkpoints exist and none can be
 /// restored. So a run never starts over by mistake. Also throws faults outside the checkpoint (kIo,
@@ -75,10 +77,8 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
                                             std::string_view prefix_name, const StateList& state,
                                             dist::Communicator& control);
 
-/// Returns the newest checkpoint with a valid index and shards of the right sizes; nullopt if there
-/// is none. Defects of newer ones are added to `defects`. Not collective; for tools.
-std::optional<SaveName> latest_complete(const std::filesystem::path& dir,
-                                        std::string_view prefix_name,
-                                        std::vector<std::string>* defects);
+/// Returns all checkpoints by number, the highest first. They include those that the state file
+/// names although their index is missing, as a sign that they existed.
+std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string_view prefix_name);
 
 }  // namespace lockstep::checkpoint

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
-#include <memory>
+#include <initializer_list>
 #include <string>
+#include <utility>
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
@@ -14,7 +15,6 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
-#include <torch/optim/optimizer.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
@@ -25,23 +25,6 @@
 
 namespace lockstep::checkpoint {
 
-/// State that one kind of LibTorch's optimizers keeps for a parameter.
-class TorchSlots {
- public:
-  virtual ~TorchSlots() = default;
-  /// Returns the existing slots by name; the tensors are live memory of `state`.
-  virtual StateList list(torch::optim::OptimizerParamState& state) const = 0;
-  /// Returns the state that the first step would start with, all slots 0; null if these options
-  /// need none. `is_saved` answers for a slot by name, for slots whose number grows with the steps.
-  virtual std::unique_ptr<torch::optim::OptimizerParamState> fresh(
-      const at::Tensor& param, const torch::optim::OptimizerOptions& options,
-      const std::function<bool(const std::string&)>& is_saved) const = 0;
-};
-
-/// Returns the slots of an optimizer, which must outlive the result. Throws Error(kConfig) for an
-/// unknown kind.
-std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer);
-
 // Slots: names and shapes follow torch/optim/*.h. A new kind of optimizer needs a class here and a
 // line in slots_of().
 
@@ -51,8 +34,39 @@ using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamState;
 using IsSaved = std::function<bool(const std::string&)>;
 
-void add(std::string name, const at::Tensor& slot, StateList* list) {
-  if (slot.defined()) list->push_back({.key = std::move(name), .tensor = slot});
+using ParamState = std::unique_ptr<OptimizerParamState>;
+
+/// State that one kind of LibTorch's optimizers keeps for a parameter.
+struct TorchSlots {
+  /// Returns the existing slots by name; the tensors are live memory of `state`.
+  std::function<StateList(OptimizerParamState& state)> list;
+  /// Returns the state that the first step would start with, all slots 0; null if these options
+  /// need none. `is_saved` answers for a slot by name, for slots whose number grows with the steps.
+  std::function<ParamState(const at::Tensor& param, const OptimizerOptions& options,
+                           const IsSaved& is_saved)>
+      fresh;
+};
+
+/// Returns slots by functions on one optimizer's own types of state and options.
+template <typename State, typename Options, typename List, typename Fresh>
+TorchSlots slots_by(const List& list, const Fresh& fresh) {
+  return {[list](OptimizerParamState& state) { return list(static_cast<State&>(state)); },
+          [fresh](const at::Tensor& param, const OptimizerOptions& options,
+                  const IsSaved& is_saved) -> ParamState {
+            return fresh(param, static_cast<const Options&>(options), is_saved);
+          }};
+}
+
+/// Adds a tensor if it is defined.
+void add(std::string name, const at::Tensor& tensor, StateList* list) {
+  if (tensor.defined()) list->push_back({.key = std::move(name), .tensor = tensor});
+}
+
+/// Returns those of the tensors that are defined.
+StateList defined(std::initializer_list<std::pair<const char*, at::Tensor>> tensors) {
+  StateList list;
+  for (const auto& [name, tensor] : tensors) add(name, tensor, &list);
+  return list;
 }
 
 /// Returns zeros with the parameter's shape, strides and device.
@@ -60,123 +74,106 @@ at::Tensor zeros(const at::Tensor& param) {
   return at::zeros_like(param.detach(), {}, at::MemoryFormat::Preserve);
 }
 
-class SgdSlots final : public TorchSlots {
- public:
-  StateList list(OptimizerParamState& state) const override {
-    StateList slots;
-    add("momentum_buffer", static_cast<torch::optim::SGDParamState&>(state).momentum_buffer(),
-        &slots);
-    return slots;
-  }
+TorchSlots sgd_slots() {
+  using State = torch::optim::SGDParamState;
+  using Options = torch::optim::SGDOptions;
+  return slots_by<State, Options>(
+      [](State& state) {
+        return defined({{"momentum_buffer", state.momentum_buffer()}});
+      },
+      [](const at::Tensor& param, const Options& options, const IsSaved&) -> ParamState {
+        // Without momentum SGD keeps no state.
+        if (options.momentum() == 0) return nullptr;
+        auto state = std::make_unique<State>();
+        state->momentum_buffer(zeros(param));
+        return state;
+      });
+}
 
-  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
-                                             const OptimizerOptions& options,
-                                             const IsSaved&) const override {
-    // Without momentum SGD keeps no state.
-    if (static_cast<const torch::optim::SGDOptions&>(options).momentum() == 0) return nullptr;
-    auto state = std::make_unique<torch::optim::SGDParamState>();
-    state->momentum_buffer(zeros(param));
-    return state;
-  }
-};
-
-/// Slots of Adam and AdamW, whose types are alike but not related.
+/// Returns the slots of Adam or AdamW, whose types are alike but not related.
 template <typename State, typename Options>
-class AdamSlots final : public TorchSlots {
- public:
-  StateList list(OptimizerParamState& base) const override {
-    auto& state = static_cast<State&>(base);
-    StateList slots;
-    add("step", view_of(&state.step()), &slots);
-    add("exp_avg", state.exp_avg(), &slots);
-    add("exp_avg_sq", state.exp_avg_sq(), &slots);
-    add("max_exp_avg_sq", state.max_exp_avg_sq(), &slots);
-    return slots;
-  }
+TorchSlots adam_slots() {
+  return slots_by<State, Options>(
+      [](State& state) {
+        return defined({{"step", view_of(&state.step())},
+                        {"exp_avg", state.exp_avg()},
+                        {"exp_avg_sq", state.exp_avg_sq()},
+                        {"max_exp_avg_sq", state.max_exp_avg_sq()}});
+      },
+      [](const at::Tensor& param, const Options& options, const IsSaved&) {
+        auto state = std::make_unique<State>();
+        state->step(0);
+        state->exp_avg(zeros(param));
+        state->exp_avg_sq(zeros(param));
+        if (options.amsgrad()) state->max_exp_avg_sq(zeros(param));
+        return state;
+      });
+}
 
-  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
-                                             const OptimizerOptions& options,
-                                             const IsSaved&) const override {
-    auto state = std::make_unique<State>();
-    state->step(0);
-    state->exp_avg(zeros(param));
-    state->exp_avg_sq(zeros(param));
-    if (static_cast<const Options&>(options).amsgrad()) state->max_exp_avg_sq(zeros(param));
-    return state;
-  }
-};
+TorchSlots rmsprop_slots() {
+  using State = torch::optim::RMSpropParamState;
+  using Options = torch::optim::RMSpropOptions;
+  return slots_by<State, Options>(
+      [](State& state) {
+        return defined({{"step", view_of(&state.step())},
+                        {"square_avg", state.square_avg()},
+                        {"momentum_buffer", state.momentum_buffer()},
+                        {"grad_avg", state.grad_avg()}});
+      },
+      [](const at::Tensor& param, const Options& options, const IsSaved&) {
+        auto state = std::make_unique<State>();
+        state->step(0);
+        state->square_avg(zeros(param));
+        if (options.momentum() > 0) state->momentum_buffer(zeros(param));
+        if (options.centered()) state->grad_avg(zeros(param));
+        return state;
+      });
+}
 
-class RmspropSlots final : public TorchSlots {
- public:
-  StateList list(OptimizerParamState& base) const override {
-    auto& state = static_cast<torch::optim::RMSpropParamState&>(base);
-    StateList slots;
-    add("step", view_of(&state.step()), &slots);
-    add("square_avg", state.square_avg(), &slots);
-    add("momentum_buffer", state.momentum_buffer(), &slots);
-    add("grad_avg", state.grad_avg(), &slots);
-    return slots;
-  }
+/// Returns the slots of Adagrad, which exist from the start.
+TorchSlots adagrad_slots() {
+  using State = torch::optim::AdagradParamState;
+  return slots_by<State, OptimizerOptions>(
+      [](State& state) {
+        return defined({{"step", view_of(&state.step())}, {"sum", state.sum()}});
+      },
+      [](const at::Tensor&, const OptimizerOptions&, const IsSaved&) { return nullptr; });
+}
 
-  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param, const OptimizerOptions& base,
-                                             const IsSaved&) const override {
-    const auto& options = static_cast<const torch::optim::RMSpropOptions&>(base);
-    auto state = std::make_unique<torch::optim::RMSpropParamState>();
-    state->step(0);
-    state->square_avg(zeros(param));
-    if (options.momentum() > 0) state->momentum_buffer(zeros(param));
-    if (options.centered()) state->grad_avg(zeros(param));
-    return state;
-  }
-};
+StateList list_lbfgs(torch::optim::LBFGSParamState& state) {
+  const auto view_of_double = [](double* number) {
+    return at::from_blob(number, {}, at::TensorOptions(at::kDouble));
+  };
+  StateList slots = defined({{"func_evals", view_of(&state.func_evals())},
+                             {"n_iter", view_of(&state.n_iter())},
+                             {"t", view_of_double(&state.t())},
+                             {"prev_loss", view_of_double(&state.prev_loss())},
+                             {"d", state.d()},
+                             {"H_diag", state.H_diag()},
+                             {"prev_flat_grad", state.prev_flat_grad()}});
+  const auto add_history = [&](const char* name, const std::deque<at::Tensor>& tensors) {
+    for (size_t i = 0; i < tensors.size(); ++i)
+      add(fmt::format("{}/{}", name, i), tensors[i], &slots);
+  };
+  add_history("old_dirs", state.old_dirs());
+  add_history("old_stps", state.old_stps());
+  add_history("ro", state.ro());
+  return slots;
+}
 
-/// Slots of Adagrad, which exist from the start.
-class AdagradSlots final : public TorchSlots {
- public:
-  StateList list(OptimizerParamState& base) const override {
-    auto& state = static_cast<torch::optim::AdagradParamState&>(base);
-    StateList slots;
-    add("step", view_of(&state.step()), &slots);
-    add("sum", state.sum(), &slots);
-    return slots;
-  }
-
-  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor&, const OptimizerOptions&,
-                                             const IsSaved&) const override {
-    return nullptr;
-  }
-};
-
-/// Slots of LBFGS. They are flat over all parameters and belong to the first one. The history of
-/// directions, steps and their products grows up to history_size.
-class LbfgsSlots final : public TorchSlots {
- public:
-  explicit LbfgsSlots(const torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
-
-  StateList list(OptimizerParamState& base) const override {
-    auto& state = static_cast<torch::optim::LBFGSParamState&>(base);
-    StateList slots;
-    add("func_evals", view_of(&state.func_evals()), &slots);
-    add("n_iter", view_of(&state.n_iter()), &slots);
-    add("t", view_of_double(&state.t()), &slots);
-    add("prev_loss", view_of_double(&state.prev_loss()), &slots);
-    add("d", state.d(), &slots);
-    add("H_diag", state.H_diag(), &slots);
-    add("prev_flat_grad", state.prev_flat_grad(), &slots);
-    add_history("old_dirs", state.old_dirs(), &slots);
-    add_history("old_stps", state.old_stps(), &slots);
-    add_history("ro", state.ro(), &slots);
-    return slots;
-  }
-
-  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param, const OptimizerOptions&,
-                                             const IsSaved& is_saved) const override {
+/// Returns the slots of LBFGS. They are flat over all parameters and belong to the first one. The
+/// history of directions, steps and their products grows up to history_size.
+TorchSlots lbfgs_slots(const torch::optim::Optimizer& optimizer) {
+  using State = torch::optim::LBFGSParamState;
+  return slots_by<State, OptimizerOptions>(list_lbfgs, [&optimizer](const at::Tensor& param,
+                                                                    const OptimizerOptions&,
+                                                                    const IsSaved& is_saved) {
     // The state is flat over all parameters, so its size is their sum.
     int64_t num_elements = 0;
-    for (const auto& group : optimizer_.param_groups())
+    for (const auto& group : optimizer.param_groups())
       for (const at::Tensor& each : group.params()) num_elements += each.numel();
     const at::Tensor flat = at::zeros({num_elements}, param.detach().options());
-    auto state = std::make_unique<torch::optim::LBFGSParamState>();
+    auto state = std::make_unique<State>();
     if (is_saved("d")) state->d(flat.clone());
     // LBFGS keeps H_diag as the integer 1 until there is a history.
     const auto diagonal = is_saved("old_dirs/0") ? flat.options() : at::TensorOptions(at::kLong);
@@ -188,43 +185,27 @@ class LbfgsSlots final : public TorchSlots {
       state->ro().push_back(at::zeros({}, flat.options()));
     }
     return state;
-  }
+  });
+}
 
- private:
-  static at::Tensor view_of_double(double* number) {
-    return at::from_blob(number, {}, at::TensorOptions(at::kDouble));
-  }
-  static void add_history(const char* name, const std::deque<at::Tensor>& tensors,
-                          StateList* slots) {
-    for (size_t i = 0; i < tensors.size(); ++i)
-      add(fmt::format("{}/{}", name, i), tensors[i], slots);
-  }
-
-  const torch::optim::Optimizer& optimizer_;
-};
-
-}  // namespace
-
-std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer) {
+/// Returns the slots of an optimizer, which must outlive the result. Throws Error(kConfig) for an
+/// unknown kind.
+TorchSlots slots_of(const torch::optim::Optimizer& optimizer) {
   using namespace torch::optim;
-  if (dynamic_cast<const SGD*>(&optimizer)) return std::make_unique<SgdSlots>();
-  if (dynamic_cast<const Adam*>(&optimizer))
-    return std::make_unique<AdamSlots<AdamParamState, AdamOptions>>();
-  if (dynamic_cast<const AdamW*>(&optimizer))
-    return std::make_unique<AdamSlots<AdamWParamState, AdamWOptions>>();
-  if (dynamic_cast<const RMSprop*>(&optimizer)) return std::make_unique<RmspropSlots>();
-  if (dynamic_cast<const Adagrad*>(&optimizer)) return std::make_unique<AdagradSlots>();
-  if (dynamic_cast<const LBFGS*>(&optimizer)) return std::make_unique<LbfgsSlots>(optimizer);
-  throw Error(
-      ExitCode::kConfig, "checkpoint",
-      "this optimizer's state is unknown: SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS are "
-      "supported; for another, pass an object that lists its state (checkpoint/trackable.h)");
+  if (dynamic_cast<const SGD*>(&optimizer)) return sgd_slots();
+  if (dynamic_cast<const Adam*>(&optimizer)) return adam_slots<AdamParamState, AdamOptions>();
+  if (dynamic_cast<const AdamW*>(&optimizer)) return adam_slots<AdamWParamState, AdamWOptions>();
+  if (dynamic_cast<const RMSprop*>(&optimizer)) return rmsprop_slots();
+  if (dynamic_cast<const Adagrad*>(&optimizer)) return adagrad_slots();
+  if (dynamic_cast<const LBFGS*>(&optimizer)) return lbfgs_slots(optimizer);
+  throw Error(ExitCode::kConfig, "checkpoint",
+              "this optimizer's state is not known: SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS "
+              "are; for "
+              "another, pass an object that lists its state (checkpoint/trackable.h)");
 }
 
 // Optimizers: slots under the names of their parameters. LibTorch has no way to create one slot, so
 // a restore replaces a parameter's whole state object.
-
-namespace {
 
 class TorchOptimizer final : public Trackable {
  public:
@@ -236,7 +217,7 @@ class TorchOptimizer final : public Trackable {
     for_each_param(names, [&](const std::string& name, const at::Tensor& param, const auto&) {
       const auto place = optimizer_.state().find(param.unsafeGetTensorImpl());
       if (place == optimizer_.state().end()) return;
-      for (StateEntry& slot : slots_->list(*place->second)) {
+      for (StateEntry& slot : slots_.list(*place->second)) {
         slot.key = name + "/" + slot.key;
         list.push_back(std::move(slot));
       }
@@ -250,11 +231,11 @@ class TorchOptimizer final : public Trackable {
   void make_saved(const std::function<bool(const std::string&)>& is_saved, const TensorNames& names,
                   bool is_first) override {
     discard_made();
-    std::vector<std::pair<void*, State>> fresh;
+    std::vector<std::pair<void*, ParamState>> fresh;
     bool holds_any = false;
     for_each_param(names, [&](const std::string& name, const at::Tensor& param,
                               const torch::optim::OptimizerOptions& options) {
-      State state = slots_->fresh(
+      ParamState state = slots_.fresh(
           param, options, [&](const std::string& slot) { return is_saved(name + "/" + slot); });
       if (!state) return;  // its slots exist from the start, or it has none
       const std::vector<std::string> slots = names_in(*state);
@@ -281,18 +262,16 @@ class TorchOptimizer final : public Trackable {
   void restored() override { replaced_.clear(); }
 
  private:
-  using State = std::unique_ptr<torch::optim::OptimizerParamState>;
-
   std::vector<std::string> names_in(torch::optim::OptimizerParamState& state) const {
     std::vector<std::string> names;
-    for (const StateEntry& slot : slots_->list(state)) names.push_back(slot.key);
+    for (const StateEntry& slot : slots_.list(state)) names.push_back(slot.key);
     return names;
   }
 
   /// Sets the state of a parameter, null for none; returns the previous one.
-  State put(void* impl, State state) {
+  ParamState put(void* impl, ParamState state) {
     auto& states = optimizer_.state();
-    State before;
+    ParamState before;
     if (const auto place = states.find(impl); place != states.end()) {
       before = std::move(place->second);
       states.erase(place);
@@ -314,8 +293,8 @@ class TorchOptimizer final : public Trackable {
   }
 
   torch::optim::Optimizer& optimizer_;
-  const std::unique_ptr<TorchSlots> slots_;
-  std::vector<std::pair<void*, State>> replaced_;  // previous states; null: none
+  const TorchSlots slots_;
+  std::vector<std::pair<void*, ParamState>> replaced_;  // previous states; null: none
 };
 
 }  // namespace
@@ -335,16 +314,14 @@ class TorchModule final : public Trackable {
   StateList state(const TensorNames&) override {
     StateList list = variables();
     for (const auto& named : module_->named_buffers())
-      if (named.value().defined())
-        list.push_back({.key = slashed(named.key()), .tensor = named.value()});
+      add(slashed(named.key()), named.value(), &list);
     return list;
   }
 
   StateList variables() override {
     StateList list;
     for (const auto& named : module_->named_parameters())
-      if (named.value().defined())
-        list.push_back({.key = slashed(named.key()), .tensor = named.value()});
+      add(slashed(named.key()), named.value(), &list);
     return list;
   }
 
@@ -378,22 +355,18 @@ class ScriptModule final : public Trackable {
   StateList state(const TensorNames&) override {
     StateList list = variables();
     for (const auto& named : module_.named_buffers(/*recurse=*/true))
-      add(named.name, named.value, &list);
+      add(slashed(named.name), named.value, &list);
     return list;
   }
 
   StateList variables() override {
     StateList list;
     for (const auto& named : module_.named_parameters(/*recurse=*/true))
-      add(named.name, named.value, &list);
+      add(slashed(named.name), named.value, &list);
     return list;
   }
 
  private:
-  static void add(const std::string& name, const at::Tensor& tensor, StateList* list) {
-    if (tensor.defined()) list->push_back({.key = slashed(name), .tensor = tensor});
-  }
-
   torch::jit::Module module_;
 };
 

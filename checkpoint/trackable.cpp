@@ -14,21 +14,6 @@ namespace lockstep::checkpoint {
 
 namespace {
 
-class OneTensor final : public Trackable {
- public:
-  explicit OneTensor(at::Tensor tensor) : tensor_(std::move(tensor)) {
-    if (!tensor_.defined())
-      throw Error(ExitCode::kConfig, "checkpoint",
-                  "an undefined tensor cannot be in a Checkpoint: add it once it exists");
-  }
-
-  StateList state(const TensorNames&) override { return variables(); }
-  StateList variables() override { return {{.key = "", .tensor = tensor_}}; }
-
- private:
-  at::Tensor tensor_;
-};
-
 /// State of a generator. It lists a copy, which becomes the generator's state after a restore has
 /// written into it.
 class RandomState final : public Trackable {
@@ -82,7 +67,11 @@ std::string Trackable::whole_key(const std::string& root, const std::string& key
 }
 
 std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Tensor& tensor) {
-  return std::make_shared<OneTensor>(tensor);
+  if (!tensor.defined())
+    throw Error(ExitCode::kConfig, "checkpoint",
+                "an undefined tensor cannot be in a Checkpoint: add it once it exists");
+  const auto list = [tensor] { return StateList{{.key = "", .tensor = tensor}}; };
+  return make_trackable(list, list, nullptr);
 }
 
 std::shared_ptr<Trackable> make_trackable(ForTracking, StepClock& clock) {
@@ -112,8 +101,7 @@ namespace {
 }  // namespace
 
 bool ObjectTable::has_object(std::string_view key) const {
-  return std::any_of(objects_.begin(), objects_.end(),
-                     [&](const auto& each) { return each.first == key; });
+  return std::ranges::any_of(objects_, [&](const auto& each) { return each.first == key; });
 }
 
 // A slash separates the object's key from the names inside it.
@@ -171,8 +159,8 @@ void ObjectTable::discard_made() {
   for (const auto& [root, object] : objects_) object->discard_made();
 }
 
-std::vector<ObjectTable::Late> ObjectTable::late_parts() {
-  std::vector<Late> parts;
+std::vector<LatePart> ObjectTable::late_parts() {
+  std::vector<LatePart> parts;
   for (const auto& [root, object] : objects_)
     for (const LatePart& each : object->late_parts())
       parts.push_back({root + "/" + each.prefix, each.part});
@@ -181,7 +169,7 @@ std::vector<ObjectTable::Late> ObjectTable::late_parts() {
 
 std::vector<std::string> ObjectTable::keys_to_come() {
   std::vector<std::string> keys;
-  for (const Late& late : late_parts())
+  for (const LatePart& late : late_parts())
     for (const std::string& name : late.part->names_to_come()) keys.push_back(late.prefix + name);
   return keys;
 }

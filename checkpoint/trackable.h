@@ -161,11 +161,8 @@ class ObjectTable {
   /// Undoes make_saved().
   void discard_made();
 
-  struct Late {
-    std::string prefix;  ///< before its names: "model/fc1/"
-    DeferredVariables* part;
-  };
-  std::vector<Late> late_parts();
+  /// Returns the late parts with their whole prefixes: "model/fc1/".
+  std::vector<LatePart> late_parts();
   /// Returns the whole keys of tensors that late parts still have to create.
   std::vector<std::string> keys_to_come();
 

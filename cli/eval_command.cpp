@@ -222,15 +222,14 @@ class Watch {
 };
 
 std::string newest_save(const EvaluatorJob& job) {
-  std::vector<std::string> defects;
   const auto newest =
-      checkpoint::latest_complete(job.saves_folder(), job.config().checkpoint.prefix, &defects);
-  for (const std::string& defect : defects) log::warning("eval", defect + ": skipped");
-  if (newest) return newest->prefix;
-  throw Error(ExitCode::kInputMissing, "eval",
-              fmt::format("{} contains no complete checkpoint with the prefix {}: train first, or "
-                          "name a checkpoint with --restore",
-                          job.saves_folder().string(), job.config().checkpoint.prefix));
+      checkpoint::latest_checkpoint(job.saves_folder(), job.config().checkpoint.prefix);
+  if (newest && !checkpoint::quick_check(*newest)) return *newest;
+  throw Error(
+      ExitCode::kInputMissing, "eval",
+      fmt::format("{} holds no complete save under the name {}: train first, or name a save "
+                  "with --restore",
+                  job.saves_folder().string(), job.config().checkpoint.prefix));
 }
 
 void require_one_process() {

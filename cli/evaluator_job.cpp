@@ -41,10 +41,10 @@ std::optional<CheckpointMetadata> saved_facts(const RunConfig& config,
                                               const std::string& restored) {
   std::string prefix = restored;
   if (restored == "latest") {
-    const auto saves =
-        checkpoint::find_saves(config.run.project().checkpoints(), config.checkpoint.prefix);
-    if (saves.empty()) return std::nullopt;
-    prefix = saves.back().prefix;
+    const auto newest =
+        checkpoint::latest_checkpoint(config.run.project().checkpoints(), config.checkpoint.prefix);
+    if (!newest) return std::nullopt;
+    prefix = *newest;
   }
   CheckpointMetadata facts;
   try {

@@ -37,13 +37,8 @@ launch::SaveFound progress_of(const JobQueue& queue) {
   for (const int64_t id : queue.numbers_in("running")) {
     const std::optional<JobSpec> spec = queue.spec(id);
     if (!spec) continue;
-    const auto saves = checkpoint::find_saves(Project(spec->project_dir).checkpoints());
-    if (saves.empty()) continue;
-    std::error_code ignored;
-    found.written =
-        std::filesystem::last_write_time(checkpoint::index_path(saves.back().prefix), ignored)
-            .time_since_epoch()
-            .count();
+    const auto newest = checkpoint::newest_commit(Project(spec->project_dir).checkpoints());
+    if (!newest.prefix.empty()) found.written = newest.written;
   }
   return found;
 }

@@ -58,16 +58,6 @@ std::vector<std::string> rank_command(const RunCommandOptions& options, const st
   return words;
 }
 
-/// Returns the newest checkpoint. Its index file's time distinguishes commits of the same number.
-launch::SaveFound newest_save(const std::filesystem::path& folder, const std::string& prefix) {
-  const auto saves = checkpoint::find_saves(folder, prefix);
-  if (saves.empty()) return {};
-  std::error_code ignored;
-  const auto written =
-      std::filesystem::last_write_time(checkpoint::index_path(saves.back().prefix), ignored);
-  return {saves.back().prefix, written.time_since_epoch().count()};
-}
-
 }  // namespace
 
 CommandResult run_command(const RunCommandOptions& options) {
@@ -78,7 +68,8 @@ CommandResult run_command(const RunCommandOptions& options) {
                   options, config.run.project().folder(),
                   [&](bool is_restart) { return rank_command(options, program, is_restart); },
                   [folder = config.run.project().checkpoints(), prefix = config.checkpoint.prefix] {
-                    return newest_save(folder, prefix);
+                    const auto newest = checkpoint::newest_commit(folder, prefix);
+                    return launch::SaveFound{newest.prefix, newest.written};
                   })};
 }
 

@@ -3,8 +3,6 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <openssl/evp.h>

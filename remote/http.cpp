@@ -17,6 +17,8 @@
 
 namespace lockstep::remote {
 
+namespace {
+
 struct FreeCurl {
   void operator()(CURL* handle) const { ::curl_easy_cleanup(handle); }
   void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
@@ -25,11 +27,14 @@ using CurlHandle = std::unique_ptr<CURL, FreeCurl>;
 using CurlList = std::unique_ptr<curl_slist, FreeCurl>;
 
 /// Returns a new handle; initializes libcurl on the first call.
-CurlHandle make_curl_handle();
+CurlHandle make_curl_handle() {
+  [[maybe_unused]] static const CURLcode ready = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  CurlHandle handle(::curl_easy_init());
+  check(handle != nullptr, "libcurl gives a handle");
+  return handle;
+}
 
 // Requests to stores. Each try is an Exchange; send() repeats them with exponential backoff.
-
-namespace {
 
 constexpr double kFirstPause = 0.2, kLongestPause = 8;
 constexpr long kConnectTimeoutS = 15, kSilenceS = 30;  // NOLINT(google-runtime-int): libcurl's type
@@ -144,20 +149,13 @@ std::string host_of(const std::string& origin) {
 
 }  // namespace
 
-CurlHandle make_curl_handle() {
-  [[maybe_unused]] static const CURLcode ready = ::curl_global_init(CURL_GLOBAL_DEFAULT);
-  CurlHandle handle(::curl_easy_init());
-  check(handle != nullptr, "libcurl returns a handle");
-  return handle;
-}
-
 bool is_passing_fault(int curl_code) {
   // The two HTTP/2 codes are for a stream or connection that a server reset.
   constexpr int kPassing[] = {
       CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_HOST, CURLE_OPERATION_TIMEDOUT,
       CURLE_RECV_ERROR,      CURLE_SEND_ERROR,           CURLE_PARTIAL_FILE,
       CURLE_GOT_NOTHING,     CURLE_SSL_CONNECT_ERROR,    CURLE_COULDNT_RESOLVE_PROXY,
-      CURLE_HTTP2,           CURLE_HTTP2_STREAM};  // a stream or connection that a server reset
+      CURLE_HTTP2,           CURLE_HTTP2_STREAM};
   return std::find(std::begin(kPassing), std::end(kPassing), curl_code) != std::end(kPassing);
 }
 

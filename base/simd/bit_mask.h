@@ -27,7 +27,14 @@ void drop_range(uint8_t* bits, int64_t first, int64_t num);
 void keep_all(uint8_t* bits, int64_t num_items);
 /// Clears the bits after the end, which code outside may have set.
 void clear_behind_end(uint8_t* bits, int64_t num_items);
+/// Returns how many items are kept, if no bit after the end of the mask is set.
 int64_t count_kept(const uint8_t* bits, int64_t num_items);
+/// Returns how many of the items before `end` are kept, whatever bits follow.
+inline int64_t kept_before(const uint8_t* bits, int64_t end) {
+  int64_t count = count_kept(bits, end / 8 * 8);
+  for (int64_t item = end / 8 * 8; item < end; ++item) count += is_kept(bits, item) ? 1 : 0;
+  return count;
+}
 
 /// Sets bits = items that are not zero, read as floats: -0 is zero, NaN is not.
 void keep_nonzero(const void* items, int64_t num_items, int item_bytes, uint8_t* bits);

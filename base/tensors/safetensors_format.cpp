@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -32,6 +33,13 @@ constexpr std::array<SafetensorsTypeRow, 12> kSafetensorsTypes{{{"BOOL", NumberT
                                                                 {"BF16", NumberType::kBF16},
                                                                 {"F32", NumberType::kF32},
                                                                 {"F64", NumberType::kF64}}};
+
+/// Returns the type of "F32" and so on; nullopt for types that NumberType lacks.
+std::optional<NumberType> safetensors_type(std::string_view name) {
+  for (const SafetensorsTypeRow& row : kSafetensorsTypes)
+    if (row.name == name) return row.type;
+  return std::nullopt;
+}
 
 [[noreturn]] void refuse_header(const std::string& why) { throw std::runtime_error(why); }
 
@@ -137,19 +145,6 @@ class HeaderTaker {
 };
 
 }  // namespace
-
-std::optional<NumberType> safetensors_type(std::string_view name) {
-  for (const SafetensorsTypeRow& row : kSafetensorsTypes)
-    if (row.name == name) return row.type;
-  return std::nullopt;
-}
-
-// Every NumberType is in the table.
-std::string_view safetensors_type_name(NumberType type) {
-  return std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(),
-                      [&](const SafetensorsTypeRow& row) { return row.type == type; })
-      ->name;
-}
 
 int64_t safetensors_data_begin(std::string_view bytes, int64_t file_bytes) {
   if (bytes.size() < static_cast<size_t>(kSafetensorsLengthBytes))

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,10 +51,6 @@ constexpr bool is_float(NumberType type) {
 
 inline constexpr int64_t kSafetensorsLengthBytes = 8;
 inline constexpr std::string_view kSafetensorsMetadata = "__metadata__";
-
-/// Returns the type of "F32" and so on; nullopt for types that NumberType lacks.
-std::optional<NumberType> safetensors_type(std::string_view name);
-std::string_view safetensors_type_name(NumberType type);
 
 /// Tensor as the header describes it.
 struct SafetensorsEntry {

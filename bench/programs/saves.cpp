@@ -108,7 +108,7 @@ class Bench {
     };
     std::printf("%f\n", seconds_of([&] {
                   checkpoint::for_each_on_threads(copies_.size(), checkpoint::default_num_threads(),
-                                                  [&](size_t i, size_t) { fill_one(i); });
+                                                  fill_one);
                 }));
   }
 

@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 #include <leveldb/env.h>
@@ -97,11 +98,12 @@ DecodedStrings decode_strings(std::string_view bytes, int64_t num_texts) {
 
 namespace {
 
-/// File for LevelDB's table builder that passes all bytes to add().
-class MemoryFile : public leveldb::WritableFile {
+/// File for LevelDB's table builder that passes all bytes on.
+class PassingFile final : public leveldb::WritableFile {
  public:
+  explicit PassingFile(std::function<void(std::string_view)> take) : take_(std::move(take)) {}
   leveldb::Status Append(const leveldb::Slice& data) override {
-    add({data.data(), data.size()});
+    take_({data.data(), data.size()});
     return leveldb::Status::OK();
   }
   leveldb::Status Close() override { return leveldb::Status::OK(); }
@@ -109,32 +111,7 @@ class MemoryFile : public leveldb::WritableFile {
   leveldb::Status Sync() override { return leveldb::Status::OK(); }
 
  private:
-  virtual void add(std::string_view bytes) = 0;
-};
-
-/// File that collects the bytes; they are written to disk through base/files/files.h.
-class KeptFile final : public MemoryFile {
- public:
-  std::string bytes;
-
- private:
-  void add(std::string_view more) override { bytes += more; }
-};
-
-/// File that compares the bytes with the expected ones and stores nothing.
-class ComparedFile final : public MemoryFile {
- public:
-  explicit ComparedFile(std::string_view expected) : rest_(expected) {}
-  bool is_equal() const { return equal_ && rest_.empty(); }
-
- private:
-  void add(std::string_view bytes) override {
-    equal_ = equal_ && rest_.starts_with(bytes);
-    if (equal_) rest_.remove_prefix(bytes.size());
-  }
-
-  std::string_view rest_;
-  bool equal_ = true;
+  const std::function<void(std::string_view)> take_;
 };
 
 /// Returns TensorFlow's own values, so that equal rows give TensorFlow's bytes.
@@ -146,20 +123,18 @@ leveldb::Options table_options() {
   return options;
 }
 
-void finish_table(leveldb::TableBuilder* builder) {
-  const leveldb::Status status = builder->Finish();
-  if (!status.ok()) throw std::runtime_error(status.ToString());
-}
-
 }  // namespace
 
 struct TableEncoder::Parts {
-  KeptFile file;
+  explicit Parts(std::function<void(std::string_view)> take) : file(std::move(take)) {}
+
+  PassingFile file;
   leveldb::TableBuilder builder{table_options(), &file};
   bool is_finished = false;
 };
 
-TableEncoder::TableEncoder() : parts_(std::make_unique<Parts>()) {}
+TableEncoder::TableEncoder(std::function<void(std::string_view)> take)
+    : parts_(std::make_unique<Parts>(std::move(take))) {}
 
 TableEncoder::~TableEncoder() {
   if (!parts_->is_finished) parts_->builder.Abandon();  // its destructor requires it
@@ -169,31 +144,23 @@ void TableEncoder::add(std::string_view key, std::string_view value) {
   parts_->builder.Add({key.data(), key.size()}, {value.data(), value.size()});
 }
 
-std::string TableEncoder::finish() {
+void TableEncoder::finish() {
   parts_->is_finished = true;
-  finish_table(&parts_->builder);
-  return std::move(parts_->file.bytes);
-}
-
-std::string encode_table(const TableRows& rows) {
-  TableEncoder encoder;
-  for (const auto& [key, value] : rows) encoder.add(key, value);
-  return encoder.finish();
+  const leveldb::Status status = parts_->builder.Finish();
+  if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
 bool is_as_encoded(std::string_view bytes) {
-  ComparedFile file(bytes);
-  leveldb::TableBuilder builder(table_options(), &file);
-  try {
-    for_each_row(bytes, [&](const std::string& key, std::string_view value) {
-      builder.Add(key, leveldb::Slice(value.data(), value.size()));
-    });
-  } catch (...) {
-    builder.Abandon();  // LevelDB's destructor requires Finish() or Abandon()
-    throw;
-  }
-  finish_table(&builder);
-  return file.is_equal();
+  std::string_view rest = bytes;
+  bool is_equal = true;
+  TableEncoder encoder([&](std::string_view piece) {
+    is_equal = is_equal && rest.starts_with(piece);
+    if (is_equal) rest.remove_prefix(piece.size());
+  });
+  for_each_row(bytes,
+               [&](const std::string& key, std::string_view value) { encoder.add(key, value); });
+  encoder.finish();
+  return is_equal && rest.empty();
 }
 
 // Reader of the index table, in LevelDB's format. Files may be damaged or hostile, so every size is
@@ -285,29 +252,16 @@ class BlockEntries {
   bool started_ = false;
 };
 
-/// Memory limit that refuses a small file whose shared prefixes unfold into very much memory.
-class Budget {
- public:
-  explicit Budget(size_t num_bytes) : left_(num_bytes) {}
-  void take(size_t num_bytes, uint64_t offset) {
-    if (num_bytes > left_) refuse("keys need more memory than a valid index", offset);
-    left_ -= num_bytes;
-  }
-
- private:
-  size_t left_;
-};
-
 /// Iterates over the rows of all blocks in order.
 class RowWalk {
  public:
   RowWalk(std::string_view file, const UseRow& use)
-      : file_(file), use_(use), budget_(kMostUnfolded * file.size() + kExtraBytes) {}
+      : file_(file), use_(use), left_bytes_(kMostUnfolded * file.size() + kExtraBytes) {}
 
   void take_block(BlockPlace place) {
     BlockEntries entries(block_at(file_, place), place.offset);
     while (entries.next()) {
-      budget_.take(entries.key.size() + entries.value.size(), place.offset);
+      charge(entries.key.size() + entries.value.size(), place.offset);
       if (started_ && entries.key <= last_key_) refuse("keys out of order", place.offset);
       use_(entries.key, entries.value);
       last_key_ = entries.key;
@@ -315,13 +269,18 @@ class RowWalk {
     }
   }
 
-  /// Counts a key of the index block against the memory limit.
-  void charge_key(const std::string& key, uint64_t offset) { budget_.take(key.size(), offset); }
+  /// Counts bytes against the memory limit. It refuses a small file whose shared prefixes unfold
+  /// into very much memory.
+  void charge(size_t num_bytes, uint64_t offset) {
+    if (num_bytes > left_bytes_)
+      refuse("keys unfold to more memory than a sound index needs", offset);
+    left_bytes_ -= num_bytes;
+  }
 
  private:
   std::string_view file_;
   const UseRow& use_;
-  Budget budget_;
+  size_t left_bytes_;
   std::string last_key_;
   bool started_ = false;
 };
@@ -345,17 +304,9 @@ void for_each_row(std::string_view bytes, const UseRow& use) {
     // Each block may occur once. Otherwise a small file could take very long.
     if (place.offset < end) refuse("blocks out of order", index_place.offset);
     walk.take_block(place);
-    walk.charge_key(blocks.key, index_place.offset);
+    walk.charge(blocks.key.size(), index_place.offset);
     end = place.offset + place.num_bytes;
   }
-}
-
-TableRows decode_table(std::string_view bytes) {
-  TableRows rows;
-  for_each_row(bytes, [&](const std::string& key, std::string_view value) {
-    rows.emplace_hint(rows.end(), key, value);
-  });
-  return rows;
 }
 
 }  // namespace lockstep::checkpoint

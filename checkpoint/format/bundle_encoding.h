@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,30 +70,26 @@ DecodedStrings decode_strings(std::string_view bytes, int64_t num_texts);
 // Sorted table of an index file: LevelDB's format, uncompressed (docs/design/checkpoint_format.md,
 // Index). BundleIndex defines the meaning of keys and values.
 
-/// Rows in the table's order, which is by bytes.
-using TableRows = std::map<std::string, std::string>;
-
-/// Builds the table's bytes row by row, in ascending order of keys. Equal rows give equal bytes.
+/// Builds the table row by row, in ascending order of keys, with TensorFlow's options. Equal rows
+/// give equal bytes.
 class TableEncoder {
  public:
-  TableEncoder();
+  /// `take` is called with the table's bytes, piece by piece.
+  explicit TableEncoder(std::function<void(std::string_view)> take);
   ~TableEncoder();
   TableEncoder(const TableEncoder&) = delete;
   TableEncoder& operator=(const TableEncoder&) = delete;
 
   void add(std::string_view key, std::string_view value);
-  /// Returns the table's bytes. Call it once, after the last row.
-  std::string finish();
+  /// Writes the rest of the table. Call it once, after the last row.
+  void finish();
 
  private:
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };
 
-/// Returns the file's bytes. Equal rows give equal bytes.
-std::string encode_table(const TableRows& rows);
-
-/// True if encode_table() gives exactly these bytes for the rows that they contain. This check also
+/// True if a TableEncoder gives exactly these bytes for the rows that they contain. This check also
 /// covers the footer and the places of blocks, which the block checksums do not. Throws as
 /// for_each_row().
 bool is_as_encoded(std::string_view bytes);
@@ -108,8 +103,5 @@ bool is_as_encoded(std::string_view bytes);
 /// block.
 using UseRow = std::function<void(const std::string& key, std::string_view value)>;
 void for_each_row(std::string_view bytes, const UseRow& use);
-
-/// Returns all rows at once. For tests only: it takes a multiple of the table's bytes.
-TableRows decode_table(std::string_view bytes);
 
 }  // namespace lockstep::checkpoint

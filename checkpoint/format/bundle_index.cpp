@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "checkpoint/format/bundle_encoding.h"
 #include "checkpoint/format/entry_proto.h"
-#include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/format/tensor_type.h"
 
 namespace lockstep::checkpoint {
@@ -201,17 +200,19 @@ constexpr size_t kMemoryBytes = size_t{48} << 20;
 constexpr size_t kMemoryPerByte = 20;
 constexpr size_t kRowBytes = 256;  ///< memory of a decoded row in addition to its key and value
 
-[[noreturn]] void refuse(const std::string& file, const std::string& what) {
-  throw Error(ExitCode::kBadData, "checkpoint",
-              fmt::format("{}: {}; restore another checkpoint, or remove this one", file, what));
+/// Parses a protobuf; `what` names it in the error.
+template <typename Proto>
+Proto parsed(std::string_view value, std::string_view what) {
+  Proto proto;
+  if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))
+    throw std::runtime_error(fmt::format("{} cannot be parsed", what));
+  return proto;
 }
 
 /// Returns the number of shards from the header, which is the entry with the empty key. Refuses
 /// what a reader cannot read correctly: byte order and version.
 int32_t checked_header(std::string_view value) {
-  pb::BundleHeaderProto proto;
-  if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))
-    throw std::runtime_error("header cannot be parsed");
+  const auto proto = parsed<pb::BundleHeaderProto>(value, "header");
   if (proto.endianness() != pb::BundleHeaderProto::LITTLE)
     throw std::runtime_error("byte order is not little-endian");
   if (proto.version().min_consumer() > kProducer)
@@ -223,10 +224,7 @@ int32_t checked_header(std::string_view value) {
 }
 
 pb::BundleEntryProto parsed_entry(std::string_view value) {
-  pb::BundleEntryProto proto;
-  if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))
-    throw std::runtime_error("entry cannot be parsed");
-  return proto;
+  return parsed<pb::BundleEntryProto>(value, "entry");
 }
 
 /// Counts the slices of an entry by walking its protobuf fields without parsing them. Throws if a
@@ -236,25 +234,24 @@ size_t num_slices_of(std::string_view value) {
   constexpr uint64_t kSlicesTag = 7 << 3 | 2;
   constexpr size_t kMostSliceBytes = 2048, kMostOtherBytes = 4096;
   size_t num_slices = 0, other_bytes = 0;
+  const auto varint = [&] {
+    const std::optional<uint64_t> number = take_varint(&value);
+    if (!number) throw std::runtime_error("entry cannot be parsed");
+    return *number;
+  };
   while (!value.empty()) {
     const size_t before = value.size();
-    const std::optional<uint64_t> tag = take_varint(&value);
-    if (!tag) throw std::runtime_error("entry cannot be parsed");
-    uint64_t num_bytes = 0;
-    if ((*tag & 7) == 2) {
-      const std::optional<uint64_t> length = take_varint(&value);
-      if (!length) throw std::runtime_error("entry cannot be parsed");
-      num_bytes = *length;
-    } else if ((*tag & 7) == 0) {
-      if (!take_varint(&value)) throw std::runtime_error("entry cannot be parsed");
-    } else {
-      // Wire types 1 and 5 are fixed 64 and 32 bits. Any other type is invalid and fails the next
-      // check.
-      num_bytes = (*tag & 7) == 1 ? 8 : (*tag & 7) == 5 ? 4 : value.size() + 1;
+    const uint64_t tag = varint(), wire_type = tag & 7;
+    // Wire types 1 and 5 are fixed 64 and 32 bits. Any other type is invalid and fails the check.
+    uint64_t num_bytes = wire_type == 1 ? 8 : wire_type == 5 ? 4 : value.size() + 1;
+    if (wire_type == 0) {
+      (void)varint();
+      num_bytes = 0;
     }
+    if (wire_type == 2) num_bytes = varint();
     if (num_bytes > value.size()) throw std::runtime_error("entry cannot be parsed");
     value.remove_prefix(num_bytes);
-    const bool is_slice = *tag == kSlicesTag;
+    const bool is_slice = tag == kSlicesTag;
     num_slices += is_slice ? 1 : 0;
     other_bytes += is_slice ? 0 : before - value.size();
     if (other_bytes > kMostOtherBytes || (is_slice && num_bytes > kMostSliceBytes))
@@ -276,9 +273,8 @@ class SliceRows {
 
   /// Returns the value of a row; nullopt if the key is unknown.
   std::optional<std::string_view> find(std::string_view key) const {
-    const auto row = std::lower_bound(
-        rows_.begin(), rows_.end(), key,
-        [&](const Row& one, std::string_view wanted) { return key_of(one) < wanted; });
+    const auto row =
+        std::ranges::lower_bound(rows_, key, {}, [&](const Row& one) { return key_of(one); });
     if (row == rows_.end() || key_of(*row) != key) return std::nullopt;
     return std::string_view(bytes_).substr(row->offset + row->key_bytes, row->value_bytes);
   }
@@ -399,7 +395,8 @@ std::string encode_index(const BundleIndex& index) {
   pb::BundleHeaderProto header;
   header.set_num_shards(index.num_shards);
   header.mutable_version()->set_producer(kProducer);
-  TableEncoder table;
+  std::string bytes;
+  TableEncoder table([&](std::string_view piece) { bytes += piece; });
   table.add("", header.SerializeAsString());
   for (const auto& [name, entry] : index.entries) {
     check(!name.empty() && name.front() != '\0', "a tensor has no valid name for an index");
@@ -407,7 +404,8 @@ std::string encode_index(const BundleIndex& index) {
   }
   for (const auto& [name, entry] : index.entries)
     table.add(name, to_proto(entry).SerializeAsString());
-  return table.finish();
+  table.finish();
+  return bytes;
 }
 
 BundleIndex decode_index(std::string_view bytes, const std::string& file) {
@@ -418,7 +416,9 @@ BundleIndex decode_index(std::string_view bytes, const std::string& file) {
     return decoder.finish();
   } catch (const std::runtime_error& fault) {
     const std::string& name = decoder.name();
-    refuse(file, (name.empty() ? "" : fmt::format("tensor '{}': ", name)) + fault.what());
+    throw Error(ExitCode::kBadData, "checkpoint",
+                fmt::format("{}: {}{}; restore from another save, or remove this one", file,
+                            name.empty() ? "" : fmt::format("tensor '{}': ", name), fault.what()));
   }
 }
 

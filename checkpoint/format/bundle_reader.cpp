@@ -1,9 +1,7 @@
 // Tensors and strings of a checkpoint.
 #include "checkpoint/format/bundle_reader.h"
 
-#include <functional>
 #include <set>
-#include <stdexcept>
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -194,15 +192,6 @@ at::Tensor BundleReader::read(const std::string& name) {
   return values;
 }
 
-void BundleReader::read_into(const std::string& name, const at::Tensor& live) {
-  read_all({{name, live}});
-}
-
-void BundleReader::read_into(const std::string& name, const at::Tensor& live,
-                             const std::vector<ElementRange>& held) {
-  read_all({{name, live, held}});
-}
-
 // Plain tensors are read together; others need a copy, one at a time.
 void BundleReader::read_all(const std::vector<TensorRead>& reads) {
   std::vector<TensorRead> plain;
@@ -224,24 +213,23 @@ void BundleReader::read_all(const std::vector<TensorRead>& reads) {
 void BundleReader::read_plain(const std::vector<TensorRead>& reads) {
   for (size_t i = 0; i < reads.size();) {
     std::vector<PlaceRead> places;
-    std::vector<const std::string*> names;
     // All wanted places of a tensor belong to one group, so it is written entirely or not.
     for (int64_t num_bytes = 0; i < reads.size() && num_bytes < kGroupBytes; ++i)
-      num_bytes += add_places(reads[i], &places, &names);
-    run(places, names);
+      num_bytes += add_places(reads[i], &places);
+    run(places);
   }
 }
 
-/// Adds the wanted places of a tensor to the lists. Returns their bytes.
-int64_t BundleReader::add_places(const TensorRead& read, std::vector<PlaceRead>* places,
-                                 std::vector<const std::string*>* names) {
+/// Adds the wanted places of a tensor to the list. Returns their bytes.
+int64_t BundleReader::add_places(const TensorRead& read, std::vector<PlaceRead>* places) {
   const BundleEntry& saved = entry(read.name);
   auto* const values = static_cast<char*>(read.live.detach().mutable_data_ptr());
   int64_t num_bytes = 0;
   for_each_place(saved, [&](const BundlePlace& place, const TensorBox& box) {
     if (read.held && !has_common(*read.held, range_of(box, saved.shape))) return;
     require_inside(read.name, place);
-    places->push_back({.file = &shard(place.shard).mapping,
+    places->push_back({.name = &read.name,
+                       .file = &shard(place.shard).mapping,
                        .place = &place,
                        .box = box,
                        .shape = &saved.shape,
@@ -249,20 +237,18 @@ int64_t BundleReader::add_places(const TensorRead& read, std::vector<PlaceRead>*
                        .is_bool = read.live.scalar_type() == at::kBool,
                        .values = values,
                        .held = read.held ? &*read.held : nullptr});
-    names->push_back(&read.name);
     num_bytes += place.num_bytes;
   });
   return num_bytes;
 }
 
-void BundleReader::run(const std::vector<PlaceRead>& places,
-                       const std::vector<const std::string*>& names) {
+void BundleReader::run(const std::vector<PlaceRead>& places) {
   const std::vector<PlaceDefect> defects = read_places(places, num_threads_);
   std::set<int32_t> used;
   for (const PlaceRead& read : places) used.insert(read.place->shard);
   for (const int32_t number : used) shard(number).mapping.release();
   if (!defects.empty())
-    refuse_place(*names[defects[0].item], *places[defects[0].item].place, defects[0].what);
+    refuse_place(*places[defects[0].item].name, *places[defects[0].item].place, defects[0].what);
 }
 
 void BundleReader::check_place(const std::string& name, size_t slice) {
@@ -273,12 +259,12 @@ void BundleReader::check_place(const std::string& name, size_t slice) {
   const auto type = scalar_type(saved.dtype);
   require_inside(name, *place);
   if (!type) return;  // the checksum of other types covers unknown bytes
-  run({{.file = &shard(place->shard).mapping,
+  run({{.name = &name,
+        .file = &shard(place->shard).mapping,
         .place = place,
         .shape = &saved.shape,
         .item_bytes = static_cast<int64_t>(c10::elementSize(*type)),
-        .is_bool = *type == at::kBool}},
-      {&name});
+        .is_bool = *type == at::kBool}});
 }
 
 // Strings of a checkpoint. They are small and therefore read at once, without mapping.
@@ -286,15 +272,9 @@ void BundleReader::check_place(const std::string& name, size_t slice) {
 void BundleReader::check_strings(const std::string& name) {
   const BundleEntry& place = entry(name);
   const std::string bytes = bytes_of(name);
-  try {
-    const uint32_t found = crc_of_strings(bytes, place.num_elements());
-    if (found == place.masked_crc) return;
+  const uint32_t found = decoded(name, [&] { return crc_of_strings(bytes, place.num_elements()); });
+  if (found != place.masked_crc)
     refuse(name, wrong_crc_text(place.num_bytes, found, place.masked_crc));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::runtime_error& fault) {
-    refuse(name, fault.what());
-  }
 }
 
 std::string BundleReader::bytes_of(const std::string& name) {
@@ -314,15 +294,11 @@ std::vector<std::string> BundleReader::read_strings(const std::string& name) {
   const BundleEntry& place = entry(name);
   if (place.dtype != kStringType) refuse(name, "contains numbers, not strings");
   const std::string bytes = bytes_of(name);
-  DecodedStrings decoded;
-  try {
-    decoded = decode_strings(bytes, place.num_elements());
-  } catch (const std::runtime_error& fault) {
-    refuse(name, fault.what());
-  }
-  if (decoded.masked_crc != place.masked_crc)
-    refuse(name, wrong_crc_text(place.num_bytes, decoded.masked_crc, place.masked_crc));
-  return std::move(decoded.texts);
+  DecodedStrings strings =
+      decoded(name, [&] { return decode_strings(bytes, place.num_elements()); });
+  if (strings.masked_crc != place.masked_crc)
+    refuse(name, wrong_crc_text(place.num_bytes, strings.masked_crc, place.masked_crc));
+  return std::move(strings.texts);
 }
 
 }  // namespace lockstep::checkpoint

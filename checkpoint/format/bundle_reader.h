@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,16 +59,10 @@ class BundleReader {
 
   /// Returns a new CPU tensor. Throws Error(kBadData) for strings and for unsupported types.
   at::Tensor read(const std::string& name);
-  /// Reads into live memory on any device and with any strides; dtype and shape must be equal. The
-  /// memory is written only after all wanted bytes were read and verified. An error leaves it
-  /// unchanged.
-  void read_into(const std::string& name, const at::Tensor& live);
-  /// Reads only the elements of these ranges (row-major order; ascending, disjoint); the others
-  /// keep their values. Slices without any such element are not read.
-  void read_into(const std::string& name, const at::Tensor& live,
-                 const std::vector<ElementRange>& held);
-  /// Reads many tensors, which is faster than one by one: groups of them share the threads. An
-  /// error leaves each tensor entirely old or entirely new.
+  /// Reads into live memory on any device and with any strides; dtype and shape must be equal. Only
+  /// elements of `held` (ascending, disjoint) are written, and only slices with such elements are
+  /// read. Many tensors at once are faster, since groups of them share the threads. An error leaves
+  /// each tensor entirely old or entirely new.
   void read_all(const std::vector<TensorRead>& reads);
   /// Returns the strings in row-major order.
   std::vector<std::string> read_strings(const std::string& name);
@@ -87,6 +82,9 @@ class BundleReader {
 
   /// Throws Error(kBadData) about one tensor, with file and offset if it has them.
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
+  /// Returns the result of `decode`. A std::runtime_error that it throws refuses the tensor.
+  template <typename Decode>
+  auto decoded(const std::string& name, const Decode& decode) const;
 
  private:
   struct Shard {
@@ -106,9 +104,8 @@ class BundleReader {
   void require_inside(const std::string& name);
   void require_inside(const std::string& name, const BundlePlace& place);
   void read_plain(const std::vector<TensorRead>& reads);
-  int64_t add_places(const TensorRead& read, std::vector<PlaceRead>* places,
-                     std::vector<const std::string*>* names);
-  void run(const std::vector<PlaceRead>& places, const std::vector<const std::string*>& names);
+  int64_t add_places(const TensorRead& read, std::vector<PlaceRead>* places);
+  void run(const std::vector<PlaceRead>& places);
 
   std::string prefix_;
   int num_threads_;
@@ -124,6 +121,17 @@ void BundleReader::for_each_piece(int32_t shard_number, int64_t begin, int64_t e
     piece.resize(static_cast<size_t>(std::min(kPieceBytes, end - at)));
     shard(shard_number).file.read_at(at, piece);
     use(std::string_view(piece));
+  }
+}
+
+template <typename Decode>
+auto BundleReader::decoded(const std::string& name, const Decode& decode) const {
+  try {
+    return decode();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::runtime_error& fault) {
+    refuse(name, fault.what());
   }
 }
 

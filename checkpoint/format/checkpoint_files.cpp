@@ -2,10 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <optional>
-#include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -52,6 +48,10 @@ std::string shard_path(const std::string& prefix, int32_t shard, int32_t num_sha
   return fmt::format("{}.data-{:05}-of-{:05}", prefix, shard, num_shards);
 }
 
+std::filesystem::path folder_of(const std::filesystem::path& prefix) {
+  return prefix.has_parent_path() ? prefix.parent_path() : std::filesystem::path(".");
+}
+
 bool is_there(const std::string& path) {
   if (files::FileStore* const store = files::store_of(path))
     return store->look_at(path).has_value();
@@ -82,13 +82,26 @@ std::optional<FileName> parse_file_name(std::string_view name) {
   return FileName{std::string(stem.substr(0, dash)), *number, std::string(ending.substr(1))};
 }
 
-std::optional<std::string> fault_of_prefix_name(std::string_view name) {
+std::optional<FileName> parse_save_name(const std::filesystem::path& prefix) {
+  return parse_file_name(index_path(prefix.filename().string()));
+}
+
+namespace {
+
+/// Returns the part before a checkpoint file's ending; nullopt if the name has no such ending.
+std::optional<std::string_view> before_file_ending(std::string_view name) {
   std::string_view stem = name;
   if (stem.ends_with(kTemporarySuffix)) stem.remove_suffix(kTemporarySuffix.size());
   stem.remove_suffix(file_ending(stem).size());
-  if (stem.size() < name.size())
-    return fmt::format("ends in '{}', which is added automatically: give '{}'",
-                       name.substr(stem.size()), stem);
+  return stem.size() < name.size() ? std::optional(stem) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> fault_of_prefix_name(std::string_view name) {
+  if (const auto stem = before_file_ending(name))
+    return fmt::format("ends in '{}', which saves add themselves: give '{}'",
+                       name.substr(stem->size()), *stem);
   if (name.find_first_of(kPatternLetters) != std::string_view::npos)
     return "contains one of \\ * ? [ ], which TensorFlow reads as a pattern";
   return std::nullopt;
@@ -101,18 +114,58 @@ std::string_view without_temporary_suffix(std::string_view name) {
   return name;
 }
 
-std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_view prefix_name) {
-  std::vector<SaveName> saves;
+CheckpointFolder::CheckpointFolder(const std::filesystem::path& dir) : dir_(dir) {
   for (const std::string& name : files::list(dir)) {
-    const std::optional<FileName> parts = parse_file_name(name);
-    if (!parts || parts->rest != kIndexSuffix) continue;
-    if (!prefix_name.empty() && parts->prefix != prefix_name) continue;
-    saves.push_back({numbered((dir / parts->prefix).string(), parts->number), parts->number});
+    const std::string_view stem = without_temporary_suffix(name);
+    const std::optional<FileName> parts = parse_file_name(stem);
+    if (stem.size() < name.size()) {
+      if (parts || stem == kStateFile) temporary_.push_back(name);
+    } else if (parts) {
+      SaveFiles& save = saves_[parts->prefix][parts->number];
+      const bool is_index = parts->rest == kIndexSuffix;
+      save.has_index = save.has_index || is_index;
+      save.names.insert(is_index ? save.names.begin() : save.names.end(), name);
+    }
   }
-  std::sort(saves.begin(), saves.end(), [](const SaveName& a, const SaveName& b) {
-    return a.number != b.number ? a.number < b.number : a.prefix < b.prefix;
-  });
-  return saves;
+}
+
+const SaveFiles* CheckpointFolder::find(const std::string& prefix) const {
+  const std::optional<FileName> parts = parse_save_name(prefix);
+  if (!parts || !saves_.contains(parts->prefix)) return nullptr;
+  const auto& by_number = saves_.at(parts->prefix);
+  const auto save = by_number.find(parts->number);
+  return save == by_number.end() ? nullptr : &save->second;
+}
+
+std::vector<SaveName> CheckpointFolder::committed(std::string_view prefix_name) const {
+  std::vector<SaveName> found;
+  for (const auto& [prefix, by_number] : saves_)
+    for (const auto& [number, save] : by_number)
+      if (save.has_index && (prefix_name.empty() || prefix == prefix_name))
+        found.push_back({numbered((dir_ / prefix).string(), number), number});
+  // Checkpoints of one number stay in the order of their prefixes.
+  std::ranges::stable_sort(found, {}, &SaveName::number);
+  return found;
+}
+
+void CheckpointFolder::remove(const std::string& prefix) const {
+  const SaveFiles* const save = find(prefix);
+  for (size_t i = 0; save != nullptr && i < save->names.size(); ++i) {
+    files::remove_file(dir_ / save->names[i]);
+    if (i == 0 && save->has_index) files::sync_folder(dir_);
+  }
+}
+
+std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_view prefix_name) {
+  return CheckpointFolder(dir).committed(prefix_name);
+}
+
+Commit newest_commit(const std::filesystem::path& dir, std::string_view prefix_name) {
+  const std::vector<SaveName> saves = find_saves(dir, prefix_name);
+  if (saves.empty()) return {};
+  std::error_code ignored;
+  const auto written = std::filesystem::last_write_time(index_path(saves.back().prefix), ignored);
+  return {saves.back().prefix, written.time_since_epoch().count()};
 }
 
 // A name of the state file may be absolute; only its last part decides.
@@ -121,8 +174,7 @@ std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::pa
   paths.push_back(state.newest);
   std::vector<SaveName> saves;
   for (const std::string& path : paths) {
-    const std::string name = std::filesystem::path(path).filename().string();
-    const std::optional<FileName> parts = parse_file_name(index_path(name));
+    const std::optional<FileName> parts = parse_save_name(path);
     if (parts && parts->prefix == prefix.filename().string())
       saves.push_back({numbered(prefix.string(), parts->number), parts->number});
   }
@@ -135,14 +187,6 @@ constexpr size_t kMostNamed = 5;
 
 [[noreturn]] void refuse(ExitCode code, const std::string& message) {
   throw Error(code, "checkpoint", message);
-}
-
-/// Returns the part before a checkpoint file's ending; nullopt if the name has no such ending.
-std::optional<std::string_view> before_file_ending(std::string_view name) {
-  const std::string_view whole = name;
-  if (name.ends_with(kTemporarySuffix)) name.remove_suffix(kTemporarySuffix.size());
-  name.remove_suffix(file_ending(name).size());
-  return name.size() < whole.size() ? std::optional(name) : std::nullopt;
 }
 
 /// Returns the folder's checkpoints for a message: "there are DIR/a-1, ..., DIR/a-9", or why there
@@ -167,10 +211,6 @@ std::string saves_text(const std::filesystem::path& folder, std::string_view pre
                                        folder.string(), text));
 }
 
-std::filesystem::path folder_of(const std::filesystem::path& prefix) {
-  return prefix.has_parent_path() ? prefix.parent_path() : std::filesystem::path(".");
-}
-
 }  // namespace
 
 // Most specific hint first: a file's ending, a store, a folder, then names nearby.
@@ -189,7 +229,7 @@ std::string require_save(const std::string& prefix) {
   if (std::filesystem::is_directory(prefix, ignored)) refuse_folder(prefix);
   const std::filesystem::path path(prefix);
   const std::string name = path.filename().string();
-  const auto parts = parse_file_name(index_path(name));
+  const auto parts = parse_save_name(path);
   const bool lacks_number = !parts && !find_saves(folder_of(path), name).empty();
   refuse(ExitCode::kInputMissing,
          fmt::format("checkpoint '{}' not found{}; {}", prefix,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,8 @@ std::string numbered(const std::string& prefix, int64_t number);
 /// PREFIX.index and PREFIX.data-00000-of-00002; `prefix` includes the number.
 std::string index_path(const std::string& prefix);
 std::string shard_path(const std::string& prefix, int32_t shard, int32_t num_shards);
+/// Returns the folder of a prefix; "." for a name alone.
+std::filesystem::path folder_of(const std::filesystem::path& prefix);
 /// True if a file exists on this host or in a store (base/files/files.h). Also true if that
 /// cannot be found out; opening the file then gives the reason.
 bool is_there(const std::string& path);
@@ -46,6 +49,8 @@ struct FileName {
 /// Splits a file name; nullopt for names not exactly of that form (numbers without leading zeros).
 /// Files of other programs may have similar names.
 std::optional<FileName> parse_file_name(std::string_view name);
+/// Splits a checkpoint's name, DIR/model.ckpt-1200; `rest` is "index". The folder does not count.
+std::optional<FileName> parse_save_name(const std::filesystem::path& prefix);
 
 /// Returns the file's final name: without .tmp, and without .entries before it. Returns the name
 /// itself if it is not temporary.
@@ -56,10 +61,50 @@ struct SaveName {
   std::string prefix;  ///< DIR/model.ckpt-1200
   int64_t number = 0;
 };
-/// Returns the checkpoints in numeric order, 9 before 10. `prefix_name` is model.ckpt; empty: any.
-/// A missing folder has no checkpoints.
+
+/// Files of one checkpoint, with or without an index; no temporary ones.
+struct SaveFiles {
+  bool has_index = false;
+  std::vector<std::string> names;  ///< index first, then shards
+};
+
+/// Files of all checkpoints in a folder, as the constructor finds them. A missing folder has none.
+class CheckpointFolder {
+ public:
+  /// Checkpoints by prefix (model.ckpt), then number.
+  using Saves = std::map<std::string, std::map<int64_t, SaveFiles>>;
+
+  explicit CheckpointFolder(const std::filesystem::path& dir);
+
+  const Saves& saves() const { return saves_; }
+  /// Returns the files of DIR/model.ckpt-1200; null if it has none.
+  const SaveFiles* find(const std::string& prefix) const;
+  /// Returns the temporary files of checkpoints and of the state file.
+  const std::vector<std::string>& temporary_files() const { return temporary_; }
+  /// Returns the committed checkpoints in numeric order, 9 before 10. `prefix_name` is model.ckpt;
+  /// empty: any.
+  std::vector<SaveName> committed(std::string_view prefix_name = "") const;
+  /// Removes the files of DIR/model.ckpt-1200. The index goes first and durably, so that from then
+  /// on no reader trusts the shards. Temporary files stay, because they may belong to the next save
+  /// of this number.
+  void remove(const std::string& prefix) const;
+
+ private:
+  std::filesystem::path dir_;
+  Saves saves_;
+  std::vector<std::string> temporary_;
+};
+
+/// Returns CheckpointFolder(dir).committed(prefix_name).
 std::vector<SaveName> find_saves(const std::filesystem::path& dir,
                                  std::string_view prefix_name = "");
+
+/// Newest commit of a folder, by number. The time of its index distinguishes commits of one number.
+struct Commit {
+  std::string prefix;   ///< empty: none
+  int64_t written = 0;  ///< of std::filesystem::file_time_type
+};
+Commit newest_commit(const std::filesystem::path& dir, std::string_view prefix_name = "");
 
 /// Content of the state file, with the names as written there.
 struct StateFile {
@@ -80,6 +125,8 @@ void change_state_file(const std::filesystem::path& dir,
 std::vector<std::string> others_in(const StateFile& state, const std::filesystem::path& prefix);
 /// Reads the state file; nullopt if there is none. Throws Error(kBadData) if it cannot be parsed.
 std::optional<StateFile> read_state_file(const std::filesystem::path& dir);
+/// Returns nullopt, with a warning, also if it cannot be read: it can be rebuilt from the folder.
+std::optional<StateFile> read_state_file_if_sound(const std::filesystem::path& dir);
 /// Returns the checkpoints of DIR/model.ckpt that the state file names, the newest last, with paths
 /// next to the prefix.
 std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::path& prefix);

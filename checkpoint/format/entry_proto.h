@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "checkpoint/format/bundle_index.h"
 #include "checkpoint/proto/bundle.pb.h"
 

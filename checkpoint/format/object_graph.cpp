@@ -1,7 +1,6 @@
 #include "checkpoint/format/object_graph.h"
 
 #include <algorithm>
-#include <map>
 #include <stdexcept>
 
 #include <fmt/format.h>

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -65,44 +64,25 @@ void copy_past_cache(char* to, const char* from, int64_t num_bytes) {
   std::memcpy(to, from, static_cast<size_t>(num_bytes));
 }
 
-namespace {
-
-/// Keeps the error of the lowest item, which is rethrown in the end.
-class LowestFault {
- public:
-  void note(size_t item, std::exception_ptr fault) {
-    const std::lock_guard lock(mutex_);
-    if (fault_ && item_ < item) return;
-    item_ = item;
-    fault_ = std::move(fault);
-  }
-  void throw_if_any() const {
-    if (fault_) std::rethrow_exception(fault_);
-  }
-
- private:
-  std::mutex mutex_;
-  size_t item_ = 0;
-  std::exception_ptr fault_;
-};
-
-}  // namespace
-
 int default_num_threads() {
   constexpr int kMaxThreads = 8;
   return std::min(num_usable_cores(), kMaxThreads);
 }
 
 void for_each_on_threads(size_t num_items, int num_threads,
-                         const std::function<void(size_t item, size_t thread)>& use) {
+                         const std::function<void(size_t item)>& use) {
   std::atomic<size_t> next{0};
-  LowestFault fault;
-  const auto work = [&](size_t thread) {
+  std::mutex mutex;
+  size_t lowest_failed = num_items;
+  std::exception_ptr fault;
+  const auto work = [&] {
     for (size_t item = next++; item < num_items; item = next++) {
       try {
-        use(item, thread);
+        use(item);
       } catch (...) {
-        fault.note(item, std::current_exception());
+        const std::lock_guard lock(mutex);
+        if (item < lowest_failed) fault = std::current_exception();
+        lowest_failed = std::min(lowest_failed, item);
         // Ends the loops of all threads.
         next = num_items;
       }
@@ -112,12 +92,12 @@ void for_each_on_threads(size_t num_items, int num_threads,
   std::vector<std::jthread> helpers;
   try {
     for (size_t thread = 1; thread < std::min(most, num_items); ++thread)
-      helpers.emplace_back(work, thread);
+      helpers.emplace_back(work);
   } catch (const std::system_error&) {  // thread limit reached: the existing ones do the work
   }
-  work(0);
+  work();
   helpers.clear();  // joins
-  fault.throw_if_any();
+  if (fault) std::rethrow_exception(fault);
 }
 
 // read_places(): two passes over the same pieces, verify all, then copy. So live memory changes
@@ -218,9 +198,8 @@ std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int n
     num_threads = 1;
   else if (num_threads == 0)
     num_threads = default_num_threads();
-  for_each_on_threads(pieces.size(), num_threads, [&](size_t i, size_t /*thread*/) {
-    check_piece(places[pieces[i].item], &pieces[i]);
-  });
+  for_each_on_threads(pieces.size(), num_threads,
+                      [&](size_t i) { check_piece(places[pieces[i].item], &pieces[i]); });
   std::vector<PlaceDefect> defects;
   size_t piece = 0;
   for (size_t item = 0; item < places.size(); ++item) {
@@ -228,7 +207,7 @@ std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int n
     if (!what.empty()) defects.push_back({item, std::move(what)});
   }
   if (!defects.empty()) return defects;
-  for_each_on_threads(pieces.size(), num_threads, [&](size_t i, size_t /*thread*/) {
+  for_each_on_threads(pieces.size(), num_threads, [&](size_t i) {
     const PlaceRead& read = places[pieces[i].item];
     if (read.values != nullptr) copy_piece(read, pieces[i]);
   });

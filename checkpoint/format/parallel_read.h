@@ -16,12 +16,11 @@ namespace lockstep::checkpoint {
 /// memory is the limit.
 int default_num_threads();
 
-/// Calls use(item, thread) once for each item below num_items, lower items first. At most
-/// `num_threads` threads run at a time, including the caller's; `thread` counts from 0. Returns
-/// after all have ended. If calls throw, no further item starts, and the error of the lowest failed
-/// item is rethrown.
+/// Calls use(item) once for each item below num_items, lower items first. At most `num_threads`
+/// threads run at a time, including the caller's. Returns after all have ended. If calls throw, no
+/// further item starts, and the error of the lowest failed item is rethrown.
 void for_each_on_threads(size_t num_items, int num_threads,
-                         const std::function<void(size_t item, size_t thread)>& use);
+                         const std::function<void(size_t item)>& use);
 
 /// Copies like std::memcpy. Large copies use non-temporal stores, which do not read the target's
 /// memory first. That saves a third of the memory traffic.
@@ -30,6 +29,7 @@ void copy_past_cache(char* to, const char* from, int64_t num_bytes);
 /// One place of a shard to read and check: a whole tensor or a slice. The pointed-to objects must
 /// outlive this.
 struct PlaceRead {
+  const std::string* name = nullptr;  ///< of the tensor, for messages
   const files::Mapping* file = nullptr;
   const BundlePlace* place = nullptr;
   TensorBox box = {};  ///< of the tensor; empty, meaning the whole, if it has no slices

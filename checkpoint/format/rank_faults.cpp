@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 
 #include "checkpoint/proto/shard_report.pb.h"
-#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -33,6 +33,22 @@ std::string plain_text(const Error& fault);
 /// result is the same on every rank.
 std::optional<Error> shared_fault(dist::Communicator& control, const std::optional<Error>& fault);
 
+/// Runs `body` on every rank. Throws the first rank's error on all of them. Collective.
+template <typename Body>
+void run_on_all(dist::Communicator& comm, const Body& body) {
+  if (const auto fault = shared_fault(comm, fault_of(body))) throw Error(*fault);
+}
+
+/// Returns on every rank the text that `body` returns on rank 0, or throws its error. Collective.
+template <typename Body>
+std::string text_of_rank_0(dist::Communicator& comm, const Body& body) {
+  std::string text;
+  run_on_all(comm, [&] {
+    if (comm.rank() == 0) text = body();
+  });
+  return dist::broadcast_text(comm, text);
+}
+
 /// Scope with a shorter timeout of waits for other ranks. A timeout that is already shorter stays.
 class TimeLimit {
  public:

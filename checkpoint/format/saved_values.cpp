@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <stdexcept>
 
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
@@ -13,7 +12,6 @@
 #include "base/error.h"
 #include "base/simd/bit_mask.h"
 #include "checkpoint/format/checkpoint_files.h"
-#include "checkpoint/format/object_graph.h"
 #include "checkpoint/format/tensor_type.h"
 
 namespace lockstep::checkpoint {
@@ -72,12 +70,6 @@ std::optional<SparseForm> parse_sparse_form(std::string_view text) {
   return form;
 }
 
-int64_t kept_before(const uint8_t* bits, int64_t end) {
-  int64_t count = count_kept(bits, end / 8 * 8);
-  for (int64_t item = end / 8 * 8; item < end; ++item) count += is_kept(bits, item) ? 1 : 0;
-  return count;
-}
-
 void unpack_range(const char* packed, const uint8_t* bits, const ElementRange& range,
                   int item_bytes, char* items) {
   const auto one_by_one = [&](int64_t from, int64_t to) {
@@ -125,11 +117,6 @@ int64_t item_bytes(int32_t dtype) {
 bool is_prunable(const BundleEntry& values) {
   const int64_t bytes = item_bytes(values.dtype);
   return values.shape.size() == 1 && (bytes == 2 || bytes == 4 || bytes == 8);
-}
-
-DenseTensor whole_tensor(const BundleEntry& entry) {
-  const int64_t stored = stored_bytes(entry);
-  return {entry.dtype, entry.shape, &entry, "", stored, stored};
 }
 
 }  // namespace
@@ -190,7 +177,8 @@ std::optional<DenseTensor> DenseView::find(const std::string& name) const {
   if (place != sparse_.end()) return place->second;
   const BundleEntry* entry = parts_.contains(name) ? nullptr : reader_.find(name);
   if (entry == nullptr) return std::nullopt;
-  return whole_tensor(*entry);
+  const int64_t stored = stored_bytes(*entry);
+  return DenseTensor{entry->dtype, entry->shape, entry, "", stored, stored};
 }
 
 bool DenseView::is_text(const std::string& name) const {
@@ -291,13 +279,7 @@ SavedValues::SavedValues(const std::string& prefix) : reader_(prefix), view_(&re
   if (saved_graph->num_bytes > kMaxGraphBytes)
     reader_.refuse(graph, fmt::format("has {} bytes, an object graph has at most {}",
                                       saved_graph->num_bytes, kMaxGraphBytes));
-  try {
-    graph_.emplace(reader_.read_text(graph));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& fault) {
-    reader_.refuse(graph, fault.what());
-  }
+  graph_ = reader_.decoded(graph, [&] { return SavedGraph(reader_.read_text(graph)); });
 }
 
 std::optional<std::string> SavedValues::find(const std::string& key) const {

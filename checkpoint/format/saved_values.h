@@ -38,9 +38,6 @@ std::string text_of(const SparseForm& form);
 /// 60 bits.
 std::optional<SparseForm> parse_sparse_form(std::string_view text);
 
-/// Returns how many of the items before `end` are kept.
-int64_t kept_before(const uint8_t* bits, int64_t end);
-
 /// Writes the elements of `range` of the dense tensor: kept ones from `packed`, zeros elsewhere.
 /// packed[0] is the first kept element of the range. `items` is the address of element 0 of the
 /// tensor. Widths are as in base/simd/bit_mask.h.
@@ -129,8 +126,6 @@ class SavedValues {
   explicit SavedValues(const std::string& prefix);
 
   const std::string& prefix() const { return reader_.prefix(); }
-  /// True if there is a value with this index name.
-  bool contains(const std::string& name) const { return view_.contains(name); }
   /// Returns the index name of a key's value; nullopt if the checkpoint lacks it. The object graph
   /// decides, otherwise the rule of index_name(). A name-based checkpoint (of tf.train.Saver) has
   /// no graph. There it is the key itself, or the key without its first part: model/fc1/weight or

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/log.h"
 #include "checkpoint/format/rank_faults.h"
 #include "checkpoint/proto/state_file.pb.h"
 
@@ -80,11 +81,10 @@ void change_state_file(const std::filesystem::path& dir,
 std::vector<std::string> others_in(const StateFile& state, const std::filesystem::path& prefix) {
   std::vector<std::string> others;
   for (const std::string& name : state.all) {
-    const std::filesystem::path path(name);
-    const auto parts = parse_file_name(index_path(path.filename().string()));
+    const auto parts = parse_save_name(name);
     const bool is_own = parts && parts->prefix == prefix.filename().string();
     // Names in the state file may be absolute or relative to the folder.
-    if (!is_own && is_there(index_path((prefix.parent_path() / path).string())))
+    if (!is_own && is_there(index_path((prefix.parent_path() / name).string())))
       others.push_back(name);
   }
   return others;
@@ -105,6 +105,13 @@ std::optional<StateFile> read_state_file(const std::filesystem::path& dir) {
   state.newest = proto.model_checkpoint_path();
   state.all.assign(proto.all_model_checkpoint_paths().begin(),
                    proto.all_model_checkpoint_paths().end());
+  return state;
+}
+
+std::optional<StateFile> read_state_file_if_sound(const std::filesystem::path& dir) {
+  std::optional<StateFile> state;
+  if (const auto fault = fault_of([&] { state = read_state_file(dir); }))
+    log::warning("checkpoint", plain_text(*fault));
   return state;
 }
 

@@ -1,14 +1,13 @@
 // Boxes of tensors, their keys in an index, and the check that they cover a tensor.
 #include "checkpoint/format/tensor_slice.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
-#include <numeric>
 #include <set>
 #include <stdexcept>
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -50,11 +49,7 @@ void add_boxes(int64_t begin, int64_t end, size_t dim, const std::vector<int64_t
 
 }  // namespace
 
-int64_t TensorBox::num_elements() const {
-  int64_t count = 1;
-  for (const int64_t items : length) count *= items;
-  return count;
-}
+int64_t TensorBox::num_elements() const { return c10::multiply_integers(length); }
 
 std::vector<TensorBox> boxes_of(const ElementRange& range, const std::vector<int64_t>& shape) {
   check(!shape.empty() || range == ElementRange{0, 1}, "a scalar cannot be sliced");
@@ -198,8 +193,7 @@ void require_volume(const Boxes& boxes, const std::vector<int64_t>& shape) {
 /// overlap.
 void require_runs_apart(Boxes* boxes, const std::vector<int64_t>& shape) {
   const auto first = [&](const TensorBox* box) { return tensor_element(*box, shape, 0); };
-  std::sort(boxes->begin(), boxes->end(),
-            [&](const TensorBox* a, const TensorBox* b) { return first(a) < first(b); });
+  std::ranges::sort(*boxes, {}, first);
   for (size_t i = 1; i < boxes->size(); ++i)
     if (first((*boxes)[i - 1]) + (*boxes)[i - 1]->num_elements() > first((*boxes)[i]))
       refuse_overlap(*(*boxes)[i - 1], *(*boxes)[i]);
@@ -231,8 +225,7 @@ void require_apart(Boxes* boxes, size_t num_dims) {
   // A hostile index could otherwise make this quadratic in the number of slices.
   constexpr int64_t kMaxComparisons = int64_t{1} << 22;
   const size_t dim = most_cut_dim(*boxes, num_dims);
-  std::sort(boxes->begin(), boxes->end(),
-            [&](const TensorBox* a, const TensorBox* b) { return a->start[dim] < b->start[dim]; });
+  std::ranges::sort(*boxes, {}, [&](const TensorBox* box) { return box->start[dim]; });
   int64_t num_comparisons = 0;
   for (size_t i = 0; i < boxes->size(); ++i) {
     const TensorBox& box = *(*boxes)[i];
@@ -253,9 +246,8 @@ void require_cover(const std::vector<TensorBox>& boxes, const std::vector<int64_
   for (const TensorBox& box : boxes) list.push_back(&box);
   require_volume(list, shape);
   // Our own slices are runs; boxes of other kinds come from TensorFlow's partitioned variables.
-  const bool all_runs = std::all_of(boxes.begin(), boxes.end(), [&](const TensorBox& box) {
-    return run_elements(box, shape) == box.num_elements();
-  });
+  const bool all_runs = std::ranges::all_of(
+      boxes, [&](const TensorBox& box) { return run_elements(box, shape) == box.num_elements(); });
   if (all_runs)
     require_runs_apart(&list, shape);
   else

@@ -9,79 +9,74 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// Row of a type that LibTorch and TensorFlow share.
+/// Type of TensorFlow. Those that LibTorch lacks, or that are not supported here, are undefined.
 struct TypeRow {
   int32_t number;
-  at::ScalarType type;
   std::string_view name;
+  at::ScalarType type = at::ScalarType::Undefined;
   bool can_be_sliced = true;
 };
 
 // Numbers and names of DataType in TensorFlow's types.proto.
 constexpr std::array kTypes = {
-    TypeRow{1, at::kFloat, "float32"},
-    TypeRow{2, at::kDouble, "float64"},
-    TypeRow{3, at::kInt, "int32"},
-    TypeRow{4, at::kByte, "uint8"},
-    TypeRow{5, at::kShort, "int16"},
-    TypeRow{6, at::kChar, "int8"},
-    TypeRow{8, at::kComplexFloat, "complex64"},
-    TypeRow{9, at::kLong, "int64"},
-    TypeRow{10, at::kBool, "bool"},
-    TypeRow{14, at::kBFloat16, "bfloat16"},
-    TypeRow{17, at::kUInt16, "uint16", false},
-    TypeRow{18, at::kComplexDouble, "complex128"},
-    TypeRow{19, at::kHalf, "float16", false},
-    TypeRow{22, at::kUInt32, "uint32", false},
-    TypeRow{23, at::kUInt64, "uint64", false},
+    TypeRow{1, "float32", at::kFloat},
+    TypeRow{2, "float64", at::kDouble},
+    TypeRow{3, "int32", at::kInt},
+    TypeRow{4, "uint8", at::kByte},
+    TypeRow{5, "int16", at::kShort},
+    TypeRow{6, "int8", at::kChar},
+    TypeRow{kStringType, "string"},
+    TypeRow{8, "complex64", at::kComplexFloat},
+    TypeRow{9, "int64", at::kLong},
+    TypeRow{10, "bool", at::kBool},
+    TypeRow{11, "qint8"},
+    TypeRow{12, "quint8"},
+    TypeRow{13, "qint32"},
+    TypeRow{14, "bfloat16", at::kBFloat16},
+    TypeRow{15, "qint16"},
+    TypeRow{16, "quint16"},
+    TypeRow{17, "uint16", at::kUInt16, false},
+    TypeRow{18, "complex128", at::kComplexDouble},
+    TypeRow{19, "float16", at::kHalf, false},
+    TypeRow{20, "resource"},
+    TypeRow{21, "variant"},
+    TypeRow{22, "uint32", at::kUInt32, false},
+    TypeRow{23, "uint64", at::kUInt64, false},
+    TypeRow{24, "float8_e5m2"},
+    TypeRow{25, "float8_e4m3fn"},
+    TypeRow{26, "float8_e4m3fnuz"},
+    TypeRow{27, "float8_e4m3b11fnuz"},
+    TypeRow{28, "float8_e5m2fnuz"},
+    TypeRow{29, "int4"},
+    TypeRow{30, "uint4"},
+    TypeRow{31, "int2"},
+    TypeRow{32, "uint2"},
 };
 
-struct OtherType {
-  int32_t number;
-  std::string_view name;
-};
-
-/// Types of TensorFlow without a counterpart in LibTorch or without support here.
-constexpr std::array kOtherTypes = {
-    OtherType{11, "qint8"},
-    OtherType{12, "quint8"},
-    OtherType{13, "qint32"},
-    OtherType{15, "qint16"},
-    OtherType{16, "quint16"},
-    OtherType{20, "resource"},
-    OtherType{21, "variant"},
-    OtherType{24, "float8_e5m2"},
-    OtherType{25, "float8_e4m3fn"},
-    OtherType{26, "float8_e4m3fnuz"},
-    OtherType{27, "float8_e4m3b11fnuz"},
-    OtherType{28, "float8_e5m2fnuz"},
-    OtherType{29, "int4"},
-    OtherType{30, "uint4"},
-    OtherType{31, "int2"},
-    OtherType{32, "uint2"},
-};
+/// Returns the row of a number; null if TensorFlow has no such type.
+const TypeRow* row_of(int32_t number) {
+  for (const TypeRow& row : kTypes)
+    if (row.number == number) return &row;
+  return nullptr;
+}
 
 }  // namespace
 
 std::optional<int32_t> type_number(at::ScalarType type) {
   for (const TypeRow& row : kTypes)
-    if (row.type == type) return row.number;
+    if (row.type == type && type != at::ScalarType::Undefined) return row.number;
   return std::nullopt;
 }
 
 std::optional<at::ScalarType> scalar_type(int32_t number) {
-  for (const TypeRow& row : kTypes)
-    if (row.number == number) return row.type;
-  return std::nullopt;
+  const TypeRow* const row = row_of(number);
+  if (row == nullptr || row->type == at::ScalarType::Undefined) return std::nullopt;
+  return row->type;
 }
 
 std::string type_name(int32_t number) {
-  if (number == kStringType) return "string";
-  for (const TypeRow& row : kTypes)
-    if (row.number == number) return std::string(row.name);
-  for (const OtherType& row : kOtherTypes)
-    if (row.number == number) return std::string(row.name);
-  return fmt::format("type {}", number);
+  const TypeRow* const row = row_of(number);
+  return row == nullptr ? fmt::format("type {}", number) : std::string(row->name);
 }
 
 std::string type_and_shape(int32_t number, at::IntArrayRef shape) {
@@ -93,9 +88,7 @@ bool is_known_type(int32_t number) {
 }
 
 bool can_be_sliced(int32_t number) {
-  for (const TypeRow& row : kTypes)
-    if (row.number == number) return row.can_be_sliced;
-  return false;
+  return scalar_type(number).has_value() && row_of(number)->can_be_sliced;
 }
 
 }  // namespace lockstep::checkpoint

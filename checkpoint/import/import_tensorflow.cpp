@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/format/saved_values.h"
+#include "checkpoint/import/load_weights.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -65,26 +66,6 @@ std::vector<std::string> not_allowed(const std::vector<std::string>& names,
   return left;
 }
 
-/// Returns the dimension order that permutes a saved kernel: outputs, inputs, then the others in
-/// their order.
-std::vector<int64_t> outputs_first(size_t num_dims) {
-  const auto last = static_cast<int64_t>(num_dims) - 1;
-  std::vector<int64_t> order{last, last - 1};
-  for (int64_t dim = 0; dim < last - 1; ++dim) order.push_back(dim);
-  return order;
-}
-
-/// True if the tensor is a kernel to permute; a bias has one dimension.
-bool is_turned(KernelOrder order, size_t num_dims) {
-  return order == KernelOrder::kOutputsLast && num_dims >= 2;
-}
-
-struct Pair {
-  std::string name;  // in the index
-  StateEntry live;
-  KernelOrder order;
-};
-
 class Import {
  public:
   Import(const std::string& prefix, const StateList& state, const ImportOptions& options)
@@ -98,7 +79,7 @@ class Import {
     for (const auto& [key, entry] : live_)
       if (!taken_by_.contains(key)) report_.missing.push_back(key);
     require_complete();
-    for (const Pair& pair : pairs_) load(pair);
+    values_.read_all(pairs_);
     return std::move(report_);
   }
 
@@ -123,16 +104,18 @@ class Import {
           fmt::format("'{}' and '{}' are both renamed to '{}'", taker->second, shown, *key));
     check_form(name, live->second, order);
     report_.loaded.emplace_back(shown, *key);
-    pairs_.push_back({name, live->second, order});
+    pairs_.push_back({name, live->second});
+    if (order == KernelOrder::kOutputsLast && live->second.text == nullptr)
+      pairs_.back().entry = {.key = *key, .tensor = as_tensorflow_kernel(live->second.tensor)};
   }
 
   void check_form(const std::string& name, const StateEntry& live, KernelOrder order) {
     const ValueForm saved = values_.form(name);
     ValueForm turned = saved;
-    if (is_turned(order, saved.shape.size())) {
-      turned.shape.clear();
-      for (const int64_t dim : outputs_first(saved.shape.size()))
-        turned.shape.push_back(saved.shape[static_cast<size_t>(dim)]);
+    if (order == KernelOrder::kOutputsLast && saved.shape.size() >= 2) {
+      // Outputs, inputs, then the other dimensions in their order.
+      std::rotate(turned.shape.begin(), turned.shape.end() - 2, turned.shape.end());
+      std::swap(turned.shape[0], turned.shape[1]);
     }
     if (turned == form_of(live)) return;
     faults_.push_back(
@@ -155,22 +138,12 @@ class Import {
                               fmt::join(faults_, "; ")));
   }
 
-  void load(const Pair& pair) {
-    // Without a permutation the reader writes directly into the live tensor.
-    if (!is_turned(pair.order, pair.live.text ? 0 : static_cast<size_t>(pair.live.tensor.dim()))) {
-      values_.read_all({{pair.name, pair.live}});
-      return;
-    }
-    const at::Tensor saved = values_.read(pair.name);
-    pair.live.tensor.detach().copy_(saved.permute(outputs_first(static_cast<size_t>(saved.dim()))));
-  }
-
   SavedValues values_;
   const ImportOptions& options_;
   std::vector<Rule> rules_;
   std::map<std::string, StateEntry> live_;
   std::map<std::string, std::string> taken_by_;  // key -> saved name
-  std::vector<Pair> pairs_;
+  std::vector<NamedEntry> pairs_;                // live as its value is saved
   std::vector<std::string> faults_;
   ImportReport report_;
 };

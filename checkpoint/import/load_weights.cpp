@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
-#include <set>
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
@@ -27,6 +25,20 @@ namespace {
 
 constexpr std::string_view kZip("PK\x03\x04", 4), kOldPickle("\x80\x02", 2), kHdf5("\x89HDF", 4);
 constexpr std::string_view kTableEnd("\x57\xfb\x80\x8b\x24\x75\x47\xdb", 8);  // of LevelDB
+
+std::string_view last_part(std::string_view name) {
+  return name.substr(name.find_last_of("./") + 1);  // the whole name if it has no separator
+}
+
+/// True if a name ends as TensorFlow, Keras and TF-slim end those of kernels: kernel, _kernel,
+/// depthwise_kernel, weights, depthwise_weights.
+bool is_kernel_name(std::string_view name) {
+  const std::string_view last = last_part(name);
+  return last.ends_with("kernel") || last == "weights" || last.ends_with("_weights");
+}
+
+/// True if a name ends in weight, as those of PyTorch and Lockstep do.
+bool is_weight_name(std::string_view name) { return last_part(name).ends_with("weight"); }
 
 /// Adapter for a checkpoint. Its values have names as users see them.
 class SavedWeights final : public WeightsFile {
@@ -65,8 +77,7 @@ class SavedWeights final : public WeightsFile {
 }
 
 bool has_ending(const std::string& path, std::initializer_list<std::string_view> endings) {
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](std::string_view ending) { return path.ends_with(ending); });
+  return std::ranges::any_of(endings, [&](auto ending) { return path.ends_with(ending); });
 }
 
 /// True if the path means a single file rather than a checkpoint's prefix.
@@ -134,10 +145,6 @@ const std::array<std::vector<std::string>, 5> kSameThings = {
      {"moving_variance", "running_var"},
      {"num_batches", "num_batches_tracked"}}};
 
-std::string_view last_part(std::string_view name) {
-  return name.substr(name.find_last_of("./") + 1);  // the whole name if it has no separator
-}
-
 std::vector<std::string> names_for(const std::string& last) {
   for (const std::vector<std::string>& names : kSameThings)
     if (std::find(names.begin(), names.end(), last) != names.end()) return names;
@@ -154,88 +161,95 @@ std::vector<std::string> names_and_parts(const std::vector<std::string>& names) 
   return {all.begin(), all.end()};
 }
 
-}  // namespace
-
-bool is_kernel_name(std::string_view name) {
-  const std::string_view last = last_part(name);
-  return last.ends_with("kernel") || last == "weights" || last.ends_with("_weights");
-}
-
-bool is_weight_name(std::string_view name) { return last_part(name).ends_with("weight"); }
-
-WeightNames::WeightNames(const WeightsFile& file, const RenameRules& rules) : file_(file) {
-  const std::vector<std::string> names = file.names();
-  std::vector<bool> is_used(rules.size(), false);
-  for (const std::string& name : names) {
-    const auto renamed = rules.apply(name);
-    if (renamed) is_used[renamed->rule] = true;
-    add(renamed ? renamed->name : plain_name(name), name, renamed.has_value());
+/// Mapping between values of a file and variables of the model.
+class WeightNames {
+ public:
+  /// Builds the mapping. `file` must outlive the object. Throws Error(kConfig) for a rule that
+  /// matches no name, and for two names that the rules make equal.
+  WeightNames(const WeightsFile& file, const RenameRules& rules) : file_(file) {
+    const std::vector<std::string> names = file.names();
+    std::vector<bool> is_used(rules.size(), false);
+    for (const std::string& name : names) {
+      const auto renamed = rules.apply(name);
+      if (renamed) is_used[renamed->rule] = true;
+      add(renamed ? renamed->name : plain_name(name), name, renamed.has_value());
+    }
+    for (size_t rule = 0; rule < rules.size(); ++rule)
+      if (!is_used[rule])
+        throw Error(
+            ExitCode::kConfig, "warm start",
+            fmt::format("checkpoint.warm_start_rename: no name there matches '{}', or an "
+                        "earlier rule took it (nearest: {})",
+                        rules.from(rule),
+                        fmt::join(nearest_words(rules.from(rule), names_and_parts(names)), ", ")));
   }
-  for (size_t rule = 0; rule < rules.size(); ++rule)
-    if (!is_used[rule])
+
+  /// Returns the file's name of a variable's value; nullopt if the file has none.
+  std::optional<std::string> name_of(const std::string& variable) const {
+    const std::string here = plain_name(variable);
+    if (const auto name = find(here)) return name;
+    // A name that a rule moved away must not be found again under its old name.
+    if (const auto name = file_.find(here); name && !moved_.contains(*name)) return name;
+    const size_t last = here.rfind('/') + 1;  // 0 if there is no slash
+    for (const std::string& ending : names_for(here.substr(last)))
+      if (const auto name = find(here.substr(0, last) + ending)) return name;
+    return std::nullopt;
+  }
+
+  /// Returns the five names of the file nearest to a variable's, separated by commas.
+  std::string nearest_to(const std::string& variable) const {
+    if (there_.empty()) return "none, as it holds no value";
+    std::vector<std::string> all, there;
+    for (const auto& [here, name] : there_) all.push_back(here);
+    for (const std::string& here : nearest_words(plain_name(variable), all))
+      there.push_back(there_.at(here));
+    return fmt::format("{}", fmt::join(there, ", "));
+  }
+
+ private:
+  void add(const std::string& here, const std::string& there, bool is_renamed) {
+    const auto [place, is_new] = there_.emplace(here, there);
+    if (is_renamed) {
+      renamed_.insert(here);
+      moved_.insert(there);
+    }
+    if (is_new) return;
+    if (renamed_.contains(here))
       throw Error(
           ExitCode::kConfig, "warm start",
-          fmt::format("checkpoint.warm_start_rename: no name in the checkpoint matches '{}', or an "
-                      "earlier rule matched it (nearest: {})",
-                      rules.from(rule),
-                      fmt::join(nearest_words(rules.from(rule), names_and_parts(names)), ", ")));
-}
-
-void WeightNames::add(const std::string& here, const std::string& there, bool is_renamed) {
-  const auto [place, is_new] = there_.emplace(here, there);
-  if (is_renamed) {
-    renamed_.insert(here);
-    moved_.insert(there);
+          fmt::format("checkpoint.warm_start_rename: '{}' and '{}' there would both be '{}' "
+                      "here",
+                      place->second, there, here));
+    // Of two names that become equal without a rule, the model's own variable has priority.
+    if (there.starts_with("model/")) place->second = there;
   }
-  if (is_new) return;
-  if (renamed_.contains(here))
-    throw Error(ExitCode::kConfig, "warm start",
-                fmt::format("checkpoint.warm_start_rename: '{}' and '{}' are both renamed to '{}'",
-                            place->second, there, here));
-  // Of two names that become equal without a rule, the model's own variable has priority.
-  if (there.starts_with("model/")) place->second = there;
-}
 
-std::optional<std::string> WeightNames::find(const std::string& here) const {
-  const auto found = there_.find(here);
-  return found == there_.end() ? std::nullopt : std::optional(found->second);
-}
+  std::optional<std::string> find(const std::string& here) const {
+    const auto found = there_.find(here);
+    return found == there_.end() ? std::nullopt : std::optional(found->second);
+  }
 
-std::optional<std::string> WeightNames::name_of(const std::string& variable) const {
-  const std::string here = plain_name(variable);
-  if (const auto name = find(here)) return name;
-  // A name that a rule moved away must not be found again under its old name.
-  if (const auto name = file_.find(here); name && !moved_.contains(*name)) return name;
-  const size_t last = here.rfind('/') + 1;  // 0 if there is no slash
-  for (const std::string& ending : names_for(here.substr(last)))
-    if (const auto name = find(here.substr(0, last) + ending)) return name;
-  return std::nullopt;
-}
+  const WeightsFile& file_;
+  std::map<std::string, std::string> there_;  // by plain name here
+  std::set<std::string> renamed_;             // those of them that a rule gave
+  std::set<std::string> moved_;               // names in the file that a rule renamed
+};
 
-std::string WeightNames::nearest_to(const std::string& variable) const {
-  if (there_.empty()) return "none, as it contains no value";
-  std::vector<std::string> all, there;
-  for (const auto& [here, name] : there_) all.push_back(here);
-  for (const std::string& here : nearest_words(plain_name(variable), all))
-    there.push_back(there_.at(here));
-  return fmt::format("{}", fmt::join(there, ", "));
-}
+}  // namespace
 
 // load_weights(): two passes, find and check a value for every variable, then copy. So a file that
 // does not fit changes nothing.
 
-namespace {
-
-constexpr size_t kMostFaults = 10;  // in a message
-
-/// Returns a view of our weight in TensorFlow's order. Linear: [O, I] -> [I, O]. Convolution: [O,
-/// I, H, W] -> [H, W, I, O]. The same holds for 1 and 3 spatial dimensions.
 at::Tensor as_tensorflow_kernel(const at::Tensor& tensor) {
   std::vector<int64_t> order;
   for (int64_t dim = 2; dim < tensor.dim(); ++dim) order.push_back(dim);
   if (tensor.dim() >= 2) order.insert(order.end(), {1, 0});
   return tensor.dim() >= 2 ? tensor.permute(order) : tensor;
 }
+
+namespace {
+
+constexpr size_t kMostFaults = 10;  // in a message
 
 bool is_counter(const std::string& variable) {
   return variable.ends_with(".num_batches") || variable.ends_with(".num_batches_tracked");

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <map>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -23,51 +23,38 @@
 
 namespace lockstep::checkpoint {
 
-/// LibTorch's type for a number type of files, and the reverse; nullopt if files have no such type.
-at::ScalarType scalar_type_of(NumberType type);
-std::optional<NumberType> number_type_of(at::ScalarType type);
-
 namespace {
 
-constexpr std::array<std::pair<NumberType, at::ScalarType>, 12> kNumberTypes{
-    {{NumberType::kBool, at::kBool},
-     {NumberType::kU8, at::kByte},
-     {NumberType::kI8, at::kChar},
-     {NumberType::kU16, at::kUInt16},
-     {NumberType::kI16, at::kShort},
-     {NumberType::kU32, at::kUInt32},
-     {NumberType::kI32, at::kInt},
-     {NumberType::kI64, at::kLong},
-     {NumberType::kF16, at::kHalf},
-     {NumberType::kBF16, at::kBFloat16},
-     {NumberType::kF32, at::kFloat},
-     {NumberType::kF64, at::kDouble}}};
+/// Types by their names in files, the same as in base/tensors/safetensors_format.cpp.
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 12> kTypesInFiles{
+    {{"BOOL", at::kBool},
+     {"U8", at::kByte},
+     {"I8", at::kChar},
+     {"U16", at::kUInt16},
+     {"I16", at::kShort},
+     {"U32", at::kUInt32},
+     {"I32", at::kInt},
+     {"I64", at::kLong},
+     {"F16", at::kHalf},
+     {"BF16", at::kBFloat16},
+     {"F32", at::kFloat},
+     {"F64", at::kDouble}}};
 
-}  // namespace
-
-at::ScalarType scalar_type_of(NumberType type) {
-  return std::find_if(kNumberTypes.begin(), kNumberTypes.end(),
-                      [&](const auto& pair) { return pair.first == type; })
-      ->second;
-}
-
-std::optional<NumberType> number_type_of(at::ScalarType type) {
-  for (const auto& [number, scalar] : kNumberTypes)
-    if (scalar == type) return number;
+std::optional<at::ScalarType> type_named(std::string_view wanted) {
+  for (const auto& [name, type] : kTypesInFiles)
+    if (name == wanted) return type;
   return std::nullopt;
 }
 
 // Writer: one temporary file and one rename, so that a reader never sees half a file.
 
-namespace {
+static_assert(std::endian::native == std::endian::little, "values are written as they lie");
 
-static_assert(std::endian::native == std::endian::little,
-              "values are written in native byte order");
-
-std::string_view dtype_name(at::ScalarType type) {
-  const std::optional<NumberType> number = number_type_of(type);
-  check(number.has_value(), "safetensors has no such type");
-  return safetensors_type_name(*number);
+std::string_view dtype_name(at::ScalarType wanted) {
+  for (const auto& [name, type] : kTypesInFiles)
+    if (type == wanted) return name;
+  check(false, "safetensors has no such type");
+  return "";
 }
 
 std::string header_of(const std::vector<SafetensorsItem>& items,
@@ -98,9 +85,8 @@ int64_t write_safetensors(const std::filesystem::path& path,
                           const std::vector<SafetensorsItem>& items,
                           const std::map<std::string, std::string>& metadata) {
   std::vector<SafetensorsItem> sorted = items;
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-    return a.tensor.element_size() > b.tensor.element_size();
-  });
+  std::ranges::stable_sort(sorted, std::greater(),
+                           [](const auto& item) { return item.tensor.element_size(); });
   const std::string header = header_of(sorted, metadata);
   const auto length = static_cast<uint64_t>(header.size());
   files::WholeFile file(path);
@@ -119,8 +105,8 @@ namespace {
 
 struct TensorInFile {
   std::vector<int64_t> shape;
-  SafetensorsPlace place;
-  std::string unread = {};  ///< its type if that is unsupported; then there is no place
+  std::string dtype;
+  SafetensorsPlace place;  ///< not of a type that is unsupported
 };
 
 class SafetensorsFile final : public WeightsFile {
@@ -147,16 +133,18 @@ class SafetensorsFile final : public WeightsFile {
 
   ValueForm form(const std::string& name) const override {
     const TensorInFile& tensor = tensors_.at(name);
-    if (!tensor.unread.empty()) return {0, tensor.shape, tensor.unread};
-    return {type_number(scalar_type_of(tensor.place.type)).value_or(0), tensor.shape};
+    const auto type = type_named(tensor.dtype);
+    if (!type) return {0, tensor.shape, tensor.dtype};
+    return {type_number(*type).value_or(0), tensor.shape};
   }
 
   at::Tensor read(const std::string& name) override {
-    const auto& [shape, place, unread] = tensors_.at(name);
-    if (!unread.empty())
+    const auto& [shape, dtype, place] = tensors_.at(name);
+    const auto type = type_named(dtype);
+    if (!type)
       throw Error(ExitCode::kBadData, "weights",
                   fmt::format("'{}' is {}", name, form(name).text()));
-    const at::Tensor values = at::empty(shape, scalar_type_of(place.type));
+    const at::Tensor values = at::empty(shape, *type);
     file_.read_at(place.offset, {static_cast<char*>(values.mutable_data_ptr()),
                                  static_cast<size_t>(place.num_bytes)});
     return values;
@@ -176,11 +164,9 @@ class SafetensorsFile final : public WeightsFile {
     const std::string json = bytes_at(kSafetensorsLengthBytes, begin - kSafetensorsLengthBytes);
     for (const auto& [name, entry] : read_safetensors_header(json)) {
       *reading = name;
-      if (!entry.dtype.empty() && !safetensors_type(entry.dtype)) {
-        tensors_.emplace(name, TensorInFile{entry.shape, {}, entry.dtype});
-        continue;
-      }
-      tensors_.emplace(name, TensorInFile{entry.shape, place_of(entry, begin, num_bytes)});
+      const bool is_unread = !entry.dtype.empty() && !type_named(entry.dtype);
+      tensors_[name] = {entry.shape, entry.dtype,
+                        is_unread ? SafetensorsPlace() : place_of(entry, begin, num_bytes)};
     }
   }
 

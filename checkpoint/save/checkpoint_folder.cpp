@@ -6,13 +6,9 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
-#include <optional>
 #include <random>
 #include <sstream>
-#include <string_view>
 #include <thread>
-#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -25,9 +21,8 @@
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
 #include "base/log.h"
-#include "checkpoint/format/checkpoint_files.h"
+#include "checkpoint/format/bundle_index.h"
 #include "checkpoint/format/rank_faults.h"
-#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -57,12 +52,13 @@ bool comes_to_hold(const std::filesystem::path& file, const std::string& text, d
   }
 }
 
-/// "rank 1 on node3, rank 2 on node4"
-std::string blind_ranks(const std::vector<std::string>& blind_hosts) {
+/// Returns "rank 1 on node3, rank 2 on node4" from the hosts of blind ranks, each with a blank
+/// after it.
+std::string blind_ranks(const std::vector<std::string>& blind) {
   std::vector<std::string> texts;
-  for (size_t rank = 0; rank < blind_hosts.size(); ++rank)
-    if (!blind_hosts[rank].empty())
-      texts.push_back(fmt::format("rank {} on {}", rank, blind_hosts[rank]));
+  for (size_t rank = 0; rank < blind.size(); ++rank)
+    if (const size_t end = blind[rank].rfind(' '); end != std::string::npos)
+      texts.push_back(fmt::format("rank {} on {}", rank, blind[rank].substr(0, end)));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
@@ -75,32 +71,27 @@ void require_shared(const std::filesystem::path& folder, const std::string& host
   const bool is_first = ranks.rank() == 0;
   const std::string text = dist::broadcast_text(ranks, is_first ? random_text() : std::string());
   const std::filesystem::path file = folder / (".shared-" + text);
-  std::optional<Error> fault;
-  if (is_first)
-    fault = fault_of([&] {
-      files::Writer writer(file);
-      writer.append(text);
-      writer.sync();
-      writer.close();
-    });
   // Rank 0's fault first: without its file no rank could see anything.
-  if (const auto shared = shared_fault(ranks, fault)) throw Error(*shared).everywhere();
+  run_on_all(ranks, [&] {
+    if (!is_first) return;
+    files::Writer writer(file);
+    writer.append(text);
+    writer.sync();
+    writer.close();
+  });
   const bool sees = is_first || comes_to_hold(file, text, patience_s);
   // A blank after the host keeps it non-empty, which marks a rank that does not see the file.
   const auto blind = dist::gather_texts(ranks, sees ? std::string() : host + " ");
   const std::string first_host = dist::broadcast_text(ranks, is_first ? host : std::string());
   // The gather above ends only after every rank has looked, so the file can go.
   if (is_first) (void)fault_of([&] { files::remove_file(file); });
-  std::vector<std::string> hosts;
-  for (const std::string& each : blind) hosts.push_back(each.substr(0, each.rfind(' ')));
-  if (const std::string who = blind_ranks(hosts); !who.empty())
-    throw Error(
-        ExitCode::kConfig, "checkpoint",
-        fmt::format(
-            "{} is not the same folder on all ranks: files that rank 0 on {} writes are not "
-            "visible to {}. Checkpoints need a folder that all hosts share: set run.project_dir to "
-            "one on a network file system, mounted at the same path on every host",
-            folder.string(), first_host, who))
+  if (const std::string who = blind_ranks(blind); !who.empty())
+    throw Error(ExitCode::kConfig, "checkpoint",
+                fmt::format("{} is not the same folder on all ranks: what rank 0 on {} writes "
+                            "there is not seen by {}. Saves need one folder that all hosts share: "
+                            "set run.project_dir to one on a network file system, mounted at the "
+                            "same place everywhere",
+                            folder.string(), first_host, who))
         .everywhere();
 }
 
@@ -147,11 +138,6 @@ constexpr int64_t kLongestSaveS = 600;
                           path, file.st_uid, file.st_mode & 07777));
 }
 
-/// True for the errors of file systems without flock.
-bool has_no_locks(int number) {
-  return number == ENOSYS || number == EOPNOTSUPP || number == ENOLCK;
-}
-
 /// Logs once per process that the file system has no locks.
 void warn_once(const std::string& path) {
   static std::atomic<bool> said = false;
@@ -175,12 +161,6 @@ std::optional<files::LockHolder> holder_of(const std::string& text) {
   const size_t line = text.find('\n');
   return files::LockHolder::parse(
       line == std::string::npos ? std::string_view() : std::string_view(text).substr(line + 1));
-}
-
-/// Returns the holder as text for messages.
-std::string holder_in(const std::string& text) {
-  const auto holder = holder_of(text);
-  return holder ? holder->shown() : "holder unknown";
 }
 
 std::string text_of(int descriptor) {
@@ -249,8 +229,7 @@ bool SaveLock::open_once() {
 
 void SaveLock::reopen() {
   if (descriptor_ >= 0) ::close(descriptor_);
-  const std::filesystem::path named = std::filesystem::path(path_).parent_path();
-  const std::string folder = named.empty() ? "." : named.string();
+  const std::string folder = folder_of(path_).string();
   // If this user may not create files in the folder, retrying does not help.
   // Other programs may create and remove the file between our attempts; more rounds mean a defect.
   constexpr int kMaxRounds = 100;
@@ -304,14 +283,17 @@ bool SaveLock::take(double patience_s) {
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
       if (is_still_the_file()) return true;
     } else {
-      if (has_no_locks(errno)) return false;
+      if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) return false;
       if (errno != EWOULDBLOCK && errno != EINTR) fail(path_, "flock");
     }
-    if (Clock::now() > deadline)
+    if (Clock::now() > deadline) {
+      const auto holder = holder_of(text_of(descriptor_));
       throw Error(ExitCode::kCannotCreate, "checkpoint",
-                  fmt::format("{}: another program is still saving under this prefix ({}) after {} "
-                              "s; wait for it to end, or choose another prefix",
-                              path_, holder_in(text_of(descriptor_)), patience_s));
+                  fmt::format("{}: another program is saving under this prefix ({}) and was waited "
+                              "for {} s; wait for it to end, or choose another prefix",
+                              path_, holder ? holder->shown() : "which has not said yet who it is",
+                              patience_s));
+    }
     std::this_thread::sleep_for(pause);
     // Backs off up to 50 ms between attempts.
     pause = std::min(pause * 1.5, std::chrono::duration<double>(0.05));
@@ -336,6 +318,11 @@ void SaveLock::note(const std::set<int64_t>& numbers) {
 namespace {
 
 std::filesystem::path best_path(const std::string& prefix) { return prefix + ".best"; }
+
+/// Returns the file name of a prefix.
+std::string file_name(const std::string& prefix) {
+  return std::filesystem::path(prefix).filename().string();
+}
 
 }  // namespace
 
@@ -377,50 +364,30 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
   return surplus;
 }
 
-void remove_save(const std::string& prefix) {
-  const std::filesystem::path path(prefix);
-  const std::filesystem::path dir = path.parent_path();
-  std::error_code unknown;  // on an error, try to remove it
-  if (std::filesystem::exists(index_path(prefix), unknown) || unknown) {
-    files::remove_file(index_path(prefix));
-    files::sync_folder(dir);
-  }
-  const std::string shards = path.filename().string() + ".data-";
-  for (const std::string& name : files::list(dir.empty() ? "." : dir))
-    if (name.starts_with(shards) && !name.ends_with(kTemporarySuffix))
-      files::remove_file(dir / name);
-}
-
 void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers) {
   if (numbers.empty()) return;
-  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
-  const std::string prefix_name = std::filesystem::path(prefix).filename().string();
-  std::optional<Error> fault;
-  for (const std::string& name : files::list(dir.empty() ? "." : dir)) {
-    const std::string_view stem = without_temporary_suffix(name);
-    const bool is_temporary = stem.size() < name.size();
-    const std::optional<FileName> parts = parse_file_name(stem);
-    if (!parts || parts->prefix != prefix_name || !numbers.contains(parts->number)) continue;
-    std::error_code unknown;
-    const bool is_committed =
-        std::filesystem::exists(index_path(numbered(prefix, parts->number)), unknown) || unknown;
-    // A committed checkpoint keeps its shards; only its temporary files go.
-    if (!is_temporary && is_committed) continue;
-    try {
-      files::remove_file(dir / name);
-    } catch (const Error& each) {  // remove the others anyway
-      if (!fault) fault = each;
-    }
+  const std::filesystem::path dir = folder_of(prefix);
+  const CheckpointFolder folder(dir);
+  std::vector<std::string> names;
+  for (const std::string& name : folder.temporary_files()) {
+    const auto parts = parse_file_name(without_temporary_suffix(name));
+    if (parts && parts->prefix == file_name(prefix) && numbers.contains(parts->number))
+      names.push_back(name);
   }
-  if (fault) throw Error(*fault);
+  // A committed checkpoint keeps its shards; only its temporary files go.
+  for (const int64_t number : numbers)
+    if (const SaveFiles* save = folder.find(numbered(prefix, number));
+        save != nullptr && !save->has_index)
+      names.insert(names.end(), save->names.begin(), save->names.end());
+  std::optional<Error> first;
+  for (const std::string& name : names) {
+    const auto fault = fault_of([&] { files::remove_file(dir / name); });
+    if (!first) first = fault;  // the others are removed anyway
+  }
+  if (first) throw Error(*first);
 }
 
 namespace {
-
-/// Returns the file name of a prefix.
-std::string file_name(const std::string& prefix) {
-  return std::filesystem::path(prefix).filename().string();
-}
 
 /// Returns the state file with `restored` at its place among the existing checkpoints that it
 /// names.
@@ -435,23 +402,68 @@ StateFile with_save(const StateFile& before, const std::string& prefix, int64_t 
   return after;
 }
 
-}  // namespace
-
-void tidy_interrupted(const std::string& prefix, int64_t restored) {
-  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
+/// Calls use(numbers) with the interrupted saves of the journal, while no other program can save.
+/// Does nothing if the journal names none. A fault is only logged.
+template <typename Use>
+void with_interrupted(const std::string& prefix, const Use& use) {
   const auto fault = fault_of([&] {
     if (!std::filesystem::exists(prefix + std::string(kJournalSuffix))) return;
     // No patience: another program that is saving does this work itself.
     const SaveLock lock(prefix, /*patience_s=*/0);
-    if (!lock.is_held() || lock.left_over().empty()) return;
-    remove_left_over(prefix, lock.left_over());
-    change_state_file(dir,
-                      [&](const StateFile& before) { return with_save(before, prefix, restored); });
+    if (lock.is_held() && !lock.left_over().empty()) use(lock.left_over());
   });
   if (fault)
     log::warning("checkpoint",
                  fmt::format("files of an interrupted save are kept until the next save: {}",
                              plain_text(*fault)));
+}
+
+/// Renames shards and index of a save that was killed before its commit. The staged index proves
+/// that all shards are on disk. Changes nothing if it is missing or a shard is.
+void finish_commit(const std::string& prefix) {
+  const std::string index = index_path(prefix), staged = index + std::string(kTemporarySuffix);
+  if (!std::filesystem::exists(staged)) return;
+  std::vector<std::string> to_rename;
+  const int32_t num_shards = decode_index(files::read(staged), staged).num_shards;
+  for (int32_t shard = 0; shard < num_shards; ++shard) {
+    const std::string path = shard_path(prefix, shard, num_shards);
+    // A rank that died later has already renamed its shard.
+    if (std::filesystem::exists(path + std::string(kTemporarySuffix)))
+      to_rename.push_back(path);
+    else if (!std::filesystem::exists(path))
+      return;
+  }
+  const std::filesystem::path dir = folder_of(prefix);
+  for (const std::string& path : to_rename)
+    files::rename_file(path + std::string(kTemporarySuffix), path);
+  // The order of a save: the index must not reach the disk before the names of the shards.
+  files::sync_folder(dir);
+  files::rename_file(staged, index);
+  files::sync_folder(dir);
+  log::warning("checkpoint", fmt::format("{}: finished the commit of a save that was killed "
+                                         "while it replaced this number",
+                                         prefix));
+}
+
+}  // namespace
+
+void finish_replacement(const std::string& prefix) {
+  const std::filesystem::path dir = folder_of(prefix);
+  if (!find_saves(dir, file_name(prefix)).empty()) return;
+  with_interrupted(prefix, [&](const std::set<int64_t>& numbers) {
+    const std::optional<StateFile> state = read_state_file(dir);
+    if (!state) return;
+    for (const SaveName& save : named_by(*state, prefix))
+      if (numbers.contains(save.number)) return finish_commit(save.prefix);
+  });
+}
+
+void tidy_interrupted(const std::string& prefix, int64_t restored) {
+  with_interrupted(prefix, [&](const std::set<int64_t>& numbers) {
+    remove_left_over(prefix, numbers);
+    change_state_file(std::filesystem::path(prefix).parent_path(),
+                      [&](const StateFile& before) { return with_save(before, prefix, restored); });
+  });
 }
 
 }  // namespace lockstep::checkpoint

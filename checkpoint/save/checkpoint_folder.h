@@ -12,7 +12,7 @@
 #include "dist/communicator.h"
 
 /// Folder of a run's checkpoints: access by all ranks, space, lock, best and surplus checkpoints,
-/// remains of killed saves.
+/// remains of killed saves. checkpoint/format/checkpoint_files.h lists and removes checkpoints.
 namespace lockstep::checkpoint {
 
 /// Throws Error(kConfig).everywhere() unless every rank sees what rank 0 writes into the folder.
@@ -111,16 +111,16 @@ struct KeepRules {
 std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const KeepRules& rules,
                                     int64_t just_written);
 
-/// Removes the files of one checkpoint. The index goes first and durably, so that from then on no
-/// reader trusts the shards. Temporary files stay, because they may belong to the next save of this
-/// number.
-void remove_save(const std::string& prefix);
-
 /// Removes the remains of interrupted saves of these numbers: temporary files, and shards without
 /// an index. `numbers` must come from this program's own journal (SaveLock), since files of other
 /// numbers may be anybody's. `prefix` is DIR/model.ckpt. No save under the prefix may be in
 /// progress.
 void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers);
+
+/// Finishes the commit of a killed save that was replacing the only checkpoint of `prefix`. Such a
+/// save has removed the old one of its number after all new files were on disk. Does nothing if a
+/// checkpoint of the prefix exists, or as tidy_interrupted(). Rank 0 calls it before a restore.
+void finish_replacement(const std::string& prefix);
 
 /// Finishes the work that a killed save left after its commit. A run calls it that resumes from
 /// that checkpoint and may write no other. It removes left-over temporary files and shards without

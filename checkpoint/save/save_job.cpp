@@ -14,36 +14,10 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "checkpoint/format/rank_faults.h"
-#include "checkpoint/save/checkpoint_folder.h"
-#include "checkpoint/save/shard_writer.h"
 #include "dist/communicator.h"
 #include "dist/replica_check.h"
 
 namespace lockstep::checkpoint {
-namespace {
-
-/// Returns the state file; nullopt also if it is unreadable, since it can be rebuilt from the
-/// folder.
-std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
-  std::optional<StateFile> state;
-  (void)fault_of([&] { state = read_state_file(dir); });
-  return state;
-}
-
-/// Writes the index under its temporary name; the bytes are on disk on return.
-void stage_index(const std::string& prefix, std::string_view bytes) {
-  files::Writer file(index_path(prefix) + std::string(kTemporarySuffix));
-  file.append(bytes);
-  file.sync();
-  file.close();
-}
-
-bool reads_as(const std::string& path, int64_t num_bytes, uint32_t crc) {
-  const std::string bytes = files::read(path);
-  return static_cast<int64_t>(bytes.size()) == num_bytes && crc32c(bytes) == crc;
-}
-
-}  // namespace
 
 SaveJob::SaveJob(const SaverOptions& options, dist::Communicator& comm, const StateList& state,
                  int64_t step, StagingBuffer* memory, std::function<void()> staged, Journal journal)
@@ -56,7 +30,8 @@ SaveJob::SaveJob(const SaverOptions& options, dist::Communicator& comm, const St
       shard_path_(checkpoint::shard_path(prefix_, comm.rank(), comm.world_size())),
       memory_(memory),
       on_staged_(std::move(staged)),
-      journal_(journal) {
+      journal_(journal),
+      result_{.number = step, .prefix = prefix_} {
   // On all ranks but 0 there is neither lock nor journal.
   if (journal_.lock != nullptr) left_over_ = journal_.lock->left_over();
 }
@@ -98,7 +73,7 @@ std::optional<Error> SaveJob::stage() {
   const trace::Span span("stage a save");
   const TimeLimit limit(comm_, options_.stage_timeout_s);
   pieces_ = save_pieces(state_, number_, options_.sparse);
-  dense_bytes_ = checkpoint::dense_bytes(pieces_);
+  result_.bytes_dense = dense_bytes(pieces_);
   // Differing keys or shapes would give the ranks different plans.
   dist::require_equal(comm_, "what is to be saved", summary(pieces_, number_));
   std::optional<Error> fault = on_every_rank([&] {
@@ -120,7 +95,8 @@ std::optional<Error> SaveJob::stage() {
     const auto start = std::chrono::steady_clock::now();
     dist::require_equal_state(comm_, fmt::format("the state to be saved at step {}", number_),
                               state_);
-    compare_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    result_.compare_s =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   // The state may change from here on: shard and checksums are in memory.
   std::exchange(on_staged_, nullptr)();
@@ -175,7 +151,7 @@ std::optional<Error> SaveJob::publish() {
   if (!fault) fault = on_every_rank([&] { rename_shard(); });
   // Only now: the index is the commit, and every shard that it names must have its final name.
   if (!fault) fault = on_rank_0([&] { commit(); });
-  bytes_written_ = dist::sum_of(comm_, (staged_ ? staged_->num_bytes() : 0) + index_bytes_);
+  result_.bytes_written = dist::sum_of(comm_, (staged_ ? staged_->num_bytes() : 0) + index_bytes_);
   return fault;
 }
 
@@ -202,12 +178,15 @@ void SaveJob::write_index() {
     (void)decode_index(bytes, index_path(prefix_));  // readers must accept it
   index_bytes_ = static_cast<int64_t>(bytes.size());
   index_crc_ = crc32c(bytes);
-  stage_index(prefix_, bytes);
+  files::Writer file(index_path(prefix_) + std::string(kTemporarySuffix));
+  file.append(bytes);
+  file.sync();
+  file.close();
   reached(SavePhase::kIndexWritten);
   std::error_code ignored;
   replaced_ = std::filesystem::exists(index_path(prefix_), ignored);
   // While shards are replaced, no reader may trust an old index of this number.
-  remove_save(prefix_);
+  CheckpointFolder(dir_).remove(prefix_);
   reached(SavePhase::kOldRemoved);
 }
 
@@ -239,7 +218,10 @@ std::optional<Error> SaveJob::tidy() {
       remove_own_files();
       return fault;
     }
-    if (fault) keep_surplus();
+    if (fault) {
+      kept_.insert(kept_.end(), surplus_.begin(), surplus_.end());
+      surplus_.clear();
+    }
     const std::optional<Error> untidy = on_rank_0([&] {
       // First the journal: if we are killed in between, the next save completes the removal.
       note_surplus();
@@ -258,17 +240,14 @@ std::optional<Error> SaveJob::tidy() {
   return std::nullopt;
 }
 
-void SaveJob::keep_surplus() {
-  kept_.insert(kept_.end(), surplus_.begin(), surplus_.end());
-  surplus_.clear();
-}
-
 /// Finds the surplus among this program's own checkpoints. Those of other programs, if the state
 /// file names them, stay in it.
 void SaveJob::find_surplus() {
   const std::filesystem::path prefix(options_.prefix);
   std::set<int64_t> named;
-  if (const std::optional<StateFile> state = readable_state_file(dir_))
+  std::optional<StateFile> state;
+  (void)fault_of([&] { state = read_state_file(dir_); });  // the saver has warned of its faults
+  if (state)
     for (const SaveName& save : named_by(*state, prefix)) named.insert(save.number);
   std::set<int64_t>& own = *journal_.own_saves;
   own.insert(number_);
@@ -285,14 +264,15 @@ void SaveJob::find_surplus() {
                            number_);
   // The state file must name none of those to be removed.
   std::erase_if(kept_, [&](const SaveName& save) {
-    return std::any_of(surplus_.begin(), surplus_.end(),
-                       [&](const SaveName& one) { return one.number == save.number; });
+    return std::ranges::find(surplus_, save.number, &SaveName::number) != surplus_.end();
   });
 }
 
 void SaveJob::read_back() {
   require_written(shard_path_, staged_->slots());
-  if (is_first() && !reads_as(index_path(prefix_), index_bytes_, index_crc_))
+  const std::string index = is_first() ? files::read(index_path(prefix_)) : "";
+  if (is_first() &&
+      (static_cast<int64_t>(index.size()) != index_bytes_ || crc32c(index) != index_crc_))
     throw Error(ExitCode::kBadData, "checkpoint",
                 index_path(prefix_) + ": the bytes read back differ from those written");
   reached(SavePhase::kReadBack);
@@ -301,8 +281,7 @@ void SaveJob::read_back() {
 /// Writes the state file; checkpoints of other prefixes in the folder stay named.
 void SaveJob::write_state() const {
   std::vector<SaveName> kept = kept_;
-  std::sort(kept.begin(), kept.end(),
-            [](const SaveName& one, const SaveName& other) { return one.number < other.number; });
+  std::ranges::sort(kept, {}, &SaveName::number);
   change_state_file(dir_, [&](const StateFile& before) {
     StateFile state{.newest = std::filesystem::path(prefix_).filename().string(),
                     .all = others_in(before, options_.prefix)};
@@ -321,7 +300,7 @@ void SaveJob::note_surplus() {
 
 void SaveJob::remove_surplus() {
   for (const SaveName& save : surplus_) {
-    remove_save(save.prefix);
+    CheckpointFolder(dir_).remove(save.prefix);
     journal_.own_saves->erase(save.number);
   }
 }

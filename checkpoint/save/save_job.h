@@ -44,10 +44,8 @@ class SaveJob {
   /// faults are logged and left to the next save.
   std::optional<Error> tidy();
 
-  const std::string& prefix() const { return prefix_; }
-  int64_t bytes_written() const { return bytes_written_; }
-  int64_t dense_bytes() const { return dense_bytes_; }
-  double compare_s() const { return compare_s_; }
+  /// Returns number, prefix, sizes and compare_s. The other fields are the caller's.
+  const SaveResult& result() const { return result_; }
 
  private:
   bool is_first() const { return comm_.rank() == 0; }
@@ -73,7 +71,6 @@ class SaveJob {
   void commit();
   void read_back();
   void find_surplus();
-  void keep_surplus();
   void write_state() const;
   void note_surplus();
   void remove_surplus();
@@ -97,8 +94,7 @@ class SaveJob {
   int64_t index_bytes_ = 0;               ///< rank 0: size of the index,
   uint32_t index_crc_ = 0;                ///< and its crc32c
   std::vector<SaveName> kept_, surplus_;  ///< rank 0
-  int64_t bytes_written_ = 0, dense_bytes_ = 0;
-  double compare_s_ = 0;
+  SaveResult result_;
   bool replaced_ = false;  ///< rank 0: an older checkpoint of this number existed
   bool renamed_ = false, index_renamed_ = false;
 };

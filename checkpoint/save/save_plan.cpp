@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <vector>
 
 #include <ATen/ops/full.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -52,12 +52,6 @@ MaskIndex::MaskIndex(const at::Tensor& bits, int64_t num_elements)
         "a mask has a bit for each element of its tensor");
 }
 
-int64_t MaskIndex::num_before(int64_t element) const {
-  int64_t count = count_kept(bits_, element / 8 * 8);
-  for (int64_t i = element / 8 * 8; i < element; ++i) count += is_kept(bits_, i) ? 1 : 0;
-  return count;
-}
-
 /// Returns the element of stored element k; the end for k = K. Skips whole bytes by their number of
 /// bits.
 int64_t MaskIndex::element_of(int64_t stored) const {
@@ -75,7 +69,7 @@ int64_t MaskIndex::element_of(int64_t stored) const {
 }
 
 ElementRange MaskIndex::stored(const ElementRange& elements) const {
-  return {num_before(elements.begin_E), num_before(elements.end_E)};
+  return {kept_before(bits_, elements.begin_E), kept_before(bits_, elements.end_E)};
 }
 
 ElementRange MaskIndex::elements(const ElementRange& stored) const {
@@ -157,11 +151,7 @@ void add_sparse(const StateEntry& entry, std::vector<StoredTensor>* pieces) {
 
 }  // namespace
 
-int64_t StoredTensor::num_elements() const {
-  int64_t count = 1;
-  for (const int64_t items : shape) count *= items;
-  return count;
-}
+int64_t StoredTensor::num_elements() const { return c10::multiply_integers(shape); }
 
 std::vector<StoredTensor> save_pieces(const StateList& state, int64_t number, bool sparse) {
   std::vector<StoredTensor> pieces;

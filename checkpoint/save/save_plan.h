@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -120,7 +119,6 @@ class MaskIndex {
   bool pack(const char* items, const ElementRange& elements, int item_bytes, char* packed) const;
 
  private:
-  int64_t num_before(int64_t element) const;
   int64_t element_of(int64_t stored) const;
 
   const uint8_t* bits_;

@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -17,7 +16,6 @@
 #include "checkpoint/save/checkpoint_folder.h"
 #include "checkpoint/save/save_job.h"
 #include "checkpoint/save/save_plan.h"
-#include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -26,7 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 // Interval at which the while-waiting hook is called.
 constexpr std::chrono::milliseconds kLook{50};
-constexpr const char* kOneAtATime = "one save at a time: wait() for the previous one";
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -118,7 +115,7 @@ void Saver::begin(const StateList& state, int64_t step) {
 }
 
 void Saver::stage(Snapshot* snapshot) {
-  check(!is_under_way(), kOneAtATime);
+  check(!is_under_way(), "one save at a time: wait() for the one before");
   copy_.reset();
   if (stager_ == nullptr) return;
   // The background thread uses the stager too.
@@ -135,26 +132,24 @@ void Saver::stage(Snapshot* snapshot) {
 }
 
 SaveResult Saver::save(const StateList& state, int64_t step) {
+  return save_now(state, {.value = step});
+}
+
+SaveResult Saver::save_as_next(const StateList& state, int64_t above) {
+  return save_now(state, {.value = above, .is_next = true});
+}
+
+SaveResult Saver::save_now(const StateList& state, Number number) {
   began_ = Clock::now();
   blocked_s_ = 0;
   const auto snapshot = std::make_shared<Snapshot>(state);  // the caller waits: no copy needed
   stage(snapshot.get());
-  start(snapshot, {.value = step});
-  return wait();
-}
-
-SaveResult Saver::save_as_next(const StateList& state, int64_t above) {
-  began_ = Clock::now();
-  blocked_s_ = 0;
-  const auto snapshot = std::make_shared<Snapshot>(state);
-  stage(snapshot.get());
-  start(snapshot, {.value = above, .is_next = true});
+  start(snapshot, number);
   return wait();
 }
 
 void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
-  check(number.value >= 0, "a checkpoint needs a step");
-  check(!is_under_way(), kOneAtATime);
+  check(number.value >= 0, "a save needs a step");
   number_ = number.value;
   options_.keep_checkpoint_max =
       std::exchange(keep_next_, {}).value_or(options_.keep_checkpoint_max);
@@ -235,13 +230,9 @@ SaveResult Saver::wait() {
 /// Finds the checkpoints that this saver may remove: those of the state file and of killed saves.
 void Saver::find_own_saves(const SaveLock& lock) {
   const std::filesystem::path prefix(options_.prefix);
-  std::set<int64_t> named = lock.left_over();
-  std::optional<StateFile> state;
-  if (const auto fault = fault_of([&] { state = read_state_file(prefix.parent_path()); }))
-    log::warning("checkpoint", plain_text(*fault));
-  if (state)
-    for (const SaveName& save : named_by(*state, prefix)) named.insert(save.number);
-  own_saves_ = std::move(named);
+  own_saves_ = lock.left_over();
+  if (const auto state = read_state_file_if_sound(prefix.parent_path()))
+    for (const SaveName& save : named_by(*state, prefix)) own_saves_->insert(save.number);
 }
 
 /// Takes the lock on rank 0. All ranks learn the outcome and the number.
@@ -296,20 +287,16 @@ SaveResult Saver::run(const StateList& state, Number number, const std::function
   // A fault that is not the disk's is the same on all ranks and ends the run.
   if (fault && !is_disk_fault(*fault)) throw Error(*fault);
   if (fault) return tell(failed(*fault, number.value));
-  SaveResult result{.ok = true,
-                    .number = number.value,
-                    .prefix = save.prefix(),
-                    .bytes_written = save.bytes_written(),
-                    .bytes_dense = save.dense_bytes(),
-                    .seconds = seconds_since(began_),
-                    .compare_s = save.compare_s()};
+  SaveResult result = save.result();
+  result.ok = true;
+  result.seconds = seconds_since(began_);
   const std::optional<Error> not_as_written = save.tidy();
   if (!not_as_written) return result;
   result = failed(*not_as_written, number.value);
   if (comm_.rank() == 0)
-    log::error("checkpoint",
-               fmt::format("{} may be damaged and was removed: {}; earlier checkpoints are kept",
-                           save.prefix(), result.error));
+    log::error("checkpoint", fmt::format("{} is not to be trusted and was taken back: {}; the "
+                                         "saves before it stand",
+                                         result.prefix, result.error));
   return result;
 }
 

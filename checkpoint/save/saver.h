@@ -166,6 +166,7 @@ class Saver {
     int64_t value = 0;
     bool is_next = false;
   };
+  SaveResult save_now(const StateList& state, Number number);
   void start(std::shared_ptr<Snapshot> snapshot, Number number);
   SaveResult run(const StateList& state, Number number, const std::function<void()>& staged);
   std::optional<Error> take_lock(Number* number, std::unique_ptr<SaveLock>* lock);

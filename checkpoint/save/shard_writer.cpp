@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <string>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -15,32 +14,8 @@
 #include "checkpoint/format/entry_proto.h"
 #include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/proto/shard_report.pb.h"
-#include "checkpoint/save/save_plan.h"
 
 namespace lockstep::checkpoint {
-
-void Watermark::raise(int64_t num_bytes) {
-  {
-    const std::lock_guard lock(mutex_);
-    num_bytes_ = num_bytes;
-  }
-  changed_.notify_all();
-}
-
-void Watermark::give_up() {
-  {
-    const std::lock_guard lock(mutex_);
-    given_up_ = true;
-  }
-  changed_.notify_all();
-}
-
-bool Watermark::wait_for(int64_t num_bytes) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return given_up_ || num_bytes_ >= num_bytes; });
-  // Bytes that became final before giving up may still be used.
-  return num_bytes_ >= num_bytes;
-}
 
 // StagedShard: lays out and fills the image of a shard. Layout depends on shapes only; filling
 // copies and checksums in one pass.
@@ -221,12 +196,7 @@ ShardFile::~ShardFile() {
   stopped_ = true;
   // Wakes writers that wait for bytes which will never come.
   staged_->level().give_up();
-  join();
-}
-
-void ShardFile::join() {
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  threads_.clear();  // joins
 }
 
 void ShardFile::write_chunks() {
@@ -251,8 +221,8 @@ void ShardFile::write_chunks() {
 }
 
 void ShardFile::finish() {
-  write_chunks();  // chunks that no thread has claimed
-  join();
+  write_chunks();    // chunks that no thread has claimed
+  threads_.clear();  // joins
   if (fault_) std::rethrow_exception(fault_);
   file_.finish();
 }
@@ -307,8 +277,8 @@ void require_complete(const StoredTensor& piece, BundleIndex* index) {
   BundleEntry& entry = found->second;
   if (!entry.is_sliced()) return;
   // Ranks report in their own order; the index lists slices by position.
-  std::sort(entry.slices.begin(), entry.slices.end(),
-            [](const auto& one, const auto& other) { return one.box.start < other.box.start; });
+  std::ranges::sort(
+      entry.slices, {}, [](const auto& slice) -> const auto& { return slice.box.start; });
   int64_t num_elements = 0;
   for (const BundleSlice& slice : entry.slices) num_elements += slice.box.num_elements();
   check(num_elements == piece.num_elements(),

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -22,17 +21,25 @@ namespace lockstep::checkpoint {
 class Watermark {
  public:
   /// Declares all bytes before `num_bytes` final.
-  void raise(int64_t num_bytes);
+  void raise(int64_t num_bytes) {
+    level_ = num_bytes;
+    level_.notify_all();
+  }
   /// Declares that nothing more will come; waiting calls return false.
-  void give_up();
+  void give_up() {
+    if (level_ >= 0) level_ = ~level_;
+    level_.notify_all();
+  }
   /// Waits until all bytes before `num_bytes` are final; false if they never will be.
-  bool wait_for(int64_t num_bytes);
+  bool wait_for(int64_t num_bytes) {
+    int64_t level = level_;
+    for (; level >= 0 && level < num_bytes; level = level_) level_.wait(level);
+    // Bytes that became final before giving up may still be used.
+    return (level < 0 ? ~level : level) >= num_bytes;
+  }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t num_bytes_ = 0;
-  bool given_up_ = false;
+  std::atomic<int64_t> level_ = 0;  ///< final bytes n; ~n once given up
 };
 
 /// Alignment in bytes of tensors and slices in a shard, for writes that bypass the page cache.
@@ -103,7 +110,6 @@ class ShardFile {
 
  private:
   void write_chunks();
-  void join();
 
   StagedShard* staged_;
   files::DirectWriter file_;
@@ -111,7 +117,7 @@ class ShardFile {
   std::atomic<bool> stopped_ = false;
   std::mutex mutex_;
   std::exception_ptr fault_;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;
 };
 
 /// Reads a file back and compares it with the checksums of what was written. Throws Error(kBadData)

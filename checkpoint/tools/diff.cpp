@@ -90,10 +90,10 @@ bool lies_under(const std::string& key, const std::string& folder) {
 /// Returns the names of both sides that the options select.
 std::vector<std::string> names_of_both(const Side& a, const Side& b, const DiffOptions& options) {
   const std::vector<std::string> in_a = a.names(), in_b = b.names();
-  std::vector<std::string> all, chosen;
-  std::set_union(in_a.begin(), in_a.end(), in_b.begin(), in_b.end(), std::back_inserter(all));
-  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const std::string& name) {
-    return lies_under(state_key(name).value_or(name), options.under);
+  std::vector<std::string> chosen;
+  std::ranges::set_union(in_a, in_b, std::back_inserter(chosen));
+  std::erase_if(chosen, [&](const std::string& name) {
+    return !lies_under(state_key(name).value_or(name), options.under);
   });
   if (chosen.empty() && !options.under.empty())
     throw Error(

@@ -1,7 +1,6 @@
 #include "checkpoint/tools/gc.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <set>
 
@@ -22,48 +21,20 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr std::string_view kIndex = "index";
-
-/// Files of one checkpoint, with or without an index.
-struct SaveFiles {
-  bool has_index = false;
-  std::vector<std::string> names;  ///< index first, then shards; without temporary files
-};
-
-/// Checkpoints by prefix name, then number.
-using Saves = std::map<std::string, std::map<int64_t, SaveFiles>>;
-
 int64_t bytes_of(const std::filesystem::path& path) {
   std::error_code fault;
   const auto size = std::filesystem::file_size(path, fault);
   return fault ? 0 : static_cast<int64_t>(size);
 }
 
-/// True for a temporary file of a checkpoint or of the state file.
-bool is_temporary(std::string_view name) {
-  const std::string_view stem = without_temporary_suffix(name);
-  return stem.size() < name.size() && (stem == kStateFile || parse_file_name(stem).has_value());
-}
-
-class Folder {
+class GarbageFinder {
  public:
-  explicit Folder(std::filesystem::path dir) : dir_(std::move(dir)) {
-    for (const std::string& name : files::list(dir_)) {
-      if (is_temporary(name)) {
-        add(name, "temporary");
-        continue;
-      }
-      const std::optional<FileName> parts = parse_file_name(name);
-      if (!parts) continue;
-      SaveFiles& save = saves_[parts->prefix][parts->number];
-      save.has_index = save.has_index || parts->rest == kIndex;
-      save.names.insert(parts->rest == kIndex ? save.names.begin() : save.names.end(), name);
-    }
-  }
+  explicit GarbageFinder(std::filesystem::path dir) : dir_(std::move(dir)), folder_(dir_) {}
 
   std::vector<Garbage> garbage(const std::optional<int64_t>& keep) {
+    for (const std::string& name : folder_.temporary_files()) add(name, "temporary");
     const std::optional<std::string> latest = keep ? latest_checkpoint(dir_) : std::nullopt;
-    for (const auto& [prefix, by_number] : saves_) {
+    for (const auto& [prefix, by_number] : folder_.saves()) {
       // Without `keep` nothing is old, and only debris is listed.
       const int64_t first_kept = keep ? first_to_keep(prefix, *keep) : -1;
       const std::optional<BestSave> best = read_best((dir_ / prefix).string());
@@ -87,7 +58,7 @@ class Folder {
 
   /// Returns the number of the keep-th newest complete checkpoint; -1 if there are fewer.
   int64_t first_to_keep(const std::string& prefix, int64_t keep) const {
-    const auto& by_number = saves_.at(prefix);
+    const auto& by_number = folder_.saves().at(prefix);
     for (auto save = by_number.rbegin(); save != by_number.rend(); ++save) {
       if (!save->second.has_index || quick_check(full_prefix(prefix, save->first))) continue;
       if (--keep == 0) return save->first;
@@ -121,15 +92,15 @@ class Folder {
   }
 
   std::filesystem::path dir_;
-  Saves saves_;
+  CheckpointFolder folder_;
   std::vector<Garbage> garbage_;
 };
 
 }  // namespace
 
 std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optional<int64_t> keep) {
-  check(!keep || *keep >= 1, "at least one checkpoint is kept");
-  return Folder(dir).garbage(keep);
+  check(!keep || *keep >= 1, "at least one save stays");
+  return GarbageFinder(dir).garbage(keep);
 }
 
 // collect_garbage(): the order matters. It takes all locks, lists the garbage, rewrites the state
@@ -137,24 +108,18 @@ std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optiona
 
 namespace {
 
-constexpr const char* kLockFile = ".lock";
 constexpr files::FolderLockTimes kTimes{.patience_s = 1};
 
-/// Locks of the folder itself and of its parent, the run's folder, if they have lock files.
-class Locks {
- public:
-  bool are_any() const { return !locks_.empty(); }
+using FolderLocks = std::vector<std::unique_ptr<files::FolderLock>>;
 
-  explicit Locks(const std::filesystem::path& dir) {
-    const std::filesystem::path folder = std::filesystem::canonical(dir);
-    for (const std::filesystem::path& place : {folder.parent_path(), folder})
-      if (std::filesystem::exists(place / kLockFile)) locks_.push_back(taken(place));
-  }
-
- private:
-  static std::unique_ptr<files::FolderLock> taken(const std::filesystem::path& folder) {
-    try {
-      return std::make_unique<files::FolderLock>(folder, kTimes);
+/// Takes the locks of the folder itself and of its parent, the run's folder, if they have lock
+/// files.
+FolderLocks folder_locks(const std::filesystem::path& dir) {
+  const std::filesystem::path folder = std::filesystem::canonical(dir);
+  FolderLocks locks;
+  for (const std::filesystem::path& place : {folder.parent_path(), folder}) try {
+      if (std::filesystem::exists(place / ".lock"))
+        locks.push_back(std::make_unique<files::FolderLock>(place, kTimes));
     } catch (const Error& fault) {
       if (fault.code() != ExitCode::kCannotCreate) throw;
       // The lock's message names the holder; gc only adds that nothing was removed.
@@ -162,10 +127,8 @@ class Locks {
                   fmt::format("nothing was removed, as a run may be writing here: {}",
                               std::string(fault.what())));
     }
-  }
-
-  std::vector<std::unique_ptr<files::FolderLock>> locks_;
-};
+  return locks;
+}
 
 /// Right to save under each prefix with files here, so that no program saves meanwhile.
 class SaveLocks {
@@ -227,23 +190,13 @@ void leave_what_may_be_written(const SaveLocks& locks, std::vector<Garbage>* gar
                     num_left));
 }
 
-std::optional<StateFile> state_file_or_warning(const std::filesystem::path& dir) {
-  try {
-    return read_state_file(dir);
-  } catch (const Error& fault) {
-    log::warning("gc", fault.what());
-    return std::nullopt;
-  }
-}
-
 /// Names the newest checkpoint if the state file does not. Its program was killed between the
 /// commit and the state file, and would have named it.
 void name_newest(const std::filesystem::path& dir, StateFile* state) {
   const std::optional<std::string> newest = latest_checkpoint(dir);
   if (!newest || quick_check(*newest)) return;
-  const std::filesystem::path path(*newest);
-  const std::string name = path.filename().string();
-  if (dir / name != path || name == state->newest) return;
+  const std::string name = std::filesystem::path(*newest).filename().string();
+  if (dir / name != *newest || name == state->newest) return;
   state->newest = name;
   std::erase(state->all, name);
   state->all.push_back(name);
@@ -254,7 +207,7 @@ void rewrite_state(const std::filesystem::path& dir, const std::vector<Garbage>&
   std::set<std::string> gone;
   for (const Garbage& one : garbage)
     if (one.name.ends_with(".index")) gone.insert(one.name.substr(0, one.name.size() - 6));
-  if (!state_file_or_warning(dir)) return;
+  if (!read_state_file_if_sound(dir)) return;
   change_state_file(dir, [&](StateFile state) {
     name_newest(dir, &state);
     std::erase_if(state.all, [&](const std::string& name) { return gone.contains(name); });
@@ -317,15 +270,15 @@ std::string as_json(const std::string& dir, const std::vector<Garbage>& garbage,
 
 Answer collect_garbage(const std::string& dir, const GcOptions& options) {
   if (!std::filesystem::is_directory(dir))
-    throw Error(ExitCode::kInputMissing, "gc", dir + ": not a folder");
-  const Locks locks(dir);
+    throw Error(ExitCode::kInputMissing, "gc", dir + ": is no folder");
+  const FolderLocks locks = folder_locks(dir);
   std::optional<SaveLocks> save_locks;
   // Locks before the listing: afterwards no save can change what was listed.
   if (!options.dry_run) save_locks.emplace(dir);
   std::vector<Garbage> garbage = find_garbage(dir, options.keep);
   if (save_locks)  // a prefix without lock appeared since: another program saves there now
     std::erase_if(garbage, [&](const Garbage& one) { return !save_locks->covers(one.name); });
-  if (save_locks && !locks.are_any()) leave_what_may_be_written(*save_locks, &garbage);
+  if (save_locks && locks.empty()) leave_what_may_be_written(*save_locks, &garbage);
   const std::vector<std::string> rest = rest_of(dir, garbage);
   if (save_locks) {
     remove_all(dir, garbage);

@@ -43,14 +43,15 @@ void require_folder(const std::string& dir) {
 
 SaveName latest_or_throw(const std::string& dir) {
   require_folder(dir);
-  std::vector<std::string> defects;
   // latest_checkpoint() may return an incomplete one if there is no other.
   const std::optional<std::string> latest = latest_checkpoint(dir);
   if (latest && !quick_check(*latest)) {
-    const auto parts = parse_file_name(index_path(std::filesystem::path(*latest).filename()));
+    const auto parts = parse_save_name(*latest);
     return {*latest, parts ? parts->number : -1};
   }
-  (void)latest_complete(dir, "", &defects);
+  std::vector<std::string> defects;
+  for (const SaveName& save : newest_first(dir, ""))
+    if (const auto defect = quick_check(save.prefix)) defects.push_back(*defect);
   throw_no_save(dir, defects);
 }
 
@@ -176,11 +177,6 @@ std::optional<uint32_t> crc_of(const BundleEntry& entry) {
   return masked_crc32c(crc);
 }
 
-std::string crc_json(const BundleEntry& entry) {
-  const std::optional<uint32_t> crc = crc_of(entry);
-  return crc ? fmt::format("\"{:08x}\"", *crc) : "null";
-}
-
 /// Returns digest and, if requested, values of one tensor as JSON.
 std::string content_json(DenseView* view, const std::string& name, bool values) {
   if (!is_known_type(view->find(name)->dtype))
@@ -190,8 +186,7 @@ std::string content_json(DenseView* view, const std::string& name, bool values) 
   if (view->is_text(name)) {
     std::vector<std::string> texts = view->read_texts(name);
     for (const std::string& text : texts) digest.add(text);
-    std::transform(texts.begin(), texts.end(), texts.begin(),
-                   [](const std::string& text) { return json_string(text); });
+    std::ranges::transform(texts, texts.begin(), json_string);
     if (values) list = fmt::format("[{}]", fmt::join(texts, ", "));
   } else {
     const at::Tensor tensor = view->read(name);
@@ -229,6 +224,7 @@ std::string slices_json(const DenseTensor& tensor) {
 std::string tensor_json(DenseView* view, const std::string& name, bool values) {
   const DenseTensor tensor = view->find(name).value();
   const std::optional<std::string> key = state_key(name);
+  const std::optional<uint32_t> crc = crc_of(*tensor.entry);
   const bool is_whole = !tensor.is_sparse() && !tensor.entry->is_sliced();
   return fmt::format(
       R"({{"name": {}, "key": {}, "dtype": "{}", "shape": {}, "shard": {}, "offset": {}, "size": {}, )"
@@ -236,7 +232,7 @@ std::string tensor_json(DenseView* view, const std::string& name, bool values) {
       json_string(name), key ? json_string(*key) : "null", type_name(tensor.dtype),
       joined(tensor.shape), is_whole ? std::to_string(tensor.entry->shard) : "null",
       is_whole ? std::to_string(tensor.entry->offset) : "null", tensor.dense_bytes,
-      crc_json(*tensor.entry), tensor.stored_bytes, slices_json(tensor),
+      crc ? fmt::format("\"{:08x}\"", *crc) : "null", tensor.stored_bytes, slices_json(tensor),
       content_json(view, name, values));
 }
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -44,6 +43,27 @@ std::string json_value(Integer value) {
   return fmt::format("{}", +value);
 }
 
+template <typename... Ts>
+struct Types {};
+using NumberTypes =
+    Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, at::Half,
+          at::BFloat16, float, double, c10::complex<float>, c10::complex<double>>;
+
+/// Calls use<T>() with the C++ type T of the tensor's elements; false if it is none of the types.
+template <typename Use, typename... Ts>
+bool with_type(const at::Tensor& tensor, const Use& use, Types<Ts...> /*types*/) {
+  const auto use_if = [&]<typename T>() {
+    const bool is_it = tensor.scalar_type() == c10::CppTypeToScalarType<T>::value;
+    if (is_it) use.template operator()<T>();
+    return is_it;
+  };
+  return (use_if.template operator()<Ts>() || ...);
+}
+template <typename Use>
+bool with_type(const at::Tensor& tensor, const Use& use) {
+  return with_type(tensor, use, NumberTypes());
+}
+
 template <typename T>
 std::string json_list(const at::Tensor& tensor) {
   const T* values = static_cast<const T*>(tensor.const_data_ptr());
@@ -66,40 +86,9 @@ std::string json_string(std::string_view text) {
 }
 
 std::string json_values(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return json_list<float>(tensor);
-    case at::kDouble:
-      return json_list<double>(tensor);
-    case at::kHalf:
-      return json_list<at::Half>(tensor);
-    case at::kBFloat16:
-      return json_list<at::BFloat16>(tensor);
-    case at::kBool:
-      return json_list<bool>(tensor);
-    case at::kByte:
-      return json_list<uint8_t>(tensor);
-    case at::kChar:
-      return json_list<int8_t>(tensor);
-    case at::kShort:
-      return json_list<int16_t>(tensor);
-    case at::kInt:
-      return json_list<int32_t>(tensor);
-    case at::kLong:
-      return json_list<int64_t>(tensor);
-    case at::kUInt16:
-      return json_list<uint16_t>(tensor);
-    case at::kUInt32:
-      return json_list<uint32_t>(tensor);
-    case at::kUInt64:
-      return json_list<uint64_t>(tensor);
-    case at::kComplexFloat:
-      return json_list<c10::complex<float>>(tensor);
-    case at::kComplexDouble:
-      return json_list<c10::complex<double>>(tensor);
-    default:
-      return "null";
-  }
+  std::string text = "null";
+  (void)with_type(tensor, [&]<typename T>() { text = json_list<T>(tensor); });
+  return text;
 }
 
 std::string json_lines(const std::vector<std::string>& items) {
@@ -121,10 +110,8 @@ double distance(T a, T b) {
   }
 }
 
-double distance(c10::complex<float> a, c10::complex<float> b) {
-  return std::hypot(distance(a.real(), b.real()), distance(a.imag(), b.imag()));
-}
-double distance(c10::complex<double> a, c10::complex<double> b) {
+template <typename T>
+double distance(c10::complex<T> a, c10::complex<T> b) {
   return std::hypot(distance(a.real(), b.real()), distance(a.imag(), b.imag()));
 }
 
@@ -139,9 +126,11 @@ bool same_bits(const void* a, const void* b, size_t num_bytes) {
 }
 
 template <typename T>
-TensorDifference compare_as(const T* a, const T* b, int64_t num_elements) {
-  TensorDifference result{.num_elements = num_elements};
-  for (int64_t i = 0; i < num_elements; ++i) {
+TensorDifference compare_as(const at::Tensor& tensor_a, const at::Tensor& tensor_b) {
+  const auto* const a = static_cast<const T*>(tensor_a.const_data_ptr());
+  const auto* const b = static_cast<const T*>(tensor_b.const_data_ptr());
+  TensorDifference result{.num_elements = tensor_a.numel()};
+  for (int64_t i = 0; i < result.num_elements; ++i) {
     result.num_zeros_a += a[i] == T(0) ? 1 : 0;
     result.num_zeros_b += b[i] == T(0) ? 1 : 0;
     if (same_bits(a + i, b + i, sizeof(T))) continue;
@@ -151,52 +140,19 @@ TensorDifference compare_as(const T* a, const T* b, int64_t num_elements) {
   return result;
 }
 
-template <typename T>
-TensorDifference compare_as(const at::Tensor& a, const at::Tensor& b) {
-  return compare_as(static_cast<const T*>(a.const_data_ptr()),
-                    static_cast<const T*>(b.const_data_ptr()), a.numel());
-}
-
 }  // namespace
 
 TensorDifference compare(const at::Tensor& a_, const at::Tensor& b_) {
   check(a_.scalar_type() == b_.scalar_type() && a_.sizes() == b_.sizes(),
         "tensors of other forms are not compared element by element");
   const at::Tensor a = a_.contiguous(), b = b_.contiguous();
-  switch (a.scalar_type()) {
-    case at::kBool:  // one byte, 0 or 1
-    case at::kByte:
-      return compare_as<uint8_t>(a, b);
-    case at::kChar:
-      return compare_as<int8_t>(a, b);
-    case at::kShort:
-      return compare_as<int16_t>(a, b);
-    case at::kInt:
-      return compare_as<int32_t>(a, b);
-    case at::kLong:
-      return compare_as<int64_t>(a, b);
-    case at::kUInt16:
-      return compare_as<uint16_t>(a, b);
-    case at::kUInt32:
-      return compare_as<uint32_t>(a, b);
-    case at::kUInt64:
-      return compare_as<uint64_t>(a, b);
-    case at::kHalf:
-      return compare_as<at::Half>(a, b);
-    case at::kBFloat16:
-      return compare_as<at::BFloat16>(a, b);
-    case at::kFloat:
-      return compare_as<float>(a, b);
-    case at::kDouble:
-      return compare_as<double>(a, b);
-    case at::kComplexFloat:
-      return compare_as<c10::complex<float>>(a, b);
-    case at::kComplexDouble:
-      return compare_as<c10::complex<double>>(a, b);
-    default:
-      check(false, "a checkpoint has no such type");
-      return {};
-  }
+  TensorDifference result;
+  const bool is_known = with_type(a, [&]<typename T>() {
+    // A bool is one byte, 0 or 1.
+    result = compare_as<std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>>(a, b);
+  });
+  check(is_known, "a save holds no such type");
+  return result;
 }
 
 }  // namespace lockstep::checkpoint

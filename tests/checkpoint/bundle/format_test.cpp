@@ -12,6 +12,7 @@
 #include "checkpoint/format/tensor_type.h"
 #include "checkpoint/proto/bundle.pb.h"
 #include "checkpoint/proto/object_graph.pb.h"
+#include "tests/checkpoint/bundle/table_rows.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -14,6 +14,7 @@
 #include "checkpoint/format/entry_proto.h"
 #include "checkpoint/format/tensor_slice.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
+#include "tests/checkpoint/bundle/table_rows.h"
 
 namespace lockstep::checkpoint {
 namespace slice_rules_test {

@@ -77,7 +77,7 @@ TEST(Slices, AnyCutIsReadWhole) {
       for (size_t d = cut.shape.size(); d-- > 0;) dims.push_back(static_cast<int64_t>(d));
       return dims;
     }());
-    reader.read_into("t", strided);
+    reader.read_all({{"t", strided}});
     EXPECT_TRUE(strided.equal(numbers(cut.shape))) << cut.what;
   }
 }
@@ -98,7 +98,7 @@ TEST(Slices, OnlyWhatIsHeldIsWritten) {
         for (const bool strided : {false, true}) {
           at::Tensor live = at::full(cut.shape, -1.0);
           if (strided) live = at::full({2 * n}, -1.0).slice(0, 0, c10::nullopt, 2).view(cut.shape);
-          reader.read_into(name, live, held);
+          reader.read_all({{name, live, held}});
           at::Tensor expected = at::full({n}, -1.0);
           for (const ElementRange& range : held)
             expected.slice(0, range.begin_E, range.end_E)
@@ -116,12 +116,13 @@ TEST(Slices, WhatIsNotHeldIsNotReadAndWhatIsPartlyHeldIsCheckedWholly) {
   std::filesystem::remove(folder / "m-1.data-00001-of-00002");
   std::string first = tests::bytes_of(folder / "m-1.data-00000-of-00002");
   const at::Tensor live = at::zeros({8, 4});
-  BundleReader(folder / "m-1").read_into("t", live, {{0, 2}});
+  const std::vector<ElementRange> held = {{0, 2}};
+  BundleReader(folder / "m-1").read_all({{"t", live, held}});
   EXPECT_EQ(live.sum().item<float>(), 1 + 2);
   first.back() = static_cast<char>(first.back() ^ 1);  // of element 15
   tests::put_bytes(folder / "m-1.data-00000-of-00002", first);
   EXPECT_THAT(error_of([&] {
-                BundleReader(folder / "m-1").read_into("t", live, {{0, 2}});
+                BundleReader(folder / "m-1").read_all({{"t", live, held}});
               }).what(),
               HasSubstr("wrong crc32c"));
 }

@@ -31,6 +31,7 @@
 #include "heap_meter.h"
 #include "row_mutator.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
+#include "tests/checkpoint/bundle/table_rows.h"
 #include "tests/support/case_budget.h"
 
 // Leaks are looked for by the asan preset; LibTorch keeps what it has until the end.

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/format/bundle_encoding.h"
 #include "checkpoint/proto/bundle.pb.h"
+#include "tests/checkpoint/bundle/table_rows.h"
 
 namespace lockstep::fuzz {
 

@@ -111,6 +111,31 @@ TEST(CommitOrder, RewritingANumberNeverGivesAMixture) {
   }
 }
 
+TEST(CommitOrder, AKilledReplacementOfTheOnlySaveIsFinished) {
+  for (const KillPoint point : kill_points()) {
+    TemporaryFolder folder;
+    tests::save_small({.prefix = folder.prefix()}, 4, 2);
+    save_and_die(folder, 4, point);
+    std::vector<int64_t> values = {point.phase < SavePhase::kOldRemoved ? 4 : 2};
+    if (point.phase == SavePhase::kEntriesAgreed && point.rank != 0) values = {4, 2};
+    EXPECT_THAT(values, ::testing::Contains(restored_value(folder)))
+        << "phase " << static_cast<int>(point.phase);
+    EXPECT_TRUE(tests::save_small({.prefix = folder.prefix()}, 5, 1).ok);
+    EXPECT_EQ(restored_value(folder), 5);
+    for (const std::string& name : files::list(folder.path()))
+      EXPECT_FALSE(name.ends_with(".tmp")) << name;
+  }
+}
+
+TEST(CommitOrder, AReplacementThatLacksAShardIsNotFinished) {
+  TemporaryFolder folder;
+  tests::save_small({.prefix = folder.prefix()}, 4, 2);
+  save_and_die(folder, 4, {SavePhase::kOldRemoved, 0});
+  files::remove_file(folder / "model.ckpt-4.data-00001-of-00002.tmp");
+  EXPECT_THROW(restored_value(folder), Error);
+  EXPECT_FALSE(std::filesystem::exists(folder / "model.ckpt-4.index"));
+}
+
 TEST(StateFile, IsTheOldOneOrTheNewOne) {
   TemporaryFolder folder;
   tests::save_small({.prefix = folder.prefix()}, 1, 2);
