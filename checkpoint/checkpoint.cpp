@@ -46,11 +46,10 @@ class Restoration {
     if (looked_at_) return;
     const std::vector<std::string> left = unused();
     if (left.empty()) return;
-    log::warning(
-        "checkpoint",
-        fmt::format("{}: {} of its values were never used, the first is '{}'; the status of "
-                    "restore() tells which, expect_partial() says that this is meant",
-                    values_.prefix(), left.size(), left.front()));
+    log::warning("checkpoint",
+                 fmt::format("{}: {} of its values were never used, the first is '{}'; the status "
+                             "of restore() lists them, expect_partial() accepts them",
+                             values_.prefix(), left.size(), left.front()));
   }
 
   Restoration(const Restoration&) = delete;
@@ -79,16 +78,16 @@ class Restoration {
     looked_at_ = true;
     const std::vector<std::string> to_come = objects_->keys_to_come();
     if (!to_come.empty())
-      refuse(values_, fmt::format("'{}' do not exist yet: call the model once before "
-                                  "load_weights_now(), or use restore(), which waits for them",
-                                  fmt::join(to_come, "', '")));
+      refuse(values_,
+             fmt::format("'{}' do not exist yet: call the model once before load_weights_now(), or "
+                         "use restore(), which restores them when they are created",
+                         fmt::join(to_come, "', '")));
     if (const auto lacking = missing(); !lacking.empty())
       refuse(values_,
-             fmt::format("holds no '{}'; nothing was restored", fmt::join(lacking, "', '")));
+             fmt::format("contains no '{}'; nothing was restored", fmt::join(lacking, "', '")));
     if (!over.empty())
-      refuse(values_,
-             fmt::format("holds '{}', for which there is no variable; nothing was restored",
-                         fmt::join(over, "', '")));
+      refuse(values_, fmt::format("contains '{}', which has no variable; nothing was restored",
+                                  fmt::join(over, "', '")));
     return found;
   }
 
@@ -224,7 +223,7 @@ class Restoration {
     const StateEntry entry{.key = key, .tensor = tensor.detach()};
     if (values_.form(*name) != form_of(entry))
       refuse(values_, mismatch(key, values_.form(*name), form_of(entry)) +
-                          "; it was created just now, with its own initial value");
+                          "; the variable was just created and keeps its initial value");
     take({{*name, entry}});
   }
 
@@ -257,7 +256,7 @@ constexpr std::string_view kNotGiven =
 void require_restored(Restoration* restoration, bool all) {
   if (restoration == nullptr)
     throw Error(ExitCode::kBadData, "checkpoint",
-                "no save was given to restore(), so nothing was restored");
+                "restore() got no checkpoint, so nothing was restored");
   restoration->has_been_looked_at();
   std::string text;
   add_part(restoration->not_given(), kNotGiven, &text);

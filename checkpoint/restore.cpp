@@ -245,9 +245,10 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
                                              std::string_view prefix_name) {
   std::error_code ignored;
   if (is_there(index_path(dir.string())) || std::filesystem::is_regular_file(dir, ignored))
-    throw Error(ExitCode::kUsage, "checkpoint",
-                fmt::format("'{}' is no folder: the newest save is asked of the folder, '{}'",
-                            dir.string(), dir.parent_path().string()));
+    throw Error(
+        ExitCode::kUsage, "checkpoint",
+        fmt::format("'{}' is not a folder: name the folder to get its newest checkpoint, '{}'",
+                    dir.string(), dir.parent_path().string()));
   const auto named = named_by_state_file(dir, prefix_name);
   if (!named) return highest(find_saves(dir, prefix_name));
   const auto parts = parse_save_name(*named);

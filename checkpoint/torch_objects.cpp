@@ -198,10 +198,10 @@ TorchSlots slots_of(const torch::optim::Optimizer& optimizer) {
   if (dynamic_cast<const RMSprop*>(&optimizer)) return rmsprop_slots();
   if (dynamic_cast<const Adagrad*>(&optimizer)) return adagrad_slots();
   if (dynamic_cast<const LBFGS*>(&optimizer)) return lbfgs_slots(optimizer);
-  throw Error(ExitCode::kConfig, "checkpoint",
-              "this optimizer's state is not known: SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS "
-              "are; for "
-              "another, pass an object that lists its state (checkpoint/trackable.h)");
+  throw Error(
+      ExitCode::kConfig, "checkpoint",
+      "this optimizer's state is unknown: SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS are "
+      "supported; for another, pass an object that lists its state (checkpoint/trackable.h)");
 }
 
 // Optimizers: slots under the names of their parameters. LibTorch has no way to create one slot, so

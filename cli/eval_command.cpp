@@ -225,11 +225,10 @@ std::string newest_save(const EvaluatorJob& job) {
   const auto newest =
       checkpoint::latest_checkpoint(job.saves_folder(), job.config().checkpoint.prefix);
   if (newest && !checkpoint::quick_check(*newest)) return *newest;
-  throw Error(
-      ExitCode::kInputMissing, "eval",
-      fmt::format("{} holds no complete save under the name {}: train first, or name a save "
-                  "with --restore",
-                  job.saves_folder().string(), job.config().checkpoint.prefix));
+  throw Error(ExitCode::kInputMissing, "eval",
+              fmt::format("{} contains no complete checkpoint with the prefix {}: train first, or "
+                          "name a checkpoint with --restore",
+                          job.saves_folder().string(), job.config().checkpoint.prefix));
 }
 
 void require_one_process() {

@@ -30,7 +30,7 @@ using CurlList = std::unique_ptr<curl_slist, FreeCurl>;
 CurlHandle make_curl_handle() {
   [[maybe_unused]] static const CURLcode ready = ::curl_global_init(CURL_GLOBAL_DEFAULT);
   CurlHandle handle(::curl_easy_init());
-  check(handle != nullptr, "libcurl gives a handle");
+  check(handle != nullptr, "libcurl returns a handle");
   return handle;
 }
 

@@ -331,8 +331,7 @@ class ObjectStore final : public files::FileStore {
 
   std::unique_ptr<files::RemoteFile> open(const std::string& path) override {
     const std::optional<files::FileFacts> facts = look_at(path);
-    if (!facts)
-      throw Error(ExitCode::kInputMissing, "remote", path + ": there is no such object or bucket");
+    if (!facts) throw Error(ExitCode::kInputMissing, "remote", path + ": no such object or bucket");
     return std::make_unique<Object>(
         *facts,
         [this, facts = *facts](int64_t offset, int64_t num_bytes) {
@@ -354,7 +353,7 @@ class ObjectStore final : public files::FileStore {
     files::FileFacts facts{path, parse_integer(header_of(answer, "content-length")).value_or(-1),
                            header_of(answer, "etag")};
     if (facts.num_bytes < 0)
-      throw Error(ExitCode::kIo, "remote", path + ": the store does not say how long it is");
+      throw Error(ExitCode::kIo, "remote", path + ": the store does not return the object's size");
     learn(facts);
     return facts;
   }
@@ -423,8 +422,7 @@ class ObjectStore final : public files::FileStore {
     auto now = std::make_shared<const Access>(find_access_());
     if (now->credentials == denied->credentials) return nullptr;
     log::info("remote",
-              fmt::format("{}: the key of {} was denied and has been replaced there: it is "
-                          "read again",
+              fmt::format("{}: the key of {} was denied and has been replaced; reading it again",
                           scheme_, now->credentials.source));
     return access_ = std::move(now);
   }
@@ -468,7 +466,7 @@ class ObjectStore final : public files::FileStore {
     if (answer.status != 206 && !(answer.status == 200 && is_whole)) {
       if (answer.status == 200)
         throw Error(ExitCode::kIo, "remote",
-                    facts.path + ": the store does not give parts of objects (Range)");
+                    facts.path + ": the store does not support range requests (Range)");
       refuse(facts.path, answer);
     }
     const std::string expected = fmt::format("bytes {}-{}/{}", offset, last, facts.num_bytes);
@@ -478,14 +476,14 @@ class ObjectStore final : public files::FileStore {
         refuse_changed(facts.path);
       throw Error(
           ExitCode::kIo, "remote",
-          fmt::format("{}: '{}' was asked for, the store gives '{}'", facts.path, expected, given));
+          fmt::format("{}: requested '{}', the store returned '{}'", facts.path, expected, given));
     }
     // A store that ignores If-Match is caught by its tag.
     if (const std::string tag = header_of(answer, "etag"); !facts.tag.empty() && tag != facts.tag)
       refuse_changed(facts.path);
     if (static_cast<int64_t>(answer.body.size()) != num_bytes)
       throw Error(ExitCode::kIo, "remote",
-                  fmt::format("{}: {} bytes from {} were asked for, the store gives {}", facts.path,
+                  fmt::format("{}: requested {} bytes from {}, the store returned {}", facts.path,
                               num_bytes, offset, answer.body.size()));
     return std::move(answer.body);
   }
@@ -504,18 +502,17 @@ class ObjectStore final : public files::FileStore {
     if (answer.status == 401 || answer.status == 403)
       throw files::NoPermission(
           ExitCode::kInputMissing, "remote",
-          fmt::format("{}: access is denied {} ({}); give it to them, or set {}", path,
-                      used.source.empty() ? "to who has no key (none was found)"
+          fmt::format("{}: access is denied {} ({}); grant it, or set {}", path,
+                      used.source.empty() ? "without a key (none was found)"
                                           : "to the key of " + used.source,
                       text, from->hint));
     if (answer.status == 404)
       throw Error(ExitCode::kInputMissing, "remote",
                   fmt::format("{}: {}", path,
-                              fault.code == "NoSuchBucket" ? "there is no such bucket"
-                                                           : "there is no such object"));
+                              fault.code == "NoSuchBucket" ? "no such bucket" : "no such object"));
     // 412: the tag no longer matches. 416: the object has become shorter.
     if (answer.status == 412 || answer.status == 416) refuse_changed(path);
-    throw Error(ExitCode::kIo, "remote", fmt::format("{}: the store refuses: {}", path, text));
+    throw Error(ExitCode::kIo, "remote", fmt::format("{}: refused by the store: {}", path, text));
   }
 
   const std::string scheme_;

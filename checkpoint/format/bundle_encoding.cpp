@@ -272,8 +272,7 @@ class RowWalk {
   /// Counts bytes against the memory limit. It refuses a small file whose shared prefixes unfold
   /// into very much memory.
   void charge(size_t num_bytes, uint64_t offset) {
-    if (num_bytes > left_bytes_)
-      refuse("keys unfold to more memory than a sound index needs", offset);
+    if (num_bytes > left_bytes_) refuse("keys need more memory than a valid index", offset);
     left_bytes_ -= num_bytes;
   }
 

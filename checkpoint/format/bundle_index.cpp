@@ -417,7 +417,7 @@ BundleIndex decode_index(std::string_view bytes, const std::string& file) {
   } catch (const std::runtime_error& fault) {
     const std::string& name = decoder.name();
     throw Error(ExitCode::kBadData, "checkpoint",
-                fmt::format("{}: {}{}; restore from another save, or remove this one", file,
+                fmt::format("{}: {}{}; restore another checkpoint, or remove this one", file,
                             name.empty() ? "" : fmt::format("tensor '{}': ", name), fault.what()));
   }
 }

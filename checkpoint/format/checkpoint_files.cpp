@@ -100,7 +100,7 @@ std::optional<std::string_view> before_file_ending(std::string_view name) {
 
 std::optional<std::string> fault_of_prefix_name(std::string_view name) {
   if (const auto stem = before_file_ending(name))
-    return fmt::format("ends in '{}', which saves add themselves: give '{}'",
+    return fmt::format("ends in '{}', which is added automatically: give '{}'",
                        name.substr(stem->size()), *stem);
   if (name.find_first_of(kPatternLetters) != std::string_view::npos)
     return "contains one of \\ * ? [ ], which TensorFlow reads as a pattern";

@@ -178,8 +178,8 @@ class WeightNames {
       if (!is_used[rule])
         throw Error(
             ExitCode::kConfig, "warm start",
-            fmt::format("checkpoint.warm_start_rename: no name there matches '{}', or an "
-                        "earlier rule took it (nearest: {})",
+            fmt::format("checkpoint.warm_start_rename: no name in the checkpoint matches '{}', or "
+                        "an earlier rule matched it (nearest: {})",
                         rules.from(rule),
                         fmt::join(nearest_words(rules.from(rule), names_and_parts(names)), ", ")));
   }
@@ -198,7 +198,7 @@ class WeightNames {
 
   /// Returns the five names of the file nearest to a variable's, separated by commas.
   std::string nearest_to(const std::string& variable) const {
-    if (there_.empty()) return "none, as it holds no value";
+    if (there_.empty()) return "none, as it contains no value";
     std::vector<std::string> all, there;
     for (const auto& [here, name] : there_) all.push_back(here);
     for (const std::string& here : nearest_words(plain_name(variable), all))
@@ -217,8 +217,7 @@ class WeightNames {
     if (renamed_.contains(here))
       throw Error(
           ExitCode::kConfig, "warm start",
-          fmt::format("checkpoint.warm_start_rename: '{}' and '{}' there would both be '{}' "
-                      "here",
+          fmt::format("checkpoint.warm_start_rename: '{}' and '{}' are both renamed to '{}'",
                       place->second, there, here));
     // Of two names that become equal without a rule, the model's own variable has priority.
     if (there.starts_with("model/")) place->second = there;

@@ -48,7 +48,8 @@ std::optional<at::ScalarType> type_named(std::string_view wanted) {
 
 // Writer: one temporary file and one rename, so that a reader never sees half a file.
 
-static_assert(std::endian::native == std::endian::little, "values are written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "values are written in native byte order");
 
 std::string_view dtype_name(at::ScalarType wanted) {
   for (const auto& [name, type] : kTypesInFiles)

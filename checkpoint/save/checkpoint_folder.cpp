@@ -86,12 +86,13 @@ void require_shared(const std::filesystem::path& folder, const std::string& host
   // The gather above ends only after every rank has looked, so the file can go.
   if (is_first) (void)fault_of([&] { files::remove_file(file); });
   if (const std::string who = blind_ranks(blind); !who.empty())
-    throw Error(ExitCode::kConfig, "checkpoint",
-                fmt::format("{} is not the same folder on all ranks: what rank 0 on {} writes "
-                            "there is not seen by {}. Saves need one folder that all hosts share: "
-                            "set run.project_dir to one on a network file system, mounted at the "
-                            "same place everywhere",
-                            folder.string(), first_host, who))
+    throw Error(
+        ExitCode::kConfig, "checkpoint",
+        fmt::format(
+            "{} is not the same folder on all ranks: files that rank 0 on {} writes are not "
+            "visible to {}. Checkpoints need a folder that all hosts share: set run.project_dir to "
+            "one on a network file system, mounted at the same path on every host",
+            folder.string(), first_host, who))
         .everywhere();
 }
 
@@ -289,10 +290,9 @@ bool SaveLock::take(double patience_s) {
     if (Clock::now() > deadline) {
       const auto holder = holder_of(text_of(descriptor_));
       throw Error(ExitCode::kCannotCreate, "checkpoint",
-                  fmt::format("{}: another program is saving under this prefix ({}) and was waited "
-                              "for {} s; wait for it to end, or choose another prefix",
-                              path_, holder ? holder->shown() : "which has not said yet who it is",
-                              patience_s));
+                  fmt::format("{}: another program is still saving under this prefix ({}) after {} "
+                              "s; wait for it to end, or choose another prefix",
+                              path_, holder ? holder->shown() : "holder unknown", patience_s));
     }
     std::this_thread::sleep_for(pause);
     // Backs off up to 50 ms between attempts.

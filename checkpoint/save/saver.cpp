@@ -115,7 +115,7 @@ void Saver::begin(const StateList& state, int64_t step) {
 }
 
 void Saver::stage(Snapshot* snapshot) {
-  check(!is_under_way(), "one save at a time: wait() for the one before");
+  check(!is_under_way(), "one save at a time: wait() for the previous one");
   copy_.reset();
   if (stager_ == nullptr) return;
   // The background thread uses the stager too.
@@ -149,7 +149,7 @@ SaveResult Saver::save_now(const StateList& state, Number number) {
 }
 
 void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
-  check(number.value >= 0, "a save needs a step");
+  check(number.value >= 0, "a checkpoint needs a step");
   number_ = number.value;
   options_.keep_checkpoint_max =
       std::exchange(keep_next_, {}).value_or(options_.keep_checkpoint_max);
@@ -294,9 +294,9 @@ SaveResult Saver::run(const StateList& state, Number number, const std::function
   if (!not_as_written) return result;
   result = failed(*not_as_written, number.value);
   if (comm_.rank() == 0)
-    log::error("checkpoint", fmt::format("{} is not to be trusted and was taken back: {}; the "
-                                         "saves before it stand",
-                                         result.prefix, result.error));
+    log::error("checkpoint",
+               fmt::format("{} may be damaged and was removed: {}; earlier checkpoints are kept",
+                           result.prefix, result.error));
   return result;
 }
 

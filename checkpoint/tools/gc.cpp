@@ -99,7 +99,7 @@ class GarbageFinder {
 }  // namespace
 
 std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optional<int64_t> keep) {
-  check(!keep || *keep >= 1, "at least one save stays");
+  check(!keep || *keep >= 1, "at least one checkpoint is kept");
   return GarbageFinder(dir).garbage(keep);
 }
 
@@ -270,7 +270,7 @@ std::string as_json(const std::string& dir, const std::vector<Garbage>& garbage,
 
 Answer collect_garbage(const std::string& dir, const GcOptions& options) {
   if (!std::filesystem::is_directory(dir))
-    throw Error(ExitCode::kInputMissing, "gc", dir + ": is no folder");
+    throw Error(ExitCode::kInputMissing, "gc", dir + ": not a folder");
   const FolderLocks locks = folder_locks(dir);
   std::optional<SaveLocks> save_locks;
   // Locks before the listing: afterwards no save can change what was listed.

@@ -151,7 +151,7 @@ TensorDifference compare(const at::Tensor& a_, const at::Tensor& b_) {
     // A bool is one byte, 0 or 1.
     result = compare_as<std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>>(a, b);
   });
-  check(is_known, "a save holds no such type");
+  check(is_known, "a checkpoint has no such type");
   return result;
 }
 
