@@ -24,10 +24,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 RunConfig load_for_evaluation(const EvalCommandOptions& options) {
-  Diagnostics faults;
-  RunConfig config = load_run_config(options.config_file, options.overrides, &faults, /*text=*/{},
-                                     /*needs_train_data=*/false);
-  faults.throw_if_any("config");
+  RunConfig config = require_run_config(options.config_file, overrides_of(options.above),
+                                        /*text=*/{}, /*needs_train_data=*/false);
   if (!config.data.eval)
     throw Error(ExitCode::kConfig, "eval",
                 fmt::format("{}: 'data.eval' is missing: there is nothing to evaluate on",

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/yaml/yaml_document.h"
 #include "daemon/config/overrides.h"
+#include "daemon/config/run_config.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -258,7 +259,8 @@ AboveFile with_what_fits(const RunConfig& config, const AboveFile& above, Kubern
 
 CommandResult kubernetes_command(const KubernetesCommandOptions& options) {
   const std::string text = YamlDocument::read_text(options.config_file);
-  const RunConfig config = load_run_config(options.config_file, options.above, text);
+  const RunConfig config =
+      require_run_config(options.config_file, overrides_of(options.above), text);
   KubernetesJob job = options.job;
   fill_from(config, text, &job);
   add_named_files(text, options, &job);

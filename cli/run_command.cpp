@@ -5,7 +5,6 @@
 #include "checkpoint/format/checkpoint_files.h"
 #include "cli/ctl_command.h"
 #include "cli/launching.h"
-#include "daemon/config/estimator_flags.h"
 #include "daemon/config/run_config.h"
 
 // `lockstep run`, and what it shares with `lockstep launch` and `ctl`: settings of a run file.
@@ -36,15 +35,6 @@ AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings
   return above;
 }
 
-RunConfig load_run_config(const std::string& path, const AboveFile& above,
-                          const std::optional<std::string>& text) {
-  Diagnostics faults;
-  RunConfig config =
-      load_run_config(path, overrides_of(above.sets, above.estimator, above.flags), &faults, text);
-  faults.throw_if_any("config");
-  return config;
-}
-
 namespace {
 
 /// Returns the command line of each rank.
@@ -71,7 +61,7 @@ launch::SaveFound newest_save(const std::filesystem::path& folder, const std::st
 }  // namespace
 
 CommandResult run_command(const RunCommandOptions& options) {
-  const RunConfig config = load_run_config(options.config_file, options.above);
+  const RunConfig config = require_run_config(options.config_file, overrides_of(options.above));
   const std::string program = rank_program(options);
   // The last lambda captures by value: it may be called on a thread that outlives this function.
   return {"", supervise_ranks(
@@ -84,9 +74,7 @@ CommandResult run_command(const RunCommandOptions& options) {
 
 // Separate from ctl_command.cpp: `lockstep ctl` with the run's folder needs no LibTorch.
 ControlOfRun read_control(const std::string& run_file) {
-  Diagnostics faults;
-  const RunConfig config = load_run_config(run_file, {}, &faults);
-  faults.throw_if_any("config");
+  const RunConfig config = require_run_config(run_file, {});
   if (config.control.is_off())
     throw Error(ExitCode::kUsage, "ctl",
                 run_file + ": control.listen is off: nobody can ask this run");

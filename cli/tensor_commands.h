@@ -33,7 +33,7 @@ CommandResult doctor_command(const DoctorOptions& options);
 
 struct EvalCommandOptions {
   std::string config_file;  ///< run file of the run whose checkpoints are evaluated
-  std::vector<Override> overrides;
+  AboveFile above;
   std::string restore = "latest";  ///< latest: the folder's newest; else a prefix
   bool watch = false;              ///< evaluate each existing and each later checkpoint once
 };

@@ -14,8 +14,7 @@ namespace checkpoint = lockstep::checkpoint;
 namespace daemon = lockstep::daemon;
 
 daemon::CommandResult submit(const daemon::SubmitOptions& options) {
-  daemon::check_before_queue(options.config_file,
-                             daemon::overrides_of(options.sets, options.estimator, options.flags));
+  daemon::check_before_queue(options.config_file, daemon::overrides_of(options.above));
   return daemon::submit_command(options);
 }
 

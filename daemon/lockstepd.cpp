@@ -132,16 +132,16 @@ void refuse_session(const CommandLine& line) {
 
 CommandLine parse_command_line(int argc, char** argv, bool speaks) {
   CommandLine line;
-  std::vector<std::string> sets;
+  std::string model;
   // The estimator's flags come after `--`; remove them before CLI11 parses the rest.
-  std::string estimator, model;
-  const std::vector<std::string> flags = take_flags(&argc, argv);
+  AboveFile above{.flags = take_flags(&argc, argv)};
   CLI::App app{"Lockstep: data-parallel training, one rank", "lockstepd"};
   app.footer(kExamples);
   app.add_option("--config", line.session.config_file,
                  "the run file (YAML); without it, flags say what to train and how");
-  app.add_option("--set", sets, "override one key of the run file: path=value; may be repeated");
-  app.add_option("--estimator", estimator,
+  app.add_option("--set", above.sets,
+                 "override one key of the run file: path=value; may be repeated");
+  app.add_option("--estimator", above.estimator,
                  "a plug-in that brings what is trained: sets estimator.path; its own flags stand "
                  "behind --, as -- --width 64");
   app.add_option("--model", model, "which network: sets model.type");
@@ -166,7 +166,7 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
     refuse_empty_values(argc, argv);
     app.parse(argc, argv);
     // Later overrides win: --set first, then --model, then the flags of the table.
-    line.session.overrides = overrides_of(sets, estimator, flags);
+    line.session.overrides = overrides_of(above);
     if (!model.empty())
       line.session.overrides.push_back(
           {.path = "model.type", .value = quoted_text(model), .origin = "--model"});
@@ -249,7 +249,7 @@ int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
 /// Checks a submitted job in a child process, which has none of this process' threads.
 void check_job(JobSpec* job) {
   at::set_num_threads(1);
-  check_before_queue(job->file, overrides_of(job->sets, job->estimator, job->flags));
+  check_before_queue(job->file, overrides_of(job->above));
   name_run(job);
 }
 

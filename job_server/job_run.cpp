@@ -144,12 +144,9 @@ bool names_project_dir(const std::vector<std::string>& sets) {
 }  // namespace
 
 void name_run(JobSpec* spec) {
-  Diagnostics faults;
-  const RunConfig config = load_run_config(
-      spec->file, overrides_of(spec->sets, spec->estimator, spec->flags), &faults, spec->text);
-  faults.throw_if_any("config");
+  const RunConfig config = require_run_config(spec->file, overrides_of(spec->above), spec->text);
   spec->run_name = config.run.name;
-  if (names_project_dir(spec->sets))
+  if (names_project_dir(spec->above.sets))
     spec->project_dir = std::filesystem::absolute(config.run.project_dir).string();
 }
 
@@ -165,7 +162,7 @@ SessionOptions session_of(const JobSpec& spec) {
   SessionOptions session;
   session.config_file = spec.file;
   session.config_text = spec.text;
-  session.overrides = overrides_of(spec.sets, spec.estimator, spec.flags);
+  session.overrides = overrides_of(spec.above);
   session.overrides.push_back({.path = "run.project_dir",
                                .value = quoted_text(spec.project_dir),
                                .origin = "the job's folder"});

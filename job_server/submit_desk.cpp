@@ -287,8 +287,9 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
 }
 
 bool brings_code(const JobSpec& spec) {
-  return !spec.estimator.empty() || !spec.flags.empty() || names_code_of_yaml(spec.text) ||
-         std::any_of(spec.sets.begin(), spec.sets.end(), [](const std::string& set) {
+  return !spec.above.estimator.empty() || !spec.above.flags.empty() ||
+         names_code_of_yaml(spec.text) ||
+         std::any_of(spec.above.sets.begin(), spec.above.sets.end(), [](const std::string& set) {
            return names_code(set) || names_code_of_yaml(set.substr(set.find('=') + 1));
          });
 }
@@ -297,9 +298,7 @@ JobSpec spec_of(const SubmitOptions& options) {
   return {.file = std::filesystem::absolute(options.config_file).string(),
           .text = YamlDocument::read_text(options.config_file),
           .folder = std::filesystem::current_path().string(),
-          .sets = options.sets,
-          .estimator = options.estimator,
-          .flags = options.flags,
+          .above = options.above,
           .submitted = files::utc_now()};
 }
 

@@ -199,15 +199,13 @@ std::vector<Override> parse_flags(const std::vector<std::string>& words) {
   return flags;
 }
 
-std::vector<Override> overrides_of(const std::vector<std::string>& sets,
-                                   const std::string& estimator,
-                                   const std::vector<std::string>& flags) {
+std::vector<Override> overrides_of(const AboveFile& above) {
   std::vector<Override> all;
-  for (const std::string& text : sets) all.push_back(parse_set(text));
-  if (!estimator.empty())
+  for (const std::string& text : above.sets) all.push_back(parse_set(text));
+  if (!above.estimator.empty())
     all.push_back(
-        {.path = "estimator.path", .value = quoted_text(estimator), .origin = "--estimator"});
-  for (Override& flag : parse_flags(flags)) all.push_back(std::move(flag));
+        {.path = "estimator.path", .value = quoted_text(above.estimator), .origin = "--estimator"});
+  for (Override& flag : parse_flags(above.flags)) all.push_back(std::move(flag));
   return all;
 }
 

@@ -423,6 +423,14 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   return config;
 }
 
+RunConfig require_run_config(const std::string& path, const std::vector<Override>& overrides,
+                             const std::optional<std::string>& text, bool needs_train_data) {
+  Diagnostics faults;
+  RunConfig config = load_run_config(path, overrides, &faults, text, needs_train_data);
+  faults.throw_if_any("config");
+  return config;
+}
+
 std::string RunConfig::digest() const {
   return sha256_hex(fmt::format("{}", fmt::join(settings, "\n")));
 }

@@ -206,9 +206,7 @@ std::string note_on_world(const RunConfig& config) {
 std::unique_ptr<Checked> check_all(const std::string& config_file,
                                    const std::vector<Override>& overrides) {
   auto checked = std::make_unique<Checked>();
-  Diagnostics faults;
-  checked->config = load_run_config(config_file, overrides, &faults);
-  faults.throw_if_any("config");
+  checked->config = require_run_config(config_file, overrides);
   checked->frozen.emplace(checked->config.flag_texts);
   take_expected_world(&checked->config);
   const FoundData found = find_data(checked->config.data, checked->alone);

@@ -34,15 +34,6 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Reads the run file; throws all its faults as one error.
-RunConfig load_checked(const SessionOptions& options) {
-  Diagnostics faults;
-  RunConfig config =
-      load_run_config(options.config_file, options.overrides, &faults, options.config_text);
-  faults.throw_if_any("config");
-  return config;
-}
-
 /// Creates the communicator of the step's reduction: NCCL on GPUs, MPI on CPUs.
 /// sync.check_collectives adds a second one that compares the calls of all ranks.
 std::unique_ptr<dist::Communicator> make_gradient_communicator(const dist::SyncOptions& sync,
@@ -371,7 +362,9 @@ void leave_together(dist::Communicator& control, const RunConfig& config) {
 
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // Only reading parts come first, so that a fault leaves no trace.
-  RunConfig config = dist::on_all_ranks(world.control, [&] { return load_checked(options); });
+  RunConfig config = dist::on_all_ranks(world.control, [&] {
+    return require_run_config(options.config_file, options.overrides, options.config_text);
+  });
   check_equal_programs(config, world.mpi_version, world.control);
   const flags::Frozen frozen(config.flag_texts);
   check_world_size(config.run, world.process);
