@@ -94,8 +94,7 @@ Answer call(const Service& service, const std::string& target, bool is_post) {
 /// Returns rank 0's address from targets.json, which exists while the run lives.
 std::string address_in(const std::filesystem::path& project_dir) {
   const std::filesystem::path path = Project(project_dir).targets();
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
+  if (!files::exists(path))
     throw Error(ExitCode::kInputMissing, "ctl",
                 fmt::format("no job runs in this folder: nobody listens at {}, and {} is not there",
                             Project(project_dir).control_socket().string(), path.string()));
@@ -119,8 +118,7 @@ void set_socket(const std::filesystem::path& path, Service* service) {
 /// Refuses a run that was killed: another process may have its port and must not receive its token.
 void require_no_dead_holder(const std::filesystem::path& folder) {
   const std::filesystem::path lock = folder / ".lock";
-  std::error_code ignored;
-  if (!std::filesystem::exists(lock, ignored)) return;
+  if (!files::exists(lock)) return;
   const auto holder = files::LockHolder::parse(files::read(lock, kMaxLockBytes));
   // A holder on another host cannot be checked; assume that it is alive.
   if (holder && (!holder->can_be_asked() || holder->is_alive())) return;
@@ -147,10 +145,8 @@ void find_in_folder(const std::filesystem::path& folder, Service* service) {
 
 void find_by_run_file(const std::string& file, ReadControl read_control, Service* service) {
   const ControlOfRun run = read_control(file);
-  std::error_code ignored;
   // A socket file without a listener still gives the better error message.
-  if (metrics::is_listened_at(run.socket) ||
-      (!run.is_on_pages && std::filesystem::exists(run.socket, ignored)))
+  if (metrics::is_listened_at(run.socket) || (!run.is_on_pages && files::exists(run.socket)))
     set_socket(run.socket, service);
   else  // the run is on another host, or its command line sets another path
     find_in_folder(run.folder, service);
@@ -158,8 +154,7 @@ void find_by_run_file(const std::string& file, ReadControl read_control, Service
 }
 
 void require_run_file(const std::string& where) {
-  std::error_code ignored;
-  if (std::filesystem::exists(where, ignored)) return;
+  if (files::exists(where)) return;
   const std::string hint =
       where.find("://") == std::string::npos && metrics::parse_listen_address(where)
           ? " (did you mean 'http://" + where + "'?)"
@@ -174,12 +169,11 @@ void require_run_file(const std::string& where) {
 Service service_of(const CtlOptions& options, ReadControl read_control) {
   const std::string& where = options.where;
   Service service{.token_file = options.token_file, .ca_file = options.ca_file};
-  std::error_code ignored;
   if (where.starts_with(kUnixPrefix)) {
     set_socket(where.substr(kUnixPrefix.size()), &service);
   } else if (where.starts_with("http://") || where.starts_with("https://")) {
     service.origin = where.substr(0, where.find_last_not_of('/') + 1);
-  } else if (std::filesystem::is_directory(where, ignored)) {
+  } else if (files::is_folder(where)) {
     find_in_folder(where, &service);
   } else {
     require_run_file(where);

@@ -24,12 +24,11 @@ using Column = double train::StepLine::*;
 
 /// Throws Error with a hint if the folder or its CSV file is missing.
 void require_run_folder(const std::filesystem::path& folder, const std::filesystem::path& csv) {
-  std::error_code ignored;  // a folder that is not readable counts as missing
-  if (!std::filesystem::is_directory(folder, ignored))
+  if (!files::is_folder(folder))
     throw Error(ExitCode::kInputMissing, "curves",
                 folder.string() +
                     ": no such folder; give the folder of a run (run.project_dir of its run file)");
-  if (!std::filesystem::exists(csv, ignored))
+  if (!files::exists(csv))
     throw Error(ExitCode::kInputMissing, "curves",
                 csv.string() + ": no such file; a run writes it once it trains. Is " +
                     folder.string() + " the folder of a run?");

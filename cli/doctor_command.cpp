@@ -28,12 +28,6 @@
 // `lockstep doctor`: facts about this host, and the start of ranks that check each other.
 namespace lockstep::daemon {
 
-/// Checks what runs need on this host: version, cores, memory, /dev/shm, the folder for temporary
-/// files, launchers in PATH, `program` with its libraries, GPUs and the processes on them.
-/// `program` is the lockstepd of the ranks. Starts `mpirun --version`, `srun --version`, `program
-/// --version` and `nvidia-smi`; changes nothing. Never throws.
-std::vector<Finding> host_findings(const std::string& program);
-
 // One function per fact. Each returns a finding instead of throwing, so that one fault does not
 // hide the others.
 
@@ -154,14 +148,8 @@ std::vector<Finding> rank_program_findings(const std::string& program) {
   return found;
 }
 
-bool has_driver() {
-  std::error_code ignored;
-  return std::filesystem::exists("/dev/nvidiactl", ignored) ||
-         std::filesystem::exists("/dev/dxg", ignored);
-}
-
 Finding gpus() {
-  if (!has_driver()) return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs", ""};
+  if (!has_nvidia_driver()) return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs", ""};
   try {
     const std::vector<std::string> ids = dist::nccl_device_ids();
     if (!ids.empty())
@@ -188,8 +176,10 @@ std::vector<Finding> busy_gpus() {
   return found;
 }
 
-}  // namespace
-
+/// Checks what runs need on this host: version, cores, memory, /dev/shm, the folder for temporary
+/// files, launchers in PATH, `program` with its libraries, GPUs and the processes on them.
+/// `program` is the lockstepd of the ranks. Starts `mpirun --version`, `srun --version`, `program
+/// --version` and `nvidia-smi`; changes nothing. Never throws.
 std::vector<Finding> host_findings(const std::string& program) {
   std::vector<Finding> found{version(),          cores(),  memory(), shared_memory(),
                              temporary_folder(), mpirun(), srun(),   ssh()};
@@ -201,8 +191,6 @@ std::vector<Finding> host_findings(const std::string& program) {
 
 // The host's checks run in this process. The ranks' checks run in real ranks under mpirun, because
 // most faults appear only there.
-
-namespace {
 
 constexpr int kDefaultRanks = 2;
 constexpr std::chrono::milliseconds kLook{20};

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "base/yaml/yaml_document.h"
 #include "daemon/config/overrides.h"
@@ -186,10 +187,9 @@ void find_paths(const YAML::Node& node, const std::string& key, const std::files
     for (const YAML::Node& item : node) find_paths(item, key, folder, found);
   // Only texts with a slash or a dot look like paths.
   if (!node.IsScalar() || node.Scalar().find_first_of("/.") == std::string::npos) return;
-  std::error_code ignored;
   for (const std::filesystem::path& path :
        {std::filesystem::path(node.Scalar()), folder / node.Scalar()})
-    if (std::filesystem::exists(path, ignored)) {
+    if (files::exists(path)) {
       found->try_emplace(key, path);
       return;
     }

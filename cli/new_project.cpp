@@ -40,16 +40,14 @@ std::array<ProjectFile, 4> project_files() {
 
 bool is_in_path(const std::string& program) {
   const char* path = std::getenv("PATH");
-  std::error_code ignored;
   for (const std::string& folder : split(path == nullptr ? "" : path, ':'))
-    if (std::filesystem::exists(std::filesystem::path(folder) / program, ignored)) return true;
+    if (files::exists(std::filesystem::path(folder) / program)) return true;
   return false;
 }
 
 /// Returns the command for two ranks: of the source tree, of the wheel, or Open MPI's own.
 std::string start_of_two_ranks() {
-  std::error_code ignored;
-  if (std::filesystem::exists("launch/mpirun.sh", ignored)) return "launch/mpirun.sh 2";
+  if (files::exists("launch/mpirun.sh")) return "launch/mpirun.sh 2";
   return is_in_path("mpirun.sh") ? "mpirun.sh 2" : "mpirun -n 2";
 }
 
@@ -57,13 +55,11 @@ std::string start_of_two_ranks() {
 
 CommandResult new_project_command(const std::string& folder) {
   const std::filesystem::path root = folder;
-  for (const ProjectFile& file : project_files()) {
-    std::error_code ignored;  // a file that is not accessible is refused by the write
-    if (std::filesystem::exists(root / file.name, ignored))
+  for (const ProjectFile& file : project_files())
+    if (files::exists(root / file.name))
       throw Error(ExitCode::kCannotCreate, "new",
                   fmt::format("{} is there already: give another folder, or remove it first",
                               (root / file.name).string()));
-  }
   files::make_folders(root);
   for (const ProjectFile& file : project_files())
     files::write_atomically(root / file.name, std::string(file.text));
@@ -76,9 +72,8 @@ CommandResult new_project_command(const std::string& folder) {
 
 CommandResult new_recipe_command(const std::string& out_file) {
   if (out_file.empty()) return {recal::recipe_template(), 0};
-  std::error_code ignored;  // a file that is not accessible is refused by the write
   // Never overwrite a recipe that a user may have edited.
-  if (std::filesystem::exists(out_file, ignored))
+  if (files::exists(out_file))
     throw Error(ExitCode::kCannotCreate, "new",
                 out_file + " is there already: give another name, or remove it first");
   files::write_atomically(out_file, recal::recipe_template());

@@ -37,6 +37,11 @@
 
 namespace lockstep::daemon {
 
+// Every rank parses the same command line. Only one rank prints messages, or each would appear many
+// times.
+
+namespace {
+
 /// Parsed command line of `lockstepd`.
 struct CommandLine {
   SessionOptions session;
@@ -49,15 +54,6 @@ struct CommandLine {
   int exit_code = 0;
   bool done = false;  ///< nothing left to do: help, version or a usage error was printed
 };
-
-/// Parses the command line. Prints help, version or the usage error if `speaks` is set. Does not
-/// throw.
-CommandLine parse_command_line(int argc, char** argv, bool speaks);
-
-// Every rank parses the same command line. Only one rank prints messages, or each would appear many
-// times.
-
-namespace {
 
 constexpr const char* kExamples = R"(Examples:
   mpirun -n 2 lockstepd --config configs/digits.yaml
@@ -128,8 +124,8 @@ void refuse_session(const CommandLine& line) {
                 "serve and doctor take no run and no keys: lockstep submit takes them");
 }
 
-}  // namespace
-
+/// Parses the command line. Prints help, version or the usage error if `speaks` is set. Does not
+/// throw.
 CommandLine parse_command_line(int argc, char** argv, bool speaks) {
   CommandLine line;
   std::string model;
@@ -194,8 +190,6 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
 
 // The program lockstepd, one process per rank: start of MPI, one session or a server of jobs, end.
 // Errors that all ranks share end it normally; any other error aborts the world.
-
-namespace {
 
 /// Facts that are known only before MPI runs: afterwards a single process looks like a launched
 /// one.

@@ -97,8 +97,7 @@ AddRows find_or_open(const std::string& path, const std::string& sha256) {
 }  // namespace
 
 const Plugin& open_plugin(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored))
+  if (!files::is_file(path))
     throw Error(ExitCode::kInputMissing, "plugin",
                 fmt::format("{}: there is no such file, which the run file or the command line "
                             "names as a plug-in",

@@ -170,8 +170,7 @@ std::array<int64_t, 3> version_numbers(const std::string& version) {
 
 Json manifest_of(const fs::path& folder) {
   const fs::path path = folder / "manifest.json";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored))
+  if (!files::exists(path))
     distrust(folder, "holds no manifest.json, so that it is not known to be whole");
   // No exceptions: `false` makes a faulty text a discarded value, which is not an object.
   Json json = Json::parse(files::read(path, kMaxManifestBytes), nullptr, false);
@@ -213,8 +212,7 @@ std::string verified_archive(const fs::path& folder, const Json& manifest) {
   const auto found = manifest["files"].find("model.pt");
   if (found == manifest["files"].end() || !found->is_object())
     distrust(folder / "manifest.json", "does not tell of model.pt");
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) distrust(path, "is not there, although the manifest tells of it");
+  if (!files::exists(path)) distrust(path, "is not there, although the manifest tells of it");
   // Reads the bytes once: what was verified is what is loaded.
   std::string bytes = files::read(path);
   const std::optional<int64_t> wanted = count_of(*found, "num_bytes");
@@ -269,7 +267,7 @@ IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::st
   // The folder may be relative, such as `.`: only a canonical path has all its parents.
   const fs::path run = fs::canonical(folder, ignored).parent_path().parent_path();
   for (const fs::path& path : {folder / "io_nodes.json", run / "checkpoints" / "io_nodes.json"})
-    if (fs::exists(path, ignored)) return read_io_nodes(path);
+    if (files::exists(path)) return read_io_nodes(path);
   return nodes_of_manifest(folder, manifest, input);
 }
 
@@ -297,8 +295,7 @@ std::string input_name(const torch::jit::Module& module) {
 }
 
 LoadedNetwork open_saved_model(const fs::path& folder, const std::string& program_version) {
-  std::error_code ignored;
-  if (!fs::is_directory(folder, ignored))
+  if (!files::is_folder(folder))
     throw Error(
         ExitCode::kInputMissing, "infer",
         fmt::format("{}: there is no such folder; name one of RUN/saved_models, or `latest`",
@@ -317,8 +314,7 @@ LoadedNetwork open_saved_model(const fs::path& folder, const std::string& progra
 
 LoadedNetwork open_inference_graph(const fs::path& checkpoints) {
   const fs::path file = checkpoints / "inference_graph";
-  std::error_code ignored;
-  if (!fs::exists(file, ignored))
+  if (!files::exists(file))
     throw Error(ExitCode::kInputMissing, "infer", file.string() + ": there is no such file");
   LoadedNetwork network{.source = file.string()};
   network.module = load_torchscript(files::read(file), network.source);

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include "base/files/files.h"
+
 namespace lockstep::infer {
 
 TensorrtConfig read_tensorrt_config(ConfigReader in) {
@@ -47,7 +49,7 @@ std::string module_path() {
   std::error_code fault;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", fault).parent_path();
   for (const auto& path : {folder / kLibrary, folder / "../lib/lockstep" / kLibrary})
-    if (std::filesystem::is_regular_file(path, fault)) return path.lexically_normal().string();
+    if (files::is_file(path)) return path.lexically_normal().string();
   return kLibrary;
 }
 

@@ -166,11 +166,6 @@ void make_private(const std::filesystem::path& folder) {
   require_closed(folder);
 }
 
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
 }  // namespace
 
 JobQueue::JobQueue(const std::filesystem::path& root)
@@ -226,7 +221,7 @@ int64_t JobQueue::max_queued() const {
 }
 
 std::string JobQueue::server_text() const {
-  return is_there(server_file()) ? files::read(server_file(), kMaxServerFileBytes) : "";
+  return files::exists(server_file()) ? files::read(server_file(), kMaxServerFileBytes) : "";
 }
 
 /// Reserves a number: the process that creates the folder owns it. mkdir() is atomic, so clients
@@ -288,7 +283,7 @@ JobState JobQueue::cancel(int64_t id) const {
     }
   }
   // Not queued any more and not running: it has ended in the meantime.
-  if (!is_there(file(kRunning, id)))
+  if (!files::exists(file(kRunning, id)))
     throw Error(ExitCode::kUsage, "queue",
                 fmt::format("job {} has ended already ({}): there is nothing to cancel", id,
                             job_state_name(state(id).value_or(*now))));
@@ -318,7 +313,7 @@ std::optional<Job> JobQueue::read_or_set_aside(const char* place, int64_t id) co
 
 std::optional<Job> JobQueue::take(const MayBegin& may_begin) const {
   for (const int64_t id : numbers_in(kRunning)) {
-    if (is_there(result_file(id)))  // the server was killed just after the job's end
+    if (files::exists(result_file(id)))  // the server was killed just after the job's end
       move(kRunning, id, folder(id) / "job.json");
     else if (std::optional<Job> job = read_or_set_aside(kRunning, id))
       return job;
@@ -363,12 +358,14 @@ void JobQueue::end(const Job& job, const JobResult& result) const {
 std::optional<JobState> JobQueue::state(int64_t id) const {
   // Checked in the order in which a job passes through them, so a job that moves meanwhile is
   // found.
-  if (is_there(file(kQueued, id))) return JobState::kQueued;
-  if (is_there(file(kRunning, id)) && !is_there(result_file(id))) return JobState::kRunning;
+  if (files::exists(file(kQueued, id))) return JobState::kQueued;
+  if (files::exists(file(kRunning, id)) && !files::exists(result_file(id)))
+    return JobState::kRunning;
   if (const std::optional<JobResult> ended = result(id)) return ended->state;
-  if (is_there(file(kSetAside, id))) return JobState::kSetAside;
-  if (is_there(folder(id) / "job.json")) return JobState::kCancelled;  // its result was not written
-  if (is_there(file(kQueued, id))) return JobState::kQueued;           // it was put back
+  if (files::exists(file(kSetAside, id))) return JobState::kSetAside;
+  if (files::exists(folder(id) / "job.json"))
+    return JobState::kCancelled;                                   // its result was not written
+  if (files::exists(file(kQueued, id))) return JobState::kQueued;  // it was put back
   return std::nullopt;
 }
 
@@ -377,12 +374,12 @@ std::optional<JobResult> JobQueue::result(int64_t id) const {
   return parse_result(result_file(id).string(), files::read(result_file(id), kMaxJobBytes));
 }
 
-bool JobQueue::has_ended(int64_t id) const { return is_there(result_file(id)); }
+bool JobQueue::has_ended(int64_t id) const { return files::exists(result_file(id)); }
 
 std::optional<JobSpec> JobQueue::spec(int64_t id) const {
   for (const auto& path : {file(kQueued, id), file(kRunning, id), folder(id) / "job.json"}) {
     try {
-      if (is_there(path)) return read_job(path);
+      if (files::exists(path)) return read_job(path);
     } catch (const Error&) {
       // Moved meanwhile, or damaged; the server reports damage.
     }
@@ -401,8 +398,7 @@ constexpr int64_t kMaxLockFileBytes = 1 << 16;
 
 std::optional<files::LockHolder> holder_of(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / ".lock";
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  if (!files::exists(file)) return std::nullopt;
   try {
     return files::LockHolder::parse(files::read(file, kMaxLockFileBytes));
   } catch (const Error&) {

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "base/files/files.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/stop_request.h"
@@ -77,8 +78,7 @@ struct JobRequests::Look {
       is_looking = true;
       // No lock during the disk access, so that the destructor never waits for it.
       lock.unlock();
-      std::error_code ignored;
-      const bool is_there = std::filesystem::exists(cancel_file, ignored);
+      const bool is_there = files::exists(cancel_file);
       lock.lock();
       is_looking = false;
       if (is_there) is_cancelled = true;

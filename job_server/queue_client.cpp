@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/files/folder_lock.h"
+#include "base/files/files.h"
 #include "job_server/job_queue.h"
 
 // These commands work on the queue's files alone, so they need no server.
@@ -26,8 +26,7 @@ constexpr size_t kNumShown = 20;  ///< number of ended jobs in the list
 /// Opens an existing queue; a mistyped path must not create one.
 JobQueue queue_at(const std::string& folder) {
   JobQueue queue(folder);
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(queue.root() / "queued", ignored))
+  if (!files::is_folder(queue.root() / "queued"))
     throw Error(ExitCode::kInputMissing, "queue",
                 fmt::format("{} is no queue of jobs: lockstep submit and lockstep serve make one",
                             queue.root().string()));

@@ -92,8 +92,7 @@ bool names_code_of_yaml(const std::string& text) {
 
 /// True while the desk accepts jobs: the server runs and no job runs.
 bool has_open_desk(const JobQueue& queue) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(folder_of(queue), ignored) && !queue.server_text().empty() &&
+  return files::is_folder(folder_of(queue)) && !queue.server_text().empty() &&
          queue.numbers_in("running").empty() && queue.numbers_in("queued").empty();
 }
 
@@ -104,10 +103,8 @@ std::string token_of_server(const JobQueue& queue) {
 }
 
 bool is_gone(const std::filesystem::path& request) {
-  std::error_code ignored;
-  return !std::filesystem::exists(request, ignored) &&
-         !std::filesystem::exists(with(request, ".taken"), ignored) &&
-         !std::filesystem::exists(with(request, ".answer"), ignored);
+  return !files::exists(request) && !files::exists(with(request, ".taken")) &&
+         !files::exists(with(request, ".answer"));
 }
 
 [[noreturn]] void give_up(const std::string& why) {
@@ -124,7 +121,7 @@ bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request
   Clock::time_point next_look = begin + kLookAfterServer;
   const std::filesystem::path answer = with(request, ".answer");
   std::error_code fault;
-  while (!std::filesystem::exists(answer, fault)) {
+  while (!files::exists(answer)) {
     const Clock::time_point now = Clock::now();
     // remove() succeeds only if the desk has not taken the request: exactly one of them gets it.
     if (now - begin > kPatience && std::filesystem::remove(request, fault)) return false;

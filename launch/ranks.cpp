@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/text.h"
 #include "launch/mpirun.h"
 
@@ -18,9 +19,8 @@ namespace {
 
 /// Returns why a file cannot be executed; empty if it can.
 std::string fault_of(const std::filesystem::path& program) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(program, ignored)) return "there is no such file";
-  if (!std::filesystem::is_regular_file(program, ignored)) return "it is no file";
+  if (!files::exists(program)) return "there is no such file";
+  if (!files::is_file(program)) return "it is no file";
   return ::access(program.c_str(), X_OK) == 0 ? "" : "this user may not execute it";
 }
 
@@ -42,7 +42,7 @@ std::string rank_program(const std::string& wanted) {
   if (folder.filename() == "lockstep")  // lockstep-tensors is in lib/lockstep
     folder = folder.parent_path().parent_path() / "bin";
   const auto beside = folder / "lockstepd";
-  if (!std::filesystem::exists(beside, ignored))
+  if (!files::exists(beside))
     throw Error(ExitCode::kUnavailable, "launch",
                 fmt::format("{} is not there: name the program that each rank runs with --program",
                             beside.string()));

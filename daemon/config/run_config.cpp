@@ -27,10 +27,6 @@
 // Reader of the run file, and the combinations of settings that it refuses.
 namespace lockstep::daemon {
 
-/// Adds a fault for each combination of settings that cannot work, with the reason and a way out.
-/// `in`: reader of the whole run file.
-void refuse_pairs(const RunConfig& config, ConfigReader* in);
-
 // Combinations of settings that are refused because they involve several sections. Each section's
 // own reader refuses what is wrong within the section.
 
@@ -117,8 +113,8 @@ void require_saves_and_data(const RunConfig& config, ConfigReader* in) {
          "'export.at_end' publishes the final save, and 'checkpoint.save_at_end' is false");
 }
 
-}  // namespace
-
+/// Adds a fault for each combination of settings that cannot work, with the reason and a way out.
+/// `in`: reader of the whole run file.
 void refuse_pairs(const RunConfig& config, ConfigReader* in) {
   if (config.run.is_elastic()) refuse_what_is_not_elastic(config, in);
   if (!config.sync.sync_replicas) refuse_with_local_steps(config, in);
@@ -143,8 +139,6 @@ void refuse_pairs(const RunConfig& config, ConfigReader* in) {
 
 // Reading of the run file: document, overrides from all origins, presets and sections, in this
 // order. Faults are collected, so that one pass reports all of them.
-
-namespace {
 
 template <typename T>
 void append(std::vector<T> more, std::vector<T>* list) {

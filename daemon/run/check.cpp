@@ -28,21 +28,6 @@
 // Dry run of a run file, and the commands that only read it.
 namespace lockstep::daemon {
 
-/// Refuses a run that would fail before its first update or at the end of its first epoch. It
-/// checks:
-///
-///   - an export that the network has no form for,
-///   - a warm start file that is missing or does not fit, and scopes that match nothing,
-///   - targets that do not fit the outputs, in training or in evaluation,
-///   - a last batch of one sample that the network cannot process,
-///   - metrics pages whose files are missing.
-///
-/// Trains nothing and writes no file. But it changes weights and buffers, so do not train with this
-/// context afterwards.
-///
-/// Throws Error with the exit code of the first fault and the texts of all.
-void dry_run(TrainingContext& context);
-
 namespace {
 
 constexpr int64_t kTriedSamples = 2;
@@ -162,8 +147,19 @@ void try_warm_start(TrainingContext& context) {
   warm_start(context, is_resumed);
 }
 
-}  // namespace
-
+/// Refuses a run that would fail before its first update or at the end of its first epoch. It
+/// checks:
+///
+///   - an export that the network has no form for,
+///   - a warm start file that is missing or does not fit, and scopes that match nothing,
+///   - targets that do not fit the outputs, in training or in evaluation,
+///   - a last batch of one sample that the network cannot process,
+///   - metrics pages whose files are missing.
+///
+/// Trains nothing and writes no file. But it changes weights and buffers, so do not train with this
+/// context afterwards.
+///
+/// Throws Error with the exit code of the first fault and the texts of all.
 void dry_run(TrainingContext& context) {
   const RunConfig& config = context.config;
   const int64_t world_size = config.run.expect_world_size.value_or(1);
@@ -183,8 +179,6 @@ void dry_run(TrainingContext& context) {
   });
   faults.throw_if_any();
 }
-
-namespace {
 
 /// Run file without faults, and what was built from it. `context` refers to the other members.
 struct Checked {

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -60,6 +61,8 @@ std::string place_of(const VisibleGpus& rank) {
 }
 
 }  // namespace
+
+bool has_nvidia_driver() { return files::exists("/dev/nvidiactl") || files::exists("/dev/dxg"); }
 
 bool ranks_may_share(const std::string& nccl_version) {
   const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
@@ -181,11 +184,6 @@ void warn_of_busy_gpu(const std::string& gpu_id, const std::vector<GpuProcess>& 
 namespace {
 
 constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";  // cuBLAS, "Results reproducibility"
-
-/// True on Linux with a driver, or in WSL (/dev/dxg).
-bool has_nvidia_driver() {
-  return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
-}
 
 /// Returns the GPUs for device: auto. GPUs that do not work count as absent, with a warning.
 std::vector<std::string> usable_gpus() {

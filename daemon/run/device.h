@@ -17,6 +17,9 @@
 /// Device of each rank: choice of GPUs, other processes on a GPU, memory, threads.
 namespace lockstep::daemon {
 
+/// True on Linux with an NVIDIA driver, or in WSL (/dev/dxg).
+bool has_nvidia_driver();
+
 /// GPUs that one rank can use.
 struct VisibleGpus {
   int rank = 0;

@@ -88,9 +88,8 @@ bool same_save(const std::string& one, const std::string& other) {
 /// Refuses an older checkpoint of the same folder: a later `auto` would resume from the newest.
 std::string objection_to_newer_saves(const std::filesystem::path& folder, const std::string& prefix,
                                      const std::string& wanted) {
-  std::error_code ignored;
   // A missing checkpoint is reported later.
-  if (!std::filesystem::exists(checkpoint::index_path(wanted), ignored)) return "";
+  if (!files::exists(checkpoint::index_path(wanted))) return "";
   const auto saves = checkpoint::find_saves(folder, prefix);
   if (saves.empty() || same_save(saves.back().prefix, wanted)) return "";
   return fmt::format(
@@ -305,9 +304,8 @@ constexpr int64_t kLeastZeros = 5;  // one fifth of the weights: fewer zeros may
 /// True for a folder of this host, or for a prefix of names in an object store.
 bool is_folder(const std::string& named) {
   if (checkpoint::is_there(checkpoint::index_path(named))) return false;
-  std::error_code ignored;
   files::FileStore* const store = files::store_of(named);
-  if (store == nullptr) return std::filesystem::is_directory(named, ignored);
+  if (store == nullptr) return files::is_folder(named);
   return !store->look_at(named) && !store->list(named + (named.ends_with('/') ? "" : "/")).empty();
 }
 

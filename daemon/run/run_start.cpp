@@ -168,13 +168,12 @@ RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& pro
     : config_(config), process_(process), control_(control) {
   // Without a folder there is nothing to lock yet; open() creates and locks it.
   (void)dist::on_all_ranks(control, [&] {
-    std::error_code ignored;
     if (files::is_remote(config.run.project().folder()))
       throw Error(ExitCode::kConfig, "start",
                   config.run.project().folder().string() +
                       ": run.project_dir (--model_dir) must be a folder: stores are read, not "
                       "written; mount the bucket and name the folder where it is mounted");
-    if (process.rank == 0 && std::filesystem::is_directory(config.run.project().folder(), ignored))
+    if (process.rank == 0 && files::is_folder(config.run.project().folder()))
       lock_.emplace(config.run.project().folder(), lock_times(config));
     return true;
   });

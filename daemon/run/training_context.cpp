@@ -40,10 +40,6 @@ FoundData find_data(const data::DataOptions& options, dist::Communicator& contro
   return found;
 }
 
-/// Sets StateEntry::kept_bits of each pruned weight in the list, and of its optimizer moments, to
-/// its mask. The list must contain the entries of the masks.
-void say_what_is_pruned(const recal::MaskTable& masks, StateList* state);
-
 // The saver stores only kept elements of tensors with kept_bits. The bits must be saved under
 // kept_key, from which a restore expands the tensor.
 
@@ -58,8 +54,8 @@ std::string param_of(std::string_view key) {
   return std::string(key.substr(0, key.rfind('/')));
 }
 
-}  // namespace
-
+/// Sets StateEntry::kept_bits of each pruned weight in the list, and of its optimizer moments, to
+/// its mask. The list must contain the entries of the masks.
 void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
   std::set<std::string> saved;
   for (const StateEntry& entry : *state) saved.insert(entry.key);
@@ -79,8 +75,6 @@ void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
 
 // Builds the parts of a rank in the order of the members, each from those before it. The functions
 // above the constructor compute one member's arguments each.
-
-namespace {
 
 /// Returns the sampler's options. Throws Error(kBadData) for training data without samples.
 data::SamplerOptions sampler_options(const RunConfig& config, const data::Dataset& dataset,

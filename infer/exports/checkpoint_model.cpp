@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/flags.h"
 #include "base/simd/bit_mask.h"
 #include "base/tensors/params.h"
@@ -360,8 +361,7 @@ void require_python_file(const SavedModel& saved, const std::string& beside) {
   Diagnostics ignored;
   const YamlDocument document = settings_document(saved, beside, &ignored);
   const std::string named = document.root()["model"]["path"].as<std::string>("");
-  std::error_code fault;
-  if (std::filesystem::is_regular_file(path_beside(document, named), fault)) return;
+  if (files::is_file(path_beside(document, named))) return;
   throw Error(ExitCode::kInputMissing, "infer",
               fmt::format("{}: the code of its network, {}, is not here: start where the run was "
                           "started, or name its run file with --config",

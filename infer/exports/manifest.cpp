@@ -26,8 +26,7 @@ std::filesystem::path run_folder_of(const std::string& save_prefix) {
 /// Reads a file; faults become a warning, since the export succeeds without it.
 template <typename Read>
 void pass_over_faults(const std::filesystem::path& path, Read read) {
-  std::error_code ignored;  // a file that is not accessible counts as missing
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  if (!files::is_file(path)) return;
   try {
     read();
   } catch (const Error& fault) {
