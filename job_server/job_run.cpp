@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -30,48 +30,15 @@
 // Run of one job on all ranks, requests to it, and the submission of a job.
 namespace lockstep::daemon {
 
-/// Stop requests to one job of a server. These are the signals that came after it began and, on the
-/// rank that has the job's file `cancel`, that file. Any thread.
-class JobRequests final : public StopRequest {
- public:
-  /// An empty `cancel_file`: this rank does not look for the file. A separate thread looks every 20
-  /// ms, so callers never wait for the disk. `signals` must outlive the object.
-  JobRequests(StopRequest& signals, const std::filesystem::path& cancel_file);
-  /// Restores the usual meaning of signals, which the job's preemption.signals may have changed.
-  ~JobRequests() override;
-  JobRequests(const JobRequests&) = delete;
-  JobRequests& operator=(const JobRequests&) = delete;
-
-  bool is_cancelled() const;
-
-  void set_stop_signals(const std::vector<int>& signals) override {
-    signals_.set_stop_signals(signals);
-  }
-  bool stop_asked() const override { return signals_.stop_asked() || is_cancelled(); }
-  bool end_asked() const override { return signals_.end_asked(); }
-  int64_t num_saves_asked() const override;
-  int64_t num_received(int signal_number) const override;
-
- private:
-  struct Look;
-
-  StopRequest& signals_;
-  const std::shared_ptr<Look> look_;
-  const int64_t saves_before_;
-  std::array<int64_t, kCountedSignals.size()> received_before_{};
-  std::thread thread_;
-};
-
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{20};
 
-}  // namespace
+/// Search for a job's file `cancel` by a separate thread, since the disk may hang. The thread
+/// shares ownership.
+struct CancelLook {
+  explicit CancelLook(std::filesystem::path file) : cancel_file(std::move(file)) {}
 
-struct JobRequests::Look {
-  explicit Look(std::filesystem::path file) : cancel_file(std::move(file)) {}
-
-  /// Runs in a separate thread, since the disk may hang.
   void run() {
     std::unique_lock lock(mutex);
     while (!is_over) {
@@ -94,47 +61,63 @@ struct JobRequests::Look {
   bool is_over = false, is_looking = false;  // guarded by mutex
 };
 
-JobRequests::JobRequests(StopRequest& signals, const std::filesystem::path& cancel_file)
-    : signals_(signals),
-      look_(std::make_shared<Look>(cancel_file)),
-      saves_before_(signals.num_saves_asked()) {
-  if (!cancel_file.empty()) {
-    const SignalsBlocked inherited_by_the_thread;
-    thread_ = std::thread([look = look_] { look->run(); });
+/// Stop requests to one job of a server. These are the signals that came after it began and, on the
+/// rank that has the job's file `cancel`, that file. Any thread.
+class JobRequests final : public StopRequest {
+ public:
+  /// An empty `cancel_file`: this rank does not look for the file. A separate thread looks every 20
+  /// ms, so callers never wait for the disk. `signals` must outlive the object.
+  JobRequests(StopRequest& signals, const std::filesystem::path& cancel_file)
+      : signals_(signals),
+        look_(std::make_shared<CancelLook>(cancel_file)),
+        saves_before_(signals.num_saves_asked()) {
+    if (!cancel_file.empty()) {
+      const SignalsBlocked inherited_by_the_thread;
+      thread_ = std::thread([look = look_] { look->run(); });
+    }
+    for (const int signal_number : kCountedSignals)
+      received_before_[signal_number] = signals.num_received(signal_number);
   }
-  for (size_t i = 0; i < received_before_.size(); ++i)
-    received_before_[i] = signals.num_received(kCountedSignals[i]);
-}
+  /// Restores the usual meaning of signals, which the job's preemption.signals may have changed.
+  ~JobRequests() override {
+    // The server itself stops at SIGUSR1 only.
+    signals_.set_stop_signals({SIGUSR1});
+    if (!thread_.joinable()) return;
+    std::unique_lock lock(look_->mutex);
+    look_->is_over = true;
+    look_->wake.notify_all();
+    const bool may_hang = look_->is_looking;
+    lock.unlock();
+    may_hang ? thread_.detach() : thread_.join();
+  }
+  JobRequests(const JobRequests&) = delete;
+  JobRequests& operator=(const JobRequests&) = delete;
 
-JobRequests::~JobRequests() {
-  // The server itself stops at SIGUSR1 only.
-  signals_.set_stop_signals({SIGUSR1});
-  if (!thread_.joinable()) return;
-  std::unique_lock lock(look_->mutex);
-  look_->is_over = true;
-  look_->wake.notify_all();
-  const bool may_hang = look_->is_looking;
-  lock.unlock();
-  may_hang ? thread_.detach() : thread_.join();  // the thread shares ownership of all that it uses
-}
+  bool is_cancelled() const { return look_->is_cancelled; }
 
-bool JobRequests::is_cancelled() const { return look_->is_cancelled; }
+  void set_stop_signals(const std::vector<int>& signals) override {
+    signals_.set_stop_signals(signals);
+  }
+  bool stop_asked() const override { return signals_.stop_asked() || is_cancelled(); }
+  bool end_asked() const override { return signals_.end_asked(); }
+  int64_t num_saves_asked() const override {
+    // Only requests since the job began. The count reads as 0 while SIGUSR2 means stop.
+    return std::max<int64_t>(0, signals_.num_saves_asked() - saves_before_);
+  }
+  int64_t num_received(int signal_number) const override {
+    return signals_.num_received(signal_number) - received_before_.at(signal_number);
+  }
 
-int64_t JobRequests::num_saves_asked() const {
-  // Only requests since the job began. The count reads as 0 while SIGUSR2 means stop.
-  return std::max<int64_t>(0, signals_.num_saves_asked() - saves_before_);
-}
-
-int64_t JobRequests::num_received(int signal_number) const {
-  const auto& all = kCountedSignals;
-  const auto place =
-      static_cast<size_t>(std::find(all.begin(), all.end(), signal_number) - all.begin());
-  return signals_.num_received(signal_number) - received_before_.at(place);
-}
+ private:
+  StopRequest& signals_;
+  const std::shared_ptr<CancelLook> look_;
+  const int64_t saves_before_;
+  std::map<int, int64_t> received_before_;  ///< by signal
+  std::thread thread_;
+};
 
 // Submission is separate from queue_client.cpp, whose commands read no run file and thus need no
 // LibTorch.
-namespace {
 
 bool names_project_dir(const std::vector<std::string>& sets) {
   return std::any_of(sets.begin(), sets.end(),

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -71,7 +70,6 @@ class Watchdog {
   /// Watches the constructing thread. All arguments must outlive the object.
   Watchdog(const WatchdogOptions& options, int rank, const RankEvents& events,
            const metrics::Health& health, WatchdogActions actions);
-  ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
@@ -80,7 +78,7 @@ class Watchdog {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void run();
+  void run(const std::stop_token& ends);
   void look(const WatchdogOptions& options, double watched_s);
   WatchPhase phase() const;
   std::string where() const;
@@ -96,9 +94,7 @@ class Watchdog {
   bool is_told_ = false;
   std::mutex mutex_;
   WatchdogOptions options_;  // guarded by mutex_
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::thread thread_;
+  std::jthread thread_;      // declared last: it uses the other members
 };
 
 /// Time limit for a hanging disk after a stop request: then ends all ranks with exit code 75. For
@@ -108,7 +104,6 @@ class DiskLimit {
   /// `limit_s`: longest wait for the disk after a stop request. `stop` must outlive the object.
   /// `abort` ends all ranks with an exit code and does not return.
   DiskLimit(const StopRequest& stop, double limit_s, std::function<void(int)> abort);
-  ~DiskLimit();
   DiskLimit(const DiskLimit&) = delete;
   DiskLimit& operator=(const DiskLimit&) = delete;
 
@@ -125,16 +120,13 @@ class DiskLimit {
   };
 
  private:
-  void watch();
+  void watch(const std::stop_token& ends);
 
   const StopRequest& stop_;
   const double limit_s_;
   const std::function<void(int)> abort_;
   std::atomic<bool> is_used_{false};
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool is_over_ = false;
-  std::thread thread_;  // declared last: it uses the other members
+  std::jthread thread_;  // declared last: it uses the other members
 };
 
 }  // namespace lockstep::daemon
