@@ -142,23 +142,23 @@ std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& optio
 train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemetry,
                               const dist::ProcessInfo& process,
                               const std::optional<Resumed>& resumed, bool is_interactive) {
-  const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
-  return train::Recorder({.summary = context.config.summary,
-                          .project_dir = context.config.run.project().folder(),
-                          .node = process.node,
-                          .is_root = process.rank == 0,
-                          .total_steps = context.total_steps(),
-                          .global_batch_size = context.facts.global_batch_size,
-                          .is_interactive = is_interactive,
-                          .resumed_from_step = resumed_from,
-                          .pruning_modifiers = pruning_modifiers(context.recipe.timeline()),
-                          .num_parameters = context.num_parameters(),
-                          .num_prunable_weights = context.num_prunable_weights(),
-                          .run_text = settings_text(context.config.settings),
-                          .params = &context.model->params(),
-                          .save_interval_s = save_interval_s(context.config.checkpoint),
-                          .save_interval_steps = context.config.checkpoint.save_checkpoints_steps},
-                         context.recipe, telemetry.metrics(), telemetry.health());
+  return train::Recorder(
+      {.summary = context.config.summary,
+       .project_dir = context.config.run.project().folder(),
+       .node = process.node,
+       .is_root = process.rank == 0,
+       .total_steps = context.total_steps(),
+       .global_batch_size = context.facts.global_batch_size,
+       .is_interactive = is_interactive,
+       .resumed_from_step = resumed ? std::optional(resumed->step) : std::nullopt,
+       .pruning_modifiers = pruning_modifiers(context.recipe.timeline()),
+       .num_parameters = context.num_parameters(),
+       .num_prunable_weights = context.num_prunable_weights(),
+       .run_text = settings_text(context.config.settings),
+       .params = &context.model->params(),
+       .save_interval_s = save_interval_s(context.config.checkpoint),
+       .save_interval_steps = context.config.checkpoint.save_checkpoints_steps},
+      context.recipe, telemetry.metrics(), telemetry.health());
 }
 
 /// Sets the saver's hooks: calls of tests, the end of the grace period, lost peers.
@@ -305,11 +305,9 @@ void show(const TrainingContext& context, Telemetry& telemetry, const dist::Proc
 /// Ends a save in progress before the run folder is unlocked.
 void end_save_under_way(const std::exception& error, TrainingContext& context,
                         const SessionWorld& world) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  const bool is_shared = known != nullptr && known->on_every_rank();
+  const Error known = known_error(error);
   // The saver's thread may wait for a hanging rank as long as saves may take.
-  if (!is_shared && context.saver.is_under_way() && world.abort)
-    world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
+  if (!known.on_every_rank() && context.saver.is_under_way() && world.abort) world.abort(known);
   context.saver.set_while_waiting({});  // the error's exit code remains the run's
   context.saver.join();
 }
@@ -318,8 +316,7 @@ void end_save_under_way(const std::exception& error, TrainingContext& context,
 /// of its own ends the others at once.
 void linger_failed(const std::exception& error, Telemetry& telemetry, const RunConfig& config,
                    const StopRequest& requests) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  if (known == nullptr || !known->on_every_rank()) return;
+  if (!known_error(error).on_every_rank()) return;
   telemetry.note_final();
   telemetry.linger(config.metrics, requests);
 }
