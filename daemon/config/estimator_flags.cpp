@@ -109,27 +109,15 @@ std::span<const Flag> flag_table() { return kFlags; }
 
 // The table has fewer than 50 rows, so a linear search is enough.
 const Flag* find_flag(std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kFlags), std::end(kFlags), [&](const Flag& flag) {
-        return flag.name == name || (!flag.alias.empty() && flag.alias == name);
-      });
-  return found == std::end(kFlags) ? nullptr : found;
+  for (const Flag& flag : kFlags)
+    if (flag.name == name || (!flag.alias.empty() && flag.alias == name)) return &flag;
+  return nullptr;
 }
 
 std::string_view kind_text(Flag::Kind kind) {
-  switch (kind) {
-    case Flag::kText:
-      return "text";
-    case Flag::kList:
-      return "comma-separated texts";
-    case Flag::kInteger:
-      return "integer";
-    case Flag::kNumber:
-      return "number";
-    case Flag::kBool:
-      return "true or false";
-  }
-  return "";
+  constexpr std::string_view kTexts[] = {"text", "comma-separated texts", "integer", "number",
+                                         "true or false"};  // in the order of Flag::Kind
+  return kTexts[kind];
 }
 
 std::string flags_reference() {
