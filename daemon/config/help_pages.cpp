@@ -60,7 +60,7 @@ void add_options(const CLI::App& app, std::string* page) {
     if (head.empty()) head = option->get_name(/*positional=*/true);
     if (!option->get_positional() && option->get_type_size() != 0)
       head += " " + option->get_type_name();
-    *page += fmt::format(".TP\n\\fB{}\\fR\n{}", roff(head).substr(0, roff(head).size() - 1),
+    *page += fmt::format(".TP\n\\fB{}\\fR\n{}", trimmed(roff(head), "\n"),
                          roff(option->get_description()));
   }
 }
@@ -73,25 +73,20 @@ void add_verbatim(const std::string& text, std::string* page) {
 void add_commands(const CLI::App& app, const std::string& path, std::string* page) {
   for (const CLI::App* sub : below(app)) {
     const std::string name = path + " " + sub->get_name();
-    *page += ".SS \"" + roff(name).substr(0, roff(name).size() - 1) + "\"\n" +
-             roff(sub->get_description());
+    *page += fmt::format(".SS \"{}\"\n{}", trimmed(roff(name), "\n"), roff(sub->get_description()));
     add_options(*sub, page);
     add_verbatim(sub->get_footer(), page);
     add_commands(*sub, name, page);
   }
 }
 
-/// Returns the examples that begin with the command's full name.
-std::string examples_below(const std::string& path, std::span<const std::string_view> examples) {
-  std::string text;
-  for (const std::string_view line : examples)
-    if (line.starts_with(path + " ")) text += fmt::format("\n  {}", line);
-  return text;
-}
-
+/// Adds the examples that begin with the command's full name, recursively.
 void add_examples_of(CLI::App* app, const std::string& path,
                      std::span<const std::string_view> examples) {
-  const std::string lines = examples_below(path, examples), own = app->get_footer();
+  std::string lines;
+  for (const std::string_view line : examples)
+    if (line.starts_with(path + " ")) lines += fmt::format("\n  {}", line);
+  const std::string own = app->get_footer();
   // One line needs "Example:", several need "Examples:". An existing footer stays below.
   if (!lines.empty())
     app->footer((lines.rfind('\n') == 0 ? "Example:" : "Examples:") + lines +

@@ -27,9 +27,8 @@ constexpr std::array kSignals{NamedSignal{"SIGUSR1", SIGUSR1}, NamedSignal{"SIGU
                               NamedSignal{"SIGHUP", SIGHUP}};
 
 const NamedSignal* find_signal(const std::string& name) {
-  const auto found = std::find_if(kSignals.begin(), kSignals.end(),
-                                  [&](const NamedSignal& one) { return one.name == name; });
-  return found == kSignals.end() ? nullptr : &*found;
+  const auto* const found = std::ranges::find(kSignals, name, &NamedSignal::name);
+  return found == kSignals.end() ? nullptr : found;
 }
 
 /// Hint for a signal name in lower case or without SIG, or for a signal number.
