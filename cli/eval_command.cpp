@@ -220,15 +220,6 @@ std::string newest_save(const EvaluatorJob& job) {
                   job.saves_folder().string(), job.config().checkpoint.prefix));
 }
 
-void require_one_process() {
-  const dist::ProcessInfo process = dist::read_process_info();
-  if (process.world_size > 1)
-    throw Error(ExitCode::kUsage, "eval",
-                fmt::format("was started {} times by {}: an evaluation of saves is one process, "
-                            "and each would write the same results; start it without a launcher",
-                            process.world_size, process.launcher));
-}
-
 CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& signals,
                            EvaluatorJob* job) {
   const std::string prefix =
@@ -247,7 +238,9 @@ CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& sig
 }  // namespace
 
 CommandResult eval_command(const EvalCommandOptions& options) {
-  require_one_process();
+  require_one_process("eval",
+                      "an evaluation of saves is one process, and each would write the same "
+                      "results");
   if (options.watch && options.restore != "latest")
     throw Error(ExitCode::kUsage, "eval",
                 "--watch evaluates every save of the run, --restore names one: leave one of them "

@@ -15,7 +15,6 @@
 #include "daemon/config/program.h"
 #include "daemon/control/signals.h"
 #include "daemon/run/device.h"
-#include "dist/communicator.h"
 #include "infer/exports/inference.h"
 #include "infer/inferer.h"
 #include "infer/saved_model.h"
@@ -33,25 +32,9 @@ void require_usage(const InferCommandOptions& options) {
   if (options.saved_model.empty() == options.checkpoint.empty())
     throw Error(ExitCode::kUsage, "infer",
                 "give exactly one of --saved_model and --checkpoint: which network answers");
-  const dist::ProcessInfo process = dist::read_process_info();
-  if (process.world_size > 1)
-    throw Error(ExitCode::kUsage, "infer",
-                fmt::format("was started {} times by {}: inference is one process on at most one "
-                            "device, and each would store the same results; start it without a "
-                            "launcher",
-                            process.world_size, process.launcher));
-}
-
-/// Sets up threads and the device as a run would, in a world of one rank.
-at::Device set_up_device(const InferConfig& config) {
-  dist::SelfCommunicator control;
-  const dist::ProcessInfo process;
-  set_up_compute(config.run, process, control);
-  prepare_deterministic_gpu(config.run);
-  const at::Device device = agree_on_device(config.run.device, process, control);
-  require_device_keeps_promises(config.run, device);
-  (void)set_up_gpu(config.gpu, device, control);
-  return device;
+  require_one_process("infer",
+                      "inference is one process on at most one device, and each would store the "
+                      "same results");
 }
 
 /// Opens a checkpoint or an export; `latest` is the newest one of the run's folder.
@@ -158,7 +141,7 @@ CommandResult infer_command(const InferCommandOptions& options) {
   keep_freed_memory();
   // Before the long part starts, so that no signal meets the default action.
   const Signals signals;
-  const at::Device device = set_up_device(config);
+  const at::Device device = set_up_alone(config.run, config.gpu);
   const infer::LoadedNetwork network = open_network(options, config);
   const std::unique_ptr<infer::DataFeeder> feeder = open_feeds(config, network.class_names);
   Kpis kpis;

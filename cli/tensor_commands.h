@@ -31,6 +31,10 @@ struct DoctorOptions {
 /// prevents runs.
 CommandResult doctor_command(const DoctorOptions& options);
 
+/// Throws Error(kUsage) if a launcher has started several processes of this command. `why`: reason
+/// against it.
+void require_one_process(const char* command, const char* why);
+
 struct EvalCommandOptions {
   std::string config_file;  ///< run file of the run whose checkpoints are evaluated
   AboveFile above;

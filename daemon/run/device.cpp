@@ -33,8 +33,8 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Format of text_of(): '+' or '-', the host name, then one GPU id per line.
-constexpr char kSeparator = '\n', kShares = '+', kAlone = '-';
+/// Format of text_of(): '+' or '-' and the host name, then one GPU id per line.
+constexpr char kShares = '+', kAlone = '-';
 
 constexpr const char* kCure =
     "give each rank a GPU of its own (Slurm: --gpus-per-task=1), start fewer ranks there, or set "
@@ -56,8 +56,8 @@ std::string fault_of_shared(const VisibleGpus& first, const VisibleGpus& second,
 /// Returns the host name if GPUs have no ids of their own, otherwise an empty text. Ids are unique
 /// across hosts, while containers on one host may have different host names.
 std::string place_of(const VisibleGpus& rank) {
-  const bool are_named = std::find(rank.ids.begin(), rank.ids.end(), "") == rank.ids.end();
-  return are_named && !rank.ids.empty() ? std::string() : rank.node;
+  const bool are_named = !rank.ids.empty() && std::ranges::count(rank.ids, "") == 0;
+  return are_named ? std::string() : rank.node;
 }
 
 }  // namespace
@@ -76,21 +76,29 @@ bool ranks_may_share(const std::string& nccl_version) {
 }
 
 std::string text_of(const VisibleGpus& gpus) {
-  std::string text = (gpus.may_share ? kShares : kAlone) + gpus.node;
-  for (const std::string& id : gpus.ids) text += kSeparator + id;
+  std::string text = (gpus.may_share ? kShares : kAlone) + gpus.node + "\n";
+  for (const std::string& id : gpus.ids) text += id + "\n";
   return text;
 }
 
 VisibleGpus read_visible_gpus(int rank, const std::string& text) {
-  VisibleGpus gpus{.rank = rank, .may_share = text.at(0) == kShares};
-  size_t begin = text.find(kSeparator);
-  gpus.node = text.substr(1, begin - 1);
-  while (begin != std::string::npos) {
-    const size_t end = text.find(kSeparator, begin + 1);
-    gpus.ids.push_back(text.substr(begin + 1, end == std::string::npos ? end : end - begin - 1));
-    begin = end;
-  }
-  return gpus;
+  const std::vector<std::string> lines = split(text);
+  return {.rank = rank,
+          .node = lines.at(0).substr(1),
+          .ids = {lines.begin() + 1, lines.end()},
+          .may_share = text.at(0) == kShares};
+}
+
+VisibleGpus visible_gpus(const std::string& node, const std::vector<std::string>& ids) {
+  return {
+      .node = node, .ids = ids, .may_share = !ids.empty() && ranks_may_share(dist::nccl_version())};
+}
+
+std::vector<VisibleGpus> gather_visible_gpus(dist::Communicator& control, const VisibleGpus& own) {
+  std::vector<VisibleGpus> all_N;
+  for (const std::string& text : dist::gather_texts(control, text_of(own)))
+    all_N.push_back(read_visible_gpus(static_cast<int>(all_N.size()), text));
+  return all_N;
 }
 
 GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
@@ -196,18 +204,6 @@ std::vector<std::string> usable_gpus() {
   }
 }
 
-/// Gathers the visible GPUs of all ranks and chooses one for each. Collective.
-GpuChoice agree_on_gpus(const std::vector<std::string>& own_ids, const dist::ProcessInfo& process,
-                        dist::Communicator& control) {
-  const VisibleGpus own{.node = process.node,
-                        .ids = own_ids,
-                        .may_share = !own_ids.empty() && ranks_may_share(dist::nccl_version())};
-  std::vector<VisibleGpus> all_N;
-  for (const std::string& text : dist::gather_texts(control, text_of(own)))
-    all_N.push_back(read_visible_gpus(static_cast<int>(all_N.size()), text));
-  return choose_gpus(all_N);
-}
-
 std::string environment(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? "" : text;
@@ -257,7 +253,8 @@ at::Device agree_on_device(const std::string& wanted, const dist::ProcessInfo& p
   // "cuda": a fault on one rank is an error on all. "auto": such a rank just has no GPUs.
   const std::vector<std::string> ids =
       must ? dist::on_all_ranks(control, [] { return dist::nccl_device_ids(); }) : usable_gpus();
-  const GpuChoice choice = agree_on_gpus(ids, process, control);
+  const GpuChoice choice =
+      choose_gpus(gather_visible_gpus(control, visible_gpus(process.node, ids)));
   if (choice.fault.empty())
     return {at::kCUDA, static_cast<at::DeviceIndex>(choice.index_N.at(control.rank()))};
   if (must)
@@ -287,15 +284,6 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
   return gpu;
 }
 
-void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes,
-            dist::SyncOptions* sync) {
-  dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
-                          .num_hosts = process.num_nodes,
-                          .num_ranks = process.world_size,
-                          .prunes = prunes},
-                         sync);
-}
-
 metrics::GpuUse gpu_use(int index) {
   const dist::GpuMemoryUse use = dist::gpu_memory_use(index);
   return {.allocated_bytes = use.allocated,
@@ -318,8 +306,7 @@ void require_device_keeps_promises(const RunOptions& run, at::Device device) {
                 "run.deterministic: elastic promises the same bits on any number of ranks, and on "
                 "GPUs sums over ranks are in NCCL's order, which depends on it: set run.device to "
                 "cpu, or run.deterministic to true");
-  const char* set = std::getenv(kWorkspace);
-  const std::string_view workspace = set == nullptr ? "" : set;
+  const std::string workspace = environment(kWorkspace);
   // cuBLAS documents these two values as deterministic.
   if (run.deterministic == "true" && workspace != ":4096:8" && workspace != ":16:8")
     throw Error(ExitCode::kConfig, "start",
@@ -408,6 +395,17 @@ void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process,
                           is_bound ? fmt::format("bound to cpus {}", cpu_list(cpus_of(share)))
                                    : std::string("not bound to any"),
                           cores.size(), sharers.count));
+}
+
+at::Device set_up_alone(const RunOptions& run, const GpuOptions& gpu) {
+  dist::SelfCommunicator control;
+  const dist::ProcessInfo process;
+  set_up_compute(run, process, control);
+  prepare_deterministic_gpu(run);
+  const at::Device device = agree_on_device(run.device, process, control);
+  require_device_keeps_promises(run, device);
+  (void)set_up_gpu(gpu, device, control);
+  return device;
 }
 
 }  // namespace lockstep::daemon

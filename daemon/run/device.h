@@ -11,7 +11,6 @@
 #include "daemon/config/run_options.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
-#include "dist/reduction_modes.h"
 #include "metrics/training_metrics.h"
 
 /// Device of each rank: choice of GPUs, other processes on a GPU, memory, threads.
@@ -42,6 +41,11 @@ bool ranks_may_share(const std::string& nccl_version);
 /// Encodes a rank's GPUs, without its rank, as text for the other ranks; and decodes it.
 std::string text_of(const VisibleGpus& gpus);
 VisibleGpus read_visible_gpus(int rank, const std::string& text);
+
+/// Returns the GPUs of this rank, given their ids.
+VisibleGpus visible_gpus(const std::string& node, const std::vector<std::string>& ids);
+/// Gathers the GPUs of all ranks, by rank. Collective.
+std::vector<VisibleGpus> gather_visible_gpus(dist::Communicator& control, const VisibleGpus& own);
 
 /// Assigns one GPU to each rank, and no GPU to two ranks unless all may share. Pure; `all_N` is
 /// ordered by rank and equal on all ranks.
@@ -112,11 +116,6 @@ void require_device_keeps_promises(const RunOptions& run, at::Device device);
 std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Device device,
                                             dist::Communicator& control);
 
-/// Chooses the settings that the run file leaves open in `sync` for this world
-/// (dist::fit_bucket_bytes). prunes: true if the recipe prunes. Equal on all ranks.
-void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes,
-            dist::SyncOptions* sync);
-
 /// Returns the current numbers of this process' CUDA allocator. The GPU must be set up. Any thread.
 metrics::GpuUse gpu_use(int index);
 
@@ -132,5 +131,9 @@ void keep_freed_memory();
 /// cores use all of their own cores. Collective over `control`.
 void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process,
                     dist::Communicator& control);
+
+/// Sets up threads and device as a run would, in a world of one rank. Call it before the first
+/// tensor. Returns the device.
+at::Device set_up_alone(const RunOptions& run, const GpuOptions& gpu);
 
 }  // namespace lockstep::daemon

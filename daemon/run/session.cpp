@@ -379,7 +379,11 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // Before the first large tensor: threads and core binding decide where memory is allocated.
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
-  fit_to(device, world.process, config.recipe.prunes(), &config.sync);
+  dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
+                          .num_hosts = world.process.num_nodes,
+                          .num_ranks = world.process.world_size,
+                          .prunes = config.recipe.prunes()},
+                         &config.sync);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
