@@ -212,17 +212,18 @@ std::unique_ptr<Checked> check_all(const std::string& config_file,
   return checked;
 }
 
+void refuse_if(bool is_wrong, const std::string& message) {
+  if (is_wrong) throw Error(ExitCode::kUsage, "plan", message);
+}
+
 /// Compiles a recipe without a run file: the data are unknown, so the user states the epoch's
 /// length.
 recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
-  if (!options.steps_per_epoch)
-    throw Error(ExitCode::kUsage, "plan",
-                options.file + " is a bare recipe: give --steps-per-epoch N");
-  if (*options.steps_per_epoch < 1 ||
-      *options.steps_per_epoch > recal::StepConverter::kMaxStepsPerEpoch)
-    throw Error(ExitCode::kUsage, "plan",
-                fmt::format("--steps-per-epoch is {}, it must be 1 to {}", *options.steps_per_epoch,
-                            recal::StepConverter::kMaxStepsPerEpoch));
+  constexpr int64_t kMost = recal::StepConverter::kMaxStepsPerEpoch;
+  refuse_if(!options.steps_per_epoch, options.file + " is a bare recipe: give --steps-per-epoch N");
+  refuse_if(
+      *options.steps_per_epoch < 1 || *options.steps_per_epoch > kMost,
+      fmt::format("--steps-per-epoch is {}, it must be 1 to {}", *options.steps_per_epoch, kMost));
   Diagnostics faults;
   const recal::Recipe recipe = recal::load_recipe(options.file, &faults, options.stage);
   faults.throw_if_any("recipe");
@@ -251,13 +252,13 @@ CommandResult check_command(const std::string& config_file,
       config_file, checked->config.run.name, checked->config.run.project_dir,
       checked->config.model.type, context.train_data->num_samples(), context.clock.steps_per_epoch,
       context.total_steps());
-  for (const std::string& warning : checked->config.warnings)
-    text += "  warning: " + warning + "\n";
-  for (const std::string& note : checked->config.notes) text += "  note: " + note + "\n";
-  for (const std::string& warning : context.recipe.timeline().warnings())
-    text += "  warning: " + warning + "\n";
-  for (const std::string& note : context.recipe.timeline().notes())
-    text += "  note: " + note + "\n";
+  const auto add = [&](const char* word, const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) text += fmt::format("  {}: {}\n", word, line);
+  };
+  add("warning", checked->config.warnings);
+  add("note", checked->config.notes);
+  add("warning", context.recipe.timeline().warnings());
+  add("note", context.recipe.timeline().notes());
   text += note_on_world(checked->config);
   return {text, 0};
 }
@@ -270,17 +271,13 @@ CommandResult plan_command(const PlanOptions& options) {
   std::unique_ptr<Checked> checked;
   // A recipe alone has no data and no network; a run file has both.
   const bool bare = recal::is_recipe(options.file);
-  if (bare && !options.overrides.empty())
-    throw Error(ExitCode::kUsage, "plan",
-                options.file + " is a bare recipe: it has no keys for --set");
-  if (!bare && options.steps_per_epoch)
-    throw Error(ExitCode::kUsage, "plan",
-                options.file +
-                    " is a run file: its data give the steps of an epoch; leave "
-                    "--steps-per-epoch out");
-  if (!bare && !options.stage.empty())
-    throw Error(ExitCode::kUsage, "plan",
-                options.file + " is a run file: it names a stage itself (recipe_stage)");
+  refuse_if(bare && !options.overrides.empty(),
+            options.file + " is a bare recipe: it has no keys for --set");
+  refuse_if(!bare && options.steps_per_epoch,
+            options.file +
+                " is a run file: its data give the steps of an epoch; leave --steps-per-epoch out");
+  refuse_if(!bare && !options.stage.empty(),
+            options.file + " is a run file: it names a stage itself (recipe_stage)");
   if (!bare) checked = check_all(options.file, options.overrides);
   const recal::Timeline timeline =
       bare ? timeline_of_bare_recipe(options) : checked->context->recipe.timeline();

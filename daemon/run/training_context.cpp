@@ -25,6 +25,15 @@ namespace {
 
 std::string found_by(const data::DatasetPlan& plan) { return plan.find ? plan.find() : ""; }
 
+/// Returns the number of elements of these parameters.
+template <typename Wanted>
+int64_t num_elements(const model::Model& model, const Wanted& is_wanted) {
+  int64_t num = 0;
+  for (const Param& param : model.params())
+    if (is_wanted(param)) num += param.tensor.numel();
+  return num;
+}
+
 }  // namespace
 
 FoundData find_data(const data::DataOptions& options, dist::Communicator& control) {
@@ -88,11 +97,6 @@ data::SamplerOptions sampler_options(const RunConfig& config, const data::Datase
           .seed = config.run.seed,
           .shuffle = config.data.shuffle,
           .drop_last = config.data.drop_last};
-}
-
-/// Returns the layout of the flat buffers before the recipe freezes anything.
-optim::BufferPlan first_plan(const ParamTable& params, int64_t bucket_bytes) {
-  return train::plan_layout(params, std::vector<bool>(params.size(), true), bucket_bytes);
 }
 
 /// Returns the limit that the run file sets, if any.
@@ -169,13 +173,6 @@ std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const 
   return eval;
 }
 
-model::ModelInputs model_inputs(const data::SampleSpec& spec, int64_t seed) {
-  return {.input_shape = spec.input_shape,
-          .num_classes = spec.num_classes,
-          .seed = seed,
-          .input_dtype = spec.input_dtype};
-}
-
 /// Throws Error if two names become one key. Names of a network's own code may contain slashes,
 /// which replace dots in checkpoints.
 void require_distinct_keys(const model::Model& model) {
@@ -191,14 +188,12 @@ void require_distinct_keys(const model::Model& model) {
   for (const model::Buffer& buffer : model.buffers()) add(buffer.name);
 }
 
-/// Returns the prefix of the run's own checkpoints.
-std::string prefix_of(const RunConfig& config) {
-  return (config.run.project().checkpoints() / config.checkpoint.prefix).string();
-}
-
 /// Builds the network and marks the parameters that weight decay applies to.
 std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::SampleSpec& spec) {
-  auto network = model::make_model(config.model, model_inputs(spec, config.run.seed));
+  auto network = model::make_model(config.model, {.input_shape = spec.input_shape,
+                                                  .num_classes = spec.num_classes,
+                                                  .seed = config.run.seed,
+                                                  .input_dtype = spec.input_dtype});
   require_distinct_keys(*network);
   recal::choose_decayed(config.optimizer.weight_decay_groups, config.optimizer.weight_decay_exclude,
                         &network->params());
@@ -206,8 +201,8 @@ std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::
 }
 
 /// Returns the saver's options, with time limits that fit each other.
-checkpoint::SaverOptions saver_options(const RunConfig& config) {
-  return {.prefix = prefix_of(config),
+checkpoint::SaverOptions saver_options(const RunConfig& config, const std::string& prefix) {
+  return {.prefix = prefix,
           .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max,
           .keep_every = config.checkpoint.keep_every,
           .sparse = config.checkpoint.sparse,
@@ -238,14 +233,6 @@ std::unique_ptr<train::StepMode> make_mode(const RunConfig& config, dist::Commun
     return std::make_unique<train::Synchronous>(control);
   return std::make_unique<train::LocalSteps>(
       gradients, config.sync, /*statistics_of_root=*/config.train.batch_norm == "broadcast");
-}
-
-void refuse_quantization(const recal::ScheduledModifierManager& recipe) {
-  if (recipe.quantizer() != nullptr)
-    throw Error(
-        ExitCode::kConfig, "sync",
-        "sync.sync_replicas: false cannot be with a recipe that quantizes: ranges of inputs "
-        "are agreed on at every step; set it to true");
 }
 
 /// True if a rank, or one of its micro-batches, gets exactly one of `num_samples` samples.
@@ -290,8 +277,12 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       model(make_network(config, spec)),
       handler(*model, config.eval.use_ema.value_or(true) ? &ema : nullptr),
       loss(config.train.loss, config.train.loss_options, spec),
-      flat_params(model->params(), first_plan(model->params(), config.sync.bucket_bytes),
-                  data_comm.device()),
+      // The layout before the recipe freezes anything.
+      flat_params(
+          model->params(),
+          train::plan_layout(model->params(), std::vector<bool>(model->params().size(), true),
+                             config.sync.bucket_bytes),
+          data_comm.device()),
       mode(make_mode(config, control, data_comm)),
       alone(data_comm.device()),
       reducer(mode->is_local() ? alone : data_comm, flat_params.buffers(), model->params(),
@@ -310,7 +301,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .data_sha256 = train_data->digest(),
             .timeline = recipe.timeline().canonical_text(),
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
-      saver(saver_options(config), save_comm),
+      saver(saver_options(config, save_prefix()), save_comm),
       schedule(config.checkpoint, control) {
   // On a GPU the state is copied to pinned memory before it is written.
   saver.set_stager(data_comm.make_stager());
@@ -324,10 +315,16 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   // Fake quantization rounds inputs and weights in this hook.
   model->set_layer_hook(recipe.layer_hook());
   // Quantization agrees on the ranges of inputs at every step, which local steps avoid.
-  if (!config.sync.sync_replicas) refuse_quantization(recipe);
+  if (!config.sync.sync_replicas && recipe.quantizer() != nullptr)
+    throw Error(
+        ExitCode::kConfig, "sync",
+        "sync.sync_replicas: false cannot be with a recipe that quantizes: ranges of inputs "
+        "are agreed on at every step; set it to true");
 }
 
-std::string TrainingContext::save_prefix() const { return prefix_of(config); }
+std::string TrainingContext::save_prefix() const {
+  return (config.run.project().checkpoints() / config.checkpoint.prefix).string();
+}
 
 bool TrainingContext::repeats_itself() const {
   const model::ModelType* type = model::model_types().find(config.model.type);
@@ -459,16 +456,11 @@ data::LoaderOptions TrainingContext::eval_loader() const {
 }
 
 int64_t TrainingContext::num_parameters() const {
-  int64_t num_elements = 0;
-  for (const Param& param : model->params()) num_elements += param.tensor.numel();
-  return num_elements;
+  return num_elements(*model, [](const Param&) { return true; });
 }
 
 int64_t TrainingContext::num_prunable_weights() const {
-  int64_t num_weights = 0;
-  for (const Param& param : model->params())
-    if (param.prunable) num_weights += param.tensor.numel();
-  return num_weights;
+  return num_elements(*model, [](const Param& param) { return param.prunable; });
 }
 
 }  // namespace lockstep::daemon
