@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include "base/files/files.h"
+#include "base/process.h"
 
 namespace lockstep::infer {
 
@@ -53,12 +54,6 @@ std::string module_path() {
   return kLibrary;
 }
 
-/// Error text of dlopen() or dlsym().
-std::string dl_fault() {
-  const char* text = ::dlerror();
-  return text == nullptr ? "its module cannot be opened" : text;
-}
-
 /// Opens the library, which is never closed: engines contain its code.
 CompileWithTensorrt open_library(std::string* fault) {
   const std::string path = module_path();
@@ -66,7 +61,7 @@ CompileWithTensorrt open_library(std::string* fault) {
   void* build_id = library == nullptr ? nullptr : ::dlsym(library, kBuildIdFunction);
   void* function = library == nullptr ? nullptr : ::dlsym(library, kFunction);
   if (build_id == nullptr || function == nullptr) {
-    *fault = dl_fault();
+    *fault = dl_error();
     return nullptr;
   }
   // Both sides share C++ types, so only the same build may be called.
