@@ -86,7 +86,7 @@ std::optional<T> find_number(BundleReader* reader, const std::string& key) {
 }
 
 /// Reads the facts about the run; checkpoints of older versions have fewer of them.
-void read_facts(BundleReader* reader, SavedModel* model) {
+void read_facts(BundleReader* reader, CheckpointModel* model) {
   model->steps_per_epoch = find_number<int64_t>(reader, "_lockstep/sampler/steps_per_epoch");
   model->settings = read_text(reader, "_lockstep/settings");
   model->input_shape = read_text(reader, "_lockstep/data/input_shape");
@@ -95,8 +95,8 @@ void read_facts(BundleReader* reader, SavedModel* model) {
 }
 
 /// Reads a parameter's mask. `rest`: blocks/0/conv/weight.
-SavedModel::Param read_param(BundleReader* reader, const at::Tensor& values,
-                             std::string_view rest) {
+CheckpointModel::Param read_param(BundleReader* reader, const at::Tensor& values,
+                                  std::string_view rest) {
   const std::string mask_name = std::string(kMasks).append(rest);
   if (reader->find(mask_name) == nullptr) return {values, at::zeros(values.sizes(), at::kBool)};
   const at::Tensor bits = reader->read(mask_name);
@@ -107,8 +107,8 @@ SavedModel::Param read_param(BundleReader* reader, const at::Tensor& values,
 }
 
 /// Reads a layer's quantization. `folder`: _lockstep/quantization/blocks/0/conv.
-SavedModel::Quantization read_quantization(BundleReader* reader, const std::string& folder) {
-  SavedModel::Quantization layer;
+CheckpointModel::Quantization read_quantization(BundleReader* reader, const std::string& folder) {
+  CheckpointModel::Quantization layer;
   const auto scheme = read_number<int64_t>(reader, folder + std::string(kScheme));
   if (scheme < 0 || scheme > static_cast<int64_t>(recal::QuantizationScheme::kPerOutput))
     reader->refuse(folder + std::string(kScheme), fmt::format("is {}, which is unknown", scheme));
@@ -120,7 +120,7 @@ SavedModel::Quantization read_quantization(BundleReader* reader, const std::stri
 }
 
 /// Throws Error(kBadData) for a quantized layer without its weight.
-void require_weights(const BundleReader& reader, const SavedModel& model) {
+void require_weights(const BundleReader& reader, const CheckpointModel& model) {
   for (const auto& [name, layer] : model.layers)
     if (!model.params.contains(name + ".weight"))
       reader.refuse(checkpoint::index_name("model/" + slashed(name) + "/weight"),
@@ -156,10 +156,10 @@ std::string ema_name(std::string_view model_key) {
   return checkpoint::index_name(std::string(kEma).append(model_key.substr(kModel.size())));
 }
 
-SavedModel read_saved_model(const std::string& where, bool ema) {
+CheckpointModel read_checkpoint_model(const std::string& where, bool ema) {
   BundleReader reader(checkpoint::save_at(where));
-  SavedModel model{.prefix = reader.prefix(),
-                   .step = read_number<int64_t>(&reader, "_lockstep/step")};
+  CheckpointModel model{.prefix = reader.prefix(),
+                        .step = read_number<int64_t>(&reader, "_lockstep/step")};
   read_facts(&reader, &model);
   checkpoint::DenseView view(&reader);
   const auto& all = view.names();
@@ -175,7 +175,7 @@ SavedModel read_saved_model(const std::string& where, bool ema) {
       model.params.emplace(dotted(rest), read_param(&reader, values, rest));
     } else if (key.starts_with(kQuantization) && key.ends_with(kScheme)) {
       const std::string folder = key.substr(0, key.size() - kScheme.size());
-      const SavedModel::Quantization layer = read_quantization(&reader, folder);
+      const CheckpointModel::Quantization layer = read_quantization(&reader, folder);
       if (layer.scheme != recal::QuantizationScheme::kNone)
         model.layers.emplace(dotted(folder.substr(kQuantization.size())), layer);
     }
@@ -192,7 +192,7 @@ namespace {
 /// Longest list that settings may contain; a larger index means a damaged checkpoint.
 constexpr size_t kMaxItems = 4096;
 
-[[noreturn]] void refuse(const SavedModel& saved, const std::string& what) {
+[[noreturn]] void refuse(const CheckpointModel& saved, const std::string& what) {
   throw Error(ExitCode::kBadData, "export", saved.prefix + ": " + what);
 }
 
@@ -254,7 +254,7 @@ bool concerns_network(const std::string& line) {
 /// Returns the path under which this process has opened the plug-in `named`, identified by the
 /// digest in the settings. If it is not open, returns the path as named: a run file's plug-ins may
 /// be next to it.
-std::string opened_path(const SavedModel& saved, const std::string& named) {
+std::string opened_path(const CheckpointModel& saved, const std::string& named) {
   for (const estimator::Plugin* plugin : estimator::opened_plugins()) {
     const std::string told = fmt::format("plugin {} sha256={}\n", named, plugin->sha256);
     if ((saved.settings + "\n").find(told) != std::string::npos) return plugin->path;
@@ -263,7 +263,7 @@ std::string opened_path(const SavedModel& saved, const std::string& named) {
 }
 
 /// Returns the sections of the run file that describe the network.
-std::string network_sections(const SavedModel& saved) {
+std::string network_sections(const CheckpointModel& saved) {
   YAML::Node root(YAML::NodeType::Map);
   Json args = Json::object();
   for (const std::string& line : split(saved.settings)) {
@@ -287,12 +287,12 @@ std::string network_sections(const SavedModel& saved) {
 }
 
 /// Returns the settings as a document, with `beside` as the file to which paths are relative.
-YamlDocument settings_document(const SavedModel& saved, const std::string& beside,
+YamlDocument settings_document(const CheckpointModel& saved, const std::string& beside,
                                Diagnostics* faults) {
   return YamlDocument::parse(beside.empty() ? "settings" : beside, network_sections(saved), faults);
 }
 
-model::ModelOptions options_of(const SavedModel& saved, const std::string& beside) {
+model::ModelOptions options_of(const CheckpointModel& saved, const std::string& beside) {
   python::add_types();
   estimator::add_types();
   Diagnostics faults;
@@ -323,7 +323,7 @@ void place_deep(const std::string& path, const std::string& value, YAML::Node no
 
 /// Returns the flags of the checkpoint's run. Choices in its settings (type of optimizer, of
 /// network) decide which keys exist, and thus the defaults. Items of lists are not choices.
-flags::Values flags_of(const SavedModel& saved) {
+flags::Values flags_of(const CheckpointModel& saved) {
   std::vector<std::string> settings;
   YAML::Node root(YAML::NodeType::Map);
   for (const std::string& line : split(saved.settings)) {
@@ -337,7 +337,7 @@ flags::Values flags_of(const SavedModel& saved) {
   return flag_values(settings, fields_read_with(document));
 }
 
-std::vector<int64_t> shape_of(const SavedModel& saved) {
+std::vector<int64_t> shape_of(const CheckpointModel& saved) {
   const auto list = nlohmann::json::parse(saved.input_shape, nullptr, false);
   std::vector<int64_t> shape;
   if (!list.is_array()) refuse(saved, "the shape of its inputs is no list: " + saved.input_shape);
@@ -349,15 +349,15 @@ std::vector<int64_t> shape_of(const SavedModel& saved) {
   return shape;
 }
 
-bool is_python_class(const SavedModel& saved) {
+bool is_python_class(const CheckpointModel& saved) {
   return ("\n" + saved.settings + "\n").find("\nmodel.type=python\n") != std::string::npos;
 }
 
-bool says_what_is_needed(const SavedModel& saved) {
+bool says_what_is_needed(const CheckpointModel& saved) {
   return !saved.settings.empty() && !saved.input_shape.empty() && saved.num_classes > 0;
 }
 
-void require_python_file(const SavedModel& saved, const std::string& beside) {
+void require_python_file(const CheckpointModel& saved, const std::string& beside) {
   Diagnostics ignored;
   const YamlDocument document = settings_document(saved, beside, &ignored);
   const std::string named = document.root()["model"]["path"].as<std::string>("");
@@ -368,7 +368,7 @@ void require_python_file(const SavedModel& saved, const std::string& beside) {
                           saved.prefix, named));
 }
 
-void require_facts(const SavedModel& saved, NetworkUse use) {
+void require_facts(const CheckpointModel& saved, NetworkUse use) {
   if (is_python_class(saved) && use == NetworkUse::kExport)
     throw Error(
         ExitCode::kUsage, "export",
@@ -390,7 +390,7 @@ void require_facts(const SavedModel& saved, NetworkUse use) {
 /// Copies tensors into the network and throws Error if they do not fit.
 class Filling {
  public:
-  explicit Filling(const SavedModel& saved) : saved_(saved), num_left_(saved.params.size()) {}
+  explicit Filling(const CheckpointModel& saved) : saved_(saved), num_left_(saved.params.size()) {}
 
   void fill(const std::string& name, const at::Tensor& live) {
     const auto found = saved_.params.find(name);
@@ -411,7 +411,7 @@ class Filling {
   }
 
  private:
-  const SavedModel& saved_;
+  const CheckpointModel& saved_;
   size_t num_left_;
 };
 
@@ -427,7 +427,8 @@ void require_forward(model::Model& model, const std::vector<int64_t>& input_shap
 
 /// Builds the network, trying both input types. A checkpoint does not contain the type. No network
 /// accepts both numbers and tokens, so one that refuses numbers may accept tokens.
-void make_into(SavedNetwork* network, const SavedModel& saved, const std::string& beside) {
+void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
+               const std::string& beside) {
   const model::ModelOptions options = options_of(saved, beside);
   std::optional<flags::Frozen> frozen;  // the network may read flags of the running or ended run
   if (!flags::are_frozen()) frozen.emplace(flags_of(saved));
@@ -449,14 +450,15 @@ void make_into(SavedNetwork* network, const SavedModel& saved, const std::string
 
 }  // namespace
 
-bool names_its_network(const SavedModel& saved) {
+bool names_its_network(const CheckpointModel& saved) {
   return says_what_is_needed(saved) && !is_python_class(saved);
 }
 
-SavedNetwork rebuild_network(const SavedModel& saved, NetworkUse use, const std::string& beside) {
+CheckpointNetwork rebuild_network(const CheckpointModel& saved, NetworkUse use,
+                                  const std::string& beside) {
   require_facts(saved, use);
   if (is_python_class(saved)) require_python_file(saved, beside);
-  SavedNetwork network{.input_shape = shape_of(saved), .num_classes = saved.num_classes};
+  CheckpointNetwork network{.input_shape = shape_of(saved), .num_classes = saved.num_classes};
   make_into(&network, saved, beside);
   Filling filling(saved);
   for (const Param& param : network.model->params()) filling.fill(param.name, param.tensor);

@@ -17,7 +17,7 @@
 namespace lockstep::daemon {
 
 /// Model as stored in a checkpoint, without its code: the source of an export.
-struct SavedModel {
+struct CheckpointModel {
   struct Param {
     at::Tensor values;
     at::Tensor pruned;  ///< bool, shape of `values`: true where the mask prunes; all false: no mask
@@ -45,10 +45,10 @@ struct SavedModel {
 /// one) or prefix of one. `ema`: use the moving average of each weight that has one. Throws
 /// Error(kInputMissing, kBadData). kBadData also if a mask does not fit its weight or a quantized
 /// layer has no weight. Throws Error(kUsage) for `ema` if the checkpoint contains no average.
-SavedModel read_saved_model(const std::string& where, bool ema = false);
+CheckpointModel read_checkpoint_model(const std::string& where, bool ema = false);
 
-/// True if a run with these settings (SavedModel::settings) evaluated the moving averages of its
-/// weights. That is so if it had some and eval.use_ema was not false.
+/// True if a run with these settings (CheckpointModel::settings) evaluated the moving averages of
+/// its weights. That is so if it had some and eval.use_ema was not false.
 bool evaluated_averages(const std::string& settings);
 
 /// Returns the name of the moving average of a variable `model/...` in a checkpoint's index.
@@ -56,7 +56,7 @@ std::string ema_name(std::string_view model_key);
 
 /// Network of a checkpoint with the checkpoint's weights, in evaluation mode, without fake
 /// quantization.
-struct SavedNetwork {
+struct CheckpointNetwork {
   std::unique_ptr<model::Model> model;
   std::vector<int64_t> input_shape;  ///< of one sample
   int64_t num_classes = 0;
@@ -71,7 +71,7 @@ enum class NetworkUse {
 
 /// True if the checkpoint says which network it belongs to, in a form that can be exported. False
 /// for a class in Python: its code may have changed or moved.
-bool names_its_network(const SavedModel& saved);
+bool names_its_network(const CheckpointModel& saved);
 
 /// Builds the network from the settings in the checkpoint. Reads no run file. `beside`: a run file
 /// whose folder may contain the code of a class in Python.
@@ -79,7 +79,8 @@ bool names_its_network(const SavedModel& saved);
 /// Throws Error(kUsage), with a way out, if the checkpoint has no settings or is older than
 /// required. Throws Error(kInputMissing) for missing Python code, kConfig for an exception of that
 /// code. Throws Error(kBadData) if the settings make no network, or one with other tensors.
-SavedNetwork rebuild_network(const SavedModel& saved, NetworkUse use = NetworkUse::kExport,
-                             const std::string& beside = "");
+CheckpointNetwork rebuild_network(const CheckpointModel& saved,
+                                  NetworkUse use = NetworkUse::kExport,
+                                  const std::string& beside = "");
 
 }  // namespace lockstep::daemon

@@ -39,7 +39,7 @@ void require_options_fit(const ExportOptions& options) {
 }
 
 /// Throws Error if a pruned weight is not zero: masks and weights then come from different states.
-void require_zeros(const SavedModel& model) {
+void require_zeros(const CheckpointModel& model) {
   for (const auto& [name, param] : model.params) {
     const int64_t num_bad = param.pruned.logical_and(param.values.ne(0)).sum().item<int64_t>();
     if (num_bad > 0)
@@ -51,7 +51,7 @@ void require_zeros(const SavedModel& model) {
   }
 }
 
-std::string note_on_quantization(const SavedModel& model, bool quantize) {
+std::string note_on_quantization(const CheckpointModel& model, bool quantize) {
   if (model.layers.empty()) return "";
   return fmt::format("  {} quantized layers round their inputs and weights as training did{}\n",
                      model.layers.size(), quantize ? "; their weights are stored as int8" : "");
@@ -76,7 +76,7 @@ std::vector<TensorForm> forms_of(const PortableNetwork& network, const ExportOpt
 }
 
 /// Writes a network that was given as TorchScript, with its new weights.
-Written write_archive(const SavedModel& saved, const std::string& bytes,
+Written write_archive(const CheckpointModel& saved, const std::string& bytes,
                       const ExportOptions& options) {
   if (!saved.layers.empty())
     throw Error(ExitCode::kUsage, "export",
@@ -93,7 +93,7 @@ Written write_archive(const SavedModel& saved, const std::string& bytes,
 }
 
 /// Writes a file that contains the network itself: torchscript, onnx.
-Written write_network(const SavedModel& saved, const SavedNetwork& network,
+Written write_network(const CheckpointModel& saved, const CheckpointNetwork& network,
                       const ExportOptions& options) {
   if (options.quantize) require_quantized(saved);
   // A network of type torchscript keeps its own archive; it has no layers to translate.
@@ -121,7 +121,8 @@ Written write_network(const SavedModel& saved, const SavedNetwork& network,
 }
 
 /// Calls the writer of the format.
-Written write_in_format(const SavedModel& saved, const std::optional<SavedNetwork>& network,
+Written write_in_format(const CheckpointModel& saved,
+                        const std::optional<CheckpointNetwork>& network,
                         const ExportOptions& options) {
   switch (options.format) {
     case ExportFormat::kSafetensors:
@@ -138,7 +139,7 @@ Written write_in_format(const SavedModel& saved, const std::optional<SavedNetwor
   return write_network(saved, *network, options);
 }
 
-Quantization quantization_in(const SavedModel& saved, const ExportOptions& options) {
+Quantization quantization_in(const CheckpointModel& saved, const ExportOptions& options) {
   if (saved.layers.empty()) return Quantization::kNone;
   if (options.format == ExportFormat::kTensorFlow) return Quantization::kLeftOut;
   return options.quantize ? Quantization::kInt8 : Quantization::kFake;
@@ -150,7 +151,7 @@ bool needs_network(ExportFormat format) {
 
 /// Returns the network of a checkpoint. A format without need for it continues if the network
 /// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
-std::optional<SavedNetwork> network_of(const SavedModel& saved, ExportFormat format) {
+std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved, ExportFormat format) {
   if (needs_network(format)) return rebuild_network(saved);
   if (!names_its_network(saved)) return std::nullopt;
   try {
@@ -180,15 +181,15 @@ std::string settings_with(const std::vector<Override>& overrides, std::string se
 
 }  // namespace
 
-Written write_torchscript(const SavedModel& saved, const SavedNetwork& network,
+Written write_torchscript(const CheckpointModel& saved, const CheckpointNetwork& network,
                           const std::string& out_file) {
   require_zeros(saved);
   return write_network(saved, network,
                        {.where = "", .out_file = out_file, .format = ExportFormat::kTorchScript});
 }
 
-std::optional<std::string> torchscript_archive(const SavedModel& saved,
-                                               const SavedNetwork& network) {
+std::optional<std::string> torchscript_archive(const CheckpointModel& saved,
+                                               const CheckpointNetwork& network) {
   require_zeros(saved);
   if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty()) return bytes;
   try {
@@ -202,7 +203,7 @@ std::optional<std::string> torchscript_archive(const SavedModel& saved,
   }
 }
 
-ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& network) {
+ExportFacts torchscript_facts(const CheckpointModel& saved, const CheckpointNetwork& network) {
   ExportFacts facts = facts_of(saved, &network);
   facts.quantization = saved.layers.empty() ? Quantization::kNone : Quantization::kFake;
   return facts;
@@ -210,11 +211,11 @@ ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& netwo
 
 CommandResult export_command(const ExportOptions& options) {
   require_options_fit(options);
-  SavedModel saved = read_saved_model(options.where, options.ema);
+  CheckpointModel saved = read_checkpoint_model(options.where, options.ema);
   // Before rebuild_network(), which reads these settings.
   saved.settings = settings_with(options.overrides, std::move(saved.settings));
   require_zeros(saved);
-  const std::optional<SavedNetwork> network = network_of(saved, options.format);
+  const std::optional<CheckpointNetwork> network = network_of(saved, options.format);
   const Written written = write_in_format(saved, network, options);
   ExportFacts facts = facts_of(saved, network ? &*network : nullptr);
   facts.quantization = quantization_in(saved, options);

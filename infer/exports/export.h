@@ -32,21 +32,21 @@ struct ExportOptions {
 
 /// Writes the TorchScript archive of a checkpoint with a rebuilt network to one file. Returns a
 /// description of its content. Refuses the same checkpoints as export_command().
-Written write_torchscript(const SavedModel& saved, const SavedNetwork& network,
+Written write_torchscript(const CheckpointModel& saved, const CheckpointNetwork& network,
                           const std::string& out_file);
 /// Returns the bytes of that archive for immediate use. nullopt if the network has no TorchScript
 /// form. Throws Error(kBadData) if a pruned weight is not zero.
-std::optional<std::string> torchscript_archive(const SavedModel& saved,
-                                               const SavedNetwork& network);
+std::optional<std::string> torchscript_archive(const CheckpointModel& saved,
+                                               const CheckpointNetwork& network);
 /// Returns the manifest's facts of such an archive.
-ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& network);
+ExportFacts torchscript_facts(const CheckpointModel& saved, const CheckpointNetwork& network);
 
 /// Writes the model of a checkpoint in another format (docs/export.md). Also writes OUT.json next
 /// to it, with its origin and other facts. Returns a description of both.
 ///
 /// A pruned weight must be zero. Otherwise the checkpoint is not trusted (kBadData) and nothing is
 /// written. Throws Error(kUsage) for an option that the format does not have, and as
-/// infer/exports/formats.h says. Other errors: see read_saved_model and base/files/files.h.
+/// infer/exports/formats.h says. Other errors: see read_checkpoint_model and base/files/files.h.
 CommandResult export_command(const ExportOptions& options);
 
 }  // namespace lockstep::daemon

@@ -44,7 +44,7 @@ std::string torchscript_source(const PortableNetwork& network);
 /// that training simulated. Throws Error(kUsage) if nothing was quantized or some layer's input was
 /// never observed. Without `quantize`, weights stay float32 and the scales of quantized layers are
 /// added. So training in another program can simulate int8 in the same way.
-Written write_safetensors(const SavedModel& model, const std::string& out_file, bool quantize);
+Written write_safetensors(const CheckpointModel& model, const std::string& out_file, bool quantize);
 
 /// Writes the tensors of a checkpoint as TensorFlow files of one shard. These are
 /// `out_prefix`-STEP.index and .data-00000-of-00001, and the state file `checkpoint` in the same

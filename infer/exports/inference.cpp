@@ -286,13 +286,14 @@ using infer::IoNode;
 using infer::LoadedNetwork;
 
 /// Reads the weights that the run's evaluations used: the averages, if they used these.
-SavedModel as_evaluated(const std::string& where) {
-  SavedModel saved = read_saved_model(where);
-  return evaluated_averages(saved.settings) ? read_saved_model(saved.prefix, /*ema=*/true) : saved;
+CheckpointModel as_evaluated(const std::string& where) {
+  CheckpointModel saved = read_checkpoint_model(where);
+  return evaluated_averages(saved.settings) ? read_checkpoint_model(saved.prefix, /*ema=*/true)
+                                            : saved;
 }
 
 /// Describes input and output; the first dimension is the batch.
-infer::IoNodes nodes_of(const SavedNetwork& network, const std::string& input) {
+infer::IoNodes nodes_of(const CheckpointNetwork& network, const std::string& input) {
   IoNode in{.name = input, .shape = {IoNode::kAny}, .dtype = network.input_dtype};
   in.shape.insert(in.shape.end(), network.input_shape.begin(), network.input_shape.end());
   // For tokens and other outputs, the network alone decides the extents.
@@ -306,7 +307,7 @@ void move_to(at::Device device, model::Model& model) {
 }
 
 /// Uses the rebuilt network. TorchScript is preferred, since engines can optimize it.
-LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
+LoadedNetwork of_its_own_code(const CheckpointModel& saved, CheckpointNetwork network) {
   LoadedNetwork loaded{.source = saved.prefix, .step = saved.step};
   const std::optional<std::string> archive = torchscript_archive(saved, network);
   if (archive) {
@@ -325,7 +326,7 @@ LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
   return loaded;
 }
 
-[[noreturn]] void refuse_filling(const SavedModel& saved, const std::string& export_folder,
+[[noreturn]] void refuse_filling(const CheckpointModel& saved, const std::string& export_folder,
                                  const std::string& what) {
   throw Error(
       ExitCode::kBadData, "infer",
@@ -334,7 +335,7 @@ LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
 }
 
 /// Copies the checkpoint's tensors over those of the export.
-void fill(const SavedModel& saved, LoadedNetwork* loaded) {
+void fill(const CheckpointModel& saved, LoadedNetwork* loaded) {
   const at::NoGradGuard no_grad;
   size_t num_filled = 0;
   const auto put = [&](const std::string& name, const at::Tensor& live) {
@@ -364,7 +365,7 @@ LoadedNetwork open_published(const fs::path& checkpoints) {
 }
 
 /// Uses a graph that the run published. `fault`: why the network's own code is not usable.
-LoadedNetwork of_published_graph(const SavedModel& saved, const Error& fault) {
+LoadedNetwork of_published_graph(const CheckpointModel& saved, const Error& fault) {
   std::optional<LoadedNetwork> loaded;
   try {
     loaded = open_published(fs::path(saved.prefix).parent_path());
@@ -392,7 +393,7 @@ LoadedNetwork of_published_graph(const SavedModel& saved, const Error& fault) {
   return *std::move(loaded);
 }
 
-LoadedNetwork network_of(const SavedModel& saved, const std::string& run_file) {
+LoadedNetwork network_of(const CheckpointModel& saved, const std::string& run_file) {
   try {
     return of_its_own_code(saved, rebuild_network(saved, NetworkUse::kInference, run_file));
   } catch (const Error& fault) {
@@ -407,7 +408,7 @@ LoadedNetwork network_of(const SavedModel& saved, const std::string& run_file) {
 }  // namespace
 
 LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file) {
-  const SavedModel saved = as_evaluated(where);
+  const CheckpointModel saved = as_evaluated(where);
   LoadedNetwork network = network_of(saved, run_file);
   network.class_names = classes_of_text(saved.class_names);
   return network;

@@ -78,7 +78,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// Returns the pruned fraction of all weights with 2 or more dimensions.
-double masked_share(const SavedModel& saved) {
+double masked_share(const CheckpointModel& saved) {
   int64_t num_weights = 0, num_masked = 0;
   for (const auto& [name, param] : saved.params) {
     if (!name.ends_with(".weight") || param.values.dim() < 2) continue;
@@ -132,7 +132,7 @@ TensorForm form_of(const std::string& name, const at::Tensor& tensor) {
   return {name, checkpoint::type_name(number.value_or(0)), tensor.sizes().vec()};
 }
 
-ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network) {
+ExportFacts facts_of(const CheckpointModel& saved, const CheckpointNetwork* network) {
   ExportFacts facts{.source = saved.prefix, .step = saved.step, .sparsity = masked_share(saved)};
   if (saved.steps_per_epoch && *saved.steps_per_epoch > 0)
     facts.epoch = static_cast<double>(saved.step) / static_cast<double>(*saved.steps_per_epoch);

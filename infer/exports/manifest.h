@@ -69,7 +69,7 @@ struct ExportFacts {
 
 /// Returns the facts of a checkpoint. `network` may be null: the checkpoint does not say which
 /// network it belongs to.
-ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network);
+ExportFacts facts_of(const CheckpointModel& saved, const CheckpointNetwork* network);
 
 /// Returns the manifest's content (docs/export.md lists its keys).
 nlohmann::ordered_json manifest_json(const ExportFacts& facts, const std::string& format,

@@ -128,7 +128,7 @@ void write_published_manifest(const fs::path& folder, const train::Evaluated& ev
 /// Writes the run's first export next to its checkpoints. They can then be restored without the
 /// network's code and without saved_models.
 void write_graph_once(const fs::path& checkpoints, const fs::path& model,
-                      const SavedNetwork& network) {
+                      const CheckpointNetwork& network) {
   const fs::path graph_file = checkpoints / "inference_graph",
                  nodes = checkpoints / "io_nodes.json";
   if (files::exists(graph_file) && files::exists(nodes)) return;
@@ -249,16 +249,16 @@ void remove_unfinished_exports(const fs::path& project_dir) {
 /// as export_command() and base/files/files.h do.
 void publish_model(const fs::path& project_dir, const train::Evaluated& evaluated,
                    const train::PublishOptions& options, const std::function<void()>& has_read) {
-  std::optional<SavedModel> saved;
+  std::optional<CheckpointModel> saved;
   try {
     // has_read() in both cases: saves may be waiting to remove this checkpoint.
-    saved = read_saved_model(evaluated.save, options.ema);
+    saved = read_checkpoint_model(evaluated.save, options.ema);
   } catch (...) {
     has_read();
     throw;
   }
   has_read();
-  const SavedNetwork network = rebuild_network(*saved);
+  const CheckpointNetwork network = rebuild_network(*saved);
   const Project project(project_dir);
   const fs::path folder = project.saved_models();
   const fs::path published = project.saved_model(evaluated.step);
@@ -297,8 +297,9 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
 // One background thread per export, on rank 0. Training waits only if the previous export is still
 // running, or if a save begins while the checkpoint is still being read.
 
-SavedModels::SavedModels(std::filesystem::path project_dir, const train::PublishOptions& options,
-                         dist::Communicator& control, std::function<void(bool ok)> on_done)
+ModelPublisher::ModelPublisher(std::filesystem::path project_dir,
+                               const train::PublishOptions& options, dist::Communicator& control,
+                               std::function<void(bool ok)> on_done)
     : project_dir_(std::move(project_dir)),
       options_(options),
       control_(control),
@@ -311,7 +312,7 @@ SavedModels::SavedModels(std::filesystem::path project_dir, const train::Publish
   }
 }
 
-SavedModels::~SavedModels() { join(); }
+ModelPublisher::~ModelPublisher() { join(); }
 
 namespace {
 
@@ -328,11 +329,11 @@ std::string fault_of_form(const model::Model& model) {
 
 }  // namespace
 
-void SavedModels::join() {
+void ModelPublisher::join() {
   if (done_.valid()) last_ok_ = done_.get();
 }
 
-void SavedModels::begin(const train::Evaluated& evaluated) {
+void ModelPublisher::begin(const train::Evaluated& evaluated) {
   if (control_.rank() != 0) return;
   // At most one export at a time. The wait counts as training time.
   train::Stopwatch watch;
@@ -352,7 +353,7 @@ void SavedModels::begin(const train::Evaluated& evaluated) {
   waited_s_ += watch.lap();
 }
 
-bool SavedModels::run(const train::Evaluated& evaluated, std::promise<void> has_read) const {
+bool ModelPublisher::run(const train::Evaluated& evaluated, std::promise<void> has_read) const {
   train::Stopwatch watch;
   bool ok = false;
   std::string fault;
@@ -375,14 +376,14 @@ bool SavedModels::run(const train::Evaluated& evaluated, std::promise<void> has_
   return ok;
 }
 
-void SavedModels::wait_until_read() {
+void ModelPublisher::wait_until_read() {
   if (!read_.valid()) return;
   train::Stopwatch watch;
   read_.get();
   waited_s_ += watch.lap();
 }
 
-bool SavedModels::settle() {
+bool ModelPublisher::settle() {
   log::debug("export", fmt::format("training waited {:.6f} s for exports", waited_s_));
   join();
   // A collective: all ranks learn whether rank 0's last export succeeded.

@@ -14,17 +14,17 @@
 
 namespace lockstep::daemon {
 
-/// Models that a run publishes under RUN/saved_models. A thread of rank 0 runs publish_model().
-class SavedModels final : public train::Exports {
+/// Publisher of a run's models, RUN/saved_models/<step>. A thread of rank 0 runs publish_model().
+class ModelPublisher final : public train::Exports {
  public:
   /// `control` must outlive the object. The thread calls `on_done` after each export, with ok =
   /// true if it succeeded. `on_done` may be empty.
-  SavedModels(std::filesystem::path project_dir, const train::PublishOptions& options,
-              dist::Communicator& control, std::function<void(bool ok)> on_done = {});
+  ModelPublisher(std::filesystem::path project_dir, const train::PublishOptions& options,
+                 dist::Communicator& control, std::function<void(bool ok)> on_done = {});
   /// Waits for the export in progress.
-  ~SavedModels() override;
-  SavedModels(const SavedModels&) = delete;
-  SavedModels& operator=(const SavedModels&) = delete;
+  ~ModelPublisher() override;
+  ModelPublisher(const ModelPublisher&) = delete;
+  ModelPublisher& operator=(const ModelPublisher&) = delete;
 
   void begin(const train::Evaluated& evaluated) override;
   void wait_until_read() override;

@@ -45,7 +45,7 @@ void refuse_layer(const model::Network& layers, size_t layer, const char* format
 // The scales come from the same functions that fake quantization used in training, so exported
 // networks round alike.
 
-void add_quantization(const SavedModel& saved, PortableNetwork* network) {
+void add_quantization(const CheckpointModel& saved, PortableNetwork* network) {
   for (const auto& [name, layer] : saved.layers) {
     const at::Tensor& weight = saved.params.at(name + ".weight").values;
     QuantizedLayer made;
@@ -64,7 +64,7 @@ void add_quantization(const SavedModel& saved, PortableNetwork* network) {
   }
 }
 
-void require_quantized(const SavedModel& saved) {
+void require_quantized(const CheckpointModel& saved) {
   if (saved.layers.empty())
     throw Error(ExitCode::kUsage, "export",
                 saved.prefix +

@@ -47,7 +47,8 @@ struct Export {
 int64_t num_true(const at::Tensor& flags) { return flags.sum().item<int64_t>(); }
 
 /// Counts the elements of one weight. `stored`: the weight as it will be stored.
-LayerRow count(const std::string& name, const SavedModel::Param& param, const at::Tensor& stored) {
+LayerRow count(const std::string& name, const CheckpointModel::Param& param,
+               const at::Tensor& stored) {
   const at::Tensor before = param.values.ne(0), after = stored.ne(0);
   return {.name = name,
           .stored_as = stored.scalar_type() == at::kChar ? "int8" : "float32",
@@ -66,8 +67,8 @@ void add_input_scale(const std::string& layer, const recal::InputRanges::Range& 
 }
 
 /// Adds the weight. If its layer is quantized, adds the scales of weight and input too.
-void add_weight(const std::string& layer, const SavedModel::Param& param,
-                const SavedModel::Quantization* quantization, bool quantize, Export* result) {
+void add_weight(const std::string& layer, const CheckpointModel::Param& param,
+                const CheckpointModel::Quantization* quantization, bool quantize, Export* result) {
   at::Tensor stored = param.values;
   if (quantization != nullptr) {
     const at::Tensor scales = recal::weight_scales(
@@ -81,7 +82,7 @@ void add_weight(const std::string& layer, const SavedModel::Param& param,
   result->rows.push_back(count(layer, param, stored));
 }
 
-Export collect(const SavedModel& model, bool quantize) {
+Export collect(const CheckpointModel& model, bool quantize) {
   constexpr std::string_view kWeight = ".weight";
   Export result;
   for (const auto& [name, param] : model.params) {
@@ -119,13 +120,13 @@ std::string table(const Export& result) {
   return text;
 }
 
-int64_t float32_bytes(const SavedModel& model) {
+int64_t float32_bytes(const CheckpointModel& model) {
   int64_t num_values = 0;
   for (const auto& [name, param] : model.params) num_values += param.values.numel();
   return num_values * static_cast<int64_t>(sizeof(float));
 }
 
-std::map<std::string, std::string> metadata(const SavedModel& model, bool quantize) {
+std::map<std::string, std::string> metadata(const CheckpointModel& model, bool quantize) {
   return {{"format_version", kFormatVersion},
           {"producer", "lockstep " + version_facts().version},
           {"source", std::filesystem::path(model.prefix).filename().string()},
@@ -135,7 +136,8 @@ std::map<std::string, std::string> metadata(const SavedModel& model, bool quanti
 
 }  // namespace
 
-Written write_safetensors(const SavedModel& model, const std::string& out_file, bool quantize) {
+Written write_safetensors(const CheckpointModel& model, const std::string& out_file,
+                          bool quantize) {
   if (quantize) require_quantized(model);
   const Export result = collect(model, quantize);
   // A quantized zero is zero, so only a bug could break this.

@@ -84,10 +84,10 @@ TEST_F(Exports, ANetworkThatReadsFlagsGetsThoseOfItsRun) {
   TrainedNetwork trained(flagged);
   const std::string prefix = save(&trained);
   EXPECT_FALSE(flags::are_frozen());
-  (void)rebuild_network(read_saved_model(prefix));
+  (void)rebuild_network(read_checkpoint_model(prefix));
   EXPECT_FALSE(flags::are_frozen());
   const flags::Frozen of_a_run(flags::Values{{"learning_rate", "0.25"}, {"opt_epsilon", "1"}});
-  (void)rebuild_network(read_saved_model(prefix));  // as where a run publishes its model
+  (void)rebuild_network(read_checkpoint_model(prefix));  // as where a run publishes its model
   EXPECT_THAT(rates_seen, testing::ElementsAre(0.5, 0.25));
   EXPECT_THAT(epsilons_seen, testing::ElementsAre(1e-8, 1));  // adamw's default, adam's is 1e-7
 }
@@ -102,7 +102,7 @@ TEST_F(Exports, TheNetworksOfTheseTestsAnswerToTheirInputs) {
 TEST_F(Exports, ANetworkIsRebuiltFromTheSaveAlone) {
   for (const NetworkCase& c : tests::network_cases()) {
     TrainedNetwork trained(c);
-    const SavedNetwork rebuilt = rebuild_network(read_saved_model(save(&trained)));
+    const CheckpointNetwork rebuilt = rebuild_network(read_checkpoint_model(save(&trained)));
     const at::Tensor inputs = trained.inputs(5);
     EXPECT_TRUE(at::equal(rebuilt.model->forward(inputs), trained.logits(inputs))) << c.title;
     EXPECT_EQ(rebuilt.input_shape, c.input_shape);
@@ -120,7 +120,7 @@ TEST_F(Exports, TheFactsOfARunNameItsNetwork) {
                            .input_shape = "[1, 8, 8]",
                            .settings = "model.type=digits_net"};
   for (const StateEntry& entry : facts.state({})) trained.state.push_back(entry);
-  const SavedModel saved = read_saved_model(save(&trained));
+  const CheckpointModel saved = read_checkpoint_model(save(&trained));
   EXPECT_TRUE(names_its_network(saved));
   EXPECT_EQ(rebuild_network(saved).input_shape, digits().input_shape);
 }
