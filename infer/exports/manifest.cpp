@@ -1,5 +1,6 @@
 #include "infer/exports/manifest.h"
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -16,12 +17,6 @@ namespace lockstep::daemon {
 namespace {
 
 constexpr int64_t kMaxSummaryBytes = int64_t{1} << 20;
-
-/// Returns the run's folder: checkpoints are in its sub-folder.
-std::filesystem::path run_folder_of(const std::string& save_prefix) {
-  const std::filesystem::path saves = std::filesystem::absolute(save_prefix).parent_path();
-  return saves.parent_path();
-}
 
 /// Reads a file; faults become a warning, since the export succeeds without it.
 template <typename Read>
@@ -61,7 +56,9 @@ void take_steps(const std::filesystem::path& path, int64_t step, RunFigures* fig
 
 RunFigures find_run_figures(const std::string& save_prefix, int64_t step,
                             const std::string& parameters_sha256) {
-  const std::filesystem::path run = run_folder_of(save_prefix);
+  // The run's folder: checkpoints are in its sub-folder.
+  const std::filesystem::path saves = std::filesystem::absolute(save_prefix).parent_path();
+  const std::filesystem::path run = saves.parent_path();
   const std::filesystem::path summary = run / "summary.json", steps = run / "train" / "steps.csv";
   RunFigures figures;
   // The summary comes last: its loss is that of the run's end and overrides the line of steps.csv.
@@ -104,17 +101,9 @@ Json figures_json(const ExportFacts& facts) {
 }
 
 Json quantization_json(Quantization quantization) {
-  switch (quantization) {
-    case Quantization::kFake:
-      return "fake";
-    case Quantization::kInt8:
-      return "int8";
-    case Quantization::kLeftOut:
-      return "left out";
-    case Quantization::kNone:
-      break;
-  }
-  return nullptr;
+  // In the order of Quantization.
+  return std::array<Json, 4>{nullptr, "fake", "int8", "left out"}.at(
+      static_cast<size_t>(quantization));
 }
 
 /// Returns name, type and shape of each tensor in the file.
@@ -171,9 +160,8 @@ Json manifest_json(const ExportFacts& facts, const std::string& format, const Wr
 
 std::string write_manifest(const ExportFacts& facts, const std::string& format,
                            const Written& written) {
-  const Json json = manifest_json(facts, format, written);
   const std::string path = written.file + ".json";
-  files::write_atomically(path, json_text(json, 2) + "\n");
+  files::write_atomically(path, json_text(manifest_json(facts, format, written), 2) + "\n");
   return path;
 }
 
