@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "base/files/folder_lock.h"
 #include "base/files/project.h"
+#include "job_server/job_queue.h"
 #include "metrics/http/listen_address.h"
 
 namespace lockstep::daemon {
@@ -20,7 +20,6 @@ namespace {
 
 constexpr int64_t kMaxTargetsBytes = 1 << 20;
 constexpr int64_t kMaxTokenBytes = 4096;
-constexpr int64_t kMaxLockBytes = 1 << 16;
 constexpr size_t kMaxAnswerBytes = 1 << 20;
 constexpr long kAnswerTimeout_s = 10;
 constexpr std::chrono::milliseconds kAskAgain{100};
@@ -54,9 +53,9 @@ struct Service {
 
 /// Returns the header with the token; the file may end with a newline.
 std::string authorization(const std::string& token_file) {
-  std::string token = files::read(token_file, kMaxTokenBytes);
-  token.erase(token.find_last_not_of(" \t\r\n") + 1);
-  return "Authorization: Bearer " + token;
+  const std::string token = files::read(token_file, kMaxTokenBytes);
+  return fmt::format("Authorization: Bearer {}",
+                     token.substr(0, token.find_last_not_of(" \t\r\n") + 1));
 }
 
 Answer call(const Service& service, const std::string& target, bool is_post) {
@@ -117,9 +116,8 @@ void set_socket(const std::filesystem::path& path, Service* service) {
 
 /// Refuses a run that was killed: another process may have its port and must not receive its token.
 void require_no_dead_holder(const std::filesystem::path& folder) {
-  const std::filesystem::path lock = folder / ".lock";
-  if (!files::exists(lock)) return;
-  const auto holder = files::LockHolder::parse(files::read(lock, kMaxLockBytes));
+  if (!files::exists(folder / ".lock")) return;
+  const auto holder = holder_of(folder);
   // A holder on another host cannot be checked; assume that it is alive.
   if (holder && (!holder->can_be_asked() || holder->is_alive())) return;
   throw Error(ExitCode::kInputMissing, "ctl",

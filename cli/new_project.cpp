@@ -1,7 +1,6 @@
 #include "cli/new_project.h"
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -10,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "base/text.h"
+#include "launch/ranks.h"
 #include "recal/recipe/recipe_template.h"
 
 // Files of cli/new_project, linked into the program by cli/new_project/project_files.S.
@@ -38,17 +37,10 @@ std::array<ProjectFile, 4> project_files() {
            {"recipe.yaml", between(lockstep_recipe_yaml_begin, lockstep_recipe_yaml_end)}}};
 }
 
-bool is_in_path(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  for (const std::string& folder : split(path == nullptr ? "" : path, ':'))
-    if (files::exists(std::filesystem::path(folder) / program)) return true;
-  return false;
-}
-
 /// Returns the command for two ranks: of the source tree, of the wheel, or Open MPI's own.
 std::string start_of_two_ranks() {
   if (files::exists("launch/mpirun.sh")) return "launch/mpirun.sh 2";
-  return is_in_path("mpirun.sh") ? "mpirun.sh 2" : "mpirun -n 2";
+  return is_command("mpirun.sh") ? "mpirun.sh 2" : "mpirun -n 2";
 }
 
 }  // namespace

@@ -44,12 +44,7 @@ launch::SaveFound progress_of(const JobQueue& queue) {
     const std::optional<JobSpec> spec = queue.spec(id);
     if (!spec) continue;
     const auto saves = checkpoint::find_saves(Project(spec->project_dir).checkpoints());
-    if (saves.empty()) continue;
-    std::error_code ignored;
-    found.written =
-        std::filesystem::last_write_time(checkpoint::index_path(saves.back().prefix), ignored)
-            .time_since_epoch()
-            .count();
+    if (!saves.empty()) found.written = checkpoint::written_at(saves.back().prefix);
   }
   return found;
 }

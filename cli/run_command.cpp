@@ -21,8 +21,8 @@ std::vector<std::string> lockstepd_arguments(const AboveFile& above) {
 }
 
 bool is_given(const std::vector<std::string>& settings, const std::string& key) {
-  return std::any_of(settings.begin(), settings.end(),
-                     [&](const std::string& one) { return one.starts_with(key + "="); });
+  const auto has_key = [&](const std::string& one) { return one.starts_with(key + "="); };
+  return std::ranges::any_of(settings, has_key);
 }
 
 AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings,
@@ -52,10 +52,7 @@ std::vector<std::string> rank_command(const RunCommandOptions& options, const st
 launch::SaveFound newest_save(const std::filesystem::path& folder, const std::string& prefix) {
   const auto saves = checkpoint::find_saves(folder, prefix);
   if (saves.empty()) return {};
-  std::error_code ignored;
-  const auto written =
-      std::filesystem::last_write_time(checkpoint::index_path(saves.back().prefix), ignored);
-  return {saves.back().prefix, written.time_since_epoch().count()};
+  return {saves.back().prefix, checkpoint::written_at(saves.back().prefix)};
 }
 
 }  // namespace

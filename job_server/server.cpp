@@ -154,10 +154,7 @@ constexpr std::chrono::milliseconds kShortTurn{2};
 std::string newest_save(const std::string& project_dir) {
   const auto saves = checkpoint::find_saves(Project(project_dir).checkpoints());
   if (saves.empty()) return "";
-  std::error_code ignored;
-  const auto written =
-      std::filesystem::last_write_time(checkpoint::index_path(saves.back().prefix), ignored);
-  return fmt::format("{} {}", saves.back().prefix, written.time_since_epoch().count());
+  return fmt::format("{} {}", saves.back().prefix, checkpoint::written_at(saves.back().prefix));
 }
 
 /// Explains a run that ended without an error but incomplete; the log says more.

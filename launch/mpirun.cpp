@@ -189,21 +189,13 @@ void require_different_hosts(
 // launch/README.md explains each argument.
 
 std::vector<std::string> mpirun_command(const MpirunOptions& options) {
-  std::vector<std::string> line{"mpirun",
-                                "-n",
-                                std::to_string(options.num_ranks),
-                                "--bind-to",
-                                "none",
-                                "--oversubscribe",
-                                "--mca",
-                                "mpi_yield_when_idle",
-                                "1",
-                                "--mca",
-                                "btl_vader_single_copy_mechanism",
-                                "none"};
+  std::vector<std::string> line{"mpirun", "-n", std::to_string(options.num_ranks)};
   const auto add = [&line](std::initializer_list<std::string> words) {
     line.insert(line.end(), words);
   };
+  add({"--bind-to", "none", "--oversubscribe"});
+  add({"--mca", "mpi_yield_when_idle", "1"});
+  add({"--mca", "btl_vader_single_copy_mechanism", "none"});
   if (options.is_root) add({"--allow-run-as-root"});
   if (!options.hosts.empty()) {
     // Only ssh to other hosts loses the environment; local ranks inherit it.

@@ -63,9 +63,8 @@ std::vector<std::string> environment_with(const Child::Variables& variables) {
   // The given variables replace those of our environment.
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name = std::string(*entry).substr(0, std::string(*entry).find('='));
-    bool is_replaced = false;
-    for (const auto& variable : variables) is_replaced = is_replaced || variable.first == name;
-    if (!is_replaced) all.emplace_back(*entry);
+    if (std::ranges::count(variables, name, &Child::Variables::value_type::first) == 0)
+      all.emplace_back(*entry);
   }
   for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
   return all;

@@ -24,15 +24,14 @@ std::string fault_of(const std::filesystem::path& program) {
   return ::access(program.c_str(), X_OK) == 0 ? "" : "this user may not execute it";
 }
 
-/// True if some folder of PATH contains the program.
+}  // namespace
+
 bool is_command(const std::string& program) {
   const char* text = std::getenv("PATH");
   for (const std::string& folder : split(text == nullptr ? "" : text, ':'))
     if (fault_of(std::filesystem::path(folder) / program).empty()) return true;
   return false;
 }
-
-}  // namespace
 
 std::string rank_program(const std::string& wanted) {
   if (!wanted.empty()) return wanted;

@@ -10,6 +10,9 @@
 /// Ranks that the tool starts and supervises: options, program, calls of the supervisor.
 namespace lockstep::daemon {
 
+/// True if some folder of PATH contains this executable file.
+bool is_command(const std::string& program);
+
 /// Returns the command of each rank: `wanted`, or if that is empty, the lockstepd next to this
 /// program. Throws Error(kUnavailable) if there is none.
 std::string rank_program(const std::string& wanted);

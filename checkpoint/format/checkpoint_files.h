@@ -61,6 +61,10 @@ struct SaveName {
 std::vector<SaveName> find_saves(const std::filesystem::path& dir,
                                  std::string_view prefix_name = "");
 
+/// Returns when the checkpoint's index was written, in ticks of the file clock. It distinguishes
+/// commits of one name.
+int64_t written_at(const std::string& prefix);
+
 /// Content of the state file, with the names as written there.
 struct StateFile {
   std::string newest;
