@@ -51,8 +51,8 @@ struct CommandLine {
   bool is_quiet = false;
   bool logs_json = false;
   double init_timeout_s = 600;  ///< for MPI to start; 0: no limit
-  int exit_code = 0;
-  bool done = false;  ///< nothing left to do: help, version or a usage error was printed
+  /// Set if nothing is left to do: help, version or a usage error was printed.
+  std::optional<ExitCode> end = {};
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -173,17 +173,13 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
     if (line.serve || line.is_doctor) refuse_session(line);
   } catch (const CLI::ExtrasError&) {
     if (speaks) std::fprintf(stderr, "%s\n", unknown_words(app).c_str());
-    line.exit_code = static_cast<int>(ExitCode::kUsage);
-    line.done = true;
+    line.end = ExitCode::kUsage;
   } catch (const CLI::ParseError& fault) {
-    const bool is_usage_error = fault.get_exit_code() != 0;
     if (speaks) app.exit(fault);
-    line.exit_code = is_usage_error ? static_cast<int>(ExitCode::kUsage) : 0;
-    line.done = true;
+    line.end = fault.get_exit_code() != 0 ? ExitCode::kUsage : ExitCode::kDone;
   } catch (const Error& fault) {
     if (speaks) std::fprintf(stderr, "%s\n", fault.what());
-    line.exit_code = static_cast<int>(fault.code());
-    line.done = true;
+    line.end = fault.code();
   }
   return line;
 }
@@ -311,7 +307,7 @@ int lockstepd_main(int argc, char** argv, const train::StepHook& on_step,
   keep_freed_memory();
   const BeforeMpi before = look_around();
   const CommandLine line = parse_command_line(argc, argv, before.promised.rank == 0);
-  if (line.done) return line.exit_code;
+  if (line.end) return static_cast<int>(*line.end);
   log::configure_console({.level = line.is_quiet ? log::Level::kWarning : log::Level::kInfo,
                           .json = line.logs_json,
                           .is_terminal = has_bar(line, before),

@@ -20,9 +20,9 @@ struct VersionFacts {
 };
 
 VersionFacts version_facts();
-/// Versions of libraries that only some programs open.
+/// Versions of libraries that only some programs open; empty: not used.
 struct OpenedLibraries {
-  std::string mpi, nccl, python;
+  std::string mpi = {}, nccl = {}, python = {};
 };
 /// Returns the lines for --version.
 std::string version_text(const std::string& program, const OpenedLibraries& libraries);

@@ -9,6 +9,7 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/text.h"
 
 // The files connect ranks that can no longer communicate: a rank that lost a peer finds the peer's
 // error here, if both see the same folder.
@@ -76,10 +77,7 @@ std::optional<Failure> read_failure(const std::filesystem::path& path) {
 /// Breaks a text into lines of at most kBoxWidth characters, at blanks if possible.
 std::vector<std::string> wrapped(const std::string& text) {
   std::vector<std::string> lines;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string rest = text.substr(begin, end - begin);
+  for (std::string rest : split(text)) {
     while (rest.size() > kBoxWidth) {
       size_t blank = rest.rfind(' ', kBoxWidth);
       if (blank == std::string::npos || blank == 0) blank = kBoxWidth;
@@ -87,7 +85,6 @@ std::vector<std::string> wrapped(const std::string& text) {
       rest = rest.substr(rest[blank] == ' ' ? blank + 1 : blank);
     }
     lines.push_back(rest);
-    begin = end + 1;
   }
   return lines;
 }

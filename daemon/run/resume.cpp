@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -13,6 +12,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/format/bundle_reader.h"
 #include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/format/object_graph.h"
@@ -46,25 +46,14 @@ std::string names_of(const std::vector<checkpoint::SaveName>& saves) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Refuses `never` in a folder with checkpoints: a later `auto` would mix two runs.
-std::string objection_to_any_save(const std::filesystem::path& folder) {
-  const auto saves = checkpoint::find_saves(folder);
-  if (saves.empty()) return "";
-  return fmt::format(
-      "{} holds saves ({}) and --resume is never: choose another run.project_dir, remove the "
-      "folder, or leave --resume out to go on",
-      folder.string(), names_of(saves));
-}
-
-/// Refuses to start over in a folder with checkpoints of another prefix. That is never intended.
-std::string objection_to_other_prefixes(const std::filesystem::path& folder,
-                                        const std::string& prefix) {
-  const auto saves = checkpoint::find_saves(folder);
-  if (saves.empty()) return "";
-  return fmt::format(
-      "{} holds saves, but none under checkpoint.prefix {} ({}): set the prefix back, or choose "
-      "another run.project_dir",
-      folder.string(), prefix, names_of(saves));
+/// Refuses a folder with checkpoints. `text` gets their names.
+template <typename Text>
+void refuse_any_save(dist::Communicator& control, const std::filesystem::path& folder,
+                     const Text& text) {
+  refuse_if(control, [&] {
+    const auto saves = checkpoint::find_saves(folder);
+    return saves.empty() ? std::string() : text(names_of(saves));
+  });
 }
 
 /// Refuses checkpoints without a step, which are for other programs.
@@ -112,12 +101,11 @@ std::string text_in(const std::string& prefix, const std::string& key) {
 
 /// Returns the optimizer type of a checkpoint's run; empty if unknown.
 std::string optimizer_of(const std::string& prefix) {
-  std::istringstream lines(text_in(prefix, "_lockstep/settings"));
+  const std::string settings = text_in(prefix, "_lockstep/settings");
   constexpr std::string_view kType = "optimizer.type=";
-  bool has_settings = false;
-  for (std::string line; std::getline(lines, line); has_settings = true)
+  for (const std::string& line : split(settings))
     if (line.starts_with(kType)) return line.substr(kType.size());
-  return has_settings ? optim::OptimizerOptions().type : "";
+  return settings.empty() ? "" : optim::OptimizerOptions().type;
 }
 
 /// Explains a checkpoint that lacks the state of another optimizer: it is not damaged and need not
@@ -162,8 +150,13 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
     refuse_if(context.control, [&] { return objection_to_lost_clock(folder, wanted); });
     return std::nullopt;
   }
-  if (wanted == "never") {
-    refuse_if(context.control, [&] { return objection_to_any_save(folder); });
+  if (wanted == "never") {  // a later `auto` would mix two runs
+    refuse_any_save(context.control, folder, [&](const std::string& names) {
+      return fmt::format(
+          "{} holds saves ({}) and --resume is never: choose another run.project_dir, remove the "
+          "folder, or leave --resume out to go on",
+          folder.string(), names);
+    });
     return std::nullopt;
   }
   if (wanted != "auto") {
@@ -174,8 +167,15 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
   auto report = restored(context, wanted, [&] {
     return checkpoint::restore_latest(folder, prefix, state, context.control);
   });
+  // To start over in a folder with checkpoints of another prefix is never intended.
   if (!report)
-    refuse_if(context.control, [&] { return objection_to_other_prefixes(folder, prefix); });
+    refuse_any_save(context.control, folder, [&](const std::string& names) {
+      return fmt::format(
+          "{} holds saves, but none under checkpoint.prefix {} ({}): set the prefix back, or "
+          "choose "
+          "another run.project_dir",
+          folder.string(), prefix, names);
+    });
   return report;
 }
 

@@ -392,7 +392,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   check_and_share(*context, *gradients, world.process);
   // Locks an existing folder before resume() reads from it.
   RunDirectory run_directory(config, world.process, control);
-  const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
+  const OpenedLibraries libraries{.mpi = world.mpi_version,
+                                  .nccl = device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,
                       recal::modifier_names(context->recipe.timeline()), control, requests, health);
   if (gpu) telemetry.show_gpu(*gpu);
