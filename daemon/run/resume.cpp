@@ -172,8 +172,7 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
     refuse_any_save(context.control, folder, [&](const std::string& names) {
       return fmt::format(
           "{} holds saves, but none under checkpoint.prefix {} ({}): set the prefix back, or "
-          "choose "
-          "another run.project_dir",
+          "choose another run.project_dir",
           folder.string(), prefix, names);
     });
   return report;
