@@ -208,39 +208,32 @@ void add_commands(CLI::App* app, ParsedLine* line) {
   add_examples(app, kExamples);
 }
 
-const CLI::App* command_named(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* sub : app.get_subcommands(nullptr))
-    if (sub->get_name() == name) return sub;
-  return nullptr;
-}
-
 /// Returns a message about the first word that should be a command but is not. CLI11 only says that
 /// a sub-command is required.
 std::string unknown_command(int argc, char** argv, const CLI::App& app) {
   const CLI::App* at = &app;
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    const std::vector<const CLI::App*> commands = at->get_subcommands(nullptr);
+    if (commands.empty()) return "";
     std::vector<std::string> names;
-    for (const CLI::App* sub : at->get_subcommands(nullptr)) names.push_back(sub->get_name());
-    if (names.empty()) return "";
-    at = command_named(*at, argv[i]);
+    at = nullptr;
+    for (const CLI::App* sub : commands) {
+      names.push_back(sub->get_name());
+      if (names.back() == argv[i]) at = sub;
+    }
     if (at == nullptr)
       return fmt::format("unknown command '{}'{}", argv[i], lockstep::did_you_mean(argv[i], names));
   }
   return "";
 }
 
-/// Returns CLI11's message, completed where it is unclear.
-std::string explained(const CLI::ParseError& fault) {
-  const std::string text = fault.what();
-  if (fault.get_exit_code() != static_cast<int>(CLI::ExitCodes::ConversionError)) return text;
-  return text + ": it takes a number, without a unit";
-}
-
 int tell_fault(const CLI::ParseError& fault, int argc, char** argv, const CLI::App& app) {
   if (fault.get_exit_code() == 0) return app.exit(fault);  // --help and the like
-  const std::string unknown = unknown_command(argc, argv, app);
-  std::fprintf(stderr, "%s\nRun with --help for more information.\n",
-               unknown.empty() ? explained(fault).c_str() : unknown.c_str());
+  std::string message = unknown_command(argc, argv, app);
+  if (message.empty()) message = fault.what();
+  if (fault.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConversionError))
+    message += ": it takes a number, without a unit";
+  std::fprintf(stderr, "%s\nRun with --help for more information.\n", message.c_str());
   return static_cast<int>(ExitCode::kUsage);
 }
 

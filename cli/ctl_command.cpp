@@ -127,18 +127,13 @@ void require_no_dead_holder(const std::filesystem::path& folder) {
                                  : "its lock names no process"));
 }
 
-/// Finds the run through its targets.json.
-void find_by_targets(const std::filesystem::path& folder, Service* service) {
-  service->origin = address_in(folder);
-  service->folder = folder;
-  require_no_dead_holder(folder);
-}
-
 /// A socket without a listener was left by a killed run. Then the address is in targets.json.
 void find_in_folder(const std::filesystem::path& folder, Service* service) {
   const std::filesystem::path socket = Project(folder).control_socket();
   if (metrics::is_listened_at(socket)) return set_socket(socket, service);
-  find_by_targets(folder, service);
+  service->origin = address_in(folder);
+  service->folder = folder;
+  require_no_dead_holder(folder);
 }
 
 void find_by_run_file(const std::string& file, ReadControl read_control, Service* service) {
@@ -180,10 +175,10 @@ Service service_of(const CtlOptions& options, ReadControl read_control) {
   return service;
 }
 
-std::string error_in(const Answer& answer) {
-  const auto json = nlohmann::json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object() && json.contains("error")) return json["error"].get<std::string>();
-  return fmt::format("{}: {}", answer.status, answer.body);
+/// Returns a text in a JSON object; empty if it has none.
+std::string text_in(const std::string& body, const char* key) {
+  const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json.value(key, std::string()) : std::string();
 }
 
 /// Advice for a run that does not answer.
@@ -216,33 +211,28 @@ Answer require(const Service& service, const std::string& target, bool is_post) 
     throw Error(
         ExitCode::kUsage, "ctl",
         fmt::format("{} asks for a token: name its run file, or --token-file", service.shown()));
-  if (answer.status >= 300)
-    throw Error(answer.status >= 500 ? ExitCode::kUnavailable : ExitCode::kUsage, "ctl",
-                error_in(answer));
-  return answer;
-}
-
-/// Returns the run's folder in a status; empty if it has none.
-std::string folder_in(const std::string& status) {
-  const auto json = nlohmann::json::parse(status, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json.value("project_dir", std::string()) : std::string();
+  if (answer.status < 300) return answer;
+  const std::string error = text_in(answer.body, "error");
+  throw Error(answer.status >= 500 ? ExitCode::kUnavailable : ExitCode::kUsage, "ctl",
+              error.empty() ? fmt::format("{}: {}", answer.status, answer.body) : error);
 }
 
 /// True unless another run now has the port of the requested one.
 bool is_asked_for(const Service& service, const std::string& status) {
   std::error_code fault;
   return service.folder.empty() ||
-         std::filesystem::equivalent(service.folder, folder_in(status), fault);
+         std::filesystem::equivalent(service.folder, text_in(status, "project_dir"), fault);
 }
 
 /// Returns the status of the requested run. Throws Error if another run answers.
 std::string require_status(const Service& service) {
   std::string status = require(service, "/control/status", false).body;
   if (!is_asked_for(service, status))
-    throw Error(ExitCode::kInputMissing, "ctl",
-                fmt::format("no job runs in {}: another run ({}) listens at its port now; if that "
-                            "is the same folder under another name, say {} instead",
-                            service.folder.string(), folder_in(status), service.shown()));
+    throw Error(
+        ExitCode::kInputMissing, "ctl",
+        fmt::format("no job runs in {}: another run ({}) listens at its port now; if that "
+                    "is the same folder under another name, say {} instead",
+                    service.folder.string(), text_in(status, "project_dir"), service.shown()));
   return status;
 }
 

@@ -55,10 +55,6 @@ std::optional<RunEnd> read_end(const std::filesystem::path& path) {
   }
 }
 
-std::string name_of(const std::filesystem::path& folder) {
-  return std::filesystem::canonical(folder).filename().string();
-}
-
 double last_epoch(const RunRecord& run) {
   const double epoch = run.lines.back().epoch;
   return epoch > 0 ? epoch : 1;
@@ -140,7 +136,7 @@ chart::Panel steps_panel(const RunRecord& run, const char* heading, const char* 
 RunRecord read_run(const std::filesystem::path& folder) {
   const std::filesystem::path csv = folder / "train" / "steps.csv";
   require_run_folder(folder, csv);
-  RunRecord run{.name = name_of(folder),
+  RunRecord run{.name = std::filesystem::canonical(folder).filename().string(),
                 .lines = train::read_steps(csv),
                 .end = read_end(folder / "summary.json")};
   if (run.lines.empty())

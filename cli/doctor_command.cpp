@@ -54,16 +54,12 @@ Finding version() {
           fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch), ""};
 }
 
-/// CPU limit of the container, which holds for all its ranks together.
-std::string quota_text() {
-  const std::optional<double> quota = cgroup_limits().cores;
-  return quota ? fmt::format(", CPU quota of the container: {:g}", *quota) : "";
-}
-
 Finding cores() {
   const std::vector<Core> all = allowed_cores();
+  const std::optional<double> quota = cgroup_limits().cores;  // for all its ranks together
   return {all.empty() ? Finding::kNote : Finding::kOk, "cores",
-          fmt::format("{} that this process may use{}", all.size(), quota_text()),
+          fmt::format("{} that this process may use", all.size()) +
+              (quota ? fmt::format(", CPU quota of the container: {:g}", *quota) : ""),
           all.empty() ? "look at the affinity that the launcher gives" : ""};
 }
 

@@ -125,14 +125,6 @@ std::string told(const infer::InferenceResult& result, const infer::LoadedNetwor
   return text + "\n";
 }
 
-/// Writes kpi.json if some callback has set a KPI.
-void write_kpis(const fs::path& folder, const Kpis& kpis) {
-  const std::map<std::string, double> values = kpis.values();
-  if (values.empty()) return;
-  files::make_folders(folder);
-  files::write_atomically(folder / "kpi.json", nlohmann::json(values).dump(2) + "\n");
-}
-
 }  // namespace
 
 CommandResult infer_command(const InferCommandOptions& options) {
@@ -152,7 +144,11 @@ CommandResult infer_command(const InferCommandOptions& options) {
   const Page page(config.metrics, inferer, kpis);
   const infer::InferenceResult result =
       inferer.run([&signals] { return signals.end_asked() || signals.stop_asked(); });
-  write_kpis(results_folder(config), kpis);
+  if (!kpis.values().empty()) {
+    files::make_folders(results_folder(config));
+    files::write_atomically(results_folder(config) / "kpi.json",
+                            nlohmann::json(kpis.values()).dump(2) + "\n");
+  }
   return {told(result, network, kpis), result.stopped ? static_cast<int>(ExitCode::kStopped) : 0};
 }
 

@@ -49,21 +49,15 @@ launch::SaveFound progress_of(const JobQueue& queue) {
   return found;
 }
 
-constexpr int64_t kMaxServerTokenBytes = 4096;
-
-/// Throws Error for options that rank 0 would refuse, before ranks are started.
-void require_usable(const ServeCommandOptions& options) {
-  (void)address_of(options.server.listen);
-  if (runs_here(options) && !options.server.token_file.empty())
-    (void)files::read(options.server.token_file, kMaxServerTokenBytes);
-}
-
 /// Keeps a server of jobs running: starts its ranks with mpirun, and again after a job has lost
 /// ranks (launch/supervisor.h). A job that has ended or has a new checkpoint counts as
 /// progress. A job that fails on one rank alone has failed; the ranks restart with the next one.
 CommandResult serve_command(const ServeCommandOptions& options) {
   const std::string program = rank_program(options);
-  require_usable(options);
+  // Throws for options that rank 0 would refuse, before ranks are started.
+  (void)address_of(options.server.listen);
+  if (runs_here(options) && !options.server.token_file.empty())
+    (void)files::read(options.server.token_file, /*max_bytes=*/4096);
   ServeOptions server = options.server;
   const JobQueue queue(server.queue);
   queue.make();  // before the supervisor creates its own folder in it

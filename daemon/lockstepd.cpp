@@ -117,13 +117,6 @@ void add_start_options(CLI::App* app, CommandLine* line) {
   app->add_flag("--json-logs", line->logs_json, "each line of the log is an object of JSON");
 }
 
-/// Throws Error if the command line describes a run: the jobs contain that.
-void refuse_session(const CommandLine& line) {
-  if (!line.session.config_file.empty() || !line.session.overrides.empty())
-    throw Error(ExitCode::kUsage, "usage",
-                "serve and doctor take no run and no keys: lockstep submit takes them");
-}
-
 /// Parses the command line. Prints help, version or the usage error if `speaks` is set. Does not
 /// throw.
 CommandLine parse_command_line(int argc, char** argv, bool speaks) {
@@ -170,7 +163,10 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
     line.is_doctor = doctor_command->parsed();
     if (serve_command->parsed()) line.serve = serve;
     // A server takes its runs from the queue, and the doctor trains nothing.
-    if (line.serve || line.is_doctor) refuse_session(line);
+    if ((line.serve || line.is_doctor) &&
+        (!line.session.config_file.empty() || !line.session.overrides.empty()))
+      throw Error(ExitCode::kUsage, "usage",
+                  "serve and doctor take no run and no keys: lockstep submit takes them");
   } catch (const CLI::ExtrasError&) {
     if (speaks) std::fprintf(stderr, "%s\n", unknown_words(app).c_str());
     line.end = ExitCode::kUsage;

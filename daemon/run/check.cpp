@@ -133,12 +133,6 @@ void try_to_share(TrainingContext& context, int64_t world_size) {
                            /*may_write_weights=*/!context.repeats_itself()});
 }
 
-/// Checks the files that rank 0's pages need.
-void try_pages(const RunConfig& config, int64_t world_size) {
-  const auto listen = config.metrics.listen_for(0, 0, static_cast<int>(world_size));
-  if (listen) metrics::check_http_options({.listen = *listen, .access = config.metrics.access});
-}
-
 /// Checks the warm start. An existing checkpoint of the run takes precedence, as in the run.
 void try_warm_start(TrainingContext& context) {
   const std::filesystem::path saves = context.config.run.project().checkpoints();
@@ -167,7 +161,10 @@ void dry_run(TrainingContext& context) {
   faults.add_from([&] { try_to_share(context, world_size); });
   faults.add_from([&] { require_publishable(*context.model, config.publish); });
   faults.add_from([&] { try_warm_start(context); });
-  faults.add_from([&] { try_pages(config, world_size); });
+  faults.add_from([&] {  // the files that rank 0's pages need
+    const auto listen = config.metrics.listen_for(0, 0, static_cast<int>(world_size));
+    if (listen) metrics::check_http_options({.listen = *listen, .access = config.metrics.access});
+  });
   faults.add_from([&] {
     if (context.eval_data) (void)first_samples(*context.eval_data, kTriedSamples);
   });
@@ -187,14 +184,6 @@ struct Checked {
   dist::SelfCommunicator alone;
   std::unique_ptr<TrainingContext> context;
 };
-
-/// Note for a run whose number of steps depends on the world size, which the file does not state.
-std::string note_on_world(const RunConfig& config) {
-  if (!config.data.batch_size_per_rank || config.run.expect_world_size) return "";
-  return "  note: counted for 1 rank; with data.batch_size_per_rank, steps depend on the world "
-         "size (give "
-         "run.expect_world_size)\n";
-}
 
 /// Builds everything that a run builds before its first step, in a world of one rank.
 std::unique_ptr<Checked> check_all(const std::string& config_file,
@@ -259,7 +248,10 @@ CommandResult check_command(const std::string& config_file,
   add("note", checked->config.notes);
   add("warning", context.recipe.timeline().warnings());
   add("note", context.recipe.timeline().notes());
-  text += note_on_world(checked->config);
+  if (checked->config.data.batch_size_per_rank && !checked->config.run.expect_world_size)
+    text +=
+        "  note: counted for 1 rank; with data.batch_size_per_rank, steps depend on the world size "
+        "(give run.expect_world_size)\n";
   return {text, 0};
 }
 
@@ -317,19 +309,16 @@ std::string type_and_range(const FieldDoc& field) {
   return range.empty() ? type : type + " " + range;
 }
 
-/// Default as the reference shows it: empty if there is none.
-std::string default_or_empty(const FieldDoc& field) {
-  return field.default_text == "none" && field.choices.empty() ? "" : field.default_text;
-}
-
 }  // namespace
 
 std::string run_file_reference() {
   std::string text = "| key | type | default | meaning |\n|---|---|---|---|\n";
   for (const FieldDoc& field : run_file_meanings())
-    if (!repeats_another_section(field.path))
+    if (!repeats_another_section(field.path)) {
+      const bool has_default = field.default_text != "none" || !field.choices.empty();
       text += fmt::format("| `{}` | {} | {} | {} |\n", field.path, type_and_range(field),
-                          default_or_empty(field), field.help);
+                          has_default ? field.default_text : "", field.help);
+    }
   return text;
 }
 

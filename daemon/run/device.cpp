@@ -47,12 +47,6 @@ std::string fault_of_few(const VisibleGpus& rank, size_t num_ranks) {
                      rank.node, rank.ids.size(), rank.rank, kCure);
 }
 
-std::string fault_of_shared(const VisibleGpus& first, const VisibleGpus& second,
-                            const std::string& id) {
-  return fmt::format("ranks {} and {} on {} would both compute on GPU {}: {}", first.rank,
-                     second.rank, second.node, id, kCure);
-}
-
 /// Returns the host name if GPUs have no ids of their own, otherwise an empty text. Ids are unique
 /// across hosts, while containers on one host may have different host names.
 std::string place_of(const VisibleGpus& rank) {
@@ -120,7 +114,9 @@ GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
     // Detects ranks with different lists that would still take the same GPU.
     const auto [owner, is_new] = owners.try_emplace({place_of(rank), id}, &rank);
     if (!is_new && !id.empty() && !may_share)
-      return {{}, fault_of_shared(*owner->second, rank, id)};
+      return {{},
+              fmt::format("ranks {} and {} on {} would both compute on GPU {}: {}",
+                          owner->second->rank, rank.rank, rank.node, id, kCure)};
     choice.index_N.push_back(index);
   }
   return choice;
@@ -341,12 +337,6 @@ bool binds(const RunOptions& options, const std::vector<Core>& cores, const Shar
   return has_numa && sharers.count > 1 && static_cast<size_t>(sharers.count) <= cores.size();
 }
 
-/// Returns the threads that a container's CPU quota can run all the time. With one more thread, the
-/// kernel stops all of them for the rest of each period, even inside a barrier.
-int64_t threads_in_quota(double cores, const dist::ProcessInfo& process) {
-  return static_cast<int64_t>(cores / std::max(1, process.local_world_size));
-}
-
 struct Threads {
   int64_t count = 1;
   std::string bound;  ///< what limited the number, for the log
@@ -359,7 +349,11 @@ Threads choose_threads(const RunOptions& options, const std::vector<Core>& share
   if (options.is_elastic()) return {};
   const auto num_cores = std::max<int64_t>(1, static_cast<int64_t>(share.size()));
   const std::optional<double> quota = cgroup_limits().cores;
-  const int64_t fed = quota ? std::max<int64_t>(1, threads_in_quota(*quota, process)) : num_cores;
+  // With one more thread than the quota can run, the kernel stops all of them for the rest of each
+  // period, even inside a barrier.
+  const int num_ranks = std::max(1, process.local_world_size);
+  const int64_t fed =
+      quota ? std::max<int64_t>(1, static_cast<int64_t>(*quota / num_ranks)) : num_cores;
   if (fed >= num_cores) return {num_cores, ""};
   return {fed, fmt::format(", by the container's CPU quota of {:g}", *quota)};
 }

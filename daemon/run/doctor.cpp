@@ -16,18 +16,13 @@
 
 // Findings of `lockstep doctor`, and the measurement of links between ranks.
 namespace lockstep::daemon {
-namespace {
-
-const char* word_of(Finding::Kind kind) {
-  return kind == Finding::kOk ? "ok" : kind == Finding::kNote ? "note" : "FAULT";
-}
-
-}  // namespace
-
 std::string text_of(const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& one : findings) {
-    text += fmt::format("{:<5}  {:<18}  {}\n", word_of(one.kind), one.what, one.text);
+    const char* kind = one.kind == Finding::kOk     ? "ok"
+                       : one.kind == Finding::kNote ? "note"
+                                                    : "FAULT";
+    text += fmt::format("{:<5}  {:<18}  {}\n", kind, one.what, one.text);
     if (!one.cure.empty()) text += fmt::format("{:27}what to do: {}\n", "", one.cure);
   }
   return text;

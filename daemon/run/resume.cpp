@@ -333,14 +333,6 @@ StateList variables_of(const model::Model& model) {
   return list;
 }
 
-/// Returns the weights of linear layers and convolutions. Frameworks differ in their memory layout.
-std::set<std::string> kernels_of(const model::Model& model) {
-  std::set<std::string> names;
-  for (const Param& param : model.params())
-    if (param.prunable) names.insert(param.name);
-  return names;
-}
-
 std::string text_of(const std::pair<std::string, std::string>& loaded) {
   const auto& [variable, name] = loaded;
   return plain_name(variable) == plain_name(name) ? variable
@@ -396,9 +388,13 @@ void warm_start(TrainingContext& context, bool is_resumed) {
   }
   const std::string path = found_save(named, context.control);
   const StateList variables = variables_of(*context.model);
+  // Weights of linear layers and convolutions: frameworks differ in their memory layout.
+  std::set<std::string> kernels;
+  for (const Param& param : context.model->params())
+    if (param.prunable) kernels.insert(param.name);
   const checkpoint::LoadReport report = dist::on_all_ranks(context.control, [&] {
     const auto file = checkpoint::open_weights(path);
-    return checkpoint::load_weights(*file, path, variables, kernels_of(*context.model), options);
+    return checkpoint::load_weights(*file, path, variables, kernels, options);
   });
   if (context.control.rank() != 0) return;
   tell(report, path, variables.size());

@@ -106,12 +106,6 @@ std::string table(const Export& result) {
   return text;
 }
 
-int64_t float32_bytes(const CheckpointModel& model) {
-  int64_t num_values = 0;
-  for (const auto& [name, param] : model.params) num_values += param.values.numel();
-  return num_values * static_cast<int64_t>(sizeof(float));
-}
-
 std::map<std::string, std::string> metadata(const CheckpointModel& model, bool quantize) {
   return {{"format_version", kFormatVersion},
           {"producer", "lockstep " + version_facts().version},
@@ -132,7 +126,9 @@ Written write_safetensors(const CheckpointModel& model, const std::string& out_f
           "int8 of a pruned weight of " + row.name + " is not 0");
   const int64_t num_bytes =
       checkpoint::write_safetensors(out_file, result.items, metadata(model, quantize));
-  const int64_t plain_bytes = float32_bytes(model);
+  int64_t plain_bytes = 0;
+  for (const auto& [name, param] : model.params)
+    plain_bytes += param.values.numel() * static_cast<int64_t>(sizeof(float));
   Written written{.file = out_file, .num_bytes = num_bytes};
   written.text = fmt::format(
       "{}{}: {} bytes; the weights and biases as float32 take {} ({:.2f} times as much)\n",
