@@ -119,17 +119,15 @@ class JobRequests final : public StopRequest {
 // Submission is separate from queue_client.cpp, whose commands read no run file and thus need no
 // LibTorch.
 
-bool names_project_dir(const std::vector<std::string>& sets) {
-  return std::any_of(sets.begin(), sets.end(),
-                     [](const std::string& set) { return set.starts_with("run.project_dir="); });
-}
-
 }  // namespace
 
 void name_run(JobSpec* spec) {
   const RunConfig config = require_run_config(spec->file, overrides_of(spec->above), spec->text);
   spec->run_name = config.run.name;
-  if (names_project_dir(spec->above.sets))
+  const auto names_folder = [](const std::string& set) {
+    return set.starts_with("run.project_dir=");
+  };
+  if (std::ranges::any_of(spec->above.sets, names_folder))
     spec->project_dir = std::filesystem::absolute(config.run.project_dir).string();
 }
 

@@ -61,8 +61,8 @@ void write(const std::filesystem::path& path, const std::string& text) {
 /// `type: plugin`, `type: torchscript`, ...
 bool names_code(const std::string& text) {
   static constexpr std::array kWords{"python", "plugin", "estimator", "torchscript"};
-  return std::any_of(kWords.begin(), kWords.end(),
-                     [&](const char* word) { return text.find(word) != std::string::npos; });
+  return std::ranges::any_of(
+      kWords, [&](const char* word) { return text.find(word) != std::string::npos; });
 }
 
 bool names_code(const YAML::Node& node) {
@@ -152,8 +152,6 @@ nlohmann::json refusal(ExitCode code, const char* message) {
   return {{"exit_code", static_cast<int>(code)}, {"message", message}};
 }
 
-std::string text_of(const nlohmann::json& json) { return json_text(json); }
-
 /// Runs the check in the child and writes its result: the job with its run's name, or a refusal.
 void check_and_tell(const std::filesystem::path& taken, const std::filesystem::path& checked,
                     const std::function<void(JobSpec*)>& check) {
@@ -166,7 +164,7 @@ void check_and_tell(const std::filesystem::path& taken, const std::filesystem::p
   } catch (const Error& fault) {
     said = refusal(fault.code(), fault.what());
   }
-  write(checked, text_of(said));
+  write(checked, json_text(said));
 }
 
 /// Resets the child's signals, as exec() would: a stop request to the server must not reach it. The
@@ -275,7 +273,7 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
   // The folder is removed soon: some clients would find this answer, others nothing.
   if (is_ending_ && answer.contains("elsewhere")) return;
   try {
-    write(with(taken, ".answer"), text_of(answer));
+    write(with(taken, ".answer"), json_text(answer));
     files::remove_file(taken);
     files::remove_file(checked);
   } catch (const std::exception& fault) {

@@ -92,13 +92,6 @@ bool has_saves(const YAML::Node& root) {
   return !find_at_path(root, "checkpoint").value.IsScalar();
 }
 
-/// Returns the seconds between evaluations from the flag, the file or the preset.
-std::string throttle_secs(const YAML::Node& root) {
-  const YamlPair given = find_at_path(root, "eval.eval_throttle_secs");
-  if (given.value.IsScalar()) return given.value.Scalar();
-  return std::string(find_flag("eval_throttle_secs")->preset);
-}
-
 /// Further defaults of the framework: it evaluates a checkpoint every eval_throttle_secs, in
 /// batches of the training's size.
 std::vector<Override> evaluation_defaults(const YAML::Node& root,
@@ -110,7 +103,10 @@ std::vector<Override> evaluation_defaults(const YAML::Node& root,
     const YamlPair on_save = find_at_path(root, "eval.on_save");
     const bool is_off =
         on_save.value.IsScalar() && !parse_bool(on_save.value.Scalar()).value_or(true);
-    const std::string secs = throttle_secs(root);
+    const YamlPair given = find_at_path(root, "eval.eval_throttle_secs");
+    const std::string secs = given.value.IsScalar()
+                                 ? given.value.Scalar()
+                                 : std::string(find_flag("eval_throttle_secs")->preset);
     if (!is_off && parse_number(secs).value_or(0) > 0)
       defaults.push_back(default_of("eval.every_secs", secs, kPresetOrigin));
   }

@@ -132,15 +132,6 @@ std::string ControlApi::status() const {
 
 namespace {
 
-/// First HTTP status that means a refusal.
-constexpr int kFirstRefusal = 400;
-
-/// True for calls of the control API. The same server may have other pages. A call without a
-/// readable target counts too.
-bool may_be_call(std::string_view target) {
-  return target.empty() || target.starts_with(kControlRoute);
-}
-
 std::string shown(const metrics::HttpCall& call) {
   if (call.target.empty()) return fmt::format("what is no call, from {}", call.client);
   return fmt::format("{} {} from {}", printable(call.method), printable(call.target), call.client);
@@ -171,9 +162,11 @@ ControlLog::~ControlLog() {
 
 void ControlLog::on_call(const metrics::HttpCall& call) {
   if (next_ != nullptr) next_->on_call(call);
-  const bool is_refused = call.status >= kFirstRefusal;
+  const bool is_refused = call.status >= 400;
+  // The same server may have other pages. A call without a readable target counts as one of ours.
+  if (!call.target.empty() && !call.target.starts_with(kControlRoute)) return;
   // ControlApi logs each POST that it carries out.
-  if (!may_be_call(call.target) || (!is_refused && call.method == "POST")) return;
+  if (!is_refused && call.method == "POST") return;
   const std::optional<int64_t> kept_back =
       (is_refused ? refused_ : asked_).admit(LineLimit::Clock::now());
   if (!kept_back) return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,11 +22,7 @@ constexpr int64_t kMaxFileBytes = 1 << 20;
 constexpr size_t kBoxWidth = 100;  ///< text width inside the box
 
 /// Advice to a person about an exit code.
-struct Advice {
-  ExitCode code;
-  const char* text;
-};
-
+using Advice = std::pair<ExitCode, const char*>;
 constexpr std::array kAdvice{
     Advice{ExitCode::kBadData, "a person must look at the data or the saves that are named"},
     Advice{ExitCode::kInputMissing, "correct the path, or mount the folder"},
@@ -43,8 +40,8 @@ constexpr std::array kAdvice{
     Advice{ExitCode::kNonFinite, "another learning rate, or other data"}};
 
 std::string advice_of(int exit_code) {
-  for (const Advice& one : kAdvice)
-    if (static_cast<int>(one.code) == exit_code) return one.text;
+  for (const auto& [code, text] : kAdvice)
+    if (static_cast<int>(code) == exit_code) return text;
   return "see docs/exit_codes.md";
 }
 

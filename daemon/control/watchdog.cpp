@@ -157,12 +157,9 @@ double period_s(const WatchdogOptions& options) {
 }
 
 /// Phases that are recognized by an open span.
-struct SpanOfPhase {
-  std::string_view span;
-  WatchPhase phase;
-};
-constexpr std::array kSpansOfPhases{SpanOfPhase{"masks", WatchPhase::kMaskUpdate},
-                                    SpanOfPhase{"wait for a save", WatchPhase::kSave}};
+constexpr std::array kSpansOfPhases{
+    std::pair(std::string_view("masks"), WatchPhase::kMaskUpdate),
+    std::pair(std::string_view("wait for a save"), WatchPhase::kSave)};
 
 WatchPhase phase_of_state(metrics::RunState state) {
   switch (state) {
@@ -253,9 +250,8 @@ void Watchdog::look(const WatchdogOptions& options, double watched_s) {
 
 WatchPhase Watchdog::phase() const {
   for (const trace::RecentSpan& span : trace::recent())
-    for (const SpanOfPhase& one : kSpansOfPhases)
-      if (span.end_ns == 0 && span.thread == watched_thread_ && span.text() == one.span)
-        return one.phase;
+    for (const auto& [name, watched] : kSpansOfPhases)
+      if (span.end_ns == 0 && span.thread == watched_thread_ && span.text() == name) return watched;
   return phase_of_state(health_.state());
 }
 

@@ -143,29 +143,17 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
   return manager;
 }
 
-data::DatasetInputs train_inputs(const RunConfig& config, const FoundData& found) {
-  return {.seed = config.run.seed,
-          .found = found.train,
-          .trained = found.trained,
-          .own_loss = config.train.loss == "own"};
-}
-
-data::DatasetInputs eval_inputs(const RunConfig& config, const std::string& found,
-                                const data::SampleSpec& trained) {
-  const bool has_metrics = config.eval.metrics.has_value();  // metrics read the targets too
-  return {.seed = config.run.seed,
-          .found = found,
-          .trained = trained,
-          .use = data::DatasetUse::kEvaluation,
-          .own_loss = config.train.loss == "own" && !has_metrics};
-}
-
 /// Opens the evaluation data. They must have the same spec as the training data.
 std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config,
                                               const std::string& found) {
   if (!config.data.eval) return nullptr;
+  const bool has_metrics = config.eval.metrics.has_value();  // metrics read the targets too
   std::unique_ptr<data::Dataset> eval =
-      config.data.open_eval(eval_inputs(config, found, train.spec()));
+      config.data.open_eval({.seed = config.run.seed,
+                             .found = found,
+                             .trained = train.spec(),
+                             .use = data::DatasetUse::kEvaluation,
+                             .own_loss = config.train.loss == "own" && !has_metrics});
   if (eval->spec() != train.spec())
     throw Error(ExitCode::kConfig, "data",
                 fmt::format("data.eval has {}, data.train {}: they must be alike",
@@ -266,7 +254,10 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
     : config(config_),
       control(control_),
       gradients(data_comm),
-      train_data(config.data.open_train(train_inputs(config, found))),
+      train_data(config.data.open_train({.seed = config.run.seed,
+                                         .found = found.train,
+                                         .trained = found.trained,
+                                         .own_loss = config.train.loss == "own"})),
       eval_data(eval_data_like(*train_data, config, found.eval)),
       spec(train_data->spec()),
       sampler(sampler_options(config, *train_data, control.world_size())),

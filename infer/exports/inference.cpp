@@ -80,16 +80,12 @@ std::vector<coord::WantedCallback> read_callbacks(const ConfigReader& in, const 
   return coord::read_callbacks({wanted, "callbacks", in.document(), in.faults()});
 }
 
-/// True if the run file sets metrics.listen; otherwise no page is served.
-bool says_where_to_listen(const YAML::Node& root) {
-  return find_at_path(root, "metrics.listen").key.IsScalar();
-}
-
 void read_run_file(const YAML::Node& root, ConfigReader* in, InferConfig* config) {
   read_plugins(in);
   if (in->has("run")) config->run = read_run_options(in->section("run"));
   config->gpu = read_gpu_options(in->section("gpu"));
-  if (says_where_to_listen(root))
+  // Otherwise no page is served.
+  if (find_at_path(root, "metrics.listen").key.IsScalar())
     config->metrics = metrics::read_metrics_options(in->section("metrics"));
   ConfigReader section = in->section("inferer");
   config->inferer = infer::read_inferer_section(&section);

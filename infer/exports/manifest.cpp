@@ -47,11 +47,6 @@ void take_summary(const std::filesystem::path& path, int64_t step, const std::st
   if (!eval.at("accuracy").is_null()) figures->eval->accuracy = eval["accuracy"].get<double>();
 }
 
-void take_steps(const std::filesystem::path& path, int64_t step, RunFigures* figures) {
-  for (const train::StepLine& line : train::read_steps(path))
-    if (line.step == step && std::isfinite(line.loss)) figures->train_loss = line.loss;
-}
-
 }  // namespace
 
 RunFigures find_run_figures(const std::string& save_prefix, int64_t step,
@@ -62,7 +57,10 @@ RunFigures find_run_figures(const std::string& save_prefix, int64_t step,
   const std::filesystem::path summary = run / "summary.json", steps = run / "train" / "steps.csv";
   RunFigures figures;
   // The summary comes last: its loss is that of the run's end and overrides the line of steps.csv.
-  pass_over_faults(steps, [&] { take_steps(steps, step, &figures); });
+  pass_over_faults(steps, [&] {
+    for (const train::StepLine& line : train::read_steps(steps))
+      if (line.step == step && std::isfinite(line.loss)) figures.train_loss = line.loss;
+  });
   pass_over_faults(summary, [&] { take_summary(summary, step, parameters_sha256, &figures); });
   return figures;
 }
@@ -106,14 +104,6 @@ Json quantization_json(Quantization quantization) {
       static_cast<size_t>(quantization));
 }
 
-/// Returns name, type and shape of each tensor in the file.
-Json tensors_json(const Written& written) {
-  Json list = Json::array();
-  for (const TensorForm& tensor : written.tensors)
-    list.push_back({{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
-  return list;
-}
-
 }  // namespace
 
 TensorForm form_of(const std::string& name, const at::Tensor& tensor) {
@@ -154,7 +144,10 @@ Json manifest_json(const ExportFacts& facts, const std::string& format, const Wr
   json["input_shape"] = knows_shapes ? Json(facts.input_shape) : Json(nullptr);
   json["num_classes"] = knows_shapes ? Json(facts.num_classes) : Json(nullptr);
   if (!facts.class_names.empty()) json["class_names"] = facts.class_names;
-  json["tensors"] = tensors_json(written);
+  json["tensors"] = Json::array();
+  for (const TensorForm& tensor : written.tensors)
+    json["tensors"].push_back(
+        {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
   return json;
 }
 

@@ -224,13 +224,6 @@ void remove_surplus(const fs::path& folder, int64_t newest, int64_t keep) {
     withdraw(folder / std::to_string(others[i]));
 }
 
-/// Removes what a killed export left, since saves may need the disk space. Throws Error as
-/// base/files/files.h does.
-void remove_unfinished_exports(const fs::path& project_dir) {
-  const fs::path folder = Project(project_dir).saved_models();
-  if (files::is_folder(folder)) tidy(folder);
-}
-
 /// Publishes a checkpoint as a model for inference. RUN/saved_models/<step>/ contains:
 ///
 ///   model.pt       TorchScript of evaluation
@@ -306,7 +299,9 @@ ModelPublisher::ModelPublisher(std::filesystem::path project_dir,
       on_done_(std::move(on_done)) {
   if (control_.rank() != 0) return;
   try {
-    remove_unfinished_exports(project_dir_);
+    // Saves may need the disk space of what a killed export left.
+    const fs::path folder = Project(project_dir_).saved_models();
+    if (files::is_folder(folder)) tidy(folder);
   } catch (const Error& fault) {
     log::warning("export", fmt::format("what an earlier export left stays: {}", fault.what()));
   }
