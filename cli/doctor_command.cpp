@@ -51,7 +51,7 @@ std::string line_with(const std::string& text, const std::string& part) {
 Finding version() {
   const VersionFacts facts = version_facts();
   return {Finding::kOk, "lockstep",
-          fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch), ""};
+          fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch)};
 }
 
 Finding cores() {
@@ -67,7 +67,7 @@ Finding memory() {
   const std::string text =
       fmt::format("{:.1f} GiB", static_cast<double>(usable_memory_bytes()) / kGib);
   return {Finding::kOk, "memory",
-          text + (cgroup_limits().memory_bytes ? ", the limit of the container" : ""), ""};
+          text + (cgroup_limits().memory_bytes ? ", the limit of the container" : "")};
 }
 
 Finding shared_memory() {
@@ -79,7 +79,7 @@ Finding shared_memory() {
   const double total = block * static_cast<double>(facts.f_blocks);
   const double free = block * static_cast<double>(facts.f_bavail);
   const std::string text = fmt::format("{:.2f} GiB, {:.2f} free", total / kGib, free / kGib);
-  if (free >= kLeastShm_bytes) return {Finding::kOk, "/dev/shm", text, ""};
+  if (free >= kLeastShm_bytes) return {Finding::kOk, "/dev/shm", text};
   return {Finding::kNote, "/dev/shm", text,
           "give it more (docker run --shm-size 1g; in Kubernetes an emptyDir of medium Memory), "
           "or remove what ended programs left there; without it ranks exchange more slowly"};
@@ -90,7 +90,7 @@ Finding temporary_folder() {
   const std::filesystem::path folder = std::filesystem::temp_directory_path(ignored);
   try {
     files::require_writable(folder);
-    return {Finding::kOk, "temporary folder", folder.string(), ""};
+    return {Finding::kOk, "temporary folder", folder.string()};
   } catch (const Error& fault) {
     return {Finding::kFault, "temporary folder", fault.what(),
             "set TMPDIR to a folder that this user may write: mpirun and its ranks need one"};
@@ -106,23 +106,22 @@ Finding mpirun() {
   if (said.text.find("Open MPI") == std::string::npos)
     return {Finding::kFault, "mpirun", line_with(said.text, ""),
             "put Open MPI's mpirun first in PATH: the programs are linked with its library"};
-  return {Finding::kOk, "mpirun", line_with(said.text, "Open MPI"), ""};
+  return {Finding::kOk, "mpirun", line_with(said.text, "Open MPI")};
 }
 
 Finding srun() {
   const ShellResult said = run("srun --version");
-  if (said.exit_code == 127)
-    return {Finding::kOk, "srun", "is not in PATH: no Slurm on this host", ""};
+  if (said.exit_code == 127) return {Finding::kOk, "srun", "is not in PATH: no Slurm on this host"};
   // srun without a cluster still prints its version or an error; either is informative.
   const std::string text = line_with(said.text, "");
   if (said.exit_code != 0)
-    return {Finding::kOk, "srun", "is there, but this host is in no cluster: " + text, ""};
-  return {Finding::kOk, "srun", text, ""};
+    return {Finding::kOk, "srun", "is there, but this host is in no cluster: " + text};
+  return {Finding::kOk, "srun", text};
 }
 
 Finding ssh() {
   const ShellResult said = run("ssh -V");
-  if (said.exit_code != 127) return {Finding::kOk, "ssh", line_with(said.text, ""), ""};
+  if (said.exit_code != 127) return {Finding::kOk, "ssh", line_with(said.text, "")};
   return {Finding::kNote, "ssh", "is not in PATH",
           "install it (Debian: openssh-client) for ranks on several hosts"};
 }
@@ -135,7 +134,7 @@ std::vector<Finding> rank_program_findings(const std::string& program) {
              "correct what it says, or name another with --program"}};
   std::vector<Finding> found;
   for (const std::string& line : split(said.text))
-    if (!line.empty()) found.push_back({Finding::kOk, found.empty() ? "lockstepd" : "", line, ""});
+    if (!line.empty()) found.push_back({Finding::kOk, found.empty() ? "lockstepd" : "", line});
   const VersionFacts facts = version_facts();
   // Ranks of another build may behave differently from this tool.
   if (said.text.find(facts.commit) == std::string::npos)
@@ -145,14 +144,13 @@ std::vector<Finding> rank_program_findings(const std::string& program) {
 }
 
 Finding gpus() {
-  if (!has_nvidia_driver()) return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs", ""};
+  if (!has_nvidia_driver()) return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs"};
   try {
     const std::vector<std::string> ids = dist::nccl_device_ids();
     if (!ids.empty())
       return {
           Finding::kOk, "GPUs",
-          fmt::format("{}, NCCL {}: {}", ids.size(), dist::nccl_version(), fmt::join(ids, ", ")),
-          ""};
+          fmt::format("{}, NCCL {}: {}", ids.size(), dist::nccl_version(), fmt::join(ids, ", "))};
     return {Finding::kNote, "GPUs", "there is a driver, and no GPU that this process may use",
             "look at CUDA_VISIBLE_DEVICES and at nvidia-smi; ranks use CPUs"};
   } catch (const Error& fault) {

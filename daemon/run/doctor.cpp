@@ -142,7 +142,7 @@ Finding hosts(const std::vector<std::string>& nodes_N) {
   for (const auto& [node, count] : counts)
     text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", node, count);
   return {Finding::kOk, "ranks",
-          fmt::format("{} on {} host(s): {}", nodes_N.size(), counts.size(), text), ""};
+          fmt::format("{} on {} host(s): {}", nodes_N.size(), counts.size(), text)};
 }
 
 Finding programs(dist::Communicator& control, const std::string& mpi_version) {
@@ -151,7 +151,7 @@ Finding programs(dist::Communicator& control, const std::string& mpi_version) {
     dist::require_equal(control, "program or libraries",
                         fmt::format("{} {} {} {} {}", facts.version, facts.commit, facts.torch,
                                     facts.compiler, mpi_version));
-    return {Finding::kOk, "programs", "the same on all ranks", ""};
+    return {Finding::kOk, "programs", "the same on all ranks"};
   } catch (const Error& fault) {
     return {Finding::kFault, "programs", fault.what(),
             "install the same version of Lockstep, LibTorch and Open MPI on all hosts"};
@@ -161,13 +161,12 @@ Finding programs(dist::Communicator& control, const std::string& mpi_version) {
 Finding devices(dist::Communicator& control, const dist::ProcessInfo& process) {
   const std::vector<VisibleGpus> all_N = gather_visible_gpus(control, seen_here(process.node));
   if (std::ranges::all_of(all_N, [](const VisibleGpus& rank) { return rank.ids.empty(); }))
-    return {Finding::kOk, "devices", "CPUs: no rank sees a GPU", ""};
+    return {Finding::kOk, "devices", "CPUs: no rank sees a GPU"};
   const GpuChoice choice = choose_gpus(all_N);
   if (choice.fault.empty())
     return {Finding::kOk, "devices",
             all_N.front().may_share ? "a GPU for each rank, which ranks may share"
-                                    : "a GPU for each rank",
-            ""};
+                                    : "a GPU for each rank"};
   return {Finding::kNote, "devices", choice.fault,
           "start as many ranks on a host as it has GPUs; until then all ranks use CPUs"};
 }
