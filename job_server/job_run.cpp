@@ -90,8 +90,6 @@ class JobRequests final : public StopRequest {
     lock.unlock();
     may_hang ? thread_.detach() : thread_.join();
   }
-  JobRequests(const JobRequests&) = delete;
-  JobRequests& operator=(const JobRequests&) = delete;
 
   bool is_cancelled() const { return look_->is_cancelled; }
 

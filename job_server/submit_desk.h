@@ -67,8 +67,6 @@ class SubmitDesk {
              double check_limit_s = kCheckLimit_s);
   /// Aborts the check in progress. Its client gets the answer that the server ended.
   ~SubmitDesk();
-  SubmitDesk(const SubmitDesk&) = delete;
-  SubmitDesk& operator=(const SubmitDesk&) = delete;
 
   /// Starts checking the next job if none is being checked. Call it only while no job runs.
   void look();

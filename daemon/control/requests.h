@@ -82,8 +82,6 @@ class StopNotice {
   StopNotice(std::unique_ptr<dist::Notice> notice, Requests& requests,
              std::function<bool()> is_training);
   ~StopNotice();
-  StopNotice(const StopNotice&) = delete;
-  StopNotice& operator=(const StopNotice&) = delete;
 
  private:
   using Clock = std::chrono::steady_clock;

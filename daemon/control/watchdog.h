@@ -70,8 +70,6 @@ class Watchdog {
   /// Watches the constructing thread. All arguments must outlive the object.
   Watchdog(const WatchdogOptions& options, int rank, const RankEvents& events,
            const metrics::Health& health, WatchdogActions actions);
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
 
   /// Calls WatchdogOptions::set(). Takes effect within a second. Any thread.
   void set_limit(const std::string& key, double value_s);
@@ -104,8 +102,6 @@ class DiskLimit {
   /// `limit_s`: longest wait for the disk after a stop request. `stop` must outlive the object.
   /// `abort` ends all ranks with an exit code and does not return.
   DiskLimit(const StopRequest& stop, double limit_s, std::function<void(int)> abort);
-  DiskLimit(const DiskLimit&) = delete;
-  DiskLimit& operator=(const DiskLimit&) = delete;
 
   /// Scope in which the constructing thread uses the disk.
   class Use {

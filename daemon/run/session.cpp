@@ -34,6 +34,19 @@
 namespace lockstep::daemon {
 namespace {
 
+RunConfig load(const SessionOptions& options) {
+  return require_run_config(options.config_file, options.overrides, options.config_text);
+}
+
+/// Chooses the settings that the run file leaves open for this world.
+void fit_buckets(at::Device device, const dist::ProcessInfo& process, RunConfig* config) {
+  dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
+                          .num_hosts = process.num_nodes,
+                          .num_ranks = process.world_size,
+                          .prunes = config->recipe.prunes()},
+                         &config->sync);
+}
+
 /// Creates the communicator of the step's reduction: NCCL on GPUs, MPI on CPUs.
 /// sync.check_collectives adds a second one that compares the calls of all ranks.
 std::unique_ptr<dist::Communicator> make_gradient_communicator(const dist::SyncOptions& sync,
@@ -359,9 +372,7 @@ void leave_together(dist::Communicator& control, const RunConfig& config) {
 
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // Only reading parts come first, so that a fault leaves no trace.
-  RunConfig config = dist::on_all_ranks(world.control, [&] {
-    return require_run_config(options.config_file, options.overrides, options.config_text);
-  });
+  RunConfig config = dist::on_all_ranks(world.control, [&] { return load(options); });
   check_equal_programs(config, world.mpi_version, world.control);
   const flags::Frozen frozen(config.flag_texts);
   check_world_size(config.run, world.process);
@@ -379,11 +390,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // Before the first large tensor: threads and core binding decide where memory is allocated.
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
-  dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
-                          .num_hosts = world.process.num_nodes,
-                          .num_ranks = world.process.world_size,
-                          .prunes = config.recipe.prunes()},
-                         &config.sync);
+  fit_buckets(device, world.process, &config);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);

@@ -23,8 +23,6 @@ class ModelPublisher final : public train::Exports {
                  dist::Communicator& control, std::function<void(bool ok)> on_done = {});
   /// Waits for the export in progress.
   ~ModelPublisher() override;
-  ModelPublisher(const ModelPublisher&) = delete;
-  ModelPublisher& operator=(const ModelPublisher&) = delete;
 
   void begin(const train::Evaluated& evaluated) override;
   void wait_until_read() override;
