@@ -211,8 +211,8 @@ bool has_bar(const CommandLine& line, const BeforeMpi& before) {
 /// Returns an error for an unexpected exception.
 Error bug(const std::exception& fault) {
   std::string text = fault.what();
-  for (const estimator::Plugin* plugin : estimator::opened_plugins())
-    text += fmt::format(" (it may be a bug of the plug-in {})", plugin->path);
+  for (const estimator::Plugin& plugin : estimator::opened_plugins())
+    text += fmt::format(" (it may be a bug of the plug-in {})", plugin.path);
   return {ExitCode::kBug, "bug", text};
 }
 

@@ -323,16 +323,19 @@ LoadedNetwork open_inference_graph(const fs::path& checkpoints) {
   return network;
 }
 
-fs::path newest_saved_model(const fs::path& saved_models) {
-  int64_t newest = -1;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(saved_models, ignored)) {
-    const std::string name = entry.path().filename().string();
+std::vector<int64_t> published_steps(const fs::path& saved_models) {
+  std::vector<int64_t> steps;
+  for (const std::string& name : files::list(saved_models)) {
     const auto step = parse_integer(name);
-    // Only names that are exactly a step: other entries (temporary folders) are ignored.
-    if (step && name == std::to_string(*step)) newest = std::max(newest, *step);
+    if (step && *step >= 0 && name == std::to_string(*step)) steps.push_back(*step);
   }
-  if (newest >= 0) return saved_models / std::to_string(newest);
+  std::ranges::sort(steps);
+  return steps;
+}
+
+fs::path newest_saved_model(const fs::path& saved_models) {
+  const std::vector<int64_t> steps = published_steps(saved_models);
+  if (!steps.empty()) return saved_models / std::to_string(steps.back());
   throw Error(ExitCode::kInputMissing, "infer",
               fmt::format("{}: holds no export of a model; let the run publish them "
                           "(export.after_evaluation), or name a save with --checkpoint",

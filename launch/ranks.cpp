@@ -48,18 +48,6 @@ std::string rank_program(const std::string& wanted) {
   return beside.string();
 }
 
-std::string rank_program_here(const std::string& wanted) {
-  const std::string program = rank_program(wanted);
-  const std::string fault = program.find('/') != std::string::npos ? fault_of(program)
-                            : is_command(program)                  ? ""
-                                                  : "no folder of PATH has such a file";
-  if (fault.empty()) return program;
-  throw Error(ExitCode::kInputMissing, "launch",
-              fmt::format("--program {}: {}; name what each rank runs, or leave it out: then it is "
-                          "the lockstepd beside this program",
-                          program, fault));
-}
-
 // Options that `lockstep run`, `serve` and `doctor` share.
 
 std::vector<std::string> mpirun_arguments() {
@@ -81,7 +69,16 @@ bool runs_here(const RanksOptions& options) {
 }
 
 std::string rank_program(const RanksOptions& options) {
-  return runs_here(options) ? rank_program_here(options.program) : rank_program(options.program);
+  const std::string program = rank_program(options.program);
+  if (!runs_here(options)) return program;
+  const std::string fault = program.find('/') != std::string::npos ? fault_of(program)
+                            : is_command(program)                  ? ""
+                                                  : "no folder of PATH has such a file";
+  if (fault.empty()) return program;
+  throw Error(ExitCode::kInputMissing, "launch",
+              fmt::format("--program {}: {}; name what each rank runs, or leave it out: then it is "
+                          "the lockstepd beside this program",
+                          program, fault));
 }
 
 int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,

@@ -17,10 +17,6 @@ bool is_command(const std::string& program);
 /// program. Throws Error(kUnavailable) if there is none.
 std::string rank_program(const std::string& wanted);
 
-/// Does the same for ranks that all run on this host. A path must lead to an executable file.
-/// Throws Error(kInputMissing) too.
-std::string rank_program_here(const std::string& wanted);
-
 /// Options of the ranks that `lockstep run` and `lockstep serve` start and supervise.
 struct RanksOptions {
   int num_ranks = 0;  ///< 0: the hosts' slots, 1 without hosts

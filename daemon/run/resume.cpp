@@ -276,7 +276,8 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   const CheckpointMetadata saved = std::exchange(context.facts, now);
   // The state is already overwritten here; a refusal ends the run, so that does no harm.
   require_compatible(saved, now);
-  const std::vector<std::string> changes = recipe_changes(saved, now, context.clock.step);
+  const std::vector<std::string> changes =
+      recal::timeline_changes(saved.timeline, now.timeline, context.clock.step);
   if (!changes.empty() && !options.accept_recipe_change) refuse_changed_recipe(changes);
   if (changes.empty()) refuse_lost_masks(*report);
   // The masks are restored as bits; apply them to the weights before anything reads these.
@@ -289,11 +290,6 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
                  .is_own = same_save(own, report->prefix),
                  .duration_s = watch.lap(),
                  .num_damaged_saves = report->num_damaged};
-}
-
-void begin_ema(TrainingContext& context, bool is_resumed) {
-  if (context.ema.begin() && is_resumed && context.control.rank() == 0)
-    log::info("resume", "the save holds no moving average: it begins with the weights of the save");
 }
 
 namespace {

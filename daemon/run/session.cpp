@@ -296,7 +296,9 @@ std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& co
   telemetry.note_restoring();
   const std::optional<Resumed> resumed = resume(options, context);
   warm_start(context, resumed.has_value());
-  begin_ema(context, resumed.has_value());
+  // Moving averages that no checkpoint contained begin with the weights.
+  if (context.ema.begin() && resumed && context.control.rank() == 0)
+    log::info("resume", "the save holds no moving average: it begins with the weights of the save");
   telemetry.note_restored();
   return resumed;
 }

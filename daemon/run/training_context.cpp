@@ -161,6 +161,9 @@ std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const 
   return eval;
 }
 
+/// Returns a name in a checkpoint: blocks.0.conv.weight -> model/blocks/0/conv/weight.
+std::string model_key(const std::string& name) { return "model/" + slashed(name); }
+
 /// Throws Error if two names become one key. Names of a network's own code may contain slashes,
 /// which replace dots in checkpoints.
 void require_distinct_keys(const model::Model& model) {
@@ -245,8 +248,6 @@ void take_expected_world(RunConfig* config) {
   const int64_t num_ranks = config->run.expect_world_size.value_or(1);
   config->data.global_batch_size = config->data.global_batch(static_cast<int>(num_ranks));
 }
-
-std::string model_key(const std::string& param_name) { return "model/" + slashed(param_name); }
 
 TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& control_,
                                  dist::Communicator& data_comm, dist::Communicator& save_comm,

@@ -253,9 +253,9 @@ bool concerns_network(const std::string& line) {
 /// digest in the settings. If it is not open, returns the path as named: a run file's plug-ins may
 /// be next to it.
 std::string opened_path(const CheckpointModel& saved, const std::string& named) {
-  for (const estimator::Plugin* plugin : estimator::opened_plugins()) {
-    const std::string told = fmt::format("plugin {} sha256={}\n", named, plugin->sha256);
-    if ((saved.settings + "\n").find(told) != std::string::npos) return plugin->path;
+  for (const estimator::Plugin& plugin : estimator::opened_plugins()) {
+    const std::string told = fmt::format("plugin {} sha256={}\n", named, plugin.sha256);
+    if ((saved.settings + "\n").find(told) != std::string::npos) return plugin.path;
   }
   return named;
 }

@@ -152,17 +152,6 @@ bool holds(const fs::path& published, const std::string& parameters_sha256) {
   return json.is_object() && json.value("parameters_sha256", Json(nullptr)) == parameters_sha256;
 }
 
-/// Returns the steps of the exports, ascending. Folders with other names (+5, 05) are ignored.
-std::vector<int64_t> published_steps(const fs::path& folder) {
-  std::vector<int64_t> steps;
-  for (const std::string& name : files::list(folder)) {
-    const std::optional<int64_t> step = parse_integer(name);
-    if (step && *step >= 0 && name == std::to_string(*step)) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
-
 /// Removes what an interrupted export left.
 void tidy(const fs::path& folder) {
   std::vector<fs::path> left;
@@ -189,7 +178,7 @@ std::optional<int64_t> best_published(const fs::path& folder, int64_t newest,
                                       const std::string& metric) {
   std::optional<int64_t> best_step;
   std::optional<double> best;
-  for (const int64_t step : published_steps(folder)) {
+  for (const int64_t step : infer::published_steps(folder)) {
     const std::optional<double> value = value_of(folder / std::to_string(step), metric);
     if (step > newest || !value || !train::is_better(metric, *value, best)) continue;
     best_step = step;
@@ -215,7 +204,7 @@ void remove_surplus(const fs::path& folder, int64_t newest, int64_t keep) {
   if (keep < 0) return;
   std::error_code ignored;
   const fs::path best = fs::read_symlink(folder / kBest, ignored);
-  std::vector<int64_t> others = published_steps(folder);
+  std::vector<int64_t> others = infer::published_steps(folder);
   std::erase_if(others,
                 [&](int64_t step) { return step == newest || best == std::to_string(step); });
   const bool newest_counts = best != std::to_string(newest);
