@@ -9,6 +9,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/codegen/onednn/interface.h>
 #include <torch/csrc/jit/passes/pass_manager.h>
@@ -27,26 +28,21 @@ namespace {
 /// LibTorch's passes apply to the whole process. This flag limits ours to the compiling thread.
 thread_local bool t_compiles = false;
 
-class Compiling {
- public:
-  Compiling() {
-    static const auto registered =
-        torch::jit::registerPrePass([](std::shared_ptr<torch::jit::Graph>& graph) {
-          if (t_compiles) torch::jit::fuser::onednn::fuseGraph(graph);
-        });
-    static_cast<void>(registered);
-    t_compiles = true;
-  }
-  ~Compiling() { t_compiles = false; }
-  Compiling(const Compiling&) = delete;
-  Compiling& operator=(const Compiling&) = delete;
-};
+/// Returns a scope in which this thread compiles.
+auto compiling() {
+  [[maybe_unused]] static const auto registered =
+      torch::jit::registerPrePass([](std::shared_ptr<torch::jit::Graph>& graph) {
+        if (t_compiles) torch::jit::fuser::onednn::fuseGraph(graph);
+      });
+  t_compiles = true;
+  return c10::make_scope_exit([] { t_compiles = false; });
+}
 
 bool can_compile() { return true; }
 
 #else
 
-struct Compiling {};
+bool compiling() { return false; }
 bool can_compile() { return false; }
 
 #endif
@@ -108,7 +104,7 @@ std::optional<FusedModule> FusedModule::compile(torch::jit::Module frozen,
   if (!can_compile() || !has_convolutions(frozen)) return std::nullopt;
   try {
     FusedModule fused(std::move(frozen), inputs);
-    const Compiling compiling;
+    [[maybe_unused]] const auto scope = compiling();
     // LibTorch's profiling executor: the first run records shapes, the second one compiles and
     // runs.
     const c10::IValue as_written = fused.run(inputs);
@@ -189,18 +185,6 @@ class FrozenEngine final : public EngineBackend {
   std::optional<torch::jit::Module> laid_out_;
 };
 
-/// Scope without oneDNN: convolutions use LibTorch's own code, in the whole process.
-class WithoutOnednn {
- public:
-  WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(false); }
-  ~WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(was_enabled_); }
-  WithoutOnednn(const WithoutOnednn&) = delete;
-  WithoutOnednn& operator=(const WithoutOnednn&) = delete;
-
- private:
-  const bool was_enabled_ = at::globalContext().userEnabledMkldnn();
-};
-
 /// Number of multiplications up to which a batch is faster without oneDNN. A call of oneDNN needs
 /// about 30 us before it computes anything.
 constexpr int64_t kSmallMultiplications = int64_t{1} << 23;
@@ -219,8 +203,13 @@ class TwoWayEngine final : public EngineBackend {
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
     if (!is_small(inputs)) return large_->run(inputs);
-    // The setting is global, so this engine allows one thread only.
-    const WithoutOnednn own_convolutions;
+    // Convolutions use LibTorch's own code. The setting is global, so this engine allows one
+    // thread.
+    at::Context& context = at::globalContext();
+    const auto restore = c10::make_scope_exit([&, was_enabled = context.userEnabledMkldnn()] {
+      context.setUserEnabledMkldnn(was_enabled);
+    });
+    context.setUserEnabledMkldnn(false);
     return tensors_of(call(&small_, inputs, /*may_rewrite=*/true));
   }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
 
 // Opening of exports, and their inputs and outputs (io_nodes.json).
@@ -161,10 +161,9 @@ constexpr int64_t kMaxManifestBytes = 1 << 26;  // one line per tensor
 /// Numbers of a version: 0.10.2 -> {0, 10, 2}. Anything else counts as 0.
 std::array<int64_t, 3> version_numbers(const std::string& version) {
   std::array<int64_t, 3> numbers{};
-  std::istringstream parts(version);
-  std::string part;
-  for (int64_t& number : numbers)
-    if (std::getline(parts, part, '.')) number = parse_integer(part).value_or(0);
+  const std::vector<std::string> parts = split(version, '.');
+  for (size_t i = 0; i < std::min(numbers.size(), parts.size()); ++i)
+    numbers[i] = parse_integer(parts[i]).value_or(0);
   return numbers;
 }
 
@@ -188,12 +187,8 @@ std::string text_of(const Json& json, const char* key) {
 std::optional<int64_t> count_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
-  // JSON numbers above int64 would wrap around in get<int64_t>().
-  if (found->is_number_unsigned() &&
-      found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-    return std::nullopt;
-  const auto count = found->get<int64_t>();
-  return count < 0 ? std::nullopt : std::optional(count);
+  const std::optional<int64_t> count = parse_integer(found->dump());  // none above int64
+  return count && *count >= 0 ? count : std::nullopt;
 }
 
 void require_known_version(const fs::path& folder, const Json& manifest,

@@ -49,6 +49,22 @@ auto parsed(const std::string& file, std::string_view text, const Read& read) {
   }
 }
 
+/// Calls `call` with the key and value of each field of a job, which may be const.
+template <typename Spec, typename Call>
+void for_each_field(Spec& spec, const Call& call) {
+  call("run", spec.run_name);
+  call("project_dir", spec.project_dir);
+  call("file", spec.file);
+  call("folder", spec.folder);
+  call("sets", spec.above.sets);
+  call("estimator", spec.above.estimator);
+  call("flags", spec.above.flags);
+  call("submitted", spec.submitted);
+  call("tries", spec.tries);
+  call("last_save", spec.last_save);
+  call("text", spec.text);
+}
+
 JobState state_named(const std::string& name) {
   const auto* const found = std::find(kStateNames.begin(), kStateNames.end(), name);
   if (found == kStateNames.end())
@@ -63,33 +79,16 @@ std::string_view job_state_name(JobState state) {
 }
 
 std::string text_of(const JobSpec& spec) {
-  return dumped({{"version", kJobVersion},
-                 {"run", spec.run_name},
-                 {"project_dir", spec.project_dir},
-                 {"file", spec.file},
-                 {"folder", spec.folder},
-                 {"sets", spec.above.sets},
-                 {"estimator", spec.above.estimator},
-                 {"flags", spec.above.flags},
-                 {"submitted", spec.submitted},
-                 {"tries", spec.tries},
-                 {"last_save", spec.last_save},
-                 {"text", spec.text}});
+  Json object{{"version", kJobVersion}};
+  for_each_field(spec, [&](const char* key, const auto& value) { object[key] = value; });
+  return dumped(object);
 }
 
 JobSpec parse_job(const std::string& file, std::string_view text) {
   return parsed(file, text, [](const Json& object) {
-    return JobSpec{.file = object.at("file"),
-                   .text = object.at("text"),
-                   .folder = object.at("folder"),
-                   .above = {.sets = object.at("sets"),
-                             .estimator = object.at("estimator"),
-                             .flags = object.at("flags")},
-                   .run_name = object.at("run"),
-                   .project_dir = object.at("project_dir"),
-                   .submitted = object.at("submitted"),
-                   .tries = object.at("tries"),
-                   .last_save = object.at("last_save")};
+    JobSpec spec;
+    for_each_field(spec, [&](const char* key, auto& value) { object.at(key).get_to(value); });
+    return spec;
   });
 }
 

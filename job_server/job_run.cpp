@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 
 #include "base/files/files.h"
@@ -148,27 +149,16 @@ SessionOptions session_of(const JobSpec& spec) {
   return session;
 }
 
-/// Scope of one job in this process. Process-wide state is reset (ProcessState). The thread gets
-/// its cores back when the job has ended.
-class OwnProcess {
- public:
-  OwnProcess(const Job& job, const std::filesystem::path& folder)
-      : cpus_(cpus_of(allowed_cores())) {
-    begin_job();
-    // As a supervisor would set it, for the series lockstep_restarts.
-    (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
-    if (folder.empty()) return;
-    log::copy_to((folder / "log").string());
-    log::info("serve", fmt::format("job {} begins, try {}: {} in {}", job.id, job.spec.tries,
-                                   job.spec.run_name, job.spec.project_dir));
-  }
-  ~OwnProcess() { (void)bind_this_thread(cpus_); }
-  OwnProcess(const OwnProcess&) = delete;
-  OwnProcess& operator=(const OwnProcess&) = delete;
-
- private:
-  const std::vector<int> cpus_;
-};
+/// Begins one job in this process, whose process-wide state is reset (ProcessState).
+void begin_as_new_process(const Job& job, const std::filesystem::path& folder) {
+  begin_job();
+  // As a supervisor would set it, for the series lockstep_restarts.
+  (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
+  if (folder.empty()) return;
+  log::copy_to((folder / "log").string());
+  log::info("serve", fmt::format("job {} begins, try {}: {} in {}", job.id, job.spec.tries,
+                                 job.spec.run_name, job.spec.project_dir));
+}
 
 ExitCode run(const Job& job, const ServerParts& parts, StopRequest& requests) {
   // The job's folder may be missing on one host alone.
@@ -188,7 +178,10 @@ bool JobOutcome::leaves_ranks_unclear() const {
 
 JobOutcome serve_job(const Job& job, const ServerParts& parts,
                      const std::filesystem::path& folder) {
-  const OwnProcess own(job, folder);
+  // The thread gets its cores back when the job has ended.
+  const auto restore =
+      c10::make_scope_exit([cpus = cpus_of(allowed_cores())] { (void)bind_this_thread(cpus); });
+  begin_as_new_process(job, folder);
   JobRequests requests(parts.signals, folder.empty() ? "" : folder / "cancel");
   JobOutcome outcome;
   try {
