@@ -262,7 +262,7 @@ class Server {
 
   /// Starts the desk's next check. Returns true if a job may begin. Rank 0 only.
   bool look() {
-    const DiskLimit::Use disk(disk_);
+    const auto disk = disk_.use();
     desk_->look();
     return has_jobs();
   }
@@ -305,7 +305,7 @@ class Server {
 
   /// Takes the next job from the queue. Rank 0 only.
   std::optional<Job> take() {
-    const DiskLimit::Use disk(disk_);
+    const auto disk = disk_.use();
     std::optional<Job> job = queue_.take([this](int64_t id) { return may_begin(id); });
     if (!job) return std::nullopt;
     said_unreadable_ = false;
@@ -372,7 +372,7 @@ class Server {
 
   /// Moves the job to its next place. Rank 0 only.
   void conclude(const Job& job, const JobOutcome& outcome, const std::string& began) {
-    const DiskLimit::Use disk(disk_);
+    const auto disk = disk_.use();
     JobResult result{.exit_code = static_cast<int>(outcome.code),
                      .message = outcome.message,
                      .tries = job.spec.tries,

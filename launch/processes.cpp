@@ -175,15 +175,12 @@ void ProcessEnds::wait(std::vector<pollfd> others, int timeout_ms) {
   if (::poll(others.data(), others.size(), timeout_ms) <= 0) return;
   // The watched processes are the last entries, in the map's order.
   auto source = others.end() - static_cast<std::ptrdiff_t>(descriptors_.size());
-  for (auto each = descriptors_.begin(); each != descriptors_.end(); ++source) {
-    if (source->revents == 0) {
-      ++each;
-      continue;
-    }
+  std::erase_if(descriptors_, [&source](const auto& each) {
     // Readable means that the process has ended.
-    ::close(each->second);
-    each = descriptors_.erase(each);
-  }
+    const bool has_ended = (source++)->revents != 0;
+    if (has_ended) ::close(each.second);
+    return has_ended;
+  });
 }
 
 // Everything is read from /proc, so it also covers processes that were not started directly by this

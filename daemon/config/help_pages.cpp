@@ -95,21 +95,6 @@ void add_examples_of(CLI::App* app, const std::string& path,
     add_examples_of(sub, path + " " + sub->get_name(), examples);
 }
 
-/// Adds an option that prints the text of `make` and ends parsing like --help.
-void add_printer(CLI::App* app, const char* name, const char* help,
-                 std::string (*make)(const CLI::App&)) {
-  app->add_flag_callback(
-         name,
-         [app, make] {
-           std::fputs(make(*app).c_str(), stdout);
-           throw CLI::Success();
-         },
-         help)
-      ->trigger_on_parse();
-}
-
-}  // namespace
-
 std::string bash_completion(const CLI::App& app) {
   std::vector<std::string> paths;
   std::string cases;
@@ -149,6 +134,21 @@ std::string man_page(const CLI::App& app) {
   add_verbatim(app.get_footer(), &page);
   return page;
 }
+
+/// Adds an option that prints the text of `make` and ends parsing like --help.
+void add_printer(CLI::App* app, const char* name, const char* help,
+                 std::string (*make)(const CLI::App&)) {
+  app->add_flag_callback(
+         name,
+         [app, make] {
+           std::fputs(make(*app).c_str(), stdout);
+           throw CLI::Success();
+         },
+         help)
+      ->trigger_on_parse();
+}
+
+}  // namespace
 
 void add_examples(CLI::App* app, std::span<const std::string_view> examples) {
   add_examples_of(app, app->get_name(), examples);

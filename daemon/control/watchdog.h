@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include <c10/util/ScopeExit.h>
+
 #include "base/stop_request.h"
 #include "daemon/config/run_options.h"
 #include "dist/communicator.h"
@@ -103,17 +105,11 @@ class DiskLimit {
   /// `abort` ends all ranks with an exit code and does not return.
   DiskLimit(const StopRequest& stop, double limit_s, std::function<void(int)> abort);
 
-  /// Scope in which the constructing thread uses the disk.
-  class Use {
-   public:
-    explicit Use(DiskLimit& limit) : limit_(limit) { limit_.is_used_ = true; }
-    ~Use() { limit_.is_used_ = false; }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-   private:
-    DiskLimit& limit_;
-  };
+  /// Returns a scope in which this thread uses the disk.
+  [[nodiscard]] auto use() {
+    is_used_ = true;
+    return c10::make_scope_exit([this] { is_used_ = false; });
+  }
 
  private:
   void watch(const std::stop_token& ends);

@@ -32,28 +32,6 @@ namespace {
 
 constexpr int64_t kTriedSamples = 2;
 
-/// Collects the faults of several checks into one error, with the first one's exit code.
-class Faults {
- public:
-  template <typename Check>
-  void add_from(const Check& check) {
-    try {
-      check();
-    } catch (const Error& fault) {
-      if (all_)
-        all_->append(fmt::format("\n{}", fault.what()));
-      else
-        all_ = fault;
-    }
-  }
-  void throw_if_any() const {
-    if (all_) throw Error(*all_);
-  }
-
- private:
-  std::optional<Error> all_;
-};
-
 /// Returns the first samples of a data set, at most `count`.
 data::Samples first_samples(const data::Dataset& dataset, int64_t count) {
   std::vector<int64_t> indices(static_cast<size_t>(std::min(count, dataset.num_samples())));
@@ -157,24 +135,35 @@ void try_warm_start(TrainingContext& context) {
 void dry_run(TrainingContext& context) {
   const RunConfig& config = context.config;
   const int64_t world_size = config.run.expect_world_size.value_or(1);
-  Faults faults;
-  faults.add_from([&] { try_to_share(context, world_size); });
-  faults.add_from([&] { require_publishable(*context.model, config.publish); });
-  faults.add_from([&] { try_warm_start(context); });
-  faults.add_from([&] {  // the files that rank 0's pages need
+  // All faults become one error, with the first one's exit code.
+  std::optional<Error> all;
+  const auto add_from = [&all](const auto& check) {
+    try {
+      check();
+    } catch (const Error& fault) {
+      if (all)
+        all->append(fmt::format("\n{}", fault.what()));
+      else
+        all = fault;
+    }
+  };
+  add_from([&] { try_to_share(context, world_size); });
+  add_from([&] { require_publishable(*context.model, config.publish); });
+  add_from([&] { try_warm_start(context); });
+  add_from([&] {  // the files that rank 0's pages need
     const auto listen = config.metrics.listen_for(0, 0, static_cast<int>(world_size));
     if (listen) metrics::check_http_options({.listen = *listen, .access = config.metrics.access});
   });
-  faults.add_from([&] {
+  add_from([&] {
     if (context.eval_data) (void)first_samples(*context.eval_data, kTriedSamples);
   });
-  faults.add_from([&] {
+  add_from([&] {
     if (config.run.device == "cuda") return;  // the network's code may need the GPU
     try_step(context);
     try_single_sample(context, world_size);
     try_evaluation(context);
   });
-  faults.throw_if_any();
+  if (all) throw Error(*all);
 }
 
 /// Run file without faults, and what was built from it. `context` refers to the other members.
