@@ -105,17 +105,6 @@ std::string text_of(const JobResult& result, const JobSpec& spec) {
                  {"ended", result.ended}});
 }
 
-JobResult parse_result(const std::string& file, std::string_view text) {
-  return parsed(file, text, [](const Json& object) {
-    return JobResult{.state = state_named(object.at("state")),
-                     .exit_code = object.at("exit_code"),
-                     .message = object.at("message"),
-                     .tries = object.at("tries"),
-                     .began = object.at("began"),
-                     .ended = object.at("ended")};
-  });
-}
-
 // A job's place in the folders is its state, and rename() is the only transition. So the server and
 // clients need no lock between them, and a killed process leaves a consistent queue.
 
@@ -138,6 +127,17 @@ std::optional<int64_t> number_of(const std::string& name) {
   return number && *number > 0 && *number <= kLastNumber && std::to_string(*number) == digits
              ? number
              : std::nullopt;
+}
+
+JobResult parse_result(const std::string& file, std::string_view text) {
+  return parsed(file, text, [](const Json& object) {
+    return JobResult{.state = state_named(object.at("state")),
+                     .exit_code = object.at("exit_code"),
+                     .message = object.at("message"),
+                     .tries = object.at("tries"),
+                     .began = object.at("began"),
+                     .ended = object.at("ended")};
+  });
 }
 
 JobSpec read_job(const std::filesystem::path& path) {

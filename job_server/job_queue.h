@@ -54,7 +54,6 @@ struct JobResult {
 std::string text_of(const JobSpec& spec);
 JobSpec parse_job(const std::string& file, std::string_view text);
 std::string text_of(const JobResult& result, const JobSpec& spec);
-JobResult parse_result(const std::string& file, std::string_view text);
 
 /// Queue of jobs in a folder, shared by one server and any number of programs that submit, list and
 /// cancel jobs:

@@ -90,6 +90,16 @@ bool names_code_of_yaml(const std::string& text) {
   }
 }
 
+/// True if reading the run file may load code: an estimator, a plug-in, TorchScript, Python. Such a
+/// job is checked by its client, never by a server.
+bool brings_code(const JobSpec& spec) {
+  return !spec.above.estimator.empty() || !spec.above.flags.empty() ||
+         names_code_of_yaml(spec.text) ||
+         std::any_of(spec.above.sets.begin(), spec.above.sets.end(), [](const std::string& set) {
+           return names_code(set) || names_code_of_yaml(set.substr(set.find('=') + 1));
+         });
+}
+
 /// True while the desk accepts jobs: the server runs and no job runs.
 bool has_open_desk(const JobQueue& queue) {
   return files::is_folder(folder_of(queue)) && !queue.server_text().empty() &&
@@ -279,14 +289,6 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
   } catch (const std::exception& fault) {
     log::warning("serve", fmt::format("a job that was submitted gets no answer: {}", fault.what()));
   }
-}
-
-bool brings_code(const JobSpec& spec) {
-  return !spec.above.estimator.empty() || !spec.above.flags.empty() ||
-         names_code_of_yaml(spec.text) ||
-         std::any_of(spec.above.sets.begin(), spec.above.sets.end(), [](const std::string& set) {
-           return names_code(set) || names_code_of_yaml(set.substr(set.find('=') + 1));
-         });
 }
 
 JobSpec spec_of(const SubmitOptions& options) {

@@ -90,10 +90,6 @@ class SubmitDesk {
 /// empty.
 JobSpec spec_of(const SubmitOptions& options);
 
-/// True if reading the run file may load code: an estimator, a plug-in, TorchScript, Python. Such a
-/// job is checked by its client, never by a server.
-bool brings_code(const JobSpec& spec);
-
 /// Submits a job through the server's desk, like submit_command(). Writes faults to stderr. Returns
 /// nullopt if no server waits for jobs or the desk does not check this one in time. Also returns
 /// nullopt for a job with its own code. Then check and submit it here. Throws Error(kUnavailable)

@@ -151,17 +151,6 @@ std::string printable(std::string_view text) {
   return out + (text.size() > kMaxShownBytes ? "..." : "");
 }
 
-std::string refusal_of_key(const std::string& path, const std::vector<std::string>& known_paths) {
-  if (path == kVersion)
-    return "'version' says how the file itself is to be read: it can be given in the file only";
-  const auto is_known = [&](const std::string& known) {
-    return known == path || known.starts_with(path + ".");
-  };
-  if (std::any_of(known_paths.begin(), known_paths.end(), is_known)) return "";
-  if (is_of_callback(path)) return "";  // may have any name: its reader finds the faults
-  return fmt::format("unknown key '{}'{}", printable(path), hint_for(printable(path), known_paths));
-}
-
 std::string variable_name(const std::string& path) {
   std::string name(kPrefix);
   for (const char c : path)
@@ -209,6 +198,19 @@ std::vector<std::string> process_environment() {
 }
 
 namespace {
+
+/// Returns why no override may name this key; empty if one may. Sections above the known keys may
+/// be named too.
+std::string refusal_of_key(const std::string& path, const std::vector<std::string>& known_paths) {
+  if (path == kVersion)
+    return "'version' says how the file itself is to be read: it can be given in the file only";
+  const auto is_known = [&](const std::string& known) {
+    return known == path || known.starts_with(path + ".");
+  };
+  if (std::any_of(known_paths.begin(), known_paths.end(), is_known)) return "";
+  if (is_of_callback(path)) return "";  // may have any name: its reader finds the faults
+  return fmt::format("unknown key '{}'{}", printable(path), hint_for(printable(path), known_paths));
+}
 
 /// Keys that exclude each other.
 struct Exclusion {

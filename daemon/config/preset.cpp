@@ -132,8 +132,8 @@ std::vector<Override> trainer_defaults(const YAML::Node& root) {
           set("export.after_evaluation", "true")};
 }
 
-}  // namespace
-
+/// Returns the overrides that a flag stands for. It may also set further keys if the file does not
+/// set them: a format for --train_metadata, the run's name for --model_dir.
 std::vector<Override> overrides_of_flag(const Flag& flag, const std::string& value,
                                         const std::string& origin) {
   const std::optional<std::string> text = as_kind(flag.kind, value);
@@ -160,6 +160,8 @@ std::vector<Override> overrides_of_flag(const Flag& flag, const std::string& val
   for (Override& one : all) one.needs_section = one.path.ends_with(".image_size");
   return all;
 }
+
+}  // namespace
 
 void resolve_flags(const std::vector<FieldDoc>& fields, std::vector<Override>* overrides) {
   std::vector<Override> resolved;

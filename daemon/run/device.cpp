@@ -128,22 +128,20 @@ std::string name_of_gpu(const std::string& visible_devices, int index) {
   return place < names.size() ? names[place] : std::to_string(index);
 }
 
-namespace {
-
-constexpr const char* kAsk =
-    "timeout 5 nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory "
-    "--format=csv,noheader,nounits 2>/dev/null";
-
-}  // namespace
-
 std::string text_of(const GpuProcess& process) {
   return fmt::format("process {} ({}, {} MiB)", process.pid, printable(process.name),
                      printable(process.memory_mib));
 }
 
-std::vector<GpuProcess> parse_gpu_processes(const std::string& text) {
+std::vector<GpuProcess> gpu_processes() {
+  // The command has its own time limit: a broken driver must not block the start.
+  const ShellResult said = run_in_shell(
+      "timeout 5 nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory "
+      "--format=csv,noheader,nounits 2>/dev/null");
+  if (said.exit_code != 0) return {};
   std::vector<GpuProcess> all;
-  for (const std::string& each : split(text)) {
+  // Lines of the form "GPU-1f..., 812, python3, 12000".
+  for (const std::string& each : split(said.text)) {
     const std::string_view line = each;
     const size_t first = line.find(','), last = line.rfind(',');
     const size_t second = first == line.npos ? first : line.find(',', first + 1);
@@ -167,22 +165,6 @@ bool is_same_gpu(const std::string& a, const std::string& b) {
     return id;
   };
   return bare(a) == bare(b);
-}
-
-std::vector<GpuProcess> gpu_processes() {
-  // The command has its own time limit: a broken driver must not block the start.
-  const ShellResult said = run_in_shell(kAsk);
-  return said.exit_code == 0 ? parse_gpu_processes(said.text) : std::vector<GpuProcess>();
-}
-
-void warn_of_busy_gpu(const std::string& gpu_id, const std::vector<GpuProcess>& processes,
-                      const std::set<int64_t>& own_pids) {
-  for (const GpuProcess& one : processes)
-    if (is_same_gpu(one.gpu_id, gpu_id) && !own_pids.contains(one.pid))
-      log::warning("start", fmt::format("{} is busy with {}: both get on more slowly, and memory "
-                                        "may not be enough; end it, or give this rank another GPU "
-                                        "(CUDA_VISIBLE_DEVICES)",
-                                        one.gpu_id, text_of(one)));
 }
 
 namespace {
@@ -217,7 +199,13 @@ void name_who_is_there(int index, dist::Communicator& control) {
   std::set<int64_t> own_pids;
   for (const std::string& pid : dist::gather_texts(control, std::to_string(::getpid())))
     own_pids.insert(std::stoll(pid));
-  warn_of_busy_gpu(dist::nccl_device_ids().at(static_cast<size_t>(index)), there, own_pids);
+  const std::string id = dist::nccl_device_ids().at(static_cast<size_t>(index));
+  for (const GpuProcess& one : there)
+    if (is_same_gpu(one.gpu_id, id) && !own_pids.contains(one.pid))
+      log::warning("start", fmt::format("{} is busy with {}: both get on more slowly, and memory "
+                                        "may not be enough; end it, or give this rank another GPU "
+                                        "(CUDA_VISIBLE_DEVICES)",
+                                        one.gpu_id, text_of(one)));
 }
 
 /// Sets up the memory of this rank's GPU and returns its facts.

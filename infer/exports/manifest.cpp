@@ -47,8 +47,8 @@ void take_summary(const std::filesystem::path& path, int64_t step, const std::st
   if (!eval.at("accuracy").is_null()) figures->eval->accuracy = eval["accuracy"].get<double>();
 }
 
-}  // namespace
-
+/// Reads the run's files next to the folder of the checkpoint. summary.json is used if its step and
+/// parameters are those of the checkpoint, steps.csv for its line of that step.
 RunFigures find_run_figures(const std::string& save_prefix, int64_t step,
                             const std::string& parameters_sha256) {
   // The run's folder: checkpoints are in its sub-folder.
@@ -67,8 +67,6 @@ RunFigures find_run_figures(const std::string& save_prefix, int64_t step,
 
 // The manifest says what is known of an exported file. Unknown facts are null, so that readers can
 // distinguish them from zero.
-
-namespace {
 
 using Json = nlohmann::ordered_json;
 
