@@ -3,7 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,29 +13,18 @@
 #include "recal/recipe/recipe_template.h"
 
 // Files of cli/new_project, linked into the program by cli/new_project/project_files.S.
-extern "C" const char lockstep_net_py_begin[], lockstep_net_py_end[];
-extern "C" const char lockstep_data_py_begin[], lockstep_data_py_end[];
-extern "C" const char lockstep_run_yaml_begin[], lockstep_run_yaml_end[];
-extern "C" const char lockstep_recipe_yaml_begin[], lockstep_recipe_yaml_end[];
+extern "C" const char lockstep_net_py[], lockstep_data_py[], lockstep_run_yaml[],
+    lockstep_recipe_yaml[];
 
 namespace lockstep::daemon {
 namespace {
 
-struct ProjectFile {
-  const char* name;
-  std::string_view text;
-};
-
-std::string_view between(const char* begin, const char* end) {
-  return {begin, static_cast<size_t>(end - begin)};
-}
-
-std::array<ProjectFile, 4> project_files() {
-  return {{{"net.py", between(lockstep_net_py_begin, lockstep_net_py_end)},
-           {"data.py", between(lockstep_data_py_begin, lockstep_data_py_end)},
-           {"run.yaml", between(lockstep_run_yaml_begin, lockstep_run_yaml_end)},
-           {"recipe.yaml", between(lockstep_recipe_yaml_begin, lockstep_recipe_yaml_end)}}};
-}
+/// Name and text of each file.
+constexpr std::array<std::pair<const char*, const char*>, 4> kFiles{
+    {{"net.py", lockstep_net_py},
+     {"data.py", lockstep_data_py},
+     {"run.yaml", lockstep_run_yaml},
+     {"recipe.yaml", lockstep_recipe_yaml}}};
 
 /// Returns the command for two ranks: of the source tree, of the wheel, or Open MPI's own.
 std::string start_of_two_ranks() {
@@ -47,14 +36,13 @@ std::string start_of_two_ranks() {
 
 CommandResult new_project_command(const std::string& folder) {
   const std::filesystem::path root = folder;
-  for (const ProjectFile& file : project_files())
-    if (files::exists(root / file.name))
+  for (const auto& [name, text] : kFiles)
+    if (files::exists(root / name))
       throw Error(ExitCode::kCannotCreate, "new",
                   fmt::format("{} is there already: give another folder, or remove it first",
-                              (root / file.name).string()));
+                              (root / name).string()));
   files::make_folders(root);
-  for (const ProjectFile& file : project_files())
-    files::write_atomically(root / file.name, std::string(file.text));
+  for (const auto& [name, text] : kFiles) files::write_atomically(root / name, text);
   return {fmt::format("{0}: net.py, data.py, run.yaml and recipe.yaml\n"
                       "  look at it:   lockstep check {0}/run.yaml\n"
                       "  train it:     {1} lockstepd --config {0}/run.yaml\n",

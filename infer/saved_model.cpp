@@ -69,12 +69,11 @@ std::string shape_text(at::IntArrayRef shape) {
 /// True if a tensor has the node's type and shape. Types are not converted: a silent conversion
 /// could hide wrong data.
 bool fits(const at::Tensor& tensor, const IoNode& node) {
-  if (tensor.scalar_type() != node.dtype || tensor.dim() != static_cast<int64_t>(node.shape.size()))
-    return false;
-  for (size_t i = 0; i < node.shape.size(); ++i)
-    if (node.shape[i] != IoNode::kAny && node.shape[i] != tensor.size(static_cast<int64_t>(i)))
-      return false;
-  return true;
+  const auto fits_one = [](int64_t extent, int64_t wanted) {
+    return wanted == IoNode::kAny || wanted == extent;
+  };
+  return tensor.scalar_type() == node.dtype &&
+         std::ranges::equal(tensor.sizes(), node.shape, fits_one);
 }
 
 /// Describes a value for messages: type and shape, "texts" or "a map".

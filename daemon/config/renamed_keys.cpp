@@ -1,6 +1,5 @@
 #include "daemon/config/renamed_keys.h"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>

@@ -14,9 +14,7 @@
 #include "daemon/config/overrides.h"
 #include "daemon/control/settable.h"
 
-extern "C" {
-extern const char lockstep_openapi_begin[], lockstep_openapi_end[];
-}
+extern "C" const char lockstep_openapi[];
 
 // Control API of a run, and the log of its calls. Calls run on the HTTP server's thread, so they
 // only read current values and record requests. The training loop acts on the requests.
@@ -60,8 +58,7 @@ HttpResponse ControlApi::get(std::string_view target) const {
   const std::string_view route = target.substr(0, target.find('?'));
   if (route == "/control/status") return {200, kJsonType, status(), std::string(route)};
   if (route == "/control/openapi.json")
-    return {200, kJsonType, std::string(lockstep_openapi_begin, lockstep_openapi_end),
-            std::string(route)};
+    return {200, kJsonType, lockstep_openapi, std::string(route)};
   return unknown();
 }
 

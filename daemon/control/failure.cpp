@@ -1,6 +1,5 @@
 #include "daemon/control/failure.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "infer/exports/checkpoint_model.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <set>
 #include <string_view>

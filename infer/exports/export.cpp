@@ -1,6 +1,5 @@
 #include "infer/exports/export.h"
 
-#include <array>
 #include <filesystem>
 #include <map>
 #include <optional>

@@ -1,7 +1,6 @@
 #include "infer/exports/model_publisher.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
