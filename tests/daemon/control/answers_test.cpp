@@ -152,7 +152,7 @@ class ControlAnswers : public ::testing::Test {
       {project},
       {.web_config = file("web.yml", std::string("basic_auth_users: {ada: \"") + kHash + "\"}"),
        .token_file = file("token", "0123456789abcdef0123456789abcdef")}};
-  const nlohmann::json api = nlohmann::json::parse(lockstep_openapi);
+  const nlohmann::json api = nlohmann::json::parse(std::string(lockstep_openapi));
 };
 
 /// Content types by status.
