@@ -275,8 +275,8 @@ TEST_F(Plugins, ANetworkThatReadsFlagsIsEvaluated) {
   EXPECT_THAT(fault(estimator("name: full, fails: flag")), HasSubstr("read before the run begins"));
   const std::string run = file(estimator("name: full, samples: 12, fails: flag"));
   const EvaluatorJob job({.config_file = run,
-                          .overrides = {parse_set("data.train={type: estimator}"),
-                                        parse_set("data.eval={type: estimator}")}});
+                          .above = {.sets = {"data.train={type: estimator}",
+                                             "data.eval={type: estimator}"}}});
   EXPECT_TRUE(flags::are_frozen());
   EXPECT_EQ(flags::get<int64_t>("samples"), 12);
 }
