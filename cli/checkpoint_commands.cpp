@@ -5,7 +5,10 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "checkpoint/tools/gc.h"
+#include "checkpoint/tools/inspect.h"
 #include "daemon/config/number_range.h"
+#include "infer/exports/export.h"
 
 // Each command shares its options with the parser, which fills them in before the command is
 // called.
@@ -18,12 +21,12 @@ struct Inspect {
 };
 
 CLI::App* add_inspect(CLI::App* parent, ParsedLine* line, const char* name, const char* help,
-                      InspectSave inspect, const std::shared_ptr<Inspect>& asked) {
+                      const auto& inspect, const std::shared_ptr<Inspect>& asked) {
   CLI::App* sub = parent->add_subcommand(name, help);
   sub->add_option("DIR", asked->where, "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
       ->required();
   sub->add_flag("--json", asked->options.json, "for programs");
-  set_command(sub, line, [=]() -> CommandResult {
+  set_tensor_command(sub, line, [=](auto) -> CommandResult {
     if (asked->options.values && !asked->options.json)
       throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
     const checkpoint::Answer answer = inspect(asked->where, asked->options);
@@ -45,8 +48,8 @@ void add_diff(CLI::App* parent, ParsedLine* line) {
   sub->add_option("--under", asked->options.under,
                   "only keys under this one: model, optimizer, ...");
   sub->footer("Returns 0 if the saves are equal, 1 if they differ.");
-  set_command(sub, line, [=]() -> CommandResult {
-    const auto answer = line->tensors.diff_saves(asked->a, asked->b, asked->options);
+  set_tensor_command(sub, line, [=](auto) -> CommandResult {
+    const auto answer = checkpoint::diff_saves(asked->a, asked->b, asked->options);
     return {answer.text, answer.ok ? 0 : 1};
   });
 }
@@ -64,8 +67,8 @@ void add_collect(CLI::App* parent, ParsedLine* line) {
       ->check(whole_number(1, 1'000'000'000));
   sub->add_flag("--dry-run", asked->options.dry_run, "only say what would go");
   sub->add_flag("--json", asked->options.json, "for programs");
-  set_command(sub, line, [=]() -> CommandResult {
-    return {line->tensors.collect_garbage(asked->where, asked->options).text, 0};
+  set_tensor_command(sub, line, [=](auto) -> CommandResult {
+    return {checkpoint::collect_garbage(asked->where, asked->options).text, 0};
   });
 }
 
@@ -95,28 +98,30 @@ void add_export(CLI::App* parent, ParsedLine* line) {
   sub->add_option("--set", asked->sets,
                   "where a file of the network is now, if not where it was: model.path=FILE, "
                   "estimator.path=FILE, plugins[0]=FILE");
-  set_command(sub, line, [=] {
+  set_tensor_command(sub, line, [=](auto) {
     asked->options.format = export_format(asked->format);
     asked->options.overrides = overrides_of({.sets = asked->sets});
-    return line->tensors.export_save(asked->options);
+    return export_command(asked->options);
   });
 }
 
 }  // namespace
 
 void add_checkpoint_commands(CLI::App* app, ParsedLine* line) {
-  const TensorCommands& tensors = line->tensors;
   CLI::App* ckpt =
       app->add_subcommand("ckpt", "inspect, compare and export checkpoints")->require_subcommand(1);
   const auto asked = std::make_shared<Inspect>();
-  const auto add = [&](const char* name, const char* help, InspectSave inspect) {
+  const auto add = [&](const char* name, const char* help, const auto& inspect) {
     return add_inspect(ckpt, line, name, help, inspect, asked);
   };
-  add("ls", "all saves of a folder", tensors.list_saves);
-  add("show", "every tensor of one save", tensors.show_save)
-      ->add_flag("--values", asked->options.values, "with --json: every value too");
-  add("verify", "read every byte and compare every checksum", tensors.verify_saves);
-  add("latest", "the prefix of the newest complete save", tensors.latest_save);
+  add("ls", "all saves of a folder", [](auto... of) { return checkpoint::list_saves(of...); });
+  CLI::App* show = add("show", "every tensor of one save",
+                       [](auto... of) { return checkpoint::show_save(of...); });
+  show->add_flag("--values", asked->options.values, "with --json: every value too");
+  add("verify", "read every byte and compare every checksum",
+      [](auto... of) { return checkpoint::verify_saves(of...); });
+  add("latest", "the prefix of the newest complete save",
+      [](auto... of) { return checkpoint::latest_save(of...); });
   add_diff(ckpt, line);
   add_export(ckpt, line);
   add_collect(ckpt, line);

@@ -10,10 +10,14 @@
 
 #include "base/diagnostics.h"
 #include "base/error.h"
+#include "cli/curves.h"
 #include "cli/new_project.h"
 #include "cli/scale_command.h"
+#include "cli/tensor_commands.h"
 #include "daemon/config/number_range.h"
 #include "daemon/config/program.h"
+#include "daemon/run/check.h"
+#include "metrics/series_table.h"
 
 // The command line of `lockstep`. Each command shares its options with the parser, which fills them
 // in before the command is called.
@@ -62,7 +66,7 @@ void add_check(CLI::App* app, ParsedLine* line) {
   CLI::App* sub = app->add_subcommand("check", "check a run file; print each fault with its place");
   sub->add_option("FILE", *file, "the run file")->required();
   add_above_file(sub, line, above.get());
-  set_command(sub, line, [=] { return line->tensors.check(*file, overrides_of(*above)); });
+  set_tensor_command(sub, line, [=](auto) { return check_command(*file, overrides_of(*above)); });
 }
 
 /// Adds the options of `plan --scale`. Each of the others requires --scale.
@@ -118,13 +122,13 @@ void add_plan(CLI::App* app, ParsedLine* line) {
   CLI::Option* ranks = add_scale(sub, &asked->scale);
   for (CLI::Option* of_recipe : {steps, stage, svg, csv}) ranks->excludes(of_recipe);
   sub->footer(kScaleFormula);
-  set_command(sub, line, [=] {
+  set_tensor_command(sub, line, [=](auto) {
     asked->plan.overrides = asked->scale.overrides = overrides_of(asked->above);
     asked->scale.file = asked->plan.file;
     asked->scale.json_file = asked->plan.json_file;
-    if (ranks->count() > 0) return line->tensors.plan_scale(asked->scale);
+    if (ranks->count() > 0) return scale_command(asked->scale);
     if (steps->count() > 0) asked->plan.steps_per_epoch = asked->steps_per_epoch;
-    return line->tensors.plan(asked->plan);
+    return plan_command(asked->plan);
   });
 }
 
@@ -147,7 +151,7 @@ void add_curves(CLI::App* app, ParsedLine* line) {
   CLI::App* sub = app->add_subcommand("curves", "plot a run's loss, sparsity and learning rate");
   sub->add_option("RUN_DIR", *folder, "the run's folder (run.project_dir)")->required();
   sub->add_option("--svg", *svg_file, "also draw the curves into this file");
-  set_command(sub, line, [=] { return line->tensors.curves(*folder, *svg_file); });
+  set_tensor_command(sub, line, [=](auto) { return curves_command(*folder, *svg_file); });
 }
 
 void add_eval(CLI::App* app, ParsedLine* line) {
@@ -162,7 +166,7 @@ void add_eval(CLI::App* app, ParsedLine* line) {
                 "evaluate each save that is there and each that follows, once, until the run has "
                 "ended");
   add_above_file(sub, line, &asked->above);
-  set_command(sub, line, [=] { return line->tensors.eval(*asked); });
+  set_tensor_command(sub, line, [=](auto) { return eval_command(*asked); });
 }
 
 void add_infer(CLI::App* app, ParsedLine* line) {
@@ -181,19 +185,19 @@ void add_infer(CLI::App* app, ParsedLine* line) {
                   "file; several: one iteration of all of them, joined. Default: inferer.feed, "
                   "else data.eval")
       ->allow_extra_args(false);  // otherwise CLI11 would split a list in brackets at its commas
-  set_command(sub, line, [=] { return line->tensors.infer(*asked); });
+  set_tensor_command(sub, line, [=](auto) { return infer_command(*asked); });
 }
 
 void add_reference(CLI::App* app, ParsedLine* line) {
   CLI::App* sub = app->add_subcommand("reference", "print every key of the run file, as Markdown");
   const CLI::Option* flags =
       sub->add_flag("--flags", "the flags of lockstepd that stand for keys, instead");
-  const CLI::Option* metrics =
+  const CLI::Option* series =
       sub->add_flag("--metrics", "the series that Prometheus reads, instead")->excludes("--flags");
-  set_command(sub, line, [=] {
-    return line->tensors.reference(metrics->count() > 0 ? Reference::kMetrics
-                                   : flags->count() > 0 ? Reference::kFlags
-                                                        : Reference::kRunFile);
+  set_tensor_command(sub, line, [=](auto) {
+    return CommandResult{series->count() > 0  ? metrics::series_reference()
+                         : flags->count() > 0 ? flags_reference()
+                                              : run_file_reference()};
   });
 }
 
@@ -253,8 +257,8 @@ void add_above_file(CLI::App* sub, ParsedLine* line, AboveFile* above, const cha
   });
 }
 
-int run_command_line(const TensorCommands& tensors, int argc, char** argv) {
-  ParsedLine line{.tensors = tensors, .flags = take_flags(&argc, argv)};
+int run_command_line(int argc, char** argv) {
+  ParsedLine line{.flags = take_flags(&argc, argv)};
   CLI::App app{"Lockstep: start runs; inspect run files, recipes and checkpoints", "lockstep"};
   try {
     add_commands(&app, &line);

@@ -4,6 +4,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/ctl_command.h"
+#include "cli/launching.h"
+#include "cli/tensor_commands.h"
 #include "daemon/config/number_range.h"
 
 // As in checkpoint_commands.cpp, each command shares its options with the parser.
@@ -54,7 +57,11 @@ void add_ctl(CLI::App* app, ParsedLine* line) {
   sub->add_option("--timeout", asked->timeout_s, "of drain, in seconds")
       ->check(number(0, 1e7))
       ->capture_default_str();
-  set_command(sub, line, [=] { return ctl_command(*asked, line->tensors.read_control); });
+  set_command(sub, line, [=] {
+    return ctl_command(*asked, [](const std::string& run_file) {
+      return with_tensors<ControlOfRun>([&](auto) { return read_control(run_file); });
+    });
+  });
 }
 
 void add_doctor(CLI::App* app, ParsedLine* line) {
@@ -69,7 +76,7 @@ void add_doctor(CLI::App* app, ParsedLine* line) {
   sub->add_option("--program", asked->program,
                   "what each rank runs. Default: the lockstepd beside this program");
   sub->footer("Returns 0, or 69 where something stops a run.");
-  set_command(sub, line, [=] { return line->tensors.doctor(*asked); });
+  set_tensor_command(sub, line, [=](auto) { return doctor_command(*asked); });
 }
 
 void add_slurm(CLI::App* parent, ParsedLine* line) {
@@ -104,7 +111,7 @@ void add_slurm(CLI::App* parent, ParsedLine* line) {
                   "what each rank runs. Default: the lockstepd beside this program");
   add_above_file(sub, line, &asked->above);
   sub->add_option("-o,--out", asked->out_file, "where it goes. Default: stdout");
-  set_command(sub, line, [=] { return line->tensors.launch_slurm(*asked); });
+  set_tensor_command(sub, line, [=](auto) { return slurm_command(*asked); });
 }
 
 void add_kubernetes(CLI::App* parent, ParsedLine* line) {
@@ -139,7 +146,7 @@ void add_kubernetes(CLI::App* parent, ParsedLine* line) {
       ->capture_default_str();
   add_above_file(sub, line, &asked->above);
   sub->add_option("-o,--out", asked->out_file, "where they go. Default: stdout");
-  set_command(sub, line, [=] { return line->tensors.launch_kubernetes(*asked); });
+  set_tensor_command(sub, line, [=](auto) { return kubernetes_command(*asked); });
 }
 
 void add_run(CLI::App* app, ParsedLine* line) {
@@ -157,7 +164,7 @@ void add_run(CLI::App* app, ParsedLine* line) {
       ->capture_default_str();
   sub->add_flag("--accept-recipe-change", asked->accept_recipe_change, "as lockstepd's");
   add_above_file(sub, line, &asked->above);
-  set_command(sub, line, [=] { return line->tensors.run(*asked); });
+  set_tensor_command(sub, line, [=](auto) { return run_command(*asked); });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "checkpoint/format/checkpoint_files.h"
 #include "cli/command_line.h"
 #include "daemon/config/number_range.h"
+#include "daemon/run/check.h"
 #include "job_server/failed_job.h"
 #include "job_server/serve_options.h"
 #include "job_server/submit_desk.h"
@@ -86,9 +87,11 @@ void add_submit(CLI::App* app, ParsedLine* line) {
                  "override one key: path=value. run.project_dir is the job's folder otherwise");
   set_command(sub, line, [=] {
     // Only before LibTorch is loaded: afterwards a check here takes no longer than at the desk.
-    const bool is_light = line->tensors.submit == TensorCommands{}.submit;
-    const std::optional<CommandResult> told = is_light ? submit_at_desk(*asked) : std::nullopt;
-    return told ? *told : line->tensors.submit(*asked);
+    const std::optional<CommandResult> told = kHasTensors ? std::nullopt : submit_at_desk(*asked);
+    return told ? *told : with_tensors([&](auto) {
+      check_before_queue(asked->config_file, overrides_of(asked->above));
+      return submit_command(*asked);
+    });
   });
 }
 
