@@ -15,26 +15,6 @@
 namespace lockstep::daemon {
 namespace {
 
-struct Inspect {
-  std::string where;
-  checkpoint::InspectOptions options;
-};
-
-CLI::App* add_inspect(CLI::App* parent, ParsedLine* line, const char* name, const char* help,
-                      const auto& inspect, const std::shared_ptr<Inspect>& asked) {
-  CLI::App* sub = parent->add_subcommand(name, help);
-  sub->add_option("DIR", asked->where, "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
-      ->required();
-  sub->add_flag("--json", asked->options.json, "for programs");
-  set_tensor_command(sub, line, [=](auto) -> CommandResult {
-    if (asked->options.values && !asked->options.json)
-      throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
-    const checkpoint::Answer answer = inspect(asked->where, asked->options);
-    return {answer.text, answer.ok ? 0 : static_cast<int>(ExitCode::kBadData)};
-  });
-  return sub;
-}
-
 void add_diff(CLI::App* parent, ParsedLine* line) {
   struct Diff {
     std::string a, b;
@@ -110,9 +90,24 @@ void add_export(CLI::App* parent, ParsedLine* line) {
 void add_checkpoint_commands(CLI::App* app, ParsedLine* line) {
   CLI::App* ckpt =
       app->add_subcommand("ckpt", "inspect, compare and export checkpoints")->require_subcommand(1);
+  struct Inspect {
+    std::string where;
+    checkpoint::InspectOptions options;
+  };
   const auto asked = std::make_shared<Inspect>();
   const auto add = [&](const char* name, const char* help, const auto& inspect) {
-    return add_inspect(ckpt, line, name, help, inspect, asked);
+    CLI::App* sub = ckpt->add_subcommand(name, help);
+    sub->add_option("DIR", asked->where,
+                    "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
+        ->required();
+    sub->add_flag("--json", asked->options.json, "for programs");
+    set_tensor_command(sub, line, [asked, inspect](auto) -> CommandResult {
+      if (asked->options.values && !asked->options.json)
+        throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
+      const checkpoint::Answer answer = inspect(asked->where, asked->options);
+      return {answer.text, answer.ok ? 0 : static_cast<int>(ExitCode::kBadData)};
+    });
+    return sub;
   };
   add("ls", "all saves of a folder", [](auto... of) { return checkpoint::list_saves(of...); });
   CLI::App* show = add("show", "every tensor of one save",

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -126,20 +127,21 @@ Finding ssh() {
 }
 
 /// Checks the program of the ranks and its libraries.
-std::vector<Finding> rank_program_findings(const std::string& program) {
+void add_rank_program(const std::string& program, std::vector<Finding>* found) {
   const ShellResult said = run(shell_quoted(program) + " --version");
-  if (said.exit_code != 0)
-    return {{Finding::kFault, "lockstepd", fmt::format("{}: {}", program, line_with(said.text, "")),
-             "correct what it says, or name another with --program"}};
-  std::vector<Finding> found;
+  if (said.exit_code != 0) {
+    found->push_back({Finding::kFault, "lockstepd",
+                      fmt::format("{}: {}", program, line_with(said.text, "")),
+                      "correct what it says, or name another with --program"});
+    return;
+  }
+  const char* what = "lockstepd";
   for (const std::string& line : split(said.text))
-    if (!line.empty()) found.push_back({Finding::kOk, found.empty() ? "lockstepd" : "", line});
-  const VersionFacts facts = version_facts();
+    if (!line.empty()) found->push_back({Finding::kOk, std::exchange(what, ""), line});
   // Ranks of another build may behave differently from this tool.
-  if (said.text.find(facts.commit) == std::string::npos)
-    found.push_back({Finding::kNote, "lockstepd", "is of another build than this program",
-                     "use the two of one build"});
-  return found;
+  if (said.text.find(version_facts().commit) == std::string::npos)
+    found->push_back({Finding::kNote, "lockstepd", "is of another build than this program",
+                      "use the two of one build"});
 }
 
 Finding gpus() {
@@ -156,30 +158,6 @@ Finding gpus() {
     return {Finding::kNote, "GPUs", fault.what(),
             "install what it names (docs/gpus.md); until then ranks use CPUs"};
   }
-}
-
-/// Lists every process on a GPU of this host. No rank runs yet, so all are foreign.
-std::vector<Finding> busy_gpus() {
-  std::vector<Finding> found;
-  for (const GpuProcess& one : gpu_processes())
-    found.push_back({Finding::kNote, "GPUs",
-                     fmt::format("{} is busy with {}", one.gpu_id, text_of(one)),
-                     "end it, or leave that GPU out with CUDA_VISIBLE_DEVICES: both get on more "
-                     "slowly, and memory may not be enough"});
-  return found;
-}
-
-/// Checks what runs need on this host: version, cores, memory, /dev/shm, the folder for temporary
-/// files, launchers in PATH, `program` with its libraries, GPUs and the processes on them.
-/// `program` is the lockstepd of the ranks. Starts `mpirun --version`, `srun --version`, `program
-/// --version` and `nvidia-smi`; changes nothing. Never throws.
-std::vector<Finding> host_findings(const std::string& program) {
-  std::vector<Finding> found{version(),          cores(),  memory(), shared_memory(),
-                             temporary_folder(), mpirun(), srun(),   ssh()};
-  for (Finding& one : rank_program_findings(program)) found.push_back(std::move(one));
-  found.push_back(gpus());
-  for (Finding& one : busy_gpus()) found.push_back(std::move(one));
-  return found;
 }
 
 // The host's checks run in this process. The ranks' checks run in real ranks under mpirun, because
@@ -242,7 +220,16 @@ void print(const std::vector<Finding>& findings) {
 
 CommandResult doctor_command(const DoctorOptions& options) {
   const std::string program = rank_program(options.program);
-  const std::vector<Finding> host = host_findings(program);
+  std::vector<Finding> host{version(),          cores(),  memory(), shared_memory(),
+                            temporary_folder(), mpirun(), srun(),   ssh()};
+  add_rank_program(program, &host);
+  host.push_back(gpus());
+  // No rank runs yet, so all processes on a GPU are foreign.
+  for (const GpuProcess& one : gpu_processes())
+    host.push_back({Finding::kNote, "GPUs",
+                    fmt::format("{} is busy with {}", one.gpu_id, text_of(one)),
+                    "end it, or leave that GPU out with CUDA_VISIBLE_DEVICES: both get on more "
+                    "slowly, and memory may not be enough"});
   print(host);
   if (exit_code_of(host) != 0) return {"no ranks are started until that is mended\n", 69};
   const std::vector<Finding> ranks = rank_findings(options, program);

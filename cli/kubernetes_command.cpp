@@ -195,15 +195,14 @@ void find_paths(const YAML::Node& node, const std::string& key, const std::files
     }
 }
 
-/// Adds a file to the ConfigMap. Returns false if another file has that name.
-bool takes(const std::filesystem::path& path, const std::string& name, KubernetesJob* job) {
-  const std::string text = YamlDocument::read_text(path.string());
-  return job->files.try_emplace(name, text).first->second == text;
-}
-
 /// Adds Python files that the run file names. The user must provide all other named files.
 void add_named_files(const std::string& text, const KubernetesCommandOptions& options,
                      KubernetesJob* job) {
+  // False if another file of the ConfigMap has that name.
+  const auto takes = [&](const std::filesystem::path& path, const std::string& name) {
+    const std::string code = YamlDocument::read_text(path.string());
+    return job->files.try_emplace(name, code).first->second == code;
+  };
   NamedPaths named;
   const std::filesystem::path file(options.config_file);
   find_paths(YAML::Load(text), "", file.parent_path(), &named);
@@ -213,7 +212,7 @@ void add_named_files(const std::string& text, const KubernetesCommandOptions& op
     const bool is_settled = key == "recipe" || key == "run.project_dir" ||
                             key == "metrics.token_file" || is_given(options.above.sets, key);
     if (is_settled) continue;
-    if (path.extension() == ".py" && takes(path, name, job)) {
+    if (path.extension() == ".py" && takes(path, name)) {
       set(job, fmt::format("{}=/config/{}", key, name));
       log::warning("launch", fmt::format("{}: {} goes into the ConfigMap, but not modules that it "
                                          "imports; the image needs Python with torch",

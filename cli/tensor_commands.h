@@ -16,9 +16,9 @@ struct DoctorOptions {
   std::string program;  ///< command of each rank; empty: the lockstepd next to this program
 };
 
-/// Checks this host (cli/doctor_command.cpp), then starts ranks that check each other
-/// (daemon/run/doctor.h). Prints results as they arrive. Exit code: 0, or 69 if a finding
-/// prevents runs.
+/// Checks this host with `mpirun --version`, `srun --version`, `program --version` and
+/// `nvidia-smi`. Then starts ranks that check each other (daemon/run/doctor.h). Prints results as
+/// they arrive. Exit code: 0, or 69 if a finding prevents runs.
 CommandResult doctor_command(const DoctorOptions& options);
 
 /// Throws Error(kUsage) if a launcher has started several processes of this command. `why`: reason
@@ -36,19 +36,16 @@ struct EvalCommandOptions {
 /// it. The checkpoints may come from any world size. Results go to RUN/eval/step-<N>.json and to
 /// the log (docs/evaluation.md).
 ///
-/// With `watch`, a checkpoint counts as evaluated once its result file exists. So a watcher that
-/// was killed resumes where it was. It ends when the run has ended (summary.json). It ends with
-/// kInputMissing if the run's folder, its checkpoints or the results are removed or renamed
-/// meanwhile. A checkpoint that is removed or replaced while it is read is skipped. A damaged one
-/// is reported, and the command then ends with kBadData.
+/// With `watch`, a checkpoint counts as evaluated once its result file exists, so a killed watcher
+/// resumes where it was. It ends when the run has ended (summary.json), or with kInputMissing if
+/// the run's folder, its checkpoints or the results are removed or renamed. A checkpoint that is
+/// removed or replaced while it is read is skipped. A damaged one is reported; the command then
+/// ends with kBadData. Returns kStopped on SIGTERM, SIGINT, SIGHUP or SIGUSR1, before the next
+/// batch.
 ///
-/// Returns kStopped on SIGTERM, SIGINT, SIGHUP or SIGUSR1, before the next batch.
-///
-/// Throws Error as load_run_config() and TrainingContext do. Other errors:
-///   - kConfig without data.eval,
-///   - kInputMissing if there is no checkpoint,
-///   - kBadData if the checkpoint is damaged or of another network,
-///   - kCannotCreate or kIo if results cannot be written, or another watcher is running.
+/// Throws Error as load_run_config() and TrainingContext do. Also kConfig without data.eval,
+/// kInputMissing if there is no checkpoint, kBadData if it is damaged or of another network,
+/// kCannotCreate or kIo if results cannot be written or another watcher is running.
 CommandResult eval_command(const EvalCommandOptions& options);
 
 struct InferCommandOptions {

@@ -264,11 +264,6 @@ class Server {
   bool look() {
     const auto disk = disk_.use();
     desk_->look();
-    return has_jobs();
-  }
-
-  /// True if a job may begin. A folder that is not readable now may be readable in the next turn.
-  bool has_jobs() {
     try {
       const std::vector<int64_t> queued = queue_.numbers_in("queued");
       // The job that waited for the host was cancelled.
@@ -276,7 +271,7 @@ class Server {
         show_hold("");
       return !queue_.numbers_in("running").empty() ||
              std::any_of(queued.begin(), queued.end(), [&](int64_t id) { return may_begin(id); });
-    } catch (const Error& fault) {
+    } catch (const Error& fault) {  // the folder may be readable in the next turn
       if (!std::exchange(said_unreadable_, true)) log::warning("serve", fault.what());
       return false;
     }

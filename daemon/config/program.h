@@ -41,9 +41,9 @@ class App;
 
 namespace lockstep::daemon {
 
-/// Adds the options `--completion` and `--man`. Each prints its text and ends the program with 0:
-/// a bash script that completes sub-commands and options at every depth (zsh can use it with
-/// bashcompinit), and all help as one manual page (section 1, roff).
+/// Adds the options `--completion` and `--man`. Each prints its text and ends the program with 0.
+/// The first prints a bash script that completes sub-commands and options at every depth; zsh can
+/// use it with bashcompinit. The second prints all help as one manual page (section 1, roff).
 void add_help_pages(CLI::App* app);
 
 /// Adds the examples, one per line, to the help of `app`. Each sub-command gets the examples that
