@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/project.h"
+#include "cli/command_line.h"
 #include "job_server/job_queue.h"
 #include "metrics/http/listen_address.h"
 
@@ -23,9 +24,9 @@ constexpr int64_t kMaxTokenBytes = 4096;
 constexpr size_t kMaxAnswerBytes = 1 << 20;
 constexpr long kAnswerTimeout_s = 10;
 constexpr std::chrono::milliseconds kAskAgain{100};
-/// Answer of the run, or the reason why there is none.
 const std::string kUnixPrefix = "unix:";
 
+/// Answer of the run, or the reason why there is none.
 struct Answer {
   long status = 0;  ///< 0: no answer
   std::string body;
@@ -136,8 +137,8 @@ void find_in_folder(const std::filesystem::path& folder, Service* service) {
   require_no_dead_holder(folder);
 }
 
-void find_by_run_file(const std::string& file, ReadControl read_control, Service* service) {
-  const ControlOfRun run = read_control(file);
+void find_by_run_file(const std::string& file, Service* service) {
+  const auto run = with_tensors<ControlOfRun>([&](auto) { return read_control(file); });
   // A socket file without a listener still gives the better error message.
   if (metrics::is_listened_at(run.socket) || (!run.is_on_pages && files::exists(run.socket)))
     set_socket(run.socket, service);
@@ -159,7 +160,7 @@ void require_run_file(const std::string& where) {
 }
 
 /// Interprets WHERE: a socket, an address, a folder or a run file.
-Service service_of(const CtlOptions& options, ReadControl read_control) {
+Service service_of(const CtlOptions& options) {
   const std::string& where = options.where;
   Service service{.token_file = options.token_file, .ca_file = options.ca_file};
   if (where.starts_with(kUnixPrefix)) {
@@ -170,7 +171,7 @@ Service service_of(const CtlOptions& options, ReadControl read_control) {
     find_in_folder(where, &service);
   } else {
     require_run_file(where);
-    find_by_run_file(where, read_control, &service);
+    find_by_run_file(where, &service);
   }
   return service;
 }
@@ -254,13 +255,13 @@ void wait_for_end(const Service& service, double timeout_s) {
 
 }  // namespace
 
-CommandResult ctl_command(const CtlOptions& options, ReadControl read_control) {
+CommandResult ctl_command(const CtlOptions& options) {
   if ((options.verb == "set") == options.change.empty())
     throw Error(ExitCode::kUsage, "ctl",
                 options.verb == "set" ? "set takes KEY=VALUE, such as log.level=debug"
                                       : fmt::format("{} takes nothing behind it, not '{}'",
                                                     options.verb, options.change));
-  const Service service = service_of(options, read_control);
+  const Service service = service_of(options);
   const std::string status = require_status(service);
   if (options.verb == "status") return {status, 0};
   const std::string route = options.verb == "drain" ? "stop" : options.verb;

@@ -57,11 +57,7 @@ void add_ctl(CLI::App* app, ParsedLine* line) {
   sub->add_option("--timeout", asked->timeout_s, "of drain, in seconds")
       ->check(number(0, 1e7))
       ->capture_default_str();
-  set_command(sub, line, [=] {
-    return ctl_command(*asked, [](const std::string& run_file) {
-      return with_tensors<ControlOfRun>([&](auto) { return read_control(run_file); });
-    });
-  });
+  set_command(sub, line, [=] { return ctl_command(*asked); });
 }
 
 void add_doctor(CLI::App* app, ParsedLine* line) {
