@@ -112,13 +112,13 @@ void add_queue_commands(CLI::App* app, ParsedLine* line) {
   add_ps(app, line);
   const auto asked = std::make_shared<OfJobOptions>();
   const auto add = [&](const char* name, const char* help,
-                       CommandResult (*call)(const OfJobOptions&)) {
+                       CommandResult (*of_job)(const OfJobOptions&)) {
     CLI::App* sub = app->add_subcommand(name, help);
     sub->add_option("ID", asked->id, "the number that lockstep submit has printed")
         ->required()
         ->check(positive_number());
     add_queue_option(sub, &asked->queue, "folder of the jobs");
-    set_command(sub, line, [=] { return call(*asked); });
+    set_command(sub, line, [=] { return of_job(*asked); });
     return sub;
   };
   add("logs", "show rank 0's log of a job", logs_command)

@@ -114,7 +114,7 @@ constexpr const char* kQueued = "queued";
 constexpr const char* kRunning = "running";
 constexpr const char* kSetAside = "set_aside";
 constexpr const char* kJobs = "jobs";
-constexpr int64_t kMaxServerFileBytes = 1 << 16;
+constexpr int64_t kMaxSmallFileBytes = 1 << 16;  ///< of server.json and of a lock
 
 /// Highest accepted number; far below an overflow of the next numbers.
 constexpr int64_t kLastNumber = 999'999'999'999'999;
@@ -127,17 +127,6 @@ std::optional<int64_t> number_of(const std::string& name) {
   return number && *number > 0 && *number <= kLastNumber && std::to_string(*number) == digits
              ? number
              : std::nullopt;
-}
-
-JobResult parse_result(const std::string& file, std::string_view text) {
-  return parsed(file, text, [](const Json& object) {
-    return JobResult{.state = state_named(object.at("state")),
-                     .exit_code = object.at("exit_code"),
-                     .message = object.at("message"),
-                     .tries = object.at("tries"),
-                     .began = object.at("began"),
-                     .ended = object.at("ended")};
-  });
 }
 
 JobSpec read_job(const std::filesystem::path& path) {
@@ -220,7 +209,7 @@ int64_t JobQueue::max_queued() const {
 }
 
 std::string JobQueue::server_text() const {
-  return files::exists(server_file()) ? files::read(server_file(), kMaxServerFileBytes) : "";
+  return files::exists(server_file()) ? files::read(server_file(), kMaxSmallFileBytes) : "";
 }
 
 /// Reserves a number: the process that creates the folder owns it. mkdir() is atomic, so clients
@@ -370,7 +359,15 @@ std::optional<JobState> JobQueue::state(int64_t id) const {
 
 std::optional<JobResult> JobQueue::result(int64_t id) const {
   if (!has_ended(id)) return std::nullopt;
-  return parse_result(result_file(id).string(), files::read(result_file(id), kMaxJobBytes));
+  const std::string text = files::read(result_file(id), kMaxJobBytes);
+  return parsed(result_file(id).string(), text, [](const Json& object) {
+    return JobResult{.state = state_named(object.at("state")),
+                     .exit_code = object.at("exit_code"),
+                     .message = object.at("message"),
+                     .tries = object.at("tries"),
+                     .began = object.at("began"),
+                     .ended = object.at("ended")};
+  });
 }
 
 bool JobQueue::has_ended(int64_t id) const { return files::exists(result_file(id)); }
@@ -389,17 +386,11 @@ std::optional<JobSpec> JobQueue::spec(int64_t id) const {
 // A lock file may belong to a process on another host, which cannot be checked. Then only its
 // heartbeat shows that it is alive.
 
-namespace {
-
-constexpr int64_t kMaxLockFileBytes = 1 << 16;
-
-}  // namespace
-
 std::optional<files::LockHolder> holder_of(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / ".lock";
   if (!files::exists(file)) return std::nullopt;
   try {
-    return files::LockHolder::parse(files::read(file, kMaxLockFileBytes));
+    return files::LockHolder::parse(files::read(file, kMaxSmallFileBytes));
   } catch (const Error&) {
     return std::nullopt;  // removed meanwhile
   }

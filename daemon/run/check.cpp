@@ -111,14 +111,6 @@ void try_to_share(TrainingContext& context, int64_t world_size) {
                            /*may_write_weights=*/!context.repeats_itself()});
 }
 
-/// Checks the warm start. An existing checkpoint of the run takes precedence, as in the run.
-void try_warm_start(TrainingContext& context) {
-  const std::filesystem::path saves = context.config.run.project().checkpoints();
-  const bool is_resumed =
-      context.config.checkpoint.enabled && checkpoint::latest_checkpoint(saves).has_value();
-  warm_start(context, is_resumed);
-}
-
 /// Refuses a run that would fail before its first update or at the end of its first epoch. It
 /// checks:
 ///
@@ -149,7 +141,10 @@ void dry_run(TrainingContext& context) {
   };
   add_from([&] { try_to_share(context, world_size); });
   add_from([&] { require_publishable(*context.model, config.publish); });
-  add_from([&] { try_warm_start(context); });
+  add_from([&] {  // an existing checkpoint of the run takes precedence, as in the run
+    const auto saves = config.run.project().checkpoints();
+    warm_start(context, config.checkpoint.enabled && checkpoint::latest_checkpoint(saves));
+  });
   add_from([&] {  // the files that rank 0's pages need
     const auto listen = config.metrics.listen_for(0, 0, static_cast<int>(world_size));
     if (listen) metrics::check_http_options({.listen = *listen, .access = config.metrics.access});
