@@ -43,9 +43,9 @@ struct EvalCommandOptions {
 /// ends with kBadData. Returns kStopped on SIGTERM, SIGINT, SIGHUP or SIGUSR1, before the next
 /// batch.
 ///
-/// Throws Error as load_run_config() and TrainingContext do. Also kConfig without data.eval,
-/// kInputMissing if there is no checkpoint, kBadData if it is damaged or of another network,
-/// kCannotCreate or kIo if results cannot be written or another watcher is running.
+/// Throws Error as load_run_config() and TrainingContext do. kConfig: data.eval is missing.
+/// kInputMissing: there is no checkpoint. kBadData: it is damaged or of another network.
+/// kCannotCreate, kIo: results cannot be written, or another watcher is running.
 CommandResult eval_command(const EvalCommandOptions& options);
 
 struct InferCommandOptions {
