@@ -1,7 +1,6 @@
 #include "daemon/run/check.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 #include <vector>
 
