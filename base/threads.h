@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +34,15 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
+/// Waits for this time at most. Returns true at once if the thread's std::jthread wants it to stop.
+inline bool stops_within(std::chrono::duration<double> time, const std::stop_token& token) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any wake;
+  (void)wake.wait_for(lock, token, time, [] { return false; });
+  return token.stop_requested();
+}
+
 /// Watchdog timer: runs `action` once, on a separate thread, unless it is destroyed before `limit`
 /// has passed. For waits without their own timeout (a network, a disk, MPI's start). What `action`
 /// needs must outlive this; it must not throw. The destructor waits for a running action.
@@ -42,15 +52,11 @@ class SignalsBlocked {
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::function<void()> action);
-  ~Deadline();
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool is_over_ = false;
-  std::thread thread_;  // last: uses the members above
+  std::jthread thread_;
 };
 
 /// Bounded queue of tasks, executed in order by one separate thread. A thread that adds a task

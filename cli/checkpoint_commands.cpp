@@ -1,105 +1,125 @@
 #include "cli/command_line.h"
 
-#include <utility>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "daemon/config/estimator_flags.h"
+#include "checkpoint/tools/gc.h"
+#include "checkpoint/tools/inspect.h"
 #include "daemon/config/number_range.h"
+#include "infer/exports/export.h"
 
-// The callbacks run while CLI11 parses, so they only store a command. run_command_line() calls it
-// afterwards.
+// Each command shares its options with the parser, which fills them in before the command is
+// called.
 namespace lockstep::daemon {
+namespace {
 
-void CheckpointCommands::add_to(CLI::App* app) {
-  CLI::App* ckpt =
-      app->add_subcommand("ckpt", "inspect, compare and export checkpoints")->require_subcommand(1);
-  add_inspect(ckpt, "ls", "list the checkpoints of a folder", tensors_.list_saves);
-  add_inspect(ckpt, "show", "list the tensors of a checkpoint", tensors_.show_save)
-      ->add_flag("--values", inspect_.values, "with --json: every value too");
-  add_inspect(ckpt, "verify", "read every byte and compare every checksum", tensors_.verify_saves);
-  add_inspect(ckpt, "latest", "print the prefix of the newest complete checkpoint",
-              tensors_.latest_save);
-  add_diff(ckpt);
-  add_export(ckpt);
-  add_collect(ckpt);
-}
-
-CLI::App* CheckpointCommands::add_inspect(CLI::App* parent, const char* name, const char* help,
-                                          InspectSave inspect) {
-  CLI::App* sub = parent->add_subcommand(name, help);
-  sub->add_option("DIR", where_, "folder of checkpoints, or the prefix of one (DIR/model.ckpt-200)")
-      ->required();
-  sub->add_flag("--json", inspect_.json, "print JSON");
-  sub->callback([this, inspect] {
-    command_ = [this, inspect]() -> CommandResult {
-      if (inspect_.values && !inspect_.json)
-        throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
-      const checkpoint::Answer answer = inspect(where_, inspect_);
-      return {answer.text, answer.ok ? 0 : static_cast<int>(ExitCode::kBadData)};
-    };
-  });
-  return sub;
-}
-
-void CheckpointCommands::add_diff(CLI::App* parent) {
-  CLI::App* sub = parent->add_subcommand("diff", "compare two checkpoints tensor by tensor");
-  for (auto [name, where] : {std::pair("A", &where_), std::pair("B", &second_where_)})
-    sub->add_option(name, *where, "folder of checkpoints, or the prefix of one")->required();
-  sub->add_flag("--json", diff_.json, "print JSON");
-  sub->add_option("--under", diff_.under, "only keys under this one: model, optimizer, ...");
-  sub->footer("Returns 0 if the checkpoints are equal, 1 if they differ.");
-  sub->callback([this] {
-    command_ = [this]() -> CommandResult {
-      const checkpoint::Answer answer = tensors_.diff_saves(where_, second_where_, diff_);
-      return {answer.text, answer.ok ? 0 : 1};
-    };
+void add_diff(CLI::App* parent, ParsedLine* line) {
+  struct Diff {
+    std::string a, b;
+    checkpoint::DiffOptions options;
+  };
+  const auto asked = std::make_shared<Diff>();
+  CLI::App* sub = parent->add_subcommand("diff", "compare two saves tensor by tensor");
+  sub->add_option("A", asked->a, "folder of saves, or the prefix of one")->required();
+  sub->add_option("B", asked->b, "folder of saves, or the prefix of one")->required();
+  sub->add_flag("--json", asked->options.json, "for programs");
+  sub->add_option("--under", asked->options.under,
+                  "only keys under this one: model, optimizer, ...");
+  sub->footer("Returns 0 if the saves are equal, 1 if they differ.");
+  set_tensor_command(sub, line, [=](auto) -> CommandResult {
+    const auto answer = checkpoint::diff_saves(asked->a, asked->b, asked->options);
+    return {answer.text, answer.ok ? 0 : 1};
   });
 }
 
-void CheckpointCommands::add_collect(CLI::App* parent) {
-  CLI::App* sub = parent->add_subcommand(
-      "gc", "remove files of interrupted saves, and with --keep old checkpoints");
-  sub->add_option("DIR", where_, "folder of checkpoints; no run may be using it")->required();
-  sub->add_option("--keep", collect_.keep,
-                  "number of complete checkpoints to keep, the newest ones")
-      ->check(whole_number(1, 1'000'000'000));
-  sub->add_flag("--dry-run", collect_.dry_run, "only print what would be removed");
-  sub->add_flag("--json", collect_.json, "print JSON");
-  sub->callback([this] {
-    command_ = [this]() -> CommandResult {
-      return {tensors_.collect_garbage(where_, collect_).text, 0};
-    };
-  });
-}
-
-void CheckpointCommands::add_export(CLI::App* parent) {
+void add_collect(CLI::App* parent, ParsedLine* line) {
+  struct Collect {
+    std::string where;
+    checkpoint::GcOptions options;
+  };
+  const auto asked = std::make_shared<Collect>();
   CLI::App* sub =
-      parent->add_subcommand("export", "write the model of a checkpoint in another format");
-  sub->add_option("DIR", export_.where,
-                  "folder of checkpoints, or the prefix of one (DIR/model.ckpt-200)")
+      parent->add_subcommand("gc", "remove what interrupted saves left, and with --keep old saves");
+  sub->add_option("DIR", asked->where, "folder of saves; no run may be using it")->required();
+  sub->add_option("--keep", asked->options.keep, "how many complete saves stay, the newest ones")
+      ->check(whole_number(1, 1'000'000'000));
+  sub->add_flag("--dry-run", asked->options.dry_run, "only say what would go");
+  sub->add_flag("--json", asked->options.json, "for programs");
+  set_tensor_command(sub, line, [=](auto) -> CommandResult {
+    return {checkpoint::collect_garbage(asked->where, asked->options).text, 0};
+  });
+}
+
+void add_export(CLI::App* parent, ParsedLine* line) {
+  struct Export {
+    std::string format = "safetensors";
+    std::vector<std::string> sets;
+    ExportOptions options;
+  };
+  const auto asked = std::make_shared<Export>();
+  CLI::App* sub = parent->add_subcommand("export", "write the model of a save in another format");
+  sub->add_option("DIR", asked->options.where,
+                  "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
       ->required();
-  sub->add_option("-o,--output", export_.out_file,
-                  "output file; tensorflow: a prefix, the step is appended")
+  sub->add_option("-o,--output", asked->options.out_file,
+                  "the file to write; tensorflow: a prefix, the step is added")
       ->required();
-  sub->add_option("--format", export_format_,
+  sub->add_option("--format", asked->format,
                   "safetensors (the default), torchscript, onnx or tensorflow")
       ->check(CLI::IsMember(export_formats()));
-  sub->add_flag("--quantize", export_.quantize,
+  sub->add_flag("--quantize", asked->options.quantize,
                 "safetensors, onnx: weights of quantized layers as int8");
-  sub->add_flag("--all", export_.all, "tensorflow: the whole checkpoint, not only the model");
-  sub->add_flag("--ema", export_.ema, "the moving averages of the weights (optimizer.ema_decay)");
-  sub->add_option("--set", sets_,
-                  "new path of a moved file of the network: model.path=FILE, estimator.path=FILE, "
-                  "plugins[0]=FILE");
-  sub->callback([this] {
-    export_.format = daemon::export_format(export_format_);
-    command_ = [this] {
-      export_.overrides = overrides_of(sets_, "", {});
-      return tensors_.export_save(export_);
-    };
+  sub->add_flag("--all", asked->options.all,
+                "tensorflow: all that the save holds, not only the model");
+  sub->add_flag("--ema", asked->options.ema,
+                "the moving averages of the weights, which optimizer.ema_decay keeps");
+  sub->add_option("--set", asked->sets,
+                  "where a file of the network is now, if not where it was: model.path=FILE, "
+                  "estimator.path=FILE, plugins[0]=FILE");
+  set_tensor_command(sub, line, [=](auto) {
+    asked->options.format = export_format(asked->format);
+    asked->options.overrides = overrides_of({.sets = asked->sets});
+    return export_command(asked->options);
   });
+}
+
+}  // namespace
+
+void add_checkpoint_commands(CLI::App* app, ParsedLine* line) {
+  CLI::App* ckpt =
+      app->add_subcommand("ckpt", "inspect, compare and export checkpoints")->require_subcommand(1);
+  struct Inspect {
+    std::string where;
+    checkpoint::InspectOptions options;
+  };
+  const auto asked = std::make_shared<Inspect>();
+  const auto add = [&](const char* name, const char* help, const auto& inspect) {
+    CLI::App* sub = ckpt->add_subcommand(name, help);
+    sub->add_option("DIR", asked->where,
+                    "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
+        ->required();
+    sub->add_flag("--json", asked->options.json, "for programs");
+    set_tensor_command(sub, line, [asked, inspect](auto) -> CommandResult {
+      if (asked->options.values && !asked->options.json)
+        throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
+      const checkpoint::Answer answer = inspect(asked->where, asked->options);
+      return {answer.text, answer.ok ? 0 : static_cast<int>(ExitCode::kBadData)};
+    });
+    return sub;
+  };
+  add("ls", "all saves of a folder", [](auto... of) { return checkpoint::list_saves(of...); });
+  CLI::App* show = add("show", "every tensor of one save",
+                       [](auto... of) { return checkpoint::show_save(of...); });
+  show->add_flag("--values", asked->options.values, "with --json: every value too");
+  add("verify", "read every byte and compare every checksum",
+      [](auto... of) { return checkpoint::verify_saves(of...); });
+  add("latest", "the prefix of the newest complete save",
+      [](auto... of) { return checkpoint::latest_save(of...); });
+  add_diff(ckpt, line);
+  add_export(ckpt, line);
+  add_collect(ckpt, line);
 }
 
 }  // namespace lockstep::daemon

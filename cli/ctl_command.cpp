@@ -11,8 +11,9 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "base/files/folder_lock.h"
 #include "base/files/project.h"
+#include "cli/command_line.h"
+#include "job_server/job_queue.h"
 #include "metrics/http/listen_address.h"
 
 namespace lockstep::daemon {
@@ -20,13 +21,12 @@ namespace {
 
 constexpr int64_t kMaxTargetsBytes = 1 << 20;
 constexpr int64_t kMaxTokenBytes = 4096;
-constexpr int64_t kMaxLockBytes = 1 << 16;
 constexpr size_t kMaxAnswerBytes = 1 << 20;
 constexpr long kAnswerTimeout_s = 10;
 constexpr std::chrono::milliseconds kAskAgain{100};
-/// Answer of the run, or the reason why there is none.
 const std::string kUnixPrefix = "unix:";
 
+/// Answer of the run, or the reason why there is none.
 struct Answer {
   long status = 0;  ///< 0: no answer
   std::string body;
@@ -54,9 +54,9 @@ struct Service {
 
 /// Returns the header with the token; the file may end with a newline.
 std::string authorization(const std::string& token_file) {
-  std::string token = files::read(token_file, kMaxTokenBytes);
-  token.erase(token.find_last_not_of(" \t\r\n") + 1);
-  return "Authorization: Bearer " + token;
+  const std::string token = files::read(token_file, kMaxTokenBytes);
+  return fmt::format("Authorization: Bearer {}",
+                     token.substr(0, token.find_last_not_of(" \t\r\n") + 1));
 }
 
 Answer call(const Service& service, const std::string& target, bool is_post) {
@@ -94,12 +94,10 @@ Answer call(const Service& service, const std::string& target, bool is_post) {
 /// Returns rank 0's address from targets.json, which exists while the run lives.
 std::string address_in(const std::filesystem::path& project_dir) {
   const std::filesystem::path path = Project(project_dir).targets();
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
-    throw Error(
-        ExitCode::kInputMissing, "ctl",
-        fmt::format("no job runs in this folder: no process listens at {}, and {} does not exist",
-                    Project(project_dir).control_socket().string(), path.string()));
+  if (!files::exists(path))
+    throw Error(ExitCode::kInputMissing, "ctl",
+                fmt::format("no job runs in this folder: nobody listens at {}, and {} is not there",
+                            Project(project_dir).control_socket().string(), path.string()));
   try {
     for (const auto& target : nlohmann::json::parse(files::read(path, kMaxTargetsBytes)))
       if (target.at("labels").value("rank", "0") == "0")  // merged pages have no label `rank`
@@ -119,10 +117,8 @@ void set_socket(const std::filesystem::path& path, Service* service) {
 
 /// Refuses a run that was killed: another process may have its port and must not receive its token.
 void require_no_dead_holder(const std::filesystem::path& folder) {
-  const std::filesystem::path lock = folder / ".lock";
-  std::error_code ignored;
-  if (!std::filesystem::exists(lock, ignored)) return;
-  const auto holder = files::LockHolder::parse(files::read(lock, kMaxLockBytes));
+  if (!files::exists(folder / ".lock")) return;
+  const auto holder = holder_of(folder);
   // A holder on another host cannot be checked; assume that it is alive.
   if (holder && (!holder->can_be_asked() || holder->is_alive())) return;
   throw Error(ExitCode::kInputMissing, "ctl",
@@ -132,26 +128,19 @@ void require_no_dead_holder(const std::filesystem::path& folder) {
                                  : "its lock names no process"));
 }
 
-/// Finds the run through its targets.json.
-void find_by_targets(const std::filesystem::path& folder, Service* service) {
+/// A socket without a listener was left by a killed run. Then the address is in targets.json.
+void find_in_folder(const std::filesystem::path& folder, Service* service) {
+  const std::filesystem::path socket = Project(folder).control_socket();
+  if (metrics::is_listened_at(socket)) return set_socket(socket, service);
   service->origin = address_in(folder);
   service->folder = folder;
   require_no_dead_holder(folder);
 }
 
-/// A socket without a listener was left by a killed run. Then the address is in targets.json.
-void find_in_folder(const std::filesystem::path& folder, Service* service) {
-  const std::filesystem::path socket = Project(folder).control_socket();
-  if (metrics::is_listened_at(socket)) return set_socket(socket, service);
-  find_by_targets(folder, service);
-}
-
-void find_by_run_file(const std::string& file, ReadControl read_control, Service* service) {
-  const ControlOfRun run = read_control(file);
-  std::error_code ignored;
+void find_by_run_file(const std::string& file, Service* service) {
+  const auto run = with_tensors<ControlOfRun>([&](auto) { return read_control(file); });
   // A socket file without a listener still gives the better error message.
-  if (metrics::is_listened_at(run.socket) ||
-      (!run.is_on_pages && std::filesystem::exists(run.socket, ignored)))
+  if (metrics::is_listened_at(run.socket) || (!run.is_on_pages && files::exists(run.socket)))
     set_socket(run.socket, service);
   else  // the run is on another host, or its command line sets another path
     find_in_folder(run.folder, service);
@@ -159,8 +148,7 @@ void find_by_run_file(const std::string& file, ReadControl read_control, Service
 }
 
 void require_run_file(const std::string& where) {
-  std::error_code ignored;
-  if (std::filesystem::exists(where, ignored)) return;
+  if (files::exists(where)) return;
   const std::string hint =
       where.find("://") == std::string::npos && metrics::parse_listen_address(where)
           ? " (did you mean 'http://" + where + "'?)"
@@ -172,27 +160,26 @@ void require_run_file(const std::string& where) {
 }
 
 /// Interprets WHERE: a socket, an address, a folder or a run file.
-Service service_of(const CtlOptions& options, ReadControl read_control) {
+Service service_of(const CtlOptions& options) {
   const std::string& where = options.where;
   Service service{.token_file = options.token_file, .ca_file = options.ca_file};
-  std::error_code ignored;
   if (where.starts_with(kUnixPrefix)) {
     set_socket(where.substr(kUnixPrefix.size()), &service);
   } else if (where.starts_with("http://") || where.starts_with("https://")) {
     service.origin = where.substr(0, where.find_last_not_of('/') + 1);
-  } else if (std::filesystem::is_directory(where, ignored)) {
+  } else if (files::is_folder(where)) {
     find_in_folder(where, &service);
   } else {
     require_run_file(where);
-    find_by_run_file(where, read_control, &service);
+    find_by_run_file(where, &service);
   }
   return service;
 }
 
-std::string error_in(const Answer& answer) {
-  const auto json = nlohmann::json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object() && json.contains("error")) return json["error"].get<std::string>();
-  return fmt::format("{}: {}", answer.status, answer.body);
+/// Returns a text in a JSON object; empty if it has none.
+std::string text_in(const std::string& body, const char* key) {
+  const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json.value(key, std::string()) : std::string();
 }
 
 /// Advice for a run that does not answer.
@@ -226,34 +213,29 @@ Answer require(const Service& service, const std::string& target, bool is_post) 
   if (answer.status == 401)
     throw Error(
         ExitCode::kUsage, "ctl",
-        fmt::format("{} needs a token: name its run file, or --token-file", service.shown()));
-  if (answer.status >= 300)
-    throw Error(answer.status >= 500 ? ExitCode::kUnavailable : ExitCode::kUsage, "ctl",
-                error_in(answer));
-  return answer;
-}
-
-/// Returns the run's folder in a status; empty if it has none.
-std::string folder_in(const std::string& status) {
-  const auto json = nlohmann::json::parse(status, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json.value("project_dir", std::string()) : std::string();
+        fmt::format("{} asks for a token: name its run file, or --token-file", service.shown()));
+  if (answer.status < 300) return answer;
+  const std::string error = text_in(answer.body, "error");
+  throw Error(answer.status >= 500 ? ExitCode::kUnavailable : ExitCode::kUsage, "ctl",
+              error.empty() ? fmt::format("{}: {}", answer.status, answer.body) : error);
 }
 
 /// True unless another run now has the port of the requested one.
 bool is_asked_for(const Service& service, const std::string& status) {
   std::error_code fault;
   return service.folder.empty() ||
-         std::filesystem::equivalent(service.folder, folder_in(status), fault);
+         std::filesystem::equivalent(service.folder, text_in(status, "project_dir"), fault);
 }
 
 /// Returns the status of the requested run. Throws Error if another run answers.
 std::string require_status(const Service& service) {
   std::string status = require(service, "/control/status", false).body;
   if (!is_asked_for(service, status))
-    throw Error(ExitCode::kInputMissing, "ctl",
-                fmt::format("no job runs in {}: another run ({}) listens at its port now; if that "
-                            "is the same folder under another name, use {} instead",
-                            service.folder.string(), folder_in(status), service.shown()));
+    throw Error(
+        ExitCode::kInputMissing, "ctl",
+        fmt::format("no job runs in {}: another run ({}) listens at its port now; if that "
+                    "is the same folder under another name, say {} instead",
+                    service.folder.string(), text_in(status, "project_dir"), service.shown()));
   return status;
 }
 
@@ -275,13 +257,13 @@ void wait_for_end(const Service& service, double timeout_s) {
 
 }  // namespace
 
-CommandResult ctl_command(const CtlOptions& options, ReadControl read_control) {
+CommandResult ctl_command(const CtlOptions& options) {
   if ((options.verb == "set") == options.change.empty())
     throw Error(ExitCode::kUsage, "ctl",
-                options.verb == "set"
-                    ? "set takes KEY=VALUE, such as log.level=debug"
-                    : fmt::format("{} takes no arguments, not '{}'", options.verb, options.change));
-  const Service service = service_of(options, read_control);
+                options.verb == "set" ? "set takes KEY=VALUE, such as log.level=debug"
+                                      : fmt::format("{} takes nothing behind it, not '{}'",
+                                                    options.verb, options.change));
+  const Service service = service_of(options);
   const std::string status = require_status(service);
   if (options.verb == "status") return {status, 0};
   const std::string route = options.verb == "drain" ? "stop" : options.verb;

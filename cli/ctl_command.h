@@ -28,12 +28,11 @@ struct ControlOfRun {
 
 /// Reads the run file. Throws Error: kConfig for its faults, kUsage where control.listen is off.
 ControlOfRun read_control(const std::string& run_file);
-using ReadControl = ControlOfRun (*)(const std::string& run_file);
 
 /// Calls the control API of a running job and prints the answer. `drain` requests a save and a
-/// stop, and waits until the run has ended. `read_control` is called if `options` name a run file.
-/// Throws Error: kUsage if the API refuses the call, kInputMissing if no job runs, kUnavailable if
-/// the job does not answer.
-CommandResult ctl_command(const CtlOptions& options, ReadControl read_control);
+/// stop, and waits until the run has ended. Throws Error: kUsage if the API refuses the call,
+/// kInputMissing if no job runs, kUnavailable if the job does not answer. Throws NeedsTensors where
+/// `lockstep` has to read a run file.
+CommandResult ctl_command(const CtlOptions& options);
 
 }  // namespace lockstep::daemon

@@ -22,19 +22,6 @@ constexpr size_t kSmoothedParts = 40;  // the moving mean spans this part of the
 
 using Column = double train::StepLine::*;
 
-/// Throws Error with a hint if the folder or its CSV file is missing.
-void require_run_folder(const std::filesystem::path& folder, const std::filesystem::path& csv) {
-  std::error_code ignored;  // a folder that is not readable counts as missing
-  if (!std::filesystem::is_directory(folder, ignored))
-    throw Error(ExitCode::kInputMissing, "curves",
-                folder.string() +
-                    ": no such folder; give the folder of a run (run.project_dir of its run file)");
-  if (!std::filesystem::exists(csv, ignored))
-    throw Error(ExitCode::kInputMissing, "curves",
-                csv.string() + ": no such file; a run writes it once it trains. Is " +
-                    folder.string() + " the folder of a run?");
-}
-
 /// Reads summary.json; nullopt while the run has not ended.
 std::optional<RunEnd> read_end(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return std::nullopt;
@@ -54,10 +41,6 @@ std::optional<RunEnd> read_end(const std::filesystem::path& path) {
                 fmt::format("{}: not a run's summary ({}); remove it to see the curves without it",
                             path.string(), fault.what()));
   }
-}
-
-std::string name_of(const std::filesystem::path& folder) {
-  return std::filesystem::canonical(folder).filename().string();
 }
 
 double last_epoch(const RunRecord& run) {
@@ -140,8 +123,15 @@ chart::Panel steps_panel(const RunRecord& run, const char* heading, const char* 
 
 RunRecord read_run(const std::filesystem::path& folder) {
   const std::filesystem::path csv = folder / "train" / "steps.csv";
-  require_run_folder(folder, csv);
-  RunRecord run{.name = name_of(folder),
+  if (!files::is_folder(folder))
+    throw Error(ExitCode::kInputMissing, "curves",
+                folder.string() +
+                    ": no such folder; give the folder of a run (run.project_dir of its run file)");
+  if (!files::exists(csv))
+    throw Error(ExitCode::kInputMissing, "curves",
+                csv.string() + ": no such file; a run writes it once it trains. Is " +
+                    folder.string() + " the folder of a run?");
+  RunRecord run{.name = std::filesystem::canonical(folder).filename().string(),
                 .lines = train::read_steps(csv),
                 .end = read_end(folder / "summary.json")};
   if (run.lines.empty())

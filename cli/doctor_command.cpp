@@ -1,10 +1,10 @@
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -27,12 +27,6 @@
 
 // `lockstep doctor`: facts about this host, and the start of ranks that check each other.
 namespace lockstep::daemon {
-
-/// Checks what runs need on this host: version, cores, memory, /dev/shm, the folder for temporary
-/// files, launchers in PATH, `program` with its libraries, GPUs and the processes on them.
-/// `program` is the lockstepd of the ranks. Starts `mpirun --version`, `srun --version`, `program
-/// --version` and `nvidia-smi`; changes nothing. Never throws.
-std::vector<Finding> host_findings(const std::string& program);
 
 // One function per fact. Each returns a finding instead of throwing, so that one fault does not
 // hide the others.
@@ -57,27 +51,23 @@ std::string line_with(const std::string& text, const std::string& part) {
 Finding version() {
   const VersionFacts facts = version_facts();
   return {Finding::kOk, "lockstep",
-          fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch), ""};
-}
-
-/// CPU limit of the container, which holds for all its ranks together.
-std::string quota_text() {
-  const std::optional<double> quota = cgroup_limits().cores;
-  return quota ? fmt::format(", CPU quota of the container: {:g}", *quota) : "";
+          fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch)};
 }
 
 Finding cores() {
   const std::vector<Core> all = allowed_cores();
+  const std::optional<double> quota = cgroup_limits().cores;  // for all its ranks together
   return {all.empty() ? Finding::kNote : Finding::kOk, "cores",
-          fmt::format("{} that this process may use{}", all.size(), quota_text()),
-          all.empty() ? "check the CPU affinity set by the launcher" : ""};
+          fmt::format("{} that this process may use", all.size()) +
+              (quota ? fmt::format(", CPU quota of the container: {:g}", *quota) : ""),
+          all.empty() ? "look at the affinity that the launcher gives" : ""};
 }
 
 Finding memory() {
   const std::string text =
       fmt::format("{:.1f} GiB", static_cast<double>(usable_memory_bytes()) / kGib);
   return {Finding::kOk, "memory",
-          text + (cgroup_limits().memory_bytes ? ", the limit of the container" : ""), ""};
+          text + (cgroup_limits().memory_bytes ? ", the limit of the container" : "")};
 }
 
 Finding shared_memory() {
@@ -89,7 +79,7 @@ Finding shared_memory() {
   const double total = block * static_cast<double>(facts.f_blocks);
   const double free = block * static_cast<double>(facts.f_bavail);
   const std::string text = fmt::format("{:.2f} GiB, {:.2f} free", total / kGib, free / kGib);
-  if (free >= kLeastShm_bytes) return {Finding::kOk, "/dev/shm", text, ""};
+  if (free >= kLeastShm_bytes) return {Finding::kOk, "/dev/shm", text};
   return {Finding::kNote, "/dev/shm", text,
           "enlarge it (docker run --shm-size 1g; in Kubernetes an emptyDir of medium Memory), or "
           "remove files of ended programs; otherwise ranks exchange data more slowly"};
@@ -100,7 +90,7 @@ Finding temporary_folder() {
   const std::filesystem::path folder = std::filesystem::temp_directory_path(ignored);
   try {
     files::require_writable(folder);
-    return {Finding::kOk, "temporary folder", folder.string(), ""};
+    return {Finding::kOk, "temporary folder", folder.string()};
   } catch (const Error& fault) {
     return {Finding::kFault, "temporary folder", fault.what(),
             "set TMPDIR to a folder that this user may write to: mpirun and its ranks need one"};
@@ -116,93 +106,62 @@ Finding mpirun() {
   if (said.text.find("Open MPI") == std::string::npos)
     return {Finding::kFault, "mpirun", line_with(said.text, ""),
             "put Open MPI's mpirun first in PATH: the programs are linked with its library"};
-  return {Finding::kOk, "mpirun", line_with(said.text, "Open MPI"), ""};
+  return {Finding::kOk, "mpirun", line_with(said.text, "Open MPI")};
 }
 
 Finding srun() {
   const ShellResult said = run("srun --version");
-  if (said.exit_code == 127)
-    return {Finding::kOk, "srun", "is not in PATH: no Slurm on this host", ""};
+  if (said.exit_code == 127) return {Finding::kOk, "srun", "is not in PATH: no Slurm on this host"};
   // srun without a cluster still prints its version or an error; either is informative.
   const std::string text = line_with(said.text, "");
   if (said.exit_code != 0)
-    return {Finding::kOk, "srun", "is installed, but this host is in no cluster: " + text, ""};
-  return {Finding::kOk, "srun", text, ""};
+    return {Finding::kOk, "srun", "is there, but this host is in no cluster: " + text};
+  return {Finding::kOk, "srun", text};
 }
 
 Finding ssh() {
   const ShellResult said = run("ssh -V");
-  if (said.exit_code != 127) return {Finding::kOk, "ssh", line_with(said.text, ""), ""};
+  if (said.exit_code != 127) return {Finding::kOk, "ssh", line_with(said.text, "")};
   return {Finding::kNote, "ssh", "is not in PATH",
           "install it (Debian: openssh-client) for ranks on several hosts"};
 }
 
 /// Checks the program of the ranks and its libraries.
-std::vector<Finding> rank_program_findings(const std::string& program) {
+void add_rank_program(const std::string& program, std::vector<Finding>* found) {
   const ShellResult said = run(shell_quoted(program) + " --version");
-  if (said.exit_code != 0)
-    return {{Finding::kFault, "lockstepd", fmt::format("{}: {}", program, line_with(said.text, "")),
-             "fix the reported error, or name another program with --program"}};
-  std::vector<Finding> found;
+  if (said.exit_code != 0) {
+    found->push_back({Finding::kFault, "lockstepd",
+                      fmt::format("{}: {}", program, line_with(said.text, "")),
+                      "correct what it says, or name another with --program"});
+    return;
+  }
+  const char* what = "lockstepd";
   for (const std::string& line : split(said.text))
-    if (!line.empty()) found.push_back({Finding::kOk, found.empty() ? "lockstepd" : "", line, ""});
-  const VersionFacts facts = version_facts();
+    if (!line.empty()) found->push_back({Finding::kOk, std::exchange(what, ""), line});
   // Ranks of another build may behave differently from this tool.
-  if (said.text.find(facts.commit) == std::string::npos)
-    found.push_back({Finding::kNote, "lockstepd", "is from another build than this program",
-                     "use both from the same build"});
-  return found;
-}
-
-bool has_driver() {
-  std::error_code ignored;
-  return std::filesystem::exists("/dev/nvidiactl", ignored) ||
-         std::filesystem::exists("/dev/dxg", ignored);
+  if (said.text.find(version_facts().commit) == std::string::npos)
+    found->push_back({Finding::kNote, "lockstepd", "is of another build than this program",
+                      "use the two of one build"});
 }
 
 Finding gpus() {
-  if (!has_driver()) return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs", ""};
+  if (!has_nvidia_driver()) return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs"};
   try {
     const std::vector<std::string> ids = dist::nccl_device_ids();
     if (!ids.empty())
       return {
           Finding::kOk, "GPUs",
-          fmt::format("{}, NCCL {}: {}", ids.size(), dist::nccl_version(), fmt::join(ids, ", ")),
-          ""};
-    return {Finding::kNote, "GPUs", "the driver is installed, but this process may use no GPU",
-            "check CUDA_VISIBLE_DEVICES and nvidia-smi; ranks use CPUs"};
+          fmt::format("{}, NCCL {}: {}", ids.size(), dist::nccl_version(), fmt::join(ids, ", "))};
+    return {Finding::kNote, "GPUs", "there is a driver, and no GPU that this process may use",
+            "look at CUDA_VISIBLE_DEVICES and at nvidia-smi; ranks use CPUs"};
   } catch (const Error& fault) {
     return {Finding::kNote, "GPUs", fault.what(),
             "install the missing software (docs/gpus.md); until then ranks use CPUs"};
   }
 }
 
-/// Lists every process on a GPU of this host. No rank runs yet, so all are foreign.
-std::vector<Finding> busy_gpus() {
-  std::vector<Finding> found;
-  for (const GpuProcess& one : gpu_processes())
-    found.push_back({Finding::kNote, "GPUs",
-                     fmt::format("{} is busy with {}", one.gpu_id, text_of(one)),
-                     "end it, or exclude that GPU with CUDA_VISIBLE_DEVICES: both programs run "
-                     "more slowly, and memory may be too small"});
-  return found;
-}
-
-}  // namespace
-
-std::vector<Finding> host_findings(const std::string& program) {
-  std::vector<Finding> found{version(),          cores(),  memory(), shared_memory(),
-                             temporary_folder(), mpirun(), srun(),   ssh()};
-  for (Finding& one : rank_program_findings(program)) found.push_back(std::move(one));
-  found.push_back(gpus());
-  for (Finding& one : busy_gpus()) found.push_back(std::move(one));
-  return found;
-}
-
 // The host's checks run in this process. The ranks' checks run in real ranks under mpirun, because
 // most faults appear only there.
-
-namespace {
 
 constexpr int kDefaultRanks = 2;
 constexpr std::chrono::milliseconds kLook{20};
@@ -261,7 +220,16 @@ void print(const std::vector<Finding>& findings) {
 
 CommandResult doctor_command(const DoctorOptions& options) {
   const std::string program = rank_program(options.program);
-  const std::vector<Finding> host = host_findings(program);
+  std::vector<Finding> host{version(),          cores(),  memory(), shared_memory(),
+                            temporary_folder(), mpirun(), srun(),   ssh()};
+  add_rank_program(program, &host);
+  host.push_back(gpus());
+  // No rank runs yet, so all processes on a GPU are foreign.
+  for (const GpuProcess& one : gpu_processes())
+    host.push_back({Finding::kNote, "GPUs",
+                    fmt::format("{} is busy with {}", one.gpu_id, text_of(one)),
+                    "end it, or leave that GPU out with CUDA_VISIBLE_DEVICES: both get on more "
+                    "slowly, and memory may not be enough"});
   print(host);
   if (exit_code_of(host) != 0) return {"no ranks are started until that is fixed\n", 69};
   const std::vector<Finding> ranks = rank_findings(options, program);

@@ -27,30 +27,6 @@
 // `lockstep eval`, and the watch over a run that is in progress.
 namespace lockstep::daemon {
 
-/// Returns the text at a key of a small JSON file that another process may have written. Empty if
-/// the file does not exist (it may vanish at any time) or has no text at this key.
-std::string text_in_json(const std::filesystem::path& path, const std::string& key);
-
-/// True if the run's summary says that it has ended for good. A run that was stopped or killed
-/// will be started again. A run that lost a peer or hung (69, 79) is restarted by its job.
-bool has_ended(const std::filesystem::path& summary);
-
-/// Folders that must not be replaced while they are watched.
-class WatchedFolders {
- public:
-  explicit WatchedFolders(std::vector<std::filesystem::path> folders);
-
-  /// Throws Error(kInputMissing) if a folder that existed at an earlier call was removed, renamed
-  /// or replaced.
-  void require_same();
-
- private:
-  using Identity = std::pair<uint64_t, uint64_t>;  ///< device, inode
-
-  std::vector<std::filesystem::path> folders_;
-  std::map<std::filesystem::path, Identity> seen_;
-};
-
 // Watched run: the run writes its files while they are watched. So a missing or incomplete file is
 // normal here and never an error.
 
@@ -59,8 +35,7 @@ namespace {
 /// Reads a small JSON file; null if that is not possible.
 nlohmann::json small_json(const std::filesystem::path& path) {
   constexpr int64_t kMaxBytes = int64_t{1} << 24;  // metrics of many classes are long
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  if (!files::is_file(path)) return {};
   try {
     nlohmann::json json = nlohmann::json::parse(files::read(path, kMaxBytes), nullptr, false);
     return json.is_object() ? json : nlohmann::json();
@@ -81,12 +56,14 @@ bool is_restarted(const nlohmann::json& summary) {
                                    *code == static_cast<int>(ExitCode::kWatchdog));
 }
 
-}  // namespace
-
+/// Returns the text at a key of a small JSON file that another process may have written. Empty if
+/// the file does not exist (it may vanish at any time) or has no text at this key.
 std::string text_in_json(const std::filesystem::path& path, const std::string& key) {
   return text_at(small_json(path), key);
 }
 
+/// True if the run's summary says that it has ended for good. A run that was stopped or told to end
+/// will be started again. A run that lost a peer or hung (69, 79) is restarted by its job.
 bool has_ended(const std::filesystem::path& summary) {
   const nlohmann::json json = small_json(summary);
   const std::string reason = text_at(json, "exit_reason");
@@ -94,26 +71,37 @@ bool has_ended(const std::filesystem::path& summary) {
   return reason != "failed" || !is_restarted(json);
 }
 
-WatchedFolders::WatchedFolders(std::vector<std::filesystem::path> folders)
-    : folders_(std::move(folders)) {}
+/// Folders that must not be replaced while they are watched.
+class WatchedFolders {
+ public:
+  explicit WatchedFolders(std::vector<std::filesystem::path> folders)
+      : folders_(std::move(folders)) {}
 
-void WatchedFolders::require_same() {
-  for (const std::filesystem::path& folder : folders_) {
-    struct stat facts {};
-    const bool is_there = ::stat(folder.c_str(), &facts) == 0;
-    if (!is_there && errno != ENOENT && errno != ENOTDIR) continue;  // a file server may come back
-    const Identity identity{facts.st_dev, facts.st_ino};
-    if (!is_there && !seen_.contains(folder)) continue;  // the run has not begun
-    // The first identity of a folder is recorded; later ones must equal it.
-    if (is_there && seen_.try_emplace(folder, identity).first->second == identity) continue;
-    throw Error(ExitCode::kInputMissing, "eval",
-                fmt::format("{} was removed or renamed while it was watched: restart the watcher "
-                            "for the run to evaluate",
-                            folder.string()));
+  /// Throws Error(kInputMissing) if a folder that existed at an earlier call was removed, renamed
+  /// or replaced.
+  void require_same() {
+    for (const std::filesystem::path& folder : folders_) {
+      struct stat facts {};
+      const bool is_there = ::stat(folder.c_str(), &facts) == 0;
+      // A file server may come back.
+      if (!is_there && errno != ENOENT && errno != ENOTDIR) continue;
+      const Identity identity{facts.st_dev, facts.st_ino};
+      if (!is_there && !seen_.contains(folder)) continue;  // the run has not begun
+      // The first identity of a folder is recorded; later ones must equal it.
+      if (is_there && seen_.try_emplace(folder, identity).first->second == identity) continue;
+      throw Error(ExitCode::kInputMissing, "eval",
+                  fmt::format("{} was removed or renamed while it was watched: start the watcher "
+                              "again for the run that is to be evaluated",
+                              folder.string()));
+    }
   }
-}
 
-namespace {
+ private:
+  using Identity = std::pair<uint64_t, uint64_t>;  ///< device, inode
+
+  const std::vector<std::filesystem::path> folders_;
+  std::map<std::filesystem::path, Identity> seen_;
+};
 
 constexpr std::chrono::milliseconds kPoll{200};
 
@@ -231,16 +219,6 @@ std::string newest_save(const EvaluatorJob& job) {
                           job.saves_folder().string(), job.config().checkpoint.prefix));
 }
 
-void require_one_process() {
-  const dist::ProcessInfo process = dist::read_process_info();
-  if (process.world_size > 1)
-    throw Error(
-        ExitCode::kUsage, "eval",
-        fmt::format("was started {} times by {}: an evaluation of checkpoints is one process, and "
-                    "each would write the same results; start it without a launcher",
-                    process.world_size, process.launcher));
-}
-
 CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& signals,
                            EvaluatorJob* job) {
   const std::string prefix =
@@ -259,7 +237,9 @@ CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& sig
 }  // namespace
 
 CommandResult eval_command(const EvalCommandOptions& options) {
-  require_one_process();
+  require_one_process("eval",
+                      "an evaluation of saves is one process, and each would write the same "
+                      "results");
   if (options.watch && options.restore != "latest")
     throw Error(
         ExitCode::kUsage, "eval",

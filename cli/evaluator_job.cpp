@@ -24,10 +24,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 RunConfig load_for_evaluation(const EvalCommandOptions& options) {
-  Diagnostics faults;
-  RunConfig config = load_run_config(options.config_file, options.overrides, &faults, /*text=*/{},
-                                     /*needs_train_data=*/false);
-  faults.throw_if_any("config");
+  RunConfig config = require_run_config(options.config_file, overrides_of(options.above),
+                                        /*text=*/{}, /*needs_train_data=*/false);
   if (!config.data.eval)
     throw Error(
         ExitCode::kConfig, "eval",
@@ -90,6 +88,14 @@ class OnBatch final : public train::Hook {
 
 }  // namespace
 
+void require_one_process(const char* command, const char* why) {
+  const dist::ProcessInfo process = dist::read_process_info();
+  if (process.world_size > 1)
+    throw Error(ExitCode::kUsage, command,
+                fmt::format("was started {} times by {}: {}; start it without a launcher",
+                            process.world_size, process.launcher, why));
+}
+
 std::optional<std::string> index_sha256(const std::string& prefix) {
   try {
     return sha256_hex(files::read(checkpoint::index_path(prefix)));
@@ -107,13 +113,7 @@ EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
                                               .node = dist::read_process_info().node,
                                               .is_session = false,
                                               .flush_s = config_.summary.flush_s});
-  // As at the start of a run: threads and device before the first tensor.
-  set_up_compute(config_.run, process_, control_);
-  prepare_deterministic_gpu(config_.run);
-  const at::Device device = agree_on_device(config_.run.device, process_, control_);
-  require_device_keeps_promises(config_.run, device);
-  (void)set_up_gpu(config_.gpu, device, control_);
-  device_comm_ = std::make_unique<dist::SelfCommunicator>(device);
+  device_comm_ = std::make_unique<dist::SelfCommunicator>(set_up_alone(config_.run, config_.gpu));
   open(options.restore);
   callbacks_ = callback_hook(coord::Mode::kEval, *context_);
 }

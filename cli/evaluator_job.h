@@ -45,7 +45,6 @@ class EvaluatorJob {
 
   RunConfig config_;
   flags::Frozen frozen_;  ///< the network and the data may read flags
-  dist::ProcessInfo process_;
   dist::SelfCommunicator control_;
   std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< carries the network's device
   std::unique_ptr<TrainingContext> context_;

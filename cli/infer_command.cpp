@@ -15,7 +15,6 @@
 #include "daemon/config/program.h"
 #include "daemon/control/signals.h"
 #include "daemon/run/device.h"
-#include "dist/communicator.h"
 #include "infer/exports/inference.h"
 #include "infer/inferer.h"
 #include "infer/saved_model.h"
@@ -32,26 +31,10 @@ namespace fs = std::filesystem;
 void require_usage(const InferCommandOptions& options) {
   if (options.saved_model.empty() == options.checkpoint.empty())
     throw Error(ExitCode::kUsage, "infer",
-                "give exactly one of --saved_model and --checkpoint, which name the network");
-  const dist::ProcessInfo process = dist::read_process_info();
-  if (process.world_size > 1)
-    throw Error(ExitCode::kUsage, "infer",
-                fmt::format("was started {} times by {}: inference is one process on at most one "
-                            "device, and each would store the same results; start it without a "
-                            "launcher",
-                            process.world_size, process.launcher));
-}
-
-/// Sets up threads and the device as a run would, in a world of one rank.
-at::Device set_up_device(const InferConfig& config) {
-  dist::SelfCommunicator control;
-  const dist::ProcessInfo process;
-  set_up_compute(config.run, process, control);
-  prepare_deterministic_gpu(config.run);
-  const at::Device device = agree_on_device(config.run.device, process, control);
-  require_device_keeps_promises(config.run, device);
-  (void)set_up_gpu(config.gpu, device, control);
-  return device;
+                "give exactly one of --saved_model and --checkpoint: which network answers");
+  require_one_process("infer",
+                      "inference is one process on at most one device, and each would store the "
+                      "same results");
 }
 
 /// Opens a checkpoint or an export; `latest` is the newest one of the run's folder.
@@ -142,14 +125,6 @@ std::string told(const infer::InferenceResult& result, const infer::LoadedNetwor
   return text + "\n";
 }
 
-/// Writes kpi.json if some callback has set a KPI.
-void write_kpis(const fs::path& folder, const Kpis& kpis) {
-  const std::map<std::string, double> values = kpis.values();
-  if (values.empty()) return;
-  files::make_folders(folder);
-  files::write_atomically(folder / "kpi.json", nlohmann::json(values).dump(2) + "\n");
-}
-
 }  // namespace
 
 CommandResult infer_command(const InferCommandOptions& options) {
@@ -158,7 +133,7 @@ CommandResult infer_command(const InferCommandOptions& options) {
   keep_freed_memory();
   // Before the long part starts, so that no signal meets the default action.
   const Signals signals;
-  const at::Device device = set_up_device(config);
+  const at::Device device = set_up_alone(config.run, config.gpu);
   const infer::LoadedNetwork network = open_network(options, config);
   const std::unique_ptr<infer::DataFeeder> feeder = open_feeds(config, network.class_names);
   Kpis kpis;
@@ -169,7 +144,11 @@ CommandResult infer_command(const InferCommandOptions& options) {
   const Page page(config.metrics, inferer, kpis);
   const infer::InferenceResult result =
       inferer.run([&signals] { return signals.end_asked() || signals.stop_asked(); });
-  write_kpis(results_folder(config), kpis);
+  if (!kpis.values().empty()) {
+    files::make_folders(results_folder(config));
+    files::write_atomically(results_folder(config) / "kpi.json",
+                            nlohmann::json(kpis.values()).dump(2) + "\n");
+  }
   return {told(result, network, kpis), result.stopped ? static_cast<int>(ExitCode::kStopped) : 0};
 }
 

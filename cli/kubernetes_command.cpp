@@ -12,9 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "base/yaml/yaml_document.h"
 #include "daemon/config/overrides.h"
+#include "daemon/config/run_config.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -183,24 +185,22 @@ void find_paths(const YAML::Node& node, const std::string& key, const std::files
     for (const YAML::Node& item : node) find_paths(item, key, folder, found);
   // Only texts with a slash or a dot look like paths.
   if (!node.IsScalar() || node.Scalar().find_first_of("/.") == std::string::npos) return;
-  std::error_code ignored;
   for (const std::filesystem::path& path :
        {std::filesystem::path(node.Scalar()), folder / node.Scalar()})
-    if (std::filesystem::exists(path, ignored)) {
+    if (files::exists(path)) {
       found->try_emplace(key, path);
       return;
     }
 }
 
-/// Adds a file to the ConfigMap. Returns false if another file has that name.
-bool takes(const std::filesystem::path& path, const std::string& name, KubernetesJob* job) {
-  const std::string text = YamlDocument::read_text(path.string());
-  return job->files.try_emplace(name, text).first->second == text;
-}
-
 /// Adds Python files that the run file names. The user must provide all other named files.
 void add_named_files(const std::string& text, const KubernetesCommandOptions& options,
                      KubernetesJob* job) {
+  // False if another file of the ConfigMap has that name.
+  const auto takes = [&](const std::filesystem::path& path, const std::string& name) {
+    const std::string code = YamlDocument::read_text(path.string());
+    return job->files.try_emplace(name, code).first->second == code;
+  };
   NamedPaths named;
   const std::filesystem::path file(options.config_file);
   find_paths(YAML::Load(text), "", file.parent_path(), &named);
@@ -210,7 +210,7 @@ void add_named_files(const std::string& text, const KubernetesCommandOptions& op
     const bool is_settled = key == "recipe" || key == "run.project_dir" ||
                             key == "metrics.token_file" || is_given(options.above.sets, key);
     if (is_settled) continue;
-    if (path.extension() == ".py" && takes(path, name, job)) {
+    if (path.extension() == ".py" && takes(path, name)) {
       set(job, fmt::format("{}=/config/{}", key, name));
       log::warning("launch", fmt::format("{}: {} is copied to the ConfigMap, but not modules that "
                                          "it imports; the image needs Python with torch",
@@ -256,7 +256,8 @@ AboveFile with_what_fits(const RunConfig& config, const AboveFile& above, Kubern
 
 CommandResult kubernetes_command(const KubernetesCommandOptions& options) {
   const std::string text = YamlDocument::read_text(options.config_file);
-  const RunConfig config = load_run_config(options.config_file, options.above, text);
+  const RunConfig config =
+      require_run_config(options.config_file, overrides_of(options.above), text);
   KubernetesJob job = options.job;
   fill_from(config, text, &job);
   add_named_files(text, options, &job);

@@ -1,11 +1,15 @@
 #include "cli/command_line.h"
 
+#include <memory>
+
 #include <CLI/CLI.hpp>
 
+#include "cli/ctl_command.h"
+#include "cli/launching.h"
+#include "cli/tensor_commands.h"
 #include "daemon/config/number_range.h"
 
-// As in checkpoint_commands.cpp, callbacks only store the command. The estimator's flags are copied
-// when the command runs, because they are taken off the command line separately.
+// As in checkpoint_commands.cpp, each command shares its options with the parser.
 namespace lockstep::daemon {
 
 void add_ranks_options(CLI::App* sub, RanksOptions* options) {
@@ -30,68 +34,55 @@ void add_ranks_options(CLI::App* sub, RanksOptions* options) {
                   "program of each rank. Default: the lockstepd next to this program");
 }
 
-void LaunchCommands::add_to(CLI::App* app) {
-  add_run(app);
-  add_ctl(app);
-  add_doctor(app);
-  CLI::App* parent = app->add_subcommand("launch", "generate a Slurm or Kubernetes job");
-  parent->require_subcommand(1);
-  add_slurm(parent);
-  add_kubernetes(parent);
-}
+namespace {
 
-void LaunchCommands::add_above_file(CLI::App* sub, AboveFile* above) {
-  sub->add_option("--set", above->sets, "override one key: path=value");
-  sub->add_option("--estimator", above->estimator,
-                  "plug-in with an estimator; its own flags go after --");
-  sub->parse_complete_callback([this] { takes_flags_ = true; });
-}
-
-void LaunchCommands::add_ctl(CLI::App* app) {
+void add_ctl(CLI::App* app, ParsedLine* line) {
+  const auto asked = std::make_shared<CtlOptions>();
   CLI::App* sub =
       app->add_subcommand("ctl", "control a running job: status, save, stop, pause, ...");
-  sub->add_option("WHERE", ctl_.where,
+  sub->add_option("WHERE", asked->where,
                   "the run file, the run's folder, http://HOST:PORT or unix:PATH")
       ->required();
-  sub->add_option("WHAT", ctl_.verb,
-                  "status; save: save and continue; stop: save and stop; drain: the same, and wait "
-                  "for the end; pause, resume; set KEY=VALUE")
+  sub->add_option("WHAT", asked->verb,
+                  "status; save: and go on; stop: save and stop; drain: the same, and wait for the "
+                  "end; pause, resume; set KEY=VALUE")
       ->required()
       ->check(CLI::IsMember({"status", "save", "stop", "drain", "pause", "resume", "set"}));
-  sub->add_option("KEY=VALUE", ctl_.change,
-                  "for set: log.level, summary.progress_secs, checkpoint.save_checkpoints_steps, "
+  sub->add_option("KEY=VALUE", asked->change,
+                  "of set: log.level, summary.progress_secs, checkpoint.save_checkpoints_steps, "
                   "checkpoint.keep_checkpoint_max, eval.every_epochs, preemption.grace_seconds, "
                   "watchdog.* (slow_seconds, hang_seconds, also by phase)");
-  sub->add_option("--token-file", ctl_.token_file,
-                  "the run's metrics.token_file, if WHERE is not its run file");
-  sub->add_option("--ca-file", ctl_.ca_file, "CA certificate of a run with TLS");
-  sub->add_option("--timeout", ctl_.timeout_s, "time limit of drain, in seconds")
+  sub->add_option("--token-file", asked->token_file,
+                  "the run's metrics.token_file, where WHERE is not its run file");
+  sub->add_option("--ca-file", asked->ca_file, "who signed the certificate of a run with TLS");
+  sub->add_option("--timeout", asked->timeout_s, "of drain, in seconds")
       ->check(number(0, 1e7))
       ->capture_default_str();
-  sub->callback([this] { command_ = [this] { return ctl_command(ctl_, tensors_.read_control); }; });
+  set_command(sub, line, [=] { return ctl_command(*asked); });
 }
 
-void LaunchCommands::add_doctor(CLI::App* app) {
+void add_doctor(CLI::App* app, ParsedLine* line) {
+  const auto asked = std::make_shared<DoctorOptions>();
   CLI::App* sub = app->add_subcommand("doctor", "diagnose this host and the links between ranks");
-  sub->add_option(
-         "-n,--ranks", doctor_.num_ranks,
-         "number of ranks started for the test. Default: the slots of the hosts; 2 without hosts")
+  sub->add_option("-n,--ranks", asked->num_ranks,
+                  "how many are started to look at each other. Default: the slots of the hosts; 2 "
+                  "without hosts")
       ->check(whole_number(1, 65536));
-  sub->add_option(
-      "--hosts", doctor_.hosts,
-      "hosts of the ranks: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: this host");
-  sub->add_option("--program", doctor_.program,
-                  "program of each rank. Default: the lockstepd next to this program");
-  sub->footer("Returns 0, or 69 if something prevents a run.");
-  sub->callback([this] { command_ = [this] { return tensors_.doctor(doctor_); }; });
+  sub->add_option("--hosts", asked->hosts,
+                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
+  sub->add_option("--program", asked->program,
+                  "what each rank runs. Default: the lockstepd beside this program");
+  sub->footer("Returns 0, or 69 where something stops a run.");
+  set_tensor_command(sub, line, [=](auto) { return doctor_command(*asked); });
 }
 
-void LaunchCommands::add_slurm(CLI::App* parent) {
+void add_slurm(CLI::App* parent, ParsedLine* line) {
+  const auto asked = std::make_shared<SlurmCommandOptions>();
   CLI::App* sub =
       parent->add_subcommand("slurm", "a script for sbatch that trains until it is done");
-  SlurmJob& job = slurm_.job;
+  SlurmJob& job = asked->job;
   const CLI::Validator count = whole_number(1, 65536), count_from_0 = whole_number(0, 65536);
-  sub->add_option("FILE", slurm_.config_file, "the run file")->required();
+  sub->add_option("FILE", asked->config_file, "the run file")->required();
   sub->add_option("--nodes", job.num_nodes, "how many")->check(count)->capture_default_str();
   sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
       ->check(count)
@@ -111,25 +102,22 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
       ->check(count_from_0)
       ->capture_default_str();
   sub->add_option("--mpi", job.mpi, "srun --mpi")->capture_default_str();
-  sub->add_option("--sbatch", job.directives, "additional sbatch option, such as --partition=long");
-  sub->add_option("--program", slurm_.program,
-                  "program of each rank. Default: the lockstepd next to this program");
-  add_above_file(sub, &slurm_.above);
-  sub->add_option("-o,--out", slurm_.out_file, "output file. Default: stdout");
-  sub->callback([this] {
-    command_ = [this] {
-      slurm_.above.flags = flags_;
-      return tensors_.launch_slurm(slurm_);
-    };
-  });
+  sub->add_option("--sbatch", job.directives,
+                  "a further line for sbatch, such as --partition=long");
+  sub->add_option("--program", asked->program,
+                  "what each rank runs. Default: the lockstepd beside this program");
+  add_above_file(sub, line, &asked->above);
+  sub->add_option("-o,--out", asked->out_file, "where it goes. Default: stdout");
+  set_tensor_command(sub, line, [=](auto) { return slurm_command(*asked); });
 }
 
-void LaunchCommands::add_kubernetes(CLI::App* parent) {
+void add_kubernetes(CLI::App* parent, ParsedLine* line) {
+  const auto asked = std::make_shared<KubernetesCommandOptions>();
   CLI::App* sub = parent->add_subcommand(
       "kubernetes", "manifests of a job, with the run file and its recipe in them");
-  KubernetesJob& job = kubernetes_.job;
+  KubernetesJob& job = asked->job;
   const CLI::Validator count = whole_number(1, 65536), count_from_0 = whole_number(0, 65536);
-  sub->add_option("FILE", kubernetes_.config_file, "the run file")->required();
+  sub->add_option("FILE", asked->config_file, "the run file")->required();
   sub->add_option("--kind", job.kind,
                   "mpijob: Kubeflow's MPI operator; jobset: no operator of MPI; trainjob: "
                   "Kubeflow's Trainer 2")
@@ -155,36 +143,39 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
       ->capture_default_str();
   sub->add_option("--storage", job.storage, "of the volume of saves, curves and logs")
       ->capture_default_str();
-  add_above_file(sub, &kubernetes_.above);
-  sub->add_option("-o,--out", kubernetes_.out_file, "output file. Default: stdout");
-  sub->callback([this] {
-    command_ = [this] {
-      kubernetes_.above.flags = flags_;
-      return tensors_.launch_kubernetes(kubernetes_);
-    };
-  });
+  add_above_file(sub, line, &asked->above);
+  sub->add_option("-o,--out", asked->out_file, "where they go. Default: stdout");
+  set_tensor_command(sub, line, [=](auto) { return kubernetes_command(*asked); });
 }
 
-void LaunchCommands::add_run(CLI::App* app) {
+void add_run(CLI::App* app, ParsedLine* line) {
+  const auto asked = std::make_shared<RunCommandOptions>();
   CLI::App* sub =
       app->add_subcommand("run", "train to the end; start the ranks, and restart lost ones");
-  sub->add_option("FILE", run_.config_file, "the run file")->required();
-  add_ranks_options(sub, &run_);
-  sub->add_option("--spare", run_.num_spares,
-                  "1: as many spare ranks wait, with their libraries loaded and connected, to "
-                  "continue from the newest checkpoint at once if the others are lost")
+  sub->add_option("FILE", asked->config_file, "the run file")->required();
+  add_ranks_options(sub, asked.get());
+  sub->add_option("--spare", asked->num_spares,
+                  "1: beside the ranks that train as many others wait, with their libraries loaded "
+                  "and connected, to go on from the newest save at once where those are lost")
       ->check(whole_number(0, 1))
       ->capture_default_str();
-  sub->add_option("--resume", run_.resume, "of the first start, as lockstepd's")
+  sub->add_option("--resume", asked->resume, "of the first start, as lockstepd's")
       ->capture_default_str();
-  sub->add_flag("--accept-recipe-change", run_.accept_recipe_change, "as lockstepd's");
-  add_above_file(sub, &run_.above);
-  sub->callback([this] {
-    command_ = [this] {
-      run_.above.flags = flags_;
-      return tensors_.run(run_);
-    };
-  });
+  sub->add_flag("--accept-recipe-change", asked->accept_recipe_change, "as lockstepd's");
+  add_above_file(sub, line, &asked->above);
+  set_tensor_command(sub, line, [=](auto) { return run_command(*asked); });
+}
+
+}  // namespace
+
+void add_launch_commands(CLI::App* app, ParsedLine* line) {
+  add_run(app, line);
+  add_ctl(app, line);
+  add_doctor(app, line);
+  CLI::App* parent = app->add_subcommand("launch", "generate a Slurm or Kubernetes job");
+  parent->require_subcommand(1);
+  add_slurm(parent, line);
+  add_kubernetes(parent, line);
 }
 
 }  // namespace lockstep::daemon

@@ -8,19 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/config/estimator_flags.h"
 #include "daemon/config/program.h"
-#include "daemon/config/run_config.h"
 #include "launch/ranks.h"
 
 /// Commands of `lockstep` that start runs: on hosts, with Slurm, in Kubernetes.
 namespace lockstep::daemon {
-
-/// Settings on the command line of `lockstep run` and `lockstep launch` that override the run file.
-struct AboveFile {
-  std::vector<std::string> sets;   ///< texts after --set
-  std::string estimator;           ///< of --estimator
-  std::vector<std::string> flags;  ///< flags of the estimator, from after `--`
-};
 
 /// Returns the same settings as arguments for lockstepd: --set TEXT... --estimator LIB -- FLAGS.
 std::vector<std::string> lockstepd_arguments(const AboveFile& above);
@@ -32,10 +25,6 @@ bool is_given(const std::vector<std::string>& settings, const std::string& key);
 /// `above` sets. `settings`: from RunConfig. The added ones are weaker than `above`.
 AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings,
                        const std::vector<std::string>& sets);
-
-/// Calls load_run_config() with these settings. Throws all faults as one Error(kConfig).
-RunConfig load_run_config(const std::string& path, const AboveFile& above,
-                          const std::optional<std::string>& text = {});
 
 /// The command line of `lockstep run`.
 struct RunCommandOptions : RanksOptions {

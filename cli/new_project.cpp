@@ -1,72 +1,48 @@
 #include "cli/new_project.h"
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "base/text.h"
+#include "launch/ranks.h"
 #include "recal/recipe/recipe_template.h"
 
 // Files of cli/new_project, linked into the program by cli/new_project/project_files.S.
-extern "C" const char lockstep_net_py_begin[], lockstep_net_py_end[];
-extern "C" const char lockstep_data_py_begin[], lockstep_data_py_end[];
-extern "C" const char lockstep_run_yaml_begin[], lockstep_run_yaml_end[];
-extern "C" const char lockstep_recipe_yaml_begin[], lockstep_recipe_yaml_end[];
+extern "C" const char lockstep_net_py[], lockstep_data_py[], lockstep_run_yaml[],
+    lockstep_recipe_yaml[];
 
 namespace lockstep::daemon {
 namespace {
 
-struct ProjectFile {
-  const char* name;
-  std::string_view text;
-};
-
-std::string_view between(const char* begin, const char* end) {
-  return {begin, static_cast<size_t>(end - begin)};
-}
-
-std::array<ProjectFile, 4> project_files() {
-  return {{{"net.py", between(lockstep_net_py_begin, lockstep_net_py_end)},
-           {"data.py", between(lockstep_data_py_begin, lockstep_data_py_end)},
-           {"run.yaml", between(lockstep_run_yaml_begin, lockstep_run_yaml_end)},
-           {"recipe.yaml", between(lockstep_recipe_yaml_begin, lockstep_recipe_yaml_end)}}};
-}
-
-bool is_in_path(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  std::error_code ignored;
-  for (const std::string& folder : split(path == nullptr ? "" : path, ':'))
-    if (std::filesystem::exists(std::filesystem::path(folder) / program, ignored)) return true;
-  return false;
-}
+/// Name and text of each file.
+constexpr std::array<std::pair<const char*, const char*>, 4> kFiles{
+    {{"net.py", lockstep_net_py},
+     {"data.py", lockstep_data_py},
+     {"run.yaml", lockstep_run_yaml},
+     {"recipe.yaml", lockstep_recipe_yaml}}};
 
 /// Returns the command for two ranks: of the source tree, of the wheel, or Open MPI's own.
 std::string start_of_two_ranks() {
-  std::error_code ignored;
-  if (std::filesystem::exists("launch/mpirun.sh", ignored)) return "launch/mpirun.sh 2";
-  return is_in_path("mpirun.sh") ? "mpirun.sh 2" : "mpirun -n 2";
+  if (files::exists("launch/mpirun.sh")) return "launch/mpirun.sh 2";
+  return is_command("mpirun.sh") ? "mpirun.sh 2" : "mpirun -n 2";
 }
 
 }  // namespace
 
 CommandResult new_project_command(const std::string& folder) {
   const std::filesystem::path root = folder;
-  for (const ProjectFile& file : project_files()) {
-    std::error_code ignored;  // a file that is not accessible is refused by the write
-    if (std::filesystem::exists(root / file.name, ignored))
+  for (const auto& [name, text] : kFiles)
+    if (files::exists(root / name))
       throw Error(ExitCode::kCannotCreate, "new",
-                  fmt::format("{} already exists: give another folder, or remove it first",
-                              (root / file.name).string()));
-  }
+                  fmt::format("{} is there already: give another folder, or remove it first",
+                              (root / name).string()));
   files::make_folders(root);
-  for (const ProjectFile& file : project_files())
-    files::write_atomically(root / file.name, std::string(file.text));
+  for (const auto& [name, text] : kFiles) files::write_atomically(root / name, text);
   return {fmt::format("{0}: net.py, data.py, run.yaml and recipe.yaml\n"
                       "  check it:     lockstep check {0}/run.yaml\n"
                       "  train it:     {1} lockstepd --config {0}/run.yaml\n",
@@ -76,9 +52,8 @@ CommandResult new_project_command(const std::string& folder) {
 
 CommandResult new_recipe_command(const std::string& out_file) {
   if (out_file.empty()) return {recal::recipe_template(), 0};
-  std::error_code ignored;  // a file that is not accessible is refused by the write
   // Never overwrite a recipe that a user may have edited.
-  if (std::filesystem::exists(out_file, ignored))
+  if (files::exists(out_file))
     throw Error(ExitCode::kCannotCreate, "new",
                 out_file + " already exists: give another name, or remove it first");
   files::write_atomically(out_file, recal::recipe_template());

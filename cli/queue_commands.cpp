@@ -1,4 +1,4 @@
-#include <filesystem>
+#include <memory>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -8,6 +8,7 @@
 #include "checkpoint/format/checkpoint_files.h"
 #include "cli/command_line.h"
 #include "daemon/config/number_range.h"
+#include "daemon/run/check.h"
 #include "job_server/failed_job.h"
 #include "job_server/serve_options.h"
 #include "job_server/submit_desk.h"
@@ -15,6 +16,11 @@
 // `lockstep serve`, and the commands of users on a queue of jobs.
 namespace lockstep::daemon {
 namespace {
+
+/// The command line of `lockstep serve`.
+struct ServeCommandOptions : RanksOptions {
+  ServeOptions server;
+};
 
 /// Returns the command line of each rank.
 std::vector<std::string> rank_command(const ServeOptions& server, const std::string& program) {
@@ -37,26 +43,21 @@ launch::SaveFound progress_of(const JobQueue& queue) {
   for (const int64_t id : queue.numbers_in("running")) {
     const std::optional<JobSpec> spec = queue.spec(id);
     if (!spec) continue;
-    const auto newest = checkpoint::newest_commit(Project(spec->project_dir).checkpoints());
-    if (!newest.prefix.empty()) found.written = newest.written;
+    const auto saves = checkpoint::find_saves(Project(spec->project_dir).checkpoints());
+    if (!saves.empty()) found.written = checkpoint::written_at(saves.back().prefix);
   }
   return found;
 }
 
-constexpr int64_t kMaxServerTokenBytes = 4096;
-
-/// Throws Error for options that rank 0 would refuse, before ranks are started.
-void require_usable(const ServeCommandOptions& options) {
-  (void)address_of(options.server.listen);
-  if (runs_here(options) && !options.server.token_file.empty())
-    (void)files::read(options.server.token_file, kMaxServerTokenBytes);
-}
-
-}  // namespace
-
+/// Keeps a server of jobs running: starts its ranks with mpirun, and again after a job has lost
+/// ranks (launch/supervisor.h). A job that has ended or has a new checkpoint counts as
+/// progress. A job that fails on one rank alone has failed; the ranks restart with the next one.
 CommandResult serve_command(const ServeCommandOptions& options) {
   const std::string program = rank_program(options);
-  require_usable(options);
+  // Throws for options that rank 0 would refuse, before ranks are started.
+  (void)address_of(options.server.listen);
+  if (runs_here(options) && !options.server.token_file.empty())
+    (void)files::read(options.server.token_file, /*max_bytes=*/4096);
   ServeOptions server = options.server;
   const JobQueue queue(server.queue);
   queue.make();  // before the supervisor creates its own folder in it
@@ -68,64 +69,66 @@ CommandResult serve_command(const ServeCommandOptions& options) {
               [queue] { return progress_of(queue); }, [&](int code) { return failed.note(code); })};
 }
 
-void QueueCommands::add_to(CLI::App* app) {
-  add_serve(app);
-  add_submit(app);
-  add_ps(app);
-  add_of_job(app, "logs", "show rank 0's log of a job", logs_command)
-      ->add_flag("-f,--follow", of_job_.follow, "continue until the job has ended");
-  add_of_job(app, "cancel", "cancel a job: a queued one at once; a running one saves and stops",
-             cancel_command);
-  add_of_job(app, "wait", "wait for a job's end; return its exit code", wait_command)
-      ->add_option("--timeout", of_job_.timeout_s, "seconds; 0: without a limit")
-      ->check(number(0, 1e9))
-      ->capture_default_str();
-}
-
-void QueueCommands::add_serve(CLI::App* app) {
+void add_serve(CLI::App* app, ParsedLine* line) {
+  const auto asked = std::make_shared<ServeCommandOptions>();
   CLI::App* sub = app->add_subcommand("serve", "run the jobs of a queue; restart lost ranks");
-  add_server_options(sub, &serve_.server);
-  add_ranks_options(sub, &serve_);
-  sub->callback([this] { command_ = [this] { return serve_command(serve_); }; });
+  add_server_options(sub, &asked->server);
+  add_ranks_options(sub, asked.get());
+  set_command(sub, line, [=] { return serve_command(*asked); });
 }
 
-void QueueCommands::add_submit(CLI::App* app) {
+void add_submit(CLI::App* app, ParsedLine* line) {
+  const auto asked = std::make_shared<SubmitOptions>();
   CLI::App* sub = app->add_subcommand(
       "submit", "check a run file and queue it as a job; print the job's number");
-  sub->add_option("FILE", submit_.config_file, "the run file")->required();
-  add_queue_option(sub, &submit_.queue, "folder of the jobs; created if missing");
-  sub->add_option("--set", submit_.sets,
-                  "override one key: path=value. run.project_dir is the job's folder otherwise");
-  sub->add_option("--estimator", submit_.estimator,
-                  "plug-in with an estimator; its own flags go after --");
-  sub->callback([this] {
-    takes_flags_ = true;
-    command_ = [this] {
-      submit_.flags = flags_;
-      // Only before LibTorch is loaded: afterwards a check here takes no longer than at the desk.
-      const bool is_light = tensors_.submit == TensorCommands{}.submit;
-      const std::optional<CommandResult> told = is_light ? submit_at_desk(submit_) : std::nullopt;
-      return told ? *told : tensors_.submit(submit_);
-    };
+  sub->add_option("FILE", asked->config_file, "the run file")->required();
+  add_queue_option(sub, &asked->queue, "folder of the jobs; made if it is not there");
+  add_above_file(sub, line, &asked->above,
+                 "override one key: path=value. run.project_dir is the job's folder otherwise");
+  set_command(sub, line, [=] {
+    // Only before LibTorch is loaded: afterwards a check here takes no longer than at the desk.
+    const std::optional<CommandResult> told = kHasTensors ? std::nullopt : submit_at_desk(*asked);
+    return told ? *told : with_tensors([&](auto) {
+      check_before_queue(asked->config_file, overrides_of(asked->above));
+      return submit_command(*asked);
+    });
   });
 }
 
-void QueueCommands::add_ps(CLI::App* app) {
+void add_ps(CLI::App* app, ParsedLine* line) {
+  const auto asked = std::make_shared<ListOptions>();
   CLI::App* sub = app->add_subcommand("ps", "list the jobs of a queue");
-  add_queue_option(sub, &list_.queue, "folder of the jobs");
-  sub->add_flag("--all", list_.all, "also jobs that ended before the newest 20");
-  sub->add_flag("--json", list_.json, "print JSON");
-  sub->callback([this] { command_ = [this] { return list_command(list_); }; });
+  add_queue_option(sub, &asked->queue, "folder of the jobs");
+  sub->add_flag("--all", asked->all, "also those that ended before the newest 20");
+  sub->add_flag("--json", asked->json, "for programs");
+  set_command(sub, line, [=] { return list_command(*asked); });
 }
 
-CLI::App* QueueCommands::add_of_job(CLI::App* app, const char* name, const char* help, OfJob call) {
-  CLI::App* sub = app->add_subcommand(name, help);
-  sub->add_option("ID", of_job_.id, "job number printed by lockstep submit")
-      ->required()
-      ->check(positive_number());
-  add_queue_option(sub, &of_job_.queue, "folder of the jobs");
-  sub->callback([this, call] { command_ = [this, call] { return call(of_job_); }; });
-  return sub;
+}  // namespace
+
+void add_queue_commands(CLI::App* app, ParsedLine* line) {
+  add_serve(app, line);
+  add_submit(app, line);
+  add_ps(app, line);
+  const auto asked = std::make_shared<OfJobOptions>();
+  const auto add = [&](const char* name, const char* help,
+                       CommandResult (*of_job)(const OfJobOptions&)) {
+    CLI::App* sub = app->add_subcommand(name, help);
+    sub->add_option("ID", asked->id, "the number that lockstep submit has printed")
+        ->required()
+        ->check(positive_number());
+    add_queue_option(sub, &asked->queue, "folder of the jobs");
+    set_command(sub, line, [=] { return of_job(*asked); });
+    return sub;
+  };
+  add("logs", "show rank 0's log of a job", logs_command)
+      ->add_flag("-f,--follow", asked->follow, "go on until the job has ended");
+  add("cancel", "cancel a job: a queued one at once; a running one saves and stops",
+      cancel_command);
+  add("wait", "wait for a job's end; return its exit code", wait_command)
+      ->add_option("--timeout", asked->timeout_s, "seconds; 0: without a limit")
+      ->check(number(0, 1e9))
+      ->capture_default_str();
 }
 
 }  // namespace lockstep::daemon

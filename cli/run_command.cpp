@@ -5,7 +5,6 @@
 #include "checkpoint/format/checkpoint_files.h"
 #include "cli/ctl_command.h"
 #include "cli/launching.h"
-#include "daemon/config/estimator_flags.h"
 #include "daemon/config/run_config.h"
 
 // `lockstep run`, and what it shares with `lockstep launch` and `ctl`: settings of a run file.
@@ -22,8 +21,8 @@ std::vector<std::string> lockstepd_arguments(const AboveFile& above) {
 }
 
 bool is_given(const std::vector<std::string>& settings, const std::string& key) {
-  return std::any_of(settings.begin(), settings.end(),
-                     [&](const std::string& one) { return one.starts_with(key + "="); });
+  const auto has_key = [&](const std::string& one) { return one.starts_with(key + "="); };
+  return std::ranges::any_of(settings, has_key);
 }
 
 AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings,
@@ -34,15 +33,6 @@ AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings
   // At the front, so that `above` wins: of several --set of a key, the last one counts.
   above.sets.insert(above.sets.begin(), missing.begin(), missing.end());
   return above;
-}
-
-RunConfig load_run_config(const std::string& path, const AboveFile& above,
-                          const std::optional<std::string>& text) {
-  Diagnostics faults;
-  RunConfig config =
-      load_run_config(path, overrides_of(above.sets, above.estimator, above.flags), &faults, text);
-  faults.throw_if_any("config");
-  return config;
 }
 
 namespace {
@@ -58,10 +48,17 @@ std::vector<std::string> rank_command(const RunCommandOptions& options, const st
   return words;
 }
 
+/// Returns the newest checkpoint. Its index file's time distinguishes commits of the same number.
+launch::SaveFound newest_save(const std::filesystem::path& folder, const std::string& prefix) {
+  const auto saves = checkpoint::find_saves(folder, prefix);
+  if (saves.empty()) return {};
+  return {saves.back().prefix, checkpoint::written_at(saves.back().prefix)};
+}
+
 }  // namespace
 
 CommandResult run_command(const RunCommandOptions& options) {
-  const RunConfig config = load_run_config(options.config_file, options.above);
+  const RunConfig config = require_run_config(options.config_file, overrides_of(options.above));
   const std::string program = rank_program(options);
   // The last lambda captures by value: it may be called on a thread that outlives this function.
   return {"", supervise_ranks(
@@ -75,9 +72,7 @@ CommandResult run_command(const RunCommandOptions& options) {
 
 // Separate from ctl_command.cpp: `lockstep ctl` with the run's folder needs no LibTorch.
 ControlOfRun read_control(const std::string& run_file) {
-  Diagnostics faults;
-  const RunConfig config = load_run_config(run_file, {}, &faults);
-  faults.throw_if_any("config");
+  const RunConfig config = require_run_config(run_file, {});
   if (config.control.is_off())
     throw Error(ExitCode::kUsage, "ctl",
                 run_file + ": control.listen is off, so this run cannot be queried");

@@ -53,9 +53,7 @@ void check_options(const ScaleOptions& options) {
 }
 
 RunConfig load(const ScaleOptions& options) {
-  Diagnostics faults;
-  RunConfig config = load_run_config(options.file, options.overrides, &faults);
-  faults.throw_if_any("config");
+  RunConfig config = require_run_config(options.file, options.overrides);
   refuse_unless(config.sync.sync_replicas,
                 "sync.sync_replicas is false: --scale supports only an exchange at every step; try "
                 "--set sync.sync_replicas=true");

@@ -9,6 +9,7 @@
 #include "base/files/files.h"
 #include "base/process.h"
 #include "cli/launching.h"
+#include "daemon/config/run_config.h"
 #include "launch/ranks.h"
 
 // `lockstep launch slurm`, and the filling of job templates.
@@ -147,7 +148,7 @@ std::string sbatch_script(const SlurmJob& job) {
 }
 
 CommandResult slurm_command(const SlurmCommandOptions& options) {
-  const RunConfig config = load_run_config(options.config_file, options.above);
+  const RunConfig config = require_run_config(options.config_file, overrides_of(options.above));
   SlurmJob job = options.job;
   job.name = config.run.name;
   job.program = {rank_program(options.program), "--config", options.config_file};

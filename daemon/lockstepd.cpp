@@ -37,6 +37,11 @@
 
 namespace lockstep::daemon {
 
+// Every rank parses the same command line. Only one rank prints messages, or each would appear many
+// times.
+
+namespace {
+
 /// Parsed command line of `lockstepd`.
 struct CommandLine {
   SessionOptions session;
@@ -46,18 +51,9 @@ struct CommandLine {
   bool is_quiet = false;
   bool logs_json = false;
   double init_timeout_s = 600;  ///< for MPI to start; 0: no limit
-  int exit_code = 0;
-  bool done = false;  ///< nothing left to do: help, version or a usage error was printed
+  /// Set if nothing is left to do: help, version or a usage error was printed.
+  std::optional<ExitCode> end = {};
 };
-
-/// Parses the command line. Prints help, version or the usage error if `speaks` is set. Does not
-/// throw.
-CommandLine parse_command_line(int argc, char** argv, bool speaks);
-
-// Every rank parses the same command line. Only one rank prints messages, or each would appear many
-// times.
-
-namespace {
 
 constexpr const char* kExamples = R"(Examples:
   mpirun -n 2 lockstepd --config configs/digits.yaml
@@ -121,30 +117,23 @@ void add_start_options(CLI::App* app, CommandLine* line) {
   app->add_flag("--json-logs", line->logs_json, "log lines are JSON objects");
 }
 
-/// Throws Error if the command line describes a run: the jobs contain that.
-void refuse_session(const CommandLine& line) {
-  if (!line.session.config_file.empty() || !line.session.overrides.empty())
-    throw Error(ExitCode::kUsage, "usage",
-                "serve and doctor accept no run and no keys: use lockstep submit");
-}
-
-}  // namespace
-
+/// Parses the command line. Prints help, version or the usage error if `speaks` is set. Does not
+/// throw.
 CommandLine parse_command_line(int argc, char** argv, bool speaks) {
   CommandLine line;
-  std::vector<std::string> sets;
+  std::string model;
   // The estimator's flags come after `--`; remove them before CLI11 parses the rest.
-  std::string estimator, model;
-  const std::vector<std::string> flags = take_flags(&argc, argv);
+  AboveFile above{.flags = take_flags(&argc, argv)};
   CLI::App app{"Lockstep: data-parallel training, one rank", "lockstepd"};
   app.footer(kExamples);
   app.add_option("--config", line.session.config_file,
-                 "the run file (YAML); without it, flags define the run");
-  app.add_option("--set", sets, "override one key of the run file: path=value; may be repeated");
-  app.add_option("--estimator", estimator,
-                 "plug-in with an estimator: sets estimator.path; its own flags go after --, as -- "
-                 "--width 64");
-  app.add_option("--model", model, "network: sets model.type");
+                 "the run file (YAML); without it, flags say what to train and how");
+  app.add_option("--set", above.sets,
+                 "override one key of the run file: path=value; may be repeated");
+  app.add_option("--estimator", above.estimator,
+                 "a plug-in that brings what is trained: sets estimator.path; its own flags stand "
+                 "behind --, as -- --width 64");
+  app.add_option("--model", model, "which network: sets model.type");
   app.add_option("--resume", line.session.resume.wanted,
                  "auto (default): continue from the newest complete checkpoint if there is one; "
                  "never: refuse a folder with checkpoints; PREFIX: this checkpoint")
@@ -166,7 +155,7 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
     refuse_empty_values(argc, argv);
     app.parse(argc, argv);
     // Later overrides win: --set first, then --model, then the flags of the table.
-    line.session.overrides = overrides_of(sets, estimator, flags);
+    line.session.overrides = overrides_of(above);
     if (!model.empty())
       line.session.overrides.push_back(
           {.path = "model.type", .value = quoted_text(model), .origin = "--model"});
@@ -174,28 +163,25 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
     line.is_doctor = doctor_command->parsed();
     if (serve_command->parsed()) line.serve = serve;
     // A server takes its runs from the queue, and the doctor trains nothing.
-    if (line.serve || line.is_doctor) refuse_session(line);
+    if ((line.serve || line.is_doctor) &&
+        (!line.session.config_file.empty() || !line.session.overrides.empty()))
+      throw Error(ExitCode::kUsage, "usage",
+                  "serve and doctor take no run and no keys: lockstep submit takes them");
   } catch (const CLI::ExtrasError&) {
     if (speaks) std::fprintf(stderr, "%s\n", unknown_words(app).c_str());
-    line.exit_code = static_cast<int>(ExitCode::kUsage);
-    line.done = true;
+    line.end = ExitCode::kUsage;
   } catch (const CLI::ParseError& fault) {
-    const bool is_usage_error = fault.get_exit_code() != 0;
     if (speaks) app.exit(fault);
-    line.exit_code = is_usage_error ? static_cast<int>(ExitCode::kUsage) : 0;
-    line.done = true;
+    line.end = fault.get_exit_code() != 0 ? ExitCode::kUsage : ExitCode::kDone;
   } catch (const Error& fault) {
     if (speaks) std::fprintf(stderr, "%s\n", fault.what());
-    line.exit_code = static_cast<int>(fault.code());
-    line.done = true;
+    line.end = fault.code();
   }
   return line;
 }
 
 // The program lockstepd, one process per rank: start of MPI, one session or a server of jobs, end.
 // Errors that all ranks share end it normally; any other error aborts the world.
-
-namespace {
 
 /// Facts that are known only before MPI runs: afterwards a single process looks like a launched
 /// one.
@@ -225,8 +211,8 @@ bool has_bar(const CommandLine& line, const BeforeMpi& before) {
 /// Returns an error for an unexpected exception.
 Error bug(const std::exception& fault) {
   std::string text = fault.what();
-  for (const estimator::Plugin* plugin : estimator::opened_plugins())
-    text += fmt::format(" (it may be a bug of the plug-in {})", plugin->path);
+  for (const estimator::Plugin& plugin : estimator::opened_plugins())
+    text += fmt::format(" (it may be a bug of the plug-in {})", plugin.path);
   return {ExitCode::kBug, "bug", text};
 }
 
@@ -249,7 +235,7 @@ int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
 /// Checks a submitted job in a child process, which has none of this process' threads.
 void check_job(JobSpec* job) {
   at::set_num_threads(1);
-  check_before_queue(job->file, overrides_of(job->sets, job->estimator, job->flags));
+  check_before_queue(job->file, overrides_of(job->above));
   name_run(job);
 }
 
@@ -317,7 +303,7 @@ int lockstepd_main(int argc, char** argv, const train::StepHook& on_step,
   keep_freed_memory();
   const BeforeMpi before = look_around();
   const CommandLine line = parse_command_line(argc, argv, before.promised.rank == 0);
-  if (line.done) return line.exit_code;
+  if (line.end) return static_cast<int>(*line.end);
   log::configure_console({.level = line.is_quiet ? log::Level::kWarning : log::Level::kInfo,
                           .json = line.logs_json,
                           .is_terminal = has_bar(line, before),

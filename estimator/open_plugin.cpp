@@ -1,7 +1,6 @@
 // The stamp in the file is read before dlopen(), so that no code of an incompatible plug-in runs.
 #include "estimator/open_plugin.h"
 
-#include <deque>
 #include <filesystem>
 
 #include <dlfcn.h>
@@ -32,8 +31,7 @@ struct Library {
 
 struct Opened {
   std::deque<Library> libraries;
-  std::deque<Plugin> all;  // of this run; a deque keeps their addresses
-  std::vector<const Plugin*> list;
+  std::deque<Plugin> plugins;  // of this run; a deque keeps their addresses
 };
 Opened& opened() {
   static Opened one;
@@ -41,10 +39,7 @@ Opened& opened() {
 }
 
 /// Reset between jobs; the tables drop the rows of plug-ins too (job_server/job_run.cpp).
-const ProcessState plugins_of_run("plug-ins of the run", [] {
-  opened().list.clear();
-  opened().all.clear();
-});
+const ProcessState plugins_of_run("plug-ins of the run", [] { opened().plugins.clear(); });
 
 Error refusal(const std::string& path, const std::string& why) {
   return {ExitCode::kConfig, "plugin", path + ": " + why};
@@ -99,30 +94,26 @@ AddRows find_or_open(const std::string& path, const std::string& sha256) {
 }  // namespace
 
 const Plugin& open_plugin(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored))
-    throw Error(
-        ExitCode::kInputMissing, "plugin",
-        fmt::format("{}: no such file, which the run file or the command line names as a plug-in",
-                    path));
+  if (!files::is_file(path))
+    throw Error(ExitCode::kInputMissing, "plugin",
+                fmt::format("{}: there is no such file, which the run file or the command line "
+                            "names as a plug-in",
+                            path));
   const std::string bytes = files::read(path);
   const std::string sha256 = sha256_hex(bytes);
-  for (const Plugin* known : opened().list)
-    if (known->sha256 == sha256) return *known;
+  for (const Plugin& known : opened().plugins)
+    if (known.sha256 == sha256) return known;
   require_fit(path, stamp_in(bytes));
   const AddRows add_rows = find_or_open(path, sha256);
   // Rows are only appended, so the new ones follow these.
   const size_t num_before = estimator_types().names().size();
   run_user_code("plug-in " + path, add_rows);
   const std::vector<std::string> names = estimator_types().names();
-  Opened& all = opened();
-  all.all.push_back(
-      {path, sha256, {names.begin() + static_cast<std::ptrdiff_t>(num_before), names.end()}});
-  all.list.push_back(&all.all.back());
-  return all.all.back();
+  return opened().plugins.emplace_back(
+      Plugin{path, sha256, {names.begin() + static_cast<std::ptrdiff_t>(num_before), names.end()}});
 }
 
-const std::vector<const Plugin*>& opened_plugins() { return opened().list; }
+const std::deque<Plugin>& opened_plugins() { return opened().plugins; }
 
 namespace {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <exception>
 #include <string>
 #include <vector>
@@ -48,6 +49,6 @@ struct Plugin {
 const Plugin& open_plugin(const std::string& path);
 
 /// Returns the plug-ins of this run in the order of opening.
-const std::vector<const Plugin*>& opened_plugins();
+const std::deque<Plugin>& opened_plugins();
 
 }  // namespace lockstep::estimator

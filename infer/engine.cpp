@@ -9,6 +9,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/codegen/onednn/interface.h>
 #include <torch/csrc/jit/passes/pass_manager.h>
@@ -27,26 +28,21 @@ namespace {
 /// LibTorch's passes apply to the whole process. This flag limits ours to the compiling thread.
 thread_local bool t_compiles = false;
 
-class Compiling {
- public:
-  Compiling() {
-    static const auto registered =
-        torch::jit::registerPrePass([](std::shared_ptr<torch::jit::Graph>& graph) {
-          if (t_compiles) torch::jit::fuser::onednn::fuseGraph(graph);
-        });
-    static_cast<void>(registered);
-    t_compiles = true;
-  }
-  ~Compiling() { t_compiles = false; }
-  Compiling(const Compiling&) = delete;
-  Compiling& operator=(const Compiling&) = delete;
-};
+/// Returns a scope in which this thread compiles.
+auto compiling() {
+  [[maybe_unused]] static const auto registered =
+      torch::jit::registerPrePass([](std::shared_ptr<torch::jit::Graph>& graph) {
+        if (t_compiles) torch::jit::fuser::onednn::fuseGraph(graph);
+      });
+  t_compiles = true;
+  return c10::make_scope_exit([] { t_compiles = false; });
+}
 
 bool can_compile() { return true; }
 
 #else
 
-struct Compiling {};
+bool compiling() { return false; }
 bool can_compile() { return false; }
 
 #endif
@@ -82,6 +78,16 @@ bool is_close(const c10::IValue& one, const c10::IValue& other) {
                             });
 }
 
+/// Calls a module without gradients. may_rewrite: LibTorch may optimise its graph.
+c10::IValue call(torch::jit::Module* module, const std::vector<at::Tensor>& inputs,
+                 bool may_rewrite) {
+  const at::NoGradGuard no_grad;
+  // Skips autograd's dispatch, which costs time in each operator.
+  const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
+  const torch::jit::GraphOptimizerEnabledGuard rewriting(may_rewrite);
+  return module->forward({inputs.begin(), inputs.end()});
+}
+
 }  // namespace
 
 FusedModule::Form FusedModule::form_of(const at::Tensor& tensor) {
@@ -98,7 +104,7 @@ std::optional<FusedModule> FusedModule::compile(torch::jit::Module frozen,
   if (!can_compile() || !has_convolutions(frozen)) return std::nullopt;
   try {
     FusedModule fused(std::move(frozen), inputs);
-    const Compiling compiling;
+    [[maybe_unused]] const auto scope = compiling();
     // LibTorch's profiling executor: the first run records shapes, the second one compiles and
     // runs.
     const c10::IValue as_written = fused.run(inputs);
@@ -118,11 +124,7 @@ bool FusedModule::takes(const std::vector<at::Tensor>& inputs) const {
 }
 
 c10::IValue FusedModule::run(const std::vector<at::Tensor>& inputs) {
-  const at::NoGradGuard no_grad;
-  // Skips autograd's dispatch, which costs time in each operator.
-  const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
-  const torch::jit::GraphOptimizerEnabledGuard rewriting(true);
-  return module_.forward({inputs.begin(), inputs.end()});
+  return call(&module_, inputs, /*may_rewrite=*/true);
 }
 
 namespace {
@@ -140,35 +142,21 @@ std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
   return tensors;
 }
 
-/// Calls a module without gradients. may_rewrite: LibTorch may optimise its graph.
-std::vector<at::Tensor> call(torch::jit::Module* module, const std::vector<at::Tensor>& inputs,
-                             bool may_rewrite) {
-  const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
-  const torch::jit::GraphOptimizerEnabledGuard rewriting(may_rewrite);
-  return tensors_of(module->forward({inputs.begin(), inputs.end()}));
-}
-
 /// Engine of a TorchScript module, as written or rewritten.
 class ModuleEngine final : public EngineBackend {
  public:
-  ModuleEngine(torch::jit::Module module, bool may_rewrite, bool takes_many_threads,
-               std::string description)
-      : module_(std::move(module)),
-        may_rewrite_(may_rewrite),
-        takes_many_threads_(takes_many_threads),
-        text_(std::move(description)) {}
+  ModuleEngine(torch::jit::Module module, bool may_rewrite, std::string description)
+      : EngineBackend(std::move(description)),
+        module_(std::move(module)),
+        may_rewrite_(may_rewrite) {}
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
-    return call(&module_, inputs, may_rewrite_);
+    return tensors_of(call(&module_, inputs, may_rewrite_));
   }
-  bool takes_many_threads() const override { return takes_many_threads_; }
-  std::string description() const override { return text_; }
 
  private:
   torch::jit::Module module_;
-  const bool may_rewrite_, takes_many_threads_;
-  const std::string text_;
+  const bool may_rewrite_;
 };
 
 /// Engine of a frozen network on the CPU. Inputs with the shape of the first ones use a fused
@@ -176,7 +164,7 @@ class ModuleEngine final : public EngineBackend {
 class FrozenEngine final : public EngineBackend {
  public:
   FrozenEngine(torch::jit::Module module, std::string description)
-      : module_(std::move(module)), text_(std::move(description)) {}
+      : EngineBackend(std::move(description)), module_(std::move(module)) {}
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
     // freeze() copies: the module itself stays usable for the second form.
@@ -187,29 +175,15 @@ class FrozenEngine final : public EngineBackend {
       torch::jit::Module frozen = torch::jit::freeze(module_);
       laid_out_ = torch::jit::optimize_for_inference(frozen);
     });
-    return call(&*laid_out_, inputs, /*may_rewrite=*/true);
+    return tensors_of(call(&*laid_out_, inputs, /*may_rewrite=*/true));
   }
   bool takes_many_threads() const override { return true; }
-  std::string description() const override { return text_; }
 
  private:
   torch::jit::Module module_;
   std::once_flag compiled_, laid_out_once_;
   std::optional<FusedModule> fused_;
   std::optional<torch::jit::Module> laid_out_;
-  const std::string text_;
-};
-
-/// Scope without oneDNN: convolutions use LibTorch's own code, in the whole process.
-class WithoutOnednn {
- public:
-  WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(false); }
-  ~WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(was_enabled_); }
-  WithoutOnednn(const WithoutOnednn&) = delete;
-  WithoutOnednn& operator=(const WithoutOnednn&) = delete;
-
- private:
-  const bool was_enabled_ = at::globalContext().userEnabledMkldnn();
 };
 
 /// Number of multiplications up to which a batch is faster without oneDNN. A call of oneDNN needs
@@ -223,15 +197,22 @@ constexpr int64_t kMostWeightsOfSmall = kSmallMultiplications / 16;
 class TwoWayEngine final : public EngineBackend {
  public:
   TwoWayEngine(torch::jit::Module small, std::unique_ptr<EngineBackend> large, int64_t num_weights)
-      : num_weights_(num_weights), small_(std::move(small)), large_(std::move(large)) {}
+      : EngineBackend(large->description()),
+        num_weights_(num_weights),
+        small_(std::move(small)),
+        large_(std::move(large)) {}
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
     if (!is_small(inputs)) return large_->run(inputs);
-    // The setting is global, so this engine allows one thread only.
-    const WithoutOnednn own_convolutions;
-    return call(&small_, inputs, /*may_rewrite=*/true);
+    // Convolutions use LibTorch's own code. The setting is global, so this engine allows one
+    // thread.
+    at::Context& context = at::globalContext();
+    const auto restore = c10::make_scope_exit([&, was_enabled = context.userEnabledMkldnn()] {
+      context.setUserEnabledMkldnn(was_enabled);
+    });
+    context.setUserEnabledMkldnn(false);
+    return tensors_of(call(&small_, inputs, /*may_rewrite=*/true));
   }
-  std::string description() const override { return large_->description(); }
 
  private:
   /// Estimates the work as if each weight met each input value once, the most for stride 1.
@@ -263,22 +244,19 @@ int64_t count_weights(const torch::jit::Module& frozen) {
 class ForwardEngine final : public EngineBackend {
  public:
   ForwardEngine(std::function<at::Tensor(const at::Tensor&)> forward, std::string description)
-      : forward_(std::move(forward)), text_(std::move(description)) {}
+      : EngineBackend(std::move(description)), forward_(std::move(forward)) {}
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
     const at::NoGradGuard no_grad;
     return {forward_(inputs.at(0))};
   }
-  std::string description() const override { return text_; }
 
  private:
   const std::function<at::Tensor(const at::Tensor&)> forward_;
-  const std::string text_;
 };
 
 std::unique_ptr<EngineBackend> plain_engine(const LoadedNetwork& network, const std::string& why) {
   return std::make_unique<ModuleEngine>(*network.module, /*may_rewrite=*/false,
-                                        /*takes_many_threads=*/false,
                                         "plain: the network as it was written" + why);
 }
 
@@ -289,7 +267,6 @@ std::unique_ptr<EngineBackend> optimized_engine(const LoadedNetwork& network, at
     torch::jit::Module frozen = torch::jit::freeze(*network.module);
     if (!device.is_cpu())
       return std::make_unique<ModuleEngine>(frozen, /*may_rewrite=*/true,
-                                            /*takes_many_threads=*/false,
                                             "optimized: LibTorch's freeze" + why);
     const int64_t num_weights = count_weights(frozen);
     auto large = std::make_unique<FrozenEngine>(
@@ -316,7 +293,6 @@ std::unique_ptr<EngineBackend> make_engine(const LoadedNetwork& network,
   TensorrtAttempt attempt = try_tensorrt(*network.module, network.nodes, options.tensorrt, device);
   if (attempt.module)
     return std::make_unique<ModuleEngine>(*attempt.module, /*may_rewrite=*/true,
-                                          /*takes_many_threads=*/false,
                                           "Torch-TensorRT, " + options.tensorrt.precision_mode);
   return optimized_engine(network, device, " (no Torch-TensorRT: " + attempt.why_not + ")");
 }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -55,7 +56,7 @@ struct EngineOptions {
 /// Way of computing a network.
 class EngineBackend {
  public:
-  EngineBackend() = default;
+  explicit EngineBackend(std::string description) : description_(std::move(description)) {}
   virtual ~EngineBackend() = default;
   EngineBackend(const EngineBackend&) = delete;
   EngineBackend& operator=(const EngineBackend&) = delete;
@@ -69,7 +70,10 @@ class EngineBackend {
   virtual bool takes_many_threads() const { return false; }
 
   /// Description for the log and the result.
-  virtual std::string description() const = 0;
+  const std::string& description() const { return description_; }
+
+ private:
+  const std::string description_;
 };
 
 /// Creates an engine. `optimized` folds batch normalisation into convolutions, makes weights

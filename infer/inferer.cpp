@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <c10/util/ScopeExit.h>
 
 #include "base/threads.h"
 #include "infer/data_feeder.h"
@@ -41,20 +42,6 @@ class FirstFault {
  private:
   mutable std::mutex mutex_;
   std::exception_ptr fault_;
-};
-
-/// Scope in which this thread uses its share of LibTorch's compute threads.
-class ComputeThreads {
- public:
-  explicit ComputeThreads(int64_t num_callers) {
-    at::set_num_threads(static_cast<int>(std::max<int64_t>(1, num_before_ / num_callers)));
-  }
-  ~ComputeThreads() { at::set_num_threads(num_before_); }
-  ComputeThreads(const ComputeThreads&) = delete;
-  ComputeThreads& operator=(const ComputeThreads&) = delete;
-
- private:
-  const int num_before_ = at::get_num_threads();
 };
 
 }  // namespace
@@ -237,7 +224,10 @@ InferenceResult Inferer::run(const std::function<bool()>& stop_asked) {
   handler_.context().mode = coord::Mode::kInfer;
   handler_.context().number_iterations_per_epoch = feeder_.num_iterations();
   Feed feed(&feeder_, stop_asked);
-  const ComputeThreads share(num_at_once_);
+  // Meanwhile this thread uses its share of LibTorch's compute threads.
+  const int num_threads = at::get_num_threads();
+  const auto restore = c10::make_scope_exit([=] { at::set_num_threads(num_threads); });
+  at::set_num_threads(static_cast<int>(std::max<int64_t>(1, num_threads / num_at_once_)));
   if (options_.use_multiprocessing)
     run_staged(&feed);
   else

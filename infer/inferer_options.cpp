@@ -5,6 +5,7 @@
 
 // Readers of section `inferer` and of its feeds.
 namespace lockstep::infer {
+namespace {
 
 InfererOptions read_inferer_options(ConfigReader* in) {
   InfererOptions options;
@@ -26,8 +27,6 @@ InfererOptions read_inferer_options(ConfigReader* in) {
 }
 
 // A feed in YAML: a word (train, eval or a path), a map with `type`, or a list of these.
-namespace {
-
 FeedSection read_feed(const YAML::Node& node, const std::string& path, const YamlDocument& document,
                       Diagnostics* faults) {
   if (node.IsScalar() && !node.Scalar().empty())

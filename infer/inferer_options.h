@@ -26,9 +26,6 @@ struct InfererOptions {
   }
 };
 
-/// Reads these keys. Other keys of the section are left to the caller, who calls in->done().
-InfererOptions read_inferer_options(ConfigReader* in);
-
 /// Data for an inferer: a section like those of `data`, or a name.
 struct FeedSection {
   std::string named;  ///< train, eval, or a path; empty: `dataset` is set

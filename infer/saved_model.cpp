@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
 
 // Opening of exports, and their inputs and outputs (io_nodes.json).
@@ -69,12 +69,11 @@ std::string shape_text(at::IntArrayRef shape) {
 /// True if a tensor has the node's type and shape. Types are not converted: a silent conversion
 /// could hide wrong data.
 bool fits(const at::Tensor& tensor, const IoNode& node) {
-  if (tensor.scalar_type() != node.dtype || tensor.dim() != static_cast<int64_t>(node.shape.size()))
-    return false;
-  for (size_t i = 0; i < node.shape.size(); ++i)
-    if (node.shape[i] != IoNode::kAny && node.shape[i] != tensor.size(static_cast<int64_t>(i)))
-      return false;
-  return true;
+  const auto fits_one = [](int64_t extent, int64_t wanted) {
+    return wanted == IoNode::kAny || wanted == extent;
+  };
+  return tensor.scalar_type() == node.dtype &&
+         std::ranges::equal(tensor.sizes(), node.shape, fits_one);
 }
 
 /// Describes a value for messages: type and shape, "texts" or "a map".
@@ -160,18 +159,16 @@ constexpr int64_t kMaxManifestBytes = 1 << 26;  // one line per tensor
 /// Numbers of a version: 0.10.2 -> {0, 10, 2}. Anything else counts as 0.
 std::array<int64_t, 3> version_numbers(const std::string& version) {
   std::array<int64_t, 3> numbers{};
-  std::istringstream parts(version);
-  std::string part;
-  for (int64_t& number : numbers)
-    if (std::getline(parts, part, '.')) number = parse_integer(part).value_or(0);
+  const std::vector<std::string> parts = split(version, '.');
+  for (size_t i = 0; i < std::min(numbers.size(), parts.size()); ++i)
+    numbers[i] = parse_integer(parts[i]).value_or(0);
   return numbers;
 }
 
 Json manifest_of(const fs::path& folder) {
   const fs::path path = folder / "manifest.json";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored))
-    distrust(folder, "contains no manifest.json, so it may be incomplete");
+  if (!files::exists(path))
+    distrust(folder, "holds no manifest.json, so that it is not known to be whole");
   // No exceptions: `false` makes a faulty text a discarded value, which is not an object.
   Json json = Json::parse(files::read(path, kMaxManifestBytes), nullptr, false);
   if (!json.is_object() || !json.contains("files") || !json["files"].is_object())
@@ -188,12 +185,8 @@ std::string text_of(const Json& json, const char* key) {
 std::optional<int64_t> count_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
-  // JSON numbers above int64 would wrap around in get<int64_t>().
-  if (found->is_number_unsigned() &&
-      found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-    return std::nullopt;
-  const auto count = found->get<int64_t>();
-  return count < 0 ? std::nullopt : std::optional(count);
+  const std::optional<int64_t> count = parse_integer(found->dump());  // none above int64
+  return count && *count >= 0 ? count : std::nullopt;
 }
 
 void require_known_version(const fs::path& folder, const Json& manifest,
@@ -211,9 +204,8 @@ std::string verified_archive(const fs::path& folder, const Json& manifest) {
   const fs::path path = folder / "model.pt";
   const auto found = manifest["files"].find("model.pt");
   if (found == manifest["files"].end() || !found->is_object())
-    distrust(folder / "manifest.json", "does not list model.pt");
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) distrust(path, "is missing, although the manifest lists it");
+    distrust(folder / "manifest.json", "does not tell of model.pt");
+  if (!files::exists(path)) distrust(path, "is not there, although the manifest tells of it");
   // Reads the bytes once: what was verified is what is loaded.
   std::string bytes = files::read(path);
   const std::optional<int64_t> wanted = count_of(*found, "num_bytes");
@@ -270,7 +262,7 @@ IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::st
   // The folder may be relative, such as `.`: only a canonical path has all its parents.
   const fs::path run = fs::canonical(folder, ignored).parent_path().parent_path();
   for (const fs::path& path : {folder / "io_nodes.json", run / "checkpoints" / "io_nodes.json"})
-    if (fs::exists(path, ignored)) return read_io_nodes(path);
+    if (files::exists(path)) return read_io_nodes(path);
   return nodes_of_manifest(folder, manifest, input);
 }
 
@@ -298,11 +290,11 @@ std::string input_name(const torch::jit::Module& module) {
 }
 
 LoadedNetwork open_saved_model(const fs::path& folder, const std::string& program_version) {
-  std::error_code ignored;
-  if (!fs::is_directory(folder, ignored))
-    throw Error(ExitCode::kInputMissing, "infer",
-                fmt::format("{}: no such folder; name one of RUN/saved_models, or `latest`",
-                            folder.string()));
+  if (!files::is_folder(folder))
+    throw Error(
+        ExitCode::kInputMissing, "infer",
+        fmt::format("{}: there is no such folder; name one of RUN/saved_models, or `latest`",
+                    folder.string()));
   const Json manifest = manifest_of(folder);
   require_known_version(folder, manifest, program_version);
   const std::optional<int64_t> step = count_of(manifest, "global_step");
@@ -317,9 +309,8 @@ LoadedNetwork open_saved_model(const fs::path& folder, const std::string& progra
 
 LoadedNetwork open_inference_graph(const fs::path& checkpoints) {
   const fs::path file = checkpoints / "inference_graph";
-  std::error_code ignored;
-  if (!fs::exists(file, ignored))
-    throw Error(ExitCode::kInputMissing, "infer", file.string() + ": no such file");
+  if (!files::exists(file))
+    throw Error(ExitCode::kInputMissing, "infer", file.string() + ": there is no such file");
   LoadedNetwork network{.source = file.string()};
   network.module = load_torchscript(files::read(file), network.source);
   network.nodes = read_io_nodes(checkpoints / "io_nodes.json");
@@ -327,16 +318,19 @@ LoadedNetwork open_inference_graph(const fs::path& checkpoints) {
   return network;
 }
 
-fs::path newest_saved_model(const fs::path& saved_models) {
-  int64_t newest = -1;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(saved_models, ignored)) {
-    const std::string name = entry.path().filename().string();
+std::vector<int64_t> published_steps(const fs::path& saved_models) {
+  std::vector<int64_t> steps;
+  for (const std::string& name : files::list(saved_models)) {
     const auto step = parse_integer(name);
-    // Only names that are exactly a step: other entries (temporary folders) are ignored.
-    if (step && name == std::to_string(*step)) newest = std::max(newest, *step);
+    if (step && *step >= 0 && name == std::to_string(*step)) steps.push_back(*step);
   }
-  if (newest >= 0) return saved_models / std::to_string(newest);
+  std::ranges::sort(steps);
+  return steps;
+}
+
+fs::path newest_saved_model(const fs::path& saved_models) {
+  const std::vector<int64_t> steps = published_steps(saved_models);
+  if (!steps.empty()) return saved_models / std::to_string(steps.back());
   throw Error(ExitCode::kInputMissing, "infer",
               fmt::format("{}: contains no export of a model; let the run publish exports "
                           "(export.after_evaluation), or name a checkpoint with --checkpoint",

@@ -78,6 +78,10 @@ LoadedNetwork open_saved_model(const std::filesystem::path& folder,
 /// does not exist, Error(kBadData) if one of the files cannot be read.
 LoadedNetwork open_inference_graph(const std::filesystem::path& checkpoints);
 
+/// Returns the steps of the exports in RUN/saved_models, ascending. Folders with other names (+5,
+/// 05) are ignored.
+std::vector<int64_t> published_steps(const std::filesystem::path& saved_models);
+
 /// Returns the export with the highest step in RUN/saved_models. Throws Error(kInputMissing) if
 /// there is none.
 std::filesystem::path newest_saved_model(const std::filesystem::path& saved_models);

@@ -7,6 +7,9 @@
 #include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include "base/files/files.h"
+#include "base/process.h"
+
 namespace lockstep::infer {
 
 TensorrtConfig read_tensorrt_config(ConfigReader in) {
@@ -47,14 +50,8 @@ std::string module_path() {
   std::error_code fault;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", fault).parent_path();
   for (const auto& path : {folder / kLibrary, folder / "../lib/lockstep" / kLibrary})
-    if (std::filesystem::is_regular_file(path, fault)) return path.lexically_normal().string();
+    if (files::is_file(path)) return path.lexically_normal().string();
   return kLibrary;
-}
-
-/// Error text of dlopen() or dlsym().
-std::string dl_fault() {
-  const char* text = ::dlerror();
-  return text == nullptr ? "its module cannot be opened" : text;
 }
 
 /// Opens the library, which is never closed: engines contain its code.
@@ -64,7 +61,7 @@ CompileWithTensorrt open_library(std::string* fault) {
   void* build_id = library == nullptr ? nullptr : ::dlsym(library, kBuildIdFunction);
   void* function = library == nullptr ? nullptr : ::dlsym(library, kFunction);
   if (build_id == nullptr || function == nullptr) {
-    *fault = dl_fault();
+    *fault = dl_error();
     return nullptr;
   }
   // Both sides share C++ types, so only the same build may be called.

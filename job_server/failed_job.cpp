@@ -108,9 +108,9 @@ bool is_of_host(ExitCode code, const std::string& message, const JobSpec& spec) 
   if (code != ExitCode::kInputMissing) return exit_class(code) == ExitClass::kHost;
   const std::string name = missing_file_in(message);
   const auto names = [&](const std::string& text) { return text.find(name) != std::string::npos; };
-  return !(name.empty() || names(spec.text) || names(spec.file) || names(spec.estimator) ||
-           std::any_of(spec.sets.begin(), spec.sets.end(), names) ||
-           std::any_of(spec.flags.begin(), spec.flags.end(), names));
+  return !(name.empty() || names(spec.text) || names(spec.file) || names(spec.above.estimator) ||
+           std::any_of(spec.above.sets.begin(), spec.above.sets.end(), names) ||
+           std::any_of(spec.above.flags.begin(), spec.above.flags.end(), names));
 }
 
 }  // namespace lockstep::daemon

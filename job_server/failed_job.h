@@ -78,8 +78,6 @@ class HostFaults {
     return num_in_a_row_ == 1 && (met == ran_since_.end() || met->second);
   }
 
-  bool is_holding(Clock::time_point now) const { return num_in_a_row_ > 0 && now < held_until_; }
-
  private:
   static constexpr double kShortest_s = 30, kLongest_s = 600;
 

@@ -49,6 +49,22 @@ auto parsed(const std::string& file, std::string_view text, const Read& read) {
   }
 }
 
+/// Calls `call` with the key and value of each field of a job, which may be const.
+template <typename Spec, typename Call>
+void for_each_field(Spec& spec, const Call& call) {
+  call("run", spec.run_name);
+  call("project_dir", spec.project_dir);
+  call("file", spec.file);
+  call("folder", spec.folder);
+  call("sets", spec.above.sets);
+  call("estimator", spec.above.estimator);
+  call("flags", spec.above.flags);
+  call("submitted", spec.submitted);
+  call("tries", spec.tries);
+  call("last_save", spec.last_save);
+  call("text", spec.text);
+}
+
 JobState state_named(const std::string& name) {
   const auto* const found = std::find(kStateNames.begin(), kStateNames.end(), name);
   if (found == kStateNames.end())
@@ -63,33 +79,16 @@ std::string_view job_state_name(JobState state) {
 }
 
 std::string text_of(const JobSpec& spec) {
-  return dumped({{"version", kJobVersion},
-                 {"run", spec.run_name},
-                 {"project_dir", spec.project_dir},
-                 {"file", spec.file},
-                 {"folder", spec.folder},
-                 {"sets", spec.sets},
-                 {"estimator", spec.estimator},
-                 {"flags", spec.flags},
-                 {"submitted", spec.submitted},
-                 {"tries", spec.tries},
-                 {"last_save", spec.last_save},
-                 {"text", spec.text}});
+  Json object{{"version", kJobVersion}};
+  for_each_field(spec, [&](const char* key, const auto& value) { object[key] = value; });
+  return dumped(object);
 }
 
 JobSpec parse_job(const std::string& file, std::string_view text) {
   return parsed(file, text, [](const Json& object) {
-    return JobSpec{.file = object.at("file"),
-                   .text = object.at("text"),
-                   .folder = object.at("folder"),
-                   .sets = object.at("sets"),
-                   .estimator = object.at("estimator"),
-                   .flags = object.at("flags"),
-                   .run_name = object.at("run"),
-                   .project_dir = object.at("project_dir"),
-                   .submitted = object.at("submitted"),
-                   .tries = object.at("tries"),
-                   .last_save = object.at("last_save")};
+    JobSpec spec;
+    for_each_field(spec, [&](const char* key, auto& value) { object.at(key).get_to(value); });
+    return spec;
   });
 }
 
@@ -106,17 +105,6 @@ std::string text_of(const JobResult& result, const JobSpec& spec) {
                  {"ended", result.ended}});
 }
 
-JobResult parse_result(const std::string& file, std::string_view text) {
-  return parsed(file, text, [](const Json& object) {
-    return JobResult{.state = state_named(object.at("state")),
-                     .exit_code = object.at("exit_code"),
-                     .message = object.at("message"),
-                     .tries = object.at("tries"),
-                     .began = object.at("began"),
-                     .ended = object.at("ended")};
-  });
-}
-
 // A job's place in the folders is its state, and rename() is the only transition. So the server and
 // clients need no lock between them, and a killed process leaves a consistent queue.
 
@@ -126,7 +114,7 @@ constexpr const char* kQueued = "queued";
 constexpr const char* kRunning = "running";
 constexpr const char* kSetAside = "set_aside";
 constexpr const char* kJobs = "jobs";
-constexpr int64_t kMaxServerFileBytes = 1 << 16;
+constexpr int64_t kMaxSmallFileBytes = 1 << 16;  ///< of server.json and of a lock
 
 /// Highest accepted number; far below an overflow of the next numbers.
 constexpr int64_t kLastNumber = 999'999'999'999'999;
@@ -164,11 +152,6 @@ void make_private(const std::filesystem::path& folder) {
                 fmt::format("{}: cannot create the folder: {}; name another place", folder.string(),
                             std::strerror(errno)));
   require_closed(folder);
-}
-
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
 }
 
 }  // namespace
@@ -226,7 +209,7 @@ int64_t JobQueue::max_queued() const {
 }
 
 std::string JobQueue::server_text() const {
-  return is_there(server_file()) ? files::read(server_file(), kMaxServerFileBytes) : "";
+  return files::exists(server_file()) ? files::read(server_file(), kMaxSmallFileBytes) : "";
 }
 
 /// Reserves a number: the process that creates the folder owns it. mkdir() is atomic, so clients
@@ -287,7 +270,7 @@ JobState JobQueue::cancel(int64_t id) const {
     }
   }
   // Not queued any more and not running: it has ended in the meantime.
-  if (!is_there(file(kRunning, id)))
+  if (!files::exists(file(kRunning, id)))
     throw Error(ExitCode::kUsage, "queue",
                 fmt::format("job {} has already ended ({}): nothing to cancel", id,
                             job_state_name(state(id).value_or(*now))));
@@ -319,7 +302,7 @@ std::optional<Job> JobQueue::read_or_set_aside(const char* place, int64_t id) co
 
 std::optional<Job> JobQueue::take(const MayBegin& may_begin) const {
   for (const int64_t id : numbers_in(kRunning)) {
-    if (is_there(result_file(id)))  // the server was killed just after the job's end
+    if (files::exists(result_file(id)))  // the server was killed just after the job's end
       move(kRunning, id, folder(id) / "job.json");
     else if (std::optional<Job> job = read_or_set_aside(kRunning, id))
       return job;
@@ -364,26 +347,36 @@ void JobQueue::end(const Job& job, const JobResult& result) const {
 std::optional<JobState> JobQueue::state(int64_t id) const {
   // Checked in the order in which a job passes through them, so a job that moves meanwhile is
   // found.
-  if (is_there(file(kQueued, id))) return JobState::kQueued;
-  if (is_there(file(kRunning, id)) && !is_there(result_file(id))) return JobState::kRunning;
+  if (files::exists(file(kQueued, id))) return JobState::kQueued;
+  if (files::exists(file(kRunning, id)) && !files::exists(result_file(id)))
+    return JobState::kRunning;
   if (const std::optional<JobResult> ended = result(id)) return ended->state;
-  if (is_there(file(kSetAside, id))) return JobState::kSetAside;
-  if (is_there(folder(id) / "job.json")) return JobState::kCancelled;  // its result was not written
-  if (is_there(file(kQueued, id))) return JobState::kQueued;           // it was put back
+  if (files::exists(file(kSetAside, id))) return JobState::kSetAside;
+  if (files::exists(folder(id) / "job.json"))
+    return JobState::kCancelled;                                   // its result was not written
+  if (files::exists(file(kQueued, id))) return JobState::kQueued;  // it was put back
   return std::nullopt;
 }
 
 std::optional<JobResult> JobQueue::result(int64_t id) const {
   if (!has_ended(id)) return std::nullopt;
-  return parse_result(result_file(id).string(), files::read(result_file(id), kMaxJobBytes));
+  const std::string text = files::read(result_file(id), kMaxJobBytes);
+  return parsed(result_file(id).string(), text, [](const Json& object) {
+    return JobResult{.state = state_named(object.at("state")),
+                     .exit_code = object.at("exit_code"),
+                     .message = object.at("message"),
+                     .tries = object.at("tries"),
+                     .began = object.at("began"),
+                     .ended = object.at("ended")};
+  });
 }
 
-bool JobQueue::has_ended(int64_t id) const { return is_there(result_file(id)); }
+bool JobQueue::has_ended(int64_t id) const { return files::exists(result_file(id)); }
 
 std::optional<JobSpec> JobQueue::spec(int64_t id) const {
   for (const auto& path : {file(kQueued, id), file(kRunning, id), folder(id) / "job.json"}) {
     try {
-      if (is_there(path)) return read_job(path);
+      if (files::exists(path)) return read_job(path);
     } catch (const Error&) {
       // Moved meanwhile, or damaged; the server reports damage.
     }
@@ -394,18 +387,11 @@ std::optional<JobSpec> JobQueue::spec(int64_t id) const {
 // A lock file may belong to a process on another host, which cannot be checked. Then only its
 // heartbeat shows that it is alive.
 
-namespace {
-
-constexpr int64_t kMaxLockFileBytes = 1 << 16;
-
-}  // namespace
-
 std::optional<files::LockHolder> holder_of(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / ".lock";
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  if (!files::exists(file)) return std::nullopt;
   try {
-    return files::LockHolder::parse(files::read(file, kMaxLockFileBytes));
+    return files::LockHolder::parse(files::read(file, kMaxSmallFileBytes));
   } catch (const Error&) {
     return std::nullopt;  // removed meanwhile
   }

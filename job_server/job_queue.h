@@ -11,18 +11,17 @@
 #include <vector>
 
 #include "base/files/folder_lock.h"
+#include "daemon/config/estimator_flags.h"
 
 /// Queue of jobs in a folder, its jobs, and the check whether it has a server.
 namespace lockstep::daemon {
 
 /// Job as submitted by a user, with the server's notes. Paths are absolute.
 struct JobSpec {
-  std::string file;                ///< the run file; files that it names may be next to it
-  std::string text;                ///< content of the run file when it was submitted
-  std::string folder;              ///< current folder at submission; relative paths start here
-  std::vector<std::string> sets;   ///< texts after --set
-  std::string estimator;           ///< of --estimator; empty: none
-  std::vector<std::string> flags;  ///< flags of the estimator, from after `--`
+  std::string file;    ///< the run file; files that it names may be next to it
+  std::string text;    ///< content of the run file when it was submitted
+  std::string folder;  ///< current folder at submission; relative paths start here
+  AboveFile above = {};
   std::string run_name;
   std::string project_dir;  ///< empty: `run` in the job's folder
   std::string submitted;    ///< UTC, for people
@@ -55,7 +54,6 @@ struct JobResult {
 std::string text_of(const JobSpec& spec);
 JobSpec parse_job(const std::string& file, std::string_view text);
 std::string text_of(const JobResult& result, const JobSpec& spec);
-JobResult parse_result(const std::string& file, std::string_view text);
 
 /// Queue of jobs in a folder, shared by one server and any number of programs that submit, list and
 /// cancel jobs:

@@ -1,19 +1,21 @@
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 
+#include "base/files/files.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/stop_request.h"
@@ -29,56 +31,22 @@
 // Run of one job on all ranks, requests to it, and the submission of a job.
 namespace lockstep::daemon {
 
-/// Stop requests to one job of a server. These are the signals that came after it began and, on the
-/// rank that has the job's file `cancel`, that file. Any thread.
-class JobRequests final : public StopRequest {
- public:
-  /// An empty `cancel_file`: this rank does not look for the file. A separate thread looks every 20
-  /// ms, so callers never wait for the disk. `signals` must outlive the object.
-  JobRequests(StopRequest& signals, const std::filesystem::path& cancel_file);
-  /// Restores the usual meaning of signals, which the job's preemption.signals may have changed.
-  ~JobRequests() override;
-  JobRequests(const JobRequests&) = delete;
-  JobRequests& operator=(const JobRequests&) = delete;
-
-  bool is_cancelled() const;
-
-  void set_stop_signals(const std::vector<int>& signals) override {
-    signals_.set_stop_signals(signals);
-  }
-  bool stop_asked() const override { return signals_.stop_asked() || is_cancelled(); }
-  bool end_asked() const override { return signals_.end_asked(); }
-  int64_t num_saves_asked() const override;
-  int64_t num_received(int signal_number) const override;
-
- private:
-  struct Look;
-
-  StopRequest& signals_;
-  const std::shared_ptr<Look> look_;
-  const int64_t saves_before_;
-  std::array<int64_t, kCountedSignals.size()> received_before_{};
-  std::thread thread_;
-};
-
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{20};
 
-}  // namespace
+/// Search for a job's file `cancel` by a separate thread, since the disk may hang. The thread
+/// shares ownership.
+struct CancelLook {
+  explicit CancelLook(std::filesystem::path file) : cancel_file(std::move(file)) {}
 
-struct JobRequests::Look {
-  explicit Look(std::filesystem::path file) : cancel_file(std::move(file)) {}
-
-  /// Runs in a separate thread, since the disk may hang.
   void run() {
     std::unique_lock lock(mutex);
     while (!is_over) {
       is_looking = true;
       // No lock during the disk access, so that the destructor never waits for it.
       lock.unlock();
-      std::error_code ignored;
-      const bool is_there = std::filesystem::exists(cancel_file, ignored);
+      const bool is_there = files::exists(cancel_file);
       lock.lock();
       is_looking = false;
       if (is_there) is_cancelled = true;
@@ -94,62 +62,71 @@ struct JobRequests::Look {
   bool is_over = false, is_looking = false;  // guarded by mutex
 };
 
-JobRequests::JobRequests(StopRequest& signals, const std::filesystem::path& cancel_file)
-    : signals_(signals),
-      look_(std::make_shared<Look>(cancel_file)),
-      saves_before_(signals.num_saves_asked()) {
-  if (!cancel_file.empty()) {
-    const SignalsBlocked inherited_by_the_thread;
-    thread_ = std::thread([look = look_] { look->run(); });
+/// Stop requests to one job of a server. These are the signals that came after it began and, on the
+/// rank that has the job's file `cancel`, that file. Any thread.
+class JobRequests final : public StopRequest {
+ public:
+  /// An empty `cancel_file`: this rank does not look for the file. A separate thread looks every 20
+  /// ms, so callers never wait for the disk. `signals` must outlive the object.
+  JobRequests(StopRequest& signals, const std::filesystem::path& cancel_file)
+      : signals_(signals),
+        look_(std::make_shared<CancelLook>(cancel_file)),
+        saves_before_(signals.num_saves_asked()) {
+    if (!cancel_file.empty()) {
+      const SignalsBlocked inherited_by_the_thread;
+      thread_ = std::thread([look = look_] { look->run(); });
+    }
+    for (const int signal_number : kCountedSignals)
+      received_before_[signal_number] = signals.num_received(signal_number);
   }
-  for (size_t i = 0; i < received_before_.size(); ++i)
-    received_before_[i] = signals.num_received(kCountedSignals[i]);
-}
+  /// Restores the usual meaning of signals, which the job's preemption.signals may have changed.
+  ~JobRequests() override {
+    // The server itself stops at SIGUSR1 only.
+    signals_.set_stop_signals({SIGUSR1});
+    if (!thread_.joinable()) return;
+    std::unique_lock lock(look_->mutex);
+    look_->is_over = true;
+    look_->wake.notify_all();
+    const bool may_hang = look_->is_looking;
+    lock.unlock();
+    may_hang ? thread_.detach() : thread_.join();
+  }
 
-JobRequests::~JobRequests() {
-  // The server itself stops at SIGUSR1 only.
-  signals_.set_stop_signals({SIGUSR1});
-  if (!thread_.joinable()) return;
-  std::unique_lock lock(look_->mutex);
-  look_->is_over = true;
-  look_->wake.notify_all();
-  const bool may_hang = look_->is_looking;
-  lock.unlock();
-  may_hang ? thread_.detach() : thread_.join();  // the thread shares ownership of all that it uses
-}
+  bool is_cancelled() const { return look_->is_cancelled; }
 
-bool JobRequests::is_cancelled() const { return look_->is_cancelled; }
+  void set_stop_signals(const std::vector<int>& signals) override {
+    signals_.set_stop_signals(signals);
+  }
+  bool stop_asked() const override { return signals_.stop_asked() || is_cancelled(); }
+  bool end_asked() const override { return signals_.end_asked(); }
+  int64_t num_saves_asked() const override {
+    // Only requests since the job began. The count reads as 0 while SIGUSR2 means stop.
+    return std::max<int64_t>(0, signals_.num_saves_asked() - saves_before_);
+  }
+  int64_t num_received(int signal_number) const override {
+    return signals_.num_received(signal_number) - received_before_.at(signal_number);
+  }
 
-int64_t JobRequests::num_saves_asked() const {
-  // Only requests since the job began. The count reads as 0 while SIGUSR2 means stop.
-  return std::max<int64_t>(0, signals_.num_saves_asked() - saves_before_);
-}
-
-int64_t JobRequests::num_received(int signal_number) const {
-  const auto& all = kCountedSignals;
-  const auto place =
-      static_cast<size_t>(std::find(all.begin(), all.end(), signal_number) - all.begin());
-  return signals_.num_received(signal_number) - received_before_.at(place);
-}
+ private:
+  StopRequest& signals_;
+  const std::shared_ptr<CancelLook> look_;
+  const int64_t saves_before_;
+  std::map<int, int64_t> received_before_;  ///< by signal
+  std::thread thread_;
+};
 
 // Submission is separate from queue_client.cpp, whose commands read no run file and thus need no
 // LibTorch.
-namespace {
-
-bool names_project_dir(const std::vector<std::string>& sets) {
-  return std::any_of(sets.begin(), sets.end(),
-                     [](const std::string& set) { return set.starts_with("run.project_dir="); });
-}
 
 }  // namespace
 
 void name_run(JobSpec* spec) {
-  Diagnostics faults;
-  const RunConfig config = load_run_config(
-      spec->file, overrides_of(spec->sets, spec->estimator, spec->flags), &faults, spec->text);
-  faults.throw_if_any("config");
+  const RunConfig config = require_run_config(spec->file, overrides_of(spec->above), spec->text);
   spec->run_name = config.run.name;
-  if (names_project_dir(spec->sets))
+  const auto names_folder = [](const std::string& set) {
+    return set.starts_with("run.project_dir=");
+  };
+  if (std::ranges::any_of(spec->above.sets, names_folder))
     spec->project_dir = std::filesystem::absolute(config.run.project_dir).string();
 }
 
@@ -165,34 +142,23 @@ SessionOptions session_of(const JobSpec& spec) {
   SessionOptions session;
   session.config_file = spec.file;
   session.config_text = spec.text;
-  session.overrides = overrides_of(spec.sets, spec.estimator, spec.flags);
+  session.overrides = overrides_of(spec.above);
   session.overrides.push_back({.path = "run.project_dir",
                                .value = quoted_text(spec.project_dir),
                                .origin = "the job's folder"});
   return session;
 }
 
-/// Scope of one job in this process. Process-wide state is reset (ProcessState). The thread gets
-/// its cores back when the job has ended.
-class OwnProcess {
- public:
-  OwnProcess(const Job& job, const std::filesystem::path& folder)
-      : cpus_(cpus_of(allowed_cores())) {
-    begin_job();
-    // As a supervisor would set it, for the series lockstep_restarts.
-    (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
-    if (folder.empty()) return;
-    log::copy_to((folder / "log").string());
-    log::info("serve", fmt::format("job {} starts, try {}: {} in {}", job.id, job.spec.tries,
-                                   job.spec.run_name, job.spec.project_dir));
-  }
-  ~OwnProcess() { (void)bind_this_thread(cpus_); }
-  OwnProcess(const OwnProcess&) = delete;
-  OwnProcess& operator=(const OwnProcess&) = delete;
-
- private:
-  const std::vector<int> cpus_;
-};
+/// Begins one job in this process, whose process-wide state is reset (ProcessState).
+void begin_as_new_process(const Job& job, const std::filesystem::path& folder) {
+  begin_job();
+  // As a supervisor would set it, for the series lockstep_restarts.
+  (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
+  if (folder.empty()) return;
+  log::copy_to((folder / "log").string());
+  log::info("serve", fmt::format("job {} begins, try {}: {} in {}", job.id, job.spec.tries,
+                                 job.spec.run_name, job.spec.project_dir));
+}
 
 ExitCode run(const Job& job, const ServerParts& parts, StopRequest& requests) {
   // The job's folder may be missing on one host alone.
@@ -212,7 +178,10 @@ bool JobOutcome::leaves_ranks_unclear() const {
 
 JobOutcome serve_job(const Job& job, const ServerParts& parts,
                      const std::filesystem::path& folder) {
-  const OwnProcess own(job, folder);
+  // The thread gets its cores back when the job has ended.
+  const auto restore =
+      c10::make_scope_exit([cpus = cpus_of(allowed_cores())] { (void)bind_this_thread(cpus); });
+  begin_as_new_process(job, folder);
   JobRequests requests(parts.signals, folder.empty() ? "" : folder / "cancel");
   JobOutcome outcome;
   try {

@@ -6,13 +6,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/files/folder_lock.h"
+#include "base/files/files.h"
 #include "job_server/job_queue.h"
 
 // These commands work on the queue's files alone, so they need no server.
@@ -26,12 +27,10 @@ constexpr size_t kNumShown = 20;  ///< number of ended jobs in the list
 /// Opens an existing queue; a mistyped path must not create one.
 JobQueue queue_at(const std::string& folder) {
   JobQueue queue(folder);
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(queue.root() / "queued", ignored))
-    throw Error(
-        ExitCode::kInputMissing, "queue",
-        fmt::format("{} is not a queue of jobs: lockstep submit and lockstep serve create one",
-                    queue.root().string()));
+  if (!files::is_folder(queue.root() / "queued"))
+    throw Error(ExitCode::kInputMissing, "queue",
+                fmt::format("{} is no queue of jobs: lockstep submit and lockstep serve make one",
+                            queue.root().string()));
   return queue;
 }
 
@@ -71,16 +70,19 @@ nlohmann::json facts_of(const JobQueue& queue, int64_t id) {
   return facts;
 }
 
+/// Returns a value as text. A damaged file may contain anything.
+std::string text_in(const nlohmann::json& facts, const char* name, const char* if_missing) {
+  if (!facts.contains(name)) return if_missing;
+  return facts[name].is_string() ? facts[name].get<std::string>() : facts[name].dump();
+}
+
 /// Describes the server: none, ended without a trace, or running.
 std::string server_line(const JobQueue& queue) {
   const std::string text = queue.server_text();
   if (text.empty()) return "no server: start one with lockstep serve\n";
   const auto server = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!server.is_object()) return "";
-  const auto told = [&](const char* name) {  // a damaged file may contain anything
-    if (!server.contains(name)) return std::string("?");
-    return server[name].is_string() ? server[name].get<std::string>() : server[name].dump();
-  };
+  const auto told = [&](const char* name) { return text_in(server, name, "?"); };
   // server.json may remain after a kill; only the lock shows that a server lives.
   if (!ServerWatch(queue).has_server())
     return fmt::format(
@@ -96,11 +98,7 @@ std::string server_line(const JobQueue& queue) {
 
 /// Formats one line of `lockstep ps`; unknown values are "-".
 std::string row_of(const nlohmann::json& facts) {
-  const auto text = [&](const char* name) {
-    if (!facts.contains(name)) return std::string("-");
-    const nlohmann::json& value = facts[name];
-    return value.is_string() ? value.get<std::string>() : value.dump();
-  };
+  const auto text = [&](const char* name) { return text_in(facts, name, "-"); };
   return fmt::format("{:>5}  {:<9}  {:>5}  {:>4}  {:<19}  {}\n", text("id"), text("state"),
                      text("tries"), text("exit_code"), text("submitted"), text("run"));
 }
@@ -108,11 +106,9 @@ std::string row_of(const nlohmann::json& facts) {
 /// Returns the numbers of all jobs. Each has a folder, but a job that is set aside may have lost
 /// it.
 std::vector<int64_t> all_numbers(const JobQueue& queue) {
-  std::vector<int64_t> numbers = queue.numbers_in("jobs");
-  const std::vector<int64_t> aside = queue.numbers_in("set_aside");
-  numbers.insert(numbers.end(), aside.begin(), aside.end());
-  std::sort(numbers.begin(), numbers.end());
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  const std::vector<int64_t> jobs = queue.numbers_in("jobs"), aside = queue.numbers_in("set_aside");
+  std::vector<int64_t> numbers;
+  std::ranges::set_union(jobs, aside, std::back_inserter(numbers));
   return numbers;
 }
 

@@ -14,9 +14,7 @@ namespace lockstep::daemon {
 struct SubmitOptions {
   std::string queue;
   std::string config_file;
-  std::vector<std::string> sets;   ///< texts after --set
-  std::string estimator;           ///< of --estimator
-  std::vector<std::string> flags;  ///< flags of the estimator, from after `--`
+  AboveFile above = {};
 };
 
 /// Reads the run file in the job's text. Fills in the run's name, and its project_dir if the

@@ -36,26 +36,95 @@
 // Page and loop of a server of jobs.
 namespace lockstep::daemon {
 
+// The server's page must answer even if the queue's disk hangs: its numbers are kept in memory, and
+// the listing runs in the background.
+namespace {
+
+/// Longest wait for a listing of the queue; after that the page shows the previous numbers.
+constexpr std::chrono::milliseconds kListing{200};
+
 /// Monitoring page of a server: /metrics and /livez, during jobs and between them. Each job also
 /// has its own pages (metrics.listen of its run file). Any thread.
 class ServerPage {
  public:
   /// Counts the jobs of the queue that have ended.
-  ServerPage(const JobQueue& queue, int num_ranks);
+  ServerPage(const JobQueue& queue, int num_ranks)
+      : num_ranks_(num_ranks), waiting_("queue", [queue] {
+          const auto count = [&](const char* place) {
+            return static_cast<int64_t>(queue.numbers_in(place).size());
+          };
+          return Waiting{.queued = count("queued"), .set_aside = count("set_aside")};
+        }) {
+    for (const int64_t id : queue.numbers_in("jobs")) {
+      try {
+        if (const std::optional<JobResult> result = queue.result(id))
+          ++num_ended_.at(static_cast<size_t>(result->state));
+      } catch (const Error& fault) {  // a damaged file of a job that ended earlier
+        log::warning("serve", fault.what());
+      }
+    }
+  }
 
   /// Starts the page; "off": none. Throws Error as metrics::HttpServer does.
-  void listen(const std::string& listen, const std::string& token_file);
+  void listen(const std::string& listen, const std::string& token_file) {
+    const std::optional<metrics::ListenAddress> address = address_of(listen);
+    if (!address) return;
+    server_.emplace(
+        metrics::HttpOptions{.listen = *address,
+                             .access = {.web_config = "", .token_file = token_file},
+                             .fall_back_to_any_port = true},
+        [this](std::string_view target) { return answer(target); }, nullptr);
+    log::info("serve", fmt::format("{}/metrics", server_->origin()));
+  }
   /// Returns "http://127.0.0.1:9463"; empty if no page is served.
   std::string origin() const { return server_ ? server_->origin() : ""; }
 
-  void begin(const Job& job);
-  void end(JobState state);
+  void begin(const Job& job) {
+    const std::lock_guard lock(mutex_);
+    ++num_starts_;
+    running_ = job;
+  }
+  void end(JobState state) {
+    const std::lock_guard lock(mutex_);
+    if (state != JobState::kQueued) ++num_ended_.at(static_cast<size_t>(state));
+    running_.reset();
+  }
   /// Sets whether jobs wait for a repair of the host.
-  void set_held(bool is_held);
+  void set_held(bool is_held) {
+    const std::lock_guard lock(mutex_);
+    is_held_ = is_held;
+  }
 
  private:
-  metrics::HttpResponse answer(std::string_view target) const;
-  std::string page() const;
+  metrics::HttpResponse answer(std::string_view target) const {
+    const std::string_view route = target.substr(0, target.find('?'));
+    if (route == "/livez") return {.body = "ok\n", .route = "/livez"};
+    if (route == "/metrics")
+      return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+              .body = page(),
+              .route = "/metrics"};
+    return {.status = 404, .body = "/metrics or /livez\n"};
+  }
+
+  std::string page() const {
+    metrics::ServerSample sample{.num_ranks = num_ranks_};
+    const auto count = [&](JobState state, int64_t number) {
+      sample.num_jobs.emplace_back(job_state_name(state), number);
+    };
+    // Before the lock: the listing may wait for the disk.
+    const Waiting waiting = waiting_.get(kListing).value.value_or(Waiting{});
+    const std::lock_guard lock(mutex_);
+    count(JobState::kQueued, waiting.queued);
+    count(JobState::kRunning, running_ ? 1 : 0);
+    for (const JobState ended :
+         {JobState::kDone, JobState::kStopped, JobState::kCancelled, JobState::kFailed})
+      count(ended, num_ended_.at(static_cast<size_t>(ended)));
+    count(JobState::kSetAside, waiting.set_aside);
+    sample.num_starts = num_starts_;
+    sample.is_held = is_held_;
+    if (running_) sample.running = {std::to_string(running_->id), running_->spec.run_name};
+    return metrics::server_page(sample);
+  }
 
   const int num_ranks_;
   mutable std::mutex mutex_;
@@ -71,95 +140,8 @@ class ServerPage {
   std::optional<metrics::HttpServer> server_;  // declared last: its thread reads the other members
 };
 
-// The server's page must answer even if the queue's disk hangs: its numbers are kept in memory, and
-// the listing runs in the background.
-
-namespace {
-
-/// Longest wait for a listing of the queue; after that the page shows the previous numbers.
-constexpr std::chrono::milliseconds kListing{200};
-
-}  // namespace
-
-ServerPage::ServerPage(const JobQueue& queue, int num_ranks)
-    : num_ranks_(num_ranks), waiting_("queue", [queue] {
-        const auto count = [&](const char* place) {
-          return static_cast<int64_t>(queue.numbers_in(place).size());
-        };
-        return Waiting{.queued = count("queued"), .set_aside = count("set_aside")};
-      }) {
-  for (const int64_t id : queue.numbers_in("jobs")) {
-    try {
-      if (const std::optional<JobResult> result = queue.result(id))
-        ++num_ended_.at(static_cast<size_t>(result->state));
-    } catch (const Error& fault) {  // a damaged file of a job that ended earlier
-      log::warning("serve", fault.what());
-    }
-  }
-}
-
-void ServerPage::listen(const std::string& listen, const std::string& token_file) {
-  const std::optional<metrics::ListenAddress> address = address_of(listen);
-  if (!address) return;
-  server_.emplace(
-      metrics::HttpOptions{.listen = *address,
-                           .access = {.web_config = "", .token_file = token_file},
-                           .fall_back_to_any_port = true},
-      [this](std::string_view target) { return answer(target); }, nullptr);
-  log::info("serve", fmt::format("{}/metrics", server_->origin()));
-}
-
-void ServerPage::begin(const Job& job) {
-  const std::lock_guard lock(mutex_);
-  ++num_starts_;
-  running_ = job;
-}
-
-void ServerPage::end(JobState state) {
-  const std::lock_guard lock(mutex_);
-  if (state != JobState::kQueued) ++num_ended_.at(static_cast<size_t>(state));
-  running_.reset();
-}
-
-void ServerPage::set_held(bool is_held) {
-  const std::lock_guard lock(mutex_);
-  is_held_ = is_held;
-}
-
-metrics::HttpResponse ServerPage::answer(std::string_view target) const {
-  const std::string_view route = target.substr(0, target.find('?'));
-  if (route == "/livez") return {.body = "ok\n", .route = "/livez"};
-  if (route == "/metrics")
-    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-            .body = page(),
-            .route = "/metrics"};
-  return {.status = 404, .body = "/metrics or /livez\n"};
-}
-
-std::string ServerPage::page() const {
-  metrics::ServerSample sample{.num_ranks = num_ranks_};
-  const auto count = [&](JobState state, int64_t number) {
-    sample.num_jobs.emplace_back(job_state_name(state), number);
-  };
-  // Before the lock: the listing may wait for the disk.
-  const Waiting waiting = waiting_.get(kListing).value.value_or(Waiting{});
-  const std::lock_guard lock(mutex_);
-  count(JobState::kQueued, waiting.queued);
-  count(JobState::kRunning, running_ ? 1 : 0);
-  for (const JobState ended :
-       {JobState::kDone, JobState::kStopped, JobState::kCancelled, JobState::kFailed})
-    count(ended, num_ended_.at(static_cast<size_t>(ended)));
-  count(JobState::kSetAside, waiting.set_aside);
-  sample.num_starts = num_starts_;
-  sample.is_held = is_held_;
-  if (running_) sample.running = {std::to_string(running_->id), running_->spec.run_name};
-  return metrics::server_page(sample);
-}
-
 // The server's loop. Rank 0 alone touches the queue; in each turn the ranks agree by one all-reduce
 // what happens next. Between jobs no rank waits anywhere else, so a signal to any rank is noticed.
-
-namespace {
 
 constexpr int64_t kMaxSummaryBytes = 1 << 20;
 constexpr double kDiskPatience_s = 5;               ///< seconds after a stop request
@@ -170,8 +152,9 @@ constexpr std::chrono::milliseconds kShortTurn{2};
 /// Returns a text that identifies the newest checkpoint of a run's folder and its commit; empty if
 /// there is none.
 std::string newest_save(const std::string& project_dir) {
-  const auto newest = checkpoint::newest_commit(Project(project_dir).checkpoints());
-  return newest.prefix.empty() ? "" : fmt::format("{} {}", newest.prefix, newest.written);
+  const auto saves = checkpoint::find_saves(Project(project_dir).checkpoints());
+  if (saves.empty()) return "";
+  return fmt::format("{} {}", saves.back().prefix, checkpoint::written_at(saves.back().prefix));
 }
 
 /// Explains a run that ended without an error but incomplete; the log says more.
@@ -279,13 +262,8 @@ class Server {
 
   /// Starts the desk's next check. Returns true if a job may begin. Rank 0 only.
   bool look() {
-    const DiskLimit::Use disk(disk_);
+    const auto disk = disk_.use();
     desk_->look();
-    return has_jobs();
-  }
-
-  /// True if a job may begin. A folder that is not readable now may be readable in the next turn.
-  bool has_jobs() {
     try {
       const std::vector<int64_t> queued = queue_.numbers_in("queued");
       // The job that waited for the host was cancelled.
@@ -293,7 +271,7 @@ class Server {
         show_hold("");
       return !queue_.numbers_in("running").empty() ||
              std::any_of(queued.begin(), queued.end(), [&](int64_t id) { return may_begin(id); });
-    } catch (const Error& fault) {
+    } catch (const Error& fault) {  // the folder may be readable in the next turn
       if (!std::exchange(said_unreadable_, true)) log::warning("serve", fault.what());
       return false;
     }
@@ -323,7 +301,7 @@ class Server {
 
   /// Takes the next job from the queue. Rank 0 only.
   std::optional<Job> take() {
-    const DiskLimit::Use disk(disk_);
+    const auto disk = disk_.use();
     std::optional<Job> job = queue_.take([this](int64_t id) { return may_begin(id); });
     if (!job) return std::nullopt;
     said_unreadable_ = false;
@@ -390,7 +368,7 @@ class Server {
 
   /// Moves the job to its next place. Rank 0 only.
   void conclude(const Job& job, const JobOutcome& outcome, const std::string& began) {
-    const DiskLimit::Use disk(disk_);
+    const auto disk = disk_.use();
     JobResult result{.exit_code = static_cast<int>(outcome.code),
                      .message = outcome.message,
                      .tries = job.spec.tries,

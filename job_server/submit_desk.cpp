@@ -61,8 +61,8 @@ void write(const std::filesystem::path& path, const std::string& text) {
 /// `type: plugin`, `type: torchscript`, ...
 bool names_code(const std::string& text) {
   static constexpr std::array kWords{"python", "plugin", "estimator", "torchscript"};
-  return std::any_of(kWords.begin(), kWords.end(),
-                     [&](const char* word) { return text.find(word) != std::string::npos; });
+  return std::ranges::any_of(
+      kWords, [&](const char* word) { return text.find(word) != std::string::npos; });
 }
 
 bool names_code(const YAML::Node& node) {
@@ -90,10 +90,19 @@ bool names_code_of_yaml(const std::string& text) {
   }
 }
 
+/// True if reading the run file may load code: an estimator, a plug-in, TorchScript, Python. Such a
+/// job is checked by its client, never by a server.
+bool brings_code(const JobSpec& spec) {
+  return !spec.above.estimator.empty() || !spec.above.flags.empty() ||
+         names_code_of_yaml(spec.text) ||
+         std::any_of(spec.above.sets.begin(), spec.above.sets.end(), [](const std::string& set) {
+           return names_code(set) || names_code_of_yaml(set.substr(set.find('=') + 1));
+         });
+}
+
 /// True while the desk accepts jobs: the server runs and no job runs.
 bool has_open_desk(const JobQueue& queue) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(folder_of(queue), ignored) && !queue.server_text().empty() &&
+  return files::is_folder(folder_of(queue)) && !queue.server_text().empty() &&
          queue.numbers_in("running").empty() && queue.numbers_in("queued").empty();
 }
 
@@ -104,10 +113,8 @@ std::string token_of_server(const JobQueue& queue) {
 }
 
 bool is_gone(const std::filesystem::path& request) {
-  std::error_code ignored;
-  return !std::filesystem::exists(request, ignored) &&
-         !std::filesystem::exists(with(request, ".taken"), ignored) &&
-         !std::filesystem::exists(with(request, ".answer"), ignored);
+  return !files::exists(request) && !files::exists(with(request, ".taken")) &&
+         !files::exists(with(request, ".answer"));
 }
 
 [[noreturn]] void give_up(const std::string& why) {
@@ -124,7 +131,7 @@ bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request
   Clock::time_point next_look = begin + kLookAfterServer;
   const std::filesystem::path answer = with(request, ".answer");
   std::error_code fault;
-  while (!std::filesystem::exists(answer, fault)) {
+  while (!files::exists(answer)) {
     const Clock::time_point now = Clock::now();
     // remove() succeeds only if the desk has not taken the request: exactly one of them gets it.
     if (now - begin > kPatience && std::filesystem::remove(request, fault)) return false;
@@ -155,8 +162,6 @@ nlohmann::json refusal(ExitCode code, const char* message) {
   return {{"exit_code", static_cast<int>(code)}, {"message", message}};
 }
 
-std::string text_of(const nlohmann::json& json) { return json_text(json); }
-
 /// Runs the check in the child and writes its result: the job with its run's name, or a refusal.
 void check_and_tell(const std::filesystem::path& taken, const std::filesystem::path& checked,
                     const std::function<void(JobSpec*)>& check) {
@@ -169,7 +174,7 @@ void check_and_tell(const std::filesystem::path& taken, const std::filesystem::p
   } catch (const Error& fault) {
     said = refusal(fault.code(), fault.what());
   }
-  write(checked, text_of(said));
+  write(checked, json_text(said));
 }
 
 /// Resets the child's signals, as exec() would: a stop request to the server must not reach it. The
@@ -278,7 +283,7 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
   // The folder is removed soon: some clients would find this answer, others nothing.
   if (is_ending_ && answer.contains("elsewhere")) return;
   try {
-    write(with(taken, ".answer"), text_of(answer));
+    write(with(taken, ".answer"), json_text(answer));
     files::remove_file(taken);
     files::remove_file(checked);
   } catch (const std::exception& fault) {
@@ -286,20 +291,11 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
   }
 }
 
-bool brings_code(const JobSpec& spec) {
-  return !spec.estimator.empty() || !spec.flags.empty() || names_code_of_yaml(spec.text) ||
-         std::any_of(spec.sets.begin(), spec.sets.end(), [](const std::string& set) {
-           return names_code(set) || names_code_of_yaml(set.substr(set.find('=') + 1));
-         });
-}
-
 JobSpec spec_of(const SubmitOptions& options) {
   return {.file = std::filesystem::absolute(options.config_file).string(),
           .text = YamlDocument::read_text(options.config_file),
           .folder = std::filesystem::current_path().string(),
-          .sets = options.sets,
-          .estimator = options.estimator,
-          .flags = options.flags,
+          .above = options.above,
           .submitted = files::utc_now()};
 }
 

@@ -67,8 +67,6 @@ class SubmitDesk {
              double check_limit_s = kCheckLimit_s);
   /// Aborts the check in progress. Its client gets the answer that the server ended.
   ~SubmitDesk();
-  SubmitDesk(const SubmitDesk&) = delete;
-  SubmitDesk& operator=(const SubmitDesk&) = delete;
 
   /// Starts checking the next job if none is being checked. Call it only while no job runs.
   void look();
@@ -91,10 +89,6 @@ class SubmitDesk {
 /// Returns the job of `options` with the run file's text. Fields that depend on the text remain
 /// empty.
 JobSpec spec_of(const SubmitOptions& options);
-
-/// True if reading the run file may load code: an estimator, a plug-in, TorchScript, Python. Such a
-/// job is checked by its client, never by a server.
-bool brings_code(const JobSpec& spec);
 
 /// Submits a job through the server's desk, like submit_command(). Writes faults to stderr. Returns
 /// nullopt if no server waits for jobs or the desk does not check this one in time. Also returns

@@ -21,6 +21,17 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
 constexpr double kProbeKill_s = 5;
+constexpr int kMaxLost = 3;  ///< spares that end on their own have a lasting fault
+
+constexpr std::chrono::milliseconds kEachSecond{1000};
+constexpr std::chrono::milliseconds kTurn{200};
+constexpr std::chrono::milliseconds kShortTurn{10};  ///< while mpirun ends after its ranks
+/// Longest time for mpirun after its last rank here: it waits forever for a host behind a cut link.
+constexpr std::chrono::seconds kMpirunPatience{10};
+/// Time after which ranks that are all on other hosts are assumed to handle signals.
+constexpr std::chrono::seconds kRanksBegin{15};
+
+constexpr const char* kOfRanks = "OMPI_COMM_WORLD_RANK";  ///< environment variable of every rank
 
 }  // namespace
 
@@ -55,13 +66,6 @@ std::set<std::string> unreachable(const std::vector<Host>& hosts,
 
 // Spare ranks have loaded their program and run file, so a restart saves that time.
 
-namespace {
-
-// Spares that end on their own have a lasting fault; do not start them forever.
-constexpr int kMaxLost = 3;
-
-}  // namespace
-
 void Spare::begin(const std::vector<std::string>& command, const Child::Variables& variables) {
   if (num_lost_ >= kMaxLost || waits()) return;
   command_ = command;
@@ -92,23 +96,6 @@ std::unique_ptr<Child> Spare::take(const std::vector<std::string>& command) {
 
 // One start of mpirun. The loop of run() waits for signals, for mpirun's output and for the end of
 // ranks on this host, and reacts to each.
-
-namespace {
-
-using std::chrono::seconds;
-
-constexpr std::chrono::milliseconds kEachSecond{1000};
-constexpr std::chrono::milliseconds kTurn{200};
-constexpr std::chrono::milliseconds kShortTurn{10};  ///< while mpirun ends after its ranks
-/// Longest time for mpirun after its last rank here: it waits forever for a host behind a cut link.
-constexpr seconds kMpirunPatience{10};
-
-/// Time after which ranks that are all on other hosts are assumed to handle signals.
-constexpr seconds kRanksBegin{15};
-
-constexpr const char* kOfRanks = "OMPI_COMM_WORLD_RANK";  ///< environment variable of every rank
-
-}  // namespace
 
 Attempt::Attempt(std::unique_ptr<Child> mpirun, double grace_s, SignalQueue* signals, Wish* wish,
                  const Spare& spare, std::function<void()> each_second)

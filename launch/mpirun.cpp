@@ -139,11 +139,6 @@ std::set<std::string> addresses_of_this_host() {
   return all;
 }
 
-/// True for loopback addresses. 127.0.1.1 is this host too, although no interface has it.
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 /// Removes the brackets of an IPv6 address.
 std::string bare(const std::string& name) {
   return name.starts_with('[') && name.ends_with(']') ? name.substr(1, name.size() - 2) : name;
@@ -162,8 +157,9 @@ std::vector<std::string> addresses_of(const std::string& name) {
   for (const addrinfo* each = first; each != nullptr; each = each->ai_next) {
     if (!has_address(each->ai_addr)) continue;
     const std::string text = text_of(each->ai_addr);
-    // All addresses of this host count as one, whichever interface they belong to.
-    found.insert(is_loopback(text) || here.contains(text) ? kHere : text);
+    // All addresses of this host count as one, also 127.0.1.1, which no interface has.
+    const bool is_loopback = text.starts_with("127.") || text == "::1";
+    found.insert(is_loopback || here.contains(text) ? kHere : text);
   }
   return {found.begin(), found.end()};
 }
@@ -189,21 +185,13 @@ void require_different_hosts(
 // launch/README.md explains each argument.
 
 std::vector<std::string> mpirun_command(const MpirunOptions& options) {
-  std::vector<std::string> line{"mpirun",
-                                "-n",
-                                std::to_string(options.num_ranks),
-                                "--bind-to",
-                                "none",
-                                "--oversubscribe",
-                                "--mca",
-                                "mpi_yield_when_idle",
-                                "1",
-                                "--mca",
-                                "btl_vader_single_copy_mechanism",
-                                "none"};
+  std::vector<std::string> line{"mpirun", "-n", std::to_string(options.num_ranks)};
   const auto add = [&line](std::initializer_list<std::string> words) {
     line.insert(line.end(), words);
   };
+  add({"--bind-to", "none", "--oversubscribe"});
+  add({"--mca", "mpi_yield_when_idle", "1"});
+  add({"--mca", "btl_vader_single_copy_mechanism", "none"});
   if (options.is_root) add({"--allow-run-as-root"});
   if (!options.hosts.empty()) {
     // Only ssh to other hosts loses the environment; local ranks inherit it.

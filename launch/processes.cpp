@@ -63,9 +63,8 @@ std::vector<std::string> environment_with(const Child::Variables& variables) {
   // The given variables replace those of our environment.
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name = std::string(*entry).substr(0, std::string(*entry).find('='));
-    bool is_replaced = false;
-    for (const auto& variable : variables) is_replaced = is_replaced || variable.first == name;
-    if (!is_replaced) all.emplace_back(*entry);
+    if (std::ranges::count(variables, name, &Child::Variables::value_type::first) == 0)
+      all.emplace_back(*entry);
   }
   for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
   return all;
@@ -176,15 +175,12 @@ void ProcessEnds::wait(std::vector<pollfd> others, int timeout_ms) {
   if (::poll(others.data(), others.size(), timeout_ms) <= 0) return;
   // The watched processes are the last entries, in the map's order.
   auto source = others.end() - static_cast<std::ptrdiff_t>(descriptors_.size());
-  for (auto each = descriptors_.begin(); each != descriptors_.end(); ++source) {
-    if (source->revents == 0) {
-      ++each;
-      continue;
-    }
+  std::erase_if(descriptors_, [&source](const auto& each) {
     // Readable means that the process has ended.
-    ::close(each->second);
-    each = descriptors_.erase(each);
-  }
+    const bool has_ended = (source++)->revents != 0;
+    if (has_ended) ::close(each.second);
+    return has_ended;
+  });
 }
 
 // Everything is read from /proc, so it also covers processes that were not started directly by this

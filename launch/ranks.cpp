@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/text.h"
 #include "launch/mpirun.h"
 
@@ -18,21 +19,19 @@ namespace {
 
 /// Returns why a file cannot be executed; empty if it can.
 std::string fault_of(const std::filesystem::path& program) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(program, ignored)) return "no such file";
-  if (!std::filesystem::is_regular_file(program, ignored)) return "it is not a file";
+  if (!files::exists(program)) return "there is no such file";
+  if (!files::is_file(program)) return "it is no file";
   return ::access(program.c_str(), X_OK) == 0 ? "" : "this user may not execute it";
 }
 
-/// True if some folder of PATH contains the program.
+}  // namespace
+
 bool is_command(const std::string& program) {
   const char* text = std::getenv("PATH");
   for (const std::string& folder : split(text == nullptr ? "" : text, ':'))
     if (fault_of(std::filesystem::path(folder) / program).empty()) return true;
   return false;
 }
-
-}  // namespace
 
 std::string rank_program(const std::string& wanted) {
   if (!wanted.empty()) return wanted;
@@ -42,23 +41,11 @@ std::string rank_program(const std::string& wanted) {
   if (folder.filename() == "lockstep")  // lockstep-tensors is in lib/lockstep
     folder = folder.parent_path().parent_path() / "bin";
   const auto beside = folder / "lockstepd";
-  if (!std::filesystem::exists(beside, ignored))
+  if (!files::exists(beside))
     throw Error(ExitCode::kUnavailable, "launch",
                 fmt::format("{} does not exist: name the program of the ranks with --program",
                             beside.string()));
   return beside.string();
-}
-
-std::string rank_program_here(const std::string& wanted) {
-  const std::string program = rank_program(wanted);
-  const std::string fault = program.find('/') != std::string::npos ? fault_of(program)
-                            : is_command(program)                  ? ""
-                                                  : "no folder of PATH contains this file";
-  if (fault.empty()) return program;
-  throw Error(ExitCode::kInputMissing, "launch",
-              fmt::format("--program {}: {}; name the program of the ranks, or remove the option "
-                          "to use the lockstepd next to this program",
-                          program, fault));
 }
 
 // Options that `lockstep run`, `serve` and `doctor` share.
@@ -82,7 +69,16 @@ bool runs_here(const RanksOptions& options) {
 }
 
 std::string rank_program(const RanksOptions& options) {
-  return runs_here(options) ? rank_program_here(options.program) : rank_program(options.program);
+  const std::string program = rank_program(options.program);
+  if (!runs_here(options)) return program;
+  const std::string fault = program.find('/') != std::string::npos ? fault_of(program)
+                            : is_command(program)                  ? ""
+                                                  : "no folder of PATH has such a file";
+  if (fault.empty()) return program;
+  throw Error(ExitCode::kInputMissing, "launch",
+              fmt::format("--program {}: {}; name what each rank runs, or leave it out: then it is "
+                          "the lockstepd beside this program",
+                          program, fault));
 }
 
 int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,

@@ -10,13 +10,12 @@
 /// Ranks that the tool starts and supervises: options, program, calls of the supervisor.
 namespace lockstep::daemon {
 
+/// True if some folder of PATH contains this executable file.
+bool is_command(const std::string& program);
+
 /// Returns the command of each rank: `wanted`, or if that is empty, the lockstepd next to this
 /// program. Throws Error(kUnavailable) if there is none.
 std::string rank_program(const std::string& wanted);
-
-/// Does the same for ranks that all run on this host. A path must lead to an executable file.
-/// Throws Error(kInputMissing) too.
-std::string rank_program_here(const std::string& wanted);
 
 /// Options of the ranks that `lockstep run` and `lockstep serve` start and supervise.
 struct RanksOptions {

@@ -319,6 +319,21 @@ std::vector<std::string> list(const std::filesystem::path& folder) {
   return names;
 }
 
+bool exists(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+bool is_folder(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+bool is_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
 void require_writable(const std::filesystem::path& folder) {
   // A probe file is the only reliable test: permissions alone do not show quotas or read-only
   // mounts.

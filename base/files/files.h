@@ -182,6 +182,10 @@ void make_folders(const std::filesystem::path& folder);
 void remove_file(const std::filesystem::path& path);
 /// Returns the names of the files in a folder, sorted; empty if the folder is missing or a file.
 std::vector<std::string> list(const std::filesystem::path& folder);
+/// True if a file or folder exists on this host; false also if that cannot be found out.
+bool exists(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
+bool is_file(const std::filesystem::path& path);
 /// Throws kCannotCreate unless a file can be created in the folder, which is created if it is
 /// missing.
 void require_writable(const std::filesystem::path& folder);

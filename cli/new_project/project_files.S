@@ -1,11 +1,9 @@
 // The files that `lockstep new project` writes, put into the program.
     .section .rodata
     .macro file name, path
-    .global lockstep_\name\()_begin
-    .global lockstep_\name\()_end
-lockstep_\name\()_begin:
+    .global lockstep_\name
+lockstep_\name:
     .incbin "\path"
-lockstep_\name\()_end:
     .byte 0
     .endm
 

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "daemon/config/renamed_keys.h"
-#include "recal/schedule/timeline.h"
 
 // Comparison of a checkpoint's facts with the run that resumes, and settings as text. A resumed run
 // continues in the middle of an epoch. So settings that decide which samples a step gets must not
@@ -87,11 +86,6 @@ void require_compatible(const CheckpointMetadata& saved, const CheckpointMetadat
                 "this run cannot continue from the checkpoint:" + faults +
                     "\nset the values back, or start from the beginning in another run.project_dir")
         .everywhere();
-}
-
-std::vector<std::string> recipe_changes(const CheckpointMetadata& saved,
-                                        const CheckpointMetadata& now, int64_t step) {
-  return recal::timeline_changes(saved.timeline, now.timeline, step);
 }
 
 std::vector<std::string> changes_since(const CheckpointMetadata& saved,

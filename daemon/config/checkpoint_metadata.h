@@ -37,11 +37,6 @@ std::vector<std::string> classes_of_text(const std::string& text);
 /// sends nothing.
 void require_compatible(const CheckpointMetadata& saved, const CheckpointMetadata& now);
 
-/// Returns the differing entries of the recipe's timeline, for people. `step`: where the run
-/// resumes.
-std::vector<std::string> recipe_changes(const CheckpointMetadata& saved,
-                                        const CheckpointMetadata& now, int64_t step);
-
 /// Returns the differing settings, for people: "optimizer.type was momentum, is sgd". Settings
 /// without effect on training (folders, monitoring) are left out.
 std::vector<std::string> changes_since(const CheckpointMetadata& saved,

@@ -107,27 +107,15 @@ std::span<const Flag> flag_table() { return kFlags; }
 
 // The table has fewer than 50 rows, so a linear search is enough.
 const Flag* find_flag(std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kFlags), std::end(kFlags), [&](const Flag& flag) {
-        return flag.name == name || (!flag.alias.empty() && flag.alias == name);
-      });
-  return found == std::end(kFlags) ? nullptr : found;
+  for (const Flag& flag : kFlags)
+    if (flag.name == name || (!flag.alias.empty() && flag.alias == name)) return &flag;
+  return nullptr;
 }
 
 std::string_view kind_text(Flag::Kind kind) {
-  switch (kind) {
-    case Flag::kText:
-      return "string";
-    case Flag::kList:
-      return "comma-separated strings";
-    case Flag::kInteger:
-      return "integer";
-    case Flag::kNumber:
-      return "number";
-    case Flag::kBool:
-      return "true or false";
-  }
-  return "";
+  constexpr std::string_view kTexts[] = {"text", "comma-separated texts", "integer", "number",
+                                         "true or false"};  // in the order of Flag::Kind
+  return kTexts[kind];
 }
 
 std::string flags_reference() {
@@ -196,15 +184,13 @@ std::vector<Override> parse_flags(const std::vector<std::string>& words) {
   return flags;
 }
 
-std::vector<Override> overrides_of(const std::vector<std::string>& sets,
-                                   const std::string& estimator,
-                                   const std::vector<std::string>& flags) {
+std::vector<Override> overrides_of(const AboveFile& above) {
   std::vector<Override> all;
-  for (const std::string& text : sets) all.push_back(parse_set(text));
-  if (!estimator.empty())
+  for (const std::string& text : above.sets) all.push_back(parse_set(text));
+  if (!above.estimator.empty())
     all.push_back(
-        {.path = "estimator.path", .value = quoted_text(estimator), .origin = "--estimator"});
-  for (Override& flag : parse_flags(flags)) all.push_back(std::move(flag));
+        {.path = "estimator.path", .value = quoted_text(above.estimator), .origin = "--estimator"});
+  for (Override& flag : parse_flags(above.flags)) all.push_back(std::move(flag));
   return all;
 }
 

@@ -49,12 +49,15 @@ std::vector<std::string> take_flags(int* argc, char** argv);
 /// not flags.
 std::vector<Override> parse_flags(const std::vector<std::string>& words);
 
-/// Returns all overrides of a command line in the order of application. `sets`: texts of --set.
-/// `estimator`: LIB of --estimator=LIB, which sets estimator.path; empty if not given. `flags`:
-/// words of take_flags(). Throws Error(kUsage).
-std::vector<Override> overrides_of(const std::vector<std::string>& sets,
-                                   const std::string& estimator,
-                                   const std::vector<std::string>& flags);
+/// Settings on a command line that override the run file.
+struct AboveFile {
+  std::vector<std::string> sets = {};   ///< texts after --set
+  std::string estimator = {};           ///< LIB of --estimator=LIB, which sets estimator.path
+  std::vector<std::string> flags = {};  ///< flags of the estimator: words of take_flags()
+};
+
+/// Returns all overrides of a command line in the order of application. Throws Error(kUsage).
+std::vector<Override> overrides_of(const AboveFile& above);
 
 /// Returns the values that the program's own code passed to flags::set(). The environment overrides
 /// them.

@@ -60,7 +60,7 @@ void add_options(const CLI::App& app, std::string* page) {
     if (head.empty()) head = option->get_name(/*positional=*/true);
     if (!option->get_positional() && option->get_type_size() != 0)
       head += " " + option->get_type_name();
-    *page += fmt::format(".TP\n\\fB{}\\fR\n{}", roff(head).substr(0, roff(head).size() - 1),
+    *page += fmt::format(".TP\n\\fB{}\\fR\n{}", trimmed(roff(head), "\n"),
                          roff(option->get_description()));
   }
 }
@@ -73,25 +73,20 @@ void add_verbatim(const std::string& text, std::string* page) {
 void add_commands(const CLI::App& app, const std::string& path, std::string* page) {
   for (const CLI::App* sub : below(app)) {
     const std::string name = path + " " + sub->get_name();
-    *page += ".SS \"" + roff(name).substr(0, roff(name).size() - 1) + "\"\n" +
-             roff(sub->get_description());
+    *page += fmt::format(".SS \"{}\"\n{}", trimmed(roff(name), "\n"), roff(sub->get_description()));
     add_options(*sub, page);
     add_verbatim(sub->get_footer(), page);
     add_commands(*sub, name, page);
   }
 }
 
-/// Returns the examples that begin with the command's full name.
-std::string examples_below(const std::string& path, std::span<const std::string_view> examples) {
-  std::string text;
-  for (const std::string_view line : examples)
-    if (line.starts_with(path + " ")) text += fmt::format("\n  {}", line);
-  return text;
-}
-
+/// Adds the examples that begin with the command's full name, recursively.
 void add_examples_of(CLI::App* app, const std::string& path,
                      std::span<const std::string_view> examples) {
-  const std::string lines = examples_below(path, examples), own = app->get_footer();
+  std::string lines;
+  for (const std::string_view line : examples)
+    if (line.starts_with(path + " ")) lines += fmt::format("\n  {}", line);
+  const std::string own = app->get_footer();
   // One line needs "Example:", several need "Examples:". An existing footer stays below.
   if (!lines.empty())
     app->footer((lines.rfind('\n') == 0 ? "Example:" : "Examples:") + lines +
@@ -99,21 +94,6 @@ void add_examples_of(CLI::App* app, const std::string& path,
   for (CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; }))
     add_examples_of(sub, path + " " + sub->get_name(), examples);
 }
-
-/// Adds an option that prints the text of `make` and ends parsing like --help.
-void add_printer(CLI::App* app, const char* name, const char* help,
-                 std::string (*make)(const CLI::App&)) {
-  app->add_flag_callback(
-         name,
-         [app, make] {
-           std::fputs(make(*app).c_str(), stdout);
-           throw CLI::Success();
-         },
-         help)
-      ->trigger_on_parse();
-}
-
-}  // namespace
 
 std::string bash_completion(const CLI::App& app) {
   std::vector<std::string> paths;
@@ -154,6 +134,21 @@ std::string man_page(const CLI::App& app) {
   add_verbatim(app.get_footer(), &page);
   return page;
 }
+
+/// Adds an option that prints the text of `make` and ends parsing like --help.
+void add_printer(CLI::App* app, const char* name, const char* help,
+                 std::string (*make)(const CLI::App&)) {
+  app->add_flag_callback(
+         name,
+         [app, make] {
+           std::fputs(make(*app).c_str(), stdout);
+           throw CLI::Success();
+         },
+         help)
+      ->trigger_on_parse();
+}
+
+}  // namespace
 
 void add_examples(CLI::App* app, std::span<const std::string_view> examples) {
   add_examples_of(app, app->get_name(), examples);

@@ -14,6 +14,7 @@
 #include "base/diagnostics.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -33,16 +34,8 @@ constexpr std::string_view kOwnPrefixes[] = {"LOCKSTEP_TEST_", "LOCKSTEP_FAULT_"
                                              "LOCKSTEP_BENCH_"};
 
 bool is_own(std::string_view name) {
-  return std::find(std::begin(kOwnVariables), std::end(kOwnVariables), name) !=
-             std::end(kOwnVariables) ||
-         std::any_of(std::begin(kOwnPrefixes), std::end(kOwnPrefixes),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
-std::string upper(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return out;
+  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  return std::ranges::count(kOwnVariables, name) > 0 || std::ranges::any_of(kOwnPrefixes, begins);
 }
 
 /// Returns the sections of all keys: data, data.eval, run, ...
@@ -52,6 +45,11 @@ std::vector<std::string> sections_of(const std::vector<std::string>& paths) {
     for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1))
       sections.insert(path.substr(0, dot));
   return {sections.begin(), sections.end()};
+}
+
+std::string section_of(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
@@ -81,15 +79,8 @@ std::vector<std::string> keys_in(const std::string& section,
                                  const std::vector<std::string>& paths) {
   std::vector<std::string> keys;
   for (const std::string& path : paths)
-    if (!section.empty() && path.starts_with(section + ".") &&
-        path.find('.', section.size() + 1) == std::string::npos)
-      keys.push_back(path);
+    if (!section.empty() && section_of(path) == section) keys.push_back(path);
   return keys;
-}
-
-std::string section_of(const std::string& path) {
-  const size_t dot = path.rfind('.');
-  return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
 /// Returns the key that was probably meant. First choice: a key of the same section. If the section
@@ -121,10 +112,8 @@ std::string hint_for(const std::string& path, const std::vector<std::string>& pa
 
 /// True for a key below a section whose keys are chosen by the user.
 bool is_of_callback(const std::string& path) {
-  for (const std::string_view section : {"callbacks.", "inferer.callbacks."})
-    if (path.starts_with(section) && path.size() > section.size() && path.back() != '.')
-      return true;
-  return false;
+  return (path.starts_with("callbacks.") || path.starts_with("inferer.callbacks.")) &&
+         path.back() != '.';
 }
 
 /// Converts a variable's name to a path, by the longest matching section: OPTIMIZER_LR ->
@@ -162,21 +151,11 @@ std::string printable(std::string_view text) {
   return out + (text.size() > kMaxShownBytes ? "..." : "");
 }
 
-std::string refusal_of_key(const std::string& path, const std::vector<std::string>& known_paths) {
-  if (path == kVersion)
-    return "'version' is the version of the file: it can be given only in the file";
-  const auto is_known = [&](const std::string& known) {
-    return known == path || known.starts_with(path + ".");
-  };
-  if (std::any_of(known_paths.begin(), known_paths.end(), is_known)) return "";
-  if (is_of_callback(path)) return "";  // may have any name: its reader finds the faults
-  return fmt::format("unknown key '{}'{}", printable(path), hint_for(printable(path), known_paths));
-}
-
 std::string variable_name(const std::string& path) {
-  std::string name = upper(path);
-  std::replace(name.begin(), name.end(), '.', '_');
-  return std::string(kPrefix) + name;
+  std::string name(kPrefix);
+  for (const char c : path)
+    name += c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
 }
 
 EnvironmentOverrides overrides_from_environment(const std::vector<std::string>& environment,
@@ -220,6 +199,19 @@ std::vector<std::string> process_environment() {
 
 namespace {
 
+/// Returns why no override may name this key; empty if one may. Sections above the known keys may
+/// be named too.
+std::string refusal_of_key(const std::string& path, const std::vector<std::string>& known_paths) {
+  if (path == kVersion)
+    return "'version' says how the file itself is to be read: it can be given in the file only";
+  const auto is_known = [&](const std::string& known) {
+    return known == path || known.starts_with(path + ".");
+  };
+  if (std::any_of(known_paths.begin(), known_paths.end(), is_known)) return "";
+  if (is_of_callback(path)) return "";  // may have any name: its reader finds the faults
+  return fmt::format("unknown key '{}'{}", printable(path), hint_for(printable(path), known_paths));
+}
+
 /// Keys that exclude each other.
 struct Exclusion {
   std::string_view given, excluded;
@@ -234,16 +226,6 @@ constexpr Exclusion kExclusions[] = {
     {"checkpoint.save_checkpoints_secs", "checkpoint.save_checkpoints_steps"},
     {"eval.eval_freq", "eval.eval_batches"},
     {"eval.eval_batches", "eval.eval_freq"}};
-
-std::vector<std::string> parts_of(std::string_view path) {
-  std::vector<std::string> parts;
-  for (;;) {
-    const size_t dot = path.find('.');
-    parts.emplace_back(path.substr(0, dot));
-    if (dot == std::string_view::npos) return parts;
-    path.remove_prefix(dot + 1);
-  }
-}
 
 /// Returns the pair with this key in a map; a null pair if there is none.
 YamlPair find_pair(const YAML::Node& map, const std::string& key) {
@@ -323,11 +305,9 @@ void take_back_excluded(const std::vector<Override>& overrides, const Override& 
   };
   for (const Exclusion& rule : kExclusions) {
     if (by.path != rule.given || !loses(rule.excluded)) continue;
-    const size_t dot = rule.excluded.rfind('.');
-    YAML::Node section = dot == std::string_view::npos
-                             ? root
-                             : find_at_path(root, rule.excluded.substr(0, dot)).value;
-    section.remove(std::string(rule.excluded.substr(dot + 1)));  // npos + 1 is 0
+    const std::string excluded(rule.excluded);
+    YAML::Node section = find_at_path(root, section_of(excluded)).value;
+    section.remove(last_part(excluded));
   }
 }
 
@@ -363,8 +343,7 @@ void collect(const YAML::Node& node, const std::string& path, std::vector<std::s
 /// True if the override may be written. `needs_section`: the map that contains the key exists. A
 /// default: the key is absent and no section on its path has another type.
 bool has_place(const Override& one, const YAML::Node& root) {
-  const size_t dot = one.path.rfind('.');
-  const std::string section = one.path.substr(0, dot == std::string::npos ? 0 : dot);
+  const std::string section = section_of(one.path);
   if (one.needs_section && !find_at_path(root, section).value.IsMap()) return false;
   if (!one.is_default) return true;
   for (size_t end = section.find('.'); !section.empty(); end = section.find('.', end + 1)) {
@@ -385,7 +364,7 @@ std::string quoted_text(const std::string& text) {
 
 YamlPair find_at_path(const YAML::Node& root, std::string_view path) {
   YamlPair at(YAML::Node(), root);
-  for (const std::string& key : parts_of(path)) {
+  for (const std::string& key : split(path, '.')) {
     if (!at.value.IsMap()) return {YAML::Node(), YAML::Node()};
     const YamlPair below = find_pair(at.value, key);
     at.reset(below.key, below.value);
@@ -415,7 +394,7 @@ void apply_overrides(const std::vector<Override>& overrides,
         faults->add({"--set " + printable(one.path), 0, 0, fault, ""});
         continue;
       }
-      const std::vector<std::string> path = parts_of(one.path);
+      const std::vector<std::string> path = split(one.path, '.');
       const std::optional<YamlPair> pair =
           document->parse_addition({one.origin, path, one.value}, faults);
       if (!pair) continue;

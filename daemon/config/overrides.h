@@ -55,11 +55,6 @@ std::vector<std::string> flat_settings(const YAML::Node& root);
 /// printable ASCII.
 std::string printable(std::string_view text);
 
-/// Returns why no override may name this key; empty if one may. `known_paths`: keys of the run file
-/// (optimizer.learning_rate). The sections above these keys may be named too. `version` may not be
-/// named, because it is the grammar of the file itself.
-std::string refusal_of_key(const std::string& path, const std::vector<std::string>& known_paths);
-
 /// Returns the environment variable of a key: LOCKSTEP_OPTIMIZER_LEARNING_RATE for
 /// optimizer.learning_rate.
 std::string variable_name(const std::string& path);

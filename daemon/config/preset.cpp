@@ -58,8 +58,7 @@ Override default_of(std::string path, const std::string& value, std::string orig
 }
 
 const FieldDoc* find_field(const std::vector<FieldDoc>& fields, std::string_view path) {
-  const auto found = std::find_if(fields.begin(), fields.end(),
-                                  [&](const FieldDoc& field) { return field.path == path; });
+  const auto found = std::ranges::find(fields, path, &FieldDoc::path);
   return found == fields.end() ? nullptr : &*found;
 }
 
@@ -67,8 +66,7 @@ const FieldDoc* find_field(const std::vector<FieldDoc>& fields, std::string_view
 bool is_known(const Flag& flag, std::string_view path, const std::vector<FieldDoc>& fields) {
   const FieldDoc* field = find_field(fields, path);
   return field != nullptr &&
-         (field->choices.empty() || std::find(field->choices.begin(), field->choices.end(),
-                                              flag.preset) != field->choices.end());
+         (field->choices.empty() || std::ranges::count(field->choices, flag.preset) > 0);
 }
 
 bool has_preset(const YAML::Node& root, std::string_view name) {
@@ -94,13 +92,6 @@ bool has_saves(const YAML::Node& root) {
   return !find_at_path(root, "checkpoint").value.IsScalar();
 }
 
-/// Returns the seconds between evaluations from the flag, the file or the preset.
-std::string throttle_secs(const YAML::Node& root) {
-  const YamlPair given = find_at_path(root, "eval.eval_throttle_secs");
-  if (given.value.IsScalar()) return given.value.Scalar();
-  return std::string(find_flag("eval_throttle_secs")->preset);
-}
-
 /// Further defaults of the framework: it evaluates a checkpoint every eval_throttle_secs, in
 /// batches of the training's size.
 std::vector<Override> evaluation_defaults(const YAML::Node& root,
@@ -112,7 +103,10 @@ std::vector<Override> evaluation_defaults(const YAML::Node& root,
     const YamlPair on_save = find_at_path(root, "eval.on_save");
     const bool is_off =
         on_save.value.IsScalar() && !parse_bool(on_save.value.Scalar()).value_or(true);
-    const std::string secs = throttle_secs(root);
+    const YamlPair given = find_at_path(root, "eval.eval_throttle_secs");
+    const std::string secs = given.value.IsScalar()
+                                 ? given.value.Scalar()
+                                 : std::string(find_flag("eval_throttle_secs")->preset);
     if (!is_off && parse_number(secs).value_or(0) > 0)
       defaults.push_back(default_of("eval.every_secs", secs, kPresetOrigin));
   }
@@ -138,8 +132,8 @@ std::vector<Override> trainer_defaults(const YAML::Node& root) {
           set("export.after_evaluation", "true")};
 }
 
-}  // namespace
-
+/// Returns the overrides that a flag stands for. It may also set further keys if the file does not
+/// set them: a format for --train_metadata, the run's name for --model_dir.
 std::vector<Override> overrides_of_flag(const Flag& flag, const std::string& value,
                                         const std::string& origin) {
   const std::optional<std::string> text = as_kind(flag.kind, value);
@@ -166,6 +160,8 @@ std::vector<Override> overrides_of_flag(const Flag& flag, const std::string& val
   for (Override& one : all) one.needs_section = one.path.ends_with(".image_size");
   return all;
 }
+
+}  // namespace
 
 void resolve_flags(const std::vector<FieldDoc>& fields, std::vector<Override>* overrides) {
   std::vector<Override> resolved;
@@ -294,29 +290,22 @@ flags::Values flag_values(const std::vector<std::string>& settings,
 
 namespace {
 
-/// Returns the option's names: --eval_freq,--eval_batches
-std::string option_names(const Flag& flag) {
-  std::string names = fmt::format("--{}", flag.name);
-  if (!flag.alias.empty()) names += fmt::format(",--{}", flag.alias);
-  return names;
-}
-
-std::string group_of(const Flag& flag) {
-  return fmt::format("{} flags (docs/flags.md)", flag.group);
+/// Lets FlagOptions::overrides() report a flag that is given twice.
+CLI::Option* in_group(const Flag& flag, CLI::Option* option) {
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return option->group(fmt::format("{} flags (docs/flags.md)", flag.group));
 }
 
 CLI::Option* add(const Flag& flag, CLI::App* app) {
+  std::string names = fmt::format("--{}", flag.name);
+  if (!flag.alias.empty()) names += fmt::format(",--{}", flag.alias);
   const std::string help(flag.help);
+  const CLI::callback_t takes = [](const CLI::results_t&) { return true; };
   CLI::Option* option =
-      flag.kind == Flag::kBool
-          ? app->add_flag(option_names(flag), help)
-          : app->add_option(
-                option_names(flag), [](const CLI::results_t&) { return true; }, help);
+      flag.kind == Flag::kBool ? app->add_flag(names, help) : app->add_option(names, takes, help);
   if (flag.kind != Flag::kBool) option->type_name(std::string(kind_text(flag.kind)));
   if (!flag.preset.empty()) option->default_str(std::string(flag.preset));
-  // TakeAll, because overrides() reports a flag that is given twice.
-  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  return option->group(group_of(flag));
+  return in_group(flag, option);
 }
 
 /// Adds --nodebug for a bool; returns null for other kinds.
@@ -324,9 +313,7 @@ CLI::Option* add_negated(const Flag& flag, CLI::App* app) {
   if (flag.kind != Flag::kBool) return nullptr;
   const std::string help =
       fmt::format("--{}=false", flag.name);  // a temporary one would be a value
-  CLI::Option* option = app->add_flag(fmt::format("--no{}", flag.name), help);
-  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  return option->group(group_of(flag));
+  return in_group(flag, app->add_flag(fmt::format("--no{}", flag.name), help));
 }
 
 void require_no_value(const Flag& flag, const CLI::Option& negated) {

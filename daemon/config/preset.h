@@ -11,12 +11,6 @@
 /// Meaning of flags and of `preset` for a run file, and flags as options of a command line.
 namespace lockstep::daemon {
 
-/// Returns the overrides that a flag of the table stands for. A flag may also set further keys if
-/// the file does not set them: a format for --train_metadata, the run's name for --model_dir.
-/// Throws Error(kUsage) for a value of the wrong kind. `origin`: "flag --batch_size".
-std::vector<Override> overrides_of_flag(const Flag& flag, const std::string& value,
-                                        const std::string& origin);
-
 /// Resolves the flags from after `--` that are not keys of the estimator. A name that is in the
 /// flag table becomes that flag's overrides. --nodeep becomes the value false of an estimator's
 /// flag `deep`.

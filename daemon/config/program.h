@@ -20,9 +20,9 @@ struct VersionFacts {
 };
 
 VersionFacts version_facts();
-/// Versions of libraries that only some programs open.
+/// Versions of libraries that only some programs open; empty: not used.
 struct OpenedLibraries {
-  std::string mpi, nccl, python;
+  std::string mpi = {}, nccl = {}, python = {};
 };
 /// Returns the lines for --version.
 std::string version_text(const std::string& program, const OpenedLibraries& libraries);
@@ -41,14 +41,9 @@ class App;
 
 namespace lockstep::daemon {
 
-/// Returns a bash script that completes sub-commands and options of the program at every depth. zsh
-/// can use it with bashcompinit.
-std::string bash_completion(const CLI::App& app);
-
-/// Returns all help of the program as one manual page (section 1, roff).
-std::string man_page(const CLI::App& app);
-
 /// Adds the options `--completion` and `--man`. Each prints its text and ends the program with 0.
+/// The first prints a bash script that completes sub-commands and options at every depth; zsh can
+/// use it with bashcompinit. The second prints all help as one manual page (section 1, roff).
 void add_help_pages(CLI::App* app);
 
 /// Adds the examples, one per line, to the help of `app`. Each sub-command gets the examples that

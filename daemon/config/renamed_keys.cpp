@@ -1,6 +1,5 @@
 #include "daemon/config/renamed_keys.h"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -50,20 +49,6 @@ constexpr std::array kRemoved = {
     RemovedKey{"sync", "outer_momentum", "remove the line; local steps have no outer optimizer"},
 };
 
-/// Returns the node of the key itself, not its value; undefined if there is none.
-YAML::Node find_key(const YAML::Node& map, std::string_view name) {
-  for (const auto& pair : map)
-    if (pair.first.IsScalar() && pair.first.Scalar() == name) return pair.first;
-  return YAML::Node(YAML::NodeType::Undefined);
-}
-
-/// Returns a map's value for this name; undefined if there is none or `map` is not a map.
-YAML::Node value_of(const YAML::Node& map, std::string_view name) {
-  const YAML::Node value =
-      map.IsMap() ? map[std::string(name)] : YAML::Node(YAML::NodeType::Undefined);
-  return value.IsDefined() ? value : YAML::Node(YAML::NodeType::Undefined);
-}
-
 std::string warning_of(const RenamedKey& key, const std::string& place) {
   return fmt::format("{}: '{}' is now '{}'; the old name is read for one more version", place,
                      key.former_path(), key.path());
@@ -72,16 +57,12 @@ std::string warning_of(const RenamedKey& key, const std::string& place) {
 void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::string>* warnings,
                 Diagnostics* faults) {
   YAML::Node root = document->root();
-  const YAML::Node section = value_of(root, key.section);
-  if (!section.IsDefined() || !section.IsMap()) return;
-  YAML::Node former = find_key(section, key.former);
-  if (!former.IsDefined()) return;
+  YAML::Node former = find_at_path(root, key.former_path()).key;
+  if (!former.IsScalar()) return;
   const Fault place = document->fault_at(former, "");
-  const YAML::Node home = value_of(root, key.new_section);
-  const YAML::Node now = home.IsDefined() && home.IsMap() ? find_key(home, key.now)
-                                                          : YAML::Node(YAML::NodeType::Undefined);
+  const YAML::Node now = find_at_path(root, key.path()).key;
   // Both names at once: neither value can be preferred.
-  if (now.IsDefined()) {
+  if (now.IsScalar()) {
     faults->add(document->fault_at(
         former, fmt::format("'{}' is the former name of '{}', which {} also sets: keep the new one",
                             key.former_path(), key.path(), document->place_text(now.Mark()))));
@@ -93,9 +74,9 @@ void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::
     former = std::string(key.now);  // rename in place, so that faults keep the key's position
     return;
   }
-  if (home.IsDefined() && !home.IsMap() && !home.IsNull())
-    return;  // its own reader reports this fault
-  YAML::Node owner = section;
+  const YAML::Node home = find_at_path(root, key.new_section).value;
+  if (!home.IsMap() && !home.IsNull()) return;  // its own reader reports this fault
+  YAML::Node owner = find_at_path(root, key.section).value;
   YAML::Node section_now = root[std::string(key.new_section)];  // created if missing
   section_now[std::string(key.now)] = owner[std::string(key.former)];
   owner.remove(std::string(key.former));
@@ -135,12 +116,11 @@ std::string with_new_names(const std::string& settings_line) {
 
 void refuse_removed_keys(YamlDocument* document, Diagnostics* faults) {
   for (const RemovedKey& key : kRemoved) {
-    YAML::Node section = value_of(document->root(), key.section);
-    if (!section.IsDefined() || !section.IsMap()) continue;
-    const YAML::Node found = find_key(section, key.name);
-    if (!found.IsDefined()) continue;
+    const YamlPair found = find_at_path(document->root(), key.path());
+    if (!found.key.IsScalar()) continue;
     // Remove it too, or the section's reader would report an unknown key.
-    faults->add(document->fault_at(found, key.fault()));
+    faults->add(document->fault_at(found.key, key.fault()));
+    YAML::Node section = find_at_path(document->root(), key.section).value;
     section.remove(std::string(key.name));
   }
 }

@@ -27,10 +27,6 @@
 // Reader of the run file, and the combinations of settings that it refuses.
 namespace lockstep::daemon {
 
-/// Adds a fault for each combination of settings that cannot work, with the reason and a way out.
-/// `in`: reader of the whole run file.
-void refuse_pairs(const RunConfig& config, ConfigReader* in);
-
 // Combinations of settings that are refused because they involve several sections. Each section's
 // own reader refuses what is wrong within the section.
 
@@ -43,19 +39,15 @@ std::string origin_of(std::string_view path, const ConfigReader& in) {
   return fmt::format(" ({})", in.document().place_text(pair.key.Mark()));
 }
 
-/// Appends the origin to `key`: a key of the run file, optionally followed by a colon and its
-/// value.
-std::string with_origin(std::string_view key, const ConfigReader& in) {
-  return fmt::format("{}{}", key, origin_of(key.substr(0, key.find(':')), in));
-}
-
 /// Adds a fault of `section`: `setting` cannot be combined with `other`. Both are keys of the run
 /// file, optionally followed by a colon and a value.
 void refuse_pair(const char* section, std::string_view setting, std::string_view other,
                  std::string_view why, ConfigReader* in) {
-  in->fault(section, fmt::format("'{}'{} cannot be combined with {}: {}", setting,
-                                 origin_of(setting.substr(0, setting.find(':')), *in),
-                                 with_origin(other, *in), why));
+  const auto origin = [&](std::string_view key) {
+    return origin_of(key.substr(0, key.find(':')), *in);
+  };
+  in->fault(section, fmt::format("'{}'{} cannot be with {}{}: {}", setting, origin(setting), other,
+                                 origin(other), why));
 }
 
 /// Refuses settings that make results depend on the number of ranks.
@@ -117,8 +109,8 @@ void require_saves_and_data(const RunConfig& config, ConfigReader* in) {
          "'export.at_end' publishes the final checkpoint, and 'checkpoint.save_at_end' is false");
 }
 
-}  // namespace
-
+/// Adds a fault for each combination of settings that cannot work, with the reason and a way out.
+/// `in`: reader of the whole run file.
 void refuse_pairs(const RunConfig& config, ConfigReader* in) {
   if (config.run.is_elastic()) refuse_what_is_not_elastic(config, in);
   if (!config.sync.sync_replicas) refuse_with_local_steps(config, in);
@@ -143,8 +135,6 @@ void refuse_pairs(const RunConfig& config, ConfigReader* in) {
 
 // Reading of the run file: document, overrides from all origins, presets and sections, in this
 // order. Faults are collected, so that one pass reports all of them.
-
-namespace {
 
 template <typename T>
 void append(std::vector<T> more, std::vector<T>* list) {
@@ -278,10 +268,6 @@ void begin_job() {
 
 namespace {
 
-bool has_an_end(const RunConfig& config) {
-  return !config.recipe.empty() || config.train.max_steps || config.train.max_epochs;
-}
-
 /// Applies run.debug, which overrides the keys that contradict it.
 void apply_debug(RunConfig* config) {
   if (!config->run.debug) return;
@@ -314,24 +300,6 @@ std::vector<Override> all_above(std::vector<Override> environment,
   all.insert(all.end(), overrides.begin(), overrides.end());
   resolve_flags(fields, &all);
   return all;
-}
-
-/// Completes a run of flags alone. Flags that waited for a section of the added data (--image_size)
-/// are applied again.
-void complete_run(std::vector<Override> above, const std::vector<std::string>& names,
-                  YamlDocument* document, Diagnostics* faults) {
-  apply_overrides(complete_run_of_flags(document->root()), names, document, faults);
-  std::erase_if(above, [](const Override& one) { return !one.needs_section; });
-  apply_overrides(above, names, document, faults);
-}
-
-/// Applies the defaults where neither the file nor an override sets a value.
-void apply_defaults(const std::string& path, const std::vector<Override>& above,
-                    const std::vector<FieldDoc>& fields, YamlDocument* document,
-                    Diagnostics* faults) {
-  const std::vector<std::string> names = paths_of(fields);
-  if (path.empty()) complete_run(above, names, document, faults);
-  apply_overrides(preset_defaults(document->root(), fields), names, document, faults);
 }
 
 /// Opens the plug-ins and returns the result of open_plugins_of(). Overrides count. Faults of the
@@ -383,7 +351,14 @@ Merged merge(const std::string& path, const Text& text, const std::vector<Overri
   append(rename_keys(&document, faults), &above.warnings);
   refuse_removed_keys(&document, faults);
   append(std::move(above.warnings), &merged.warnings);
-  apply_defaults(path, above.list, fields, &document, faults);
+  if (path.empty()) {
+    apply_overrides(complete_run_of_flags(document.root()), paths_of(fields), &document, faults);
+    // Flags that waited for a section of the added data (--image_size) are applied again.
+    std::erase_if(above.list, [](const Override& one) { return !one.needs_section; });
+    apply_overrides(above.list, paths_of(fields), &document, faults);
+  }
+  // Defaults apply where neither the file nor an override sets a value.
+  apply_overrides(preset_defaults(document.root(), fields), paths_of(fields), &document, faults);
   // Only now is it known which keys these settings read; the rest is dropped with a note.
   const std::vector<FieldDoc> read = fields_read_with(document);
   merged.flag_texts = flag_values(flat_settings(document.root()), read);
@@ -410,7 +385,8 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   config.file = path;
   config.warnings = std::move(merged.warnings);
   apply_debug(&config);
-  if (faults->empty() && !has_an_end(config))
+  const bool has_end = !config.recipe.empty() || config.train.max_steps || config.train.max_epochs;
+  if (faults->empty() && !has_end)
     in.fault("train",
              "the length of the training is unknown: give a recipe, train.max_steps or "
              "train.max_epochs");
@@ -421,6 +397,14 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   if (!config.trainer_sha256.empty())
     config.settings.push_back("trainer sha256=" + config.trainer_sha256);
   append(plugins, &config.settings);
+  return config;
+}
+
+RunConfig require_run_config(const std::string& path, const std::vector<Override>& overrides,
+                             const std::optional<std::string>& text, bool needs_train_data) {
+  Diagnostics faults;
+  RunConfig config = load_run_config(path, overrides, &faults, text, needs_train_data);
+  faults.throw_if_any("config");
   return config;
 }
 

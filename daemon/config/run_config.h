@@ -76,6 +76,11 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
                           Diagnostics* faults, const std::optional<std::string>& text = {},
                           bool needs_train_data = true);
 
+/// Does the same, but throws all faults as one Error(kConfig).
+RunConfig require_run_config(const std::string& path, const std::vector<Override>& overrides,
+                             const std::optional<std::string>& text = {},
+                             bool needs_train_data = true);
+
 /// Returns every key of the run file with type, default, range and meaning.
 std::vector<FieldDoc> run_file_fields();
 /// Returns the same, with one entry per meaning of a key: model.layers of mlp and of gpt.

@@ -27,9 +27,8 @@ constexpr std::array kSignals{NamedSignal{"SIGUSR1", SIGUSR1}, NamedSignal{"SIGU
                               NamedSignal{"SIGHUP", SIGHUP}};
 
 const NamedSignal* find_signal(const std::string& name) {
-  const auto found = std::find_if(kSignals.begin(), kSignals.end(),
-                                  [&](const NamedSignal& one) { return one.name == name; });
-  return found == kSignals.end() ? nullptr : &*found;
+  const auto* const found = std::ranges::find(kSignals, name, &NamedSignal::name);
+  return found == kSignals.end() ? nullptr : found;
 }
 
 /// Hint for a signal name in lower case or without SIG, or for a signal number.
@@ -178,18 +177,9 @@ constexpr std::array<PhaseWords, kNumWatchPhases> kPhases{{
     {"save", "waits for a save; background saves: checkpoint.timeout_s"},
 }};
 
-const PhaseWords& words_of(WatchPhase phase) { return kPhases[static_cast<size_t>(phase)]; }
-
-void read_phase(ConfigReader in, const PhaseWords& words, WatchdogOptions::Phase* phase) {
-  in.read("slow_seconds", &phase->slow_s, more_than(0),
-          fmt::format("watchdog.slow_seconds of {}", words.what));
-  in.read("hang_seconds", &phase->hang_s, at_least(0), "watchdog.hang_seconds of this phase");
-  in.done();
-}
-
 }  // namespace
 
-const char* phase_name(WatchPhase phase) { return words_of(phase).name; }
+const char* phase_name(WatchPhase phase) { return kPhases[static_cast<size_t>(phase)].name; }
 
 std::string WatchdogOptions::hang_key_of(WatchPhase phase) const {
   return of(phase).hang_s ? fmt::format("watchdog.{}.hang_seconds", phase_name(phase))
@@ -224,8 +214,14 @@ WatchdogOptions read_watchdog_options(ConfigReader in) {
   in.read("hang_seconds", &options.hang_s, at_least(0),
           "seconds without progress before a rank ends the run (79) and dumps recent events into "
           "logs; 0: never");
-  for (size_t i = 0; i < kPhases.size(); ++i)
-    read_phase(in.section(kPhases[i].name), kPhases[i], &options.phases[i]);
+  for (size_t i = 0; i < kPhases.size(); ++i) {
+    ConfigReader phase = in.section(kPhases[i].name);
+    phase.read("slow_seconds", &options.phases[i].slow_s, more_than(0),
+               fmt::format("watchdog.slow_seconds of {}", kPhases[i].what));
+    phase.read("hang_seconds", &options.phases[i].hang_s, at_least(0),
+               "watchdog.hang_seconds of this phase");
+    phase.done();
+  }
   in.done();
   return options;
 }

@@ -14,9 +14,7 @@
 #include "daemon/config/overrides.h"
 #include "daemon/control/settable.h"
 
-extern "C" {
-extern const char lockstep_openapi_begin[], lockstep_openapi_end[];
-}
+extern "C" const char lockstep_openapi[];
 
 // Control API of a run, and the log of its calls. Calls run on the HTTP server's thread, so they
 // only read current values and record requests. The training loop acts on the requests.
@@ -60,8 +58,7 @@ HttpResponse ControlApi::get(std::string_view target) const {
   const std::string_view route = target.substr(0, target.find('?'));
   if (route == "/control/status") return {200, kJsonType, status(), std::string(route)};
   if (route == "/control/openapi.json")
-    return {200, kJsonType, std::string(lockstep_openapi_begin, lockstep_openapi_end),
-            std::string(route)};
+    return {200, kJsonType, lockstep_openapi, std::string(route)};
   return unknown();
 }
 
@@ -132,15 +129,6 @@ std::string ControlApi::status() const {
 
 namespace {
 
-/// First HTTP status that means a refusal.
-constexpr int kFirstRefusal = 400;
-
-/// True for calls of the control API. The same server may have other pages. A call without a
-/// readable target counts too.
-bool may_be_call(std::string_view target) {
-  return target.empty() || target.starts_with(kControlRoute);
-}
-
 std::string shown(const metrics::HttpCall& call) {
   if (call.target.empty()) return fmt::format("an invalid call from {}", call.client);
   return fmt::format("{} {} from {}", printable(call.method), printable(call.target), call.client);
@@ -171,9 +159,11 @@ ControlLog::~ControlLog() {
 
 void ControlLog::on_call(const metrics::HttpCall& call) {
   if (next_ != nullptr) next_->on_call(call);
-  const bool is_refused = call.status >= kFirstRefusal;
+  const bool is_refused = call.status >= 400;
+  // The same server may have other pages. A call without a readable target counts as one of ours.
+  if (!call.target.empty() && !call.target.starts_with(kControlRoute)) return;
   // ControlApi logs each POST that it carries out.
-  if (!may_be_call(call.target) || (!is_refused && call.method == "POST")) return;
+  if (!is_refused && call.method == "POST") return;
   const std::optional<int64_t> kept_back =
       (is_refused ? refused_ : asked_).admit(LineLimit::Clock::now());
   if (!kept_back) return;

@@ -1,7 +1,7 @@
 #include "daemon/control/failure.h"
 
-#include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/text.h"
 
 // The files connect ranks that can no longer communicate: a rank that lost a peer finds the peer's
 // error here, if both see the same folder.
@@ -20,11 +21,7 @@ constexpr int64_t kMaxFileBytes = 1 << 20;
 constexpr size_t kBoxWidth = 100;  ///< text width inside the box
 
 /// Advice to a person about an exit code.
-struct Advice {
-  ExitCode code;
-  const char* text;
-};
-
+using Advice = std::pair<ExitCode, const char*>;
 constexpr std::array kAdvice{
     Advice{ExitCode::kBadData, "check the data or the checkpoints named in the message"},
     Advice{ExitCode::kInputMissing, "correct the path, or mount the folder"},
@@ -42,8 +39,8 @@ constexpr std::array kAdvice{
     Advice{ExitCode::kNonFinite, "another learning rate, or other data"}};
 
 std::string advice_of(int exit_code) {
-  for (const Advice& one : kAdvice)
-    if (static_cast<int>(one.code) == exit_code) return one.text;
+  for (const auto& [code, text] : kAdvice)
+    if (static_cast<int>(code) == exit_code) return text;
   return "see docs/exit_codes.md";
 }
 
@@ -76,10 +73,7 @@ std::optional<Failure> read_failure(const std::filesystem::path& path) {
 /// Breaks a text into lines of at most kBoxWidth characters, at blanks if possible.
 std::vector<std::string> wrapped(const std::string& text) {
   std::vector<std::string> lines;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string rest = text.substr(begin, end - begin);
+  for (std::string rest : split(text)) {
     while (rest.size() > kBoxWidth) {
       size_t blank = rest.rfind(' ', kBoxWidth);
       if (blank == std::string::npos || blank == 0) blank = kBoxWidth;
@@ -87,7 +81,6 @@ std::vector<std::string> wrapped(const std::string& text) {
       rest = rest.substr(rest[blank] == ' ' ? blank + 1 : blank);
     }
     lines.push_back(rest);
-    begin = end + 1;
   }
   return lines;
 }

@@ -40,25 +40,19 @@ StopNotice::StopNotice(std::unique_ptr<dist::Notice> notice, Requests& requests,
   requests_.set_ears([this] { return notice_->heard(); });
   // The thread inherits the mask, so the main thread receives all signals.
   const SignalsBlocked inherited_by_the_thread;
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::jthread([this](const std::stop_token& ends) { run(ends); });
   ::pthread_setname_np(thread_.native_handle(), "lockstep-stop");
 }
 
 StopNotice::~StopNotice() {
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
+  thread_ = {};  // stops the thread and waits for it
   // The thread has ended, and notice_ is about to be destroyed.
   requests_.set_ears({});
 }
 
-void StopNotice::run() {
-  std::unique_lock lock(mutex_);
+void StopNotice::run(const std::stop_token& ends) {
   try {
-    while (!wake_.wait_for(lock, kTurn, [this] { return ends_; })) look();
+    while (!stops_within(kTurn, ends)) look();
   } catch (const Error& fault) {  // the rank that waits for a lost one reports it
     log::debug("control", fault.what());
   }

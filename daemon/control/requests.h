@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -83,23 +82,18 @@ class StopNotice {
   StopNotice(std::unique_ptr<dist::Notice> notice, Requests& requests,
              std::function<bool()> is_training);
   ~StopNotice();
-  StopNotice(const StopNotice&) = delete;
-  StopNotice& operator=(const StopNotice&) = delete;
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void run();
+  void run(const std::stop_token& ends);
   void look();
 
   const std::unique_ptr<dist::Notice> notice_;
   Requests& requests_;
   const std::function<bool()> is_training_;
   std::optional<Clock::time_point> asked_at_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool ends_ = false;   // guarded by mutex_
-  std::thread thread_;  // declared last: it uses the other members
+  std::jthread thread_;  // declared last: it uses the other members
 };
 
 }  // namespace lockstep::daemon

@@ -159,12 +159,9 @@ double period_s(const WatchdogOptions& options) {
 }
 
 /// Phases that are recognized by an open span.
-struct SpanOfPhase {
-  std::string_view span;
-  WatchPhase phase;
-};
-constexpr std::array kSpansOfPhases{SpanOfPhase{"masks", WatchPhase::kMaskUpdate},
-                                    SpanOfPhase{"wait for a save", WatchPhase::kSave}};
+constexpr std::array kSpansOfPhases{
+    std::pair(std::string_view("masks"), WatchPhase::kMaskUpdate),
+    std::pair(std::string_view("wait for a save"), WatchPhase::kSave)};
 
 WatchPhase phase_of_state(metrics::RunState state) {
   switch (state) {
@@ -194,33 +191,24 @@ Watchdog::Watchdog(const WatchdogOptions& options, int rank, const RankEvents& e
   trace::keep_recent();
   // The thread inherits the mask, so signals interrupt the main thread only.
   const SignalsBlocked inherited_by_the_thread;
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::jthread([this](const std::stop_token& ends) { run(ends); });
   ::pthread_setname_np(thread_.native_handle(), "lockstep-watch");
 }
 
-Watchdog::~Watchdog() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
-}
-
-void Watchdog::run() {
+void Watchdog::run(const std::stop_token& ends) {
   Clock::time_point last = Clock::now();
-  std::unique_lock lock(mutex_);
-  const auto period = [this] { return std::chrono::duration<double>(period_s(options_)); };
-  while (!wake_.wait_for(lock, period(), [this] { return stopping_; })) {
+  // A copy, so that no lock is held during look(), which may take long.
+  const auto current = [this] {
+    const std::lock_guard lock(mutex_);
+    return options_;
+  };
+  while (!stops_within(std::chrono::duration<double>(period_s(current())), ends)) {
     const Clock::time_point now = Clock::now();
     const double passed_s = std::chrono::duration<double>(now - last).count();
     last = now;
-    // A copy, so that no lock is held during look(), which may take long.
-    const WatchdogOptions options = options_;
-    lock.unlock();
+    const WatchdogOptions options = current();
     // At most two periods count per look. A longer gap means that this thread itself did not run.
     look(options, std::min(passed_s, 2 * period_s(options)));
-    lock.lock();
   }
 }
 
@@ -262,9 +250,8 @@ void Watchdog::look(const WatchdogOptions& options, double watched_s) {
 
 WatchPhase Watchdog::phase() const {
   for (const trace::RecentSpan& span : trace::recent())
-    for (const SpanOfPhase& one : kSpansOfPhases)
-      if (span.end_ns == 0 && span.thread == watched_thread_ && span.text() == one.span)
-        return one.phase;
+    for (const auto& [name, watched] : kSpansOfPhases)
+      if (span.end_ns == 0 && span.thread == watched_thread_ && span.text() == name) return watched;
   return phase_of_state(health_.state());
 }
 
@@ -288,25 +275,15 @@ constexpr std::chrono::milliseconds kDiskLookEvery{100};
 DiskLimit::DiskLimit(const StopRequest& stop, double limit_s, std::function<void(int)> abort)
     : stop_(stop), limit_s_(limit_s), abort_(std::move(abort)) {
   const SignalsBlocked inherited_by_the_thread;
-  thread_ = std::thread([this] { watch(); });
+  thread_ = std::jthread([this](const std::stop_token& ends) { watch(ends); });
 }
 
-DiskLimit::~DiskLimit() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_over_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
-}
-
-void DiskLimit::watch() {
+void DiskLimit::watch(const std::stop_token& ends) {
   using Clock = std::chrono::steady_clock;
   const auto limit =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit_s_));
   Clock::time_point ends_at = Clock::time_point::max();
-  std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, kDiskLookEvery, [this] { return is_over_; })) {
+  while (!stops_within(kDiskLookEvery, ends)) {
     const bool waits = is_used_ && (stop_.stop_asked() || stop_.end_asked());
     const Clock::time_point now = Clock::now();
     // The limit counts from the first look at which both are true: a stop request and disk access.

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <c10/util/ScopeExit.h>
 
 #include "base/stop_request.h"
 #include "daemon/config/run_options.h"
@@ -71,16 +72,13 @@ class Watchdog {
   /// Watches the constructing thread. All arguments must outlive the object.
   Watchdog(const WatchdogOptions& options, int rank, const RankEvents& events,
            const metrics::Health& health, WatchdogActions actions);
-  ~Watchdog();
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
 
   /// Calls WatchdogOptions::set(). Takes effect within a second. Any thread.
   void set_limit(const std::string& key, double value_s);
 
  private:
   using Clock = std::chrono::steady_clock;
-  void run();
+  void run(const std::stop_token& ends);
   void look(const WatchdogOptions& options, double watched_s);
   WatchPhase phase() const;
   std::string where() const;
@@ -96,9 +94,7 @@ class Watchdog {
   bool is_told_ = false;
   std::mutex mutex_;
   WatchdogOptions options_;  // guarded by mutex_
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::thread thread_;
+  std::jthread thread_;      // declared last: it uses the other members
 };
 
 /// Time limit for a hanging disk after a stop request: then ends all ranks with exit code 75. For
@@ -108,33 +104,21 @@ class DiskLimit {
   /// `limit_s`: longest wait for the disk after a stop request. `stop` must outlive the object.
   /// `abort` ends all ranks with an exit code and does not return.
   DiskLimit(const StopRequest& stop, double limit_s, std::function<void(int)> abort);
-  ~DiskLimit();
-  DiskLimit(const DiskLimit&) = delete;
-  DiskLimit& operator=(const DiskLimit&) = delete;
 
-  /// Scope in which the constructing thread uses the disk.
-  class Use {
-   public:
-    explicit Use(DiskLimit& limit) : limit_(limit) { limit_.is_used_ = true; }
-    ~Use() { limit_.is_used_ = false; }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-   private:
-    DiskLimit& limit_;
-  };
+  /// Returns a scope in which this thread uses the disk.
+  [[nodiscard]] auto use() {
+    is_used_ = true;
+    return c10::make_scope_exit([this] { is_used_ = false; });
+  }
 
  private:
-  void watch();
+  void watch(const std::stop_token& ends);
 
   const StopRequest& stop_;
   const double limit_s_;
   const std::function<void(int)> abort_;
   std::atomic<bool> is_used_{false};
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool is_over_ = false;
-  std::thread thread_;  // declared last: it uses the other members
+  std::jthread thread_;  // declared last: it uses the other members
 };
 
 }  // namespace lockstep::daemon

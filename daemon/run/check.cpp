@@ -1,7 +1,6 @@
 #include "daemon/run/check.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 #include <vector>
 
@@ -28,46 +27,9 @@
 // Dry run of a run file, and the commands that only read it.
 namespace lockstep::daemon {
 
-/// Refuses a run that would fail before its first update or at the end of its first epoch. It
-/// checks:
-///
-///   - an export that the network has no form for,
-///   - a warm start file that is missing or does not fit, and scopes that match nothing,
-///   - targets that do not fit the outputs, in training or in evaluation,
-///   - a last batch of one sample that the network cannot process,
-///   - metrics pages whose files are missing.
-///
-/// Trains nothing and writes no file. But it changes weights and buffers, so do not train with this
-/// context afterwards.
-///
-/// Throws Error with the exit code of the first fault and the texts of all.
-void dry_run(TrainingContext& context);
-
 namespace {
 
 constexpr int64_t kTriedSamples = 2;
-
-/// Collects the faults of several checks into one error, with the first one's exit code.
-class Faults {
- public:
-  template <typename Check>
-  void add_from(const Check& check) {
-    try {
-      check();
-    } catch (const Error& fault) {
-      if (all_)
-        all_->append(fmt::format("\n{}", fault.what()));
-      else
-        all_ = fault;
-    }
-  }
-  void throw_if_any() const {
-    if (all_) throw Error(*all_);
-  }
-
- private:
-  std::optional<Error> all_;
-};
 
 /// Returns the first samples of a data set, at most `count`.
 data::Samples first_samples(const data::Dataset& dataset, int64_t count) {
@@ -148,43 +110,55 @@ void try_to_share(TrainingContext& context, int64_t world_size) {
                            /*may_write_weights=*/!context.repeats_itself()});
 }
 
-/// Checks the files that rank 0's pages need.
-void try_pages(const RunConfig& config, int64_t world_size) {
-  const auto listen = config.metrics.listen_for(0, 0, static_cast<int>(world_size));
-  if (listen) metrics::check_http_options({.listen = *listen, .access = config.metrics.access});
-}
-
-/// Checks the warm start. An existing checkpoint of the run takes precedence, as in the run.
-void try_warm_start(TrainingContext& context) {
-  const std::filesystem::path saves = context.config.run.project().checkpoints();
-  const bool is_resumed =
-      context.config.checkpoint.enabled && checkpoint::latest_checkpoint(saves).has_value();
-  warm_start(context, is_resumed);
-}
-
-}  // namespace
-
+/// Refuses a run that would fail before its first update or at the end of its first epoch. It
+/// checks:
+///
+///   - an export that the network has no form for,
+///   - a warm start file that is missing or does not fit, and scopes that match nothing,
+///   - targets that do not fit the outputs, in training or in evaluation,
+///   - a last batch of one sample that the network cannot process,
+///   - metrics pages whose files are missing.
+///
+/// Trains nothing and writes no file. But it changes weights and buffers, so do not train with this
+/// context afterwards.
+///
+/// Throws Error with the exit code of the first fault and the texts of all.
 void dry_run(TrainingContext& context) {
   const RunConfig& config = context.config;
   const int64_t world_size = config.run.expect_world_size.value_or(1);
-  Faults faults;
-  faults.add_from([&] { try_to_share(context, world_size); });
-  faults.add_from([&] { require_publishable(*context.model, config.publish); });
-  faults.add_from([&] { try_warm_start(context); });
-  faults.add_from([&] { try_pages(config, world_size); });
-  faults.add_from([&] {
+  // All faults become one error, with the first one's exit code.
+  std::optional<Error> all;
+  const auto add_from = [&all](const auto& check) {
+    try {
+      check();
+    } catch (const Error& fault) {
+      if (all)
+        all->append(fmt::format("\n{}", fault.what()));
+      else
+        all = fault;
+    }
+  };
+  add_from([&] { try_to_share(context, world_size); });
+  add_from([&] { require_publishable(*context.model, config.publish); });
+  add_from([&] {  // an existing checkpoint of the run takes precedence, as in the run
+    const auto saves = config.run.project().checkpoints();
+    warm_start(context, config.checkpoint.enabled && checkpoint::latest_checkpoint(saves));
+  });
+  add_from([&] {  // the files that rank 0's pages need
+    const auto listen = config.metrics.listen_for(0, 0, static_cast<int>(world_size));
+    if (listen) metrics::check_http_options({.listen = *listen, .access = config.metrics.access});
+  });
+  add_from([&] {
     if (context.eval_data) (void)first_samples(*context.eval_data, kTriedSamples);
   });
-  faults.add_from([&] {
+  add_from([&] {
     if (config.run.device == "cuda") return;  // the network's code may need the GPU
     try_step(context);
     try_single_sample(context, world_size);
     try_evaluation(context);
   });
-  faults.throw_if_any();
+  if (all) throw Error(*all);
 }
-
-namespace {
 
 /// Run file without faults, and what was built from it. `context` refers to the other members.
 struct Checked {
@@ -194,21 +168,11 @@ struct Checked {
   std::unique_ptr<TrainingContext> context;
 };
 
-/// Note for a run whose number of steps depends on the world size, which the file does not state.
-std::string note_on_world(const RunConfig& config) {
-  if (!config.data.batch_size_per_rank || config.run.expect_world_size) return "";
-  return "  note: counted for 1 rank; with data.batch_size_per_rank, steps depend on the world "
-         "size (give "
-         "run.expect_world_size)\n";
-}
-
 /// Builds everything that a run builds before its first step, in a world of one rank.
 std::unique_ptr<Checked> check_all(const std::string& config_file,
                                    const std::vector<Override>& overrides) {
   auto checked = std::make_unique<Checked>();
-  Diagnostics faults;
-  checked->config = load_run_config(config_file, overrides, &faults);
-  faults.throw_if_any("config");
+  checked->config = require_run_config(config_file, overrides);
   checked->frozen.emplace(checked->config.flag_texts);
   take_expected_world(&checked->config);
   const FoundData found = find_data(checked->config.data, checked->alone);
@@ -220,17 +184,18 @@ std::unique_ptr<Checked> check_all(const std::string& config_file,
   return checked;
 }
 
+void refuse_if(bool is_wrong, const std::string& message) {
+  if (is_wrong) throw Error(ExitCode::kUsage, "plan", message);
+}
+
 /// Compiles a recipe without a run file: the data are unknown, so the user states the epoch's
 /// length.
 recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
-  if (!options.steps_per_epoch)
-    throw Error(ExitCode::kUsage, "plan",
-                options.file + " is a bare recipe: give --steps-per-epoch N");
-  if (*options.steps_per_epoch < 1 ||
-      *options.steps_per_epoch > recal::StepConverter::kMaxStepsPerEpoch)
-    throw Error(ExitCode::kUsage, "plan",
-                fmt::format("--steps-per-epoch is {}, it must be 1 to {}", *options.steps_per_epoch,
-                            recal::StepConverter::kMaxStepsPerEpoch));
+  constexpr int64_t kMost = recal::StepConverter::kMaxStepsPerEpoch;
+  refuse_if(!options.steps_per_epoch, options.file + " is a bare recipe: give --steps-per-epoch N");
+  refuse_if(
+      *options.steps_per_epoch < 1 || *options.steps_per_epoch > kMost,
+      fmt::format("--steps-per-epoch is {}, it must be 1 to {}", *options.steps_per_epoch, kMost));
   Diagnostics faults;
   const recal::Recipe recipe = recal::load_recipe(options.file, &faults, options.stage);
   faults.throw_if_any("recipe");
@@ -259,14 +224,17 @@ CommandResult check_command(const std::string& config_file,
       config_file, checked->config.run.name, checked->config.run.project_dir,
       checked->config.model.type, context.train_data->num_samples(), context.clock.steps_per_epoch,
       context.total_steps());
-  for (const std::string& warning : checked->config.warnings)
-    text += "  warning: " + warning + "\n";
-  for (const std::string& note : checked->config.notes) text += "  note: " + note + "\n";
-  for (const std::string& warning : context.recipe.timeline().warnings())
-    text += "  warning: " + warning + "\n";
-  for (const std::string& note : context.recipe.timeline().notes())
-    text += "  note: " + note + "\n";
-  text += note_on_world(checked->config);
+  const auto add = [&](const char* word, const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) text += fmt::format("  {}: {}\n", word, line);
+  };
+  add("warning", checked->config.warnings);
+  add("note", checked->config.notes);
+  add("warning", context.recipe.timeline().warnings());
+  add("note", context.recipe.timeline().notes());
+  if (checked->config.data.batch_size_per_rank && !checked->config.run.expect_world_size)
+    text +=
+        "  note: counted for 1 rank; with data.batch_size_per_rank, steps depend on the world size "
+        "(give run.expect_world_size)\n";
   return {text, 0};
 }
 
@@ -278,17 +246,13 @@ CommandResult plan_command(const PlanOptions& options) {
   std::unique_ptr<Checked> checked;
   // A recipe alone has no data and no network; a run file has both.
   const bool bare = recal::is_recipe(options.file);
-  if (bare && !options.overrides.empty())
-    throw Error(ExitCode::kUsage, "plan",
-                options.file + " is a bare recipe: it has no keys for --set");
-  if (!bare && options.steps_per_epoch)
-    throw Error(
-        ExitCode::kUsage, "plan",
-        options.file +
-            " is a run file: its data define the steps of an epoch; remove --steps-per-epoch");
-  if (!bare && !options.stage.empty())
-    throw Error(ExitCode::kUsage, "plan",
-                options.file + " is a run file: it names its stage with recipe_stage");
+  refuse_if(bare && !options.overrides.empty(),
+            options.file + " is a bare recipe: it has no keys for --set");
+  refuse_if(!bare && options.steps_per_epoch,
+            options.file +
+                " is a run file: its data give the steps of an epoch; leave --steps-per-epoch out");
+  refuse_if(!bare && !options.stage.empty(),
+            options.file + " is a run file: it names a stage itself (recipe_stage)");
   if (!bare) checked = check_all(options.file, options.overrides);
   const recal::Timeline timeline =
       bare ? timeline_of_bare_recipe(options) : checked->context->recipe.timeline();
@@ -328,19 +292,16 @@ std::string type_and_range(const FieldDoc& field) {
   return range.empty() ? type : type + " " + range;
 }
 
-/// Default as the reference shows it: empty if there is none.
-std::string default_or_empty(const FieldDoc& field) {
-  return field.default_text == "none" && field.choices.empty() ? "" : field.default_text;
-}
-
 }  // namespace
 
 std::string run_file_reference() {
   std::string text = "| key | type | default | meaning |\n|---|---|---|---|\n";
   for (const FieldDoc& field : run_file_meanings())
-    if (!repeats_another_section(field.path))
+    if (!repeats_another_section(field.path)) {
+      const bool has_default = field.default_text != "none" || !field.choices.empty();
       text += fmt::format("| `{}` | {} | {} | {} |\n", field.path, type_and_range(field),
-                          default_or_empty(field), field.help);
+                          has_default ? field.default_text : "", field.help);
+    }
   return text;
 }
 

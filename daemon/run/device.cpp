@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -32,8 +33,8 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Format of text_of(): '+' or '-', the host name, then one GPU id per line.
-constexpr char kSeparator = '\n', kShares = '+', kAlone = '-';
+/// Format of text_of(): '+' or '-' and the host name, then one GPU id per line.
+constexpr char kShares = '+', kAlone = '-';
 
 constexpr const char* kCure =
     "give each rank its own GPU (Slurm: --gpus-per-task=1), start fewer ranks on the host, or set "
@@ -46,20 +47,16 @@ std::string fault_of_few(const VisibleGpus& rank, size_t num_ranks) {
                      rank.node, rank.ids.size(), rank.rank, kCure);
 }
 
-std::string fault_of_shared(const VisibleGpus& first, const VisibleGpus& second,
-                            const std::string& id) {
-  return fmt::format("ranks {} and {} on {} would both compute on GPU {}: {}", first.rank,
-                     second.rank, second.node, id, kCure);
-}
-
 /// Returns the host name if GPUs have no ids of their own, otherwise an empty text. Ids are unique
 /// across hosts, while containers on one host may have different host names.
 std::string place_of(const VisibleGpus& rank) {
-  const bool are_named = std::find(rank.ids.begin(), rank.ids.end(), "") == rank.ids.end();
-  return are_named && !rank.ids.empty() ? std::string() : rank.node;
+  const bool are_named = !rank.ids.empty() && std::ranges::count(rank.ids, "") == 0;
+  return are_named ? std::string() : rank.node;
 }
 
 }  // namespace
+
+bool has_nvidia_driver() { return files::exists("/dev/nvidiactl") || files::exists("/dev/dxg"); }
 
 bool ranks_may_share(const std::string& nccl_version) {
   const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
@@ -73,21 +70,29 @@ bool ranks_may_share(const std::string& nccl_version) {
 }
 
 std::string text_of(const VisibleGpus& gpus) {
-  std::string text = (gpus.may_share ? kShares : kAlone) + gpus.node;
-  for (const std::string& id : gpus.ids) text += kSeparator + id;
+  std::string text = (gpus.may_share ? kShares : kAlone) + gpus.node + "\n";
+  for (const std::string& id : gpus.ids) text += id + "\n";
   return text;
 }
 
 VisibleGpus read_visible_gpus(int rank, const std::string& text) {
-  VisibleGpus gpus{.rank = rank, .may_share = text.at(0) == kShares};
-  size_t begin = text.find(kSeparator);
-  gpus.node = text.substr(1, begin - 1);
-  while (begin != std::string::npos) {
-    const size_t end = text.find(kSeparator, begin + 1);
-    gpus.ids.push_back(text.substr(begin + 1, end == std::string::npos ? end : end - begin - 1));
-    begin = end;
-  }
-  return gpus;
+  const std::vector<std::string> lines = split(text);
+  return {.rank = rank,
+          .node = lines.at(0).substr(1),
+          .ids = {lines.begin() + 1, lines.end()},
+          .may_share = text.at(0) == kShares};
+}
+
+VisibleGpus visible_gpus(const std::string& node, const std::vector<std::string>& ids) {
+  return {
+      .node = node, .ids = ids, .may_share = !ids.empty() && ranks_may_share(dist::nccl_version())};
+}
+
+std::vector<VisibleGpus> gather_visible_gpus(dist::Communicator& control, const VisibleGpus& own) {
+  std::vector<VisibleGpus> all_N;
+  for (const std::string& text : dist::gather_texts(control, text_of(own)))
+    all_N.push_back(read_visible_gpus(static_cast<int>(all_N.size()), text));
+  return all_N;
 }
 
 GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
@@ -109,7 +114,9 @@ GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
     // Detects ranks with different lists that would still take the same GPU.
     const auto [owner, is_new] = owners.try_emplace({place_of(rank), id}, &rank);
     if (!is_new && !id.empty() && !may_share)
-      return {{}, fault_of_shared(*owner->second, rank, id)};
+      return {{},
+              fmt::format("ranks {} and {} on {} would both compute on GPU {}: {}",
+                          owner->second->rank, rank.rank, rank.node, id, kCure)};
     choice.index_N.push_back(index);
   }
   return choice;
@@ -121,22 +128,20 @@ std::string name_of_gpu(const std::string& visible_devices, int index) {
   return place < names.size() ? names[place] : std::to_string(index);
 }
 
-namespace {
-
-constexpr const char* kAsk =
-    "timeout 5 nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory "
-    "--format=csv,noheader,nounits 2>/dev/null";
-
-}  // namespace
-
 std::string text_of(const GpuProcess& process) {
   return fmt::format("process {} ({}, {} MiB)", process.pid, printable(process.name),
                      printable(process.memory_mib));
 }
 
-std::vector<GpuProcess> parse_gpu_processes(const std::string& text) {
+std::vector<GpuProcess> gpu_processes() {
+  // The command has its own time limit: a broken driver must not block the start.
+  const ShellResult said = run_in_shell(
+      "timeout 5 nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory "
+      "--format=csv,noheader,nounits 2>/dev/null");
+  if (said.exit_code != 0) return {};
   std::vector<GpuProcess> all;
-  for (const std::string& each : split(text)) {
+  // Lines of the form "GPU-1f..., 812, python3, 12000".
+  for (const std::string& each : split(said.text)) {
     const std::string_view line = each;
     const size_t first = line.find(','), last = line.rfind(',');
     const size_t second = first == line.npos ? first : line.find(',', first + 1);
@@ -162,31 +167,9 @@ bool is_same_gpu(const std::string& a, const std::string& b) {
   return bare(a) == bare(b);
 }
 
-std::vector<GpuProcess> gpu_processes() {
-  // The command has its own time limit: a broken driver must not block the start.
-  const ShellResult said = run_in_shell(kAsk);
-  return said.exit_code == 0 ? parse_gpu_processes(said.text) : std::vector<GpuProcess>();
-}
-
-void warn_of_busy_gpu(const std::string& gpu_id, const std::vector<GpuProcess>& processes,
-                      const std::set<int64_t>& own_pids) {
-  for (const GpuProcess& one : processes)
-    if (is_same_gpu(one.gpu_id, gpu_id) && !own_pids.contains(one.pid))
-      log::warning(
-          "start",
-          fmt::format("{} is busy with {}: both programs run more slowly, and memory may be too "
-                      "small; end it, or give this rank another GPU (CUDA_VISIBLE_DEVICES)",
-                      one.gpu_id, text_of(one)));
-}
-
 namespace {
 
 constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";  // cuBLAS, "Results reproducibility"
-
-/// True on Linux with a driver, or in WSL (/dev/dxg).
-bool has_nvidia_driver() {
-  return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
-}
 
 /// Returns the GPUs for device: auto. GPUs that do not work count as absent, with a warning.
 std::vector<std::string> usable_gpus() {
@@ -197,18 +180,6 @@ std::vector<std::string> usable_gpus() {
     log::warning("start", fmt::format("the NVIDIA driver is installed, but {}", fault.what()));
     return {};
   }
-}
-
-/// Gathers the visible GPUs of all ranks and chooses one for each. Collective.
-GpuChoice agree_on_gpus(const std::vector<std::string>& own_ids, const dist::ProcessInfo& process,
-                        dist::Communicator& control) {
-  const VisibleGpus own{.node = process.node,
-                        .ids = own_ids,
-                        .may_share = !own_ids.empty() && ranks_may_share(dist::nccl_version())};
-  std::vector<VisibleGpus> all_N;
-  for (const std::string& text : dist::gather_texts(control, text_of(own)))
-    all_N.push_back(read_visible_gpus(static_cast<int>(all_N.size()), text));
-  return choose_gpus(all_N);
 }
 
 std::string environment(const char* name) {
@@ -228,7 +199,13 @@ void name_who_is_there(int index, dist::Communicator& control) {
   std::set<int64_t> own_pids;
   for (const std::string& pid : dist::gather_texts(control, std::to_string(::getpid())))
     own_pids.insert(std::stoll(pid));
-  warn_of_busy_gpu(dist::nccl_device_ids().at(static_cast<size_t>(index)), there, own_pids);
+  const std::string id = dist::nccl_device_ids().at(static_cast<size_t>(index));
+  for (const GpuProcess& one : there)
+    if (is_same_gpu(one.gpu_id, id) && !own_pids.contains(one.pid))
+      log::warning("start", fmt::format("{} is busy with {}: both get on more slowly, and memory "
+                                        "may not be enough; end it, or give this rank another GPU "
+                                        "(CUDA_VISIBLE_DEVICES)",
+                                        one.gpu_id, text_of(one)));
 }
 
 /// Sets up the memory of this rank's GPU and returns its facts.
@@ -260,7 +237,8 @@ at::Device agree_on_device(const std::string& wanted, const dist::ProcessInfo& p
   // "cuda": a fault on one rank is an error on all. "auto": such a rank just has no GPUs.
   const std::vector<std::string> ids =
       must ? dist::on_all_ranks(control, [] { return dist::nccl_device_ids(); }) : usable_gpus();
-  const GpuChoice choice = agree_on_gpus(ids, process, control);
+  const GpuChoice choice =
+      choose_gpus(gather_visible_gpus(control, visible_gpus(process.node, ids)));
   if (choice.fault.empty())
     return {at::kCUDA, static_cast<at::DeviceIndex>(choice.index_N.at(control.rank()))};
   if (must)
@@ -290,15 +268,6 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
   return gpu;
 }
 
-void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes,
-            dist::SyncOptions* sync) {
-  dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
-                          .num_hosts = process.num_nodes,
-                          .num_ranks = process.world_size,
-                          .prunes = prunes},
-                         sync);
-}
-
 metrics::GpuUse gpu_use(int index) {
   const dist::GpuMemoryUse use = dist::gpu_memory_use(index);
   return {.allocated_bytes = use.allocated,
@@ -321,8 +290,7 @@ void require_device_keeps_promises(const RunOptions& run, at::Device device) {
                 "run.deterministic: elastic promises the same bits on any number of ranks, and on "
                 "GPUs sums over ranks are in NCCL's order, which depends on it: set run.device to "
                 "cpu, or run.deterministic to true");
-  const char* set = std::getenv(kWorkspace);
-  const std::string_view workspace = set == nullptr ? "" : set;
+  const std::string workspace = environment(kWorkspace);
   // cuBLAS documents these two values as deterministic.
   if (run.deterministic == "true" && workspace != ":4096:8" && workspace != ":16:8")
     throw Error(ExitCode::kConfig, "start",
@@ -357,12 +325,6 @@ bool binds(const RunOptions& options, const std::vector<Core>& cores, const Shar
   return has_numa && sharers.count > 1 && static_cast<size_t>(sharers.count) <= cores.size();
 }
 
-/// Returns the threads that a container's CPU quota can run all the time. With one more thread, the
-/// kernel stops all of them for the rest of each period, even inside a barrier.
-int64_t threads_in_quota(double cores, const dist::ProcessInfo& process) {
-  return static_cast<int64_t>(cores / std::max(1, process.local_world_size));
-}
-
 struct Threads {
   int64_t count = 1;
   std::string bound;  ///< what limited the number, for the log
@@ -375,7 +337,11 @@ Threads choose_threads(const RunOptions& options, const std::vector<Core>& share
   if (options.is_elastic()) return {};
   const auto num_cores = std::max<int64_t>(1, static_cast<int64_t>(share.size()));
   const std::optional<double> quota = cgroup_limits().cores;
-  const int64_t fed = quota ? std::max<int64_t>(1, threads_in_quota(*quota, process)) : num_cores;
+  // With one more thread than the quota can run, the kernel stops all of them for the rest of each
+  // period, even inside a barrier.
+  const int num_ranks = std::max(1, process.local_world_size);
+  const int64_t fed =
+      quota ? std::max<int64_t>(1, static_cast<int64_t>(*quota / num_ranks)) : num_cores;
   if (fed >= num_cores) return {num_cores, ""};
   return {fed, fmt::format(", by the container's CPU quota of {:g}", *quota)};
 }
@@ -411,6 +377,17 @@ void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process,
                           is_bound ? fmt::format("bound to cpus {}", cpu_list(cpus_of(share)))
                                    : std::string("not bound to any"),
                           cores.size(), sharers.count));
+}
+
+at::Device set_up_alone(const RunOptions& run, const GpuOptions& gpu) {
+  dist::SelfCommunicator control;
+  const dist::ProcessInfo process;
+  set_up_compute(run, process, control);
+  prepare_deterministic_gpu(run);
+  const at::Device device = agree_on_device(run.device, process, control);
+  require_device_keeps_promises(run, device);
+  (void)set_up_gpu(gpu, device, control);
+  return device;
 }
 
 }  // namespace lockstep::daemon

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -11,11 +10,13 @@
 #include "daemon/config/run_options.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
-#include "dist/reduction_modes.h"
 #include "metrics/training_metrics.h"
 
 /// Device of each rank: choice of GPUs, other processes on a GPU, memory, threads.
 namespace lockstep::daemon {
+
+/// True on Linux with an NVIDIA driver, or in WSL (/dev/dxg).
+bool has_nvidia_driver();
 
 /// GPUs that one rank can use.
 struct VisibleGpus {
@@ -39,6 +40,11 @@ bool ranks_may_share(const std::string& nccl_version);
 /// Encodes a rank's GPUs, without its rank, as text for the other ranks; and decodes it.
 std::string text_of(const VisibleGpus& gpus);
 VisibleGpus read_visible_gpus(int rank, const std::string& text);
+
+/// Returns the GPUs of this rank, given their ids.
+VisibleGpus visible_gpus(const std::string& node, const std::vector<std::string>& ids);
+/// Gathers the GPUs of all ranks, by rank. Collective.
+std::vector<VisibleGpus> gather_visible_gpus(dist::Communicator& control, const VisibleGpus& own);
 
 /// Assigns one GPU to each rank, and no GPU to two ranks unless all may share. Pure; `all_N` is
 /// ordered by rank and equal on all ranks.
@@ -64,10 +70,6 @@ struct GpuProcess {
 /// Returns "process 812 (python3, 12000 MiB)".
 std::string text_of(const GpuProcess& process);
 
-/// Parses the output of `nvidia-smi`: lines of the form "GPU-1f..., 812, python3, 12000". Other
-/// lines are skipped.
-std::vector<GpuProcess> parse_gpu_processes(const std::string& text);
-
 /// True if both names are the same GPU: CUDA's bytes of a UUID, "GPU-1fa0...", and nvidia-smi's
 /// "GPU-1fa0-...".
 bool is_same_gpu(const std::string& a, const std::string& b);
@@ -75,10 +77,6 @@ bool is_same_gpu(const std::string& a, const std::string& b);
 /// Returns the processes of all GPUs. Empty if nvidia-smi is not in PATH or does not answer within
 /// 5 s.
 std::vector<GpuProcess> gpu_processes();
-
-/// Logs a warning for each process on this GPU that is not in `own_pids`.
-void warn_of_busy_gpu(const std::string& gpu_id, const std::vector<GpuProcess>& processes,
-                      const std::set<int64_t>& own_pids);
 
 /// Chooses the device of this rank; its kind is the same on all ranks (run.device). "cpu": CPUs.
 /// "cuda": each rank on its own GPU (choose_gpus). "auto": GPUs if there is one for each rank,
@@ -109,11 +107,6 @@ void require_device_keeps_promises(const RunOptions& run, at::Device device);
 std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Device device,
                                             dist::Communicator& control);
 
-/// Chooses the settings that the run file leaves open in `sync` for this world
-/// (dist::fit_bucket_bytes). prunes: true if the recipe prunes. Equal on all ranks.
-void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes,
-            dist::SyncOptions* sync);
-
 /// Returns the current numbers of this process' CUDA allocator. The GPU must be set up. Any thread.
 metrics::GpuUse gpu_use(int index);
 
@@ -129,5 +122,9 @@ void keep_freed_memory();
 /// cores use all of their own cores. Collective over `control`.
 void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process,
                     dist::Communicator& control);
+
+/// Sets up threads and device as a run would, in a world of one rank. Call it before the first
+/// tensor. Returns the device.
+at::Device set_up_alone(const RunOptions& run, const GpuOptions& gpu);
 
 }  // namespace lockstep::daemon

@@ -16,18 +16,13 @@
 
 // Findings of `lockstep doctor`, and the measurement of links between ranks.
 namespace lockstep::daemon {
-namespace {
-
-const char* word_of(Finding::Kind kind) {
-  return kind == Finding::kOk ? "ok" : kind == Finding::kNote ? "note" : "FAULT";
-}
-
-}  // namespace
-
 std::string text_of(const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& one : findings) {
-    text += fmt::format("{:<5}  {:<18}  {}\n", word_of(one.kind), one.what, one.text);
+    const char* kind = one.kind == Finding::kOk     ? "ok"
+                       : one.kind == Finding::kNote ? "note"
+                                                    : "FAULT";
+    text += fmt::format("{:<5}  {:<18}  {}\n", kind, one.what, one.text);
     if (!one.cure.empty()) text += fmt::format("{:27}what to do: {}\n", "", one.cure);
   }
   return text;
@@ -55,6 +50,13 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// Returns the median. Robust against a few slow links.
+double middle_of(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values.at(values.size() / 2);
+}
+
 /// Returns the median time of one way: half of a message and its reply.
 double one_way_s(dist::Communicator& pair, const at::Tensor& values_K, int count) {
   std::vector<double> times;
@@ -64,8 +66,7 @@ double one_way_s(dist::Communicator& pair, const at::Tensor& values_K, int count
     pair.broadcast(values_K, 1);
     if (i >= 0) times.push_back((seconds_now() - began_s) / 2);
   }
-  std::nth_element(times.begin(), times.begin() + count / 2, times.end());
-  return times.at(static_cast<size_t>(count / 2));
+  return middle_of(times);
 }
 
 /// Partner of each rank in this round; the rank itself means none.
@@ -125,22 +126,12 @@ std::string measure(dist::Communicator& control, const Round& partner_N) {
   return rank < partner ? text_of(link) : "";
 }
 
-/// Returns the median. Robust against a few slow links.
-double middle_of(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values.at(values.size() / 2);
-}
-
 /// Returns the GPUs that this rank sees; none without the CUDA module.
 VisibleGpus seen_here(const std::string& node) {
   try {
-    const std::vector<std::string> ids = dist::nccl_device_ids();
-    return {.node = node,
-            .ids = ids,
-            .may_share = !ids.empty() && ranks_may_share(dist::nccl_version())};
+    return visible_gpus(node, dist::nccl_device_ids());
   } catch (const Error&) {
-    return {.node = node, .ids = {}};  // no CUDA module: no GPU
+    return visible_gpus(node, {});
   }
 }
 
@@ -151,7 +142,7 @@ Finding hosts(const std::vector<std::string>& nodes_N) {
   for (const auto& [node, count] : counts)
     text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", node, count);
   return {Finding::kOk, "ranks",
-          fmt::format("{} on {} host(s): {}", nodes_N.size(), counts.size(), text), ""};
+          fmt::format("{} on {} host(s): {}", nodes_N.size(), counts.size(), text)};
 }
 
 Finding programs(dist::Communicator& control, const std::string& mpi_version) {
@@ -160,7 +151,7 @@ Finding programs(dist::Communicator& control, const std::string& mpi_version) {
     dist::require_equal(control, "program or libraries",
                         fmt::format("{} {} {} {} {}", facts.version, facts.commit, facts.torch,
                                     facts.compiler, mpi_version));
-    return {Finding::kOk, "programs", "the same on all ranks", ""};
+    return {Finding::kOk, "programs", "the same on all ranks"};
   } catch (const Error& fault) {
     return {Finding::kFault, "programs", fault.what(),
             "install the same version of Lockstep, LibTorch and Open MPI on all hosts"};
@@ -168,19 +159,14 @@ Finding programs(dist::Communicator& control, const std::string& mpi_version) {
 }
 
 Finding devices(dist::Communicator& control, const dist::ProcessInfo& process) {
-  std::vector<VisibleGpus> all_N;
-  size_t num_seen = 0;
-  for (const std::string& text : dist::gather_texts(control, text_of(seen_here(process.node)))) {
-    all_N.push_back(read_visible_gpus(static_cast<int>(all_N.size()), text));
-    num_seen += all_N.back().ids.size();
-  }
-  if (num_seen == 0) return {Finding::kOk, "devices", "CPUs: no rank sees a GPU", ""};
+  const std::vector<VisibleGpus> all_N = gather_visible_gpus(control, seen_here(process.node));
+  if (std::ranges::all_of(all_N, [](const VisibleGpus& rank) { return rank.ids.empty(); }))
+    return {Finding::kOk, "devices", "CPUs: no rank sees a GPU"};
   const GpuChoice choice = choose_gpus(all_N);
   if (choice.fault.empty())
     return {Finding::kOk, "devices",
             all_N.front().may_share ? "a GPU for each rank, which ranks may share"
-                                    : "a GPU for each rank",
-            ""};
+                                    : "a GPU for each rank"};
   return {Finding::kNote, "devices", choice.fault,
           "start as many ranks on a host as it has GPUs; until then all ranks use CPUs"};
 }

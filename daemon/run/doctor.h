@@ -18,9 +18,9 @@ struct Finding {
   };
 
   Kind kind = kOk;
-  std::string what;  ///< subject: "/dev/shm"
-  std::string text;  ///< result of the check
-  std::string cure;  ///< what to do about it; empty if ok
+  std::string what;       ///< subject: "/dev/shm"
+  std::string text;       ///< result of the check
+  std::string cure = {};  ///< what to do about it; empty if ok
 };
 
 /// Returns a line per finding that begins with "ok", "note" or "FAULT". A cure is on its own line.

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -13,6 +12,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/format/bundle_reader.h"
 #include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/format/object_graph.h"
@@ -46,25 +46,14 @@ std::string names_of(const std::vector<checkpoint::SaveName>& saves) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Refuses `never` in a folder with checkpoints: a later `auto` would mix two runs.
-std::string objection_to_any_save(const std::filesystem::path& folder) {
-  const auto saves = checkpoint::find_saves(folder);
-  if (saves.empty()) return "";
-  return fmt::format(
-      "{} contains checkpoints ({}) and --resume is never: choose another run.project_dir, remove "
-      "the folder, or remove --resume to continue",
-      folder.string(), names_of(saves));
-}
-
-/// Refuses to start over in a folder with checkpoints of another prefix. That is never intended.
-std::string objection_to_other_prefixes(const std::filesystem::path& folder,
-                                        const std::string& prefix) {
-  const auto saves = checkpoint::find_saves(folder);
-  if (saves.empty()) return "";
-  return fmt::format(
-      "{} contains checkpoints, but none with checkpoint.prefix {} ({}): set the prefix back, or "
-      "choose another run.project_dir",
-      folder.string(), prefix, names_of(saves));
+/// Refuses a folder with checkpoints. `text` gets their names.
+template <typename Text>
+void refuse_any_save(dist::Communicator& control, const std::filesystem::path& folder,
+                     const Text& text) {
+  refuse_if(control, [&] {
+    const auto saves = checkpoint::find_saves(folder);
+    return saves.empty() ? std::string() : text(names_of(saves));
+  });
 }
 
 /// Refuses checkpoints without a step, which are for other programs.
@@ -89,9 +78,8 @@ bool same_save(const std::string& one, const std::string& other) {
 /// Refuses an older checkpoint of the same folder: a later `auto` would resume from the newest.
 std::string objection_to_newer_saves(const std::filesystem::path& folder, const std::string& prefix,
                                      const std::string& wanted) {
-  std::error_code ignored;
   // A missing checkpoint is reported later.
-  if (!std::filesystem::exists(checkpoint::index_path(wanted), ignored)) return "";
+  if (!files::exists(checkpoint::index_path(wanted))) return "";
   const auto saves = checkpoint::find_saves(folder, prefix);
   if (saves.empty() || same_save(saves.back().prefix, wanted)) return "";
   return fmt::format(
@@ -114,12 +102,11 @@ std::string text_in(const std::string& prefix, const std::string& key) {
 
 /// Returns the optimizer type of a checkpoint's run; empty if unknown.
 std::string optimizer_of(const std::string& prefix) {
-  std::istringstream lines(text_in(prefix, "_lockstep/settings"));
+  const std::string settings = text_in(prefix, "_lockstep/settings");
   constexpr std::string_view kType = "optimizer.type=";
-  bool has_settings = false;
-  for (std::string line; std::getline(lines, line); has_settings = true)
+  for (const std::string& line : split(settings))
     if (line.starts_with(kType)) return line.substr(kType.size());
-  return has_settings ? optim::OptimizerOptions().type : "";
+  return settings.empty() ? "" : optim::OptimizerOptions().type;
 }
 
 /// Explains a checkpoint that lacks the state of another optimizer: it is not damaged and need not
@@ -165,8 +152,13 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
     refuse_if(context.control, [&] { return objection_to_lost_clock(folder, wanted); });
     return std::nullopt;
   }
-  if (wanted == "never") {
-    refuse_if(context.control, [&] { return objection_to_any_save(folder); });
+  if (wanted == "never") {  // a later `auto` would mix two runs
+    refuse_any_save(context.control, folder, [&](const std::string& names) {
+      return fmt::format(
+          "{} holds saves ({}) and --resume is never: choose another run.project_dir, remove the "
+          "folder, or leave --resume out to go on",
+          folder.string(), names);
+    });
     return std::nullopt;
   }
   if (wanted != "auto") {
@@ -177,8 +169,14 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
   auto report = restored(context, wanted, [&] {
     return checkpoint::restore_latest(folder, prefix, state, context.control);
   });
+  // To start over in a folder with checkpoints of another prefix is never intended.
   if (!report)
-    refuse_if(context.control, [&] { return objection_to_other_prefixes(folder, prefix); });
+    refuse_any_save(context.control, folder, [&](const std::string& names) {
+      return fmt::format(
+          "{} holds saves, but none under checkpoint.prefix {} ({}): set the prefix back, or "
+          "choose another run.project_dir",
+          folder.string(), prefix, names);
+    });
   return report;
 }
 
@@ -279,7 +277,8 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   const CheckpointMetadata saved = std::exchange(context.facts, now);
   // The state is already overwritten here; a refusal ends the run, so that does no harm.
   require_compatible(saved, now);
-  const std::vector<std::string> changes = recipe_changes(saved, now, context.clock.step);
+  const std::vector<std::string> changes =
+      recal::timeline_changes(saved.timeline, now.timeline, context.clock.step);
   if (!changes.empty() && !options.accept_recipe_change) refuse_changed_recipe(changes);
   if (changes.empty()) refuse_lost_masks(*report);
   // The masks are restored as bits; apply them to the weights before anything reads these.
@@ -294,13 +293,6 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
                  .num_damaged_saves = report->num_damaged};
 }
 
-void begin_ema(TrainingContext& context, bool is_resumed) {
-  if (context.ema.begin() && is_resumed && context.control.rank() == 0)
-    log::info(
-        "resume",
-        "the checkpoint contains no moving average: it starts with the weights of the checkpoint");
-}
-
 namespace {
 
 constexpr int64_t kLeastZeros = 5;  // one fifth of the weights: fewer zeros may be chance
@@ -308,9 +300,8 @@ constexpr int64_t kLeastZeros = 5;  // one fifth of the weights: fewer zeros may
 /// True for a folder of this host, or for a prefix of names in an object store.
 bool is_folder(const std::string& named) {
   if (checkpoint::is_there(checkpoint::index_path(named))) return false;
-  std::error_code ignored;
   files::FileStore* const store = files::store_of(named);
-  if (store == nullptr) return std::filesystem::is_directory(named, ignored);
+  if (store == nullptr) return files::is_folder(named);
   return !store->look_at(named) && !store->list(named + (named.ends_with('/') ? "" : "/")).empty();
 }
 
@@ -337,14 +328,6 @@ StateList variables_of(const model::Model& model) {
   for (const model::Buffer& buffer : model.buffers())
     list.push_back({.key = buffer.name, .tensor = buffer.tensor});
   return list;
-}
-
-/// Returns the weights of linear layers and convolutions. Frameworks differ in their memory layout.
-std::set<std::string> kernels_of(const model::Model& model) {
-  std::set<std::string> names;
-  for (const Param& param : model.params())
-    if (param.prunable) names.insert(param.name);
-  return names;
 }
 
 std::string text_of(const std::pair<std::string, std::string>& loaded) {
@@ -402,9 +385,13 @@ void warm_start(TrainingContext& context, bool is_resumed) {
   }
   const std::string path = found_save(named, context.control);
   const StateList variables = variables_of(*context.model);
+  // Weights of linear layers and convolutions: frameworks differ in their memory layout.
+  std::set<std::string> kernels;
+  for (const Param& param : context.model->params())
+    if (param.prunable) kernels.insert(param.name);
   const checkpoint::LoadReport report = dist::on_all_ranks(context.control, [&] {
     const auto file = checkpoint::open_weights(path);
-    return checkpoint::load_weights(*file, path, variables, kernels_of(*context.model), options);
+    return checkpoint::load_weights(*file, path, variables, kernels, options);
   });
   if (context.control.rank() != 0) return;
   tell(report, path, variables.size());

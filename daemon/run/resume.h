@@ -38,10 +38,6 @@ struct Resumed {
 /// no checkpoint has the given prefix.
 std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& context);
 
-/// Initializes moving averages of the weights that no checkpoint contained with the weights
-/// themselves. Call it after resume() and warm_start(). Rank 0 logs it if the run is resumed.
-void begin_ema(TrainingContext& context, bool is_resumed);
-
 /// Reads the checkpoint that was just committed back into the network, optimizer and masks, on all
 /// ranks. A file that cannot be read is an error on all. Collective. Throws
 /// Error(kBadData).everywhere() if any bit of the state changed: then the checkpoint does not

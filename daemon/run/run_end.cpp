@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,13 +18,8 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Word in summary.json and exit code of a run's end.
-struct End {
-  const char* reason;
-  ExitCode code;
-};
-
-End end_of(train::RunEnd end) {
+/// Returns the word in summary.json and the exit code of a run's end.
+std::pair<const char*, ExitCode> end_of(train::RunEnd end) {
   switch (end) {
     case train::RunEnd::kFinished:
       return {"finished", ExitCode::kDone};
@@ -75,14 +71,19 @@ void tell(const train::Summary& summary, const std::string& origin,
 
 }  // namespace
 
+Error known_error(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what());
+}
+
 ExitCode conclude(const train::RunResult& result, const TrainingContext& context,
                   const train::Recorder& recorder, const Telemetry& telemetry,
                   const std::optional<Resumed>& resumed) {
-  const End end = end_of(result.end);
+  const auto [reason, code] = end_of(result.end);
   if (context.control.rank() == 0) {
     const train::Summary summary{
-        .exit_reason = end.reason,
-        .exit_code = static_cast<int>(end.code),
+        .exit_reason = reason,
+        .exit_code = static_cast<int>(code),
         .steps = context.clock.step,
         .epochs = context.clock.epoch(),
         .world_size = context.control.world_size(),
@@ -105,21 +106,19 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
     telemetry.write_textfile(context.config);
   }
   keep_last_page(telemetry, context);
-  return end.code;
+  return code;
 }
 
 void conclude_failed(const std::exception& error, const TrainingContext& context) {
   if (context.control.rank() != 0) return;
-  // Any other exception is a bug.
-  const auto* known = dynamic_cast<const Error*>(&error);
-  const ExitCode code = known != nullptr ? known->code() : ExitCode::kBug;
   try {
-    train::write_summary(summary_path(context), {.exit_reason = "failed",
-                                                 .exit_code = static_cast<int>(code),
-                                                 .error = error.what(),
-                                                 .steps = context.clock.step,
-                                                 .epochs = context.clock.epoch(),
-                                                 .world_size = context.control.world_size()});
+    train::write_summary(summary_path(context),
+                         {.exit_reason = "failed",
+                          .exit_code = static_cast<int>(known_error(error).code()),
+                          .error = error.what(),
+                          .steps = context.clock.step,
+                          .epochs = context.clock.epoch(),
+                          .world_size = context.control.world_size()});
   } catch (const std::exception& fault) {
     log::warning("run", fault.what());
   }
@@ -148,8 +147,8 @@ void tell_failure(std::exception& error, const TrainingContext& context,
                   const dist::ProcessInfo& process, const RankEvents& events) {
   auto* const known = dynamic_cast<Error*>(&error);
   const std::filesystem::path logs = context.config.run.project().logs();
-  const Failure own = failure_of(error.what(), known != nullptr ? known->code() : ExitCode::kBug,
-                                 context.clock.step, process);
+  const Failure own =
+      failure_of(error.what(), known_error(error).code(), context.clock.step, process);
   write_failure(logs, own);
   if (own.exit_code == static_cast<int>(ExitCode::kWatchdog)) events.write();
   const bool is_shared = known != nullptr && known->on_every_rank();
@@ -165,12 +164,10 @@ void tell_failure(std::exception& error, const TrainingContext& context,
 
 std::unique_ptr<Deadline> limit_the_end(const std::exception& error, const RunConfig& config,
                                         const SessionWorld& world) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  const bool is_shared = known != nullptr && known->on_every_rank();
-  const Error own = known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what());
+  const Error own = known_error(error);
   // A shared error: all ranks wait for a save in progress. An error of this rank alone ends the
   // others, so nothing is awaited.
-  const double limit_s = kEnd_s + (is_shared ? config.checkpoint.timeout_s : 0);
+  const double limit_s = kEnd_s + (own.on_every_rank() ? config.checkpoint.timeout_s : 0);
   return std::make_unique<Deadline>(std::chrono::duration<double>(limit_s), [own, limit_s, &world] {
     log::error("lockstepd",
                fmt::format("the end of the run takes more than {} s: a disk may hang", limit_s));

@@ -19,6 +19,9 @@
 /// End of a run: its summary, or the handling of the error that ended it.
 namespace lockstep::daemon {
 
+/// Returns the error, with kBug for an exception of another type.
+Error known_error(const std::exception& error);
+
 /// Writes and logs how the run ended (rank 0). Each rank writes its last page of series to
 /// logs/rank<r>.prom. Returns the exit code of the process.
 ExitCode conclude(const train::RunResult& result, const TrainingContext& context,

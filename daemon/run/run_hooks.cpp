@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -108,13 +107,11 @@ class JobStatusHook final : public train::Hook {
 
  private:
   void run(const std::stop_token& stopped) {
-    std::unique_lock lock(mutex_);
-    while (!stopped.stop_requested()) {
-      changed_.wait_for(lock, stopped, interval_, [] { return false; });
-      if (stopped.stop_requested() || !first_step_) continue;
+    while (!stops_within(interval_, stopped)) {
+      std::unique_lock lock(mutex_);
+      const bool has_step = first_step_.has_value();
       lock.unlock();
-      report();
-      lock.lock();
+      if (has_step) report();
     }
   }
 
@@ -143,7 +140,6 @@ class JobStatusHook final : public train::Hook {
   const int64_t total_steps_;
   const std::chrono::milliseconds interval_;
   std::mutex mutex_;
-  std::condition_variable_any changed_;
   Status status_;                      // guarded by mutex_, as the next two
   std::optional<int64_t> first_step_;  // of this process
   Clock::time_point start_;            // time at the end of first_step_

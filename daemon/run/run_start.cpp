@@ -86,17 +86,17 @@ void require_equal_lines(dist::Communicator& control, const std::string& what,
   };
   const std::vector<std::string> first = lines_of(texts[0]);
   std::string message = what + " differ between ranks:";
+  const auto add = [&](const auto& lines_of_one, size_t one, const auto& lines_of_other,
+                       size_t other) {
+    std::vector<std::string> only_one;
+    std::ranges::set_difference(lines_of_one, lines_of_other, std::back_inserter(only_one));
+    for (const std::string& line : only_one)
+      message += fmt::format("\n  rank {} has {}, rank {} does not", one, line, other);
+  };
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     const std::vector<std::string> other = lines_of(texts[rank]);
-    std::vector<std::string> only_first, only_other;
-    std::set_difference(first.begin(), first.end(), other.begin(), other.end(),
-                        std::back_inserter(only_first));
-    std::set_difference(other.begin(), other.end(), first.begin(), first.end(),
-                        std::back_inserter(only_other));
-    for (const std::string& line : only_first)
-      message += fmt::format("\n  rank 0 has {}, rank {} does not", line, rank);
-    for (const std::string& line : only_other)
-      message += fmt::format("\n  rank {} has {}, rank 0 does not", rank, line);
+    add(first, 0, other, rank);
+    add(other, rank, first, 0);
   }
   throw Error(ExitCode::kDisagree, "start",
               message.substr(0, 4000) + "\nstart every rank with the same files and programs")
@@ -106,25 +106,23 @@ void require_equal_lines(dist::Communicator& control, const std::string& what,
 }  // namespace
 
 void check_world_size(const RunOptions& options, const dist::ProcessInfo& process) {
-  if (options.expect_world_size && *options.expect_world_size != process.world_size)
-    throw Error(
-        ExitCode::kConfig, "start",
-        fmt::format("the world has {} rank(s), run.expect_world_size is {}: start with mpirun -n "
-                    "{} or change the key",
-                    process.world_size, *options.expect_world_size, *options.expect_world_size))
-        .everywhere();
-  if (options.expect_nodes && *options.expect_nodes != process.num_nodes)
-    throw Error(ExitCode::kConfig, "start",
-                fmt::format("the world spans {} host(s), run.expect_nodes is {}: check the host "
-                            "list or change the key",
-                            process.num_nodes, *options.expect_nodes))
-        .everywhere();
-  if (options.is_elastic() && !train::is_elastic_world_size(process.world_size))
-    throw Error(ExitCode::kConfig, "start",
-                fmt::format("run.deterministic: elastic gives the same bits on 1, 2, 4 or 8 ranks, "
-                            "the world has {}: start with one of these numbers, or set it to true",
-                            process.world_size))
-        .everywhere();
+  const auto refuse_if = [](bool is_wrong, const std::string& message) {
+    if (is_wrong) throw Error(ExitCode::kConfig, "start", message).everywhere();
+  };
+  const int64_t num_ranks = options.expect_world_size.value_or(process.world_size);
+  refuse_if(num_ranks != process.world_size,
+            fmt::format("the world has {} rank(s), run.expect_world_size is {}: start with mpirun "
+                        "-n {} or change the key",
+                        process.world_size, num_ranks, num_ranks));
+  const int64_t num_nodes = options.expect_nodes.value_or(process.num_nodes);
+  refuse_if(num_nodes != process.num_nodes,
+            fmt::format("the world spans {} host(s), run.expect_nodes is {}: look at the host list "
+                        "or change the key",
+                        process.num_nodes, num_nodes));
+  refuse_if(options.is_elastic() && !train::is_elastic_world_size(process.world_size),
+            fmt::format("run.deterministic: elastic gives the same bits on 1, 2, 4 or 8 ranks, the "
+                        "world has {}: start with one of these numbers, or set it to true",
+                        process.world_size));
 }
 
 void check_equal_programs(const RunConfig& config, const std::string& mpi_version,
@@ -168,13 +166,12 @@ RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& pro
     : config_(config), process_(process), control_(control) {
   // Without a folder there is nothing to lock yet; open() creates and locks it.
   (void)dist::on_all_ranks(control, [&] {
-    std::error_code ignored;
     if (files::is_remote(config.run.project().folder()))
       throw Error(ExitCode::kConfig, "start",
                   config.run.project().folder().string() +
-                      ": run.project_dir (--model_dir) must be a folder: object stores are "
-                      "read-only; mount the bucket and name its mount point");
-    if (process.rank == 0 && std::filesystem::is_directory(config.run.project().folder(), ignored))
+                      ": run.project_dir (--model_dir) must be a folder: stores are read, not "
+                      "written; mount the bucket and name the folder where it is mounted");
+    if (process.rank == 0 && files::is_folder(config.run.project().folder()))
       lock_.emplace(config.run.project().folder(), lock_times(config));
     return true;
   });

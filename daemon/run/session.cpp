@@ -34,13 +34,17 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Reads the run file; throws all its faults as one error.
-RunConfig load_checked(const SessionOptions& options) {
-  Diagnostics faults;
-  RunConfig config =
-      load_run_config(options.config_file, options.overrides, &faults, options.config_text);
-  faults.throw_if_any("config");
-  return config;
+RunConfig load(const SessionOptions& options) {
+  return require_run_config(options.config_file, options.overrides, options.config_text);
+}
+
+/// Chooses the settings that the run file leaves open for this world.
+void fit_buckets(at::Device device, const dist::ProcessInfo& process, RunConfig* config) {
+  dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
+                          .num_hosts = process.num_nodes,
+                          .num_ranks = process.world_size,
+                          .prunes = config->recipe.prunes()},
+                         &config->sync);
 }
 
 /// Creates the communicator of the step's reduction: NCCL on GPUs, MPI on CPUs.
@@ -151,23 +155,23 @@ std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& optio
 train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemetry,
                               const dist::ProcessInfo& process,
                               const std::optional<Resumed>& resumed, bool is_interactive) {
-  const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
-  return train::Recorder({.summary = context.config.summary,
-                          .project_dir = context.config.run.project().folder(),
-                          .node = process.node,
-                          .is_root = process.rank == 0,
-                          .total_steps = context.total_steps(),
-                          .global_batch_size = context.facts.global_batch_size,
-                          .is_interactive = is_interactive,
-                          .resumed_from_step = resumed_from,
-                          .pruning_modifiers = pruning_modifiers(context.recipe.timeline()),
-                          .num_parameters = context.num_parameters(),
-                          .num_prunable_weights = context.num_prunable_weights(),
-                          .run_text = settings_text(context.config.settings),
-                          .params = &context.model->params(),
-                          .save_interval_s = save_interval_s(context.config.checkpoint),
-                          .save_interval_steps = context.config.checkpoint.save_checkpoints_steps},
-                         context.recipe, telemetry.metrics(), telemetry.health());
+  return train::Recorder(
+      {.summary = context.config.summary,
+       .project_dir = context.config.run.project().folder(),
+       .node = process.node,
+       .is_root = process.rank == 0,
+       .total_steps = context.total_steps(),
+       .global_batch_size = context.facts.global_batch_size,
+       .is_interactive = is_interactive,
+       .resumed_from_step = resumed ? std::optional(resumed->step) : std::nullopt,
+       .pruning_modifiers = pruning_modifiers(context.recipe.timeline()),
+       .num_parameters = context.num_parameters(),
+       .num_prunable_weights = context.num_prunable_weights(),
+       .run_text = settings_text(context.config.settings),
+       .params = &context.model->params(),
+       .save_interval_s = save_interval_s(context.config.checkpoint),
+       .save_interval_steps = context.config.checkpoint.save_checkpoints_steps},
+      context.recipe, telemetry.metrics(), telemetry.health());
 }
 
 /// Sets the saver's hooks: calls of tests, the end of the grace period, lost peers.
@@ -292,7 +296,9 @@ std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& co
   telemetry.note_restoring();
   const std::optional<Resumed> resumed = resume(options, context);
   warm_start(context, resumed.has_value());
-  begin_ema(context, resumed.has_value());
+  // Moving averages that no checkpoint contained begin with the weights.
+  if (context.ema.begin() && resumed && context.control.rank() == 0)
+    log::info("resume", "the save holds no moving average: it begins with the weights of the save");
   telemetry.note_restored();
   return resumed;
 }
@@ -314,11 +320,9 @@ void show(const TrainingContext& context, Telemetry& telemetry, const dist::Proc
 /// Ends a save in progress before the run folder is unlocked.
 void end_save_under_way(const std::exception& error, TrainingContext& context,
                         const SessionWorld& world) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  const bool is_shared = known != nullptr && known->on_every_rank();
+  const Error known = known_error(error);
   // The saver's thread may wait for a hanging rank as long as saves may take.
-  if (!is_shared && context.saver.is_under_way() && world.abort)
-    world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
+  if (!known.on_every_rank() && context.saver.is_under_way() && world.abort) world.abort(known);
   context.saver.set_while_waiting({});  // the error's exit code remains the run's
   context.saver.join();
 }
@@ -327,8 +331,7 @@ void end_save_under_way(const std::exception& error, TrainingContext& context,
 /// of its own ends the others at once.
 void linger_failed(const std::exception& error, Telemetry& telemetry, const RunConfig& config,
                    const StopRequest& requests) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  if (known == nullptr || !known->on_every_rank()) return;
+  if (!known_error(error).on_every_rank()) return;
   telemetry.note_final();
   telemetry.linger(config.metrics, requests);
 }
@@ -371,7 +374,7 @@ void leave_together(dist::Communicator& control, const RunConfig& config) {
 
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // Only reading parts come first, so that a fault leaves no trace.
-  RunConfig config = dist::on_all_ranks(world.control, [&] { return load_checked(options); });
+  RunConfig config = dist::on_all_ranks(world.control, [&] { return load(options); });
   check_equal_programs(config, world.mpi_version, world.control);
   const flags::Frozen frozen(config.flag_texts);
   check_world_size(config.run, world.process);
@@ -389,7 +392,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // Before the first large tensor: threads and core binding decide where memory is allocated.
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
-  fit_to(device, world.process, config.recipe.prunes(), &config.sync);
+  fit_buckets(device, world.process, &config);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
@@ -398,7 +401,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   check_and_share(*context, *gradients, world.process);
   // Locks an existing folder before resume() reads from it.
   RunDirectory run_directory(config, world.process, control);
-  const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
+  const OpenedLibraries libraries{.mpi = world.mpi_version,
+                                  .nccl = device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,
                       recal::modifier_names(context->recipe.timeline()), control, requests, health);
   if (gpu) telemetry.show_gpu(*gpu);

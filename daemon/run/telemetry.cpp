@@ -4,7 +4,6 @@
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
-#include <sstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -13,7 +12,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
-#include "daemon/config/program.h"
+#include "base/text.h"
 #include "daemon/run/device.h"
 #include "dist/communicator.h"
 
@@ -37,7 +36,7 @@ std::optional<int64_t> restarts_from_environment() {
 
 /// Returns the facts for the info series.
 metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& process,
-                            const LibraryVersions& libraries,
+                            const OpenedLibraries& libraries,
                             const std::vector<std::string>& modifiers) {
   const VersionFacts facts = version_facts();
   return {.version = facts.version,
@@ -64,16 +63,13 @@ metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& pr
 std::vector<metrics::RankSource> served_ranks(const std::vector<std::string>& texts) {
   std::vector<metrics::RankSource> ranks;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    std::istringstream lines(texts[rank]);
-    std::string address, node, process, is_scraped;
-    for (std::string* const line : {&address, &node, &process, &is_scraped})
-      std::getline(lines, *line);
-    if (address.empty()) continue;
-    ranks.push_back({.rank = static_cast<int>(rank),
-                     .node = node,
-                     .address = address,
-                     .is_scraped = is_scraped == "1",
-                     .process = process});
+    const std::vector<std::string> lines = split(texts[rank]);
+    if (lines.size() == 4)
+      ranks.push_back({.rank = static_cast<int>(rank),
+                       .node = lines[1],
+                       .address = lines[0],
+                       .is_scraped = lines[3] == "1",
+                       .process = lines[2]});
   }
   return ranks;
 }
@@ -97,7 +93,7 @@ std::string name_for_file(const std::string& run) {
 }  // namespace
 
 Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
-                     const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
+                     const OpenedLibraries& libraries, const std::vector<std::string>& modifiers,
                      dist::Communicator& control, Requests& requests, metrics::Health& health)
     : metrics_(run_facts(config, process, libraries, modifiers)),
       health_(health),

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/stop_request.h"
+#include "daemon/config/program.h"
 #include "daemon/config/run_config.h"
 #include "daemon/control/control_api.h"
 #include "dist/communicator.h"
@@ -14,11 +15,6 @@
 
 namespace lockstep::daemon {
 
-struct LibraryVersions {
-  std::string mpi;   ///< empty: not used
-  std::string nccl;  ///< empty: not used
-};
-
 /// Monitoring of this process: its series, its health and its pages. On rank 0 also the run's
 /// targets.json and its control API.
 class Telemetry {
@@ -26,7 +22,7 @@ class Telemetry {
   /// Collective. Throws Error (kConfig, kCannotCreate) on every rank if some rank cannot listen.
   /// `config`, `requests` and `health` must outlive it.
   Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
-            const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
+            const OpenedLibraries& libraries, const std::vector<std::string>& modifiers,
             dist::Communicator& control, Requests& requests, metrics::Health& health);
 
   /// Rank 0 writes <project_dir>/targets.json, which is removed with this object. Collective.

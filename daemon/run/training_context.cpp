@@ -25,6 +25,15 @@ namespace {
 
 std::string found_by(const data::DatasetPlan& plan) { return plan.find ? plan.find() : ""; }
 
+/// Returns the number of elements of these parameters.
+template <typename Wanted>
+int64_t num_elements(const model::Model& model, const Wanted& is_wanted) {
+  int64_t num = 0;
+  for (const Param& param : model.params())
+    if (is_wanted(param)) num += param.tensor.numel();
+  return num;
+}
+
 }  // namespace
 
 FoundData find_data(const data::DataOptions& options, dist::Communicator& control) {
@@ -40,10 +49,6 @@ FoundData find_data(const data::DataOptions& options, dist::Communicator& contro
   return found;
 }
 
-/// Sets StateEntry::kept_bits of each pruned weight in the list, and of its optimizer moments, to
-/// its mask. The list must contain the entries of the masks.
-void say_what_is_pruned(const recal::MaskTable& masks, StateList* state);
-
 // The saver stores only kept elements of tensors with kept_bits. The bits must be saved under
 // kept_key, from which a restore expands the tensor.
 
@@ -58,8 +63,8 @@ std::string param_of(std::string_view key) {
   return std::string(key.substr(0, key.rfind('/')));
 }
 
-}  // namespace
-
+/// Sets StateEntry::kept_bits of each pruned weight in the list, and of its optimizer moments, to
+/// its mask. The list must contain the entries of the masks.
 void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
   std::set<std::string> saved;
   for (const StateEntry& entry : *state) saved.insert(entry.key);
@@ -80,8 +85,6 @@ void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
 // Builds the parts of a rank in the order of the members, each from those before it. The functions
 // above the constructor compute one member's arguments each.
 
-namespace {
-
 /// Returns the sampler's options. Throws Error(kBadData) for training data without samples.
 data::SamplerOptions sampler_options(const RunConfig& config, const data::Dataset& dataset,
                                      int world_size) {
@@ -92,11 +95,6 @@ data::SamplerOptions sampler_options(const RunConfig& config, const data::Datase
           .seed = config.run.seed,
           .shuffle = config.data.shuffle,
           .drop_last = config.data.drop_last};
-}
-
-/// Returns the layout of the flat buffers before the recipe freezes anything.
-optim::BufferPlan first_plan(const ParamTable& params, int64_t bucket_bytes) {
-  return train::plan_layout(params, std::vector<bool>(params.size(), true), bucket_bytes);
 }
 
 /// Returns the limit that the run file sets, if any.
@@ -143,29 +141,17 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
   return manager;
 }
 
-data::DatasetInputs train_inputs(const RunConfig& config, const FoundData& found) {
-  return {.seed = config.run.seed,
-          .found = found.train,
-          .trained = found.trained,
-          .own_loss = config.train.loss == "own"};
-}
-
-data::DatasetInputs eval_inputs(const RunConfig& config, const std::string& found,
-                                const data::SampleSpec& trained) {
-  const bool has_metrics = config.eval.metrics.has_value();  // metrics read the targets too
-  return {.seed = config.run.seed,
-          .found = found,
-          .trained = trained,
-          .use = data::DatasetUse::kEvaluation,
-          .own_loss = config.train.loss == "own" && !has_metrics};
-}
-
 /// Opens the evaluation data. They must have the same spec as the training data.
 std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config,
                                               const std::string& found) {
   if (!config.data.eval) return nullptr;
+  const bool has_metrics = config.eval.metrics.has_value();  // metrics read the targets too
   std::unique_ptr<data::Dataset> eval =
-      config.data.open_eval(eval_inputs(config, found, train.spec()));
+      config.data.open_eval({.seed = config.run.seed,
+                             .found = found,
+                             .trained = train.spec(),
+                             .use = data::DatasetUse::kEvaluation,
+                             .own_loss = config.train.loss == "own" && !has_metrics});
   if (eval->spec() != train.spec())
     throw Error(ExitCode::kConfig, "data",
                 fmt::format("data.eval has {}, data.train {}: they must be alike",
@@ -173,12 +159,8 @@ std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const 
   return eval;
 }
 
-model::ModelInputs model_inputs(const data::SampleSpec& spec, int64_t seed) {
-  return {.input_shape = spec.input_shape,
-          .num_classes = spec.num_classes,
-          .seed = seed,
-          .input_dtype = spec.input_dtype};
-}
+/// Returns a name in a checkpoint: blocks.0.conv.weight -> model/blocks/0/conv/weight.
+std::string model_key(const std::string& name) { return "model/" + slashed(name); }
 
 /// Throws Error if two names become one key. Names of a network's own code may contain slashes,
 /// which replace dots in checkpoints.
@@ -196,14 +178,12 @@ void require_distinct_keys(const model::Model& model) {
   for (const model::Buffer& buffer : model.buffers()) add(buffer.name);
 }
 
-/// Returns the prefix of the run's own checkpoints.
-std::string prefix_of(const RunConfig& config) {
-  return (config.run.project().checkpoints() / config.checkpoint.prefix).string();
-}
-
 /// Builds the network and marks the parameters that weight decay applies to.
 std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::SampleSpec& spec) {
-  auto network = model::make_model(config.model, model_inputs(spec, config.run.seed));
+  auto network = model::make_model(config.model, {.input_shape = spec.input_shape,
+                                                  .num_classes = spec.num_classes,
+                                                  .seed = config.run.seed,
+                                                  .input_dtype = spec.input_dtype});
   require_distinct_keys(*network);
   recal::choose_decayed(config.optimizer.weight_decay_groups, config.optimizer.weight_decay_exclude,
                         &network->params());
@@ -211,8 +191,8 @@ std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::
 }
 
 /// Returns the saver's options, with time limits that fit each other.
-checkpoint::SaverOptions saver_options(const RunConfig& config) {
-  return {.prefix = prefix_of(config),
+checkpoint::SaverOptions saver_options(const RunConfig& config, const std::string& prefix) {
+  return {.prefix = prefix,
           .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max,
           .keep_every = config.checkpoint.keep_every,
           .sparse = config.checkpoint.sparse,
@@ -245,13 +225,6 @@ std::unique_ptr<train::StepMode> make_mode(const RunConfig& config, dist::Commun
       gradients, config.sync, /*statistics_of_root=*/config.train.batch_norm == "broadcast");
 }
 
-void refuse_quantization(const recal::ScheduledModifierManager& recipe) {
-  if (recipe.quantizer() != nullptr)
-    throw Error(ExitCode::kConfig, "sync",
-                "sync.sync_replicas: false cannot be combined with a recipe that quantizes: ranges "
-                "of inputs are agreed on at every step; set it to true");
-}
-
 /// True if a rank, or one of its micro-batches, gets exactly one of `num_samples` samples.
 bool leaves_one_sample(int64_t num_samples, int64_t world_size, int64_t num_micro_batches) {
   for (int64_t rank = 0; rank < world_size; ++rank) {
@@ -275,15 +248,16 @@ void take_expected_world(RunConfig* config) {
   config->data.global_batch_size = config->data.global_batch(static_cast<int>(num_ranks));
 }
 
-std::string model_key(const std::string& param_name) { return "model/" + slashed(param_name); }
-
 TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& control_,
                                  dist::Communicator& data_comm, dist::Communicator& save_comm,
                                  const FoundData& found)
     : config(config_),
       control(control_),
       gradients(data_comm),
-      train_data(config.data.open_train(train_inputs(config, found))),
+      train_data(config.data.open_train({.seed = config.run.seed,
+                                         .found = found.train,
+                                         .trained = found.trained,
+                                         .own_loss = config.train.loss == "own"})),
       eval_data(eval_data_like(*train_data, config, found.eval)),
       spec(train_data->spec()),
       sampler(sampler_options(config, *train_data, control.world_size())),
@@ -294,8 +268,12 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       model(make_network(config, spec)),
       handler(*model, config.eval.use_ema.value_or(true) ? &ema : nullptr),
       loss(config.train.loss, config.train.loss_options, spec),
-      flat_params(model->params(), first_plan(model->params(), config.sync.bucket_bytes),
-                  data_comm.device()),
+      // The layout before the recipe freezes anything.
+      flat_params(
+          model->params(),
+          train::plan_layout(model->params(), std::vector<bool>(model->params().size(), true),
+                             config.sync.bucket_bytes),
+          data_comm.device()),
       mode(make_mode(config, control, data_comm)),
       alone(data_comm.device()),
       reducer(mode->is_local() ? alone : data_comm, flat_params.buffers(), model->params(),
@@ -314,7 +292,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .data_sha256 = train_data->digest(),
             .timeline = recipe.timeline().canonical_text(),
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
-      saver(saver_options(config), save_comm),
+      saver(saver_options(config, save_prefix()), save_comm),
       schedule(config.checkpoint, control) {
   // On a GPU the state is copied to pinned memory before it is written.
   saver.set_stager(data_comm.make_stager());
@@ -328,10 +306,16 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   // Fake quantization rounds inputs and weights in this hook.
   model->set_layer_hook(recipe.layer_hook());
   // Quantization agrees on the ranges of inputs at every step, which local steps avoid.
-  if (!config.sync.sync_replicas) refuse_quantization(recipe);
+  if (!config.sync.sync_replicas && recipe.quantizer() != nullptr)
+    throw Error(
+        ExitCode::kConfig, "sync",
+        "sync.sync_replicas: false cannot be with a recipe that quantizes: ranges of inputs "
+        "are agreed on at every step; set it to true");
 }
 
-std::string TrainingContext::save_prefix() const { return prefix_of(config); }
+std::string TrainingContext::save_prefix() const {
+  return (config.run.project().checkpoints() / config.checkpoint.prefix).string();
+}
 
 bool TrainingContext::repeats_itself() const {
   const model::ModelType* type = model::model_types().find(config.model.type);
@@ -464,16 +448,11 @@ data::LoaderOptions TrainingContext::eval_loader() const {
 }
 
 int64_t TrainingContext::num_parameters() const {
-  int64_t num_elements = 0;
-  for (const Param& param : model->params()) num_elements += param.tensor.numel();
-  return num_elements;
+  return num_elements(*model, [](const Param&) { return true; });
 }
 
 int64_t TrainingContext::num_prunable_weights() const {
-  int64_t num_weights = 0;
-  for (const Param& param : model->params())
-    if (param.prunable) num_weights += param.tensor.numel();
-  return num_weights;
+  return num_elements(*model, [](const Param& param) { return param.prunable; });
 }
 
 }  // namespace lockstep::daemon

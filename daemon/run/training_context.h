@@ -44,9 +44,6 @@ FoundData find_data(const data::DataOptions& options, dist::Communicator& contro
 /// world has one rank.
 void take_expected_world(RunConfig* config);
 
-/// Returns a parameter's name in a checkpoint: blocks.0.conv.weight -> model/blocks/0/conv/weight.
-std::string model_key(const std::string& param_name);
-
 /// Data, model, optimizer, recipe and saver of one rank. Members are built in this order from the
 /// run file and destroyed in reverse. Building sends no messages, so an error is this rank's own.
 class TrainingContext {

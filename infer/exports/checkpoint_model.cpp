@@ -1,7 +1,6 @@
 #include "infer/exports/checkpoint_model.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/flags.h"
 #include "base/simd/bit_mask.h"
 #include "base/tensors/params.h"
@@ -230,10 +230,8 @@ using Json = nlohmann::ordered_json;
 Json* find_argument(const std::string& path, Json* args) {
   for (size_t begin = 0, end; begin < path.size(); begin = end) {
     end = std::min(path.find_first_of(".[", begin + 1), path.size());
-    if (path[begin] == '[')
-      args = &(*args)[item_of(path, begin)];
-    else
-      args = &(*args)[path.substr(begin + 1, end - begin - 1)];
+    args = path[begin] == '[' ? &(*args)[item_of(path, begin)]
+                              : &(*args)[path.substr(begin + 1, end - begin - 1)];
   }
   return args;
 }
@@ -254,9 +252,9 @@ bool concerns_network(const std::string& line) {
 /// digest in the settings. If it is not open, returns the path as named: a run file's plug-ins may
 /// be next to it.
 std::string opened_path(const CheckpointModel& saved, const std::string& named) {
-  for (const estimator::Plugin* plugin : estimator::opened_plugins()) {
-    const std::string told = fmt::format("plugin {} sha256={}\n", named, plugin->sha256);
-    if ((saved.settings + "\n").find(told) != std::string::npos) return plugin->path;
+  for (const estimator::Plugin& plugin : estimator::opened_plugins()) {
+    const std::string told = fmt::format("plugin {} sha256={}\n", named, plugin.sha256);
+    if ((saved.settings + "\n").find(told) != std::string::npos) return plugin.path;
   }
   return named;
 }
@@ -300,12 +298,10 @@ model::ModelOptions options_of(const CheckpointModel& saved, const std::string& 
   (void)estimator::open_plugins_of(document);
   ConfigReader in(document.root(), "", document, &faults);
   const model::ModelOptions options = estimator::Estimator::read(&in).read_model(&in);
-  if (!faults.empty()) {
-    try {
-      faults.throw_if_any("export");
-    } catch (const Error& fault) {
-      refuse(saved, fmt::format("no network can be built from its settings: {}", fault.what()));
-    }
+  try {
+    faults.throw_if_any("export");
+  } catch (const Error& fault) {
+    refuse(saved, fmt::format("its settings make no network: {}", fault.what()));
   }
   return options;
 }
@@ -361,8 +357,7 @@ void require_python_file(const CheckpointModel& saved, const std::string& beside
   Diagnostics ignored;
   const YamlDocument document = settings_document(saved, beside, &ignored);
   const std::string named = document.root()["model"]["path"].as<std::string>("");
-  std::error_code fault;
-  if (std::filesystem::is_regular_file(path_beside(document, named), fault)) return;
+  if (files::is_file(path_beside(document, named))) return;
   throw Error(ExitCode::kInputMissing, "infer",
               fmt::format("{}: the code of its network, {}, was not found: start in the folder "
                           "where the run was started, or name its run file with --config",
@@ -371,51 +366,21 @@ void require_python_file(const CheckpointModel& saved, const std::string& beside
 
 void require_facts(const CheckpointModel& saved, NetworkUse use) {
   if (is_python_class(saved) && use == NetworkUse::kExport)
-    throw Error(ExitCode::kUsage, "export",
-                fmt::format("{}: its network is a class in Python: use --format safetensors, load "
-                            "it in Python, and continue with torch.jit or torch.onnx",
-                            saved.prefix));
-  const char* means = saved.settings.empty() ? "it contains no settings of a run"
-                      : says_what_is_needed(saved)
-                          ? nullptr
-                          : "it was written before checkpoints contained the shape of their "
-                            "inputs; continue its run, whose next checkpoint does";
-  if (means != nullptr)
     throw Error(
         ExitCode::kUsage, "export",
-        fmt::format(
-            "{}: its network is unknown: {}. --format safetensors and tensorflow need no network",
-            saved.prefix, means));
+        fmt::format("{}: its network is a class in Python: write --format safetensors, load "
+                    "it there, and go on with torch.jit or torch.onnx",
+                    saved.prefix));
+  const char* const means = saved.settings.empty() ? "it holds no run's settings"
+                                                   : "it was made before saves held the shape of "
+                                                     "their inputs; go on with its run, whose next "
+                                                     "save does";
+  if (!says_what_is_needed(saved))
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{}: does not say which network it belongs to: {}. --format "
+                            "safetensors and tensorflow need no network",
+                            saved.prefix, means));
 }
-
-/// Copies tensors into the network and throws Error if they do not fit.
-class Filling {
- public:
-  explicit Filling(const CheckpointModel& saved) : saved_(saved), num_left_(saved.params.size()) {}
-
-  void fill(const std::string& name, const at::Tensor& live) {
-    const auto found = saved_.params.find(name);
-    if (found == saved_.params.end())
-      refuse(saved_, fmt::format("its network needs {}, which it does not contain", name));
-    const at::Tensor& values = found->second.values;
-    if (values.sizes() != live.sizes() || values.scalar_type() != live.scalar_type())
-      refuse(saved_, fmt::format("its {} is {} [{}], its network's {} [{}]", name,
-                                 toString(values.scalar_type()), fmt::join(values.sizes(), ", "),
-                                 toString(live.scalar_type()), fmt::join(live.sizes(), ", ")));
-    const at::NoGradGuard no_grad;
-    live.copy_(values);
-    --num_left_;
-  }
-  void done() const {
-    if (num_left_ != 0)
-      refuse(saved_,
-             fmt::format("it contains {} tensors that its network does not have", num_left_));
-  }
-
- private:
-  const CheckpointModel& saved_;
-  size_t num_left_;
-};
 
 /// Runs one forward pass, because only a class in Python itself knows its input type.
 void require_forward(model::Model& model, const std::vector<int64_t>& input_shape,
@@ -462,11 +427,25 @@ CheckpointNetwork rebuild_network(const CheckpointModel& saved, NetworkUse use,
   if (is_python_class(saved)) require_python_file(saved, beside);
   CheckpointNetwork network{.input_shape = shape_of(saved), .num_classes = saved.num_classes};
   make_into(&network, saved, beside);
-  Filling filling(saved);
-  for (const Param& param : network.model->params()) filling.fill(param.name, param.tensor);
-  for (const model::Buffer& buffer : network.model->buffers())
-    filling.fill(buffer.name, buffer.tensor);
-  filling.done();
+  size_t num_filled = 0;
+  const auto fill = [&](const std::string& name, const at::Tensor& live) {
+    const auto found = saved.params.find(name);
+    if (found == saved.params.end())
+      refuse(saved, fmt::format("its network needs {}, which it does not hold", name));
+    const at::Tensor& values = found->second.values;
+    if (values.sizes() != live.sizes() || values.scalar_type() != live.scalar_type())
+      refuse(saved, fmt::format("its {} is {} [{}], its network's {} [{}]", name,
+                                toString(values.scalar_type()), fmt::join(values.sizes(), ", "),
+                                toString(live.scalar_type()), fmt::join(live.sizes(), ", ")));
+    const at::NoGradGuard no_grad;
+    live.copy_(values);
+    ++num_filled;
+  };
+  for (const Param& param : network.model->params()) fill(param.name, param.tensor);
+  for (const model::Buffer& buffer : network.model->buffers()) fill(buffer.name, buffer.tensor);
+  if (num_filled != saved.params.size())
+    refuse(saved, fmt::format("it holds {} tensors that its network does not have",
+                              saved.params.size() - num_filled));
   network.model->set_training(false);
   return network;
 }

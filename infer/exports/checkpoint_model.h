@@ -16,8 +16,7 @@
 /// Model and network of a checkpoint, without the run file.
 namespace lockstep::daemon {
 
-/// Model as stored in a checkpoint, without its code: the source of an export. "Saved model" means
-/// a published folder (infer/saved_model.h).
+/// Model as stored in a checkpoint, without its code: the source of an export.
 struct CheckpointModel {
   struct Param {
     at::Tensor values;

@@ -1,6 +1,5 @@
 #include "infer/exports/export.h"
 
-#include <array>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -75,6 +74,11 @@ std::vector<TensorForm> forms_of(const PortableNetwork& network, const ExportOpt
   return forms;
 }
 
+Written write_bytes(const std::string& bytes, const ExportOptions& options) {
+  files::write_atomically(options.out_file, bytes);
+  return {.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
+}
+
 /// Writes a network that was given as TorchScript, with its new weights.
 Written write_archive(const CheckpointModel& saved, const std::string& bytes,
                       const ExportOptions& options) {
@@ -83,13 +87,19 @@ Written write_archive(const CheckpointModel& saved, const std::string& bytes,
                 fmt::format("{}: a quantized network of type torchscript cannot be exported as "
                             "TorchScript; use --format safetensors",
                             saved.prefix));
-  files::write_atomically(options.out_file, bytes);
-  Written written{.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
+  Written written = write_bytes(bytes, options);
   for (const auto& [name, param] : saved.params)
     written.tensors.push_back(form_of(name, param.values));
   written.text =
       fmt::format("{}: {} bytes, TorchScript, in evaluation\n", options.out_file, bytes.size());
   return written;
+}
+
+/// Returns the network's description, with the quantization of the checkpoint.
+PortableNetwork described(const CheckpointModel& saved, const CheckpointNetwork& network) {
+  PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
+  forward.quantized = quantized_layers(saved);
+  return forward;
 }
 
 /// Writes a file that contains the network itself: torchscript, onnx.
@@ -100,16 +110,14 @@ Written write_network(const CheckpointModel& saved, const CheckpointNetwork& net
   if (options.format == ExportFormat::kTorchScript)
     if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty())
       return write_archive(saved, bytes, options);
-  PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
-  add_quantization(saved, &forward);
+  PortableNetwork forward = described(saved, network);
   forward.facts = {{"producer", "lockstep " + version_facts().version},
                    {"source", std::filesystem::path(saved.prefix).filename().string()},
                    {"step", std::to_string(saved.step)}};
   const bool is_onnx = options.format == ExportFormat::kOnnx;
   const std::string bytes =
       is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
-  files::write_atomically(options.out_file, bytes);
-  Written written{.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
+  Written written = write_bytes(bytes, options);
   written.tensors = forms_of(forward, options);
   written.text = fmt::format(
       "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
@@ -145,14 +153,11 @@ Quantization quantization_in(const CheckpointModel& saved, const ExportOptions& 
   return options.quantize ? Quantization::kInt8 : Quantization::kFake;
 }
 
-bool needs_network(ExportFormat format) {
-  return format == ExportFormat::kTorchScript || format == ExportFormat::kOnnx;
-}
-
 /// Returns the network of a checkpoint. A format without need for it continues if the network
 /// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
 std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved, ExportFormat format) {
-  if (needs_network(format)) return rebuild_network(saved);
+  if (format == ExportFormat::kTorchScript || format == ExportFormat::kOnnx)
+    return rebuild_network(saved);
   if (!names_its_network(saved)) return std::nullopt;
   try {
     return rebuild_network(saved);
@@ -192,9 +197,7 @@ std::optional<std::string> torchscript_archive(const CheckpointModel& saved,
   require_zeros(saved);
   if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty()) return bytes;
   try {
-    PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
-    add_quantization(saved, &forward);
-    return torchscript_bytes(forward);
+    return torchscript_bytes(described(saved, network));
   } catch (const Error& fault) {
     // kUsage without quantization: the network has no TorchScript form. That is not an error here.
     if (fault.code() != ExitCode::kUsage || !saved.layers.empty()) throw;

@@ -1,6 +1,7 @@
 #include "infer/exports/inference.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include <ATen/core/grad_mode.h>
@@ -13,6 +14,7 @@
 #include "base/yaml/yaml_document.h"
 #include "coord/callback_types.h"
 #include "daemon/config/checkpoint_metadata.h"
+#include "daemon/config/overrides.h"
 #include "daemon/config/program.h"
 #include "daemon/config/run_config.h"
 #include "estimator/estimator.h"
@@ -65,7 +67,7 @@ bool runs_in_inference(const std::string& name, const YAML::Node& callback) {
         coord::callback_types().find(says_type ? callback["type"].as<std::string>("") : name);
     if (type != nullptr) modes = type->modes;
   }
-  return std::find(modes.begin(), modes.end(), "infer") != modes.end();
+  return std::ranges::count(modes, "infer") > 0;
 }
 
 /// Reads the callbacks that run in inference. The code of the others need not exist.
@@ -78,17 +80,12 @@ std::vector<coord::WantedCallback> read_callbacks(const ConfigReader& in, const 
   return coord::read_callbacks({wanted, "callbacks", in.document(), in.faults()});
 }
 
-/// True if the run file sets metrics.listen; otherwise no page is served.
-bool says_where_to_listen(const YAML::Node& root) {
-  const YAML::Node metrics = root["metrics"];
-  return metrics.IsDefined() && metrics.IsMap() && metrics["listen"].IsDefined();
-}
-
 void read_run_file(const YAML::Node& root, ConfigReader* in, InferConfig* config) {
   read_plugins(in);
   if (in->has("run")) config->run = read_run_options(in->section("run"));
   config->gpu = read_gpu_options(in->section("gpu"));
-  if (says_where_to_listen(root))
+  // Otherwise no page is served.
+  if (find_at_path(root, "metrics.listen").key.IsScalar())
     config->metrics = metrics::read_metrics_options(in->section("metrics"));
   ConfigReader section = in->section("inferer");
   config->inferer = infer::read_inferer_section(&section);
@@ -111,13 +108,11 @@ bool names_a_data_set(const FeedSection& feed) {
 }
 
 bool brings_its_data(const YAML::Node& root) {
-  for (const char* use : {"train", "eval"}) {
-    const YAML::Node set = root["data"][use];
-    if (set.IsDefined() && set.IsMap() && set["type"].IsDefined() && set["type"].IsScalar() &&
-        set["type"].Scalar() == "estimator")
-      return true;
-  }
-  return false;
+  return std::ranges::any_of(std::array{"data.train.type", "data.eval.type"},
+                             [&](const char* path) {
+                               const YamlPair type = find_at_path(root, path);
+                               return type.value.IsScalar() && type.value.Scalar() == "estimator";
+                             });
 }
 
 /// Reads section `data` of the run file. Loads the estimator if that provides the data.

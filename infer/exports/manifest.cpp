@@ -1,5 +1,6 @@
 #include "infer/exports/manifest.h"
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -17,17 +18,10 @@ namespace {
 
 constexpr int64_t kMaxSummaryBytes = int64_t{1} << 20;
 
-/// Returns the run's folder: checkpoints are in its sub-folder.
-std::filesystem::path run_folder_of(const std::string& save_prefix) {
-  const std::filesystem::path saves = std::filesystem::absolute(save_prefix).parent_path();
-  return saves.parent_path();
-}
-
 /// Reads a file; faults become a warning, since the export succeeds without it.
 template <typename Read>
 void pass_over_faults(const std::filesystem::path& path, Read read) {
-  std::error_code ignored;  // a file that is not accessible counts as missing
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  if (!files::is_file(path)) return;
   try {
     read();
   } catch (const Error& fault) {
@@ -53,28 +47,26 @@ void take_summary(const std::filesystem::path& path, int64_t step, const std::st
   if (!eval.at("accuracy").is_null()) figures->eval->accuracy = eval["accuracy"].get<double>();
 }
 
-void take_steps(const std::filesystem::path& path, int64_t step, RunFigures* figures) {
-  for (const train::StepLine& line : train::read_steps(path))
-    if (line.step == step && std::isfinite(line.loss)) figures->train_loss = line.loss;
-}
-
-}  // namespace
-
+/// Reads the run's files next to the folder of the checkpoint. summary.json is used if its step and
+/// parameters are those of the checkpoint, steps.csv for its line of that step.
 RunFigures find_run_figures(const std::string& save_prefix, int64_t step,
                             const std::string& parameters_sha256) {
-  const std::filesystem::path run = run_folder_of(save_prefix);
+  // The run's folder: checkpoints are in its sub-folder.
+  const std::filesystem::path saves = std::filesystem::absolute(save_prefix).parent_path();
+  const std::filesystem::path run = saves.parent_path();
   const std::filesystem::path summary = run / "summary.json", steps = run / "train" / "steps.csv";
   RunFigures figures;
   // The summary comes last: its loss is that of the run's end and overrides the line of steps.csv.
-  pass_over_faults(steps, [&] { take_steps(steps, step, &figures); });
+  pass_over_faults(steps, [&] {
+    for (const train::StepLine& line : train::read_steps(steps))
+      if (line.step == step && std::isfinite(line.loss)) figures.train_loss = line.loss;
+  });
   pass_over_faults(summary, [&] { take_summary(summary, step, parameters_sha256, &figures); });
   return figures;
 }
 
 // The manifest says what is known of an exported file. Unknown facts are null, so that readers can
 // distinguish them from zero.
-
-namespace {
 
 using Json = nlohmann::ordered_json;
 
@@ -105,25 +97,9 @@ Json figures_json(const ExportFacts& facts) {
 }
 
 Json quantization_json(Quantization quantization) {
-  switch (quantization) {
-    case Quantization::kFake:
-      return "fake";
-    case Quantization::kInt8:
-      return "int8";
-    case Quantization::kLeftOut:
-      return "left out";
-    case Quantization::kNone:
-      break;
-  }
-  return nullptr;
-}
-
-/// Returns name, type and shape of each tensor in the file.
-Json tensors_json(const Written& written) {
-  Json list = Json::array();
-  for (const TensorForm& tensor : written.tensors)
-    list.push_back({{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
-  return list;
+  // In the order of Quantization.
+  return std::array<Json, 4>{nullptr, "fake", "int8", "left out"}.at(
+      static_cast<size_t>(quantization));
 }
 
 }  // namespace
@@ -166,15 +142,17 @@ Json manifest_json(const ExportFacts& facts, const std::string& format, const Wr
   json["input_shape"] = knows_shapes ? Json(facts.input_shape) : Json(nullptr);
   json["num_classes"] = knows_shapes ? Json(facts.num_classes) : Json(nullptr);
   if (!facts.class_names.empty()) json["class_names"] = facts.class_names;
-  json["tensors"] = tensors_json(written);
+  json["tensors"] = Json::array();
+  for (const TensorForm& tensor : written.tensors)
+    json["tensors"].push_back(
+        {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
   return json;
 }
 
 std::string write_manifest(const ExportFacts& facts, const std::string& format,
                            const Written& written) {
-  const Json json = manifest_json(facts, format, written);
   const std::string path = written.file + ".json";
-  files::write_atomically(path, json_text(json, 2) + "\n");
+  files::write_atomically(path, json_text(manifest_json(facts, format, written), 2) + "\n");
   return path;
 }
 

@@ -1,7 +1,6 @@
 #include "infer/exports/model_publisher.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -32,6 +31,7 @@
 
 // Publication of checkpoints for inference: digests, folders, and the thread of the exports.
 namespace lockstep::daemon {
+namespace {
 
 /// Size and digest of a file for a manifest.
 struct FileDigest {
@@ -41,8 +41,6 @@ struct FileDigest {
 
 /// Computes the digest piece by piece, so memory does not grow with the file. Throws as
 /// files::Reader.
-FileDigest file_digest(const std::filesystem::path& path);
-
 FileDigest file_digest(const std::filesystem::path& path) {
   // Large enough for fast reads, small enough for any memory.
   constexpr int64_t kPieceBytes = int64_t{1} << 20;
@@ -57,33 +55,8 @@ FileDigest file_digest(const std::filesystem::path& path) {
   return {file.num_bytes(), sum.hex()};
 }
 
-/// Publishes a checkpoint as a model for inference. RUN/saved_models/<step>/ contains:
-///
-///   model.pt       TorchScript of evaluation
-///   losses.json    the losses of training and evaluation
-///   kpi.json       accuracy and the results of eval.metrics
-///   manifest.json  docs/export.md; global_step, size and SHA-256 of each file
-///
-/// Once per run, RUN/checkpoints/inference_graph is written too. It contains the first model.pt,
-/// and io_nodes.json with the names of inputs and outputs.
-///
-/// The folder is renamed to its final name once everything is on disk, so readers see all of it or
-/// nothing. A folder of the same step is replaced if its weights differ. Then saved_models/best is
-/// set to the best existing model. Models beyond `keep` are removed, lowest steps first.
-///
-/// `has_read` is called once the checkpoint is no longer needed, also before an error. Throws Error
-/// as export_command() and base/files/files.h do.
-void publish_model(const std::filesystem::path& project_dir, const train::Evaluated& evaluated,
-                   const train::PublishOptions& options, const std::function<void()>& has_read);
-
-/// Removes what a killed export left, since saves may need the disk space. Throws Error as
-/// base/files/files.h does.
-void remove_unfinished_exports(const std::filesystem::path& project_dir);
-
 // Publishes models under RUN/saved_models. A folder is written under a hidden name and renamed once
 // it is on disk. So readers never see an incomplete one. Folders are withdrawn in reverse order.
-
-namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
@@ -157,8 +130,7 @@ void write_graph_once(const fs::path& checkpoints, const fs::path& model,
                       const CheckpointNetwork& network) {
   const fs::path graph_file = checkpoints / "inference_graph",
                  nodes = checkpoints / "io_nodes.json";
-  std::error_code ignored;
-  if (fs::exists(graph_file, ignored) && fs::exists(nodes, ignored)) return;
+  if (files::exists(graph_file) && files::exists(nodes)) return;
   const std::string archive = files::read(model);
   const std::string argument = infer::input_name(*infer::load_torchscript(archive, model.string()));
   files::write_atomically(graph_file, archive);
@@ -174,21 +146,9 @@ void write_graph_once(const fs::path& checkpoints, const fs::path& model,
 
 /// True if `published` contains the same weights.
 bool holds(const fs::path& published, const std::string& parameters_sha256) {
-  std::error_code ignored;
-  if (!fs::exists(published / "manifest.json", ignored)) return false;
+  if (!files::exists(published / "manifest.json")) return false;
   const Json json = Json::parse(files::read(published / "manifest.json"), nullptr, false);
   return json.is_object() && json.value("parameters_sha256", Json(nullptr)) == parameters_sha256;
-}
-
-/// Returns the steps of the exports, ascending. Folders with other names (+5, 05) are ignored.
-std::vector<int64_t> published_steps(const fs::path& folder) {
-  std::vector<int64_t> steps;
-  for (const std::string& name : files::list(folder)) {
-    const std::optional<int64_t> step = parse_integer(name);
-    if (step && *step >= 0 && name == std::to_string(*step)) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
 }
 
 /// Removes what an interrupted export left.
@@ -203,8 +163,7 @@ void tidy(const fs::path& folder) {
 std::optional<double> value_of(const fs::path& published, const std::string& metric) {
   const bool is_loss = metric == "eval.loss";
   const fs::path file = published / (is_loss ? "losses.json" : "kpi.json");
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return std::nullopt;
+  if (!files::exists(file)) return std::nullopt;
   const Json json = Json::parse(files::read(file), nullptr, false);
   const auto found = json.is_object() ? json.find(is_loss ? "eval" : "accuracy") : json.end();
   if (!json.is_object() || found == json.end() || !found->is_number()) return std::nullopt;
@@ -218,7 +177,7 @@ std::optional<int64_t> best_published(const fs::path& folder, int64_t newest,
                                       const std::string& metric) {
   std::optional<int64_t> best_step;
   std::optional<double> best;
-  for (const int64_t step : published_steps(folder)) {
+  for (const int64_t step : infer::published_steps(folder)) {
     const std::optional<double> value = value_of(folder / std::to_string(step), metric);
     if (step > newest || !value || !train::is_better(metric, *value, best)) continue;
     best_step = step;
@@ -244,7 +203,7 @@ void remove_surplus(const fs::path& folder, int64_t newest, int64_t keep) {
   if (keep < 0) return;
   std::error_code ignored;
   const fs::path best = fs::read_symlink(folder / kBest, ignored);
-  std::vector<int64_t> others = published_steps(folder);
+  std::vector<int64_t> others = infer::published_steps(folder);
   std::erase_if(others,
                 [&](int64_t step) { return step == newest || best == std::to_string(step); });
   const bool newest_counts = best != std::to_string(newest);
@@ -253,14 +212,22 @@ void remove_surplus(const fs::path& folder, int64_t newest, int64_t keep) {
     withdraw(folder / std::to_string(others[i]));
 }
 
-}  // namespace
-
-void remove_unfinished_exports(const fs::path& project_dir) {
-  const fs::path folder = Project(project_dir).saved_models();
-  std::error_code ignored;
-  if (fs::is_directory(folder, ignored)) tidy(folder);
-}
-
+/// Publishes a checkpoint as a model for inference. RUN/saved_models/<step>/ contains:
+///
+///   model.pt       TorchScript of evaluation
+///   losses.json    the losses of training and evaluation
+///   kpi.json       accuracy and the results of eval.metrics
+///   manifest.json  docs/export.md; global_step, size and SHA-256 of each file
+///
+/// Once per run, RUN/checkpoints/inference_graph is written too. It contains the first model.pt,
+/// and io_nodes.json with the names of inputs and outputs.
+///
+/// The folder is renamed to its final name once everything is on disk, so readers see all of it or
+/// nothing. A folder of the same step is replaced if its weights differ. Then saved_models/best is
+/// set to the best existing model. Models beyond `keep` are removed, lowest steps first.
+///
+/// `has_read` is called once the checkpoint is no longer needed, also before an error. Throws Error
+/// as export_command() and base/files/files.h do.
 void publish_model(const fs::path& project_dir, const train::Evaluated& evaluated,
                    const train::PublishOptions& options, const std::function<void()>& has_read) {
   std::optional<CheckpointModel> saved;
@@ -295,8 +262,7 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
       fs::remove_all(made, ignored);
       throw;
     }
-    std::error_code ignored;
-    if (fs::exists(published, ignored)) withdraw(published);
+    if (files::exists(published)) withdraw(published);
     rename_over(made, published);
     files::sync_folder(folder);
   }
@@ -306,6 +272,8 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
       point_best_to(folder, *best);
   remove_surplus(folder, evaluated.step, options.keep);
 }
+
+}  // namespace
 
 // One background thread per export, on rank 0. Training waits only if the previous export is still
 // running, or if a save begins while the checkpoint is still being read.
@@ -319,7 +287,9 @@ ModelPublisher::ModelPublisher(std::filesystem::path project_dir,
       on_done_(std::move(on_done)) {
   if (control_.rank() != 0) return;
   try {
-    remove_unfinished_exports(project_dir_);
+    // Saves may need the disk space of what a killed export left.
+    const fs::path folder = Project(project_dir_).saved_models();
+    if (files::is_folder(folder)) tidy(folder);
   } catch (const Error& fault) {
     log::warning("export", fmt::format("files of an earlier export are kept: {}", fault.what()));
   }

@@ -14,7 +14,7 @@
 
 namespace lockstep::daemon {
 
-/// Models that a run publishes under RUN/saved_models. A thread of rank 0 runs publish_model().
+/// Publisher of a run's models, RUN/saved_models/<step>. A thread of rank 0 runs publish_model().
 class ModelPublisher final : public train::Exports {
  public:
   /// `control` must outlive the object. The thread calls `on_done` after each export, with ok =
@@ -23,8 +23,6 @@ class ModelPublisher final : public train::Exports {
                  dist::Communicator& control, std::function<void(bool ok)> on_done = {});
   /// Waits for the export in progress.
   ~ModelPublisher() override;
-  ModelPublisher(const ModelPublisher&) = delete;
-  ModelPublisher& operator=(const ModelPublisher&) = delete;
 
   void begin(const train::Evaluated& evaluated) override;
   void wait_until_read() override;

@@ -30,25 +30,24 @@ constexpr int32_t kInt8 = 3;
 // protobuf limits a message to 2 GiB; the rest is for names and the graph.
 constexpr int64_t kMaxTensorBytes = (int64_t{1} << 31) - (int64_t{1} << 20);
 
-void add_ints(const char* name, const std::vector<int64_t>& values, pb::Node* node) {
+pb::Attribute* add_attribute(const char* name, pb::Attribute::Type type, pb::Node* node) {
   pb::Attribute* attribute = node->add_attribute();
   attribute->set_name(name);
-  attribute->set_type(pb::Attribute::INTS);
+  attribute->set_type(type);
+  return attribute;
+}
+
+void add_ints(const char* name, const std::vector<int64_t>& values, pb::Node* node) {
+  pb::Attribute* attribute = add_attribute(name, pb::Attribute::INTS, node);
   for (const int64_t value : values) attribute->add_ints(value);
 }
 
 void add_int(const char* name, int64_t value, pb::Node* node) {
-  pb::Attribute* attribute = node->add_attribute();
-  attribute->set_name(name);
-  attribute->set_type(pb::Attribute::INT);
-  attribute->set_i(value);
+  add_attribute(name, pb::Attribute::INT, node)->set_i(value);
 }
 
 void add_float(const char* name, double value, pb::Node* node) {
-  pb::Attribute* attribute = node->add_attribute();
-  attribute->set_name(name);
-  attribute->set_type(pb::Attribute::FLOAT);
-  attribute->set_f(static_cast<float>(value));
+  add_attribute(name, pb::Attribute::FLOAT, node)->set_f(static_cast<float>(value));
 }
 
 int32_t type_of(const at::Tensor& tensor) {

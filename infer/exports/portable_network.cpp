@@ -46,10 +46,11 @@ void refuse_layer(const model::Network& layers, size_t layer, const char* format
 // The scales come from the same functions that fake quantization used in training, so exported
 // networks round alike.
 
-void add_quantization(const CheckpointModel& saved, PortableNetwork* network) {
+std::map<std::string, QuantizedLayer> quantized_layers(const CheckpointModel& saved) {
+  std::map<std::string, QuantizedLayer> all;
   for (const auto& [name, layer] : saved.layers) {
+    QuantizedLayer& made = all[name];
     const at::Tensor& weight = saved.params.at(name + ".weight").values;
-    QuantizedLayer made;
     made.weight_scale =
         recal::weight_scales(weight, layer.scheme == recal::QuantizationScheme::kPerOutput);
     // Weights are quantized symmetrically, so their zero point is always 0.
@@ -61,8 +62,8 @@ void add_quantization(const CheckpointModel& saved, PortableNetwork* network) {
       made.input_scale = at::full({}, by.scale, at::kFloat);
       made.input_zero_point = at::full({}, by.zero_point, at::kByte);
     }
-    network->quantized.emplace(name, std::move(made));
   }
+  return all;
 }
 
 void require_quantized(const CheckpointModel& saved) {

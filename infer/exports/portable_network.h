@@ -44,9 +44,9 @@ PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& 
 /// and way out.
 [[noreturn]] void refuse_layer(const model::Network& layers, size_t layer, const char* format);
 
-/// Adds the fake quantization of the checkpoint's run to `network`. For each quantized layer these
-/// are scales and zero points (recal/quantization/int8_rounding.h) and its weights as int8.
-void add_quantization(const CheckpointModel& saved, PortableNetwork* network);
+/// Returns the fake quantization of the checkpoint's run, by layer. These are scales and zero
+/// points (recal/quantization/int8_rounding.h), and the weights as int8.
+std::map<std::string, QuantizedLayer> quantized_layers(const CheckpointModel& saved);
 
 /// Throws Error(kUsage) unless some layer of the checkpoint is quantized and the inputs of all
 /// quantized layers were observed. Without observed inputs there is no scale for int8 export.

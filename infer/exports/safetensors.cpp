@@ -4,14 +4,12 @@
 #include <filesystem>
 #include <vector>
 
-#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "checkpoint/import/safetensors.h"
 #include "daemon/config/program.h"
 #include "infer/exports/portable_network.h"
-#include "recal/quantization/int8_rounding.h"
 
 // Collects the tensors and counts what quantization changes. The table of counts shows that masked
 // weights are exactly zero in the file.
@@ -59,41 +57,29 @@ LayerRow count(const std::string& name, const CheckpointModel::Param& param,
           .num_rounded_to_zero = num_true(before.logical_and(after.logical_not()))};
 }
 
-void add_input_scale(const std::string& layer, const recal::InputRanges::Range& range,
-                     Export* result) {
-  const recal::InputScale by = recal::input_scale(range.min, range.max);
-  result->items.push_back({layer + ".input_scale", at::full({}, by.scale, at::kFloat)});
-  result->items.push_back({layer + ".input_zero_point", at::full({}, by.zero_point, at::kByte)});
-}
-
-/// Adds the weight. If its layer is quantized, adds the scales of weight and input too.
-void add_weight(const std::string& layer, const CheckpointModel::Param& param,
-                const CheckpointModel::Quantization* quantization, bool quantize, Export* result) {
-  at::Tensor stored = param.values;
-  if (quantization != nullptr) {
-    const at::Tensor scales = recal::weight_scales(
-        param.values, quantization->scheme == recal::QuantizationScheme::kPerOutput);
-    if (quantize) stored = recal::quantize_weight(param.values, scales);
-    result->items.push_back({layer + ".weight_scale", scales});
-    if (quantization->input_range.num_observations > 0)
-      add_input_scale(layer, quantization->input_range, result);
-  }
-  result->items.push_back({layer + ".weight", stored});
-  result->rows.push_back(count(layer, param, stored));
-}
-
+/// Collects the tensors. A quantized layer has the scales of its weight and input too.
 Export collect(const CheckpointModel& model, bool quantize) {
   constexpr std::string_view kWeight = ".weight";
+  const std::map<std::string, QuantizedLayer> quantized = quantized_layers(model);
   Export result;
   for (const auto& [name, param] : model.params) {
     if (!name.ends_with(kWeight)) {
       result.items.push_back({name, param.values});
       continue;
     }
+    at::Tensor stored = param.values;
     const std::string layer = name.substr(0, name.size() - kWeight.size());
-    const auto found = model.layers.find(layer);
-    add_weight(layer, param, found == model.layers.end() ? nullptr : &found->second, quantize,
-               &result);
+    if (const auto found = quantized.find(layer); found != quantized.end()) {
+      const QuantizedLayer& by = found->second;
+      if (quantize) stored = by.int8_weight;
+      result.items.push_back({layer + ".weight_scale", by.weight_scale});
+      if (by.rounds_inputs()) {
+        result.items.push_back({layer + ".input_scale", by.input_scale});
+        result.items.push_back({layer + ".input_zero_point", by.input_zero_point});
+      }
+    }
+    result.items.push_back({name, stored});
+    result.rows.push_back(count(layer, param, stored));
   }
   return result;
 }
@@ -120,12 +106,6 @@ std::string table(const Export& result) {
   return text;
 }
 
-int64_t float32_bytes(const CheckpointModel& model) {
-  int64_t num_values = 0;
-  for (const auto& [name, param] : model.params) num_values += param.values.numel();
-  return num_values * static_cast<int64_t>(sizeof(float));
-}
-
 std::map<std::string, std::string> metadata(const CheckpointModel& model, bool quantize) {
   return {{"format_version", kFormatVersion},
           {"producer", "lockstep " + version_facts().version},
@@ -146,7 +126,9 @@ Written write_safetensors(const CheckpointModel& model, const std::string& out_f
           "int8 of a pruned weight of " + row.name + " is not 0");
   const int64_t num_bytes =
       checkpoint::write_safetensors(out_file, result.items, metadata(model, quantize));
-  const int64_t plain_bytes = float32_bytes(model);
+  int64_t plain_bytes = 0;
+  for (const auto& [name, param] : model.params)
+    plain_bytes += param.values.numel() * static_cast<int64_t>(sizeof(float));
   Written written{.file = out_file, .num_bytes = num_bytes};
   written.text = fmt::format(
       "{}{}: {} bytes; the weights and biases as float32 take {} ({:.2f} times as much)\n",

@@ -38,11 +38,6 @@ void require_another_folder(const std::string& save_prefix, const std::string& o
                             out_prefix));
 }
 
-/// True for entries that the saver adds itself.
-bool is_added(const std::string& name, const std::string& key) {
-  return name == checkpoint::kGraphName || key == checkpoint::kCounterKey;
-}
-
 /// Copy of a checkpoint's content, whole and dense.
 class Content {
  public:
@@ -51,7 +46,8 @@ class Content {
     const std::set<std::string> names(all.begin(), all.end());
     for (const std::string& name : all) {
       const std::string key = checkpoint::state_key(name).value_or("");
-      if (is_added(name, key)) continue;
+      // The saver adds these entries itself.
+      if (name == checkpoint::kGraphName || key == checkpoint::kCounterKey) continue;
       const bool is_of_model = key.starts_with(kModelPrefix);
       if (!is_of_model && wanted != SaveContent::kAll) continue;
       // Only weights have averages; buffers of the model are written as they are.

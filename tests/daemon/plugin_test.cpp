@@ -55,7 +55,7 @@ class Plugins : public ::testing::Test {
   RunConfig load(const std::string& more, const std::vector<std::string>& words = {},
                  const std::string& estimator = "") {
     Diagnostics faults;
-    RunConfig config = load_run_config(file(more), overrides_of({}, estimator, words), &faults);
+    RunConfig config = load_run_config(file(more), overrides_of({{}, estimator, words}), &faults);
     faults.throw_if_any("test");
     return config;
   }
@@ -203,7 +203,7 @@ TEST_F(Plugins, AnEstimatorsDataStandWhereTheRunFileAsksForThem) {
   const std::vector<std::string> sets = {"data.train={type: estimator}"};
   const auto samples = [&](const std::string& more) {
     Diagnostics faults;
-    const RunConfig config = load_run_config(file(more), overrides_of(sets, "", {}), &faults);
+    const RunConfig config = load_run_config(file(more), overrides_of({.sets = sets}), &faults);
     faults.throw_if_any("test");
     return TrainingContext(config, alone_, alone_, alone_).train_data->num_samples();
   };
@@ -269,15 +269,15 @@ TEST(Flags, AreCutOffTheCommandLine) {
   EXPECT_EQ(flags[2].path + "=" + flags[2].value, "estimator.c=d=e");
   EXPECT_EQ(flags[3].path + "=" + flags[3].value, "estimator.f=g h");
   EXPECT_THROW((void)parse_flags({"--"}), Error);
-  EXPECT_EQ(overrides_of({}, "it's: #1.so", {})[0].value, "'it''s: #1.so'");
+  EXPECT_EQ(overrides_of({.estimator = "it's: #1.so"})[0].value, "'it''s: #1.so'");
 }
 
 TEST_F(Plugins, ANetworkThatReadsFlagsIsEvaluated) {
   EXPECT_THAT(fault(estimator("name: full, fails: flag")), HasSubstr("read before the run begins"));
   const std::string run = file(estimator("name: full, samples: 12, fails: flag"));
-  const EvaluatorJob job({.config_file = run,
-                          .overrides = {parse_set("data.train={type: estimator}"),
-                                        parse_set("data.eval={type: estimator}")}});
+  const EvaluatorJob job(
+      {.config_file = run,
+       .above = {.sets = {"data.train={type: estimator}", "data.eval={type: estimator}"}}});
   EXPECT_TRUE(flags::are_frozen());
   EXPECT_EQ(flags::get<int64_t>("samples"), 12);
 }

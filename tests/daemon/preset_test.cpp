@@ -204,8 +204,9 @@ TEST_F(Preset, AnImageSizeReachesTheDataOfAnEstimator) {
   Diagnostics faults;
   const RunConfig config =
       load_run_config("",
-                      overrides_of({"estimator.name=full"}, LOCKSTEP_TEST_PLUGIN,
-                                   {"--model_dir", "m", "--image_size", "32"}),
+                      overrides_of({{"estimator.name=full"},
+                                    LOCKSTEP_TEST_PLUGIN,
+                                    {"--model_dir", "m", "--image_size", "32"}}),
                       &faults);
   EXPECT_TRUE(faults.empty());
   EXPECT_EQ(config.flag_texts.at("image_size"), "32");
@@ -214,11 +215,11 @@ TEST_F(Preset, AnImageSizeReachesTheDataOfAnEstimator) {
 TEST_F(Preset, FlagsBehindTheDashesAreTheTablesOrTheEstimators) {
   const auto load_words = [&](const std::vector<std::string>& words) {
     Diagnostics faults;
-    RunConfig config =
-        load_run_config("",
-                        overrides_of({"estimator.name=full", "data.train={type: estimator}"},
-                                     LOCKSTEP_TEST_PLUGIN, words),
-                        &faults);
+    RunConfig config = load_run_config(
+        "",
+        overrides_of(
+            {{"estimator.name=full", "data.train={type: estimator}"}, LOCKSTEP_TEST_PLUGIN, words}),
+        &faults);
     faults.throw_if_any("test");
     return config;
   };

@@ -24,8 +24,8 @@ TEST(Reload, ChangesNoBitAndRefusesASaveThatHoldsOthers) {
       "data: {train: {type: random, shape: [3], classes: 4, samples: 8}, global_batch_size: 4}\n");
   Diagnostics faults;
   const RunConfig config = load_run_config(
-      file.string(), overrides_of({"run.project_dir=" + (folder.path() / "run").string()}, "", {}),
-      &faults);
+      file.string(),
+      overrides_of({.sets = {"run.project_dir=" + (folder.path() / "run").string()}}), &faults);
   faults.throw_if_any("test");
   dist::SelfCommunicator alone;
   TrainingContext context(config, alone, alone, alone);

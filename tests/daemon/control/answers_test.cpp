@@ -19,7 +19,7 @@
 #include "support/temporary_folder.h"
 
 extern "C" {
-extern const char lockstep_openapi_begin[], lockstep_openapi_end[];
+extern const char lockstep_openapi[];
 }
 
 namespace lockstep::daemon {
@@ -152,8 +152,7 @@ class ControlAnswers : public ::testing::Test {
       {project},
       {.web_config = file("web.yml", std::string("basic_auth_users: {ada: \"") + kHash + "\"}"),
        .token_file = file("token", "0123456789abcdef0123456789abcdef")}};
-  const nlohmann::json api =
-      nlohmann::json::parse(std::string(lockstep_openapi_begin, lockstep_openapi_end));
+  const nlohmann::json api = nlohmann::json::parse(std::string(lockstep_openapi));
 };
 
 /// Content types by status.

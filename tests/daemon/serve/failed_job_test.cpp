@@ -85,7 +85,7 @@ TEST(IsOfHost, AMissingFileThatTheJobDoesNotName) {
   const JobSpec job{.file = "/data/run.yaml",
                     .text = "data: {train: {type: digits, path: own/digits.csv}}",
                     .folder = "/gone",
-                    .sets = {"recipe=prune.yaml"}};
+                    .above = {.sets = {"recipe=prune.yaml"}}};
   const auto is_missing = [&](const std::string& what) {
     return is_of_host(ExitCode::kInputMissing, what, job);
   };

@@ -26,9 +26,7 @@ JobSpec spec_of(const std::string& run) {
   return {.file = "/data/run.yaml",
           .text = "run: {name: \"\xC3\xA4\"}\n\ttab\n",
           .folder = "/data",
-          .sets = {"a=b", "c='d'"},
-          .estimator = "lib.so",
-          .flags = {"--width", "64"},
+          .above = {.sets = {"a=b", "c='d'"}, .estimator = "lib.so", .flags = {"--width", "64"}},
           .run_name = run,
           .submitted = "2026-01-01 00:00:00"};
 }

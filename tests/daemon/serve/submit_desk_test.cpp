@@ -55,7 +55,7 @@ class SubmitDeskTest : public ::testing::Test {
   const JobQueue queue_{folder_.path() / "queue"};
   SubmitOptions options_{.queue = queue_.root().string(),
                          .config_file = (folder_.path() / "run.yaml").string(),
-                         .sets = {"a=b"}};
+                         .above = {.sets = {"a=b"}}};
   std::optional<SubmitDesk> desk_{std::in_place, queue_, check, /*check_limit_s=*/0.3};
 };
 
@@ -103,12 +103,12 @@ TEST_F(SubmitDeskTest, OthersAreNotTakenThere) {
     EXPECT_FALSE(is_taken()) << text;
   }
   write_run_file("run: {name: x}\n");
-  options_.estimator = "lib.so";
+  options_.above.estimator = "lib.so";
   EXPECT_FALSE(is_taken()) << "it brings code";
-  options_.estimator = "";
-  options_.sets = {"model.type=plugin"};
+  options_.above.estimator = "";
+  options_.above.sets = {"model.type=plugin"};
   EXPECT_FALSE(is_taken()) << "it brings code";
-  options_.sets = {};
+  options_.above.sets = {};
   files::write_atomically(queue_.root() / "running/1.json", "{}");
   EXPECT_FALSE(is_taken()) << "the server is at work";
   files::remove_file(queue_.root() / "running/1.json");
