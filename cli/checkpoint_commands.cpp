@@ -21,13 +21,13 @@ void add_diff(CLI::App* parent, ParsedLine* line) {
     checkpoint::DiffOptions options;
   };
   const auto asked = std::make_shared<Diff>();
-  CLI::App* sub = parent->add_subcommand("diff", "compare two saves tensor by tensor");
-  sub->add_option("A", asked->a, "folder of saves, or the prefix of one")->required();
-  sub->add_option("B", asked->b, "folder of saves, or the prefix of one")->required();
-  sub->add_flag("--json", asked->options.json, "for programs");
+  CLI::App* sub = parent->add_subcommand("diff", "compare two checkpoints tensor by tensor");
+  sub->add_option("A", asked->a, "folder of checkpoints, or the prefix of one")->required();
+  sub->add_option("B", asked->b, "folder of checkpoints, or the prefix of one")->required();
+  sub->add_flag("--json", asked->options.json, "print JSON");
   sub->add_option("--under", asked->options.under,
                   "only keys under this one: model, optimizer, ...");
-  sub->footer("Returns 0 if the saves are equal, 1 if they differ.");
+  sub->footer("Returns 0 if the checkpoints are equal, 1 if they differ.");
   set_tensor_command(sub, line, [=](auto) -> CommandResult {
     const auto answer = checkpoint::diff_saves(asked->a, asked->b, asked->options);
     return {answer.text, answer.ok ? 0 : 1};
@@ -40,13 +40,14 @@ void add_collect(CLI::App* parent, ParsedLine* line) {
     checkpoint::GcOptions options;
   };
   const auto asked = std::make_shared<Collect>();
-  CLI::App* sub =
-      parent->add_subcommand("gc", "remove what interrupted saves left, and with --keep old saves");
-  sub->add_option("DIR", asked->where, "folder of saves; no run may be using it")->required();
-  sub->add_option("--keep", asked->options.keep, "how many complete saves stay, the newest ones")
+  CLI::App* sub = parent->add_subcommand(
+      "gc", "remove files of interrupted saves, and with --keep old checkpoints");
+  sub->add_option("DIR", asked->where, "folder of checkpoints; no run may be using it")->required();
+  sub->add_option("--keep", asked->options.keep,
+                  "number of complete checkpoints to keep, the newest ones")
       ->check(whole_number(1, 1'000'000'000));
-  sub->add_flag("--dry-run", asked->options.dry_run, "only say what would go");
-  sub->add_flag("--json", asked->options.json, "for programs");
+  sub->add_flag("--dry-run", asked->options.dry_run, "only print what would be removed");
+  sub->add_flag("--json", asked->options.json, "print JSON");
   set_tensor_command(sub, line, [=](auto) -> CommandResult {
     return {checkpoint::collect_garbage(asked->where, asked->options).text, 0};
   });
@@ -59,12 +60,13 @@ void add_export(CLI::App* parent, ParsedLine* line) {
     ExportOptions options;
   };
   const auto asked = std::make_shared<Export>();
-  CLI::App* sub = parent->add_subcommand("export", "write the model of a save in another format");
+  CLI::App* sub =
+      parent->add_subcommand("export", "write the model of a checkpoint in another format");
   sub->add_option("DIR", asked->options.where,
-                  "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
+                  "folder of checkpoints, or the prefix of one (DIR/model.ckpt-200)")
       ->required();
   sub->add_option("-o,--output", asked->options.out_file,
-                  "the file to write; tensorflow: a prefix, the step is added")
+                  "output file; tensorflow: a prefix, the step is appended")
       ->required();
   sub->add_option("--format", asked->format,
                   "safetensors (the default), torchscript, onnx or tensorflow")
@@ -72,12 +74,12 @@ void add_export(CLI::App* parent, ParsedLine* line) {
   sub->add_flag("--quantize", asked->options.quantize,
                 "safetensors, onnx: weights of quantized layers as int8");
   sub->add_flag("--all", asked->options.all,
-                "tensorflow: all that the save holds, not only the model");
+                "tensorflow: the whole checkpoint, not only the model");
   sub->add_flag("--ema", asked->options.ema,
-                "the moving averages of the weights, which optimizer.ema_decay keeps");
+                "the moving averages of the weights (optimizer.ema_decay)");
   sub->add_option("--set", asked->sets,
-                  "where a file of the network is now, if not where it was: model.path=FILE, "
-                  "estimator.path=FILE, plugins[0]=FILE");
+                  "new path of a moved file of the network: model.path=FILE, estimator.path=FILE, "
+                  "plugins[0]=FILE");
   set_tensor_command(sub, line, [=](auto) {
     asked->options.format = export_format(asked->format);
     asked->options.overrides = overrides_of({.sets = asked->sets});
@@ -98,9 +100,9 @@ void add_checkpoint_commands(CLI::App* app, ParsedLine* line) {
   const auto add = [&](const char* name, const char* help, const auto& inspect) {
     CLI::App* sub = ckpt->add_subcommand(name, help);
     sub->add_option("DIR", asked->where,
-                    "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
+                    "folder of checkpoints, or the prefix of one (DIR/model.ckpt-200)")
         ->required();
-    sub->add_flag("--json", asked->options.json, "for programs");
+    sub->add_flag("--json", asked->options.json, "print JSON");
     set_tensor_command(sub, line, [asked, inspect](auto) -> CommandResult {
       if (asked->options.values && !asked->options.json)
         throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
@@ -109,13 +111,14 @@ void add_checkpoint_commands(CLI::App* app, ParsedLine* line) {
     });
     return sub;
   };
-  add("ls", "all saves of a folder", [](auto... of) { return checkpoint::list_saves(of...); });
-  CLI::App* show = add("show", "every tensor of one save",
+  add("ls", "list the checkpoints of a folder",
+      [](auto... of) { return checkpoint::list_saves(of...); });
+  CLI::App* show = add("show", "list the tensors of a checkpoint",
                        [](auto... of) { return checkpoint::show_save(of...); });
   show->add_flag("--values", asked->options.values, "with --json: every value too");
   add("verify", "read every byte and compare every checksum",
       [](auto... of) { return checkpoint::verify_saves(of...); });
-  add("latest", "the prefix of the newest complete save",
+  add("latest", "print the prefix of the newest complete checkpoint",
       [](auto... of) { return checkpoint::latest_save(of...); });
   add_diff(ckpt, line);
   add_export(ckpt, line);

@@ -63,7 +63,8 @@ constexpr auto kExamples = std::to_array<std::string_view>(
 void add_check(CLI::App* app, ParsedLine* line) {
   const auto file = std::make_shared<std::string>();
   const auto above = std::make_shared<AboveFile>();
-  CLI::App* sub = app->add_subcommand("check", "check a run file; print each fault with its place");
+  CLI::App* sub =
+      app->add_subcommand("check", "check a run file; print each fault with its position");
   sub->add_option("FILE", *file, "the run file")->required();
   add_above_file(sub, line, above.get());
   set_tensor_command(sub, line, [=](auto) { return check_command(*file, overrides_of(*above)); });
@@ -111,9 +112,9 @@ void add_plan(CLI::App* app, ParsedLine* line) {
   add_above_file(sub, line, &asked->above);
   auto* steps = sub->add_option("--steps-per-epoch", asked->steps_per_epoch, "for a bare recipe")
                     ->check(positive_number());
-  auto* stage =
-      sub->add_option("--stage", plan.stage,
-                      "of a bare recipe with stages: only this one, by its name; else all in turn");
+  auto* stage = sub->add_option(
+      "--stage", plan.stage,
+      "for a bare recipe with stages: run only this stage, by its name; default: all in sequence");
   auto* svg = sub->add_option("--svg", plan.svg_file,
                               "also draw learning rate and sparsity into this file");
   auto* csv =
@@ -137,11 +138,11 @@ void add_new(CLI::App* app, ParsedLine* line) {
   CLI::App* parent =
       app->add_subcommand("new", "create a starter project or recipe")->require_subcommand(1);
   CLI::App* sub = parent->add_subcommand("recipe", "a commented recipe with the usual values");
-  sub->add_option("OUT", *file, "where it goes; it must not be there yet. Default: stdout");
+  sub->add_option("OUT", *file, "output file, which must not exist yet. Default: stdout");
   set_command(sub, line, [=] { return new_recipe_command(*file); });
   CLI::App* project = parent->add_subcommand(
-      "project", "a folder with a network and data of one's own, which trains at once");
-  project->add_option("DIR", *file, "the folder; made if it is not there")->required();
+      "project", "a folder with an example network and data, ready to train");
+  project->add_option("DIR", *file, "the folder; created if missing")->required();
   project->add_flag("--python", "network and data in Python")->required();
   set_command(project, line, [=] { return new_project_command(*file); });
 }
@@ -159,12 +160,11 @@ void add_eval(CLI::App* app, ParsedLine* line) {
   CLI::App* sub = app->add_subcommand("eval", "evaluate a run's checkpoints, during or after it");
   sub->add_option("FILE", asked->config_file, "the run file")->required();
   sub->add_option("--restore", asked->restore,
-                  "latest (the default): the newest save of the run's folder; PREFIX: this one; "
-                  "DIR, of saves or of a run: its newest")
+                  "latest (the default): the newest checkpoint of the run's folder; PREFIX: this "
+                  "one; DIR, of checkpoints or of a run: its newest")
       ->capture_default_str();
   sub->add_flag("--watch", asked->watch,
-                "evaluate each save that is there and each that follows, once, until the run has "
-                "ended");
+                "evaluate each existing and each new checkpoint once, until the run has ended");
   add_above_file(sub, line, &asked->above);
   set_tensor_command(sub, line, [=](auto) { return eval_command(*asked); });
 }
@@ -176,13 +176,13 @@ void add_infer(CLI::App* app, ParsedLine* line) {
                   "the network: an export, RUN/saved_models/<step>; latest: the newest one of "
                   "the project");
   sub->add_option("--checkpoint", asked->checkpoint,
-                  "the network: a save, by its prefix, or the newest of a folder of saves or of a "
-                  "run; latest: of the project");
+                  "the network: a checkpoint, by its prefix, or the newest of a folder of "
+                  "checkpoints or of a run; latest: of the project");
   sub->add_option("--config", asked->config_file,
                   "a run file, for its sections inferer, gpu and run, or an inferer.json");
   sub->add_option("--feed", asked->feeds,
-                  "what it is asked: '{type: ...}' as data.eval, a file, train or eval of the run "
-                  "file; several: one iteration of all of them, joined. Default: inferer.feed, "
+                  "inputs: '{type: ...}' as data.eval, a file, train or eval of the run file; "
+                  "several are joined in each iteration. Default: inferer.feed, "
                   "else data.eval")
       ->allow_extra_args(false);  // otherwise CLI11 would split a list in brackets at its commas
   set_tensor_command(sub, line, [=](auto) { return infer_command(*asked); });
@@ -191,9 +191,9 @@ void add_infer(CLI::App* app, ParsedLine* line) {
 void add_reference(CLI::App* app, ParsedLine* line) {
   CLI::App* sub = app->add_subcommand("reference", "print every key of the run file, as Markdown");
   const CLI::Option* flags =
-      sub->add_flag("--flags", "the flags of lockstepd that stand for keys, instead");
+      sub->add_flag("--flags", "print the flags of lockstepd that set keys instead");
   const CLI::Option* series =
-      sub->add_flag("--metrics", "the series that Prometheus reads, instead")->excludes("--flags");
+      sub->add_flag("--metrics", "print the Prometheus series instead")->excludes("--flags");
   set_tensor_command(sub, line, [=](auto) {
     return CommandResult{series->count() > 0  ? metrics::series_reference()
                          : flags->count() > 0 ? flags_reference()
@@ -202,7 +202,7 @@ void add_reference(CLI::App* app, ParsedLine* line) {
 }
 
 void add_commands(CLI::App* app, ParsedLine* line) {
-  const std::string elsewhere = "not used; lockstepd --version tells";
+  const std::string elsewhere = "not used; see lockstepd --version";
   app->set_version_flag("--version", version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
   add_help_pages(app);
   app->require_subcommand(1);
@@ -236,7 +236,7 @@ int tell_fault(const CLI::ParseError& fault, int argc, char** argv, const CLI::A
   std::string message = unknown_command(argc, argv, app);
   if (message.empty()) message = fault.what();
   if (fault.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConversionError))
-    message += ": it takes a number, without a unit";
+    message += ": needs a number without a unit";
   std::fprintf(stderr, "%s\nRun with --help for more information.\n", message.c_str());
   return static_cast<int>(ExitCode::kUsage);
 }
@@ -250,7 +250,7 @@ void set_command(CLI::App* sub, ParsedLine* line, const Command& command) {
 void add_above_file(CLI::App* sub, ParsedLine* line, AboveFile* above, const char* help_of_set) {
   sub->add_option("--set", above->sets, help_of_set);
   sub->add_option("--estimator", above->estimator,
-                  "a plug-in that brings what is trained; its own flags stand behind --");
+                  "plug-in with an estimator; its own flags go after --");
   sub->parse_complete_callback([=] {
     line->takes_flags = true;
     above->flags = line->flags;
@@ -264,10 +264,9 @@ int run_command_line(int argc, char** argv) {
     add_commands(&app, &line);
     app.parse(argc, argv);
     if (!line.flags.empty() && !line.takes_flags)
-      throw Error(
-          ExitCode::kUsage, "usage",
-          "behind -- stand flags of an estimator, for run, launch, submit, check, plan and eval "
-          "alone");
+      throw Error(ExitCode::kUsage, "usage",
+                  "estimator flags go after -- and work only with run, launch, submit, check, plan "
+                  "and eval");
     const CommandResult result = line.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;

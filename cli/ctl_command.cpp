@@ -95,9 +95,10 @@ Answer call(const Service& service, const std::string& target, bool is_post) {
 std::string address_in(const std::filesystem::path& project_dir) {
   const std::filesystem::path path = Project(project_dir).targets();
   if (!files::exists(path))
-    throw Error(ExitCode::kInputMissing, "ctl",
-                fmt::format("no job runs in this folder: nobody listens at {}, and {} is not there",
-                            Project(project_dir).control_socket().string(), path.string()));
+    throw Error(
+        ExitCode::kInputMissing, "ctl",
+        fmt::format("no job runs in this folder: no process listens at {}, and {} does not exist",
+                    Project(project_dir).control_socket().string(), path.string()));
   try {
     for (const auto& target : nlohmann::json::parse(files::read(path, kMaxTargetsBytes)))
       if (target.at("labels").value("rank", "0") == "0")  // merged pages have no label `rank`
@@ -213,7 +214,7 @@ Answer require(const Service& service, const std::string& target, bool is_post) 
   if (answer.status == 401)
     throw Error(
         ExitCode::kUsage, "ctl",
-        fmt::format("{} asks for a token: name its run file, or --token-file", service.shown()));
+        fmt::format("{} needs a token: name its run file, or --token-file", service.shown()));
   if (answer.status < 300) return answer;
   const std::string error = text_in(answer.body, "error");
   throw Error(answer.status >= 500 ? ExitCode::kUnavailable : ExitCode::kUsage, "ctl",
@@ -233,8 +234,8 @@ std::string require_status(const Service& service) {
   if (!is_asked_for(service, status))
     throw Error(
         ExitCode::kInputMissing, "ctl",
-        fmt::format("no job runs in {}: another run ({}) listens at its port now; if that "
-                    "is the same folder under another name, say {} instead",
+        fmt::format("no job runs in {}: another run ({}) listens at its port now; if that is the "
+                    "same folder under another name, use {} instead",
                     service.folder.string(), text_in(status, "project_dir"), service.shown()));
   return status;
 }
@@ -260,9 +261,9 @@ void wait_for_end(const Service& service, double timeout_s) {
 CommandResult ctl_command(const CtlOptions& options) {
   if ((options.verb == "set") == options.change.empty())
     throw Error(ExitCode::kUsage, "ctl",
-                options.verb == "set" ? "set takes KEY=VALUE, such as log.level=debug"
-                                      : fmt::format("{} takes nothing behind it, not '{}'",
-                                                    options.verb, options.change));
+                options.verb == "set"
+                    ? "set takes KEY=VALUE, such as log.level=debug"
+                    : fmt::format("{} takes no arguments, not '{}'", options.verb, options.change));
   const Service service = service_of(options);
   const std::string status = require_status(service);
   if (options.verb == "status") return {status, 0};

@@ -60,7 +60,7 @@ Finding cores() {
   return {all.empty() ? Finding::kNote : Finding::kOk, "cores",
           fmt::format("{} that this process may use", all.size()) +
               (quota ? fmt::format(", CPU quota of the container: {:g}", *quota) : ""),
-          all.empty() ? "look at the affinity that the launcher gives" : ""};
+          all.empty() ? "check the CPU affinity set by the launcher" : ""};
 }
 
 Finding memory() {
@@ -115,7 +115,7 @@ Finding srun() {
   // srun without a cluster still prints its version or an error; either is informative.
   const std::string text = line_with(said.text, "");
   if (said.exit_code != 0)
-    return {Finding::kOk, "srun", "is there, but this host is in no cluster: " + text};
+    return {Finding::kOk, "srun", "is installed, but this host is in no cluster: " + text};
   return {Finding::kOk, "srun", text};
 }
 
@@ -132,7 +132,7 @@ void add_rank_program(const std::string& program, std::vector<Finding>* found) {
   if (said.exit_code != 0) {
     found->push_back({Finding::kFault, "lockstepd",
                       fmt::format("{}: {}", program, line_with(said.text, "")),
-                      "correct what it says, or name another with --program"});
+                      "fix the reported error, or name another program with --program"});
     return;
   }
   const char* what = "lockstepd";
@@ -140,8 +140,8 @@ void add_rank_program(const std::string& program, std::vector<Finding>* found) {
     if (!line.empty()) found->push_back({Finding::kOk, std::exchange(what, ""), line});
   // Ranks of another build may behave differently from this tool.
   if (said.text.find(version_facts().commit) == std::string::npos)
-    found->push_back({Finding::kNote, "lockstepd", "is of another build than this program",
-                      "use the two of one build"});
+    found->push_back({Finding::kNote, "lockstepd", "is from another build than this program",
+                      "use both from the same build"});
 }
 
 Finding gpus() {
@@ -152,8 +152,8 @@ Finding gpus() {
       return {
           Finding::kOk, "GPUs",
           fmt::format("{}, NCCL {}: {}", ids.size(), dist::nccl_version(), fmt::join(ids, ", "))};
-    return {Finding::kNote, "GPUs", "there is a driver, and no GPU that this process may use",
-            "look at CUDA_VISIBLE_DEVICES and at nvidia-smi; ranks use CPUs"};
+    return {Finding::kNote, "GPUs", "the driver is installed, but this process may use no GPU",
+            "check CUDA_VISIBLE_DEVICES and nvidia-smi; ranks use CPUs"};
   } catch (const Error& fault) {
     return {Finding::kNote, "GPUs", fault.what(),
             "install the missing software (docs/gpus.md); until then ranks use CPUs"};
@@ -228,8 +228,8 @@ CommandResult doctor_command(const DoctorOptions& options) {
   for (const GpuProcess& one : gpu_processes())
     host.push_back({Finding::kNote, "GPUs",
                     fmt::format("{} is busy with {}", one.gpu_id, text_of(one)),
-                    "end it, or leave that GPU out with CUDA_VISIBLE_DEVICES: both get on more "
-                    "slowly, and memory may not be enough"});
+                    "end it, or exclude that GPU with CUDA_VISIBLE_DEVICES: both programs run more "
+                    "slowly, and memory may be too small"});
   print(host);
   if (exit_code_of(host) != 0) return {"no ranks are started until that is fixed\n", 69};
   const std::vector<Finding> ranks = rank_findings(options, program);

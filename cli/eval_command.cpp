@@ -62,7 +62,7 @@ std::string text_in_json(const std::filesystem::path& path, const std::string& k
   return text_at(small_json(path), key);
 }
 
-/// True if the run's summary says that it has ended for good. A run that was stopped or told to end
+/// True if the run's summary says that it has ended for good. A run that was stopped or killed
 /// will be started again. A run that lost a peer or hung (69, 79) is restarted by its job.
 bool has_ended(const std::filesystem::path& summary) {
   const nlohmann::json json = small_json(summary);
@@ -90,8 +90,8 @@ class WatchedFolders {
       // The first identity of a folder is recorded; later ones must equal it.
       if (is_there && seen_.try_emplace(folder, identity).first->second == identity) continue;
       throw Error(ExitCode::kInputMissing, "eval",
-                  fmt::format("{} was removed or renamed while it was watched: start the watcher "
-                              "again for the run that is to be evaluated",
+                  fmt::format("{} was removed or renamed while it was watched: restart the watcher "
+                              "for the run to evaluate",
                               folder.string()));
     }
   }

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 void require_usage(const InferCommandOptions& options) {
   if (options.saved_model.empty() == options.checkpoint.empty())
     throw Error(ExitCode::kUsage, "infer",
-                "give exactly one of --saved_model and --checkpoint: which network answers");
+                "give exactly one of --saved_model and --checkpoint, which name the network");
   require_one_process("infer",
                       "inference is one process on at most one device, and each would store the "
                       "same results");

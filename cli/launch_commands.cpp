@@ -44,18 +44,18 @@ void add_ctl(CLI::App* app, ParsedLine* line) {
                   "the run file, the run's folder, http://HOST:PORT or unix:PATH")
       ->required();
   sub->add_option("WHAT", asked->verb,
-                  "status; save: and go on; stop: save and stop; drain: the same, and wait for the "
-                  "end; pause, resume; set KEY=VALUE")
+                  "status; save: save and continue; stop: save and stop; drain: the same, and wait "
+                  "for the end; pause, resume; set KEY=VALUE")
       ->required()
       ->check(CLI::IsMember({"status", "save", "stop", "drain", "pause", "resume", "set"}));
   sub->add_option("KEY=VALUE", asked->change,
-                  "of set: log.level, summary.progress_secs, checkpoint.save_checkpoints_steps, "
+                  "for set: log.level, summary.progress_secs, checkpoint.save_checkpoints_steps, "
                   "checkpoint.keep_checkpoint_max, eval.every_epochs, preemption.grace_seconds, "
                   "watchdog.* (slow_seconds, hang_seconds, also by phase)");
   sub->add_option("--token-file", asked->token_file,
-                  "the run's metrics.token_file, where WHERE is not its run file");
-  sub->add_option("--ca-file", asked->ca_file, "who signed the certificate of a run with TLS");
-  sub->add_option("--timeout", asked->timeout_s, "of drain, in seconds")
+                  "the run's metrics.token_file, if WHERE is not its run file");
+  sub->add_option("--ca-file", asked->ca_file, "CA certificate of a run with TLS");
+  sub->add_option("--timeout", asked->timeout_s, "time limit of drain, in seconds")
       ->check(number(0, 1e7))
       ->capture_default_str();
   set_command(sub, line, [=] { return ctl_command(*asked); });
@@ -64,15 +64,16 @@ void add_ctl(CLI::App* app, ParsedLine* line) {
 void add_doctor(CLI::App* app, ParsedLine* line) {
   const auto asked = std::make_shared<DoctorOptions>();
   CLI::App* sub = app->add_subcommand("doctor", "diagnose this host and the links between ranks");
-  sub->add_option("-n,--ranks", asked->num_ranks,
-                  "how many are started to look at each other. Default: the slots of the hosts; 2 "
-                  "without hosts")
+  sub->add_option(
+         "-n,--ranks", asked->num_ranks,
+         "number of ranks started for the test. Default: the slots of the hosts; 2 without hosts")
       ->check(whole_number(1, 65536));
-  sub->add_option("--hosts", asked->hosts,
-                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
+  sub->add_option(
+      "--hosts", asked->hosts,
+      "hosts of the ranks: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: this host");
   sub->add_option("--program", asked->program,
-                  "what each rank runs. Default: the lockstepd beside this program");
-  sub->footer("Returns 0, or 69 where something stops a run.");
+                  "program of each rank. Default: the lockstepd next to this program");
+  sub->footer("Returns 0, or 69 if something prevents a run.");
   set_tensor_command(sub, line, [=](auto) { return doctor_command(*asked); });
 }
 
@@ -102,12 +103,11 @@ void add_slurm(CLI::App* parent, ParsedLine* line) {
       ->check(count_from_0)
       ->capture_default_str();
   sub->add_option("--mpi", job.mpi, "srun --mpi")->capture_default_str();
-  sub->add_option("--sbatch", job.directives,
-                  "a further line for sbatch, such as --partition=long");
+  sub->add_option("--sbatch", job.directives, "additional sbatch option, such as --partition=long");
   sub->add_option("--program", asked->program,
-                  "what each rank runs. Default: the lockstepd beside this program");
+                  "program of each rank. Default: the lockstepd next to this program");
   add_above_file(sub, line, &asked->above);
-  sub->add_option("-o,--out", asked->out_file, "where it goes. Default: stdout");
+  sub->add_option("-o,--out", asked->out_file, "output file. Default: stdout");
   set_tensor_command(sub, line, [=](auto) { return slurm_command(*asked); });
 }
 
@@ -144,7 +144,7 @@ void add_kubernetes(CLI::App* parent, ParsedLine* line) {
   sub->add_option("--storage", job.storage, "of the volume of saves, curves and logs")
       ->capture_default_str();
   add_above_file(sub, line, &asked->above);
-  sub->add_option("-o,--out", asked->out_file, "where they go. Default: stdout");
+  sub->add_option("-o,--out", asked->out_file, "output file. Default: stdout");
   set_tensor_command(sub, line, [=](auto) { return kubernetes_command(*asked); });
 }
 
@@ -155,8 +155,8 @@ void add_run(CLI::App* app, ParsedLine* line) {
   sub->add_option("FILE", asked->config_file, "the run file")->required();
   add_ranks_options(sub, asked.get());
   sub->add_option("--spare", asked->num_spares,
-                  "1: beside the ranks that train as many others wait, with their libraries loaded "
-                  "and connected, to go on from the newest save at once where those are lost")
+                  "1: as many spare ranks wait, with their libraries loaded and connected, to "
+                  "continue from the newest checkpoint at once if the others are lost")
       ->check(whole_number(0, 1))
       ->capture_default_str();
   sub->add_option("--resume", asked->resume, "of the first start, as lockstepd's")

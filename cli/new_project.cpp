@@ -39,7 +39,7 @@ CommandResult new_project_command(const std::string& folder) {
   for (const auto& [name, text] : kFiles)
     if (files::exists(root / name))
       throw Error(ExitCode::kCannotCreate, "new",
-                  fmt::format("{} is there already: give another folder, or remove it first",
+                  fmt::format("{} already exists: give another folder, or remove it first",
                               (root / name).string()));
   files::make_folders(root);
   for (const auto& [name, text] : kFiles) files::write_atomically(root / name, text);

@@ -43,8 +43,8 @@ launch::SaveFound progress_of(const JobQueue& queue) {
   for (const int64_t id : queue.numbers_in("running")) {
     const std::optional<JobSpec> spec = queue.spec(id);
     if (!spec) continue;
-    const auto saves = checkpoint::find_saves(Project(spec->project_dir).checkpoints());
-    if (!saves.empty()) found.written = checkpoint::written_at(saves.back().prefix);
+    const auto newest = checkpoint::newest_commit(Project(spec->project_dir).checkpoints());
+    if (!newest.prefix.empty()) found.written = newest.written;
   }
   return found;
 }
@@ -82,7 +82,7 @@ void add_submit(CLI::App* app, ParsedLine* line) {
   CLI::App* sub = app->add_subcommand(
       "submit", "check a run file and queue it as a job; print the job's number");
   sub->add_option("FILE", asked->config_file, "the run file")->required();
-  add_queue_option(sub, &asked->queue, "folder of the jobs; made if it is not there");
+  add_queue_option(sub, &asked->queue, "folder of the jobs; created if missing");
   add_above_file(sub, line, &asked->above,
                  "override one key: path=value. run.project_dir is the job's folder otherwise");
   set_command(sub, line, [=] {
@@ -99,8 +99,8 @@ void add_ps(CLI::App* app, ParsedLine* line) {
   const auto asked = std::make_shared<ListOptions>();
   CLI::App* sub = app->add_subcommand("ps", "list the jobs of a queue");
   add_queue_option(sub, &asked->queue, "folder of the jobs");
-  sub->add_flag("--all", asked->all, "also those that ended before the newest 20");
-  sub->add_flag("--json", asked->json, "for programs");
+  sub->add_flag("--all", asked->all, "also jobs that ended before the newest 20");
+  sub->add_flag("--json", asked->json, "print JSON");
   set_command(sub, line, [=] { return list_command(*asked); });
 }
 
@@ -114,7 +114,7 @@ void add_queue_commands(CLI::App* app, ParsedLine* line) {
   const auto add = [&](const char* name, const char* help,
                        CommandResult (*of_job)(const OfJobOptions&)) {
     CLI::App* sub = app->add_subcommand(name, help);
-    sub->add_option("ID", asked->id, "the number that lockstep submit has printed")
+    sub->add_option("ID", asked->id, "job number printed by lockstep submit")
         ->required()
         ->check(positive_number());
     add_queue_option(sub, &asked->queue, "folder of the jobs");
@@ -122,7 +122,7 @@ void add_queue_commands(CLI::App* app, ParsedLine* line) {
     return sub;
   };
   add("logs", "show rank 0's log of a job", logs_command)
-      ->add_flag("-f,--follow", asked->follow, "go on until the job has ended");
+      ->add_flag("-f,--follow", asked->follow, "continue until the job has ended");
   add("cancel", "cancel a job: a queued one at once; a running one saves and stops",
       cancel_command);
   add("wait", "wait for a job's end; return its exit code", wait_command)

@@ -48,13 +48,6 @@ std::vector<std::string> rank_command(const RunCommandOptions& options, const st
   return words;
 }
 
-/// Returns the newest checkpoint. Its index file's time distinguishes commits of the same number.
-launch::SaveFound newest_save(const std::filesystem::path& folder, const std::string& prefix) {
-  const auto saves = checkpoint::find_saves(folder, prefix);
-  if (saves.empty()) return {};
-  return {saves.back().prefix, checkpoint::written_at(saves.back().prefix)};
-}
-
 }  // namespace
 
 CommandResult run_command(const RunCommandOptions& options) {

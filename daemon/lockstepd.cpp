@@ -127,13 +127,13 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
   CLI::App app{"Lockstep: data-parallel training, one rank", "lockstepd"};
   app.footer(kExamples);
   app.add_option("--config", line.session.config_file,
-                 "the run file (YAML); without it, flags say what to train and how");
+                 "the run file (YAML); without it, flags define the run");
   app.add_option("--set", above.sets,
                  "override one key of the run file: path=value; may be repeated");
   app.add_option("--estimator", above.estimator,
-                 "a plug-in that brings what is trained: sets estimator.path; its own flags stand "
-                 "behind --, as -- --width 64");
-  app.add_option("--model", model, "which network: sets model.type");
+                 "plug-in with an estimator: sets estimator.path; its own flags go after --, as -- "
+                 "--width 64");
+  app.add_option("--model", model, "network: sets model.type");
   app.add_option("--resume", line.session.resume.wanted,
                  "auto (default): continue from the newest complete checkpoint if there is one; "
                  "never: refuse a folder with checkpoints; PREFIX: this checkpoint")
@@ -166,7 +166,7 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
     if ((line.serve || line.is_doctor) &&
         (!line.session.config_file.empty() || !line.session.overrides.empty()))
       throw Error(ExitCode::kUsage, "usage",
-                  "serve and doctor take no run and no keys: lockstep submit takes them");
+                  "serve and doctor accept no run and no keys: use lockstep submit");
   } catch (const CLI::ExtrasError&) {
     if (speaks) std::fprintf(stderr, "%s\n", unknown_words(app).c_str());
     line.end = ExitCode::kUsage;

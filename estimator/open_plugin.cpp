@@ -96,7 +96,7 @@ AddRows find_or_open(const std::string& path, const std::string& sha256) {
 const Plugin& open_plugin(const std::string& path) {
   if (!files::is_file(path))
     throw Error(ExitCode::kInputMissing, "plugin",
-                fmt::format("{}: there is no such file, which the run file or the command line "
+                fmt::format("{}: no such file, which the run file or the command line "
                             "names as a plug-in",
                             path));
   const std::string bytes = files::read(path);

@@ -167,8 +167,7 @@ std::array<int64_t, 3> version_numbers(const std::string& version) {
 
 Json manifest_of(const fs::path& folder) {
   const fs::path path = folder / "manifest.json";
-  if (!files::exists(path))
-    distrust(folder, "holds no manifest.json, so that it is not known to be whole");
+  if (!files::exists(path)) distrust(folder, "contains no manifest.json, so it may be incomplete");
   // No exceptions: `false` makes a faulty text a discarded value, which is not an object.
   Json json = Json::parse(files::read(path, kMaxManifestBytes), nullptr, false);
   if (!json.is_object() || !json.contains("files") || !json["files"].is_object())
@@ -204,8 +203,8 @@ std::string verified_archive(const fs::path& folder, const Json& manifest) {
   const fs::path path = folder / "model.pt";
   const auto found = manifest["files"].find("model.pt");
   if (found == manifest["files"].end() || !found->is_object())
-    distrust(folder / "manifest.json", "does not tell of model.pt");
-  if (!files::exists(path)) distrust(path, "is not there, although the manifest tells of it");
+    distrust(folder / "manifest.json", "does not list model.pt");
+  if (!files::exists(path)) distrust(path, "is missing, although the manifest lists it");
   // Reads the bytes once: what was verified is what is loaded.
   std::string bytes = files::read(path);
   const std::optional<int64_t> wanted = count_of(*found, "num_bytes");
@@ -291,10 +290,9 @@ std::string input_name(const torch::jit::Module& module) {
 
 LoadedNetwork open_saved_model(const fs::path& folder, const std::string& program_version) {
   if (!files::is_folder(folder))
-    throw Error(
-        ExitCode::kInputMissing, "infer",
-        fmt::format("{}: there is no such folder; name one of RUN/saved_models, or `latest`",
-                    folder.string()));
+    throw Error(ExitCode::kInputMissing, "infer",
+                fmt::format("{}: no such folder; name one of RUN/saved_models, or `latest`",
+                            folder.string()));
   const Json manifest = manifest_of(folder);
   require_known_version(folder, manifest, program_version);
   const std::optional<int64_t> step = count_of(manifest, "global_step");
@@ -310,7 +308,7 @@ LoadedNetwork open_saved_model(const fs::path& folder, const std::string& progra
 LoadedNetwork open_inference_graph(const fs::path& checkpoints) {
   const fs::path file = checkpoints / "inference_graph";
   if (!files::exists(file))
-    throw Error(ExitCode::kInputMissing, "infer", file.string() + ": there is no such file");
+    throw Error(ExitCode::kInputMissing, "infer", file.string() + ": no such file");
   LoadedNetwork network{.source = file.string()};
   network.module = load_torchscript(files::read(file), network.source);
   network.nodes = read_io_nodes(checkpoints / "io_nodes.json");

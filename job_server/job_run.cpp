@@ -156,7 +156,7 @@ void begin_as_new_process(const Job& job, const std::filesystem::path& folder) {
   (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
   if (folder.empty()) return;
   log::copy_to((folder / "log").string());
-  log::info("serve", fmt::format("job {} begins, try {}: {} in {}", job.id, job.spec.tries,
+  log::info("serve", fmt::format("job {} starts, try {}: {} in {}", job.id, job.spec.tries,
                                  job.spec.run_name, job.spec.project_dir));
 }
 

@@ -28,9 +28,10 @@ constexpr size_t kNumShown = 20;  ///< number of ended jobs in the list
 JobQueue queue_at(const std::string& folder) {
   JobQueue queue(folder);
   if (!files::is_folder(queue.root() / "queued"))
-    throw Error(ExitCode::kInputMissing, "queue",
-                fmt::format("{} is no queue of jobs: lockstep submit and lockstep serve make one",
-                            queue.root().string()));
+    throw Error(
+        ExitCode::kInputMissing, "queue",
+        fmt::format("{} is not a queue of jobs: lockstep submit and lockstep serve create one",
+                    queue.root().string()));
   return queue;
 }
 

@@ -152,9 +152,8 @@ constexpr std::chrono::milliseconds kShortTurn{2};
 /// Returns a text that identifies the newest checkpoint of a run's folder and its commit; empty if
 /// there is none.
 std::string newest_save(const std::string& project_dir) {
-  const auto saves = checkpoint::find_saves(Project(project_dir).checkpoints());
-  if (saves.empty()) return "";
-  return fmt::format("{} {}", saves.back().prefix, checkpoint::written_at(saves.back().prefix));
+  const auto newest = checkpoint::newest_commit(Project(project_dir).checkpoints());
+  return newest.prefix.empty() ? "" : fmt::format("{} {}", newest.prefix, newest.written);
 }
 
 /// Explains a run that ended without an error but incomplete; the log says more.

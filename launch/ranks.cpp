@@ -19,8 +19,8 @@ namespace {
 
 /// Returns why a file cannot be executed; empty if it can.
 std::string fault_of(const std::filesystem::path& program) {
-  if (!files::exists(program)) return "there is no such file";
-  if (!files::is_file(program)) return "it is no file";
+  if (!files::exists(program)) return "no such file";
+  if (!files::is_file(program)) return "it is not a file";
   return ::access(program.c_str(), X_OK) == 0 ? "" : "this user may not execute it";
 }
 
@@ -73,11 +73,11 @@ std::string rank_program(const RanksOptions& options) {
   if (!runs_here(options)) return program;
   const std::string fault = program.find('/') != std::string::npos ? fault_of(program)
                             : is_command(program)                  ? ""
-                                                  : "no folder of PATH has such a file";
+                                                  : "no folder of PATH contains this file";
   if (fault.empty()) return program;
   throw Error(ExitCode::kInputMissing, "launch",
-              fmt::format("--program {}: {}; name what each rank runs, or leave it out: then it is "
-                          "the lockstepd beside this program",
+              fmt::format("--program {}: {}; name the program of the ranks, or remove the option "
+                          "to use the lockstepd next to this program",
                           program, fault));
 }
 

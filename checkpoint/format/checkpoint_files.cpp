@@ -44,11 +44,6 @@ std::string numbered(const std::string& prefix, int64_t number) {
 
 std::string index_path(const std::string& prefix) { return prefix + ".index"; }
 
-int64_t written_at(const std::string& prefix) {
-  std::error_code ignored;
-  return std::filesystem::last_write_time(index_path(prefix), ignored).time_since_epoch().count();
-}
-
 std::string shard_path(const std::string& prefix, int32_t shard, int32_t num_shards) {
   return fmt::format("{}.data-{:05}-of-{:05}", prefix, shard, num_shards);
 }

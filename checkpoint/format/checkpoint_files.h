@@ -99,9 +99,12 @@ class CheckpointFolder {
 std::vector<SaveName> find_saves(const std::filesystem::path& dir,
                                  std::string_view prefix_name = "");
 
-/// Returns when the checkpoint's index was written, in ticks of the file clock. It distinguishes
-/// commits of one name.
-int64_t written_at(const std::string& prefix);
+/// Newest commit of a folder, by number. The time of its index distinguishes commits of one number.
+struct Commit {
+  std::string prefix;   ///< empty: none
+  int64_t written = 0;  ///< of std::filesystem::file_time_type
+};
+Commit newest_commit(const std::filesystem::path& dir, std::string_view prefix_name = "");
 
 /// Content of the state file, with the names as written there.
 struct StateFile {

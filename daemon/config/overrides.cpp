@@ -203,7 +203,7 @@ namespace {
 /// be named too.
 std::string refusal_of_key(const std::string& path, const std::vector<std::string>& known_paths) {
   if (path == kVersion)
-    return "'version' says how the file itself is to be read: it can be given in the file only";
+    return "'version' is the version of the file: it can be given only in the file";
   const auto is_known = [&](const std::string& known) {
     return known == path || known.starts_with(path + ".");
   };

@@ -250,9 +250,9 @@ CommandResult plan_command(const PlanOptions& options) {
             options.file + " is a bare recipe: it has no keys for --set");
   refuse_if(!bare && options.steps_per_epoch,
             options.file +
-                " is a run file: its data give the steps of an epoch; leave --steps-per-epoch out");
+                " is a run file: its data define the steps of an epoch; remove --steps-per-epoch");
   refuse_if(!bare && !options.stage.empty(),
-            options.file + " is a run file: it names a stage itself (recipe_stage)");
+            options.file + " is a run file: it names its stage with recipe_stage");
   if (!bare) checked = check_all(options.file, options.overrides);
   const recal::Timeline timeline =
       bare ? timeline_of_bare_recipe(options) : checked->context->recipe.timeline();

@@ -202,10 +202,11 @@ void name_who_is_there(int index, dist::Communicator& control) {
   const std::string id = dist::nccl_device_ids().at(static_cast<size_t>(index));
   for (const GpuProcess& one : there)
     if (is_same_gpu(one.gpu_id, id) && !own_pids.contains(one.pid))
-      log::warning("start", fmt::format("{} is busy with {}: both get on more slowly, and memory "
-                                        "may not be enough; end it, or give this rank another GPU "
-                                        "(CUDA_VISIBLE_DEVICES)",
-                                        one.gpu_id, text_of(one)));
+      log::warning(
+          "start",
+          fmt::format("{} is busy with {}: both programs run more slowly, and memory may be too "
+                      "small; end it, or give this rank another GPU (CUDA_VISIBLE_DEVICES)",
+                      one.gpu_id, text_of(one)));
 }
 
 /// Sets up the memory of this rank's GPU and returns its facts.

@@ -155,8 +155,8 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
   if (wanted == "never") {  // a later `auto` would mix two runs
     refuse_any_save(context.control, folder, [&](const std::string& names) {
       return fmt::format(
-          "{} holds saves ({}) and --resume is never: choose another run.project_dir, remove the "
-          "folder, or leave --resume out to go on",
+          "{} contains checkpoints ({}) and --resume is never: choose another run.project_dir, "
+          "remove the folder, or remove --resume to continue",
           folder.string(), names);
     });
     return std::nullopt;
@@ -173,8 +173,8 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
   if (!report)
     refuse_any_save(context.control, folder, [&](const std::string& names) {
       return fmt::format(
-          "{} holds saves, but none under checkpoint.prefix {} ({}): set the prefix back, or "
-          "choose another run.project_dir",
+          "{} contains checkpoints, but none with checkpoint.prefix {} ({}): set the prefix back, "
+          "or choose another run.project_dir",
           folder.string(), prefix, names);
     });
   return report;

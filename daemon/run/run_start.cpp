@@ -116,7 +116,7 @@ void check_world_size(const RunOptions& options, const dist::ProcessInfo& proces
                         process.world_size, num_ranks, num_ranks));
   const int64_t num_nodes = options.expect_nodes.value_or(process.num_nodes);
   refuse_if(num_nodes != process.num_nodes,
-            fmt::format("the world spans {} host(s), run.expect_nodes is {}: look at the host list "
+            fmt::format("the world spans {} host(s), run.expect_nodes is {}: check the host list "
                         "or change the key",
                         process.num_nodes, num_nodes));
   refuse_if(options.is_elastic() && !train::is_elastic_world_size(process.world_size),
@@ -169,8 +169,8 @@ RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& pro
     if (files::is_remote(config.run.project().folder()))
       throw Error(ExitCode::kConfig, "start",
                   config.run.project().folder().string() +
-                      ": run.project_dir (--model_dir) must be a folder: stores are read, not "
-                      "written; mount the bucket and name the folder where it is mounted");
+                      ": run.project_dir (--model_dir) must be a folder: object stores are "
+                      "read-only; mount the bucket and name its mount point");
     if (process.rank == 0 && files::is_folder(config.run.project().folder()))
       lock_.emplace(config.run.project().folder(), lock_times(config));
     return true;

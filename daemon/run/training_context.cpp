@@ -307,10 +307,10 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   model->set_layer_hook(recipe.layer_hook());
   // Quantization agrees on the ranges of inputs at every step, which local steps avoid.
   if (!config.sync.sync_replicas && recipe.quantizer() != nullptr)
-    throw Error(
-        ExitCode::kConfig, "sync",
-        "sync.sync_replicas: false cannot be with a recipe that quantizes: ranges of inputs "
-        "are agreed on at every step; set it to true");
+    throw Error(ExitCode::kConfig, "sync",
+                "sync.sync_replicas: false cannot be combined with a recipe that quantizes: ranges "
+                "of inputs "
+                "are agreed on at every step; set it to true");
 }
 
 std::string TrainingContext::save_prefix() const {

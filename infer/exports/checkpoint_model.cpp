@@ -301,7 +301,7 @@ model::ModelOptions options_of(const CheckpointModel& saved, const std::string& 
   try {
     faults.throw_if_any("export");
   } catch (const Error& fault) {
-    refuse(saved, fmt::format("its settings make no network: {}", fault.what()));
+    refuse(saved, fmt::format("no network can be built from its settings: {}", fault.what()));
   }
   return options;
 }
@@ -366,20 +366,20 @@ void require_python_file(const CheckpointModel& saved, const std::string& beside
 
 void require_facts(const CheckpointModel& saved, NetworkUse use) {
   if (is_python_class(saved) && use == NetworkUse::kExport)
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{}: its network is a class in Python: use --format safetensors, load "
+                            "it in Python, and continue with torch.jit or torch.onnx",
+                            saved.prefix));
+  const char* const means = saved.settings.empty()
+                                ? "it contains no settings of a run"
+                                : "it was written before checkpoints contained the shape of their "
+                                  "inputs; continue its run, whose next checkpoint does";
+  if (!says_what_is_needed(saved))
     throw Error(
         ExitCode::kUsage, "export",
-        fmt::format("{}: its network is a class in Python: write --format safetensors, load "
-                    "it there, and go on with torch.jit or torch.onnx",
-                    saved.prefix));
-  const char* const means = saved.settings.empty() ? "it holds no run's settings"
-                                                   : "it was made before saves held the shape of "
-                                                     "their inputs; go on with its run, whose next "
-                                                     "save does";
-  if (!says_what_is_needed(saved))
-    throw Error(ExitCode::kUsage, "export",
-                fmt::format("{}: does not say which network it belongs to: {}. --format "
-                            "safetensors and tensorflow need no network",
-                            saved.prefix, means));
+        fmt::format(
+            "{}: its network is unknown: {}. --format safetensors and tensorflow need no network",
+            saved.prefix, means));
 }
 
 /// Runs one forward pass, because only a class in Python itself knows its input type.
@@ -431,7 +431,7 @@ CheckpointNetwork rebuild_network(const CheckpointModel& saved, NetworkUse use,
   const auto fill = [&](const std::string& name, const at::Tensor& live) {
     const auto found = saved.params.find(name);
     if (found == saved.params.end())
-      refuse(saved, fmt::format("its network needs {}, which it does not hold", name));
+      refuse(saved, fmt::format("its network needs {}, which it does not contain", name));
     const at::Tensor& values = found->second.values;
     if (values.sizes() != live.sizes() || values.scalar_type() != live.scalar_type())
       refuse(saved, fmt::format("its {} is {} [{}], its network's {} [{}]", name,
@@ -444,7 +444,7 @@ CheckpointNetwork rebuild_network(const CheckpointModel& saved, NetworkUse use,
   for (const Param& param : network.model->params()) fill(param.name, param.tensor);
   for (const model::Buffer& buffer : network.model->buffers()) fill(buffer.name, buffer.tensor);
   if (num_filled != saved.params.size())
-    refuse(saved, fmt::format("it holds {} tensors that its network does not have",
+    refuse(saved, fmt::format("it contains {} tensors that its network does not have",
                               saved.params.size() - num_filled));
   network.model->set_training(false);
   return network;
