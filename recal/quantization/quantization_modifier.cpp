@@ -18,7 +18,7 @@
 // QuantizationModifier, and the layers that it quantizes.
 namespace lockstep::recal {
 
-class TimelineBuilder;
+namespace {
 
 /// Layers that a QuantizationModifier quantizes, and the scales of their weights. Keys:
 /// `submodules`, `ignore`, `weights`, `scheme`, `scheme_overrides`, `config_groups` and `strict`.
@@ -73,7 +73,6 @@ class QuantizedLayers {
 // Reads the two forms of SparseML: `scheme` with overrides, and `config_groups`. Both become a list
 // of rules, which choose() applies to the model's layers. Faults of a scheme are kept until a layer
 // is known to have it.
-namespace {
 
 constexpr size_t kMaxLayersShown = 8;
 constexpr std::string_view kNothing =
@@ -111,8 +110,6 @@ bool clash(ConfigReader* in, std::string_view a, std::string_view b) {
                            in->path(), b, a));
   return true;
 }
-
-}  // namespace
 
 void QuantizedLayers::read(ConfigReader* in) {
   if (in->has("submodules")) submodules_.emplace().read(in, "submodules");
@@ -294,11 +291,9 @@ std::string QuantizedLayers::text() const {
   return off.empty() ? text : fmt::format("{} except [{}]", text, list_of(off));
 }
 
-namespace {
-
 struct QuantizationOptions {
-  std::optional<TrainTime> start;
-  bool start_is_default = false;
+  Window window;                  ///< only a start
+  bool start_is_default = false;  ///< the recipe gives no start
   QuantizedLayers layers;
   std::optional<TrainTime> observers_off;      ///< step from which input ranges stay
   std::optional<TrainTime> batch_norm_frozen;  ///< step from which batch statistics stay
@@ -306,18 +301,22 @@ struct QuantizationOptions {
 
 /// Fake-quantizes layers from its start on: weights and inputs are rounded to int8 values. It has
 /// no end.
-class QuantizationModifier final : public Modifier {
+class QuantizationModifier final : public ModifierWith<QuantizationOptions> {
  public:
-  QuantizationModifier(QuantizationOptions options, std::string tag, SourceLocation location)
-      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+  using ModifierWith::ModifierWith;
 
-  Window window() const override { return {options_.start, std::nullopt}; }
-  void place_in(StageSpan* stage) override;
-  std::string summary() const override;
+  void place_in(StageSpan* stage) override {
+    stage->place(&options_.window);
+    stage->place(&options_.observers_off);
+    stage->place(&options_.batch_norm_frozen);
+  }
+  std::string summary() const override {
+    const std::string layers = options_.layers.text();
+    return fmt::format("quantizes {} to int8, weights {}",
+                       layers == "__ALL__" ? "all layers" : layers,
+                       options_.layers.per_channel() ? "per channel" : "per tensor");
+  }
   void compile(TimelineBuilder* builder) const override;
-
- private:
-  QuantizationOptions options_;
 };
 
 void read_later(ConfigReader* in, std::string_view name, std::string_view help,
@@ -421,25 +420,12 @@ void read_module_types(ConfigReader* in) {
                             in->path(), type));
 }
 
-void QuantizationModifier::place_in(StageSpan* stage) {
-  stage->place(&options_.start);
-  stage->place(&options_.observers_off);
-  stage->place(&options_.batch_norm_frozen);
-}
-
-std::string QuantizationModifier::summary() const {
-  const std::string layers = options_.layers.text();
-  return fmt::format("quantizes {} to int8, weights {}",
-                     layers == "__ALL__" ? "all layers" : layers,
-                     options_.layers.per_channel() ? "per channel" : "per tensor");
-}
-
 void QuantizationModifier::compile(TimelineBuilder* builder) const {
   if (options_.start_is_default)
     builder->note_default("start_epoch",
                           "-1, the run's start; input ranges follow the inputs of training, there "
                           "is no calibration before it,");
-  const int64_t first = builder->step_of(*options_.start);
+  const int64_t first = builder->step_of(*options_.window.start);
   const auto step_from = [&](std::string_view key, const std::optional<TrainTime>& moment) {
     if (!moment) return std::optional<int64_t>();
     const int64_t step = builder->step_of(*moment);
@@ -479,13 +465,8 @@ void QuantizationModifier::compile(TimelineBuilder* builder) const {
 
 Modifiers read_quantization(ConfigReader* in, const SourceLocation& location) {
   QuantizationOptions options;
-  options.start_is_default = lacks_moment(*in, "start");
-  read_moment(in,
-              {.name = "start",
-               .help = "moment from which on layers are quantized",
-               .minus_one = MinusOne::kRunStart,
-               .is_minus_one_by_default = true},
-              &options.start);
+  options.start_is_default =
+      read_start(in, "moment from which on layers are quantized", &options.window);
   options.layers.read(in);
   read_later(in, "disable_quantization_observer", "moment from which on ranges stay as they are",
              &options.observers_off);

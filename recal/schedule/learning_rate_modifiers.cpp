@@ -14,6 +14,9 @@
 
 // SetLearningRateModifier, LearningRateModifier and LearningRateFunctionModifier.
 namespace lockstep::recal {
+namespace {
+
+// Classes and keys have PyTorch's names, as recipes of SparseML write them.
 
 /// Rate change of a LearningRateModifier: `lr_class` and its `lr_kwargs`.
 struct LrScheduler {
@@ -26,14 +29,14 @@ struct LrScheduler {
   bool restarts() const { return name == "CosineAnnealingWarmRestarts"; }
   bool is_multi_step() const { return name == "MultiStepLR"; }
   /// Text such as "x0.9 every 2 epochs".
-  std::string text() const;
+  std::string text() const {
+    if (restarts()) return fmt::format("down to {} in cycles of {}", lr_min, period.text());
+    if (!is_multi_step()) return fmt::format("x{} every {}", gamma, period.text());
+    std::vector<std::string> epochs;
+    for (const Decimal& epoch : milestones) epochs.push_back(epoch.text());
+    return fmt::format("x{} at epochs {}", gamma, fmt::join(epochs, ", "));
+  }
 };
-
-/// Reads both required keys. window: bounds for the milestones; null if the window is faulty.
-void read_rate_class(ConfigReader* in, const Window* window, LrScheduler* rate);
-
-// Classes and keys have PyTorch's names, as recipes of SparseML write them.
-namespace {
 
 constexpr std::string_view kMilestones = "milestones";
 
@@ -113,8 +116,7 @@ void read_kwargs(ConfigReader* kwargs, const Window* window, LrScheduler* rate) 
   if (window != nullptr) check_milestones(kwargs, *window, *rate);
 }
 
-}  // namespace
-
+/// Reads both required keys. window: bounds for the milestones; null if the window is faulty.
 void read_rate_class(ConfigReader* in, const Window* window, LrScheduler* rate) {
   in->require("lr_class");
   in->read_choice("lr_class", &rate->name,
@@ -130,73 +132,30 @@ void read_rate_class(ConfigReader* in, const Window* window, LrScheduler* rate) 
   kwargs.done();
 }
 
-std::string LrScheduler::text() const {
-  if (restarts()) return fmt::format("down to {} in cycles of {}", lr_min, period.text());
-  if (!is_multi_step()) return fmt::format("x{} every {}", gamma, period.text());
-  std::vector<std::string> epochs;
-  for (const Decimal& epoch : milestones) epochs.push_back(epoch.text());
-  return fmt::format("x{} at epochs {}", gamma, fmt::join(epochs, ", "));
-}
-
-namespace {
-
 struct SetLearningRateOptions {
-  std::optional<TrainTime> start;
+  Window window;  ///< only a start
   double learning_rate = 0;
   bool start_is_default = false;  ///< the recipe gives no start
   ParamGroups groups;
 };
 
 /// Sets the learning rate once, at its start. It stays until another modifier changes it.
-class SetLearningRate final : public Modifier {
+class SetLearningRate final : public ModifierWith<SetLearningRateOptions> {
  public:
-  SetLearningRate(SetLearningRateOptions options, std::string tag, SourceLocation location)
-      : Modifier(std::move(tag), std::move(location)), options_(options) {}
+  using ModifierWith::ModifierWith;
 
-  Window window() const override { return {options_.start, std::nullopt}; }
-  void place_in(StageSpan* stage) override { stage->place(&options_.start); }
-  std::string summary() const override;
-  void compile(TimelineBuilder* builder) const override;
-
- private:
-  SetLearningRateOptions options_;
+  std::string summary() const override {
+    return fmt::format("learning rate {}{}", options_.learning_rate, options_.groups.text());
+  }
+  void compile(TimelineBuilder* builder) const override {
+    if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
+    const int64_t step = builder->step_of(*options_.window.start);
+    // A claim of one step: another modifier may take over at the next one.
+    builder->claim_learning_rate(options_.groups, {step, step + 1});
+    builder->add_for_groups(step, ActionKind::kSetLearningRate, options_.learning_rate,
+                            options_.groups);
+  }
 };
-
-std::string SetLearningRate::summary() const {
-  return fmt::format("learning rate {}{}", options_.learning_rate, options_.groups.text());
-}
-
-void SetLearningRate::compile(TimelineBuilder* builder) const {
-  if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
-  const int64_t step = builder->step_of(*options_.start);
-  // A claim of one step: another modifier may take over at the next one.
-  builder->claim_learning_rate(options_.groups, {step, step + 1});
-  builder->add_for_groups(step, ActionKind::kSetLearningRate, options_.learning_rate,
-                          options_.groups);
-}
-
-}  // namespace
-
-Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location) {
-  SetLearningRateOptions options;
-  options.start_is_default = lacks_moment(*in, "start");
-  read_moment(in,
-              {.name = "start",
-               .help = "moment at which the rate is set",
-               .minus_one = MinusOne::kRunStart,
-               .is_minus_one_by_default = true},
-              &options.start);
-  read_required(in, "learning_rate", &options.learning_rate, at_least(0), "the new learning rate");
-  read_param_groups(in, &options.groups);
-  read_logging(in);
-  read_no_end(in, kActsOnce);
-  in->done();
-  return one_modifier<SetLearningRate>(options, *in, location);
-}
-
-// Three ways of adding actions: a formula for cosine cycles, one action per period for gamma, and
-// one per milestone. Milestones are absolute epochs, as in PyTorch's MultiStepLR.
-namespace {
 
 struct LearningRateOptions {
   Window window;
@@ -204,32 +163,6 @@ struct LearningRateOptions {
   std::optional<double> init_lr;  ///< nullopt: the rate in force at the start
   bool end_is_default = false;    ///< the recipe gives no end
   ParamGroups groups;
-};
-
-/// Multiplies the learning rate by gamma at certain epochs, beginning with init_lr, or repeats a
-/// cosine decay. Periods count from the start. Milestones are absolute epochs. After the end the
-/// last rate stays.
-class LearningRate final : public Modifier {
- public:
-  LearningRate(LearningRateOptions options, std::string tag, SourceLocation location)
-      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
-
-  Window window() const override { return options_.window; }
-  void place_in(StageSpan* stage) override;
-  std::string summary() const override;
-  void compile(TimelineBuilder* builder) const override;
-
- private:
-  void add(TimelineBuilder* builder, StepRange steps, double base, const ParamGroups& groups) const;
-  void add_cycles(TimelineBuilder* builder, StepRange steps, double base,
-                  const ParamGroups& groups) const;
-  void add_periods(TimelineBuilder* builder, StepRange steps, double base,
-                   const ParamGroups& groups) const;
-  void check_milestones(TimelineBuilder* builder, StepRange steps) const;
-  void add_milestones(TimelineBuilder* builder, StepRange steps, double base,
-                      const ParamGroups& groups) const;
-
-  LearningRateOptions options_;
 };
 
 /// Computes base^exponent by multiplications only: the bits of std::pow depend on the C library.
@@ -240,17 +173,35 @@ double power(double base, int64_t exponent) {
   return result;
 }
 
-void LearningRate::place_in(StageSpan* stage) {
-  stage->place(&options_.window);
-  for (Decimal& milestone : options_.rate.milestones) stage->place(&milestone);
-}
+/// Multiplies the learning rate by gamma at certain epochs, beginning with init_lr, or repeats a
+/// cosine decay. Periods count from the start. Milestones are absolute epochs, as in PyTorch's
+/// MultiStepLR. After the end the last rate stays.
+class LearningRate final : public ModifierWith<LearningRateOptions> {
+ public:
+  using ModifierWith::ModifierWith;
 
-std::string LearningRate::summary() const {
-  const std::string first =
-      options_.init_lr ? fmt::format("from {}", *options_.init_lr) : "from the rate in force";
-  return fmt::format("{} {}, {}{}", options_.rate.name, first, options_.rate.text(),
-                     options_.groups.text());
-}
+  void place_in(StageSpan* stage) override {
+    stage->place(&options_.window);
+    for (Decimal& milestone : options_.rate.milestones) stage->place(&milestone);
+  }
+  std::string summary() const override {
+    const std::string first =
+        options_.init_lr ? fmt::format("from {}", *options_.init_lr) : "from the rate in force";
+    return fmt::format("{} {}, {}{}", options_.rate.name, first, options_.rate.text(),
+                       options_.groups.text());
+  }
+  void compile(TimelineBuilder* builder) const override;
+
+ private:
+  /// Adds actions in one of three ways: a formula for cosine cycles, one per period, one per
+  /// milestone.
+  void add(TimelineBuilder* builder, StepRange steps, double base, const ParamGroups& groups) const;
+  void add_cycles(TimelineBuilder* builder, StepRange steps, double base,
+                  const ParamGroups& groups) const;
+  void add_milestones(TimelineBuilder* builder, StepRange steps, double base,
+                      const ParamGroups& groups) const;
+  void check_milestones(TimelineBuilder* builder, StepRange steps) const;
+};
 
 void LearningRate::compile(TimelineBuilder* builder) const {
   if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
@@ -272,7 +223,9 @@ void LearningRate::add(TimelineBuilder* builder, StepRange steps, double base,
                        const ParamGroups& groups) const {
   if (options_.rate.restarts()) return add_cycles(builder, steps, base, groups);
   if (options_.rate.is_multi_step()) return add_milestones(builder, steps, base, groups);
-  add_periods(builder, steps, base, groups);
+  for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.end))
+    builder->add_for_groups(step, ActionKind::kSetLearningRate,
+                            base * power(options_.rate.gamma, k), groups);
 }
 
 void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double base,
@@ -288,13 +241,6 @@ void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double 
                         .cycles = recurrence_of(*options_.window.start, options_.rate.period),
                         .steps_per_epoch = converter.steps_per_epoch()},
                        groups);
-}
-
-void LearningRate::add_periods(TimelineBuilder* builder, StepRange steps, double base,
-                               const ParamGroups& groups) const {
-  for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.end))
-    builder->add_for_groups(step, ActionKind::kSetLearningRate,
-                            base * power(options_.rate.gamma, k), groups);
 }
 
 void LearningRate::check_milestones(TimelineBuilder* builder, StepRange steps) const {
@@ -320,24 +266,6 @@ void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, dou
   }
 }
 
-}  // namespace
-
-Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location) {
-  LearningRateOptions options;
-  options.end_is_default = lacks_moment(*in, "end");
-  const bool window_is_good = read_window(in, &options.window, Bounds::kEndByDefault);
-  read_rate_class(in, window_is_good ? &options.window : nullptr, &options.rate);
-  in->read("init_lr", &options.init_lr, at_least(0),
-           "rate at the start; none: the rate in force there");
-  read_param_groups(in, &options.groups);
-  read_minus_one(in, "update_frequency", kFunctionOfTheStep);
-  read_logging(in);
-  in->done();
-  return one_modifier<LearningRate>(std::move(options), *in, location);
-}
-
-namespace {
-
 struct LearningRateFunctionOptions {
   Window window;
   std::string lr_func;  ///< linear, cosine, cyclic_linear
@@ -350,28 +278,20 @@ struct LearningRateFunctionOptions {
 
 /// Moves the learning rate from init_lr to final_lr, with a new value at each step. cyclic_linear
 /// repeats this. After the end final_lr holds; for cyclic_linear the last rate of the cycle.
-class LearningRateFunction final : public Modifier {
+class LearningRateFunction final : public ModifierWith<LearningRateFunctionOptions> {
  public:
-  LearningRateFunction(LearningRateFunctionOptions options, std::string tag,
-                       SourceLocation location)
-      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+  using ModifierWith::ModifierWith;
 
-  Window window() const override { return options_.window; }
-  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
-  std::string summary() const override;
+  std::string summary() const override {
+    return fmt::format(
+        "{} from {} to {}{}{}", options_.lr_func, options_.init_lr, options_.final_lr,
+        is_cyclic() ? ", again every " + options_.cycle.text() : "", options_.groups.text());
+  }
   void compile(TimelineBuilder* builder) const override;
 
  private:
   bool is_cyclic() const { return options_.lr_func == "cyclic_linear"; }
-
-  LearningRateFunctionOptions options_;
 };
-
-std::string LearningRateFunction::summary() const {
-  return fmt::format("{} from {} to {}{}{}", options_.lr_func, options_.init_lr, options_.final_lr,
-                     is_cyclic() ? ", again every " + options_.cycle.text() : "",
-                     options_.groups.text());
-}
 
 void LearningRateFunction::compile(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
@@ -395,6 +315,31 @@ void LearningRateFunction::compile(TimelineBuilder* builder) const {
 }
 
 }  // namespace
+
+Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location) {
+  SetLearningRateOptions options;
+  options.start_is_default = read_start(in, "moment at which the rate is set", &options.window);
+  read_required(in, "learning_rate", &options.learning_rate, at_least(0), "the new learning rate");
+  read_param_groups(in, &options.groups);
+  read_logging(in);
+  read_no_end(in, kActsOnce);
+  in->done();
+  return one_modifier<SetLearningRate>(std::move(options), *in, location);
+}
+
+Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location) {
+  LearningRateOptions options;
+  options.end_is_default = lacks_moment(*in, "end");
+  const bool window_is_good = read_window(in, &options.window, Bounds::kEndByDefault);
+  read_rate_class(in, window_is_good ? &options.window : nullptr, &options.rate);
+  in->read("init_lr", &options.init_lr, at_least(0),
+           "rate at the start; none: the rate in force there");
+  read_param_groups(in, &options.groups);
+  read_minus_one(in, "update_frequency", kFunctionOfTheStep);
+  read_logging(in);
+  in->done();
+  return one_modifier<LearningRate>(std::move(options), *in, location);
+}
 
 Modifiers read_learning_rate_function(ConfigReader* in, const SourceLocation& location) {
   LearningRateFunctionOptions options;

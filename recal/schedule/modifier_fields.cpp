@@ -112,6 +112,17 @@ bool read_window(ConfigReader* in, Window* window, Bounds bounds) {
   return false;
 }
 
+bool read_start(ConfigReader* in, std::string_view help, Window* window) {
+  const bool is_default = lacks_moment(*in, "start");
+  read_moment(in,
+              {.name = "start",
+               .help = help,
+               .minus_one = MinusOne::kRunStart,
+               .is_minus_one_by_default = true},
+              &window->start);
+  return is_default;
+}
+
 bool read_period(ConfigReader* in, std::string_view name, std::string_view help, Period* period,
                  bool is_required) {
   const std::string key(name);

@@ -191,6 +191,20 @@ void TimelineBuilder::add(int64_t step, ActionKind kind, double value, int param
       {.step = step, .kind = kind, .value = value, .modifier = current_, .param_set = param_set});
 }
 
+size_t TimelineBuilder::add_gradual(ActionKind kind, int param_set, const GradualChange& change) {
+  const int64_t end_step = step_of(*change.window.end);
+  const std::vector<PeriodicUpdate> found = updates(change.window, change.period, end_step);
+  // Values follow the exact moment of update k, not the step to which it is rounded up.
+  for (const auto& [k, step] : found) {
+    const double done = converter_.fraction_done(k, change.window, change.period);
+    const double span = change.last - change.first;
+    add(step, kind, change.first + span * curve(change.inter_func, done), param_set);
+  }
+  // The last value must hold exactly, also if no period ends at the window's end.
+  add(end_step, kind, change.last, param_set);
+  return found.size();
+}
+
 void TimelineBuilder::add_for_groups(int64_t step, ActionKind kind, double value,
                                      const ParamGroups& groups) {
   // Without a model the recipe may name more groups than a run has, so "all" must not be assumed.
@@ -350,7 +364,8 @@ void TimelineBuilder::note_logged(const std::vector<int64_t>& params) {
 
 /// Warns if a modifier starts below the sparsity that an earlier one leaves. Pruned weights stay
 /// pruned, so nothing happens until the curve exceeds it.
-void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params, const GradualClaim& claim) {
+void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params,
+                                   const GradualPruning& claim) {
   for (const int64_t param : params)
     if (const auto fall = pruning_.fall_before(param, claim))
       return warn(
@@ -384,14 +399,10 @@ void TimelineBuilder::warn_of_last_groups(const std::vector<int64_t>& params,
 int TimelineBuilder::claim_gradual_pruning(const Selection& selection,
                                            const GradualPruning& pruning) {
   const std::vector<int64_t> params = resolve(selection, Selects::kPrunable);
-  const GradualClaim claim{.steps = pruning.steps,
-                           .init_sparsity = pruning.init_sparsity,
-                           .final_sparsity = pruning.final_sparsity,
-                           .leave_enabled = pruning.leave_enabled};
-  warn_of_fall(params, claim);
+  warn_of_fall(params, pruning);
   warn_of_last_groups(params, pruning);
   for (const int64_t param : params)
-    if (!pruning_.add_gradual(now(), param, name_of_param(param), claim, faults_))
+    if (!pruning_.add_gradual(now(), param, name_of_param(param), pruning, faults_))
       break;  // one fault is enough for all its parameters
   note_logged(params);
   const int index = add_param_set(params, selection.params.text());

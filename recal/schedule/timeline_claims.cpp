@@ -65,7 +65,7 @@ bool PruningClaims::is_held(const std::vector<Entry>& entries, int64_t step) {
 }
 
 bool PruningClaims::add_gradual(const Modifier& pruner, int64_t param, const std::string& name,
-                                const GradualClaim& claim, Diagnostics* faults) {
+                                const GradualPruning& claim, Diagnostics* faults) {
   if (const Entry* other = overlapping(param, claim.steps); other != nullptr) {
     const std::string hint =
         other->is_gradual
@@ -105,7 +105,7 @@ std::optional<int64_t> PruningClaims::add_constant(const Modifier& pruner, int64
 }
 
 std::optional<PruningClaims::Fall> PruningClaims::fall_before(int64_t param,
-                                                              const GradualClaim& claim) const {
+                                                              const GradualPruning& claim) const {
   const auto entries = claims_.find(param);
   if (entries == claims_.end()) return std::nullopt;
   for (const Entry& entry : entries->second)
