@@ -32,22 +32,6 @@ const Kind& value_of(const DataMap& map, const std::string& key, const char* wan
       fmt::format("key '{}' is {}, where {} is wanted", key, kKinds[value->index()], wanted));
 }
 
-}  // namespace
-
-const at::Tensor& DataMap::tensor(const std::string& key) const {
-  return value_of<at::Tensor>(*this, key, kKinds[0]);
-}
-
-const std::vector<std::string>& DataMap::texts(const std::string& key) const {
-  return value_of<std::vector<std::string>>(*this, key, kKinds[1]);
-}
-
-const DataMap& DataMap::map(const std::string& key) const {
-  return *value_of<std::shared_ptr<const DataMap>>(*this, key, kKinds[2]);
-}
-
-namespace {
-
 using Texts = std::vector<std::string>;
 using InnerMap = std::shared_ptr<const DataMap>;
 
@@ -124,45 +108,6 @@ DataMap nested_sample(const BatchValue* begin, const BatchValue* end, size_t dep
   return sample;
 }
 
-}  // namespace
-
-at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
-
-std::vector<FlatValue> flat_values(const DataMap& map) {
-  std::vector<FlatValue> found;
-  std::vector<std::string> path;
-  flatten(map, &path, &found);
-  return found;
-}
-
-std::string path_text(const FlatValue& value) {
-  return fmt::format("{}", fmt::join(value.path, "/"));
-}
-
-std::vector<DataMap> split_batch_inputs(const DataMap& batch,
-                                        const std::vector<std::string>& not_batch_keys) {
-  // Keys of not_batch_keys are added to each sample at the end.
-  DataMap whole, divided;
-  for (const auto& [key, value] : batch.values()) {
-    const bool is_whole =
-        std::find(not_batch_keys.begin(), not_batch_keys.end(), key) != not_batch_keys.end();
-    (is_whole ? whole : divided).put(key, value);
-  }
-  const std::vector<FlatValue> flat = flat_values(divided);
-  const int64_t num_samples = common_batch_size(flat);
-  std::vector<BatchValue> values;
-  // Copied to the CPU once per batch, not once per sample.
-  for (const FlatValue& value : flat) values.push_back({value.path, prepared(*value.value)});
-  std::vector<DataMap> samples;
-  for (int64_t i = 0; i < num_samples; ++i) {
-    samples.push_back(nested_sample(values.data(), values.data() + values.size(), 0, i));
-    for (const auto& [key, value] : whole.values()) samples.back().put(key, value);
-  }
-  return samples;
-}
-
-namespace {
-
 /// Describes a value for a message; null: there is none.
 std::string described(const DataValue* value) {
   if (value == nullptr) return "not there";
@@ -199,6 +144,53 @@ DataValue joined(const std::vector<const DataValue*>& values, const JoinOptions&
 }
 
 }  // namespace
+
+const at::Tensor& DataMap::tensor(const std::string& key) const {
+  return value_of<at::Tensor>(*this, key, kKinds[0]);
+}
+
+const std::vector<std::string>& DataMap::texts(const std::string& key) const {
+  return value_of<std::vector<std::string>>(*this, key, kKinds[1]);
+}
+
+const DataMap& DataMap::map(const std::string& key) const {
+  return *value_of<std::shared_ptr<const DataMap>>(*this, key, kKinds[2]);
+}
+
+at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
+
+std::vector<FlatValue> flat_values(const DataMap& map) {
+  std::vector<FlatValue> found;
+  std::vector<std::string> path;
+  flatten(map, &path, &found);
+  return found;
+}
+
+std::string path_text(const FlatValue& value) {
+  return fmt::format("{}", fmt::join(value.path, "/"));
+}
+
+std::vector<DataMap> split_batch_inputs(const DataMap& batch,
+                                        const std::vector<std::string>& not_batch_keys) {
+  // Keys of not_batch_keys are added to each sample at the end.
+  DataMap whole, divided;
+  for (const auto& [key, value] : batch.values()) {
+    const bool is_whole =
+        std::find(not_batch_keys.begin(), not_batch_keys.end(), key) != not_batch_keys.end();
+    (is_whole ? whole : divided).put(key, value);
+  }
+  const std::vector<FlatValue> flat = flat_values(divided);
+  const int64_t num_samples = common_batch_size(flat);
+  std::vector<BatchValue> values;
+  // Copied to the CPU once per batch, not once per sample.
+  for (const FlatValue& value : flat) values.push_back({value.path, prepared(*value.value)});
+  std::vector<DataMap> samples;
+  for (int64_t i = 0; i < num_samples; ++i) {
+    samples.push_back(nested_sample(values.data(), values.data() + values.size(), 0, i));
+    for (const auto& [key, value] : whole.values()) samples.back().put(key, value);
+  }
+  return samples;
+}
 
 DataMap joined_maps(const std::vector<const DataMap*>& parts, const JoinOptions& options) {
   DataMap all;

@@ -136,36 +136,6 @@ ClassOutputs class_outputs(const DataMap& data, const std::string& logits,
   return {outputs_BC, labels_B};
 }
 
-}  // namespace
-
-CallbackType topk() {
-  return {.name = "topk",
-          .read = [](ConfigReader* in) -> MakeCallback {
-            std::string logits = "logits", labels = "targets";
-            std::vector<int64_t> ks = {1, 5};
-            in->read("outputs", &logits, "topk: key of outputs [samples, classes]");
-            in->read("labels", &labels, "topk: key of classes [samples]");
-            in->read("k", &ks, count_from(1), "topk: values of k");
-            if (ks.empty()) in->fault("k", "'k' names no number, so that there is nothing to show");
-            std::sort(ks.begin(), ks.end());
-            ks.erase(std::unique(ks.begin(), ks.end()), ks.end());
-            EvalMetric metric{
-                .incoming_keys = {logits, labels},
-                .num_sums = static_cast<int64_t>(ks.size()) + 1,
-                .sums =
-                    [=](const DataMap& data) {
-                      return top_k_sums(class_outputs(data, logits, labels), ks);
-                    },
-                .values = [ks](const at::Tensor& sums_S) { return top_k_values(sums_S, ks); }};
-            return [metric](const Services& services) {
-              return std::make_unique<KpiEvaluator>(metric, services);
-            };
-          },
-          .modes = {"eval"}};
-}
-
-namespace {
-
 /// Confusion matrix: samples by class (row) and by the class with the highest output (column), over
 /// all ranks and iterations. Writes confusion.csv at the end.
 class Confusion : public Callback {
@@ -255,6 +225,32 @@ class Confusion : public Callback {
 };
 
 }  // namespace
+
+CallbackType topk() {
+  return {.name = "topk",
+          .read = [](ConfigReader* in) -> MakeCallback {
+            std::string logits = "logits", labels = "targets";
+            std::vector<int64_t> ks = {1, 5};
+            in->read("outputs", &logits, "topk: key of outputs [samples, classes]");
+            in->read("labels", &labels, "topk: key of classes [samples]");
+            in->read("k", &ks, count_from(1), "topk: values of k");
+            if (ks.empty()) in->fault("k", "'k' names no number, so that there is nothing to show");
+            std::sort(ks.begin(), ks.end());
+            ks.erase(std::unique(ks.begin(), ks.end()), ks.end());
+            EvalMetric metric{
+                .incoming_keys = {logits, labels},
+                .num_sums = static_cast<int64_t>(ks.size()) + 1,
+                .sums =
+                    [=](const DataMap& data) {
+                      return top_k_sums(class_outputs(data, logits, labels), ks);
+                    },
+                .values = [ks](const at::Tensor& sums_S) { return top_k_values(sums_S, ks); }};
+            return [metric](const Services& services) {
+              return std::make_unique<KpiEvaluator>(metric, services);
+            };
+          },
+          .modes = {"eval"}};
+}
 
 CallbackType confusion() {
   return {.name = "confusion",

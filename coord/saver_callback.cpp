@@ -28,6 +28,57 @@ constexpr size_t kLongestName = 235;  // of a path's part: 255, minus "-00001.tf
   throw Error(ExitCode::kBadData, "callbacks", message);
 }
 
+using Json = nlohmann::ordered_json;
+
+/// Returns the numbers of this shape as nested lists, in row-major order from `next` on, which is
+/// advanced.
+template <typename Number>
+Json nested_list(const Number** next, at::IntArrayRef shape) {
+  if (shape.empty()) return *(*next)++;
+  Json list = Json::array();
+  for (int64_t i = 0; i < shape.front(); ++i) list.push_back(nested_list(next, shape.slice(1)));
+  return list;
+}
+
+template <typename Number>
+Json json_of_numbers(const at::Tensor& tensor) {
+  const at::Tensor numbers = on_cpu(tensor).to(c10::CppTypeToScalarType<Number>::value);
+  const auto* next = static_cast<const Number*>(numbers.const_data_ptr());
+  return nested_list(&next, numbers.sizes());
+}
+
+Json json_of_map(const DataMap& map);
+
+Json json_of(const DataValue& value) {
+  if (const at::Tensor* const tensor = std::get_if<at::Tensor>(&value))
+    return json_of_tensor(*tensor);
+  if (const auto* const texts = std::get_if<std::vector<std::string>>(&value))
+    return texts->size() == 1 ? Json(texts->front()) : Json(*texts);
+  return json_of_map(*std::get<std::shared_ptr<const DataMap>>(value));
+}
+
+Json json_of_map(const DataMap& map) {
+  Json object = Json::object();
+  for (const auto& [key, value] : map.values()) object[key] = json_of(value);
+  return object;
+}
+
+// Rows of the two savers, and the keys that several callbacks share.
+
+/// Reads the keys that both savers share.
+SaverOptions read_saver(ConfigReader* in, const std::string& name) {
+  SaverOptions options;
+  options.keys = read_keys(in, name + ": saved tensors; '_x' is optional");
+  options.not_batch_keys = read_not_batch_keys(
+      in, name + ": keys without a sample dimension, saved whole with each sample", options.keys);
+  in->read("save_prefix", &options.save_prefix, name + ": prefix of names");
+  in->read("save_suffix", &options.save_suffix, name + ": suffix of names");
+  return options;
+}
+
+// Not in training by default: each epoch would save each sample again.
+const std::vector<std::string> kSaverModes = {"eval", "infer"};
+
 }  // namespace
 
 void require_inside(const std::string& name) {
@@ -118,45 +169,6 @@ void SaverCallback::take_name(const std::string& name) {
   files::make_folders(folder_);
 }
 
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-/// Returns the numbers of this shape as nested lists, in row-major order from `next` on, which is
-/// advanced.
-template <typename Number>
-Json nested_list(const Number** next, at::IntArrayRef shape) {
-  if (shape.empty()) return *(*next)++;
-  Json list = Json::array();
-  for (int64_t i = 0; i < shape.front(); ++i) list.push_back(nested_list(next, shape.slice(1)));
-  return list;
-}
-
-template <typename Number>
-Json json_of_numbers(const at::Tensor& tensor) {
-  const at::Tensor numbers = on_cpu(tensor).to(c10::CppTypeToScalarType<Number>::value);
-  const auto* next = static_cast<const Number*>(numbers.const_data_ptr());
-  return nested_list(&next, numbers.sizes());
-}
-
-Json json_of_map(const DataMap& map);
-
-Json json_of(const DataValue& value) {
-  if (const at::Tensor* const tensor = std::get_if<at::Tensor>(&value))
-    return json_of_tensor(*tensor);
-  if (const auto* const texts = std::get_if<std::vector<std::string>>(&value))
-    return texts->size() == 1 ? Json(texts->front()) : Json(*texts);
-  return json_of_map(*std::get<std::shared_ptr<const DataMap>>(value));
-}
-
-Json json_of_map(const DataMap& map) {
-  Json object = Json::object();
-  for (const auto& [key, value] : map.values()) object[key] = json_of(value);
-  return object;
-}
-
-}  // namespace
-
 Json json_of_tensor(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kBool) return json_of_numbers<bool>(tensor);
   if (c10::isIntegralType(tensor.scalar_type(), false)) return json_of_numbers<int64_t>(tensor);
@@ -168,26 +180,6 @@ void PredictionSaver::save_sample(const DataMap& sample) {
   file.append(json_text(json_of_map(sample)) + "\n");
   file.publish(false);
 }
-
-// Rows of the two savers, and the keys that several callbacks share.
-
-namespace {
-
-/// Reads the keys that both savers share.
-SaverOptions read_saver(ConfigReader* in, const std::string& name) {
-  SaverOptions options;
-  options.keys = read_keys(in, name + ": saved tensors; '_x' is optional");
-  options.not_batch_keys = read_not_batch_keys(
-      in, name + ": keys without a sample dimension, saved whole with each sample", options.keys);
-  in->read("save_prefix", &options.save_prefix, name + ": prefix of names");
-  in->read("save_suffix", &options.save_suffix, name + ": suffix of names");
-  return options;
-}
-
-// Not in training by default: each epoch would save each sample again.
-const std::vector<std::string> kSaverModes = {"eval", "infer"};
-
-}  // namespace
 
 std::vector<std::string> read_keys(ConfigReader* in, const std::string& help) {
   std::vector<std::string> keys;

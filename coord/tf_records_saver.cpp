@@ -127,6 +127,9 @@ void require_own_features(const std::vector<FlatValue>& values) {
                           *twice));
 }
 
+// Records are written in pieces of 256 KiB.
+constexpr size_t kPendingBytes = 1 << 18;
+
 }  // namespace
 
 void append_tf_example(const DataMap& sample, std::string* records) {
@@ -138,13 +141,6 @@ void append_tf_example(const DataMap& sample, std::string* records) {
   require_room(example.ByteSizeLong());
   append_tf_record(example.SerializeAsString(), records);
 }
-
-namespace {
-
-// Records are written in pieces of 256 KiB.
-constexpr size_t kPendingBytes = 1 << 18;
-
-}  // namespace
 
 TfRecordsSaverCallback::TfRecordsSaverCallback(TfRecordsSaverOptions options)
     : SaverCallback(options.saver), options_(std::move(options)) {}

@@ -143,16 +143,6 @@ class Families {
   std::map<std::string, std::string> text_of_;  ///< by family
 };
 
-}  // namespace
-
-std::string merged_page(const std::vector<RankPage>& pages) {
-  Families families;
-  for (const RankPage& page : pages) families.add(page);
-  return families.text();
-}
-
-namespace {
-
 using WorkGuard = boost::asio::executor_work_guard<boost::asio::io_context::executor_type>;
 
 constexpr size_t kMostAtOnce = 64;  ///< open connections to other ranks
@@ -174,6 +164,12 @@ std::optional<int> rank_of(std::string_view target) {
 }
 
 }  // namespace
+
+std::string merged_page(const std::vector<RankPage>& pages) {
+  Families families;
+  for (const RankPage& page : pages) families.add(page);
+  return families.text();
+}
 
 int rank_that_shows(const RankSource& source, const std::vector<RankSource>& ranks) {
   if (source.is_scraped) return source.rank;

@@ -109,22 +109,7 @@ void add_stat(std::vector<MetricFamily>* families, const Stat& stat) {
         *boot_time_s + stat.start_ticks / ticks_per_s);
 }
 
-}  // namespace
-
-std::vector<MetricFamily> ProcessMetrics::Collect() const {
-  std::vector<MetricFamily> families;
-  if (const std::optional<Stat> stat = read_stat()) add_stat(&families, *stat);
-  if (const std::optional<double> open_fds = count_open_fds())
-    add(&families, MetricType::Gauge, "process_open_fds", *open_fds);
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
-    add(&families, MetricType::Gauge, "process_max_fds", static_cast<double>(limit.rlim_cur));
-  return families;
-}
-
 // The text is appended to one string with fmt, without streams.
-
-namespace {
 
 using prometheus::ClientMetric;
 
@@ -253,6 +238,17 @@ class Page {
 };
 
 }  // namespace
+
+std::vector<MetricFamily> ProcessMetrics::Collect() const {
+  std::vector<MetricFamily> families;
+  if (const std::optional<Stat> stat = read_stat()) add_stat(&families, *stat);
+  if (const std::optional<double> open_fds = count_open_fds())
+    add(&families, MetricType::Gauge, "process_open_fds", *open_fds);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    add(&families, MetricType::Gauge, "process_max_fds", static_cast<double>(limit.rlim_cur));
+  return families;
+}
 
 std::string page_text(const std::vector<MetricFamily>& families) {
   Page page;

@@ -159,32 +159,8 @@ prometheus::MetricFamily family_of(const char* name, prometheus::MetricType type
   return family;
 }
 
-}  // namespace
-
-void add_gpu_series(prometheus::Registry& registry, const GpuFacts& gpu) {
-  info(registry, "lockstep_gpu_info",
-       {{"index", std::to_string(gpu.index)},
-        {"name", gpu.name},
-        {"id", gpu.id},
-        {"visible_devices", gpu.visible_devices},
-        {"memory_policy", gpu.memory_policy}});
-  gauge(registry, "lockstep_gpu_memory_bytes").Set(static_cast<double>(gpu.memory_bytes));
-  gauge(registry, "lockstep_gpu_memory_limit_bytes")
-      .Set(static_cast<double>(gpu.memory_limit_bytes));
-}
-
-std::vector<prometheus::MetricFamily> gpu_use_families(const GpuUse& use) {
-  using prometheus::MetricType;
-  return {family_of("lockstep_gpu_memory_allocated_bytes", MetricType::Gauge, use.allocated_bytes),
-          family_of("lockstep_gpu_memory_reserved_bytes", MetricType::Gauge, use.reserved_bytes),
-          family_of("lockstep_gpu_memory_peak_bytes", MetricType::Gauge, use.peak_bytes),
-          family_of("lockstep_gpu_ooms_total", MetricType::Counter, use.num_ooms)};
-}
-
 // The trainer's thread writes; the server's thread builds pages. prometheus-cpp's metrics are
 // thread-safe; the rest has its own locks.
-
-namespace {
 
 using prometheus::MetricFamily;
 using prometheus::Registry;
@@ -228,6 +204,26 @@ void sort_for_readers(std::vector<MetricFamily>* families) {
 }
 
 }  // namespace
+
+void add_gpu_series(prometheus::Registry& registry, const GpuFacts& gpu) {
+  info(registry, "lockstep_gpu_info",
+       {{"index", std::to_string(gpu.index)},
+        {"name", gpu.name},
+        {"id", gpu.id},
+        {"visible_devices", gpu.visible_devices},
+        {"memory_policy", gpu.memory_policy}});
+  gauge(registry, "lockstep_gpu_memory_bytes").Set(static_cast<double>(gpu.memory_bytes));
+  gauge(registry, "lockstep_gpu_memory_limit_bytes")
+      .Set(static_cast<double>(gpu.memory_limit_bytes));
+}
+
+std::vector<prometheus::MetricFamily> gpu_use_families(const GpuUse& use) {
+  using prometheus::MetricType;
+  return {family_of("lockstep_gpu_memory_allocated_bytes", MetricType::Gauge, use.allocated_bytes),
+          family_of("lockstep_gpu_memory_reserved_bytes", MetricType::Gauge, use.reserved_bytes),
+          family_of("lockstep_gpu_memory_peak_bytes", MetricType::Gauge, use.peak_bytes),
+          family_of("lockstep_gpu_ooms_total", MetricType::Counter, use.num_ooms)};
+}
 
 const char* state_name(RunState state) {
   switch (state) {

@@ -133,42 +133,8 @@ std::vector<std::string> usual_programs() {
   return programs;
 }
 
-}  // namespace
-
-LinkedTorch linked_torch() {
-  // LibTorch has no function for these values: they are in its build description.
-  const std::string config = at::show_config();
-  const auto value_of = [&](const std::string& key) {
-    const size_t at = config.find(key + "=");
-    if (at == std::string::npos) return std::string();
-    const size_t begin = at + key.size() + 1;
-    return config.substr(begin, config.find_first_of(", \n", begin) - begin);
-  };
-  return {value_of("TORCH_VERSION"), value_of("COMMIT_SHA")};
-}
-
-Interpreter find_python(const std::string& wanted) {
-  const std::vector<std::string> programs =
-      wanted.empty() ? usual_programs() : std::vector<std::string>{wanted};
-  std::optional<Interpreter> first;
-  for (const std::string& program : programs) {
-    const auto python = ask(program);
-    if (python && has_linked_torch(*python) && !python->library.empty()) return *python;
-    // The first one that starts is named in the message if none is usable.
-    if (python && !first) first = python;
-  }
-  if (!first)
-    refuse(
-        fmt::format("'{}' cannot be started: name a Python 3.10 or later with `python:` in the "
-                    "run file, or activate a virtual environment",
-                    programs.front()));
-  require_usable(*first);
-  return *first;
-}
-
 // The module and libpython are loaded once and never closed (RTLD_NODELETE), since the interpreter
 // stays. libpython is loaded RTLD_GLOBAL: extension modules (numpy, torch) need its symbols.
-namespace {
 
 constexpr const char* kVariable = "LOCKSTEP_PYTHON_MODULE";
 
@@ -239,6 +205,37 @@ void set_environment() {
 }
 
 }  // namespace
+
+LinkedTorch linked_torch() {
+  // LibTorch has no function for these values: they are in its build description.
+  const std::string config = at::show_config();
+  const auto value_of = [&](const std::string& key) {
+    const size_t at = config.find(key + "=");
+    if (at == std::string::npos) return std::string();
+    const size_t begin = at + key.size() + 1;
+    return config.substr(begin, config.find_first_of(", \n", begin) - begin);
+  };
+  return {value_of("TORCH_VERSION"), value_of("COMMIT_SHA")};
+}
+
+Interpreter find_python(const std::string& wanted) {
+  const std::vector<std::string> programs =
+      wanted.empty() ? usual_programs() : std::vector<std::string>{wanted};
+  std::optional<Interpreter> first;
+  for (const std::string& program : programs) {
+    const auto python = ask(program);
+    if (python && has_linked_torch(*python) && !python->library.empty()) return *python;
+    // The first one that starts is named in the message if none is usable.
+    if (python && !first) first = python;
+  }
+  if (!first)
+    refuse(
+        fmt::format("'{}' cannot be started: name a Python 3.10 or later with `python:` in the "
+                    "run file, or activate a virtual environment",
+                    programs.front()));
+  require_usable(*first);
+  return *first;
+}
 
 bool is_running() { return running().table != nullptr; }
 

@@ -42,44 +42,6 @@ std::string_view scheme_of(std::string_view path) {
              : std::string_view();
 }
 
-}  // namespace
-
-void add_store(const std::string& scheme, std::unique_ptr<FileStore> store) {
-  stores()[scheme] = std::move(store);
-}
-
-FileStore* store_of(const std::filesystem::path& path) {
-  const std::string_view scheme = scheme_of(path.native());
-  if (scheme.empty()) return nullptr;
-  if (const auto found = stores().find(scheme); found != stores().end()) return found->second.get();
-  std::string known;
-  for (const auto& [name, store] : stores()) known += (known.empty() ? "" : ", ") + name + "://";
-  throw Error(ExitCode::kConfig, "files",
-              path.string() + ": files are read from this host's folders" +
-                  (known.empty() ? "" : " and from " + known));
-}
-
-bool is_remote(const std::filesystem::path& path) { return !scheme_of(path.native()).empty(); }
-
-void set_store_limits(const StoreLimits& limits) { limits_of_all() = limits; }
-
-const StoreLimits& store_limits() { return limits_of_all(); }
-
-FileFacts facts_of(const std::filesystem::path& path) {
-  const std::string name = path.string();
-  if (FileStore* const store = store_of(path)) {
-    const std::optional<FileFacts> facts = store->look_at(name);
-    if (!facts) throw Error(ExitCode::kInputMissing, "files", name + ": no such file");
-    return *facts;
-  }
-  std::error_code fault;
-  const auto num_bytes = std::filesystem::file_size(path, fault);
-  if (fault) throw Error(ExitCode::kInputMissing, "files", name + ": " + fault.message());
-  return {name, static_cast<int64_t>(num_bytes), ""};
-}
-
-namespace {
-
 /// Throws an Error with the path.
 [[noreturn]] void fail(ExitCode code, const std::filesystem::path& path, const std::string& what) {
   throw Error(code, "files", path.string() + ": " + what);
@@ -137,6 +99,40 @@ class Descriptor {
 };
 
 }  // namespace
+
+void add_store(const std::string& scheme, std::unique_ptr<FileStore> store) {
+  stores()[scheme] = std::move(store);
+}
+
+FileStore* store_of(const std::filesystem::path& path) {
+  const std::string_view scheme = scheme_of(path.native());
+  if (scheme.empty()) return nullptr;
+  if (const auto found = stores().find(scheme); found != stores().end()) return found->second.get();
+  std::string known;
+  for (const auto& [name, store] : stores()) known += (known.empty() ? "" : ", ") + name + "://";
+  throw Error(ExitCode::kConfig, "files",
+              path.string() + ": files are read from this host's folders" +
+                  (known.empty() ? "" : " and from " + known));
+}
+
+bool is_remote(const std::filesystem::path& path) { return !scheme_of(path.native()).empty(); }
+
+void set_store_limits(const StoreLimits& limits) { limits_of_all() = limits; }
+
+const StoreLimits& store_limits() { return limits_of_all(); }
+
+FileFacts facts_of(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  if (FileStore* const store = store_of(path)) {
+    const std::optional<FileFacts> facts = store->look_at(name);
+    if (!facts) throw Error(ExitCode::kInputMissing, "files", name + ": no such file");
+    return *facts;
+  }
+  std::error_code fault;
+  const auto num_bytes = std::filesystem::file_size(path, fault);
+  if (fault) throw Error(ExitCode::kInputMissing, "files", name + ": " + fault.message());
+  return {name, static_cast<int64_t>(num_bytes), ""};
+}
 
 Writer::Writer(const std::filesystem::path& path, Start start)
     : path_(path),

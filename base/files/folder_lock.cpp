@@ -66,6 +66,20 @@ std::string text(const std::map<std::string, std::string>& facts, const std::str
   return place == facts.end() ? "" : place->second;
 }
 
+using Clock = std::chrono::steady_clock;
+
+/// Returns the time in this many seconds.
+Clock::time_point in(double seconds) {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+void sleep_s(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+std::string reason() { return std::strerror(errno); }
+
 }  // namespace
 
 std::string utc_now() {
@@ -159,24 +173,6 @@ bool LockHolder::is_alive() const { return start_ticks != 0 && start_ticks_of(pi
 
 // FolderLock, order on construction: flock, judge a named holder, write our name, start the
 // heartbeat thread.
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-/// Returns the time in this many seconds.
-Clock::time_point in(double seconds) {
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
-void sleep_s(double seconds) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
-std::string reason() { return std::strerror(errno); }
-
-}  // namespace
 
 FolderLock::FolderLock(const std::filesystem::path& folder, const FolderLockTimes& times)
     : folder_(folder), times_(times), file_(folder / ".lock"), self_(LockHolder::self()) {

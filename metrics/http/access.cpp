@@ -127,24 +127,6 @@ std::map<std::string, std::string> read_users(ConfigReader* in) {
   return hash_by_user;
 }
 
-}  // namespace
-
-WebConfig read_web_config(const std::string& path) {
-  Diagnostics faults;
-  const YamlDocument document = YamlDocument::load(path, &faults);
-  WebConfig config;
-  ConfigReader in(document.root(), "", document, &faults);
-  const ConfigReader tls = in.section("tls_server_config");
-  if (in.has("tls_server_config")) config.tls = read_tls(tls);
-  config.headers = read_http(in.section("http_server_config"));
-  config.hash_by_user = read_users(&in);
-  in.done();
-  faults.throw_if_any("metrics");
-  return config;
-}
-
-namespace {
-
 constexpr size_t kMinTokenCharacters = 16, kMaxTokenCharacters = 4096;  // half of a header
 constexpr size_t kSecretBytes = 32;
 
@@ -202,7 +184,34 @@ std::optional<std::string> base64_decoded(std::string_view text) {
   return bytes;
 }
 
+/// Returns the host without the port; empty if the value names no host.
+std::string name_of(std::string_view host) {
+  const auto with_port = parse_listen_address(host);
+  const auto alone = parse_listen_address(std::string(host) + ":0");
+  return with_port ? with_port->host : alone ? alone->host : "";
+}
+
+bool is_localhost_or_address(const std::string& name) {
+  boost::system::error_code is_a_name;
+  (void)boost::asio::ip::make_address(name, is_a_name);
+  return boost::beast::iequals(name, "localhost") || !is_a_name;
+}
+
 }  // namespace
+
+WebConfig read_web_config(const std::string& path) {
+  Diagnostics faults;
+  const YamlDocument document = YamlDocument::load(path, &faults);
+  WebConfig config;
+  ConfigReader in(document.root(), "", document, &faults);
+  const ConfigReader tls = in.section("tls_server_config");
+  if (in.has("tls_server_config")) config.tls = read_tls(tls);
+  config.headers = read_http(in.section("http_server_config"));
+  config.hash_by_user = read_users(&in);
+  in.done();
+  faults.throw_if_any("metrics");
+  return config;
+}
 
 std::string random_token() { return sha256_hex(random_secret()); }
 
@@ -281,23 +290,6 @@ void Access::ask(std::string_view authorization, const std::string& client, cons
   if (!login || !passwords_) return answer(Verdict::kDenied);
   passwords_->ask(*login, client, answer);
 }
-
-namespace {
-
-/// Returns the host without the port; empty if the value names no host.
-std::string name_of(std::string_view host) {
-  const auto with_port = parse_listen_address(host);
-  const auto alone = parse_listen_address(std::string(host) + ":0");
-  return with_port ? with_port->host : alone ? alone->host : "";
-}
-
-bool is_localhost_or_address(const std::string& name) {
-  boost::system::error_code is_a_name;
-  (void)boost::asio::ip::make_address(name, is_a_name);
-  return boost::beast::iequals(name, "localhost") || !is_a_name;
-}
-
-}  // namespace
 
 bool comes_from_no_browser(std::string_view control, std::string_view host) {
   // Browsers send a custom header to another origin only after a CORS preflight, which this server

@@ -33,6 +33,11 @@ bool has_form(std::string_view hash) {
          hash.find_first_not_of(kAlphabet, 7) == hash.npos;
 }
 
+// Priority of the thread, and its pause after a wrong password as a multiple of the work.
+constexpr int kNiceness = 10;
+constexpr int kRestFactor = 9;
+using Clock = std::chrono::steady_clock;
+
 }  // namespace
 
 std::string fault_of_bcrypt_hash(const std::string& hash) {
@@ -58,15 +63,6 @@ bool has_bcrypt_hash(std::string_view password, const std::string& hash) {
   OPENSSL_cleanse(space.get(), sizeof(*space));
   return equal;
 }
-
-namespace {
-
-// Priority of the thread, and its pause after a wrong password as a multiple of the work.
-constexpr int kNiceness = 10;
-constexpr int kRestFactor = 9;
-using Clock = std::chrono::steady_clock;
-
-}  // namespace
 
 PasswordChecker::PasswordChecker(std::map<std::string, std::string> hash_by_user)
     : hash_by_user_(std::move(hash_by_user)) {

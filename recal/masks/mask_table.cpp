@@ -40,6 +40,19 @@ at::Tensor nonzero_bits(const at::Tensor& values) {
   return bits;
 }
 
+// The bits on the CPU are the masks. Counts and copies on a device are derived from them by
+// update(), which every change of bits must call.
+
+std::string_view bytes_of(const at::Tensor& kept_bits) {
+  return {static_cast<const char*>(kept_bits.const_data_ptr()),
+          static_cast<size_t>(kept_bits.numel())};
+}
+
+void check_rule(const MaskRule& rule, double sparsity, const Mask& mask) {
+  check_mask_kind(rule.kind, mask.name, mask.weight.sizes());
+  check_mask_sparsity(rule.kind, sparsity);
+}
+
 }  // namespace
 
 at::Tensor new_kept_bits(int64_t num_items) {
@@ -80,22 +93,6 @@ int64_t count_pruned_nonzeros(const at::Tensor& values, const at::Tensor& kept_b
   const at::Tensor regrown = nonzero_bits(values).bitwise_and_(kept_bits.bitwise_not());
   return count_kept(bits_of(regrown, values), values.numel());
 }
-
-// The bits on the CPU are the masks. Counts and copies on a device are derived from them by
-// update(), which every change of bits must call.
-namespace {
-
-std::string_view bytes_of(const at::Tensor& kept_bits) {
-  return {static_cast<const char*>(kept_bits.const_data_ptr()),
-          static_cast<size_t>(kept_bits.numel())};
-}
-
-void check_rule(const MaskRule& rule, double sparsity, const Mask& mask) {
-  check_mask_kind(rule.kind, mask.name, mask.weight.sizes());
-  check_mask_sparsity(rule.kind, sparsity);
-}
-
-}  // namespace
 
 MaskTable::MaskTable(const ParamTable& params, const std::vector<int64_t>& covered, MaskWork work)
     : work_(work) {

@@ -23,38 +23,8 @@ namespace {
 // These faults come from a recipe, so they have the exit code of a wrong configuration.
 Error refusal(const std::string& text) { return {ExitCode::kConfig, "recal", text}; }
 
-}  // namespace
-
-void check_mask_kind(const MaskKind& kind, std::string_view name, c10::IntArrayRef shape) {
-  if (kind.pattern == MaskPattern::kUnstructured) return;
-  if (shape.size() < 2)
-    throw refusal(fmt::format(
-        "{} [{}] cannot be pruned by mask_type {}: that needs a weight [outputs, inputs, ...]; "
-        "leave it out of params or use mask_type unstructured",
-        name, fmt::join(shape, ", "), kind.text()));
-  if (kind.pattern != MaskPattern::kNofM || shape[1] % kind.m == 0) return;
-  throw refusal(fmt::format(
-      "{} [{}] cannot be pruned by mask_type {}: its {} inputs are no multiple of {}; leave it out "
-      "of params or use mask_type unstructured or block4",
-      name, fmt::join(shape, ", "), kind.text(), shape[1], kind.m));
-}
-
-void check_mask_sparsity(const MaskKind& kind, double sparsity) {
-  // Negated, so that NaN is refused too.
-  if (!(sparsity >= 0 && sparsity <= 1))
-    throw refusal(fmt::format("sparsity {} is not between 0 and 1", sparsity));
-  if (kind.pattern != MaskPattern::kNofM) return;
-  const double most = 1 - static_cast<double>(kind.n) / static_cast<double>(kind.m);
-  if (sparsity <= most + kRoundingOfSparsity) return;
-  throw refusal(
-      fmt::format("mask_type {} keeps {} of {} weights, so that sparsity {} cannot be reached; ask "
-                  "for {} or less, or use another mask_type",
-                  kind.text(), kind.n, kind.m, sparsity, most));
-}
-
 // Everything reduces to drop_smallest() over unsigned integers: magnitudes of weights, or scores of
 // groups. For N:M it only sees the elements that the pattern allows to prune.
-namespace {
 
 uint8_t* bits_of(const MaskedWeight& weight) {
   return weight.kept_bits.mutable_data_ptr<uint8_t>();
@@ -216,31 +186,8 @@ void check_usable(const MaskedWeight& weight) {
         "a mask has a bit for each weight");
 }
 
-}  // namespace
-
-void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule) {
-  for (const MaskedWeight& weight : weights) check_usable(weight);
-  // A copy of the bits is only needed if some weight may lose its last group.
-  std::vector<std::vector<uint8_t>> before;
-  if (may_take_all(weights, sparsity, rule))
-    for (const MaskedWeight& weight : weights)
-      before.emplace_back(bits_of(weight), bits_of(weight) + weight.kept_bits.numel());
-  if (rule.global) {
-    prune_together(of_one_type(weights), sparsity, rule.kind);
-  } else {
-    for (size_t i = 0; i < weights.size(); ++i)
-      prune_together(weights.subspan(i, 1), sparsity, rule.kind);
-  }
-  for (size_t i = 0; i < before.size(); ++i) {
-    const int64_t num = weights[i].values.numel();
-    if (count_kept(bits_of(weights[i]), num) == 0 && count_kept(before[i].data(), num) > 0)
-      keep_largest(weights[i], rule.kind, before[i]);
-  }
-}
-
 // Each weight is assigned to a rank, which prunes it. One all-gather then brings the bits of all
 // masks to all ranks.
-namespace {
 
 // Nanoseconds per float32 weight on one core (bench/programs/prune_ops.cpp; Sapphire Rapids,
 // AVX-512).
@@ -318,6 +265,53 @@ void require_equal_inputs(std::span<const MaskedWeight> weights, dist::Communica
 }
 
 }  // namespace
+
+void check_mask_kind(const MaskKind& kind, std::string_view name, c10::IntArrayRef shape) {
+  if (kind.pattern == MaskPattern::kUnstructured) return;
+  if (shape.size() < 2)
+    throw refusal(fmt::format(
+        "{} [{}] cannot be pruned by mask_type {}: that needs a weight [outputs, inputs, ...]; "
+        "leave it out of params or use mask_type unstructured",
+        name, fmt::join(shape, ", "), kind.text()));
+  if (kind.pattern != MaskPattern::kNofM || shape[1] % kind.m == 0) return;
+  throw refusal(fmt::format(
+      "{} [{}] cannot be pruned by mask_type {}: its {} inputs are no multiple of {}; leave it out "
+      "of params or use mask_type unstructured or block4",
+      name, fmt::join(shape, ", "), kind.text(), shape[1], kind.m));
+}
+
+void check_mask_sparsity(const MaskKind& kind, double sparsity) {
+  // Negated, so that NaN is refused too.
+  if (!(sparsity >= 0 && sparsity <= 1))
+    throw refusal(fmt::format("sparsity {} is not between 0 and 1", sparsity));
+  if (kind.pattern != MaskPattern::kNofM) return;
+  const double most = 1 - static_cast<double>(kind.n) / static_cast<double>(kind.m);
+  if (sparsity <= most + kRoundingOfSparsity) return;
+  throw refusal(
+      fmt::format("mask_type {} keeps {} of {} weights, so that sparsity {} cannot be reached; ask "
+                  "for {} or less, or use another mask_type",
+                  kind.text(), kind.n, kind.m, sparsity, most));
+}
+
+void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule) {
+  for (const MaskedWeight& weight : weights) check_usable(weight);
+  // A copy of the bits is only needed if some weight may lose its last group.
+  std::vector<std::vector<uint8_t>> before;
+  if (may_take_all(weights, sparsity, rule))
+    for (const MaskedWeight& weight : weights)
+      before.emplace_back(bits_of(weight), bits_of(weight) + weight.kept_bits.numel());
+  if (rule.global) {
+    prune_together(of_one_type(weights), sparsity, rule.kind);
+  } else {
+    for (size_t i = 0; i < weights.size(); ++i)
+      prune_together(weights.subspan(i, 1), sparsity, rule.kind);
+  }
+  for (size_t i = 0; i < before.size(); ++i) {
+    const int64_t num = weights[i].values.numel();
+    if (count_kept(bits_of(weights[i]), num) == 0 && count_kept(before[i].data(), num) > 0)
+      keep_largest(weights[i], rule.kind, before[i]);
+  }
+}
 
 std::vector<int> share_out(std::span<const int64_t> num_weights, int world_size) {
   std::vector<size_t> order(num_weights.size());

@@ -117,18 +117,8 @@ GroupRuns block_runs(const WeightShape& shape, int64_t block) {
           .num_short = num_last > 0 ? shape.num_positions : 0};
 }
 
-}  // namespace
-
-GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape) {
-  if (kind.pattern == MaskPattern::kFilter) return filter_runs(shape);
-  if (kind.pattern == MaskPattern::kChannel) return channel_runs(shape);
-  check(kind.pattern == MaskPattern::kBlock && kind.m > 0, "a mask kind without groups");
-  return block_runs(shape, kind.m);
-}
-
 // Two passes: sums over the runs of group_runs(), then division by the number of members. Sums are
 // added in row-major order by one thread: the order fixes the bits, on which ranks must agree.
-namespace {
 
 struct Sums {
   std::vector<double> sums;
@@ -217,31 +207,6 @@ std::vector<uint8_t> packed(std::vector<uint8_t> flags) {
   }
   return bits;
 }
-
-}  // namespace
-
-GroupScores score_groups(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept) {
-  const GroupRuns runs = group_runs(kind, WeightShape(weight.sizes()));
-  Sums sums = sums_of(runs, weight, kept);
-  make_means(runs, &sums.sums);
-  return {std::move(sums.sums), packed(std::move(sums.any_kept))};
-}
-
-void drop_groups(const MaskKind& kind, c10::IntArrayRef sizes,
-                 const std::vector<uint8_t>& groups_kept, uint8_t* kept) {
-  const GroupRuns runs = group_runs(kind, WeightShape(sizes));
-  const uint8_t* groups = groups_kept.data();
-  for_each_run(runs, [&](int64_t first_item, int64_t num_items, int64_t group) {
-    if (!runs.steps) {
-      if (!is_kept(groups, group)) drop_range(kept, first_item, num_items);
-      return;
-    }
-    for (int64_t i = 0; i < num_items; ++i)
-      if (!is_kept(groups, group + i)) drop(kept, first_item + i);
-  });
-}
-
-namespace {
 
 /// A group's selection is one 64-bit word.
 constexpr int64_t kMaxGroup = 64;
@@ -338,6 +303,34 @@ void add_all(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept
 }
 
 }  // namespace
+
+GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape) {
+  if (kind.pattern == MaskPattern::kFilter) return filter_runs(shape);
+  if (kind.pattern == MaskPattern::kChannel) return channel_runs(shape);
+  check(kind.pattern == MaskPattern::kBlock && kind.m > 0, "a mask kind without groups");
+  return block_runs(shape, kind.m);
+}
+
+GroupScores score_groups(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept) {
+  const GroupRuns runs = group_runs(kind, WeightShape(weight.sizes()));
+  Sums sums = sums_of(runs, weight, kept);
+  make_means(runs, &sums.sums);
+  return {std::move(sums.sums), packed(std::move(sums.any_kept))};
+}
+
+void drop_groups(const MaskKind& kind, c10::IntArrayRef sizes,
+                 const std::vector<uint8_t>& groups_kept, uint8_t* kept) {
+  const GroupRuns runs = group_runs(kind, WeightShape(sizes));
+  const uint8_t* groups = groups_kept.data();
+  for_each_run(runs, [&](int64_t first_item, int64_t num_items, int64_t group) {
+    if (!runs.steps) {
+      if (!is_kept(groups, group)) drop_range(kept, first_item, num_items);
+      return;
+    }
+    for (int64_t i = 0; i < num_items; ++i)
+      if (!is_kept(groups, group + i)) drop(kept, first_item + i);
+  });
+}
 
 Prunable prunable_n_of_m(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept) {
   check(kind.m <= kMaxGroup, "N:M has at most 64 neighbours");

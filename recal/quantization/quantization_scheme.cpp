@@ -141,51 +141,6 @@ void refuse_half(ConfigReader* in, std::string_view missing, LayerScheme* scheme
                   kWayOut)));
 }
 
-}  // namespace
-
-LayerScheme read_layer_scheme(ConfigReader* in, SchemeForm form) {
-  LayerScheme scheme;
-  const bool weights = read_part(in, "weights", form, &scheme);
-  const bool inputs = read_part(in, "input_activations", form, &scheme);
-  const bool outputs = read_part(in, "output_activations", form, &scheme);
-  in->take("target_hardware");  // a name without effect here
-  // A layer with one rounded side counts as quantized; refuse_half() reports the missing side.
-  scheme.quantized = weights || inputs || outputs;
-  if (weights != inputs) refuse_half(in, weights ? "input_activations" : "weights", &scheme);
-  return scheme;
-}
-
-LayerScheme read_scheme_or_name(const YAML::Node& node, const std::string& path,
-                                const LayerScheme& otherwise, ConfigReader* in) {
-  if (says_none(node)) return otherwise;
-  const auto fault = [&](std::string message) {
-    return in->document().fault_at(node, std::move(message));
-  };
-  LayerScheme scheme;
-  if (node.IsMap()) {
-    ConfigReader fields(node, path, in->document(), in->faults());
-    scheme = read_layer_scheme(&fields, SchemeForm::kScheme);
-    fields.done();
-    return scheme;
-  }
-  const std::string name = node.IsScalar() ? node.Scalar() : "";
-  if (name == "default") return otherwise;
-  if (name == "tensorrt") {
-    scheme.unsupported.push_back(fault(fmt::format(
-        "'{}' is tensorrt, which rounds inputs symmetrically: inputs have a zero point here; write "
-        "deepsparse{}",
-        path, kWayOut)));
-  } else if (name != "deepsparse") {
-    in->faults()->add(
-        fault(fmt::format("'{}' must be a map of weights and input_activations, or one of default, "
-                          "deepsparse, tensorrt",
-                          path)));
-  }
-  return scheme;
-}
-
-namespace {
-
 /// Class of layers, recognised by the number of dimensions of its weight.
 struct LayerClass {
   std::string_view name;
@@ -236,6 +191,47 @@ bool names(const NamePattern& pattern, const std::string& name) {
 }
 
 }  // namespace
+
+LayerScheme read_layer_scheme(ConfigReader* in, SchemeForm form) {
+  LayerScheme scheme;
+  const bool weights = read_part(in, "weights", form, &scheme);
+  const bool inputs = read_part(in, "input_activations", form, &scheme);
+  const bool outputs = read_part(in, "output_activations", form, &scheme);
+  in->take("target_hardware");  // a name without effect here
+  // A layer with one rounded side counts as quantized; refuse_half() reports the missing side.
+  scheme.quantized = weights || inputs || outputs;
+  if (weights != inputs) refuse_half(in, weights ? "input_activations" : "weights", &scheme);
+  return scheme;
+}
+
+LayerScheme read_scheme_or_name(const YAML::Node& node, const std::string& path,
+                                const LayerScheme& otherwise, ConfigReader* in) {
+  if (says_none(node)) return otherwise;
+  const auto fault = [&](std::string message) {
+    return in->document().fault_at(node, std::move(message));
+  };
+  LayerScheme scheme;
+  if (node.IsMap()) {
+    ConfigReader fields(node, path, in->document(), in->faults());
+    scheme = read_layer_scheme(&fields, SchemeForm::kScheme);
+    fields.done();
+    return scheme;
+  }
+  const std::string name = node.IsScalar() ? node.Scalar() : "";
+  if (name == "default") return otherwise;
+  if (name == "tensorrt") {
+    scheme.unsupported.push_back(fault(fmt::format(
+        "'{}' is tensorrt, which rounds inputs symmetrically: inputs have a zero point here; write "
+        "deepsparse{}",
+        path, kWayOut)));
+  } else if (name != "deepsparse") {
+    in->faults()->add(
+        fault(fmt::format("'{}' must be a map of weights and input_activations, or one of default, "
+                          "deepsparse, tensorrt",
+                          path)));
+  }
+  return scheme;
+}
 
 LayerTarget::LayerTarget(const YAML::Node& node, std::string_view key, ConfigReader* in)
     : pattern_(pattern_of(node, key, in)), location_(location_of(in->document(), node)) {}

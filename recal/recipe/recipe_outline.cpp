@@ -149,110 +149,6 @@ std::string names_of(const std::vector<RecipeOutline::Stage>& stages) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-}  // namespace
-
-bool holds_modifiers(std::string_view key, const YAML::Node& value) {
-  if (key.ends_with(kModifiers)) return true;
-  return key.find(kModifiers) != std::string_view::npos &&
-         (value.IsSequence() || is_map_of_modifiers(value));
-}
-
-bool is_stage(const YAML::Node& node) {
-  return node.IsMap() && std::any_of(node.begin(), node.end(), [](const auto& pair) {
-           return pair.first.IsScalar() && holds_modifiers(pair.first.Scalar(), pair.second);
-         });
-}
-
-RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
-  RecipeOutline outline;
-  RecipeOutline::Stage unnamed;
-  ConfigReader in(document.root(), "", document, faults);
-  if (const std::string note = read_version(&in); !note.empty())
-    outline.notes.push_back(fmt::format("{}: {}", document.file(), note));
-  for (const auto& pair : document.root()) {
-    if (!pair.first.IsScalar()) continue;  // the document already reported it
-    const RecipeOutline::Entry entry{pair.first.Scalar(), pair.second, pair.first};
-    if (entry.name == "version") continue;
-    if (!holds_modifiers(entry.name, entry.node) && is_stage(entry.node)) {
-      outline.stages.push_back(read_stage(entry, document, faults));
-    } else {
-      sort_entry(entry, &unnamed, &outline.variables, document, faults);
-    }
-  }
-  // The limit bounds the work for a hostile file: each stage may be parsed again.
-  if (outline.stages.size() > RecipeOutline::kMaxStages) {
-    faults->add(document.fault_at(outline.stages.back().key, "more than 100 stages"));
-    outline.stages.resize(RecipeOutline::kMaxStages);
-  }
-  if (outline.stages.empty()) {
-    if (unnamed.lists.empty()) in.require(kModifiers);
-    outline.stages.push_back(std::move(unnamed));
-  } else if (!unnamed.lists.empty()) {
-    faults->add(
-        document.fault_at(unnamed.lists.front().key,
-                          fmt::format("'{}' stands beside stages ({}): move it into one of them",
-                                      unnamed.lists.front().name, names_of(outline.stages))));
-  }
-  return outline;
-}
-
-RecipeOutline outline_of_list(const std::string& name, const YAML::Node& list,
-                              const YamlDocument& document) {
-  YAML::Node key = list;
-  for (const auto& pair : document.root())
-    if (pair.first.IsScalar() && pair.first.Scalar() == name) key.reset(pair.first);
-  RecipeOutline outline;
-  outline.stages.push_back({.name = "", .key = key, .lists = {{name, list, key}}, .variables = {}});
-  return outline;
-}
-
-void choose_stages(std::string_view name, const YamlDocument& document, RecipeOutline* outline,
-                   Diagnostics* faults) {
-  std::vector<RecipeOutline::Stage> chosen;
-  for (const RecipeOutline::Stage& stage : outline->stages) {
-    if (!name.empty() && stage.name != name) continue;
-    // A stage that was asked for by name is used even if it is disabled.
-    if (stage.is_enabled || !name.empty()) {
-      chosen.push_back(stage);
-    } else {
-      outline->notes.push_back(fmt::format("{}: stage '{}' is left out: it says enabled: false",
-                                           location_of(document, stage.key).text(), stage.name));
-    }
-  }
-  if (chosen.empty() && !name.empty()) {
-    const bool has_stages = !outline->stages.front().name.empty();
-    std::vector<std::string> names;
-    for (const RecipeOutline::Stage& stage : outline->stages) names.push_back(stage.name);
-    faults->add(document.fault_at(
-        outline->stages.front().key,
-        has_stages ? fmt::format("there is no stage '{}'{}", name,
-                                 did_you_mean(name, names).empty()
-                                     ? "; there are " + names_of(outline->stages)
-                                     : did_you_mean(name, names))
-                   : fmt::format("the recipe has no stages, so none is named '{}'", name)));
-  }
-  for (const RecipeOutline::Stage& stage : chosen)
-    if (stage.is_oneshot)
-      faults->add(document.fault_at(
-          stage.key,
-          fmt::format("stage '{}' is one-shot: it changes a model without training, which is not "
-                      "supported; choose another stage (--stage NAME, recipe_stage in a run file)",
-                      stage.name)));
-  outline->stages = std::move(chosen);
-}
-
-bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
-                   Diagnostics* faults) {
-  if (entry.node.IsSequence() || is_map_of_modifiers(entry.node)) return true;
-  const YAML::Node& place = entry.node.IsNull() ? entry.key : entry.node;  // null has no own place
-  faults->add(document.fault_at(
-      place,
-      fmt::format("'{}' must be a list of items such as '- !EpochRangeModifier'", entry.name)));
-  return false;
-}
-
-namespace {
-
 using Modifiers = std::vector<std::unique_ptr<Modifier>>;
 
 void append(Modifiers more, Modifiers* all) {
@@ -354,6 +250,106 @@ class StageLine {
 };
 
 }  // namespace
+
+bool holds_modifiers(std::string_view key, const YAML::Node& value) {
+  if (key.ends_with(kModifiers)) return true;
+  return key.find(kModifiers) != std::string_view::npos &&
+         (value.IsSequence() || is_map_of_modifiers(value));
+}
+
+bool is_stage(const YAML::Node& node) {
+  return node.IsMap() && std::any_of(node.begin(), node.end(), [](const auto& pair) {
+           return pair.first.IsScalar() && holds_modifiers(pair.first.Scalar(), pair.second);
+         });
+}
+
+RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
+  RecipeOutline outline;
+  RecipeOutline::Stage unnamed;
+  ConfigReader in(document.root(), "", document, faults);
+  if (const std::string note = read_version(&in); !note.empty())
+    outline.notes.push_back(fmt::format("{}: {}", document.file(), note));
+  for (const auto& pair : document.root()) {
+    if (!pair.first.IsScalar()) continue;  // the document already reported it
+    const RecipeOutline::Entry entry{pair.first.Scalar(), pair.second, pair.first};
+    if (entry.name == "version") continue;
+    if (!holds_modifiers(entry.name, entry.node) && is_stage(entry.node)) {
+      outline.stages.push_back(read_stage(entry, document, faults));
+    } else {
+      sort_entry(entry, &unnamed, &outline.variables, document, faults);
+    }
+  }
+  // The limit bounds the work for a hostile file: each stage may be parsed again.
+  if (outline.stages.size() > RecipeOutline::kMaxStages) {
+    faults->add(document.fault_at(outline.stages.back().key, "more than 100 stages"));
+    outline.stages.resize(RecipeOutline::kMaxStages);
+  }
+  if (outline.stages.empty()) {
+    if (unnamed.lists.empty()) in.require(kModifiers);
+    outline.stages.push_back(std::move(unnamed));
+  } else if (!unnamed.lists.empty()) {
+    faults->add(
+        document.fault_at(unnamed.lists.front().key,
+                          fmt::format("'{}' stands beside stages ({}): move it into one of them",
+                                      unnamed.lists.front().name, names_of(outline.stages))));
+  }
+  return outline;
+}
+
+RecipeOutline outline_of_list(const std::string& name, const YAML::Node& list,
+                              const YamlDocument& document) {
+  YAML::Node key = list;
+  for (const auto& pair : document.root())
+    if (pair.first.IsScalar() && pair.first.Scalar() == name) key.reset(pair.first);
+  RecipeOutline outline;
+  outline.stages.push_back({.name = "", .key = key, .lists = {{name, list, key}}, .variables = {}});
+  return outline;
+}
+
+void choose_stages(std::string_view name, const YamlDocument& document, RecipeOutline* outline,
+                   Diagnostics* faults) {
+  std::vector<RecipeOutline::Stage> chosen;
+  for (const RecipeOutline::Stage& stage : outline->stages) {
+    if (!name.empty() && stage.name != name) continue;
+    // A stage that was asked for by name is used even if it is disabled.
+    if (stage.is_enabled || !name.empty()) {
+      chosen.push_back(stage);
+    } else {
+      outline->notes.push_back(fmt::format("{}: stage '{}' is left out: it says enabled: false",
+                                           location_of(document, stage.key).text(), stage.name));
+    }
+  }
+  if (chosen.empty() && !name.empty()) {
+    const bool has_stages = !outline->stages.front().name.empty();
+    std::vector<std::string> names;
+    for (const RecipeOutline::Stage& stage : outline->stages) names.push_back(stage.name);
+    faults->add(document.fault_at(
+        outline->stages.front().key,
+        has_stages ? fmt::format("there is no stage '{}'{}", name,
+                                 did_you_mean(name, names).empty()
+                                     ? "; there are " + names_of(outline->stages)
+                                     : did_you_mean(name, names))
+                   : fmt::format("the recipe has no stages, so none is named '{}'", name)));
+  }
+  for (const RecipeOutline::Stage& stage : chosen)
+    if (stage.is_oneshot)
+      faults->add(document.fault_at(
+          stage.key,
+          fmt::format("stage '{}' is one-shot: it changes a model without training, which is not "
+                      "supported; choose another stage (--stage NAME, recipe_stage in a run file)",
+                      stage.name)));
+  outline->stages = std::move(chosen);
+}
+
+bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
+                   Diagnostics* faults) {
+  if (entry.node.IsSequence() || is_map_of_modifiers(entry.node)) return true;
+  const YAML::Node& place = entry.node.IsNull() ? entry.key : entry.node;  // null has no own place
+  faults->add(document.fault_at(
+      place,
+      fmt::format("'{}' must be a list of items such as '- !EpochRangeModifier'", entry.name)));
+  return false;
+}
 
 std::vector<std::shared_ptr<const Modifier>> read_stages(const RecipeOutline& outline,
                                                          const YamlDocument& document,

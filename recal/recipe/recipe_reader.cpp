@@ -91,41 +91,8 @@ Fault fault_in(const std::string& file, std::string_view text, size_t at, std::s
   return {file, line, 1, std::move(message), std::string(source.substr(0, 160))};
 }
 
-}  // namespace
-
-std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
-                                  Diagnostics* faults) {
-  const std::string_view view = text;
-  const auto refuse = [&](size_t at, std::string message) {
-    faults->add(fault_in(file, view, at, std::move(message)));
-    return std::nullopt;
-  };
-  size_t at = after_blank(view, view.substr(0, 3) == kByteOrderMark ? 3 : 0);
-  // HTML comments (such as licences) before the fence show that the file is Markdown.
-  bool is_markdown = false;
-  while (view.substr(at, kCommentBegin.size()) == kCommentBegin) {
-    const size_t end = view.find(kCommentEnd, at);
-    if (end == std::string_view::npos) return refuse(at, "this comment has no end ('-->')");
-    is_markdown = true;
-    at = after_blank(view, end + kCommentEnd.size());
-  }
-  const TextPart whole{0, view.size()};
-  if (!is_fence(view, at)) {
-    if (!is_markdown) return whole;
-    return refuse(at, "behind the comment a recipe must begin with a line '---'");
-  }
-  const TextPart part{next_line(view, at), find_fence(view, next_line(view, at))};
-  // A recipe that is plain YAML may also begin with `---`, the start of a YAML document.
-  is_markdown = is_markdown || is_named_markdown(file);
-  if (part.end < view.size())
-    return is_markdown || !looks_like_yaml(view.substr(next_line(view, part.end))) ? part : whole;
-  if (!is_markdown) return whole;
-  return refuse(at, "the front matter that begins here has no end (a second line '---')");
-}
-
 // Steps: find the YAML, sort its top level (outline), choose stages, evaluate eval(...), read the
 // modifiers. All steps report to one list of faults.
-namespace {
 
 /// Counts the patterns in a list of modifiers. A pattern in an alias counts at each use.
 int64_t count_patterns(const YAML::Node& node) {
@@ -246,7 +213,57 @@ Recipe from_outline(const RecipeOutline& outline, YamlDocument* document, Diagno
   return {document->file(), sha256_hex(document->text()), std::move(modifiers), std::move(notes)};
 }
 
+Recipe load_named(ConfigReader* in, const std::string& name, const std::string& stage) {
+  const std::filesystem::path beside =
+      std::filesystem::path(in->document().file()).parent_path() / name;
+  for (const std::filesystem::path& path : {std::filesystem::path(name), beside}) {
+    // An unreadable path counts as missing, and the next one is tried.
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) continue;
+    try {
+      return load_recipe(path.string(), in->faults(), stage);
+    } catch (const Error& fault) {
+      // Errors of the file become faults at the run file's key, next to its other faults.
+      in->fault("recipe", fault.what());
+      return {};
+    }
+  }
+  in->fault("recipe",
+            fmt::format("there is no recipe file '{}' (nor '{}')", name, beside.string()));
+  return {};
+}
+
 }  // namespace
+
+std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
+                                  Diagnostics* faults) {
+  const std::string_view view = text;
+  const auto refuse = [&](size_t at, std::string message) {
+    faults->add(fault_in(file, view, at, std::move(message)));
+    return std::nullopt;
+  };
+  size_t at = after_blank(view, view.substr(0, 3) == kByteOrderMark ? 3 : 0);
+  // HTML comments (such as licences) before the fence show that the file is Markdown.
+  bool is_markdown = false;
+  while (view.substr(at, kCommentBegin.size()) == kCommentBegin) {
+    const size_t end = view.find(kCommentEnd, at);
+    if (end == std::string_view::npos) return refuse(at, "this comment has no end ('-->')");
+    is_markdown = true;
+    at = after_blank(view, end + kCommentEnd.size());
+  }
+  const TextPart whole{0, view.size()};
+  if (!is_fence(view, at)) {
+    if (!is_markdown) return whole;
+    return refuse(at, "behind the comment a recipe must begin with a line '---'");
+  }
+  const TextPart part{next_line(view, at), find_fence(view, next_line(view, at))};
+  // A recipe that is plain YAML may also begin with `---`, the start of a YAML document.
+  is_markdown = is_markdown || is_named_markdown(file);
+  if (part.end < view.size())
+    return is_markdown || !looks_like_yaml(view.substr(next_line(view, part.end))) ? part : whole;
+  if (!is_markdown) return whole;
+  return refuse(at, "the front matter that begins here has no end (a second line '---')");
+}
 
 Recipe load_recipe(const std::string& path, Diagnostics* faults, const std::string& stage) {
   return parse_recipe(path, YamlDocument::read_text(path), faults, stage);
@@ -286,30 +303,6 @@ Recipe recipe_of_modifiers(const YAML::Node& list, const YamlDocument& document,
   YamlDocument with_notes = document;
   return from_outline(outline_of_list("modifiers", list, document), &with_notes, faults);
 }
-
-namespace {
-
-Recipe load_named(ConfigReader* in, const std::string& name, const std::string& stage) {
-  const std::filesystem::path beside =
-      std::filesystem::path(in->document().file()).parent_path() / name;
-  for (const std::filesystem::path& path : {std::filesystem::path(name), beside}) {
-    // An unreadable path counts as missing, and the next one is tried.
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(path, ignored)) continue;
-    try {
-      return load_recipe(path.string(), in->faults(), stage);
-    } catch (const Error& fault) {
-      // Errors of the file become faults at the run file's key, next to its other faults.
-      in->fault("recipe", fault.what());
-      return {};
-    }
-  }
-  in->fault("recipe",
-            fmt::format("there is no recipe file '{}' (nor '{}')", name, beside.string()));
-  return {};
-}
-
-}  // namespace
 
 Recipe read_recipe(ConfigReader* in) {
   std::string name;

@@ -53,71 +53,7 @@ bool matches_start(const RE2& regex, const std::string& text) {
   return regex.Match(text, 0, text.size(), RE2::ANCHOR_START, nullptr, 0);
 }
 
-}  // namespace
-
-NamePattern::NamePattern(std::string text, std::string* error)
-    : text_(std::move(text)), dotted_(text_) {
-  if (!text_.starts_with(kRegexPrefix)) {
-    dotted_ = with(text_, '/', '.');
-    return;
-  }
-  if (text_.size() > kMaxBytes) {
-    *error = fmt::format("a pattern may have at most {} bytes, this one has {}", kMaxBytes,
-                         text_.size());
-    return;
-  }
-  const std::string written = text_.substr(kRegexPrefix.size());
-  const std::optional<std::string> excluded = excluded_by(written);
-  auto regex = std::make_shared<const RE2>(excluded.value_or(written), regex_options());
-  // A pattern that matches the empty text is found in every name.
-  if (excluded && regex->ok() && RE2::FullMatch("", *regex))
-    *error = fmt::format("'{}' excludes what is found in every name: it selects nothing", text_);
-  if (!regex->ok())
-    *error = fmt::format("'{}' is no regular expression (RE2): {}{}", text_, regex->error(),
-                         has_look_around(excluded.value_or(written)) ? kNoLookAround : "");
-  regex_ = std::move(regex);
-  excludes_ = excluded.has_value();
-}
-
-bool NamePattern::names(const std::string& name) const {
-  if (!regex_) return name == dotted_;
-  // Users write names in both spellings, and a pattern cannot be translated.
-  const std::string slashed = with(name, '.', '/');
-  if (excludes_) return !RE2::PartialMatch(name, *regex_) && !RE2::PartialMatch(slashed, *regex_);
-  return matches_start(*regex_, name) || matches_start(*regex_, slashed);
-}
-
-bool NamePattern::names_above(const std::string& name) const {
-  return !regex_ && name.size() > dotted_.size() && name[dotted_.size()] == '.' &&
-         name.starts_with(dotted_);
-}
-
-std::string of_group(int group) {
-  return group == kAllGroups ? "" : " of parameter group " + std::to_string(group);
-}
-
-int ParamGroups::first_unknown() const {
-  for (const int number : numbers)
-    if (number >= kNumParamGroups) return number;
-  return -1;
-}
-
-bool ParamGroups::names_each_known() const {
-  return static_cast<int>(numbers.size()) == kNumParamGroups && first_unknown() < 0;
-}
-
-std::string ParamGroups::text() const {
-  if (all()) return "";
-  if (numbers.size() == 1) return of_group(numbers.front());
-  return fmt::format(" of parameter groups {}", fmt::join(numbers, ", "));
-}
-
-std::string known_param_groups() {
-  return "0 (weights, which decay) and 1 (the rest: biases, normalisation)";
-}
-
 // A pattern may name a parameter or its layer. Messages suggest names of both kinds.
-namespace {
 
 constexpr std::string_view kAll = "__ALL__";
 constexpr std::string_view kAllPrunable = "__ALL_PRUNABLE__";
@@ -204,6 +140,67 @@ std::string no_layer_message(const NamePattern& pattern, const std::vector<Layer
 }
 
 }  // namespace
+
+NamePattern::NamePattern(std::string text, std::string* error)
+    : text_(std::move(text)), dotted_(text_) {
+  if (!text_.starts_with(kRegexPrefix)) {
+    dotted_ = with(text_, '/', '.');
+    return;
+  }
+  if (text_.size() > kMaxBytes) {
+    *error = fmt::format("a pattern may have at most {} bytes, this one has {}", kMaxBytes,
+                         text_.size());
+    return;
+  }
+  const std::string written = text_.substr(kRegexPrefix.size());
+  const std::optional<std::string> excluded = excluded_by(written);
+  auto regex = std::make_shared<const RE2>(excluded.value_or(written), regex_options());
+  // A pattern that matches the empty text is found in every name.
+  if (excluded && regex->ok() && RE2::FullMatch("", *regex))
+    *error = fmt::format("'{}' excludes what is found in every name: it selects nothing", text_);
+  if (!regex->ok())
+    *error = fmt::format("'{}' is no regular expression (RE2): {}{}", text_, regex->error(),
+                         has_look_around(excluded.value_or(written)) ? kNoLookAround : "");
+  regex_ = std::move(regex);
+  excludes_ = excluded.has_value();
+}
+
+bool NamePattern::names(const std::string& name) const {
+  if (!regex_) return name == dotted_;
+  // Users write names in both spellings, and a pattern cannot be translated.
+  const std::string slashed = with(name, '.', '/');
+  if (excludes_) return !RE2::PartialMatch(name, *regex_) && !RE2::PartialMatch(slashed, *regex_);
+  return matches_start(*regex_, name) || matches_start(*regex_, slashed);
+}
+
+bool NamePattern::names_above(const std::string& name) const {
+  return !regex_ && name.size() > dotted_.size() && name[dotted_.size()] == '.' &&
+         name.starts_with(dotted_);
+}
+
+std::string of_group(int group) {
+  return group == kAllGroups ? "" : " of parameter group " + std::to_string(group);
+}
+
+int ParamGroups::first_unknown() const {
+  for (const int number : numbers)
+    if (number >= kNumParamGroups) return number;
+  return -1;
+}
+
+bool ParamGroups::names_each_known() const {
+  return static_cast<int>(numbers.size()) == kNumParamGroups && first_unknown() < 0;
+}
+
+std::string ParamGroups::text() const {
+  if (all()) return "";
+  if (numbers.size() == 1) return of_group(numbers.front());
+  return fmt::format(" of parameter groups {}", fmt::join(numbers, ", "));
+}
+
+std::string known_param_groups() {
+  return "0 (weights, which decay) and 1 (the rest: biases, normalisation)";
+}
 
 bool ParamSelector::read(ConfigReader* in, std::string_view key) {
   constexpr std::string_view kParams = "params", kTargets = "targets";

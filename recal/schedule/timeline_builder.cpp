@@ -28,6 +28,20 @@ std::vector<Window> windows_of(const Recipe& recipe) {
   return windows;
 }
 
+// The part of TimelineBuilder that resolves names and checks claims: which modifier may work on
+// which parameters, layers and groups. Conflicts become faults, so the actions need no checks.
+
+constexpr std::string_view kAllText = "__ALL__";
+
+/// Returns the indexes below n that are not chosen.
+std::vector<int64_t> others(const std::vector<int64_t>& chosen, size_t n) {
+  std::vector<int64_t> all(n), rest;
+  std::iota(all.begin(), all.end(), 0);
+  std::set_difference(all.begin(), all.end(), chosen.begin(), chosen.end(),
+                      std::back_inserter(rest));
+  return rest;
+}
+
 }  // namespace
 
 TimelineBuilder::TimelineBuilder(const Recipe& recipe, const TimelineInputs& inputs,
@@ -248,24 +262,6 @@ void TimelineBuilder::warn(const std::string& message) {
 void TimelineBuilder::fault(const std::string& message) {
   faults_->add(now().location().fault(message));
 }
-
-// The part of TimelineBuilder that resolves names and checks claims: which modifier may work on
-// which parameters, layers and groups. Conflicts become faults, so the actions need no checks.
-
-namespace {
-
-constexpr std::string_view kAllText = "__ALL__";
-
-/// Returns the indexes below n that are not chosen.
-std::vector<int64_t> others(const std::vector<int64_t>& chosen, size_t n) {
-  std::vector<int64_t> all(n), rest;
-  std::iota(all.begin(), all.end(), 0);
-  std::set_difference(all.begin(), all.end(), chosen.begin(), chosen.end(),
-                      std::back_inserter(rest));
-  return rest;
-}
-
-}  // namespace
 
 const std::string& TimelineBuilder::name_of_param(int64_t param) const {
   return (*inputs_.params)[static_cast<size_t>(param)].name;

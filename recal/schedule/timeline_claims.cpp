@@ -47,6 +47,32 @@ Fault two_pruners(const Modifier& second, const Modifier& first, const std::stri
                                              first.tag(), first.location().text(), name, hint));
 }
 
+std::string kept_no_longer(const QuantizationClaim& claim, const std::string& layer,
+                           const PruningClaim& pruned) {
+  return fmt::format(
+      "{} quantizes '{}' from step {} on, but {} ({}) releases its mask at step {}, and zeros "
+      "would come back: keep them with a ConstantKSModifier listed behind it, or with "
+      "leave_enabled: true",
+      claim.modifier->tag(), layer, claim.first_step, pruned.pruner->tag(),
+      pruned.pruner->location().text(), *pruned.released);
+}
+
+/// Returns the key of a model-wide setting in which two claims differ, or "".
+std::string differing_key(const QuantizationClaim& a, const QuantizationClaim& b) {
+  if (a.per_channel != b.per_channel) return "weights";
+  if (a.observers_off != b.observers_off) return "disable_quantization_observer";
+  if (a.batch_norm_frozen != b.batch_norm_frozen) return "freeze_bn_stats";
+  return "";
+}
+
+std::vector<int64_t> shared(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  std::vector<int64_t> both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
+
+std::string_view word(bool trainable) { return trainable ? "trainable" : "frozen"; }
+
 }  // namespace
 
 const PruningClaims::Entry* PruningClaims::overlapping(int64_t param, StepRange steps) const {
@@ -142,28 +168,6 @@ std::optional<PruningClaim> PruningClaims::find(int64_t param) const {
   return claim;
 }
 
-namespace {
-
-std::string kept_no_longer(const QuantizationClaim& claim, const std::string& layer,
-                           const PruningClaim& pruned) {
-  return fmt::format(
-      "{} quantizes '{}' from step {} on, but {} ({}) releases its mask at step {}, and zeros "
-      "would come back: keep them with a ConstantKSModifier listed behind it, or with "
-      "leave_enabled: true",
-      claim.modifier->tag(), layer, claim.first_step, pruned.pruner->tag(),
-      pruned.pruner->location().text(), *pruned.released);
-}
-
-/// Returns the key of a model-wide setting in which two claims differ, or "".
-std::string differing_key(const QuantizationClaim& a, const QuantizationClaim& b) {
-  if (a.per_channel != b.per_channel) return "weights";
-  if (a.observers_off != b.observers_off) return "disable_quantization_observer";
-  if (a.batch_norm_frozen != b.batch_norm_frozen) return "freeze_bn_stats";
-  return "";
-}
-
-}  // namespace
-
 bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Diagnostics* faults) const {
   for (const QuantizationClaim& other : claims_) {
     std::vector<int64_t> both;
@@ -214,18 +218,6 @@ std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
   }
   return warnings;
 }
-
-namespace {
-
-std::vector<int64_t> shared(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
-  std::vector<int64_t> both;
-  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
-  return both;
-}
-
-std::string_view word(bool trainable) { return trainable ? "trainable" : "frozen"; }
-
-}  // namespace
 
 void TrainableClaims::add(const Modifier& modifier, const std::vector<int64_t>& params,
                           StepRange steps, bool trainable, Diagnostics* faults) {

@@ -126,65 +126,8 @@ std::string plot(const std::string& heading, const Timeline& timeline,
   return chart::text_plot(shown);
 }
 
-}  // namespace
-
-std::string describe(const Timeline& timeline, const Action& action) {
-  switch (action.kind) {
-    case ActionKind::kSetLearningRate:
-      return rate_text(timeline, action);
-    case ActionKind::kSetWeightDecay:
-      return fmt::format("weight decay {:.6g}{}", action.value, of_group(action.group));
-    case ActionKind::kPrune:
-      return fmt::format("sparsity {:.6f} for {}", action.value, names_text(timeline, action));
-    case ActionKind::kKeepZeros:
-      return "keep the zeros of " + names_text(timeline, action);
-    case ActionKind::kRelease:
-      return "release the masks of " + names_text(timeline, action);
-    case ActionKind::kSetTrainable:
-      return (action.value != 0 ? "train " : "freeze ") + names_text(timeline, action);
-    case ActionKind::kSetParam:
-      return fmt::format("set {} to {:.6g}", names_text(timeline, action), action.value);
-    case ActionKind::kTransform:
-      return fmt::format("{} of {}",
-                         timeline.transforms()[static_cast<size_t>(action.transform)].name,
-                         names_text(timeline, action));
-    case ActionKind::kQuantize:
-      return "quantize " + names_text(timeline, action);
-    case ActionKind::kFreezeObservers:
-      return "keep the quantization ranges as they are";
-    case ActionKind::kFreezeBatchNorm:
-      return "keep the statistics of batch normalisation as they are";
-  }
-  return "";
-}
-
-std::string plan_text(const Timeline& timeline) {
-  std::string out = fmt::format("{} steps per epoch; ", timeline.steps_per_epoch());
-  out += timeline.total_steps() ? fmt::format("the run has {} epochs, {} steps",
-                                              *timeline.max_epochs(), *timeline.total_steps())
-                                : std::string("no modifier says how long to train");
-  out += fmt::format("; learning rate {} at the start\n", timeline.base_learning_rate());
-  out += fmt::format("timeline sha256 {}\n\n", timeline.digest());
-  out += modifier_table(timeline) + "\n" + event_list(timeline);
-  for (const std::string& note : timeline.notes()) out += fmt::format("note: {}\n", note);
-  out += hint_text(timeline);
-  for (const std::string& warning : timeline.warnings())
-    out += fmt::format("warning: {}\n", warning);
-  return out;
-}
-
-std::string plot_text(const Timeline& timeline) {
-  if (timeline.total_steps().value_or(0) <= 0) return "";
-  return plot("learning rate", timeline,
-              [&](int64_t step) { return timeline.learning_rate_at(step); }) +
-         plot("target sparsity", timeline,
-              [&](int64_t step) { return timeline.target_sparsity_at(step); });
-}
-
 // CSV: one pass over the actions; rows are sorted by step at the end, since rates with a formula
 // span many steps.
-
-namespace {
 
 /// Returns the parameters' names, or the group of a rate.
 std::string params_text(const Timeline& timeline, const Action& action) {
@@ -228,28 +171,7 @@ class ActionRows {
   std::string middle_;
 };
 
-}  // namespace
-
-std::string plan_csv(const Timeline& timeline) {
-  std::vector<Row> rows;
-  for (const Action& action : timeline.actions()) {
-    ActionRows own(timeline, action, &rows);
-    if (action.formula < 0)
-      own.add(action.step, action.value);
-    else
-      own.add_formula(action.step, timeline.rate_formulas()[static_cast<size_t>(action.formula)]);
-  }
-  // Stable, so that changes at one step keep their order of execution.
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Row& a, const Row& b) { return a.first < b.first; });
-  std::string out = "step,epoch,modifier,event,params,value\n";
-  for (const auto& [step, line] : rows) out += line;
-  return out;
-}
-
 // JSON: the whole timeline, for programs that draw or check plans.
-
-namespace {
 
 using Json = nlohmann::ordered_json;
 
@@ -305,6 +227,76 @@ Json span_json(const Action& action, const LrSchedule& formula) {
 }
 
 }  // namespace
+
+std::string describe(const Timeline& timeline, const Action& action) {
+  switch (action.kind) {
+    case ActionKind::kSetLearningRate:
+      return rate_text(timeline, action);
+    case ActionKind::kSetWeightDecay:
+      return fmt::format("weight decay {:.6g}{}", action.value, of_group(action.group));
+    case ActionKind::kPrune:
+      return fmt::format("sparsity {:.6f} for {}", action.value, names_text(timeline, action));
+    case ActionKind::kKeepZeros:
+      return "keep the zeros of " + names_text(timeline, action);
+    case ActionKind::kRelease:
+      return "release the masks of " + names_text(timeline, action);
+    case ActionKind::kSetTrainable:
+      return (action.value != 0 ? "train " : "freeze ") + names_text(timeline, action);
+    case ActionKind::kSetParam:
+      return fmt::format("set {} to {:.6g}", names_text(timeline, action), action.value);
+    case ActionKind::kTransform:
+      return fmt::format("{} of {}",
+                         timeline.transforms()[static_cast<size_t>(action.transform)].name,
+                         names_text(timeline, action));
+    case ActionKind::kQuantize:
+      return "quantize " + names_text(timeline, action);
+    case ActionKind::kFreezeObservers:
+      return "keep the quantization ranges as they are";
+    case ActionKind::kFreezeBatchNorm:
+      return "keep the statistics of batch normalisation as they are";
+  }
+  return "";
+}
+
+std::string plan_text(const Timeline& timeline) {
+  std::string out = fmt::format("{} steps per epoch; ", timeline.steps_per_epoch());
+  out += timeline.total_steps() ? fmt::format("the run has {} epochs, {} steps",
+                                              *timeline.max_epochs(), *timeline.total_steps())
+                                : std::string("no modifier says how long to train");
+  out += fmt::format("; learning rate {} at the start\n", timeline.base_learning_rate());
+  out += fmt::format("timeline sha256 {}\n\n", timeline.digest());
+  out += modifier_table(timeline) + "\n" + event_list(timeline);
+  for (const std::string& note : timeline.notes()) out += fmt::format("note: {}\n", note);
+  out += hint_text(timeline);
+  for (const std::string& warning : timeline.warnings())
+    out += fmt::format("warning: {}\n", warning);
+  return out;
+}
+
+std::string plot_text(const Timeline& timeline) {
+  if (timeline.total_steps().value_or(0) <= 0) return "";
+  return plot("learning rate", timeline,
+              [&](int64_t step) { return timeline.learning_rate_at(step); }) +
+         plot("target sparsity", timeline,
+              [&](int64_t step) { return timeline.target_sparsity_at(step); });
+}
+
+std::string plan_csv(const Timeline& timeline) {
+  std::vector<Row> rows;
+  for (const Action& action : timeline.actions()) {
+    ActionRows own(timeline, action, &rows);
+    if (action.formula < 0)
+      own.add(action.step, action.value);
+    else
+      own.add_formula(action.step, timeline.rate_formulas()[static_cast<size_t>(action.formula)]);
+  }
+  // Stable, so that changes at one step keep their order of execution.
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.first < b.first; });
+  std::string out = "step,epoch,modifier,event,params,value\n";
+  for (const auto& [step, line] : rows) out += line;
+  return out;
+}
 
 std::string plan_json(const Timeline& timeline) {
   Json modifiers = Json::array(), sets = Json::array(), actions = Json::array(),

@@ -23,6 +23,26 @@ std::optional<Decimal> sum_of(const Decimal& a, const Decimal& b) {
   return sum ? Decimal::parse(sum->text()) : std::nullopt;
 }
 
+// All conversions of epochs are exact: Decimal::ceil_times() works on integers. In binary, ceil(1.1
+// * 100) would be 111.
+
+/// Returns the last k' >= k that is at the same step. Doubles the stride, then halves it, because a
+/// period may be far shorter than a step.
+template <typename StepOf>
+int64_t last_on_same_step(int64_t k, const StepOf& step_of) {
+  const int64_t step = step_of(k);
+  int64_t stride = 1;
+  for (; step_of(k + stride) == step; stride *= 2) k += stride;
+  for (; stride > 0; stride /= 2)
+    if (step_of(k + stride) == step) k += stride;
+  return k;
+}
+
+int64_t round_down(const Decimal& epoch) {
+  const int64_t up = epoch.ceil_times(1);
+  return Decimal(up) == epoch ? up : up - 1;
+}
+
 }  // namespace
 
 std::string TrainTime::text() const {
@@ -117,29 +137,6 @@ int64_t Recurrence::last_until(int64_t wanted_step, int64_t steps_per_epoch) con
   while (step(k + 1, steps_per_epoch) <= wanted_step) ++k;
   return k;
 }
-
-// All conversions of epochs are exact: Decimal::ceil_times() works on integers. In binary, ceil(1.1
-// * 100) would be 111.
-namespace {
-
-/// Returns the last k' >= k that is at the same step. Doubles the stride, then halves it, because a
-/// period may be far shorter than a step.
-template <typename StepOf>
-int64_t last_on_same_step(int64_t k, const StepOf& step_of) {
-  const int64_t step = step_of(k);
-  int64_t stride = 1;
-  for (; step_of(k + stride) == step; stride *= 2) k += stride;
-  for (; stride > 0; stride /= 2)
-    if (step_of(k + stride) == step) k += stride;
-  return k;
-}
-
-int64_t round_down(const Decimal& epoch) {
-  const int64_t up = epoch.ceil_times(1);
-  return Decimal(up) == epoch ? up : up - 1;
-}
-
-}  // namespace
 
 Recurrence recurrence_of(const TrainTime& start, const Period& period) {
   check(!start.is_run_end(), "nothing can begin at the run's end");
