@@ -18,6 +18,8 @@
 // Structured masks: the groups of a weight in memory, their scores, and N:M patterns.
 namespace lockstep::recal {
 
+namespace {
+
 /// Shape of a weight as masks see it, row-major: O outputs, I inputs, R kernel positions (1 for a
 /// linear layer). Weight (o, i, r) is element (o * I + i) * R + r.
 struct WeightShape {
@@ -49,9 +51,6 @@ struct GroupRuns {
   int64_t groups_in_row = 1, num_short = 0;
 };
 
-/// Returns the mapping for a block, filter or channel mask.
-GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape);
-
 /// Calls visit(first element, number of elements, first group) for each run, in row-major order.
 template <typename Visit>
 void for_each_run(const GroupRuns& runs, const Visit& visit) {
@@ -75,7 +74,6 @@ void for_each_run(const GroupRuns& runs, const Visit& visit) {
 //          the R positions of one input. groups_per_row is 0, since every row has the same groups.
 // block    group (o, i / m, r): with R = 1 a run is a block; otherwise m runs of R positions belong
 //          to the same R groups. The last block of a row is short if m does not divide I.
-namespace {
 
 GroupRuns filter_runs(const WeightShape& shape) {
   const int64_t row_items = shape.num_inputs * shape.num_positions;
@@ -115,6 +113,14 @@ GroupRuns block_runs(const WeightShape& shape, int64_t block) {
           .short_group_items = num_last,
           .groups_in_row = groups_in_row,
           .num_short = num_last > 0 ? shape.num_positions : 0};
+}
+
+/// Returns the mapping for a block, filter or channel mask.
+GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape) {
+  if (kind.pattern == MaskPattern::kFilter) return filter_runs(shape);
+  if (kind.pattern == MaskPattern::kChannel) return channel_runs(shape);
+  check(kind.pattern == MaskPattern::kBlock && kind.m > 0, "a mask kind without groups");
+  return block_runs(shape, kind.m);
 }
 
 // Two passes: sums over the runs of group_runs(), then division by the number of members. Sums are
@@ -303,13 +309,6 @@ void add_all(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept
 }
 
 }  // namespace
-
-GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape) {
-  if (kind.pattern == MaskPattern::kFilter) return filter_runs(shape);
-  if (kind.pattern == MaskPattern::kChannel) return channel_runs(shape);
-  check(kind.pattern == MaskPattern::kBlock && kind.m > 0, "a mask kind without groups");
-  return block_runs(shape, kind.m);
-}
 
 GroupScores score_groups(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept) {
   const GroupRuns runs = group_runs(kind, WeightShape(weight.sizes()));

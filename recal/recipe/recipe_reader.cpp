@@ -21,18 +21,6 @@
 // Readers of recipes: from a file, its front matter, or a run file.
 namespace lockstep::recal {
 
-/// Finds the YAML part of a recipe's text. For Markdown this is the front matter: the text between
-/// the first line `---` and the next such line. Only blank lines and HTML comments may come before
-/// it, and it does not begin at byte 0. Any other text is YAML as a whole.
-///
-/// The text decides. The file name only decides if both readings are possible: a text that
-/// continues with YAML after the second `---`. It is Markdown in a `.md` or `.markdown` file, and
-/// two YAML documents in other files.
-///
-/// Returns nullopt, with a fault, if a comment or the front matter has no end.
-std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
-                                  Diagnostics* faults);
-
 // find_yaml() examines the structure only: fences, comments, first lines. The YAML itself is parsed
 // later.
 namespace {
@@ -65,11 +53,8 @@ size_t find_fence(std::string_view text, size_t at) {
   return at;
 }
 
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
 bool is_named_markdown(std::string_view file) {
-  return ends_with(file, ".md") || ends_with(file, ".markdown");
+  return file.ends_with(".md") || file.ends_with(".markdown");
 }
 
 /// True if the first line that is not a comment is `key:` or a list item with a tag.
@@ -89,6 +74,45 @@ Fault fault_in(const std::string& file, std::string_view text, size_t at, std::s
   const std::string_view source = text.substr(at, text.find_first_of("\r\n", at) - at);
   // The source line in a fault is cut: a file may be one very long line.
   return {file, line, 1, std::move(message), std::string(source.substr(0, 160))};
+}
+
+/// Finds the YAML part of a recipe's text. For Markdown this is the front matter: the text between
+/// the first line `---` and the next such line. Only blank lines and HTML comments may come before
+/// it, and it does not begin at byte 0. Any other text is YAML as a whole.
+///
+/// The text decides. The file name only decides if both readings are possible: a text that
+/// continues with YAML after the second `---`. It is Markdown in a `.md` or `.markdown` file, and
+/// two YAML documents in other files.
+///
+/// Returns nullopt, with a fault, if a comment or the front matter has no end.
+std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
+                                  Diagnostics* faults) {
+  const std::string_view view = text;
+  const auto refuse = [&](size_t at, std::string message) {
+    faults->add(fault_in(file, view, at, std::move(message)));
+    return std::nullopt;
+  };
+  size_t at = after_blank(view, view.substr(0, 3) == kByteOrderMark ? 3 : 0);
+  // HTML comments (such as licences) before the fence show that the file is Markdown.
+  bool is_markdown = false;
+  while (view.substr(at, kCommentBegin.size()) == kCommentBegin) {
+    const size_t end = view.find(kCommentEnd, at);
+    if (end == std::string_view::npos) return refuse(at, "this comment has no end ('-->')");
+    is_markdown = true;
+    at = after_blank(view, end + kCommentEnd.size());
+  }
+  const TextPart whole{0, view.size()};
+  if (!is_fence(view, at)) {
+    if (!is_markdown) return whole;
+    return refuse(at, "behind the comment a recipe must begin with a line '---'");
+  }
+  const TextPart part{next_line(view, at), find_fence(view, next_line(view, at))};
+  // A recipe that is plain YAML may also begin with `---`, the start of a YAML document.
+  is_markdown = is_markdown || is_named_markdown(file);
+  if (part.end < view.size())
+    return is_markdown || !looks_like_yaml(view.substr(next_line(view, part.end))) ? part : whole;
+  if (!is_markdown) return whole;
+  return refuse(at, "the front matter that begins here has no end (a second line '---')");
 }
 
 // Steps: find the YAML, sort its top level (outline), choose stages, evaluate eval(...), read the
@@ -234,36 +258,6 @@ Recipe load_named(ConfigReader* in, const std::string& name, const std::string& 
 }
 
 }  // namespace
-
-std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
-                                  Diagnostics* faults) {
-  const std::string_view view = text;
-  const auto refuse = [&](size_t at, std::string message) {
-    faults->add(fault_in(file, view, at, std::move(message)));
-    return std::nullopt;
-  };
-  size_t at = after_blank(view, view.substr(0, 3) == kByteOrderMark ? 3 : 0);
-  // HTML comments (such as licences) before the fence show that the file is Markdown.
-  bool is_markdown = false;
-  while (view.substr(at, kCommentBegin.size()) == kCommentBegin) {
-    const size_t end = view.find(kCommentEnd, at);
-    if (end == std::string_view::npos) return refuse(at, "this comment has no end ('-->')");
-    is_markdown = true;
-    at = after_blank(view, end + kCommentEnd.size());
-  }
-  const TextPart whole{0, view.size()};
-  if (!is_fence(view, at)) {
-    if (!is_markdown) return whole;
-    return refuse(at, "behind the comment a recipe must begin with a line '---'");
-  }
-  const TextPart part{next_line(view, at), find_fence(view, next_line(view, at))};
-  // A recipe that is plain YAML may also begin with `---`, the start of a YAML document.
-  is_markdown = is_markdown || is_named_markdown(file);
-  if (part.end < view.size())
-    return is_markdown || !looks_like_yaml(view.substr(next_line(view, part.end))) ? part : whole;
-  if (!is_markdown) return whole;
-  return refuse(at, "the front matter that begins here has no end (a second line '---')");
-}
 
 Recipe load_recipe(const std::string& path, Diagnostics* faults, const std::string& stage) {
   return parse_recipe(path, YamlDocument::read_text(path), faults, stage);
