@@ -109,8 +109,12 @@ class ConfigReader {
   /// message also names the line where the alias is used.
   void refuse(const YAML::Node& node, std::string_view key, std::string message);
   void wrong_type(const YAML::Node& node, std::string_view key, std::string_view wanted);
-  std::optional<double> number(const YAML::Node& node, std::string_view key, const Range& range);
-  std::optional<int64_t> integer(const YAML::Node& node, std::string_view key, const Range& range);
+  /// Parses a number (T: double, int64_t) in a range; adds a fault and returns nullopt otherwise.
+  template <typename T>
+  std::optional<T> number(const YAML::Node& node, std::string_view key, const Range& range);
+  template <typename T, typename Value>
+  bool read_number(std::string_view key, Value* value, std::string default_text, const Range& range,
+                   std::string_view help);
 
   YAML::Node map_;
   std::string path_;
