@@ -117,7 +117,7 @@ YamlDocument YamlDocument::parse_part(std::string file, std::string text, TextPa
     if (check_events(yaml, report)) document.root_ = YAML::Load(yaml);
     if (document.root_.IsNull()) faults->add({document.file_, 0, 0, "is empty", ""});
     document.root_column_ = column_of_keys(document.root_, yaml);
-  } catch (const YamlCheck::Stop& stop) {
+  } catch (const YamlStop& stop) {
     faults->add(document.fault_at(stop.mark, stop.message));
   } catch (const YAML::Exception& fault) {
     report(fault.mark, parser_hint(document.fault_at(fault.mark, "").source_line, fault.msg));
@@ -228,7 +228,7 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
     std::optional<YamlPair> pair = last_pair(YAML::Load(yaml), addition.path);
     if (!pair) faults->add({addition.origin, 0, 0, "is not one value", ""});
     return is_sound ? pair : std::nullopt;
-  } catch (const YamlCheck::Stop& stop) {
+  } catch (const YamlStop& stop) {
     refuse(stop.mark, stop.message);
   } catch (const YAML::Exception& fault) {
     refuse(fault.mark, parser_hint(fault_at(fault.mark, "").source_line, fault.msg));
