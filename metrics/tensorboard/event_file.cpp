@@ -242,18 +242,68 @@ class EventFile::Writer {
   explicit Writer(EventFileOptions options)
       : options_(std::move(options)), last_flush_(Clock::now()) {}
 
-  void add(const std::string& event);
-  void flush();
+  void add(const std::string& event) {
+    // Records are collected, so that a slow disk gets few large writes.
+    append_tf_record(event, &pending_);
+    flush_if_due();
+  }
+  void flush() {
+    last_flush_ = Clock::now();
+    if (pending_.empty()) return;
+    try {
+      if (!file_) open();
+      file_->append(pending_);
+      num_failed_writes_ = 0;
+    } catch (const Error& fault) {
+      // The next write opens a new file: readers stop at the torn record of this one.
+      file_.reset();
+      ++num_failed_writes_;
+      on_lost(fault.what());
+    }
+    pending_.clear();
+  }
   void flush_if_due() {
     if (is_due()) flush();
   }
-  void on_lost(std::string_view why);
+  void on_lost(std::string_view why) {
+    // One warning per file; the series counts the rest.
+    if (num_errors_++ > 0) return;
+    log::warning("metrics", fmt::format("TensorBoard points are lost, training goes on: {}; "
+                                        "further losses are only counted",
+                                        why));
+  }
 
   int64_t num_errors() const { return num_errors_.load(std::memory_order_relaxed); }
 
  private:
-  bool is_due() const;
-  void open();
+  bool is_due() const {
+    // The first point is written at once, so that viewers see that the run has begun.
+    const bool is_first = num_files_ == 0 && num_failed_writes_ == 0;
+    // 2^failures, at most 64: a failing disk is tried less and less often.
+    const double patience = static_cast<double>(1 << std::min<int64_t>(num_failed_writes_, 6));
+    const std::chrono::duration<double> waited = Clock::now() - last_flush_;
+    return is_first || waited.count() >= options_.flush_s * patience ||
+           pending_.size() > kMaxPendingBytes;
+  }
+  void open() {
+    files::make_folders(options_.folder);
+    const double now_s = unix_time_s();
+    const std::filesystem::path path =
+        options_.folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
+                                      static_cast<int64_t>(now_s), options_.node, ::getpid(),
+                                      num_files_++);
+    file_ = std::make_unique<files::Writer>(path);
+    std::string head;
+    append_tf_record(version_event(now_s), &head);
+    if (options_.is_session && !start_is_told_) {
+      // Points up to the resumed step stay; later ones of earlier processes are dropped.
+      const int64_t first =
+          options_.resumed_step ? *options_.resumed_step * options_.axis_units_per_step + 1 : 0;
+      append_tf_record(start_event(now_s, first), &head);
+    }
+    file_->append(head);
+    start_is_told_ = true;
+  }
 
   const EventFileOptions options_;
   std::unique_ptr<files::Writer> file_;
@@ -263,66 +313,6 @@ class EventFile::Writer {
   int64_t num_files_ = 0, num_failed_writes_ = 0;
   std::atomic<int64_t> num_errors_{0};
 };
-
-void EventFile::Writer::add(const std::string& event) {
-  // Records are collected, so that a slow disk gets few large writes.
-  append_tf_record(event, &pending_);
-  flush_if_due();
-}
-
-bool EventFile::Writer::is_due() const {
-  // The first point is written at once, so that viewers see that the run has begun.
-  const bool is_first = num_files_ == 0 && num_failed_writes_ == 0;
-  // 2^failures, at most 64: a failing disk is tried less and less often.
-  const double patience = static_cast<double>(1 << std::min<int64_t>(num_failed_writes_, 6));
-  const std::chrono::duration<double> waited = Clock::now() - last_flush_;
-  return is_first || waited.count() >= options_.flush_s * patience ||
-         pending_.size() > kMaxPendingBytes;
-}
-
-void EventFile::Writer::flush() {
-  last_flush_ = Clock::now();
-  if (pending_.empty()) return;
-  try {
-    if (!file_) open();
-    file_->append(pending_);
-    num_failed_writes_ = 0;
-  } catch (const Error& fault) {
-    // The next write opens a new file: readers stop at the torn record of this one.
-    file_.reset();
-    ++num_failed_writes_;
-    on_lost(fault.what());
-  }
-  pending_.clear();
-}
-
-void EventFile::Writer::open() {
-  files::make_folders(options_.folder);
-  const double now_s = unix_time_s();
-  const std::filesystem::path path =
-      options_.folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
-                                    static_cast<int64_t>(now_s), options_.node, ::getpid(),
-                                    num_files_++);
-  file_ = std::make_unique<files::Writer>(path);
-  std::string head;
-  append_tf_record(version_event(now_s), &head);
-  if (options_.is_session && !start_is_told_) {
-    // Points up to the resumed step stay; later ones of earlier processes are dropped.
-    const int64_t first =
-        options_.resumed_step ? *options_.resumed_step * options_.axis_units_per_step + 1 : 0;
-    append_tf_record(start_event(now_s, first), &head);
-  }
-  file_->append(head);
-  start_is_told_ = true;
-}
-
-void EventFile::Writer::on_lost(std::string_view why) {
-  // One warning per file; the series counts the rest.
-  if (num_errors_++ > 0) return;
-  log::warning("metrics", fmt::format("TensorBoard points are lost, training goes on: {}; "
-                                      "further losses are only counted",
-                                      why));
-}
 
 EventFile::EventFile(const EventFileOptions& options)
     : axis_units_per_step_(options.axis_units_per_step),

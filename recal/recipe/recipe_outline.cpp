@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
 #include "recal/schedule/modifier_table.h"
 #include "recal/schedule/recipe.h"
@@ -27,18 +28,12 @@ constexpr int64_t kMajorVersion = 1;
 /// Parses the three numbers of a version such as 1.0.0.
 std::optional<std::vector<int64_t>> parse_version(std::string_view text) {
   std::vector<int64_t> numbers;
-  while (numbers.size() < 3) {
-    const size_t dot = numbers.size() < 2 ? text.find('.') : text.size();
-    if (dot == std::string_view::npos || dot == 0) return std::nullopt;
-    const std::string_view part = text.substr(0, dot);
-    if (!std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }))
-      return std::nullopt;
+  for (const std::string& part : split(text, '.')) {
     const std::optional<int64_t> number = parse_integer(part);
-    if (!number) return std::nullopt;
+    if (!number || part.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
     numbers.push_back(*number);
-    text.remove_prefix(std::min(text.size(), dot + 1));
   }
-  return numbers;
+  return numbers.size() == 3 && !text.ends_with('.') ? std::optional(numbers) : std::nullopt;
 }
 
 /// Reads the version. Returns a note about how it was read, or "".
@@ -143,10 +138,10 @@ RecipeOutline::Stage read_stage(const RecipeOutline::Entry& entry, const YamlDoc
   return stage;
 }
 
-std::string names_of(const std::vector<RecipeOutline::Stage>& stages) {
+std::vector<std::string> names_of(const std::vector<RecipeOutline::Stage>& stages) {
   std::vector<std::string> names;
   for (const RecipeOutline::Stage& stage : stages) names.push_back(stage.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
 
 using Modifiers = std::vector<std::unique_ptr<Modifier>>;
@@ -288,10 +283,10 @@ RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
     if (unnamed.lists.empty()) in.require(kModifiers);
     outline.stages.push_back(std::move(unnamed));
   } else if (!unnamed.lists.empty()) {
-    faults->add(
-        document.fault_at(unnamed.lists.front().key,
-                          fmt::format("'{}' stands beside stages ({}): move it into one of them",
-                                      unnamed.lists.front().name, names_of(outline.stages))));
+    faults->add(document.fault_at(
+        unnamed.lists.front().key,
+        fmt::format("'{}' stands beside stages ({}): move it into one of them",
+                    unnamed.lists.front().name, fmt::join(names_of(outline.stages), ", "))));
   }
   return outline;
 }
@@ -321,14 +316,12 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
   }
   if (chosen.empty() && !name.empty()) {
     const bool has_stages = !outline->stages.front().name.empty();
-    std::vector<std::string> names;
-    for (const RecipeOutline::Stage& stage : outline->stages) names.push_back(stage.name);
+    const std::vector<std::string> names = names_of(outline->stages);
+    std::string hint = did_you_mean(name, names);
+    if (hint.empty()) hint = fmt::format("; there are {}", fmt::join(names, ", "));
     faults->add(document.fault_at(
         outline->stages.front().key,
-        has_stages ? fmt::format("there is no stage '{}'{}", name,
-                                 did_you_mean(name, names).empty()
-                                     ? "; there are " + names_of(outline->stages)
-                                     : did_you_mean(name, names))
+        has_stages ? fmt::format("there is no stage '{}'{}", name, hint)
                    : fmt::format("the recipe has no stages, so none is named '{}'", name)));
   }
   for (const RecipeOutline::Stage& stage : chosen)

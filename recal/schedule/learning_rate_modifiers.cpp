@@ -190,81 +190,70 @@ class LearningRate final : public ModifierWith<LearningRateOptions> {
     return fmt::format("{} {}, {}{}", options_.rate.name, first, options_.rate.text(),
                        options_.groups.text());
   }
-  void compile(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override {
+    if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
+    const std::optional<StepRange> steps = builder->steps_of(options_.window);
+    if (!steps || steps->first == steps->end)
+      return;  // shorter than a step: the timeline warns that it has no effect
+    builder->claim_learning_rate(options_.groups, *steps);
+    if (options_.rate.is_multi_step()) check_milestones(builder, *steps);
+    if (options_.init_lr) return add(builder, *steps, *options_.init_lr, options_.groups);
+    // Without init_lr the rate at the start is the result of other modifiers, which may be compiled
+    // later. defer() runs after all of them, in the order of start steps.
+    builder->defer(steps->first, [this, builder, range = *steps] {
+      for (const auto& [groups, rate] : builder->rates_in_force(range.first, options_.groups))
+        add(builder, range, rate, groups);
+    });
+  }
 
  private:
   /// Adds actions in one of three ways: a formula for cosine cycles, one per period, one per
   /// milestone.
-  void add(TimelineBuilder* builder, StepRange steps, double base, const ParamGroups& groups) const;
+  void add(TimelineBuilder* builder, StepRange steps, double base,
+           const ParamGroups& groups) const {
+    if (options_.rate.restarts()) return add_cycles(builder, steps, base, groups);
+    if (options_.rate.is_multi_step()) return add_milestones(builder, steps, base, groups);
+    for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.end))
+      builder->add_for_groups(step, ActionKind::kSetLearningRate,
+                              base * power(options_.rate.gamma, k), groups);
+  }
   void add_cycles(TimelineBuilder* builder, StepRange steps, double base,
-                  const ParamGroups& groups) const;
+                  const ParamGroups& groups) const {
+    const StepConverter& converter = builder->converter();
+    builder->add_formula(steps.first,
+                         {.shape = LrSchedule::Shape::kCosine,
+                          .first = base,
+                          .last = options_.rate.lr_min,
+                          .begin = converter.position_of(*options_.window.start),
+                          .end = converter.position_of(*options_.window.end),
+                          .last_step = steps.end,
+                          .cycles = recurrence_of(*options_.window.start, options_.rate.period),
+                          .steps_per_epoch = converter.steps_per_epoch()},
+                         groups);
+  }
   void add_milestones(TimelineBuilder* builder, StepRange steps, double base,
-                      const ParamGroups& groups) const;
-  void check_milestones(TimelineBuilder* builder, StepRange steps) const;
+                      const ParamGroups& groups) const {
+    builder->add_for_groups(steps.first, ActionKind::kSetLearningRate, base, groups);
+    int64_t k = 0;
+    for (const Decimal& epoch : options_.rate.milestones) {
+      const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
+      const double rate = base * power(options_.rate.gamma, ++k);
+      // A milestone at the end has no step left. Its power of gamma still counts for later ones.
+      if (step < steps.end)
+        builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
+    }
+  }
+  void check_milestones(TimelineBuilder* builder, StepRange steps) const {
+    for (const Decimal& epoch : options_.rate.milestones) {
+      const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
+      if (step < steps.first || step > steps.end)
+        builder->fault(
+            fmt::format("{} has a milestone at epoch {} (step {}), outside its steps {} "
+                        "to {}",
+                        tag(), epoch.text(), step, steps.first, steps.end));
+    }
+  }
 };
-
-void LearningRate::compile(TimelineBuilder* builder) const {
-  if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
-  const std::optional<StepRange> steps = builder->steps_of(options_.window);
-  if (!steps || steps->first == steps->end)
-    return;  // shorter than a step: the timeline warns that it has no effect
-  builder->claim_learning_rate(options_.groups, *steps);
-  if (options_.rate.is_multi_step()) check_milestones(builder, *steps);
-  if (options_.init_lr) return add(builder, *steps, *options_.init_lr, options_.groups);
-  // Without init_lr the rate at the start is the result of other modifiers, which may be compiled
-  // later. defer() runs after all of them, in the order of start steps.
-  builder->defer(steps->first, [this, builder, range = *steps] {
-    for (const auto& [groups, rate] : builder->rates_in_force(range.first, options_.groups))
-      add(builder, range, rate, groups);
-  });
-}
-
-void LearningRate::add(TimelineBuilder* builder, StepRange steps, double base,
-                       const ParamGroups& groups) const {
-  if (options_.rate.restarts()) return add_cycles(builder, steps, base, groups);
-  if (options_.rate.is_multi_step()) return add_milestones(builder, steps, base, groups);
-  for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.end))
-    builder->add_for_groups(step, ActionKind::kSetLearningRate,
-                            base * power(options_.rate.gamma, k), groups);
-}
-
-void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double base,
-                              const ParamGroups& groups) const {
-  const StepConverter& converter = builder->converter();
-  builder->add_formula(steps.first,
-                       {.shape = LrSchedule::Shape::kCosine,
-                        .first = base,
-                        .last = options_.rate.lr_min,
-                        .begin = converter.position_of(*options_.window.start),
-                        .end = converter.position_of(*options_.window.end),
-                        .last_step = steps.end,
-                        .cycles = recurrence_of(*options_.window.start, options_.rate.period),
-                        .steps_per_epoch = converter.steps_per_epoch()},
-                       groups);
-}
-
-void LearningRate::check_milestones(TimelineBuilder* builder, StepRange steps) const {
-  for (const Decimal& epoch : options_.rate.milestones) {
-    const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
-    if (step < steps.first || step > steps.end)
-      builder->fault(
-          fmt::format("{} has a milestone at epoch {} (step {}), outside its steps {} "
-                      "to {}",
-                      tag(), epoch.text(), step, steps.first, steps.end));
-  }
-}
-
-void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, double base,
-                                  const ParamGroups& groups) const {
-  builder->add_for_groups(steps.first, ActionKind::kSetLearningRate, base, groups);
-  int64_t k = 0;
-  for (const Decimal& epoch : options_.rate.milestones) {
-    const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
-    const double rate = base * power(options_.rate.gamma, ++k);
-    // A milestone at the end has no step left. Its power of gamma still counts for later ones.
-    if (step < steps.end) builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
-  }
-}
 
 struct LearningRateFunctionOptions {
   Window window;
@@ -287,32 +276,30 @@ class LearningRateFunction final : public ModifierWith<LearningRateFunctionOptio
         "{} from {} to {}{}{}", options_.lr_func, options_.init_lr, options_.final_lr,
         is_cyclic() ? ", again every " + options_.cycle.text() : "", options_.groups.text());
   }
-  void compile(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override {
+    const std::optional<StepRange> steps = builder->steps_of(options_.window);
+    // A window shorter than a step has no action; the timeline warns of it.
+    if (!steps || steps->first == steps->end) return;
+    builder->claim_learning_rate(options_.groups, *steps);
+    if (options_.names_cycle && !is_cyclic())
+      builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
+    const StepConverter& converter = builder->converter();
+    // Positions are exact moments, not steps: the curve does not depend on rounding.
+    LrSchedule formula{.shape = options_.lr_func == "cosine" ? LrSchedule::Shape::kCosine
+                                                             : LrSchedule::Shape::kLinear,
+                       .first = options_.init_lr,
+                       .last = options_.final_lr,
+                       .begin = converter.position_of(*options_.window.start),
+                       .end = converter.position_of(*options_.window.end),
+                       .last_step = steps->end,
+                       .steps_per_epoch = converter.steps_per_epoch()};
+    if (is_cyclic()) formula.cycles = recurrence_of(*options_.window.start, options_.cycle);
+    builder->add_formula(steps->first, formula, options_.groups);
+  }
 
  private:
   bool is_cyclic() const { return options_.lr_func == "cyclic_linear"; }
 };
-
-void LearningRateFunction::compile(TimelineBuilder* builder) const {
-  const std::optional<StepRange> steps = builder->steps_of(options_.window);
-  // A window shorter than a step has no action; the timeline warns of it.
-  if (!steps || steps->first == steps->end) return;
-  builder->claim_learning_rate(options_.groups, *steps);
-  if (options_.names_cycle && !is_cyclic())
-    builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
-  const StepConverter& converter = builder->converter();
-  // Positions are exact moments, not steps: the curve does not depend on rounding.
-  LrSchedule formula{.shape = options_.lr_func == "cosine" ? LrSchedule::Shape::kCosine
-                                                           : LrSchedule::Shape::kLinear,
-                     .first = options_.init_lr,
-                     .last = options_.final_lr,
-                     .begin = converter.position_of(*options_.window.start),
-                     .end = converter.position_of(*options_.window.end),
-                     .last_step = steps->end,
-                     .steps_per_epoch = converter.steps_per_epoch()};
-  if (is_cyclic()) formula.cycles = recurrence_of(*options_.window.start, options_.cycle);
-  builder->add_formula(steps->first, formula, options_.groups);
-}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/tensors/param_info.h"
+#include "base/text.h"
 
 // Names, patterns and group numbers by which a modifier selects parameters.
 namespace lockstep::recal {
@@ -76,13 +77,6 @@ bool names_param(const NamePattern& pattern, const std::string& param) {
   return pattern.names(param) || (!pattern.excludes() && pattern.names(layer_of(param)));
 }
 
-std::string shortened(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kMaxNamesShown);
-  const std::string list = fmt::format(
-      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  return shown == names.size() ? list : fmt::format("{} and {} more", list, names.size() - shown);
-}
-
 std::vector<std::string> prunable_layers(const std::vector<ParamInfo>& params) {
   std::vector<std::string> layers;
   for (const ParamInfo& param : params)
@@ -97,11 +91,11 @@ std::string no_match(const NamePattern& pattern, std::string_view what,
   if (pattern.is_regex())
     return fmt::format(
         "'{}' matches no {}: a pattern must match from the start of a name; there are {}",
-        pattern.text(), what, shortened(shown));
+        pattern.text(), what, first_few(shown, kMaxNamesShown));
   names.insert(names.begin(), shown.begin(), shown.end());
   const std::string hint = did_you_mean(pattern.dotted(), names);
   return fmt::format("the model has no {} '{}'{}", what, pattern.text(),
-                     hint.empty() ? "; there are " + shortened(shown) : hint);
+                     hint.empty() ? "; there are " + first_few(shown, kMaxNamesShown) : hint);
 }
 
 std::string no_param_message(const NamePattern& pattern, const std::vector<ParamInfo>& params,
@@ -130,7 +124,7 @@ std::string no_prunable_message(const NamePattern& pattern, const std::vector<Pa
   return fmt::format(
       "'{}' names only what cannot be pruned ({}): weights of linear and convolution layers can: "
       "{}",
-      pattern.text(), unprunable->name, shortened(prunable_layers(params)));
+      pattern.text(), unprunable->name, first_few(prunable_layers(params), kMaxNamesShown));
 }
 
 std::string no_layer_message(const NamePattern& pattern, const std::vector<LayerInfo>& layers) {

@@ -29,6 +29,12 @@ struct GradualMagnitudePruningOptions {
   std::string score_type = "magnitude";  ///< the only supported type
 };
 
+// Usual values, from SparseML's advice to users. Others cause warnings.
+constexpr double kUsefulSparsity = 0.4;  // with less, zeros bring no speed
+constexpr double kUsualFinalFrom = 0.6, kUsualFinalTo = 0.95;
+constexpr double kUsualInitTo = 0.2;
+constexpr size_t kFewMasks = 3;
+
 /// Prunes the smallest weights of each named parameter, more at each update
 /// (TimelineBuilder::add_gradual). So for a window in epochs the values do not depend on the batch
 /// size. The last update is at the end.
@@ -36,20 +42,59 @@ class GradualMagnitudePruning final : public ModifierWith<GradualMagnitudePrunin
  public:
   using ModifierWith::ModifierWith;
 
-  std::string summary() const override;
-  void compile(TimelineBuilder* builder) const override;
+  std::string summary() const override {
+    const MaskRule& rule = options_.pruning.mask_rule;
+    return fmt::format(
+        "prunes {} from {} to {} ({}), every {}{}{}{}", options_.selected.params.text(),
+        options_.pruning.init_sparsity, options_.pruning.final_sparsity, options_.inter_func,
+        options_.update_frequency.text(), rule.kind == MaskKind() ? "" : ", " + rule.kind.text(),
+        rule.global ? ", one threshold over all" : "",
+        options_.pruning.leave_enabled ? "" : ", then lets go");
+  }
+  void compile(TimelineBuilder* builder) const override {
+    const std::optional<StepRange> steps = builder->steps_of(options_.window);
+    if (!steps) return;
+    GradualPruning pruning = options_.pruning;
+    pruning.steps = *steps;
+    const int param_set = builder->claim_gradual_pruning(options_.selected, pruning);
+    const size_t num_updates =
+        builder->add_gradual(ActionKind::kPrune, param_set,
+                             {options_.window, options_.update_frequency, options_.inter_func,
+                              pruning.init_sparsity, pruning.final_sparsity});
+    if (!options_.pruning.leave_enabled)
+      builder->add(steps->end, ActionKind::kRelease, 0, param_set);
+    warn_of_unusual_values(builder, num_updates + 1);
+  }
   bool prunes() const override { return true; }
   ParamLogs param_logs() const override { return options_.selected.logs; }
 
  private:
-  void warn_of_unusual_values(TimelineBuilder* builder, size_t num_masks) const;
+  void warn_of_unusual_values(TimelineBuilder* builder, size_t num_masks) const {
+    const double init = options_.pruning.init_sparsity;
+    const double last = options_.pruning.final_sparsity;
+    if (init <= 0 || init > kUsualInitTo)
+      builder->warn(fmt::format("init_sparsity {} is far from the usual 0.05", init));
+    // N:M has a limit of its own, so the usual range does not apply.
+    const bool is_free = options_.pruning.mask_rule.kind.pattern != MaskPattern::kNofM;
+    if (is_free && last < kUsefulSparsity) {
+      builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros bring no speed", last,
+                                kUsefulSparsity));
+    } else if (is_free && (last < kUsualFinalFrom || last > kUsualFinalTo)) {
+      builder->warn(fmt::format("final_sparsity {} is outside the usual {} to {}", last,
+                                kUsualFinalFrom, kUsualFinalTo));
+    }
+    if (options_.update_frequency.epochs > Decimal(1))
+      builder->warn(
+          fmt::format("update_frequency {} is longer than the usual 1 epoch: each mask takes away "
+                      "more at once",
+                      options_.update_frequency.epochs.text()));
+    if (num_masks < kFewMasks)
+      builder->warn(
+          fmt::format("makes only {} mask{} between its start and its end: shorten "
+                      "update_frequency, so that each takes away less",
+                      num_masks, num_masks == 1 ? "" : "s"));
+  }
 };
-
-// Usual values, from SparseML's advice to users. Others cause warnings.
-constexpr double kUsefulSparsity = 0.4;  // with less, zeros bring no speed
-constexpr double kUsualFinalFrom = 0.6, kUsualFinalTo = 0.95;
-constexpr double kUsualInitTo = 0.2;
-constexpr size_t kFewMasks = 3;
 
 /// Final sparsity and its parameters.
 struct Target {
@@ -166,57 +211,6 @@ void read_mask_rule(ConfigReader* in, GradualMagnitudePruningOptions* options) {
                                     "(!ACDCPruningModifier) are not supported; write false, or "
                                     "leave it out",
                                     in->path()));
-}
-
-std::string GradualMagnitudePruning::summary() const {
-  const MaskRule& rule = options_.pruning.mask_rule;
-  return fmt::format(
-      "prunes {} from {} to {} ({}), every {}{}{}{}", options_.selected.params.text(),
-      options_.pruning.init_sparsity, options_.pruning.final_sparsity, options_.inter_func,
-      options_.update_frequency.text(), rule.kind == MaskKind() ? "" : ", " + rule.kind.text(),
-      rule.global ? ", one threshold over all" : "",
-      options_.pruning.leave_enabled ? "" : ", then lets go");
-}
-
-void GradualMagnitudePruning::compile(TimelineBuilder* builder) const {
-  const std::optional<StepRange> steps = builder->steps_of(options_.window);
-  if (!steps) return;
-  GradualPruning pruning = options_.pruning;
-  pruning.steps = *steps;
-  const int param_set = builder->claim_gradual_pruning(options_.selected, pruning);
-  const size_t num_updates =
-      builder->add_gradual(ActionKind::kPrune, param_set,
-                           {options_.window, options_.update_frequency, options_.inter_func,
-                            pruning.init_sparsity, pruning.final_sparsity});
-  if (!options_.pruning.leave_enabled) builder->add(steps->end, ActionKind::kRelease, 0, param_set);
-  warn_of_unusual_values(builder, num_updates + 1);
-}
-
-void GradualMagnitudePruning::warn_of_unusual_values(TimelineBuilder* builder,
-                                                     size_t num_masks) const {
-  const double init = options_.pruning.init_sparsity;
-  const double last = options_.pruning.final_sparsity;
-  if (init <= 0 || init > kUsualInitTo)
-    builder->warn(fmt::format("init_sparsity {} is far from the usual 0.05", init));
-  // N:M has a limit of its own, so the usual range does not apply.
-  const bool is_free = options_.pruning.mask_rule.kind.pattern != MaskPattern::kNofM;
-  if (is_free && last < kUsefulSparsity) {
-    builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros bring no speed", last,
-                              kUsefulSparsity));
-  } else if (is_free && (last < kUsualFinalFrom || last > kUsualFinalTo)) {
-    builder->warn(fmt::format("final_sparsity {} is outside the usual {} to {}", last,
-                              kUsualFinalFrom, kUsualFinalTo));
-  }
-  if (options_.update_frequency.epochs > Decimal(1))
-    builder->warn(
-        fmt::format("update_frequency {} is longer than the usual 1 epoch: each mask takes away "
-                    "more at once",
-                    options_.update_frequency.epochs.text()));
-  if (num_masks < kFewMasks)
-    builder->warn(
-        fmt::format("makes only {} mask{} between its start and its end: shorten "
-                    "update_frequency, so that each takes away less",
-                    num_masks, num_masks == 1 ? "" : "s"));
 }
 
 struct ConstantPruningOptions {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "recal/schedule/timeline.h"
 
 // Compilation of a recipe to a timeline.
@@ -290,15 +291,13 @@ void TimelineBuilder::note_selected(const Selection& selection, const std::vecto
                                     Selects what) {
   constexpr size_t kMaxShown = 8;
   if (!selection.params.means_all() || params.empty()) return;
-  std::string names;
-  for (size_t i = 0; i < std::min(params.size(), kMaxShown); ++i)
-    names += (i == 0 ? "" : ", ") + name_of_param(params[i]);
-  if (params.size() > kMaxShown) names += fmt::format(" and {} more", params.size() - kMaxShown);
+  std::vector<std::string> names;
+  for (const int64_t param : params) names.push_back(name_of_param(param));
   const bool only_weights = what == Selects::kPrunable || selection.params.text() != kAllText;
   note(fmt::format("{} selects {} of {} parameters, {}: {}", selection.params.text(), params.size(),
                    inputs_.params->size(),
                    only_weights ? "the weights of linear and convolution layers" : "every one",
-                   names));
+                   first_few(names, kMaxShown)));
 }
 
 std::vector<int64_t> TimelineBuilder::resolve_layers(const ParamSelector* submodules) {
