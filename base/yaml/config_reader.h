@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/exact_numbers.h"
@@ -89,6 +90,14 @@ class ConfigReader {
   void require(std::string_view key);
   /// Adds a fault at this key's value, or at the map if the key is missing.
   void fault(std::string_view key, std::string message);
+  /// Adds a fault that begins with the key's path: 'sync.bucket_bytes' must be ...
+  void refuse(std::string_view key, const std::string& rest) {
+    fault(key, "'" + path_of(key) + "' " + rest);
+  }
+  /// Adds a fault at a node.
+  void fault_at(const YAML::Node& node, std::string message) {
+    faults_->add(document_.fault_at(node, std::move(message)));
+  }
   /// Adds a fault with the nearest known key for every unknown key. Call it last.
   void done();
 

@@ -116,11 +116,9 @@ std::map<std::string, std::string> read_users(ConfigReader* in) {
   for (const auto& user : users) {
     const std::string name = user.first.Scalar(), hash = user.second.Scalar();
     if (name.empty() || name.find(':') != std::string::npos)
-      in->faults()->add(in->document().fault_at(
-          user.first, "a user's name has at least one character and no colon"));
+      in->fault_at(user.first, "a user's name has at least one character and no colon");
     else if (const std::string fault = fault_of_bcrypt_hash(hash); !fault.empty())
-      in->faults()->add(in->document().fault_at(
-          user.second, fmt::format("the password of '{}' {}", name, fault)));
+      in->fault_at(user.second, fmt::format("the password of '{}' {}", name, fault));
     else
       hash_by_user[name] = hash;
   }

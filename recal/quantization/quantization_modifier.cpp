@@ -49,8 +49,7 @@ std::string no_module_message(const LayerTarget& target, const std::vector<Layer
 /// True if both keys are present, which is a fault at the second one.
 bool clash(ConfigReader* in, std::string_view a, std::string_view b) {
   if (!in->has(a) || !in->has(b)) return false;
-  in->fault(b, fmt::format("'{}.{}' and '{}' both say how layers are quantized: keep one of them",
-                           in->path(), b, a));
+  in->refuse(b, fmt::format("and '{}' both say how layers are quantized: keep one of them", a));
   return true;
 }
 
@@ -165,9 +164,7 @@ class QuantizedLayers {
     const YAML::Node overrides = in->take(kOverrides);
     if (!overrides.IsDefined()) return;
     if (!overrides.IsMap())
-      return in->fault(kOverrides, fmt::format("'{}.{}' must be a map from names of layers and "
-                                               "classes to schemes",
-                                               in->path(), kOverrides));
+      return in->refuse(kOverrides, "must be a map from names of layers and classes to schemes");
     for (const auto& pair : overrides) {
       Rule rule;
       rule.targets.emplace_back(pair.first, kOverrides, in);
@@ -183,9 +180,8 @@ class QuantizedLayers {
     const YAML::Node groups = in->take(kGroups);
     if (!has_groups_) return;
     if (!groups.IsMap() || groups.size() == 0)
-      return in->fault(kGroups, fmt::format("'{}.{}' must be a map of groups, each with targets, "
-                                            "weights and input_activations",
-                                            in->path(), kGroups));
+      return in->refuse(
+          kGroups, "must be a map of groups, each with targets, weights and input_activations");
     for (const auto& pair : groups) {
       const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "?";
       ConfigReader group(pair.second, fmt::format("{}.{}.{}", in->path(), kGroups, name),
@@ -359,10 +355,7 @@ void read_output_keys(ConfigReader* in) {
     if (!node.IsDefined()) continue;
     const std::string text = node.IsScalar() ? node.Scalar() : "";
     if (parse_bool(text) == false || text == "0") continue;
-    in->fault(key,
-              fmt::format("'{}.{}' may only be false: outputs of layers are not rounded, their "
-                          "inputs are",
-                          in->path(), key));
+    in->refuse(key, "may only be false: outputs of layers are not rounded, their inputs are");
   }
   for (const std::string_view key : {"quantize_embeddings", "exclude_batchnorm"})
     if (is_written(*in, key)) in->take(key);  // neither kind of layer is quantized here
@@ -405,8 +398,7 @@ void read_fixed_keys(ConfigReader* in) {
                          (parse_bool(text) && parse_bool(text) == parse_bool(value)) ||
                          (parse_number(text) && parse_number(text) == parse_number(value));
     if (!is_same)
-      in->fault(key, fmt::format("'{}.{}' is {}, it may only be {} or left out: {}", in->path(),
-                                 key, text, value, why));
+      in->refuse(key, fmt::format("is {}, it may only be {} or left out: {}", text, value, why));
   }
 }
 
@@ -421,17 +413,14 @@ void read_module_types(ConfigReader* in) {
   read("custom_quantizable_module_types", &custom);
   for (const std::string& type : excluded)
     if (type.starts_with("Linear") || type.starts_with("Conv"))
-      in->fault(
-          "exclude_module_types",
-          fmt::format("'{}.exclude_module_types' holds {}, and nothing else is quantized: name "
-                      "the layers that shall be, in submodules",
-                      in->path(), type));
+      in->refuse("exclude_module_types", fmt::format("holds {}, and nothing else is quantized: "
+                                                     "name the layers that shall be, in submodules",
+                                                     type));
   for (const std::string& type : custom)
     if (std::find(excluded.begin(), excluded.end(), type) == excluded.end())
-      in->fault("custom_quantizable_module_types",
-                fmt::format("'{}.custom_quantizable_module_types' holds {}: only linear layers and "
-                            "convolutions can be quantized",
-                            in->path(), type));
+      in->refuse(
+          "custom_quantizable_module_types",
+          fmt::format("holds {}: only linear layers and convolutions can be quantized", type));
 }
 
 }  // namespace

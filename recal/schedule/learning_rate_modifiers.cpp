@@ -53,8 +53,7 @@ void read_milestones(ConfigReader* kwargs, LrScheduler* rate) {
       kwargs->take(kMilestones, "list of epochs", "absolute epochs at which the rate changes");
   if (!list.IsDefined()) return;
   const auto refuse = [&](const YAML::Node& node, const std::string& why) {
-    kwargs->faults()->add(kwargs->document().fault_at(
-        node, fmt::format("'{}.{}' {}", kwargs->path(), kMilestones, why)));
+    kwargs->fault_at(node, fmt::format("'{}.{}' {}", kwargs->path(), kMilestones, why));
   };
   if (!list.IsSequence() || list.size() == 0)
     return refuse(list, "must be a list of at least one epoch");
@@ -78,11 +77,9 @@ void check_milestones(ConfigReader* kwargs, const Window& window, const LrSchedu
     const bool too_early = in_epochs(*window.start) && epoch <= window.start->epoch;
     const bool too_late = in_epochs(*window.end) && epoch >= window.end->epoch;
     if (!too_early && !too_late) continue;
-    kwargs->fault(
-        kMilestones,
-        fmt::format("'{}.{}' holds {}, which is not between start_epoch ({}) and end_epoch ({})",
-                    kwargs->path(), kMilestones, epoch.text(), window.start->text(),
-                    window.end->text()));
+    kwargs->refuse(kMilestones,
+                   fmt::format("holds {}, which is not between start_epoch ({}) and end_epoch ({})",
+                               epoch.text(), window.start->text(), window.end->text()));
   }
 }
 

@@ -224,8 +224,8 @@ bool ParamSelector::read_node(ConfigReader* in, std::string_view key, const YAML
 
 bool ParamSelector::read_list(ConfigReader* in, std::string_view key, const YAML::Node& list) {
   if (!list.IsSequence() || list.size() == 0) {
-    in->fault(key, fmt::format("'{}.{}' must be __ALL__ or a list of names and re:patterns{}",
-                               in->path(), key, list.IsSequence() ? ", not an empty list" : ""));
+    in->refuse(key, fmt::format("must be __ALL__ or a list of names and re:patterns{}",
+                                list.IsSequence() ? ", not an empty list" : ""));
     return false;
   }
   bool good = true;
@@ -235,7 +235,7 @@ bool ParamSelector::read_list(ConfigReader* in, std::string_view key, const YAML
 
 bool ParamSelector::add(ConfigReader* in, std::string_view key, const YAML::Node& node) {
   const auto refuse = [&](std::string message) {
-    in->faults()->add(in->document().fault_at(node, std::move(message)));
+    in->fault_at(node, std::move(message));
     return false;
   };
   if (node.IsMap() && node.size() == 1 && node.begin()->first.IsScalar() &&

@@ -111,29 +111,24 @@ std::string falls_message(const ConfigReader& in, double final_sparsity, double 
 std::vector<Target> read_targets(ConfigReader* in, const YAML::Node& map, double init_sparsity) {
   constexpr std::string_view kKey = "final_sparsity";
   std::vector<Target> targets;
-  const auto refuse = [&](const YAML::Node& node, std::string message) {
-    in->faults()->add(in->document().fault_at(node, std::move(message)));
-  };
   for (const auto& pair : map) {
     const YAML::Node key = pair.first;
     Target target;
     const auto number = key.IsScalar() ? parse_number(key.Scalar()) : std::nullopt;
     if (!number || !half_open(0, 1).holds(*number)) {
-      refuse(key, fmt::format("'{}.{}' is a map: its keys must be sparsities, >= 0 and < 1",
-                              in->path(), kKey));
+      in->fault_at(key, fmt::format("'{}.{}' is a map: its keys must be sparsities, >= 0 and < 1",
+                                    in->path(), kKey));
       continue;
     }
     target.final_sparsity = *number;
-    if (*number < init_sparsity) refuse(key, falls_message(*in, *number, init_sparsity));
+    if (*number < init_sparsity) in->fault_at(key, falls_message(*in, *number, init_sparsity));
     if (target.params.read_node(in, kKey, pair.second)) targets.push_back(std::move(target));
   }
-  if (map.size() == 0) in->fault(kKey, fmt::format("'{}.{}' names nothing", in->path(), kKey));
+  if (map.size() == 0) in->refuse(kKey, "names nothing");
   // SparseML writes `params: []` next to such a map, since the map names the parameters.
   const YAML::Node params = in->take("params");
   if (params.IsDefined() && !(params.IsSequence() && params.size() == 0))
-    in->fault("params", fmt::format("'{}.params' must be [] or left out, as final_sparsity names "
-                                    "the parameters",
-                                    in->path()));
+    in->refuse("params", "must be [] or left out, as final_sparsity names the parameters");
   return targets;
 }
 
@@ -171,12 +166,11 @@ void read_mask_kind(ConfigReader* in, GradualMagnitudePruningOptions* options) {
     options->pruning.mask_rule.kind = *kind;
     return;
   }
-  in->fault(
+  in->refuse(
       "mask_type",
-      fmt::format("'{}.mask_type' must be unstructured, block4 (or [1, N]: blocks of N inputs "
-                  "of one output, N <= 64), N:M such as 2:4 with 0 < N < M <= 64, filter or "
-                  "channel, not '{}'",
-                  in->path(), text));
+      fmt::format("must be unstructured, block4 (or [1, N]: blocks of N inputs of one output, N <= "
+                  "64), N:M such as 2:4 with 0 < N < M <= 64, filter or channel, not '{}'",
+                  text));
 }
 
 /// Refuses a sparsity above 1 - N/M: N:M prunes at most M - N of M weights.
@@ -185,11 +179,9 @@ void check_reach(ConfigReader* in, const MaskKind& kind, const std::vector<Targe
   const double most = 1.0 - static_cast<double>(kind.n) / static_cast<double>(kind.m);
   for (const Target& target : targets)
     if (target.final_sparsity > most + kRoundingOfSparsity)
-      in->fault("final_sparsity",
-                fmt::format("'{}.final_sparsity' is {}: mask_type {} prunes {} of {} weights, "
-                            "which is at most {:.6g}",
-                            in->path(), target.final_sparsity, kind.text(), kind.m - kind.n, kind.m,
-                            most));
+      in->refuse("final_sparsity",
+                 fmt::format("is {}: mask_type {} prunes {} of {} weights, which is at most {:.6g}",
+                             target.final_sparsity, kind.text(), kind.m - kind.n, kind.m, most));
 }
 
 void read_mask_rule(ConfigReader* in, GradualMagnitudePruningOptions* options) {
@@ -199,18 +191,14 @@ void read_mask_rule(ConfigReader* in, GradualMagnitudePruningOptions* options) {
   in->read("global_sparsity", &options->pruning.mask_rule.global,
            "one threshold over all parameters, not one each");
   if (is_global && !options->pruning.mask_rule.global)
-    in->fault("global_sparsity",
-              fmt::format("'{}.global_sparsity' is false: for one threshold a parameter use "
-                          "!GradualKSModifier",
-                          in->path()));
+    in->refuse("global_sparsity", "is false: for one threshold a parameter use !GradualKSModifier");
   in->read_choice("score_type", &options->score_type, {"magnitude"}, "what the smallest is of");
   bool phased = false;
   in->read("phased", &phased, "false: SparseML's old key for its ACDCPruningModifier");
   if (phased)
-    in->fault("phased", fmt::format("'{}.phased' is true: alternating compressed and dense phases "
-                                    "(!ACDCPruningModifier) are not supported; write false, or "
-                                    "leave it out",
-                                    in->path()));
+    in->refuse("phased",
+               "is true: alternating compressed and dense phases (!ACDCPruningModifier) are not "
+               "supported; write false, or leave it out");
 }
 
 struct ConstantPruningOptions {
@@ -260,9 +248,8 @@ Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location) {
   read_mask_rule(in, &options);
   check_reach(in, options.pruning.mask_rule.kind, targets);
   if (targets.size() > 1 && options.pruning.mask_rule.global)
-    in->fault("final_sparsity", fmt::format("'{}.final_sparsity' names several sparsities, but "
-                                            "global_sparsity has one threshold for all",
-                                            in->path()));
+    in->refuse("final_sparsity",
+               "names several sparsities, but global_sparsity has one threshold for all");
   in->read("momentum_buffer_reset", &options.pruning.momentum_buffer_reset,
            "whether the optimizer's momentum becomes 0 with each new mask");
   read_params_strict(in, &options.selected.strict);
