@@ -169,12 +169,10 @@ void StatsBuffer::join(const std::string& key, const Stats& other, Stats* stats)
     return;
   }
   if (stats->mean.sizes() != other.mean.sizes())
-    throw Error(
-        ExitCode::kBadData, "callbacks",
-        fmt::format("key '{}' has the shape [{}] in one sample and [{}] in another, so there "
-                    "are no statistics of it",
-                    key, fmt::join(stats->mean.sizes(), ", "),
-                    fmt::join(other.mean.sizes(), ", ")));
+    refuse_data(fmt::format(
+        "key '{}' has the shape [{}] in one sample and [{}] in another, so there "
+        "are no statistics of it",
+        key, fmt::join(stats->mean.sizes(), ", "), fmt::join(other.mean.sizes(), ", ")));
   // The formulas of Chan et al. for sets of `own` and `more` elements.
   const auto own = static_cast<double>(stats->count), more = static_cast<double>(other.count);
   const at::Tensor delta = other.mean - stats->mean;

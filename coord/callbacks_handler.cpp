@@ -201,8 +201,7 @@ DataMap input_of(const CallbackNode& node, const DataMap& data) {
     if (const DataValue* const value = data.find(key.name))
       input.put(key.name, *value);
     else if (!key.is_optional)
-      throw Error(
-          ExitCode::kBadData, "callbacks",
+      refuse_data(
           fmt::format("key '{}' is not there; a callback that can do without it reads '_{}'",
                       key.name, key.name));
   }
@@ -214,15 +213,14 @@ void require_declared(const CallbackNode& node, const DataMap& made) {
   for (const auto& [name, value] : made.values())
     if (std::none_of(node.generated.begin(), node.generated.end(),
                      [&, &key = name](const CallbackKey& known) { return known.name == key; }))
-      throw Error(
-          ExitCode::kBadData, "callbacks",
+      refuse_data(
           fmt::format("returned key '{}', which its generated_keys() do not declare", name));
   for (const CallbackKey& key : node.generated)
     if (!key.is_optional && !made.contains(key.name))
-      throw Error(ExitCode::kBadData, "callbacks",
-                  fmt::format("did not return key '{}', which its generated_keys() declare; return "
-                              "it, or declare '_{}'",
-                              key.name, key.name));
+      refuse_data(
+          fmt::format("did not return key '{}', which its generated_keys() declare; return "
+                      "it, or declare '_{}'",
+                      key.name, key.name));
 }
 
 }  // namespace

@@ -21,14 +21,12 @@ template <typename Kind>
 const Kind& value_of(const DataMap& map, const std::string& key, const char* wanted) {
   const DataValue* const value = map.find(key);
   if (value == nullptr)
-    throw Error(
-        ExitCode::kBadData, "callbacks",
+    refuse_data(
         fmt::format("there is no key '{}': a callback gets what its incoming_keys() declare, "
                     "and of optional ones what is there",
                     key));
   if (const Kind* const found = std::get_if<Kind>(value)) return *found;
-  throw Error(
-      ExitCode::kBadData, "callbacks",
+  refuse_data(
       fmt::format("key '{}' is {}, where {} is wanted", key, kKinds[value->index()], wanted));
 }
 
@@ -53,8 +51,7 @@ int64_t batch_size(const FlatValue& flat) {
     return static_cast<int64_t>(texts->size());
   const at::Tensor& tensor = std::get<at::Tensor>(*flat.value);
   if (tensor.dim() == 0)
-    throw Error(
-        ExitCode::kBadData, "callbacks",
+    refuse_data(
         fmt::format("key '{}' is one number, which cannot be split into samples; name it in "
                     "not_batch_keys",
                     path_text(flat)));
@@ -65,11 +62,11 @@ int64_t batch_size(const FlatValue& flat) {
 int64_t common_batch_size(const std::vector<FlatValue>& values) {
   for (const FlatValue& value : values)
     if (batch_size(value) != batch_size(values.front()))
-      throw Error(ExitCode::kBadData, "callbacks",
-                  fmt::format("key '{}' holds {} samples and key '{}' {}; name those that are not "
-                              "by sample in not_batch_keys",
-                              path_text(values.front()), batch_size(values.front()),
-                              path_text(value), batch_size(value)));
+      refuse_data(
+          fmt::format("key '{}' holds {} samples and key '{}' {}; name those that are not "
+                      "by sample in not_batch_keys",
+                      path_text(values.front()), batch_size(values.front()), path_text(value),
+                      batch_size(value)));
   return values.empty() ? 0 : batch_size(values.front());
 }
 

@@ -122,16 +122,14 @@ ClassOutputs class_outputs(const DataMap& data, const std::string& logits,
   const at::Tensor outputs_BC = data.tensor(logits).detach();
   const at::Tensor labels_B = data.tensor(labels).to(outputs_BC.device(), at::kLong);
   if (outputs_BC.dim() != 2 || labels_B.dim() != 1 || labels_B.size(0) != outputs_BC.size(0))
-    throw Error(ExitCode::kBadData, "callbacks",
-                fmt::format("'{}' has {} dimensions and {} numbers, '{}' {} and {}; wanted are "
-                            "[samples, classes] and [samples]",
-                            logits, outputs_BC.dim(), outputs_BC.numel(), labels, labels_B.dim(),
-                            labels_B.numel()));
+    refuse_data(fmt::format(
+        "'{}' has {} dimensions and {} numbers, '{}' {} and {}; wanted are "
+        "[samples, classes] and [samples]",
+        logits, outputs_BC.dim(), outputs_BC.numel(), labels, labels_B.dim(), labels_B.numel()));
   if (labels_B.numel() == 0) return {outputs_BC, labels_B};
   const auto lowest = labels_B.min().item<int64_t>(), highest = labels_B.max().item<int64_t>();
   if (lowest < 0 || highest >= outputs_BC.size(1))
-    throw Error(ExitCode::kBadData, "callbacks",
-                fmt::format("'{}' holds class {}, and '{}' has outputs for classes 0 to {}", labels,
+    refuse_data(fmt::format("'{}' holds class {}, and '{}' has outputs for classes 0 to {}", labels,
                             lowest < 0 ? lowest : highest, logits, outputs_BC.size(1) - 1));
   return {outputs_BC, labels_B};
 }
@@ -165,10 +163,10 @@ class Confusion : public Callback {
     const at::Tensor chosen_B = on_cpu(data.tensor(logits_)).argmax(-1).to(at::kLong);
     const at::Tensor labels_B = on_cpu(data.tensor(labels_)).to(at::kLong);
     if (chosen_B.dim() != 1 || chosen_B.sizes() != labels_B.sizes())
-      throw Error(ExitCode::kBadData, "callbacks",
-                  fmt::format("'{}' is of {} samples and '{}' of {}; wanted are [samples, classes] "
-                              "and [samples]",
-                              logits_, chosen_B.numel(), labels_, labels_B.numel()));
+      refuse_data(
+          fmt::format("'{}' is of {} samples and '{}' of {}; wanted are [samples, classes] "
+                      "and [samples]",
+                      logits_, chosen_B.numel(), labels_, labels_B.numel()));
     require_classes(at::stack({labels_B, chosen_B}, 1));
     count_confusion(labels_B, chosen_B, num_classes_, counts_);
     return DataMap();
@@ -213,8 +211,7 @@ class Confusion : public Callback {
     const at::Tensor wrong_K =
         numbers_B2.masked_select(numbers_B2.lt(0).logical_or(numbers_B2.ge(num_classes_)));
     if (wrong_K.numel() > 0)
-      throw Error(ExitCode::kBadData, "callbacks",
-                  fmt::format("there is a sample of class {}, and num_classes is {}",
+      refuse_data(fmt::format("there is a sample of class {}, and num_classes is {}",
                               wrong_K[0].item<int64_t>(), num_classes_));
   }
 

@@ -24,10 +24,6 @@ namespace {
 constexpr const char* kSaveNames = "save_names";
 constexpr size_t kLongestName = 235;  // of a path's part: 255, minus "-00001.tfrecord.part"
 
-[[noreturn]] void refuse_name(const std::string& message) {
-  throw Error(ExitCode::kBadData, "callbacks", message);
-}
-
 using Json = nlohmann::ordered_json;
 
 /// Returns the numbers of this shape as nested lists, in row-major order from `next` on, which is
@@ -82,21 +78,21 @@ const std::vector<std::string> kSaverModes = {"eval", "infer"};
 }  // namespace
 
 void require_inside(const std::string& name) {
-  if (name.empty()) refuse_name("a name to save a sample under is empty; name each sample");
+  if (name.empty()) refuse_data("a name to save a sample under is empty; name each sample");
   if (std::count(name.begin(), name.end(), '\0') > 0)
-    refuse_name("a name to save a sample under has a zero byte");
+    refuse_data("a name to save a sample under has a zero byte");
   std::string_view rest = name;
   // Each part is checked: ".." in any of them could leave the folder.
   while (true) {
     const size_t end = std::min(rest.find('/'), rest.size());
     const std::string_view part = rest.substr(0, end);
     if (part.size() > kLongestName)
-      refuse_name(
+      refuse_data(
           fmt::format("a name to save a sample under has {} bytes, which with an extension "
                       "are more than file systems take: at most {} are; it begins '{}...'",
                       part.size(), kLongestName, part.substr(0, 40)));
     if (part.empty() || part == "." || part == "..")
-      refuse_name(
+      refuse_data(
           fmt::format("'{}' is no name to save a sample under: no leading '/', no '..' and no "
                       "empty part, so that nothing is written outside the results' folder",
                       name));
@@ -138,7 +134,7 @@ std::optional<DataMap> SaverCallback::on_iteration_end(const DataMap& data) {
 void SaverCallback::require_names(const DataMap& data, size_t num_samples) const {
   const std::vector<std::string>& names = data.texts(kSaveNames);
   if (names.size() != num_samples)
-    refuse_name(fmt::format("save_names holds {} names for {} samples; give one a sample",
+    refuse_data(fmt::format("save_names holds {} names for {} samples; give one a sample",
                             names.size(), num_samples));
   for (const std::string& name : names) require_inside(name);
 }
@@ -157,7 +153,7 @@ void SaverCallback::take_name(const std::string& name) {
   require_inside(name);
   const bool repeats = names_may_repeat() && name == last_name_;
   if (name_is_given_ && !epoch_names_.insert(name).second && !repeats)
-    refuse_name(
+    refuse_data(
         fmt::format("the name '{}' is given to two samples of one epoch; the second would "
                     "replace the first",
                     name));

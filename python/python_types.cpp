@@ -118,10 +118,7 @@ Value call_model(const char* function, const List& arguments) {
   return call(function, arguments, ExitCode::kConfig);
 }
 
-}  // namespace
-
-std::string json_of_plain(const std::string& text) { return value_of_plain(text).dump(); }
-
+/// Reads the common keys. Each help text begins with "python: ".
 PythonArgs read_python_args(ConfigReader* in) {
   PythonArgs all;
   in->require("path");
@@ -141,6 +138,37 @@ PythonArgs read_python_args(ConfigReader* in) {
            "the one next to LibTorch");
   return all;
 }
+
+data::DatasetType python_dataset_type() {
+  return {"python", [](ConfigReader* in, data::DatasetUse use) -> data::MakeDataset {
+            PythonDatasetOptions options{.args = read_python_args(in)};
+            in->read_choice("targets", &options.targets,
+                            {"auto", "class", "soft", "values", "tokens"},
+                            "python: kind of targets; auto: integers are classes, lists of "
+                            "integers tokens, floats values");
+            in->read("num_classes", &options.num_classes, between(0, 1e9),
+                     "python: number of classes or tokens; 0: the object's num_classes, "
+                     "vocab_size or classes");
+            in->read("num_workers", &options.num_workers, between(0, 256),
+                     "python: reader processes of a rank; 0: the rank itself");
+            const char* what = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
+            return [options, what](const data::DatasetInputs& inputs) {
+              return std::make_unique<PythonDataset>(options, inputs, what);
+            };
+          }};
+}
+
+model::ModelType python_model_type() {
+  return {"python", [](ConfigReader* in) -> model::MakeModel {
+            return [args = read_python_args(in)](const model::ModelInputs& data) {
+              return std::make_unique<PythonModel>(args, data);
+            };
+          }};
+}
+
+}  // namespace
+
+std::string json_of_plain(const std::string& text) { return value_of_plain(text).dump(); }
 
 PythonCallback::PythonCallback(const PythonArgs& args, const std::string& what) {
   // The interpreter must run before the first call.
@@ -245,25 +273,6 @@ data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epo
 
 std::string PythonDataset::digest() const { return call_data("digest", {data_}).as_text(); }
 
-data::DatasetType python_dataset_type() {
-  return {"python", [](ConfigReader* in, data::DatasetUse use) -> data::MakeDataset {
-            PythonDatasetOptions options{.args = read_python_args(in)};
-            in->read_choice("targets", &options.targets,
-                            {"auto", "class", "soft", "values", "tokens"},
-                            "python: kind of targets; auto: integers are classes, lists of "
-                            "integers tokens, floats values");
-            in->read("num_classes", &options.num_classes, between(0, 1e9),
-                     "python: number of classes or tokens; 0: the object's num_classes, "
-                     "vocab_size or classes");
-            in->read("num_workers", &options.num_workers, between(0, 256),
-                     "python: reader processes of a rank; 0: the rank itself");
-            const char* what = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
-            return [options, what](const data::DatasetInputs& inputs) {
-              return std::make_unique<PythonDataset>(options, inputs, what);
-            };
-          }};
-}
-
 PythonModel::PythonModel(const PythonArgs& args, const model::ModelInputs& data)
     : path_(args.path), seed_(data.seed) {
   start(args.python);
@@ -344,14 +353,6 @@ void PythonModel::after_backward() {
       fmt::format("{}: in its forward pass the network {}: training would not reach it; change "
                   "weights in place (copy_), and the rest in the constructor",
                   path_, unlike.as_text()));
-}
-
-model::ModelType python_model_type() {
-  return {"python", [](ConfigReader* in) -> model::MakeModel {
-            return [args = read_python_args(in)](const model::ModelInputs& data) {
-              return std::make_unique<PythonModel>(args, data);
-            };
-          }};
 }
 
 void add_types() {

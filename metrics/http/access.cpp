@@ -20,7 +20,6 @@
 #include "base/yaml/config_reader.h"
 #include "base/yaml/yaml_document.h"
 #include "metrics/http/listen_address.h"
-#include "metrics/http/password_checker.h"
 
 // Access to the HTTP server. Reads the web configuration of Prometheus' exporter-toolkit. Keys and
 // values are the same, so that one file can serve several exporters.
@@ -128,13 +127,6 @@ std::map<std::string, std::string> read_users(ConfigReader* in) {
 constexpr size_t kMinTokenCharacters = 16, kMaxTokenCharacters = 4096;  // half of a header
 constexpr size_t kSecretBytes = 32;
 
-std::string random_secret() {
-  std::string bytes(kSecretBytes, '\0');
-  check(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), kSecretBytes) == 1,
-        "OpenSSL has random bytes");
-  return bytes;
-}
-
 /// Reads the token from its file. Throws Error(kConfig) for an unsafe or unusual token.
 std::string read_token(const std::string& path) {
   std::string text = YamlDocument::read_text(path);
@@ -211,7 +203,12 @@ WebConfig read_web_config(const std::string& path) {
   return config;
 }
 
-std::string random_token() { return sha256_hex(random_secret()); }
+std::string random_token() {
+  std::string bytes(kSecretBytes, '\0');
+  check(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), kSecretBytes) == 1,
+        "OpenSSL has random bytes");
+  return sha256_hex(bytes);
+}
 
 AccessOptions read_access_options(ConfigReader* in) {
   AccessOptions options;
@@ -223,59 +220,37 @@ AccessOptions read_access_options(ConfigReader* in) {
   return options;
 }
 
-/// Passwords, and a cache of those that were correct. The cache has digests with a random secret,
-/// so memory contains no password.
-class Access::Passwords {
- public:
-  explicit Passwords(const std::map<std::string, std::string>& hash_by_user)
-      : checker_(hash_by_user) {}
-
-  void ask(const std::string& login, const std::string& client, const Answer& answer) {
-    const size_t colon = login.find(':');
-    // RFC 7617: a user's name contains no colon, a password may.
-    if (colon == login.npos) return answer(Verdict::kDenied);
-    // bcrypt is slow by design. A password that was correct before needs only this digest.
-    std::string digest = sha256_hex(secret_ + login);
-    if (is_passed(digest)) return answer(Verdict::kAllowed);
-    const auto done = [this, digest = std::move(digest), answer](bool is_right) {
-      if (is_right) note_passed(digest);
-      answer(is_right ? Verdict::kAllowed : Verdict::kDenied);
-    };
-    if (!checker_.check(client, login.substr(0, colon), login.substr(colon + 1), done))
-      answer(Verdict::kBusy);
-  }
-  void stop() { checker_.stop(); }
-
- private:
-  bool is_passed(const std::string& digest) {
-    const std::lock_guard lock(mutex_);
-    return passed_.contains(digest);
-  }
-  void note_passed(const std::string& digest) {
-    const std::lock_guard lock(mutex_);
-    passed_.insert(digest);
-  }
-
-  const std::string secret_ = random_secret();
-  std::mutex mutex_;
-  std::set<std::string> passed_;  // guarded by mutex_; at most one per user
-  PasswordChecker checker_;       // declared last: its thread uses the other members
-};
-
 Access::Access(const AccessOptions& options) : token_(options.token) {
   if (!options.web_config.empty()) config_ = read_web_config(options.web_config);
   if (!options.token_file.empty()) token_ = read_token(options.token_file);
-  if (!config_.hash_by_user.empty()) passwords_ = std::make_unique<Passwords>(config_.hash_by_user);
-}
-
-Access::~Access() = default;
-
-void Access::stop() {
-  if (passwords_) passwords_->stop();
+  if (!config_.hash_by_user.empty()) checker_.emplace(config_.hash_by_user);
 }
 
 std::string Access::wanted() const {
-  return passwords_ ? R"(Basic realm="lockstep", charset="UTF-8")" : R"(Bearer realm="lockstep")";
+  return checker_ ? R"(Basic realm="lockstep", charset="UTF-8")" : R"(Bearer realm="lockstep")";
+}
+
+void Access::check_password(const std::string& login, const std::string& client,
+                            const Answer& answer) {
+  const size_t colon = login.find(':');
+  // RFC 7617: a user's name contains no colon, a password may.
+  if (colon == login.npos) return answer(Verdict::kDenied);
+  // bcrypt is slow by design. A password that was correct before needs only this digest.
+  const std::string digest = sha256_hex(secret_ + login);
+  const auto is_passed = [&] {
+    const std::lock_guard lock(mutex_);
+    return passed_.contains(digest);
+  };
+  if (is_passed()) return answer(Verdict::kAllowed);
+  const auto done = [this, digest, answer](bool is_right) {
+    if (is_right) {
+      const std::lock_guard lock(mutex_);
+      passed_.insert(digest);
+    }
+    answer(is_right ? Verdict::kAllowed : Verdict::kDenied);
+  };
+  if (!checker_->check(client, login.substr(0, colon), login.substr(colon + 1), done))
+    answer(Verdict::kBusy);
 }
 
 // Without users and token, everybody has access.
@@ -285,8 +260,8 @@ void Access::ask(std::string_view authorization, const std::string& client, cons
     return answer(same_secret(*given, token_) ? Verdict::kAllowed : Verdict::kDenied);
   const auto given = after_scheme(authorization, "Basic");
   const std::optional<std::string> login = given ? base64_decoded(*given) : std::nullopt;
-  if (!login || !passwords_) return answer(Verdict::kDenied);
-  passwords_->ask(*login, client, answer);
+  if (!login || !checker_) return answer(Verdict::kDenied);
+  check_password(*login, client, answer);
 }
 
 bool comes_from_no_browser(std::string_view control, std::string_view host) {
