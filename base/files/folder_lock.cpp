@@ -313,11 +313,9 @@ bool FolderLock::beat() {
 
 FolderLock::File::File(const std::filesystem::path& path)
     : path_(path), descriptor_(open_lock_file(path, O_RDWR | O_CREAT)) {
-  if (descriptor_ < 0)
+  if (descriptor_.get() < 0)
     throw Error(ExitCode::kCannotCreate, "files", path.string() + ": " + std::strerror(errno));
 }
-
-FolderLock::File::~File() { ::close(descriptor_); }
 
 std::string FolderLock::File::text() const {
   // Opened again, because network file systems check for another host's writes only then. Closing a
@@ -352,8 +350,8 @@ std::optional<LockHolder> FolderLock::File::holder() const {
 
 bool FolderLock::File::write(const std::string& text) const {
   const auto size = static_cast<ssize_t>(text.size());
-  return ::pwrite(descriptor_, text.data(), text.size(), 0) == size &&
-         ::ftruncate(descriptor_, size) == 0 && ::fdatasync(descriptor_) == 0;
+  return ::pwrite(descriptor_.get(), text.data(), text.size(), 0) == size &&
+         ::ftruncate(descriptor_.get(), size) == 0 && ::fdatasync(descriptor_.get()) == 0;
 }
 
 }  // namespace lockstep::files

@@ -11,6 +11,8 @@
 
 #include <sys/types.h>
 
+#include "base/files/files.h"
+
 /// Lock of a folder, and the lock file, which names the holder.
 namespace lockstep::files {
 
@@ -93,11 +95,8 @@ class FolderLock {
   class File {
    public:
     explicit File(const std::filesystem::path& path);
-    ~File();
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
 
-    int descriptor() const { return descriptor_; }
+    int descriptor() const { return descriptor_.get(); }
     /// Returns the holder that the file names now, even if another host has written it; nullopt if
     /// none. Throws Error(kIo) if it cannot be read, which says nothing about its holder.
     std::optional<LockHolder> holder() const;
@@ -108,7 +107,7 @@ class FolderLock {
     std::string text() const;
 
     std::filesystem::path path_;
-    int descriptor_;
+    Descriptor descriptor_;
   };
 
   [[noreturn]] void refuse(const std::optional<LockHolder>& holder) const;

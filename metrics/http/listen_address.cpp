@@ -23,28 +23,14 @@
 namespace lockstep::metrics {
 namespace {
 
+using files::Descriptor;
+
 std::optional<uint16_t> parse_port(std::string_view text) {
   uint16_t port = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (text.empty() || fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return port;
 }
-
-/// Owner of a file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return number_; }
-  int release() { return std::exchange(number_, -1); }
-
- private:
-  int number_;
-};
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
   throw Error(ExitCode::kCannotCreate, "control",
@@ -85,7 +71,7 @@ Descriptor open_folder(const std::filesystem::path& path) {
     refuse(path, fmt::format("everybody may write into its folder {}, and so put another socket in "
                              "its place; chmod o-w it, or choose another control.listen",
                              folder.string()));
-  return Descriptor(opened.release());
+  return opened;
 }
 
 /// Removes the socket file of a process that has ended.
@@ -161,13 +147,10 @@ std::string reachable_address(const ListenAddress& bound, const std::string& nod
 
 SocketName::SocketName(const std::filesystem::path& path) : text_(path.string()) {
   if (address_of(text_)) return;
-  folder_ = ::open(folder_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  folder_ = Descriptor(::open(folder_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   // The path through the open folder is short, whatever the folder's own path.
-  if (folder_ >= 0) text_ = fmt::format("/proc/self/fd/{}/{}", folder_, path.filename().string());
-}
-
-SocketName::~SocketName() {
-  if (folder_ >= 0) ::close(folder_);
+  if (folder_.get() >= 0)
+    text_ = fmt::format("/proc/self/fd/{}/{}", folder_.get(), path.filename().string());
 }
 
 bool is_listened_at(const std::filesystem::path& path) {
@@ -201,7 +184,7 @@ UnixSocket::UnixSocket(std::filesystem::path path) : path_(std::move(path)) {
   }
   device_ = facts.st_dev;
   inode_ = facts.st_ino;
-  descriptor_ = socket.release();
+  descriptor_ = std::move(socket);
 }
 
 UnixSocket::~UnixSocket() {
@@ -209,9 +192,6 @@ UnixSocket::~UnixSocket() {
   // Another process may have replaced the file; do not remove that one.
   if (::lstat(path_.c_str(), &facts) == 0 && facts.st_dev == device_ && facts.st_ino == inode_)
     ::unlink(path_.c_str());
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
-
-int UnixSocket::release() { return std::exchange(descriptor_, -1); }
 
 }  // namespace lockstep::metrics
