@@ -278,10 +278,14 @@ void Timeline::file(const Action& action) {
   }
 }
 
-Timeline::Range Timeline::due_at(int64_t step) const {
+std::span<const Action> Timeline::due_at(int64_t step) const {
   const auto [first, last] = std::equal_range(actions_.begin(), actions_.end(), step, StepOrder());
-  return {actions_.data() + (first - actions_.begin()),
-          actions_.data() + (last - actions_.begin())};
+  return {first, last};
+}
+
+bool Timeline::has(ActionKind kind) const {
+  return std::any_of(actions_.begin(), actions_.end(),
+                     [kind](const Action& action) { return action.kind == kind; });
 }
 
 const Action* Timeline::learning_rate_setter(int64_t step, int group) const {

@@ -107,11 +107,10 @@ std::string event_list(const Timeline& timeline) {
 
 /// Returns the recipe language's advice about how often to prune.
 std::string hint_text(const Timeline& timeline) {
-  for (const Action& action : timeline.actions())
-    if (action.kind == ActionKind::kPrune)
-      return "hint: where the loss recovers soon after a mask, take a smaller update_frequency "
-             "(0.5: twice an epoch), so that each mask takes away less\n";
-  return "";
+  return timeline.has(ActionKind::kPrune)
+             ? "hint: where the loss recovers soon after a mask, take a smaller update_frequency "
+               "(0.5: twice an epoch), so that each mask takes away less\n"
+             : "";
 }
 
 /// Plots values; a column shows the value at the step in its middle.
