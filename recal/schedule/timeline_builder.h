@@ -32,8 +32,6 @@ class GroupClaims {
   void add(const Modifier& writer, const ParamGroups& groups, StepRange steps, Diagnostics* faults);
 
  private:
-  /// Returns false, with a fault, if another one writes the group (or kAllGroups).
-  bool add(const Modifier& writer, int group, StepRange steps, Diagnostics* faults);
   struct Claim {
     const Modifier* writer;
     int group;
@@ -136,8 +134,6 @@ class QuantizationClaims {
   bool per_channel() const { return claims_.empty() || claims_.front().per_channel; }
 
  private:
-  bool refuse_second(const QuantizationClaim& claim, Diagnostics* faults) const;
-
   const std::vector<LayerInfo>& layers_;
   std::vector<QuantizationClaim> claims_;
 };
@@ -175,7 +171,7 @@ class TrainableClaims {
   };
   bool is_trainable(int64_t param, int64_t step) const;
   void add_ends(std::vector<TrainableChange>* changes) const;
-  void require_some(const TrainableChange& change, Diagnostics* faults) const;
+  bool trains_some(int64_t step) const;
 
   std::vector<std::string> names_;
   std::vector<int64_t> frozen_at_start_;
