@@ -37,18 +37,41 @@ class Reference {
   PyObject* object_ = nullptr;
 };
 
+/// State of a thread, kept between locks. Python would create and delete it with each lock (20 us).
+class KeptThreadState {
+ public:
+  KeptThreadState() {
+    if (PyGILState_GetThisThreadState() != nullptr) return;  // a thread of Python
+    taken_ = PyGILState_Ensure();
+    state_ = PyEval_SaveThread();
+  }
+  ~KeptThreadState() {
+    if (state_ == nullptr) return;
+    PyEval_RestoreThread(state_);
+    PyGILState_Release(taken_);
+  }
+  KeptThreadState(const KeptThreadState&) = delete;
+  KeptThreadState& operator=(const KeptThreadState&) = delete;
+
+ private:
+  PyGILState_STATE taken_{};
+  PyThreadState* state_ = nullptr;
+};
+
 /// Scope with the interpreter's lock, on any thread. Python's thread-local state (threading.local,
 /// its stack) lives from a thread's first lock to its end.
 class InterpreterLock {
  public:
-  InterpreterLock() : state_(take()) {}
+  InterpreterLock() {
+    // Created at a thread's first lock, destroyed at the thread's end.
+    thread_local const KeptThreadState kept;
+    state_ = PyGILState_Ensure();
+  }
   ~InterpreterLock() { PyGILState_Release(state_); }
   InterpreterLock(const InterpreterLock&) = delete;
   InterpreterLock& operator=(const InterpreterLock&) = delete;
 
  private:
-  static PyGILState_STATE take();
-
   PyGILState_STATE state_;
 };
 
@@ -148,27 +171,6 @@ void forget(void* object) {
   Py_DecRef(static_cast<PyObject*>(object));
 }
 
-/// State of a thread, kept between locks. Python would create and delete it with each lock (20 us).
-class KeptThreadState {
- public:
-  KeptThreadState() {
-    if (PyGILState_GetThisThreadState() != nullptr) return;  // a thread of Python
-    taken_ = PyGILState_Ensure();
-    state_ = PyEval_SaveThread();
-  }
-  ~KeptThreadState() {
-    if (state_ == nullptr) return;
-    PyEval_RestoreThread(state_);
-    PyGILState_Release(taken_);
-  }
-  KeptThreadState(const KeptThreadState&) = delete;
-  KeptThreadState& operator=(const KeptThreadState&) = delete;
-
- private:
-  PyGILState_STATE taken_{};
-  PyThreadState* state_ = nullptr;
-};
-
 // Every Python object is used under the interpreter's lock. References are owned (Reference) unless
 // marked as borrowed. This file is compiled for the stable interface (Py_LIMITED_API).
 
@@ -245,12 +247,6 @@ std::string pending_fault() {
 }
 
 }  // namespace
-
-PyGILState_STATE InterpreterLock::take() {
-  // Created at a thread's first lock, destroyed at the thread's end.
-  thread_local const KeptThreadState kept;
-  return PyGILState_Ensure();
-}
 
 Reference to_python(const Value& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return Reference(PyBool_FromLong(*flag));

@@ -8,6 +8,41 @@
 
 // Checks for conflicts between modifiers: groups, pruning, quantization, trainability.
 namespace lockstep::recal {
+namespace {
+
+Fault two_pruners(const Modifier& second, const Modifier& first, const std::string& name,
+                  std::string_view hint) {
+  return second.location().fault(fmt::format("{} and {} ({}) both prune '{}'{}", second.tag(),
+                                             first.tag(), first.location().text(), name, hint));
+}
+
+std::string kept_no_longer(const QuantizationClaim& claim, const std::string& layer,
+                           const PruningClaim& pruned) {
+  return fmt::format(
+      "{} quantizes '{}' from step {} on, but {} ({}) releases its mask at step {}, and zeros "
+      "would come back: keep them with a ConstantKSModifier listed behind it, or with "
+      "leave_enabled: true",
+      claim.modifier->tag(), layer, claim.first_step, pruned.pruner->tag(),
+      pruned.pruner->location().text(), *pruned.released);
+}
+
+/// Returns the key of a model-wide setting in which two claims differ, or "".
+std::string differing_key(const QuantizationClaim& a, const QuantizationClaim& b) {
+  if (a.per_channel != b.per_channel) return "weights";
+  if (a.observers_off != b.observers_off) return "disable_quantization_observer";
+  if (a.batch_norm_frozen != b.batch_norm_frozen) return "freeze_bn_stats";
+  return "";
+}
+
+std::vector<int64_t> shared(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  std::vector<int64_t> both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
+
+std::string_view word(bool trainable) { return trainable ? "trainable" : "frozen"; }
+
+}  // namespace
 
 void GroupClaims::add(const Modifier& writer, const ParamGroups& groups, StepRange steps,
                       Diagnostics* faults) {
