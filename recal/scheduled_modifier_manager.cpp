@@ -61,16 +61,10 @@ bool quantizes(const Timeline& timeline) {
 
 /// Largest finite value of a float type.
 double largest_value(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return static_cast<double>(std::numeric_limits<at::Half>::max());
-    case at::kBFloat16:
-      return static_cast<double>(std::numeric_limits<at::BFloat16>::max());
-    case at::kFloat:
-      return std::numeric_limits<float>::max();
-    default:
-      return std::numeric_limits<double>::max();
-  }
+  if (type == at::kHalf) return static_cast<double>(std::numeric_limits<at::Half>::max());
+  if (type == at::kBFloat16) return static_cast<double>(std::numeric_limits<at::BFloat16>::max());
+  return type == at::kFloat ? std::numeric_limits<float>::max()
+                            : std::numeric_limits<double>::max();
 }
 
 void sort_unique(std::vector<int64_t>* values) {

@@ -1,6 +1,7 @@
 #include "recal/masks/mask_update.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -195,22 +196,8 @@ constexpr double kDigest_ns = 0.5;
 constexpr double kExchange_ns = 0.25;        ///< 1 bit per weight at 0.5 GB/s
 constexpr double kCollectives_ns = 500'000;  ///< latency of a few collectives
 
-/// Time of one mask computation, in nanoseconds per weight (source: see kDigest_ns).
-double mask_ns(MaskPattern pattern) {
-  switch (pattern) {
-    case MaskPattern::kUnstructured:
-      return 0.7;
-    case MaskPattern::kBlock:
-      return 3.4;
-    case MaskPattern::kNofM:
-      return 2.8;
-    case MaskPattern::kFilter:
-      return 0.9;
-    case MaskPattern::kChannel:
-      return 2.4;
-  }
-  return 0;
-}
+/// Time of one mask computation by MaskPattern, in nanoseconds per weight (source: see kDigest_ns).
+constexpr std::array kMask_ns = {0.7, 3.4, 2.8, 0.9, 2.4};
 
 int64_t sum_of(std::span<const int64_t> values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
@@ -335,7 +322,7 @@ bool division_pays(const MaskRule& rule, std::span<const int64_t> num_weights, i
   const std::vector<int64_t> loads =
       loads_of(num_weights, share_out(num_weights, world_size), world_size);
   const auto largest_share = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
-  const double ns = mask_ns(rule.kind.pattern);
+  const double ns = kMask_ns.at(static_cast<size_t>(rule.kind.pattern));
   // Left: the slowest rank's masks, plus digests and exchange of all. Right: all masks on one rank.
   return largest_share * ns + num_all * (kDigest_ns + kExchange_ns) + kCollectives_ns <
          num_all * ns;

@@ -256,26 +256,13 @@ void Timeline::file(const Action& action) {
       if (action.group == kAllGroups || action.group == group)
         (*groups)[static_cast<size_t>(group)].push_back(action);
   };
-  switch (action.kind) {
-    case ActionKind::kSetLearningRate:
-      return each_group(&learning_rates_);
-    case ActionKind::kSetWeightDecay:
-      return each_group(&weight_decays_);
-    case ActionKind::kPrune:
-      return prunes_[static_cast<size_t>(action.modifier)].push_back(action);
-    case ActionKind::kSetTrainable:
-      return trainables_.push_back(action);
-    case ActionKind::kQuantize:
-    case ActionKind::kFreezeObservers:
-    case ActionKind::kFreezeBatchNorm:
-      return quantizes_.push_back(action);
-    case ActionKind::kSetParam:
-      return values_[static_cast<size_t>(action.modifier)].push_back(action);
-    case ActionKind::kKeepZeros:
-    case ActionKind::kRelease:
-    case ActionKind::kTransform:
-      return;
-  }
+  if (action.kind == ActionKind::kSetLearningRate) each_group(&learning_rates_);
+  if (action.kind == ActionKind::kSetWeightDecay) each_group(&weight_decays_);
+  if (action.kind == ActionKind::kSetTrainable) trainables_.push_back(action);
+  const auto modifier = static_cast<size_t>(action.modifier);
+  if (action.kind == ActionKind::kPrune) prunes_[modifier].push_back(action);
+  if (action.kind == ActionKind::kSetParam) values_[modifier].push_back(action);
+  if (traits_of(action.kind).is_on_quantization) quantizes_.push_back(action);
 }
 
 std::span<const Action> Timeline::due_at(int64_t step) const {

@@ -50,15 +50,8 @@ std::string TrainTime::text() const {
 }
 
 std::string TrainTime::sentence_text() const {
-  switch (kind) {
-    case Kind::kEpoch:
-      return "epoch " + epoch.text();
-    case Kind::kStep:
-      return fmt::format("step {}", step);
-    case Kind::kRunEnd:
-      return "the run's end";
-  }
-  return "";
+  if (is_run_end()) return "the run's end";
+  return kind == Kind::kStep ? fmt::format("step {}", step) : "epoch " + epoch.text();
 }
 
 std::string Period::text() const {
@@ -159,10 +152,8 @@ StepConverter::StepConverter(const std::vector<Window>& windows, int64_t steps_p
   for (const Window& window : windows)
     if (named_end && window.start && !window.end && step_of(*window.start) >= *named_end)
       run_end_ = std::max(*run_end_, next_epoch(*window.start));
-  min_epochs_ = first_epoch_.value_or(0);
   // A limit of steps is the run's end only if a modifier refers to the end and none names it.
   if (!run_end_ && names_run_end) run_end_ = max_steps;
-  total_steps_ = run_end_;
 }
 
 void StepConverter::note_start(const TrainTime& start) {
@@ -222,8 +213,8 @@ double StepConverter::fraction_done(int64_t k, const Window& window, const Perio
 }
 
 std::optional<int64_t> StepConverter::max_epochs() const {
-  if (!total_steps_) return std::nullopt;
-  return (*total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_;
+  if (!run_end_) return std::nullopt;
+  return (*run_end_ + steps_per_epoch_ - 1) / steps_per_epoch_;
 }
 
 const std::vector<std::string>& interpolation_names() {
