@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdint>
 #include <exception>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +33,9 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
+/// Waits until a thread is asked to stop; false after `limit`.
+bool stops_within(std::chrono::duration<double> limit, const std::stop_token& stop);
+
 /// Watchdog timer: runs `action` once, on a separate thread, unless it is destroyed before `limit`
 /// has passed. For waits without their own timeout (a network, a disk, MPI's start). What `action`
 /// needs must outlive this; it must not throw. The destructor waits for a running action.
@@ -42,15 +45,9 @@ class SignalsBlocked {
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::function<void()> action);
-  ~Deadline();
-  Deadline(const Deadline&) = delete;
-  Deadline& operator=(const Deadline&) = delete;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool is_over_ = false;
-  std::thread thread_;  // last: uses the members above
+  std::jthread thread_;
 };
 
 /// Bounded queue of tasks, executed in order by one separate thread. A thread that adds a task

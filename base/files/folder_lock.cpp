@@ -181,15 +181,14 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const FolderLockTime
   note_self(is_locked);
   // The heartbeat thread must not take signals meant for the main thread.
   const SignalsBlocked blocked;
-  heart_ = std::thread([this] { beat_until_stopped(); });
+  heart_ = std::jthread([this](const std::stop_token& stop) {
+    while (!stops_within(std::chrono::duration<double>(times_.heartbeat_s), stop))
+      if (!beat()) return;
+  });
 }
 
 FolderLock::~FolderLock() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
+  heart_.request_stop();
   heart_.join();
   // Another run may have taken the folder over; its text must stay.
   if (is_ours()) (void)file_.write("");
@@ -273,18 +272,6 @@ bool FolderLock::is_ours() const {
     return holder && holder->token == self_.token;
   } catch (const Error&) {
     return false;
-  }
-}
-
-void FolderLock::beat_until_stopped() {
-  std::unique_lock lock(mutex_);
-  const auto pause = std::chrono::duration<double>(times_.heartbeat_s);
-  while (!wake_.wait_for(lock, pause, [this] { return stopping_; })) {
-    lock.unlock();
-    // Without the mutex, since a write to the disk may take long.
-    const bool goes_on = beat();
-    lock.lock();
-    if (!goes_on) return;
   }
 }
 

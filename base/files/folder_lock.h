@@ -1,9 +1,7 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -115,7 +113,6 @@ class FolderLock {
   void judge_holder(bool is_locked);
   void watch_heartbeat(const LockHolder& holder);
   void note_self(bool is_locked);
-  void beat_until_stopped();
   bool beat();
   bool is_ours() const;
 
@@ -124,10 +121,7 @@ class FolderLock {
   File file_;
   LockHolder self_;
   bool said_ = false;  // a failed heartbeat was logged
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::thread heart_;
+  std::jthread heart_;
 };
 
 }  // namespace lockstep::files
