@@ -168,13 +168,6 @@ std::vector<MetricFamily> gpu_use_families(const GpuUse& use) {
           family("lockstep_gpu_ooms_total", use.num_ooms)};
 }
 
-const char* state_name(RunState state) {
-  constexpr std::array<const char*, kNumRunStates> kNames = {
-      "initializing", "restoring", "training", "validating", "saving",
-      "draining",     "paused",    "finished", "failed"};
-  return kNames.at(static_cast<size_t>(state));
-}
-
 /// Sorts families and label sets, so that pages are stable for readers.
 void sort_for_readers(std::vector<MetricFamily>* families) {
   for (MetricFamily& family : *families)
@@ -185,6 +178,13 @@ void sort_for_readers(std::vector<MetricFamily>* families) {
 }
 
 }  // namespace
+
+const char* state_name(RunState state) {
+  constexpr std::array<const char*, kNumRunStates> kNames = {
+      "initializing", "restoring", "training", "validating", "saving",
+      "draining",     "paused",    "finished", "failed"};
+  return kNames.at(static_cast<size_t>(state));
+}
 
 void add_gpu_series(prometheus::Registry& registry, const GpuFacts& gpu) {
   info(registry, "lockstep_gpu_info",
