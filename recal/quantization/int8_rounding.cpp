@@ -115,7 +115,7 @@ template <bool kMarks>
 void round_items(const float* items, int64_t num_items, const Rounding& rounding, float* out,
                  bool* inside = nullptr) {
   const Rounder by(rounding);
-  const auto round_block = [&by](const float* block, float* rounded, bool* marks) {
+  const auto round_block = [&by](const float* block, float* rounded, [[maybe_unused]] bool* marks) {
     const Floats steps = steps_of(block, by);
     const Floats within = cut_to_range(steps, by);
     scale_block(block, within, by.scale, rounded);
