@@ -42,6 +42,15 @@ constexpr std::array<uint32_t, 63> powers_of_bytes() {
   return powers;
 }
 
+// The format is little-endian.
+static_assert(std::endian::native == std::endian::little,
+              "lengths and sums are written as they lie in memory");
+
+template <typename T>
+std::string_view bytes_of(const T& number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
 }  // namespace
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
@@ -96,19 +105,6 @@ int64_t fnv1a64(std::string_view bytes) {
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return static_cast<int64_t>(hash);
 }
-
-namespace {
-
-// The format is little-endian.
-static_assert(std::endian::native == std::endian::little,
-              "lengths and sums are written in native byte order");
-
-template <typename T>
-std::string_view bytes_of(const T& number) {
-  return {reinterpret_cast<const char*>(&number), sizeof number};
-}
-
-}  // namespace
 
 void append_tf_record(std::string_view data, std::string* records) {
   const uint64_t length = data.size();

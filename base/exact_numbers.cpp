@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,11 +21,11 @@ namespace {
 
 constexpr int kMaxDigits = 18;
 
-__extension__ using Wide = __int128;  // 18 digits times 18 digits fit
+using Int = Rational::Int;  // 18 digits times 18 digits fit
 
 /// Returns 10^exponent; exponents up to 38 fit.
-Wide wide_power_of_ten(int exponent) {
-  Wide power = 1;
+constexpr Int power_of_ten(int exponent) {
+  Int power = 1;
   for (int i = 0; i < exponent; ++i) power *= 10;
   return power;
 }
@@ -47,110 +48,18 @@ std::optional<int> split_exponent(std::string_view* text) {
   return value;
 }
 
-}  // namespace
-
-std::optional<Decimal> Decimal::parse(std::string_view text) {
-  const bool negative = !text.empty() && text.front() == '-';
-  if (!text.empty() && (text.front() == '-' || text.front() == '+')) text.remove_prefix(1);
-  const std::optional<int> exponent = split_exponent(&text);
-  if (!exponent || *exponent < -kMaxDigits || *exponent > kMaxDigits) return std::nullopt;
-  const size_t first_digit = text.starts_with('.') ? 1 : 0;
-  if (text.size() <= first_digit || !is_digit(text[first_digit])) return std::nullopt;
-
-  Wide digits = 0;
-  int scale = -*exponent;
-  bool after_point = false;
-  for (const char c : text) {
-    if (c == '.' && !after_point) {
-      after_point = true;
-      continue;
-    }
-    if (!is_digit(c)) return std::nullopt;
-    digits = digits * 10 + (c - '0');
-    scale += after_point ? 1 : 0;
-    if (digits >= wide_power_of_ten(kMaxDigits)) return std::nullopt;
-  }
-  // Normalizes, so that equal values have equal digits and scale.
-  for (; scale > 0 && digits % 10 == 0; --scale) digits /= 10;
-  for (; scale < 0 && digits < wide_power_of_ten(kMaxDigits); ++scale) digits *= 10;
-  if (scale < 0 || scale > kMaxDigits || digits >= wide_power_of_ten(kMaxDigits))
-    return std::nullopt;
-  if (digits == 0) scale = 0;
-  return Decimal(static_cast<int64_t>(negative ? -digits : digits), scale);
-}
-
-int64_t Decimal::ceil_times(int64_t count, const Decimal& period, int64_t factor) const {
-  const int scale = std::max(scale_, period.scale_);
-  // In 128 bits; the multiplication by the factor is checked for overflow.
-  const Wide sum = Wide{digits_} * wide_power_of_ten(scale - scale_) +
-                   Wide{count} * period.digits_ * wide_power_of_ten(scale - period.scale_);
-  const Wide unit = wide_power_of_ten(scale);
-  Wide product = 0;
-  check(!__builtin_mul_overflow(sum, Wide{factor}, &product),
-        "a schedule's step number is out of range");
-  const Wide quotient = product / unit + (product % unit > 0 ? 1 : 0);
-  check(quotient <= INT64_MAX && quotient >= INT64_MIN, "a schedule's step number is out of range");
-  return static_cast<int64_t>(quotient);
-}
-
-std::optional<Decimal> Decimal::plus(const Decimal& other) const {
-  int scale = std::max(scale_, other.scale_);
-  Wide sum = Wide{digits_} * wide_power_of_ten(scale - scale_) +
-             Wide{other.digits_} * wide_power_of_ten(scale - other.scale_);
-  for (; scale > 0 && sum % 10 == 0; --scale) sum /= 10;
-  if (sum >= wide_power_of_ten(kMaxDigits) || sum <= -wide_power_of_ten(kMaxDigits))
-    return std::nullopt;
-  return Decimal(static_cast<int64_t>(sum), scale);
-}
-
-double Decimal::to_double() const {
-  return static_cast<double>(digits_) / static_cast<double>(wide_power_of_ten(scale_));
-}
-
-std::string Decimal::text() const {
-  std::string digits = std::to_string(digits_ < 0 ? -digits_ : digits_);
-  if (scale_ > 0) {
-    if (digits.size() <= static_cast<size_t>(scale_))
-      digits.insert(0, scale_ + 1 - digits.size(), '0');
-    digits.insert(digits.size() - scale_, ".");
-  }
-  return (digits_ < 0 ? "-" : "") + digits;
-}
-
-// Compares a * 10^scale_b with b * 10^scale_a, so no division is needed.
-int compare(const Decimal& a, const Decimal& b) {
-  const Wide left = Wide{a.digits_} * wide_power_of_ten(b.scale_);
-  const Wide right = Wide{b.digits_} * wide_power_of_ten(a.scale_);
-  return left < right ? -1 : left > right ? 1 : 0;
-}
-
 // Rational: fractions stay reduced. Every product checks for overflow of 128 bits.
 
-namespace {
-
-using Int = Rational::Int;
-
-constexpr int kMaxExactDigits = 18;
 constexpr size_t kExponentDigits = 15;
 constexpr int kMaxPower = 36;  // ten times this still fits 128 bits
 
-constexpr Int power_of_ten(int exponent) {
-  Int power = 1;
-  for (int i = 0; i < exponent; ++i) power *= 10;
-  return power;
-}
 constexpr Int kMax = power_of_ten(kMaxPower);
 
 Int magnitude(Int value) { return value < 0 ? -value : value; }
 
 /// Returns the greatest common divisor (Euclid).
 Int common_divisor(Int a, Int b) {
-  a = magnitude(a);
-  while (b != 0) {
-    const Int rest = a % b;
-    a = b;
-    b = rest;
-  }
+  for (a = magnitude(a); b != 0;) a = std::exchange(b, a % b);
   return a;
 }
 
@@ -206,7 +115,85 @@ Significant significant_digits(Int numerator, Int denominator, size_t count) {
   return out;
 }
 
+// Superaccumulator: float64 numbers cover the bits 2^-1074 to 2^1023, which are 67 digits of 32
+// bits.
+
+constexpr int kDigitBits = 32;
+constexpr int kLeastExponent = -1074;  // exponent of the first digit's lowest bit
+constexpr int kFractionBits = 52;
+constexpr uint64_t kDigitMask = (uint64_t{1} << kDigitBits) - 1;
+constexpr int kNumDigits = Superaccumulator::kNumCounters - 1;
+
 }  // namespace
+
+std::optional<Decimal> Decimal::parse(std::string_view text) {
+  const bool negative = !text.empty() && text.front() == '-';
+  if (!text.empty() && (text.front() == '-' || text.front() == '+')) text.remove_prefix(1);
+  const std::optional<int> exponent = split_exponent(&text);
+  if (!exponent || *exponent < -kMaxDigits || *exponent > kMaxDigits) return std::nullopt;
+  const size_t first_digit = text.starts_with('.') ? 1 : 0;
+  if (text.size() <= first_digit || !is_digit(text[first_digit])) return std::nullopt;
+
+  Int digits = 0;
+  int scale = -*exponent;
+  bool after_point = false;
+  for (const char c : text) {
+    if (c == '.' && !after_point) {
+      after_point = true;
+      continue;
+    }
+    if (!is_digit(c)) return std::nullopt;
+    digits = digits * 10 + (c - '0');
+    scale += after_point ? 1 : 0;
+    if (digits >= power_of_ten(kMaxDigits)) return std::nullopt;
+  }
+  // Normalizes, so that equal values have equal digits and scale.
+  for (; scale > 0 && digits % 10 == 0; --scale) digits /= 10;
+  for (; scale < 0 && digits < power_of_ten(kMaxDigits); ++scale) digits *= 10;
+  if (scale < 0 || scale > kMaxDigits || digits >= power_of_ten(kMaxDigits)) return std::nullopt;
+  if (digits == 0) scale = 0;
+  return Decimal(static_cast<int64_t>(negative ? -digits : digits), scale);
+}
+
+int64_t Decimal::ceil_times(int64_t count, const Decimal& period, int64_t factor) const {
+  const int scale = std::max(scale_, period.scale_);
+  // In 128 bits; the multiplication by the factor is checked for overflow.
+  const Int sum = Int{digits_} * power_of_ten(scale - scale_) +
+                  Int{count} * period.digits_ * power_of_ten(scale - period.scale_);
+  const Int unit = power_of_ten(scale);
+  Int product = 0;
+  check(!__builtin_mul_overflow(sum, Int{factor}, &product),
+        "a schedule's step number is out of range");
+  const Int quotient = product / unit + (product % unit > 0 ? 1 : 0);
+  check(quotient <= INT64_MAX && quotient >= INT64_MIN, "a schedule's step number is out of range");
+  return static_cast<int64_t>(quotient);
+}
+
+std::optional<Decimal> Decimal::plus(const Decimal& other) const {
+  int scale = std::max(scale_, other.scale_);
+  Int sum = Int{digits_} * power_of_ten(scale - scale_) +
+            Int{other.digits_} * power_of_ten(scale - other.scale_);
+  for (; scale > 0 && sum % 10 == 0; --scale) sum /= 10;
+  if (sum >= power_of_ten(kMaxDigits) || sum <= -power_of_ten(kMaxDigits)) return std::nullopt;
+  return Decimal(static_cast<int64_t>(sum), scale);
+}
+
+double Decimal::to_double() const {
+  return static_cast<double>(digits_) / static_cast<double>(power_of_ten(scale_));
+}
+
+std::string Decimal::text() const {
+  return (digits_ < 0 ? "-" : "") + with_point(digits_of(magnitude(digits_)), scale_);
+}
+
+// Compares a * 10^scale_b with b * 10^scale_a, so no division is needed.
+std::strong_ordering operator<=>(const Decimal& a, const Decimal& b) {
+  const Int left = Int{a.digits_} * power_of_ten(b.scale_);
+  const Int right = Int{b.digits_} * power_of_ten(a.scale_);
+  return left < right   ? std::strong_ordering::less
+         : left > right ? std::strong_ordering::greater
+                        : std::strong_ordering::equal;
+}
 
 // Reduces first: only the reduced fraction must be in range.
 std::optional<Rational> Rational::of(Int numerator, Int denominator) {
@@ -219,14 +206,7 @@ std::optional<Rational> Rational::of(Int numerator, Int denominator) {
 std::optional<Rational> Rational::parse(std::string_view decimal) {
   const std::optional<Decimal> parsed = Decimal::parse(decimal);
   if (!parsed) return std::nullopt;
-  const std::string text = parsed->text();  // [-]digits[.digits], at most 18 of each
-  Int digits = 0;
-  int places = 0;
-  for (const char c : text) {
-    if (c >= '0' && c <= '9') digits = digits * 10 + (c - '0');
-    places += places > 0 || c == '.' ? 1 : 0;
-  }
-  return of(text.front() == '-' ? -digits : digits, power_of_ten(std::max(places - 1, 0)));
+  return of(parsed->digits_, power_of_ten(parsed->scale_));
 }
 
 std::optional<Rational> add(const Rational& a, const Rational& b) {
@@ -266,12 +246,12 @@ std::optional<std::string> Rational::exact_text() const {
   // A fraction is a finite decimal if its denominator has only the prime factors 2 and 5.
   for (Int left = denominator_; left != 1; ++places) {
     const Int factor = common_divisor(10, left);
-    if (factor == 1 || places == kMaxExactDigits) return std::nullopt;
+    if (factor == 1 || places == kMaxDigits) return std::nullopt;
     left /= factor;
     scaled *= 10 / factor;
     if (scaled >= power_of_ten(kMaxPower)) return std::nullopt;
   }
-  if (scaled >= power_of_ten(kMaxExactDigits)) return std::nullopt;
+  if (scaled >= power_of_ten(kMaxDigits)) return std::nullopt;
   return with_point(digits_of(scaled), places);
 }
 
@@ -279,18 +259,18 @@ std::string Rational::cut_text() const {
   // A very small number would have too few significant digits in plain notation.
   const Int whole = magnitude(numerator_) / denominator_;
   const bool is_small = magnitude(numerator_) < denominator_ / 1'000'000;
-  const size_t count = is_small ? kExponentDigits : kMaxExactDigits;
+  const size_t count = is_small ? kExponentDigits : kMaxDigits;
   Significant number = significant_digits(magnitude(numerator_), denominator_, count);
   if (is_small) {
     number.digits.resize(count);
     return with_point(number.digits, static_cast<int>(count) - 1) +
            fmt::format("e{}", number.exponent - 1);
   }
-  if (whole >= power_of_ten(kMaxExactDigits)) {  // no digits left for a fraction
+  if (whole >= power_of_ten(kMaxDigits)) {  // no digits left for a fraction
     const std::string digits = digits_of(whole);
-    return digits.substr(0, kMaxExactDigits) + std::string(digits.size() - kMaxExactDigits, '0');
+    return digits.substr(0, kMaxDigits) + std::string(digits.size() - kMaxDigits, '0');
   }
-  const int places = std::min(kMaxExactDigits - std::max(number.exponent, 0), kMaxExactDigits);
+  const int places = std::min(kMaxDigits - std::max(number.exponent, 0), kMaxDigits);
   number.digits.resize(static_cast<size_t>(std::max(number.exponent + places, 0)));
   return with_point(number.digits, places);
 }
@@ -299,19 +279,6 @@ std::string Rational::text() const {
   const std::optional<std::string> exact = exact_text();
   return (numerator_ < 0 ? "-" : "") + (exact ? *exact : cut_text());
 }
-
-// Superaccumulator: float64 numbers cover the bits 2^-1074 to 2^1023, which are 67 digits of 32
-// bits.
-
-namespace {
-
-constexpr int kDigitBits = 32;
-constexpr int kLeastExponent = -1074;  // exponent of the first digit's lowest bit
-constexpr int kFractionBits = 52;
-constexpr uint64_t kDigitMask = (uint64_t{1} << kDigitBits) - 1;
-constexpr int kNumDigits = Superaccumulator::kNumCounters - 1;
-
-}  // namespace
 
 void Superaccumulator::add(double number) {
   check(!(number < 0), "an exact sum of a negative number");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,14 +33,11 @@ class Decimal {
   /// Returns the shortest text of the value: 2.5, 10, 0.05.
   std::string text() const;
 
-  friend int compare(const Decimal& a, const Decimal& b);
-  bool operator==(const Decimal& other) const { return compare(*this, other) == 0; }
-  bool operator<(const Decimal& other) const { return compare(*this, other) < 0; }
-  bool operator<=(const Decimal& other) const { return compare(*this, other) <= 0; }
-  bool operator>(const Decimal& other) const { return compare(*this, other) > 0; }
-  bool operator>=(const Decimal& other) const { return compare(*this, other) >= 0; }
+  bool operator==(const Decimal& other) const = default;  // equal values have equal members
+  friend std::strong_ordering operator<=>(const Decimal& a, const Decimal& b);
 
  private:
+  friend class Rational;
   Decimal(int64_t digits, int scale) : digits_(digits), scale_(scale) {}
 
   int64_t digits_ = 0;

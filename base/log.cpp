@@ -35,139 +35,83 @@
 
 namespace lockstep::log {
 
-/// Sink whose lines are written by a separate thread. So logging never waits for a terminal, a pipe
-/// or a disk. Lines are lost if the queue is full (a reader stopped, a disk hangs). They are
-/// counted and reported in the next written line. Thread-safe.
-class BackgroundSink final : public spdlog::sinks::sink {
- public:
-  explicit BackgroundSink(std::shared_ptr<spdlog::sinks::sink> inner);
-
-  void log(const spdlog::details::log_msg& message) override;
-  void flush() override {}  // the thread flushes after each line
-  void set_pattern(const std::string& pattern) override;
-  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override;
-
-  /// Runs a task on the thread after all lines before it. Returns false if the queue is full; then
-  /// `num_lines` count as lost. `num_bytes` is the memory that the task holds.
-  bool do_later(TaskQueue::Task task, int64_t num_bytes = 0, int64_t num_lines = 0);
-  /// Waits for all lines so far; false after `timeout`.
-  bool drain(TaskQueue::Milliseconds timeout) { return queue_.drain(timeout); }
-
- private:
-  bool push(const spdlog::details::log_msg& message);
-  void note_lost(int64_t num_lines);
-
-  const std::shared_ptr<spdlog::sinks::sink> inner_;
-  std::atomic<int64_t> num_lost_{0};  // since the last accepted line
-  TaskQueue queue_;
-};
-
-/// Returns the number of lines that background sinks of this process have lost.
-int64_t num_lost_in_background();
-
-// BackgroundSink: lines are copied into a bounded queue. The task holds the inner sink, so it may
-// outlive this object.
-
 namespace {
 
 // Limit of the memory of waiting lines.
 constexpr int64_t kCapacity_bytes = 1 << 20;
 
+// Lines that background sinks of this process have lost, and that number at count_anew().
 std::atomic<int64_t> g_num_lost{0};
+std::atomic<int64_t> g_num_lost_before{0};
+// Counters of lines by level, for metrics and the summary.
+std::array<std::atomic<int64_t>, kLevelNames.size()> g_num_lines{};
 
-}  // namespace
+/// Sink whose lines are written by a separate thread. So logging never waits for a terminal, a pipe
+/// or a disk. Lines are copied into a bounded queue. They are lost if it is full (a reader stopped,
+/// a disk hangs), counted, and reported in the next written line. A task holds the inner sink, so
+/// it may outlive this object. Thread-safe.
+class BackgroundSink final : public spdlog::sinks::sink {
+ public:
+  explicit BackgroundSink(std::shared_ptr<spdlog::sinks::sink> inner)
+      : inner_(std::move(inner)),
+        queue_({.thread_name = "log", .capacity_bytes = kCapacity_bytes}) {}
 
-BackgroundSink::BackgroundSink(std::shared_ptr<spdlog::sinks::sink> inner)
-    : inner_(std::move(inner)), queue_({.thread_name = "log", .capacity_bytes = kCapacity_bytes}) {}
-
-/// Queues a copy of the message; false if the queue is full.
-bool BackgroundSink::push(const spdlog::details::log_msg& message) {
-  const spdlog::details::log_msg_buffer copy(message);
-  const auto write = [inner = inner_, copy] {
-    try {
-      inner->log(copy);
-      inner->flush();
-    } catch (const std::exception&) {  // a full disk costs lines, not the run
-      ++g_num_lost;
+  void log(const spdlog::details::log_msg& message) override {
+    // The count is taken before the notice is queued, so that no loss is reported twice.
+    const int64_t num_lost = num_lost_.exchange(0);
+    if (num_lost > 0) {
+      const std::string text = fmt::format(
+          "[log] {} lines before this one are lost here: they came faster than they were read or "
+          "written",
+          num_lost);
+      const spdlog::details::log_msg notice(message.time, {}, message.logger_name,
+                                            spdlog::level::warn, text);
+      // The notice itself may be lost; then the count waits for the next line.
+      if (!push(notice)) num_lost_ += num_lost;
     }
-  };
-  return queue_.push(write, static_cast<int64_t>(sizeof(copy) + message.payload.size()));
-}
-
-void BackgroundSink::log(const spdlog::details::log_msg& message) {
-  // The count is taken before the notice is queued, so that no loss is reported twice.
-  const int64_t num_lost = num_lost_.exchange(0);
-  if (num_lost > 0) {
-    const std::string text = fmt::format(
-        "[log] {} lines before this one are lost: they were logged faster than they were read or "
-        "written",
-        num_lost);
-    const spdlog::details::log_msg notice(message.time, {}, message.logger_name,
-                                          spdlog::level::warn, text);
-    // The notice itself may be lost; then the count waits for the next line.
-    if (!push(notice)) num_lost_ += num_lost;
+    if (!push(message)) note_lost(1);
   }
-  if (!push(message)) note_lost(1);
-}
+  void flush() override {}  // the thread flushes after each line
+  void set_pattern(const std::string& pattern) override {
+    do_later([inner = inner_, pattern] { inner->set_pattern(pattern); });
+  }
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
+    const std::shared_ptr<spdlog::formatter> shared = std::move(formatter);
+    do_later([inner = inner_, shared] { inner->set_formatter(shared->clone()); });
+  }
 
-void BackgroundSink::note_lost(int64_t num_lines) {
-  num_lost_ += num_lines;
-  g_num_lost += num_lines;
-}
-
-void BackgroundSink::set_pattern(const std::string& pattern) {
-  do_later([inner = inner_, pattern] { inner->set_pattern(pattern); });
-}
-
-void BackgroundSink::set_formatter(std::unique_ptr<spdlog::formatter> formatter) {
-  const std::shared_ptr<spdlog::formatter> shared = std::move(formatter);
-  do_later([inner = inner_, shared] { inner->set_formatter(shared->clone()); });
-}
-
-bool BackgroundSink::do_later(TaskQueue::Task task, int64_t num_bytes, int64_t num_lines) {
-  const bool is_taken =
-      queue_.push(std::move(task), static_cast<int64_t>(sizeof(TaskQueue::Task)) + num_bytes);
-  if (!is_taken) note_lost(num_lines);
-  return is_taken;
-}
-
-int64_t num_lost_in_background() { return g_num_lost.load(std::memory_order_relaxed); }
-
-/// Sink for stderr, with a status line below all others on a terminal. Thread-safe.
-class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
- public:
-  void set_style(bool is_terminal, bool colors);
-  /// Sets the status line; "" removes it.
-  void set_status(std::string_view text);
-  /// Writes the text unchanged between the lines.
-  void print(std::string_view text);
+  /// Runs a task on the thread after all lines before it. If the queue is full, `num_lines` count
+  /// as lost. `num_bytes` is the memory that the task holds.
+  void do_later(TaskQueue::Task task, int64_t num_bytes = 0, int64_t num_lines = 0) {
+    if (!queue_.push(std::move(task), static_cast<int64_t>(sizeof(TaskQueue::Task)) + num_bytes))
+      note_lost(num_lines);
+  }
+  /// Waits for all lines so far; false after `timeout`.
+  bool drain(TaskQueue::Milliseconds timeout) { return queue_.drain(timeout); }
 
  private:
-  void sink_it_(const spdlog::details::log_msg& message) override;
-  void flush_() override {}
-  std::string cleared() const;
-  std::string status_line() const;
+  /// Queues a copy of the message; false if the queue is full.
+  bool push(const spdlog::details::log_msg& message) {
+    const spdlog::details::log_msg_buffer copy(message);
+    const auto write = [inner = inner_, copy] {
+      try {
+        inner->log(copy);
+        inner->flush();
+      } catch (const std::exception&) {  // a full disk costs lines, not the run
+        ++g_num_lost;
+      }
+    };
+    return queue_.push(write, static_cast<int64_t>(sizeof(copy) + message.payload.size()));
+  }
+  void note_lost(int64_t num_lines) {
+    num_lost_ += num_lines;
+    g_num_lost += num_lines;
+  }
 
-  bool is_terminal_ = false, colors_ = false;
-  std::string status_;
+  const std::shared_ptr<spdlog::sinks::sink> inner_;
+  std::atomic<int64_t> num_lost_{0};  // since the last accepted line
+  TaskQueue queue_;
 };
-
-/// Formatter for JSON, one object per line, of a text "[area] message": {"time":
-/// "2026-01-31T12:00:00.123Z", "level": "info", "rank": 0, "area": "run", "message": ...}. Invalid
-/// UTF-8 is replaced.
-class JsonFormatter final : public spdlog::formatter {
- public:
-  explicit JsonFormatter(int rank) : rank_(rank) {}
-  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& text) override;
-  std::unique_ptr<spdlog::formatter> clone() const override;
-
- private:
-  int rank_;
-};
-
-// ConsoleSink: each line is one write(2) call, so lines of several processes do not mix.
-
-namespace {
 
 constexpr size_t kUsualColumns = 80;
 // Return, then clear to the end of the line (ECMA-48).
@@ -200,20 +144,6 @@ bool write(std::string_view text) {
   return true;
 }
 
-/// Returns the level's name in JSON lines.
-const char* level_name(spdlog::level::level_enum level) {
-  switch (level) {
-    case spdlog::level::debug:
-      return "debug";
-    case spdlog::level::warn:
-      return "warning";
-    case spdlog::level::err:
-      return "error";
-    default:
-      return "info";
-  }
-}
-
 /// Returns a time in UTC with milliseconds, as in RFC 3339.
 std::string utc_text(std::chrono::system_clock::time_point when) {
   const int64_t ms =
@@ -225,87 +155,89 @@ std::string utc_text(std::chrono::system_clock::time_point when) {
                      utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
 }
 
-}  // namespace
+/// Sink for stderr, with a status line below all others on a terminal. Each line is one write(2)
+/// call, so lines of several processes do not mix. Thread-safe.
+class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void set_style(bool is_terminal, bool colors) {
+    const std::lock_guard lock(mutex_);
+    is_terminal_ = is_terminal;
+    colors_ = colors;
+  }
+  /// Sets the status line; "" removes it.
+  void set_status(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    if (!is_terminal_ || (text.empty() && status_.empty())) return;
+    // The cursor stays on the status line, so clearing that line makes room for the next text.
+    const std::string before = cleared();
+    status_ = text;
+    (void)write(before + status_line());
+  }
+  /// Writes the text unchanged between the lines.
+  void print(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    (void)write(cleared() + std::string(text) + status_line());
+  }
 
-void ConsoleSink::set_style(bool is_terminal, bool colors) {
-  const std::lock_guard lock(mutex_);
-  is_terminal_ = is_terminal;
-  colors_ = colors;
-}
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    const bool is_colored = colors_ && message.level >= spdlog::level::warn;
+    std::string all = cleared();
+    if (is_colored) all += message.level == spdlog::level::warn ? kYellow : kRed;
+    all.append(text.data(), text.size());
+    if (is_colored) all += kPlain;
+    // One write, so that lines of other processes come before or after it.
+    if (!write(all + status_line())) throw spdlog::spdlog_ex("stderr takes no line");
+  }
+  void flush_() override {}
+  std::string cleared() const { return status_.empty() ? "" : kClearLine; }
+  std::string status_line() const {
+    // One column less: a full line would wrap on some terminals.
+    return status_.empty() ? "" : status_.substr(0, num_columns() - 1);
+  }
 
-void ConsoleSink::set_status(std::string_view text) {
-  const std::lock_guard lock(mutex_);
-  if (!is_terminal_ || (text.empty() && status_.empty())) return;
-  // The cursor stays on the status line, so clearing that line makes room for the next text.
-  const std::string before = cleared();
-  status_ = text;
-  (void)write(before + status_line());
-}
+  bool is_terminal_ = false, colors_ = false;
+  std::string status_;
+};
 
-void ConsoleSink::print(std::string_view text) {
-  const std::lock_guard lock(mutex_);
-  (void)write(cleared() + std::string(text) + status_line());
-}
+// Levels of spdlog, by Level.
+constexpr std::array kSpdLevels = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                                   spdlog::level::err};
 
-void ConsoleSink::sink_it_(const spdlog::details::log_msg& message) {
-  spdlog::memory_buf_t text;
-  formatter_->format(message, text);
-  const bool is_colored = colors_ && message.level >= spdlog::level::warn;
-  std::string all = cleared();
-  if (is_colored) all += message.level == spdlog::level::warn ? kYellow : kRed;
-  all.append(text.data(), text.size());
-  if (is_colored) all += kPlain;
-  // One write, so that lines of other processes come before or after it.
-  if (!write(all + status_line())) throw spdlog::spdlog_ex("stderr cannot be written");
-}
+spdlog::level::level_enum spd_level(Level level) { return kSpdLevels[static_cast<size_t>(level)]; }
 
-std::string ConsoleSink::cleared() const { return status_.empty() ? "" : kClearLine; }
+/// Formatter for JSON, one object per line, of a text "[area] message": {"time":
+/// "2026-01-31T12:00:00.123Z", "level": "info", "rank": 0, "area": "run", "message": ...}. Invalid
+/// UTF-8 is replaced.
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  explicit JsonFormatter(int rank) : rank_(rank) {}
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& text) override {
+    // Messages begin with "[area] ", see Error and log::write().
+    const std::string_view said(message.payload.data(), message.payload.size());
+    const size_t end = said.find("] ");
+    const auto level = std::find(kSpdLevels.begin(), kSpdLevels.end(), message.level);
+    const nlohmann::ordered_json line{
+        {"time", utc_text(message.time)},
+        {"level", kLevelNames.at(static_cast<size_t>(level - kSpdLevels.begin()))},
+        {"rank", rank_},
+        {"area", said.substr(1, end - 1)},
+        {"message", said.substr(end + 2)}};
+    const std::string json = json_text(line) + "\n";
+    text.append(json.data(), json.data() + json.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<JsonFormatter>(rank_);
+  }
 
-std::string ConsoleSink::status_line() const {
-  // One column less: a full line would wrap on some terminals.
-  return status_.empty() ? "" : status_.substr(0, num_columns() - 1);
-}
-
-void JsonFormatter::format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& text) {
-  // Messages begin with "[area] ", see Error and log::write().
-  const std::string_view said(message.payload.data(), message.payload.size());
-  const size_t end = said.find("] ");
-  const nlohmann::ordered_json line{{"time", utc_text(message.time)},
-                                    {"level", level_name(message.level)},
-                                    {"rank", rank_},
-                                    {"area", said.substr(1, end - 1)},
-                                    {"message", said.substr(end + 2)}};
-  const std::string json = json_text(line) + "\n";
-  text.append(json.data(), json.data() + json.size());
-}
-
-std::unique_ptr<spdlog::formatter> JsonFormatter::clone() const {
-  return std::make_unique<JsonFormatter>(rank_);
-}
+ private:
+  int rank_;
+};
 
 // The logger is replaced as a whole when outputs change. Threads keep the one that they hold until
 // their line is written.
-
-namespace {
-
-// Counters of lines by level, for metrics and the summary.
-std::array<std::atomic<int64_t>, 4> g_num_lines{};
-std::atomic<int64_t> g_num_lost_before{0};  // value at count_anew()
-
-/// Converts a level to spdlog's.
-spdlog::level::level_enum spd_level(Level level) {
-  switch (level) {
-    case Level::kDebug:
-      return spdlog::level::debug;
-    case Level::kInfo:
-      return spdlog::level::info;
-    case Level::kWarning:
-      return spdlog::level::warn;
-    case Level::kError:
-      return spdlog::level::err;
-  }
-  return spdlog::level::info;
-}
 
 using Sink = std::shared_ptr<spdlog::sinks::sink>;
 
@@ -393,8 +325,8 @@ class Current {
     if (background_ == nullptr)
       write();
     else
-      (void)background_->do_later(std::move(write), static_cast<int64_t>(text.size()),
-                                  std::count(text.begin(), text.end(), '\n'));
+      background_->do_later(std::move(write), static_cast<int64_t>(text.size()),
+                            std::count(text.begin(), text.end(), '\n'));
   }
   void replace() {
     auto made = make_logger(options_, shown_, copy_, background_ ? Sink(background_) : console_);
@@ -435,6 +367,8 @@ void write(Level level, std::string_view area, std::string_view message) {
   if (level == Level::kError) (void)flush(kErrorPatience_s);
 }
 
+const ProcessState counts_of_lines("counts of log lines", [] { count_anew(); });
+
 }  // namespace
 
 void configure_console(const ConsoleOptions& options) { current().set(options); }
@@ -455,12 +389,8 @@ void set_console_level(Level level) {
 }
 
 std::optional<Level> level_named(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, Level>, 4> kNames{{{"debug", Level::kDebug},
-                                                                      {"info", Level::kInfo},
-                                                                      {"warning", Level::kWarning},
-                                                                      {"error", Level::kError}}};
-  for (const auto& [word, level] : kNames)
-    if (word == name) return level;
+  for (size_t i = 0; i < kLevelNames.size(); ++i)
+    if (kLevelNames[i] == name) return static_cast<Level>(i);
   return std::nullopt;
 }
 
@@ -469,15 +399,12 @@ int64_t num_lines(Level level) {
 }
 
 int64_t num_lost() {
-  return num_lost_in_background() - g_num_lost_before.load(std::memory_order_relaxed);
+  return g_num_lost.load(std::memory_order_relaxed) -
+         g_num_lost_before.load(std::memory_order_relaxed);
 }
 
-namespace {
-const ProcessState counts_of_lines("counts of log lines", [] { count_anew(); });
-}  // namespace
-
 void count_anew() {
-  g_num_lost_before.store(num_lost_in_background(), std::memory_order_relaxed);
+  g_num_lost_before.store(g_num_lost.load(std::memory_order_relaxed), std::memory_order_relaxed);
   for (std::atomic<int64_t>& number : g_num_lines) number.store(0, std::memory_order_relaxed);
   current().forget_early_lines();
 }

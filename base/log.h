@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,8 @@
 namespace lockstep::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };
+inline constexpr std::array<std::string_view, 4> kLevelNames = {"debug", "info", "warning",
+                                                                "error"};
 
 struct LogOptions {
   Level console = Level::kInfo;  ///< lowest level that goes to stderr

@@ -28,69 +28,8 @@ const ProcessState*& newest() {
   return one;
 }
 
-}  // namespace
-
-ProcessState::ProcessState(const char* name, Reset reset) noexcept
-    : name_(name), reset_(reset), next_(newest()) {
-  newest() = this;
-}
-
-void ProcessState::begin_job() {
-  for (const ProcessState* one = newest(); one != nullptr; one = one->next_) one->reset_();
-}
-
-std::string shell_quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  // A quote ends the quoted text, adds an escaped quote and starts again.
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-ShellResult run_in_shell(const std::string& command) {
-  ShellResult result;
-  FILE* const pipe = ::popen((command + " </dev/null").c_str(), "re");
-  if (pipe == nullptr) return result;
-  std::array<char, 4096> part{};
-  while (const size_t count = std::fread(part.data(), 1, part.size(), pipe))
-    result.text.append(part.data(), count);
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
-  return result;
-}
-
-// A file of the kernel has no size, so it is read as a stream.
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-std::string dl_error() {
-  const char* text = ::dlerror();
-  return text == nullptr ? "unknown reason" : text;
-}
-
-std::string first_line(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-double resident_bytes() {
-  // statm counts in pages: total, resident, ...
-  std::istringstream pages(first_line("/proc/self/statm"));
-  double all = 0, resident = 0;
-  if (!(pages >> all >> resident)) return 0;
-  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
-}
-
 // Limits of the control group. The group's path is in /proc/self/cgroup, the mount points are in
 // /proc/self/mountinfo; see cgroups(7).
-
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -202,23 +141,6 @@ std::optional<double> smallest(const fs::path& root, const char* controller, Rea
   return least;
 }
 
-}  // namespace
-
-CgroupLimits cgroup_limits(const fs::path& root) {
-  CgroupLimits limits{.cores = smallest(root, "cpu", cores_of), .memory_bytes = {}};
-  if (const auto bytes = smallest(root, "memory", memory_of))
-    limits.memory_bytes = static_cast<int64_t>(*bytes);
-  return limits;
-}
-
-int64_t usable_memory_bytes() {
-  const int64_t host_bytes =
-      static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
-  return std::min(host_bytes, cgroup_limits().memory_bytes.value_or(host_bytes));
-}
-
-namespace {
-
 /// Returns the CPUs of this process's affinity mask.
 std::vector<int> allowed_cpus() {
   cpu_set_t set;
@@ -241,6 +163,76 @@ std::map<int, int> numa_nodes(const std::filesystem::path& sys_folder) {
 }
 
 }  // namespace
+
+ProcessState::ProcessState(const char* name, Reset reset) noexcept
+    : name_(name), reset_(reset), next_(newest()) {
+  newest() = this;
+}
+
+void ProcessState::begin_job() {
+  for (const ProcessState* one = newest(); one != nullptr; one = one->next_) one->reset_();
+}
+
+std::string shell_quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  // A quote ends the quoted text, adds an escaped quote and starts again.
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+ShellResult run_in_shell(const std::string& command) {
+  ShellResult result;
+  FILE* const pipe = ::popen((command + " </dev/null").c_str(), "re");
+  if (pipe == nullptr) return result;
+  std::array<char, 4096> part{};
+  while (const size_t count = std::fread(part.data(), 1, part.size(), pipe))
+    result.text.append(part.data(), count);
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  return result;
+}
+
+// A file of the kernel has no size, so it is read as a stream.
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string dl_error() {
+  const char* text = ::dlerror();
+  return text == nullptr ? "unknown reason" : text;
+}
+
+std::string first_line(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+double resident_bytes() {
+  // statm counts in pages: total, resident, ...
+  std::istringstream pages(first_line("/proc/self/statm"));
+  double all = 0, resident = 0;
+  if (!(pages >> all >> resident)) return 0;
+  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
+}
+
+CgroupLimits cgroup_limits(const fs::path& root) {
+  CgroupLimits limits{.cores = smallest(root, "cpu", cores_of), .memory_bytes = {}};
+  if (const auto bytes = smallest(root, "memory", memory_of))
+    limits.memory_bytes = static_cast<int64_t>(*bytes);
+  return limits;
+}
+
+int64_t usable_memory_bytes() {
+  const int64_t host_bytes =
+      static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  return std::min(host_bytes, cgroup_limits().memory_bytes.value_or(host_bytes));
+}
 
 std::vector<Core> allowed_cores(const std::filesystem::path& sys_folder) {
   const std::map<int, int> node_of = numa_nodes(sys_folder);

@@ -18,6 +18,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
+std::string first_few(const std::vector<std::string>& items, size_t most) {
+  if (items.size() <= most) return fmt::format("{}", fmt::join(items, ", "));
+  const auto end = items.begin() + static_cast<std::ptrdiff_t>(most);
+  return fmt::format("{} and {} more", fmt::join(items.begin(), end, ", "), items.size() - most);
+}
+
 std::string csv_field(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string field = "\"";

@@ -15,6 +15,9 @@ std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r
 /// Returns the parts of a text, by default its lines. A separator at the end adds no empty part.
 std::vector<std::string> split(std::string_view text, char separator = '\n');
 
+/// Returns a list for messages, with the first `most` items: "a, b and 3 more".
+std::string first_few(const std::vector<std::string>& items, size_t most);
+
 /// Returns a field of a CSV file, quoted if necessary (RFC 4180).
 std::string csv_field(std::string_view text);
 /// Returns a line of a CSV file with its line break.

@@ -14,9 +14,18 @@ namespace lockstep {
 Deadline::Deadline(std::chrono::duration<double> limit, std::function<void()> action) {
   // The thread inherits the blocked signals; the main thread handles them.
   const SignalsBlocked inherited_by_the_thread;
-  thread_ = std::jthread([limit, action = std::move(action)](const std::stop_token& ends) {
-    if (!stops_within(limit, ends)) action();
+  thread_ = std::jthread([limit, action = std::move(action)](const std::stop_token& is_over) {
+    if (!stops_within(limit, is_over)) action();
   });
+}
+
+bool stops_within(std::chrono::duration<double> limit, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  // The wait may say false although a stop was requested before it slept, so the token is asked.
+  wake.wait_for(lock, stop, limit, [] { return false; });
+  return stop.stop_requested();
 }
 
 // TaskQueue: the state is shared with the thread, so that a thread left behind can still use it.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdint>
 #include <exception>
@@ -34,14 +33,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-/// Waits for this time at most. Returns true at once if the thread's std::jthread wants it to stop.
-inline bool stops_within(std::chrono::duration<double> time, const std::stop_token& token) {
-  std::mutex mutex;
-  std::unique_lock lock(mutex);
-  std::condition_variable_any wake;
-  (void)wake.wait_for(lock, token, time, [] { return false; });
-  return token.stop_requested();
-}
+/// Waits until a thread is asked to stop; false after `limit`.
+bool stops_within(std::chrono::duration<double> limit, const std::stop_token& stop);
 
 /// Watchdog timer: runs `action` once, on a separate thread, unless it is destroyed before `limit`
 /// has passed. For waits without their own timeout (a network, a disk, MPI's start). What `action`
@@ -52,8 +45,6 @@ inline bool stops_within(std::chrono::duration<double> time, const std::stop_tok
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::function<void()> action);
-  Deadline(const Deadline&) = delete;
-  Deadline& operator=(const Deadline&) = delete;
 
  private:
   std::jthread thread_;

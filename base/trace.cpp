@@ -58,6 +58,32 @@ void* shown_memory(const char* name, size_t num_bytes) {
   return nullptr;
 }
 
+enum Mode : unsigned { kTrace = 1, kRecent = 2 };
+
+// Read without the mutex in every span, so that an idle trace costs one load.
+std::atomic<unsigned> modes{0};
+std::mutex mutex;
+std::vector<SpanRecord> kept;           // guarded by the mutex, as the ring is
+std::vector<const SpanRecord*> opened;  // unfinished spans of the running trace
+thread_local const char* name_of_this_thread = "";
+
+SpanRing& ring() {
+  static SpanRing of_this_process;
+  return of_this_process;
+}
+
+int64_t now_ns() {
+  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+int64_t this_thread() {
+  // A system call, so it is done once per thread.
+  thread_local const int64_t number = gettid();
+  return number;
+}
+
+const ProcessState recent_spans("recent spans", [] { forget_recent(); });
+
 }  // namespace
 
 SpanRing::SpanRing() {
@@ -110,34 +136,6 @@ RecentSpan open_span(const std::vector<RecentSpan>& spans, int64_t thread) {
     if (span->thread == thread && span->end_ns == 0) return *span;
   return {};
 }
-
-namespace {
-
-enum Mode : unsigned { kTrace = 1, kRecent = 2 };
-
-// Read without the mutex in every span, so that an idle trace costs one load.
-std::atomic<unsigned> modes{0};
-std::mutex mutex;
-std::vector<SpanRecord> kept;           // guarded by the mutex, as the ring is
-std::vector<const SpanRecord*> opened;  // unfinished spans of the running trace
-thread_local const char* name_of_this_thread = "";
-
-SpanRing& ring() {
-  static SpanRing of_this_process;
-  return of_this_process;
-}
-
-int64_t now_ns() {
-  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-int64_t this_thread() {
-  // A system call, so it is done once per thread.
-  thread_local const int64_t number = gettid();
-  return number;
-}
-
-}  // namespace
 
 void name_thread(const char* name) {
   name_of_this_thread = name;
@@ -199,10 +197,6 @@ std::vector<RecentSpan> recent() {
   const std::scoped_lock lock(mutex);
   return ring().spans();
 }
-
-namespace {
-const ProcessState recent_spans("recent spans", [] { forget_recent(); });
-}  // namespace
 
 void forget_recent() {
   const std::scoped_lock lock(mutex);

@@ -24,6 +24,119 @@ namespace {
 
 constexpr const char* kParts = "the samples that were collected";
 
+constexpr const char* kEvaluate = "evaluate";
+
+/// Collector: passes on the samples of `every` iterations at once, each key as `collected_<key>`.
+/// Callbacks that depend on it run once per `every` iterations. In training it continues over the
+/// ends of epochs. Samples left at the end are dropped, and rank 0 logs their number.
+class Collector : public BufferCallback {
+ public:
+  Collector(const BufferOptions& options, int64_t every)
+      : BufferCallback(options, std::make_unique<ListBuffer>()),
+        keys_(options.keys),
+        every_(every) {}
+
+  std::vector<std::string> generated_keys() const override {
+    std::vector<std::string> keys;
+    for (const std::string& declared : keys_) {
+      const CallbackKey key = callback_key(declared);
+      keys.push_back((key.is_optional ? "_collected_" : "collected_") + key.name);
+    }
+    return keys;
+  }
+
+  void begin() override {
+    BufferCallback::begin();
+    num_iterations_ = 0;
+  }
+
+  // `evaluate` of another callback may empty the buffer earlier; the count then restarts.
+  std::optional<DataMap> on_iteration_end(const DataMap& data) override {
+    std::optional<DataMap> made = BufferCallback::on_iteration_end(data);
+    ++num_iterations_;
+    if (!made.has_value() && num_iterations_ == every_) made = evaluate();
+    if (made.has_value()) num_iterations_ = 0;
+    return made;
+  }
+
+  void end() override {
+    if (num_iterations_ > 0 && context().rank == 0)
+      log::info("callbacks", fmt::format("collector: the last {} iteration(s), with {} sample(s) "
+                                         "here, are fewer than every: {} and go to nobody",
+                                         num_iterations_, buffer().num_samples(), every_));
+  }
+
+ protected:
+  std::optional<DataMap> process_buffer(const DataMap& data) override {
+    DataMap made;
+    for (const auto& [key, value] : data.values()) made.put("collected_" + key, value);
+    return made;
+  }
+
+ private:
+  const std::vector<std::string> keys_;
+  const int64_t every_;
+  int64_t num_iterations_ = 0;  // since the last output
+};
+
+using Json = nlohmann::ordered_json;
+
+/// Returns a number, or a list in row-major order.
+Json list_of(const at::Tensor& tensor) {
+  const at::Tensor numbers = on_cpu(tensor).to(at::kDouble);
+  const auto* const first = static_cast<const double*>(numbers.const_data_ptr());
+  if (numbers.dim() == 0) return *first;
+  return std::vector<double>(first, first + numbers.numel());
+}
+
+/// Statistics: writes statistics.json with count, shape, and element-wise mean, variance, minimum
+/// and maximum of each key. They cover the samples present at the end. At each earlier `evaluate`
+/// it writes statistics-<iteration>.json. Statistics over all ranks are written on rank 0.
+class Statistics : public BufferCallback {
+ public:
+  Statistics(const BufferOptions& options, const Services& services)
+      : BufferCallback(options, std::make_unique<StatsBuffer>(), services),
+        is_of_all_ranks_(options.gather) {}
+
+  std::string stores_as() const override { return "statistics.json"; }
+  void end() override {
+    if (is_half_told(context(), "statistics.json")) return;
+    is_end_ = true;
+    // Collective with `gather`: every rank must come here.
+    evaluate();
+  }
+  void begin() override {
+    BufferCallback::begin();
+    is_end_ = false;
+  }
+
+ protected:
+  std::optional<DataMap> process_buffer(const DataMap& data) override {
+    if (is_of_all_ranks_ && context().rank != 0) return DataMap();  // rank 0 writes the same values
+    Json all = Json::object();
+    for (const auto& [key, value] : data.values()) {
+      const DataMap& stats = data.map(key);
+      all[key]["count"] = stats.tensor("count").item<int64_t>();
+      all[key]["shape"] = stats.tensor("mean").sizes().vec();
+      for (const char* const name : {"mean", "variance", "minimum", "maximum"})
+        all[key][name] = list_of(stats.tensor(name));
+    }
+    if (all.empty()) return DataMap();
+    files::make_folders(context().log_dir);
+    files::write_atomically(context().log_dir / file_name(), all.dump(2) + "\n");
+    return DataMap();
+  }
+
+ private:
+  std::string file_name() const {
+    if (is_end_) return "statistics.json";
+    return fmt::format("statistics-{:06}.json", context().iteration_info.iteration_number);
+  }
+
+  bool is_end_ = false;
+  const bool is_of_all_ranks_;
+};
+
 }  // namespace
 
 void ListBuffer::add(const DataMap& sample) { samples_.push_back(sample); }
@@ -56,12 +169,10 @@ void StatsBuffer::join(const std::string& key, const Stats& other, Stats* stats)
     return;
   }
   if (stats->mean.sizes() != other.mean.sizes())
-    throw Error(
-        ExitCode::kBadData, "callbacks",
-        fmt::format("key '{}' has the shape [{}] in one sample and [{}] in another, so there "
-                    "are no statistics of it",
-                    key, fmt::join(stats->mean.sizes(), ", "),
-                    fmt::join(other.mean.sizes(), ", ")));
+    refuse_data(fmt::format(
+        "key '{}' has the shape [{}] in one sample and [{}] in another, so there "
+        "are no statistics of it",
+        key, fmt::join(stats->mean.sizes(), ", "), fmt::join(other.mean.sizes(), ", ")));
   // The formulas of Chan et al. for sets of `own` and `more` elements.
   const auto own = static_cast<double>(stats->count), more = static_cast<double>(other.count);
   const at::Tensor delta = other.mean - stats->mean;
@@ -129,12 +240,6 @@ void StatsBuffer::clear() {
   num_samples_ = 0;
 }
 
-namespace {
-
-constexpr const char* kEvaluate = "evaluate";
-
-}  // namespace
-
 BufferCallback::BufferCallback(BufferOptions options, std::unique_ptr<Buffer> buffer,
                                Services services)
     : options_(std::move(options)), buffer_(std::move(buffer)), services_(std::move(services)) {}
@@ -169,63 +274,6 @@ std::optional<DataMap> BufferCallback::on_iteration_end(const DataMap& data) {
   return evaluate();
 }
 
-namespace {
-
-/// Collector: passes on the samples of `every` iterations at once, each key as `collected_<key>`.
-/// Callbacks that depend on it run once per `every` iterations. In training it continues over the
-/// ends of epochs. Samples left at the end are dropped, and rank 0 logs their number.
-class Collector : public BufferCallback {
- public:
-  Collector(const BufferOptions& options, int64_t every)
-      : BufferCallback(options, std::make_unique<ListBuffer>()),
-        keys_(options.keys),
-        every_(every) {}
-
-  std::vector<std::string> generated_keys() const override {
-    std::vector<std::string> keys;
-    for (const std::string& declared : keys_) {
-      const CallbackKey key = callback_key(declared);
-      keys.push_back((key.is_optional ? "_collected_" : "collected_") + key.name);
-    }
-    return keys;
-  }
-
-  void begin() override {
-    BufferCallback::begin();
-    num_iterations_ = 0;
-  }
-
-  // `evaluate` of another callback may empty the buffer earlier; the count then restarts.
-  std::optional<DataMap> on_iteration_end(const DataMap& data) override {
-    std::optional<DataMap> made = BufferCallback::on_iteration_end(data);
-    ++num_iterations_;
-    if (!made.has_value() && num_iterations_ == every_) made = evaluate();
-    if (made.has_value()) num_iterations_ = 0;
-    return made;
-  }
-
-  void end() override {
-    if (num_iterations_ > 0 && context().rank == 0)
-      log::info("callbacks", fmt::format("collector: the last {} iteration(s), with {} sample(s) "
-                                         "here, are fewer than every: {} and are dropped",
-                                         num_iterations_, buffer().num_samples(), every_));
-  }
-
- protected:
-  std::optional<DataMap> process_buffer(const DataMap& data) override {
-    DataMap made;
-    for (const auto& [key, value] : data.values()) made.put("collected_" + key, value);
-    return made;
-  }
-
- private:
-  const std::vector<std::string> keys_;
-  const int64_t every_;
-  int64_t num_iterations_ = 0;  // since the last output
-};
-
-}  // namespace
-
 CallbackType collector() {
   return {.name = "collector", .read = [](ConfigReader* in) -> MakeCallback {
             BufferOptions options;
@@ -240,68 +288,6 @@ CallbackType collector() {
             return [=](const Services&) { return std::make_unique<Collector>(options, every); };
           }};
 }
-
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-/// Returns a number, or a list in row-major order.
-Json list_of(const at::Tensor& tensor) {
-  const at::Tensor numbers = on_cpu(tensor).to(at::kDouble);
-  const auto* const first = static_cast<const double*>(numbers.const_data_ptr());
-  if (numbers.dim() == 0) return *first;
-  return std::vector<double>(first, first + numbers.numel());
-}
-
-/// Statistics: writes statistics.json with count, shape, and element-wise mean, variance, minimum
-/// and maximum of each key. They cover the samples present at the end. At each earlier `evaluate`
-/// it writes statistics-<iteration>.json. Statistics over all ranks are written on rank 0.
-class Statistics : public BufferCallback {
- public:
-  Statistics(const BufferOptions& options, const Services& services)
-      : BufferCallback(options, std::make_unique<StatsBuffer>(), services),
-        is_of_all_ranks_(options.gather) {}
-
-  std::string stores_as() const override { return "statistics.json"; }
-  void end() override {
-    if (is_half_told(context(), "statistics.json")) return;
-    is_end_ = true;
-    // Collective with `gather`: every rank must come here.
-    evaluate();
-  }
-  void begin() override {
-    BufferCallback::begin();
-    is_end_ = false;
-  }
-
- protected:
-  std::optional<DataMap> process_buffer(const DataMap& data) override {
-    if (is_of_all_ranks_ && context().rank != 0) return DataMap();  // rank 0 writes the same values
-    Json all = Json::object();
-    for (const auto& [key, value] : data.values()) {
-      const DataMap& stats = data.map(key);
-      all[key]["count"] = stats.tensor("count").item<int64_t>();
-      all[key]["shape"] = stats.tensor("mean").sizes().vec();
-      for (const char* const name : {"mean", "variance", "minimum", "maximum"})
-        all[key][name] = list_of(stats.tensor(name));
-    }
-    if (all.empty()) return DataMap();
-    files::make_folders(context().log_dir);
-    files::write_atomically(context().log_dir / file_name(), all.dump(2) + "\n");
-    return DataMap();
-  }
-
- private:
-  std::string file_name() const {
-    if (is_end_) return "statistics.json";
-    return fmt::format("statistics-{:06}.json", context().iteration_info.iteration_number);
-  }
-
-  bool is_end_ = false;
-  const bool is_of_all_ranks_;
-};
-
-}  // namespace
 
 CallbackType statistics() {
   return {.name = "statistics", .read = [](ConfigReader* in) -> MakeCallback {

@@ -169,38 +169,8 @@ class Graph {
   std::map<std::string, size_t> makers_;  // producer of each key
 };
 
-}  // namespace
-
-CallbackKey callback_key(const std::string& declared) {
-  if (declared.starts_with('_')) return {declared.substr(1), true};
-  return {declared, false};
-}
-
-std::vector<CallbackNode> sorted_callbacks(std::vector<NamedCallback> callbacks,
-                                           const std::vector<std::string>& source_keys) {
-  std::vector<CallbackNode> nodes;
-  for (NamedCallback& named : callbacks) {
-    CallbackNode node;
-    node.name = std::move(named.name);
-    node.run_on = named.callback->run_on();
-    node.incoming = keys_of(named.callback->incoming_keys());
-    node.generated = keys_of(named.callback->generated_keys());
-    node.callback = std::move(named.callback);
-    nodes.push_back(std::move(node));
-  }
-  const auto by_name = [](const CallbackNode& a, const CallbackNode& b) { return a.name < b.name; };
-  std::sort(nodes.begin(), nodes.end(), by_name);
-  // Sorted by name, so equal names are adjacent.
-  for (size_t i = 1; i < nodes.size(); ++i)
-    if (nodes[i].name == nodes[i - 1].name)
-      refuse(fmt::format("two callbacks have the name '{}'; rename one of them", nodes[i].name));
-  return Graph(std::move(nodes), source_keys).sorted();
-}
-
 // The handler runs the sorted callbacks one after the other. A halted callback halts all that
 // depend on it, for one iteration.
-
-namespace {
 
 /// Returns the place of an error for its message.
 std::string place_text(const CallbackNode& node, const CallbackContext& context) {
@@ -232,9 +202,9 @@ DataMap input_of(const CallbackNode& node, const DataMap& data) {
     if (const DataValue* const value = data.find(key.name))
       input.put(key.name, *value);
     else if (!key.is_optional)
-      throw Error(
-          ExitCode::kBadData, "callbacks",
-          fmt::format("key '{}' is missing; to make it optional, read '_{}'", key.name, key.name));
+      refuse_data(
+          fmt::format("key '{}' is not there; a callback that can do without it reads '_{}'",
+                      key.name, key.name));
   }
   return input;
 }
@@ -244,18 +214,44 @@ void require_declared(const CallbackNode& node, const DataMap& made) {
   for (const auto& [name, value] : made.values())
     if (std::none_of(node.generated.begin(), node.generated.end(),
                      [&, &key = name](const CallbackKey& known) { return known.name == key; }))
-      throw Error(
-          ExitCode::kBadData, "callbacks",
+      refuse_data(
           fmt::format("returned key '{}', which its generated_keys() do not declare", name));
   for (const CallbackKey& key : node.generated)
     if (!key.is_optional && !made.contains(key.name))
-      throw Error(ExitCode::kBadData, "callbacks",
-                  fmt::format("did not return key '{}', which its generated_keys() declare; return "
-                              "it, or declare '_{}'",
-                              key.name, key.name));
+      refuse_data(
+          fmt::format("did not return key '{}', which its generated_keys() declare; return "
+                      "it, or declare '_{}'",
+                      key.name, key.name));
 }
 
 }  // namespace
+
+CallbackKey callback_key(const std::string& declared) {
+  if (declared.starts_with('_')) return {declared.substr(1), true};
+  return {declared, false};
+}
+
+std::vector<CallbackNode> sorted_callbacks(std::vector<NamedCallback> callbacks,
+                                           const std::vector<std::string>& source_keys) {
+  std::vector<CallbackNode> nodes;
+  for (NamedCallback& named : callbacks) {
+    CallbackNode node;
+    node.name = std::move(named.name);
+    node.run_on = named.callback->run_on();
+    node.incoming = keys_of(named.callback->incoming_keys());
+    node.generated = keys_of(named.callback->generated_keys());
+    node.callback = std::move(named.callback);
+    nodes.push_back(std::move(node));
+  }
+  const auto by_name = [](const CallbackNode& a, const CallbackNode& b) { return a.name < b.name; };
+  std::sort(nodes.begin(), nodes.end(), by_name);
+  // Sorted by name, so equal names are adjacent.
+  for (size_t i = 1; i < nodes.size(); ++i)
+    if (nodes[i].name == nodes[i - 1].name)
+      refuse(fmt::format("two callbacks are called '{}'; give one of them another name",
+                         nodes[i].name));
+  return Graph(std::move(nodes), source_keys).sorted();
+}
 
 CallbacksHandler::CallbacksHandler(std::vector<NamedCallback> callbacks,
                                    const std::vector<std::string>& source_keys,

@@ -21,30 +21,14 @@ template <typename Kind>
 const Kind& value_of(const DataMap& map, const std::string& key, const char* wanted) {
   const DataValue* const value = map.find(key);
   if (value == nullptr)
-    throw Error(ExitCode::kBadData, "callbacks",
-                fmt::format("no key '{}': a callback gets the keys that its incoming_keys() "
-                            "declare, and optional ones if present",
-                            key));
+    refuse_data(
+        fmt::format("there is no key '{}': a callback gets what its incoming_keys() declare, "
+                    "and of optional ones what is there",
+                    key));
   if (const Kind* const found = std::get_if<Kind>(value)) return *found;
-  throw Error(ExitCode::kBadData, "callbacks",
-              fmt::format("key '{}' is {}, expected {}", key, kKinds[value->index()], wanted));
+  refuse_data(
+      fmt::format("key '{}' is {}, where {} is wanted", key, kKinds[value->index()], wanted));
 }
-
-}  // namespace
-
-const at::Tensor& DataMap::tensor(const std::string& key) const {
-  return value_of<at::Tensor>(*this, key, kKinds[0]);
-}
-
-const std::vector<std::string>& DataMap::texts(const std::string& key) const {
-  return value_of<std::vector<std::string>>(*this, key, kKinds[1]);
-}
-
-const DataMap& DataMap::map(const std::string& key) const {
-  return *value_of<std::shared_ptr<const DataMap>>(*this, key, kKinds[2]);
-}
-
-namespace {
 
 using Texts = std::vector<std::string>;
 using InnerMap = std::shared_ptr<const DataMap>;
@@ -67,8 +51,7 @@ int64_t batch_size(const FlatValue& flat) {
     return static_cast<int64_t>(texts->size());
   const at::Tensor& tensor = std::get<at::Tensor>(*flat.value);
   if (tensor.dim() == 0)
-    throw Error(
-        ExitCode::kBadData, "callbacks",
+    refuse_data(
         fmt::format("key '{}' is one number, which cannot be split into samples; name it in "
                     "not_batch_keys",
                     path_text(flat)));
@@ -79,11 +62,11 @@ int64_t batch_size(const FlatValue& flat) {
 int64_t common_batch_size(const std::vector<FlatValue>& values) {
   for (const FlatValue& value : values)
     if (batch_size(value) != batch_size(values.front()))
-      throw Error(ExitCode::kBadData, "callbacks",
-                  fmt::format("key '{}' holds {} samples and key '{}' {}; name those that are not "
-                              "by sample in not_batch_keys",
-                              path_text(values.front()), batch_size(values.front()),
-                              path_text(value), batch_size(value)));
+      refuse_data(
+          fmt::format("key '{}' holds {} samples and key '{}' {}; name those that are not "
+                      "by sample in not_batch_keys",
+                      path_text(values.front()), batch_size(values.front()), path_text(value),
+                      batch_size(value)));
   return values.empty() ? 0 : batch_size(values.front());
 }
 
@@ -122,45 +105,6 @@ DataMap nested_sample(const BatchValue* begin, const BatchValue* end, size_t dep
   return sample;
 }
 
-}  // namespace
-
-at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
-
-std::vector<FlatValue> flat_values(const DataMap& map) {
-  std::vector<FlatValue> found;
-  std::vector<std::string> path;
-  flatten(map, &path, &found);
-  return found;
-}
-
-std::string path_text(const FlatValue& value) {
-  return fmt::format("{}", fmt::join(value.path, "/"));
-}
-
-std::vector<DataMap> split_batch_inputs(const DataMap& batch,
-                                        const std::vector<std::string>& not_batch_keys) {
-  // Keys of not_batch_keys are added to each sample at the end.
-  DataMap whole, divided;
-  for (const auto& [key, value] : batch.values()) {
-    const bool is_whole =
-        std::find(not_batch_keys.begin(), not_batch_keys.end(), key) != not_batch_keys.end();
-    (is_whole ? whole : divided).put(key, value);
-  }
-  const std::vector<FlatValue> flat = flat_values(divided);
-  const int64_t num_samples = common_batch_size(flat);
-  std::vector<BatchValue> values;
-  // Copied to the CPU once per batch, not once per sample.
-  for (const FlatValue& value : flat) values.push_back({value.path, prepared(*value.value)});
-  std::vector<DataMap> samples;
-  for (int64_t i = 0; i < num_samples; ++i) {
-    samples.push_back(nested_sample(values.data(), values.data() + values.size(), 0, i));
-    for (const auto& [key, value] : whole.values()) samples.back().put(key, value);
-  }
-  return samples;
-}
-
-namespace {
-
 /// Describes a value for a message; null: there is none.
 std::string described(const DataValue* value) {
   if (value == nullptr) return "not there";
@@ -197,6 +141,53 @@ DataValue joined(const std::vector<const DataValue*>& values, const JoinOptions&
 }
 
 }  // namespace
+
+const at::Tensor& DataMap::tensor(const std::string& key) const {
+  return value_of<at::Tensor>(*this, key, kKinds[0]);
+}
+
+const std::vector<std::string>& DataMap::texts(const std::string& key) const {
+  return value_of<std::vector<std::string>>(*this, key, kKinds[1]);
+}
+
+const DataMap& DataMap::map(const std::string& key) const {
+  return *value_of<std::shared_ptr<const DataMap>>(*this, key, kKinds[2]);
+}
+
+at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
+
+std::vector<FlatValue> flat_values(const DataMap& map) {
+  std::vector<FlatValue> found;
+  std::vector<std::string> path;
+  flatten(map, &path, &found);
+  return found;
+}
+
+std::string path_text(const FlatValue& value) {
+  return fmt::format("{}", fmt::join(value.path, "/"));
+}
+
+std::vector<DataMap> split_batch_inputs(const DataMap& batch,
+                                        const std::vector<std::string>& not_batch_keys) {
+  // Keys of not_batch_keys are added to each sample at the end.
+  DataMap whole, divided;
+  for (const auto& [key, value] : batch.values()) {
+    const bool is_whole =
+        std::find(not_batch_keys.begin(), not_batch_keys.end(), key) != not_batch_keys.end();
+    (is_whole ? whole : divided).put(key, value);
+  }
+  const std::vector<FlatValue> flat = flat_values(divided);
+  const int64_t num_samples = common_batch_size(flat);
+  std::vector<BatchValue> values;
+  // Copied to the CPU once per batch, not once per sample.
+  for (const FlatValue& value : flat) values.push_back({value.path, prepared(*value.value)});
+  std::vector<DataMap> samples;
+  for (int64_t i = 0; i < num_samples; ++i) {
+    samples.push_back(nested_sample(values.data(), values.data() + values.size(), 0, i));
+    for (const auto& [key, value] : whole.values()) samples.back().put(key, value);
+  }
+  return samples;
+}
 
 DataMap joined_maps(const std::vector<const DataMap*>& parts, const JoinOptions& options) {
   DataMap all;

@@ -9,10 +9,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/error.h"
+
 /// Data that callbacks exchange, and its division into single samples.
 namespace lockstep::coord {
 
 class DataMap;
+
+/// Throws Error(kBadData) for data that a callback cannot use.
+[[noreturn]] inline void refuse_data(const std::string& message) {
+  throw Error(ExitCode::kBadData, "callbacks", message);
+}
 
 /// Value: a tensor, texts (one per sample), or a nested map. Maps are shared and immutable.
 using DataValue =

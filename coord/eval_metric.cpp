@@ -122,49 +122,17 @@ ClassOutputs class_outputs(const DataMap& data, const std::string& logits,
   const at::Tensor outputs_BC = data.tensor(logits).detach();
   const at::Tensor labels_B = data.tensor(labels).to(outputs_BC.device(), at::kLong);
   if (outputs_BC.dim() != 2 || labels_B.dim() != 1 || labels_B.size(0) != outputs_BC.size(0))
-    throw Error(ExitCode::kBadData, "callbacks",
-                fmt::format("'{}' has {} dimensions and {} numbers, '{}' {} and {}; expected "
-                            "[samples, classes] and [samples]",
-                            logits, outputs_BC.dim(), outputs_BC.numel(), labels, labels_B.dim(),
-                            labels_B.numel()));
+    refuse_data(fmt::format(
+        "'{}' has {} dimensions and {} numbers, '{}' {} and {}; wanted are "
+        "[samples, classes] and [samples]",
+        logits, outputs_BC.dim(), outputs_BC.numel(), labels, labels_B.dim(), labels_B.numel()));
   if (labels_B.numel() == 0) return {outputs_BC, labels_B};
   const auto lowest = labels_B.min().item<int64_t>(), highest = labels_B.max().item<int64_t>();
   if (lowest < 0 || highest >= outputs_BC.size(1))
-    throw Error(ExitCode::kBadData, "callbacks",
-                fmt::format("'{}' contains class {}, but '{}' has outputs for classes 0 to {}",
-                            labels, lowest < 0 ? lowest : highest, logits, outputs_BC.size(1) - 1));
+    refuse_data(fmt::format("'{}' holds class {}, and '{}' has outputs for classes 0 to {}", labels,
+                            lowest < 0 ? lowest : highest, logits, outputs_BC.size(1) - 1));
   return {outputs_BC, labels_B};
 }
-
-}  // namespace
-
-CallbackType topk() {
-  return {.name = "topk",
-          .read = [](ConfigReader* in) -> MakeCallback {
-            std::string logits = "logits", labels = "targets";
-            std::vector<int64_t> ks = {1, 5};
-            in->read("outputs", &logits, "topk: key of outputs [samples, classes]");
-            in->read("labels", &labels, "topk: key of classes [samples]");
-            in->read("k", &ks, count_from(1), "topk: values of k");
-            if (ks.empty()) in->fault("k", "'k' is empty: give at least one number");
-            std::sort(ks.begin(), ks.end());
-            ks.erase(std::unique(ks.begin(), ks.end()), ks.end());
-            EvalMetric metric{
-                .incoming_keys = {logits, labels},
-                .num_sums = static_cast<int64_t>(ks.size()) + 1,
-                .sums =
-                    [=](const DataMap& data) {
-                      return top_k_sums(class_outputs(data, logits, labels), ks);
-                    },
-                .values = [ks](const at::Tensor& sums_S) { return top_k_values(sums_S, ks); }};
-            return [metric](const Services& services) {
-              return std::make_unique<KpiEvaluator>(metric, services);
-            };
-          },
-          .modes = {"eval"}};
-}
-
-namespace {
 
 /// Confusion matrix: samples by class (row) and by the class with the highest output (column), over
 /// all ranks and iterations. Writes confusion.csv at the end.
@@ -195,11 +163,10 @@ class Confusion : public Callback {
     const at::Tensor chosen_B = on_cpu(data.tensor(logits_)).argmax(-1).to(at::kLong);
     const at::Tensor labels_B = on_cpu(data.tensor(labels_)).to(at::kLong);
     if (chosen_B.dim() != 1 || chosen_B.sizes() != labels_B.sizes())
-      throw Error(
-          ExitCode::kBadData, "callbacks",
-          fmt::format(
-              "'{}' has {} samples and '{}' has {}; expected [samples, classes] and [samples]",
-              logits_, chosen_B.numel(), labels_, labels_B.numel()));
+      refuse_data(
+          fmt::format("'{}' is of {} samples and '{}' of {}; wanted are [samples, classes] "
+                      "and [samples]",
+                      logits_, chosen_B.numel(), labels_, labels_B.numel()));
     require_classes(at::stack({labels_B, chosen_B}, 1));
     count_confusion(labels_B, chosen_B, num_classes_, counts_);
     return DataMap();
@@ -244,8 +211,7 @@ class Confusion : public Callback {
     const at::Tensor wrong_K =
         numbers_B2.masked_select(numbers_B2.lt(0).logical_or(numbers_B2.ge(num_classes_)));
     if (wrong_K.numel() > 0)
-      throw Error(ExitCode::kBadData, "callbacks",
-                  fmt::format("there is a sample of class {}, and num_classes is {}",
+      refuse_data(fmt::format("there is a sample of class {}, and num_classes is {}",
                               wrong_K[0].item<int64_t>(), num_classes_));
   }
 
@@ -256,6 +222,32 @@ class Confusion : public Callback {
 };
 
 }  // namespace
+
+CallbackType topk() {
+  return {.name = "topk",
+          .read = [](ConfigReader* in) -> MakeCallback {
+            std::string logits = "logits", labels = "targets";
+            std::vector<int64_t> ks = {1, 5};
+            in->read("outputs", &logits, "topk: key of outputs [samples, classes]");
+            in->read("labels", &labels, "topk: key of classes [samples]");
+            in->read("k", &ks, count_from(1), "topk: values of k");
+            if (ks.empty()) in->fault("k", "'k' names no number, so that there is nothing to show");
+            std::sort(ks.begin(), ks.end());
+            ks.erase(std::unique(ks.begin(), ks.end()), ks.end());
+            EvalMetric metric{
+                .incoming_keys = {logits, labels},
+                .num_sums = static_cast<int64_t>(ks.size()) + 1,
+                .sums =
+                    [=](const DataMap& data) {
+                      return top_k_sums(class_outputs(data, logits, labels), ks);
+                    },
+                .values = [ks](const at::Tensor& sums_S) { return top_k_values(sums_S, ks); }};
+            return [metric](const Services& services) {
+              return std::make_unique<KpiEvaluator>(metric, services);
+            };
+          },
+          .modes = {"eval"}};
+}
 
 CallbackType confusion() {
   return {.name = "confusion",

@@ -45,20 +45,6 @@ class LogCallback : public Callback {
   const int64_t every_;
 };
 
-}  // namespace
-
-CallbackType log_callback() {
-  return {.name = "log", .read = [](ConfigReader* in) -> MakeCallback {
-            int64_t every = 1;
-            std::vector<std::string> keys;
-            in->read("every", &every, count_from(1), "log: iterations between lines");
-            in->read("keys", &keys, "log: tensors whose means are logged; '_x' is optional");
-            return [=](const Services&) { return std::make_unique<LogCallback>(keys, every); };
-          }};
-}
-
-namespace {
-
 struct SummaryOptions {
   std::string key, as = "histogram";
   int64_t every = 100;      ///< iterations
@@ -152,6 +138,16 @@ class SummaryCallback : public Callback {
 };
 
 }  // namespace
+
+CallbackType log_callback() {
+  return {.name = "log", .read = [](ConfigReader* in) -> MakeCallback {
+            int64_t every = 1;
+            std::vector<std::string> keys;
+            in->read("every", &every, count_from(1), "log: iterations between lines");
+            in->read("keys", &keys, "log: tensors whose means are logged; '_x' is optional");
+            return [=](const Services&) { return std::make_unique<LogCallback>(keys, every); };
+          }};
+}
 
 CallbackType summary() {
   return {.name = "summary",

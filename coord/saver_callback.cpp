@@ -24,30 +24,77 @@ namespace {
 constexpr const char* kSaveNames = "save_names";
 constexpr size_t kLongestName = 235;  // of a path's part: 255, minus "-00001.tfrecord.part"
 
-[[noreturn]] void refuse_name(const std::string& message) {
-  throw Error(ExitCode::kBadData, "callbacks", message);
+using Json = nlohmann::ordered_json;
+
+/// Returns the numbers of this shape as nested lists, in row-major order from `next` on, which is
+/// advanced.
+template <typename Number>
+Json nested_list(const Number** next, at::IntArrayRef shape) {
+  if (shape.empty()) return *(*next)++;
+  Json list = Json::array();
+  for (int64_t i = 0; i < shape.front(); ++i) list.push_back(nested_list(next, shape.slice(1)));
+  return list;
 }
+
+template <typename Number>
+Json json_of_numbers(const at::Tensor& tensor) {
+  const at::Tensor numbers = on_cpu(tensor).to(c10::CppTypeToScalarType<Number>::value);
+  const auto* next = static_cast<const Number*>(numbers.const_data_ptr());
+  return nested_list(&next, numbers.sizes());
+}
+
+Json json_of_map(const DataMap& map);
+
+Json json_of(const DataValue& value) {
+  if (const at::Tensor* const tensor = std::get_if<at::Tensor>(&value))
+    return json_of_tensor(*tensor);
+  if (const auto* const texts = std::get_if<std::vector<std::string>>(&value))
+    return texts->size() == 1 ? Json(texts->front()) : Json(*texts);
+  return json_of_map(*std::get<std::shared_ptr<const DataMap>>(value));
+}
+
+Json json_of_map(const DataMap& map) {
+  Json object = Json::object();
+  for (const auto& [key, value] : map.values()) object[key] = json_of(value);
+  return object;
+}
+
+// Rows of the two savers, and the keys that several callbacks share.
+
+/// Reads the keys that both savers share.
+SaverOptions read_saver(ConfigReader* in, const std::string& name) {
+  SaverOptions options;
+  options.keys = read_keys(in, name + ": saved tensors; '_x' is optional");
+  options.not_batch_keys = read_not_batch_keys(
+      in, name + ": keys without a sample dimension, saved whole with each sample", options.keys);
+  in->read("save_prefix", &options.save_prefix, name + ": prefix of names");
+  in->read("save_suffix", &options.save_suffix, name + ": suffix of names");
+  return options;
+}
+
+// Not in training by default: each epoch would save each sample again.
+const std::vector<std::string> kSaverModes = {"eval", "infer"};
 
 }  // namespace
 
 void require_inside(const std::string& name) {
-  if (name.empty()) refuse_name("the name of a sample is empty; name each sample");
+  if (name.empty()) refuse_data("a name to save a sample under is empty; name each sample");
   if (std::count(name.begin(), name.end(), '\0') > 0)
-    refuse_name("the name of a sample contains a zero byte");
+    refuse_data("a name to save a sample under has a zero byte");
   std::string_view rest = name;
   // Each part is checked: ".." in any of them could leave the folder.
   while (true) {
     const size_t end = std::min(rest.find('/'), rest.size());
     const std::string_view part = rest.substr(0, end);
     if (part.size() > kLongestName)
-      refuse_name(
-          fmt::format("the name of a sample has {} bytes, too long for file systems with an "
-                      "extension: at most {}; it begins '{}...'",
+      refuse_data(
+          fmt::format("a name to save a sample under has {} bytes, which with an extension "
+                      "are more than file systems take: at most {} are; it begins '{}...'",
                       part.size(), kLongestName, part.substr(0, 40)));
     if (part.empty() || part == "." || part == "..")
-      refuse_name(
-          fmt::format("'{}' is not a valid name of a sample: no leading '/', no '..' and no empty "
-                      "part, so that nothing is written outside the results' folder",
+      refuse_data(
+          fmt::format("'{}' is no name to save a sample under: no leading '/', no '..' and no "
+                      "empty part, so that nothing is written outside the results' folder",
                       name));
     if (end == rest.size()) return;
     rest.remove_prefix(end + 1);
@@ -87,7 +134,7 @@ std::optional<DataMap> SaverCallback::on_iteration_end(const DataMap& data) {
 void SaverCallback::require_names(const DataMap& data, size_t num_samples) const {
   const std::vector<std::string>& names = data.texts(kSaveNames);
   if (names.size() != num_samples)
-    refuse_name(fmt::format("save_names has {} names for {} samples; give one per sample",
+    refuse_data(fmt::format("save_names holds {} names for {} samples; give one a sample",
                             names.size(), num_samples));
   for (const std::string& name : names) require_inside(name);
 }
@@ -106,7 +153,7 @@ void SaverCallback::take_name(const std::string& name) {
   require_inside(name);
   const bool repeats = names_may_repeat() && name == last_name_;
   if (name_is_given_ && !epoch_names_.insert(name).second && !repeats)
-    refuse_name(
+    refuse_data(
         fmt::format("the name '{}' is given to two samples of one epoch; the second would "
                     "replace the first",
                     name));
@@ -117,45 +164,6 @@ void SaverCallback::take_name(const std::string& name) {
   folder_ = save_name_.parent_path();
   files::make_folders(folder_);
 }
-
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-/// Returns the numbers of this shape as nested lists, in row-major order from `next` on, which is
-/// advanced.
-template <typename Number>
-Json nested_list(const Number** next, at::IntArrayRef shape) {
-  if (shape.empty()) return *(*next)++;
-  Json list = Json::array();
-  for (int64_t i = 0; i < shape.front(); ++i) list.push_back(nested_list(next, shape.slice(1)));
-  return list;
-}
-
-template <typename Number>
-Json json_of_numbers(const at::Tensor& tensor) {
-  const at::Tensor numbers = on_cpu(tensor).to(c10::CppTypeToScalarType<Number>::value);
-  const auto* next = static_cast<const Number*>(numbers.const_data_ptr());
-  return nested_list(&next, numbers.sizes());
-}
-
-Json json_of_map(const DataMap& map);
-
-Json json_of(const DataValue& value) {
-  if (const at::Tensor* const tensor = std::get_if<at::Tensor>(&value))
-    return json_of_tensor(*tensor);
-  if (const auto* const texts = std::get_if<std::vector<std::string>>(&value))
-    return texts->size() == 1 ? Json(texts->front()) : Json(*texts);
-  return json_of_map(*std::get<std::shared_ptr<const DataMap>>(value));
-}
-
-Json json_of_map(const DataMap& map) {
-  Json object = Json::object();
-  for (const auto& [key, value] : map.values()) object[key] = json_of(value);
-  return object;
-}
-
-}  // namespace
 
 Json json_of_tensor(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kBool) return json_of_numbers<bool>(tensor);
@@ -168,26 +176,6 @@ void PredictionSaver::save_sample(const DataMap& sample) {
   file.append(json_text(json_of_map(sample)) + "\n");
   file.publish(false);
 }
-
-// Rows of the two savers, and the keys that several callbacks share.
-
-namespace {
-
-/// Reads the keys that both savers share.
-SaverOptions read_saver(ConfigReader* in, const std::string& name) {
-  SaverOptions options;
-  options.keys = read_keys(in, name + ": saved tensors; '_x' is optional");
-  options.not_batch_keys = read_not_batch_keys(
-      in, name + ": keys without a sample dimension, saved whole with each sample", options.keys);
-  in->read("save_prefix", &options.save_prefix, name + ": prefix of names");
-  in->read("save_suffix", &options.save_suffix, name + ": suffix of names");
-  return options;
-}
-
-// Not in training by default: each epoch would save each sample again.
-const std::vector<std::string> kSaverModes = {"eval", "infer"};
-
-}  // namespace
 
 std::vector<std::string> read_keys(ConfigReader* in, const std::string& help) {
   std::vector<std::string> keys;

@@ -33,18 +33,18 @@ constexpr TypeName kTypeNames[] = {{at::kFloat, "float32"}, {at::kDouble, "float
 std::string_view type_name(const std::string& key, const at::Tensor& tensor) {
   for (const TypeName& known : kTypeNames)
     if (known.type == tensor.scalar_type()) return known.name;
-  throw Error(ExitCode::kBadData, "callbacks",
-              fmt::format("key '{}' is a tensor of type {}, which a tf.train.Example cannot "
-                          "contain; convert it in an earlier callback",
-                          key, c10::toString(tensor.scalar_type())));
+  refuse_data(
+      fmt::format("key '{}' is a tensor of type {}, which a tf.train.Example cannot hold; "
+                  "convert it in a callback before",
+                  key, c10::toString(tensor.scalar_type())));
 }
 
 /// Throws if a protobuf message or list cannot contain this many bytes or numbers.
 void require_room(size_t count) {
   if (count > INT32_MAX)
-    throw Error(
-        ExitCode::kBadData, "callbacks",
-        "a sample has more than 2 GiB, which a tf.train.Example cannot contain; save fewer keys");
+    refuse_data(
+        "a sample has more than 2 GiB, which a tf.train.Example cannot hold; save fewer "
+        "keys");
 }
 
 /// Adds a feature and returns it without a list.
@@ -120,12 +120,15 @@ void require_own_features(const std::vector<FlatValue>& values) {
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return;
-  throw Error(ExitCode::kBadData, "callbacks",
-              fmt::format("two values would be the feature '{}' of one tf.train.Example: a key of "
-                          "that name, and one within a map or the shape or type of another; "
-                          "rename one of them",
-                          *twice));
+  refuse_data(
+      fmt::format("two values would be the feature '{}' of one tf.train.Example: a key of "
+                  "that name, and one within a map or the shape or type of another; "
+                  "rename one of them",
+                  *twice));
 }
+
+// Records are written in pieces of 256 KiB.
+constexpr size_t kPendingBytes = 1 << 18;
 
 }  // namespace
 
@@ -138,13 +141,6 @@ void append_tf_example(const DataMap& sample, std::string* records) {
   require_room(example.ByteSizeLong());
   append_tf_record(example.SerializeAsString(), records);
 }
-
-namespace {
-
-// Records are written in pieces of 256 KiB.
-constexpr size_t kPendingBytes = 1 << 18;
-
-}  // namespace
 
 TfRecordsSaverCallback::TfRecordsSaverCallback(TfRecordsSaverOptions options)
     : SaverCallback(options.saver), options_(std::move(options)) {}

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -77,13 +76,9 @@ bool names_code(const YAML::Node& node) {
 /// loads nothing. A text with unbounded alias expansion counts as code: the client must refuse it.
 bool names_code_of_yaml(const std::string& text) {
   try {
-    std::istringstream in(text);
-    YAML::Parser parser(in);
-    YamlCheck check([](const YAML::Mark& /*mark*/, const std::string& /*message*/) {});
-    while (parser.HandleNextDocument(check)) {
-    }
+    (void)check_events(text, [](const YAML::Mark& /*mark*/, const std::string& /*message*/) {});
     return names_code(YAML::Load(text));
-  } catch (const YamlCheck::Stop&) {
+  } catch (const YamlStop&) {
     return true;
   } catch (const YAML::Exception&) {
     return false;

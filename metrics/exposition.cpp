@@ -21,19 +21,7 @@ log::Level level_of(RunState state) {
   return state == RunState::kDraining ? log::Level::kInfo : log::Level::kDebug;
 }
 
-}  // namespace
-
-void Health::note_state(RunState state) {
-  // exchange(): a state that is set twice is logged once.
-  const RunState before = state_.exchange(state, std::memory_order_relaxed);
-  if (before == state || !tells_states_) return;
-  const std::string line = fmt::format("{} (was {})", state_name(state), state_name(before));
-  level_of(state) == log::Level::kInfo ? log::info("state", line) : log::debug("state", line);
-}
-
 // Routes and probes of a run's pages. A probe is a list of checks; all must hold for status 200.
-
-namespace {
 
 constexpr const char* kPlain = "text/plain; charset=utf-8";
 constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
@@ -44,7 +32,39 @@ bool wants_details(std::string_view query) {
   return query == "verbose" || query.starts_with("verbose=");
 }
 
+/// Combinations that are likely, so that their counters start at 0.
+constexpr std::array kExpected = {
+    std::pair{kMetricsRoute, 200}, std::pair{kLiveRoute, 200},  std::pair{kLiveRoute, 503},
+    std::pair{kReadyRoute, 200},   std::pair{kReadyRoute, 503}, std::pair{kHealthRoute, 200},
+    std::pair{kHealthRoute, 503},  std::pair{kIndexRoute, 200}, std::pair{kLiveDataRoute, 200},
+    std::pair{kTargetsRoute, 200}, std::pair{kOtherRoute, 400}, std::pair{kOtherRoute, 401},
+    std::pair{kOtherRoute, 404},   std::pair{kOtherRoute, 405}, std::pair{kOtherRoute, 413},
+    std::pair{kOtherRoute, 429},   std::pair{kOtherRoute, 431}, std::pair{kOtherRoute, 500},
+};
+
+/// Label values of the rejections.
+constexpr std::array kReasons = {std::pair{Rejection::kLimit, "limit"},
+                                 std::pair{Rejection::kTimeout, "timeout"},
+                                 std::pair{Rejection::kHeader, "header"},
+                                 std::pair{Rejection::kBody, "body"},
+                                 std::pair{Rejection::kCredentials, "credentials"},
+                                 std::pair{Rejection::kTls, "tls"}};
+
+/// Returns the route under which durations are recorded. A histogram is seven series, so there are
+/// few.
+std::string_view timed_as(std::string_view route) {
+  return route == kMetricsRoute ? route : kOtherRoute;
+}
+
 }  // namespace
+
+void Health::note_state(RunState state) {
+  // exchange(): a state that is set twice is logged once.
+  const RunState before = state_.exchange(state, std::memory_order_relaxed);
+  if (before == state || !tells_states_) return;
+  const std::string line = fmt::format("{} (was {})", state_name(state), state_name(before));
+  level_of(state) == log::Level::kInfo ? log::info("state", line) : log::debug("state", line);
+}
 
 bool means_process(std::string_view target, std::string_view id) {
   constexpr std::string_view kKey = "process=";
@@ -162,34 +182,6 @@ Exposition::Check Exposition::steps(Health::Clock::time_point now) const {
           fmt::format("{} done, last {:.1f} s ago, limit {} s", health_.num_steps(), age_s,
                       options_.step_limit_s)};
 }
-
-namespace {
-
-/// Combinations that are likely, so that their counters start at 0.
-constexpr std::array kExpected = {
-    std::pair{kMetricsRoute, 200}, std::pair{kLiveRoute, 200},  std::pair{kLiveRoute, 503},
-    std::pair{kReadyRoute, 200},   std::pair{kReadyRoute, 503}, std::pair{kHealthRoute, 200},
-    std::pair{kHealthRoute, 503},  std::pair{kIndexRoute, 200}, std::pair{kLiveDataRoute, 200},
-    std::pair{kTargetsRoute, 200}, std::pair{kOtherRoute, 400}, std::pair{kOtherRoute, 401},
-    std::pair{kOtherRoute, 404},   std::pair{kOtherRoute, 405}, std::pair{kOtherRoute, 413},
-    std::pair{kOtherRoute, 429},   std::pair{kOtherRoute, 431}, std::pair{kOtherRoute, 500},
-};
-
-/// Label values of the rejections.
-constexpr std::array kReasons = {std::pair{Rejection::kLimit, "limit"},
-                                 std::pair{Rejection::kTimeout, "timeout"},
-                                 std::pair{Rejection::kHeader, "header"},
-                                 std::pair{Rejection::kBody, "body"},
-                                 std::pair{Rejection::kCredentials, "credentials"},
-                                 std::pair{Rejection::kTls, "tls"}};
-
-/// Returns the route under which durations are recorded. A histogram is seven series, so there are
-/// few.
-std::string_view timed_as(std::string_view route) {
-  return route == kMetricsRoute ? route : kOtherRoute;
-}
-
-}  // namespace
 
 struct HttpMetrics::Series {
   explicit Series(prometheus::Registry& r)

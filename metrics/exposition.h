@@ -12,6 +12,10 @@
 #include "metrics/http/http_server.h"
 #include "metrics/samples.h"
 
+namespace prometheus {
+class Registry;
+}
+
 /// Pages and probes of a process over HTTP, the state of its probes, and counters of its answers.
 namespace lockstep::metrics {
 
@@ -146,14 +150,6 @@ class Exposition {
   std::string live_origin_, targets_;  // guarded by mutex_
   mutable std::atomic<int64_t> num_scrapes_{0};
 };
-
-}  // namespace lockstep::metrics
-
-namespace prometheus {
-class Registry;
-}
-
-namespace lockstep::metrics {
 
 /// Counts a server's answers and rejections in a registry, which must outlive the object.
 class HttpMetrics final : public HttpObserver {

@@ -7,6 +7,9 @@
 
 #include "base/json.h"
 
+// live_page.html, linked into the program by live_page_file.S.
+extern "C" const char lockstep_live_page_begin[], lockstep_live_page_end[];
+
 namespace lockstep::metrics {
 
 void LiveHistory::add(const LivePoint& point) {
@@ -29,12 +32,6 @@ std::vector<LivePoint> LiveHistory::points() const {
   return all;
 }
 
-}  // namespace lockstep::metrics
-
-// live_page.html, linked into the program by live_page_file.S.
-extern "C" const char lockstep_live_page_begin[], lockstep_live_page_end[];
-
-namespace lockstep::metrics {
 namespace {
 
 using Json = nlohmann::ordered_json;

@@ -9,6 +9,10 @@
 #include <string_view>
 #include <vector>
 
+namespace prometheus {
+struct MetricFamily;
+}
+
 /// Live page of a run: HTML, data, and the curves so far.
 namespace lockstep::metrics {
 
@@ -46,14 +50,6 @@ class LiveHistory {
   LivePoint newest_;
   int64_t num_added_ = 0, stride_ = 1;
 };
-
-}  // namespace lockstep::metrics
-
-namespace prometheus {
-struct MetricFamily;
-}
-
-namespace lockstep::metrics {
 
 /// Rank whose page a reader may request too.
 struct LiveRank {

@@ -14,10 +14,9 @@ void check_listen(const MetricsOptions& options, ConfigReader* in) {
   if (options.listen == kOff) return;
   const std::optional<ListenAddress> address = parse_listen_address(options.listen);
   if (!address)
-    return in->fault(
-        "listen",
-        fmt::format("'{}.listen' must be host:port (an IPv6 host in brackets) or off, not '{}'",
-                    in->path(), options.listen));
+    return in->refuse("listen",
+                      fmt::format("must be host:port (an IPv6 host in brackets) or off, not '{}'",
+                                  options.listen));
   const bool is_protected =
       !options.access.web_config.empty() || !options.access.token_file.empty();
   if (is_reachable_by_others(address->host) && !is_protected)

@@ -110,48 +110,26 @@ void add_series(std::string_view line, const std::string& labels, std::string* t
   text->append(rest).append("\n");
 }
 
-/// Families of all pages, ordered by name.
-class Families {
- public:
-  void add(const RankPage& page) {
-    std::string_view lines = page.text, family;
-    bool is_new = false;
-    while (!lines.empty()) {
-      const std::string_view line = take_until('\n', &lines);
-      if (line.starts_with(kHelp) || line.starts_with(kType)) {
-        // HELP and TYPE have the same length, so one offset fits both.
-        std::string_view words = line.substr(kHelp.size());
-        const std::string_view name = take_until(' ', &words);
-        // Only the first page that has a family provides its help and type.
-        if (name != family) is_new = !text_of_.contains(std::string(name));
-        family = name;
-        std::string& text = text_of_[std::string(family)];
-        if (is_new) text.append(line).append("\n");
-      } else if (!line.empty() && line.front() != '#') {
-        add_series(line, page.labels, &text_of_[std::string(family)]);
-      }
+/// Adds the families of a page to the texts by family, which are ordered by name.
+void add_page(const RankPage& page, std::map<std::string, std::string>* text_of) {
+  std::string_view lines = page.text, family;
+  bool is_new = false;
+  while (!lines.empty()) {
+    const std::string_view line = take_until('\n', &lines);
+    if (line.starts_with(kHelp) || line.starts_with(kType)) {
+      // HELP and TYPE have the same length, so one offset fits both.
+      std::string_view words = line.substr(kHelp.size());
+      const std::string_view name = take_until(' ', &words);
+      // Only the first page that has a family provides its help and type.
+      if (name != family) is_new = !text_of->contains(std::string(name));
+      family = name;
+      std::string& text = (*text_of)[std::string(family)];
+      if (is_new) text.append(line).append("\n");
+    } else if (!line.empty() && line.front() != '#') {
+      add_series(line, page.labels, &(*text_of)[std::string(family)]);
     }
   }
-
-  std::string text() const {
-    std::string all;
-    for (const auto& [name, text] : text_of_) all += text;
-    return all;
-  }
-
- private:
-  std::map<std::string, std::string> text_of_;  ///< by family
-};
-
-}  // namespace
-
-std::string merged_page(const std::vector<RankPage>& pages) {
-  Families families;
-  for (const RankPage& page : pages) families.add(page);
-  return families.text();
 }
-
-namespace {
 
 using WorkGuard = boost::asio::executor_work_guard<boost::asio::io_context::executor_type>;
 
@@ -174,6 +152,14 @@ std::optional<int> rank_of(std::string_view target) {
 }
 
 }  // namespace
+
+std::string merged_page(const std::vector<RankPage>& pages) {
+  std::map<std::string, std::string> text_of;
+  for (const RankPage& page : pages) add_page(page, &text_of);
+  std::string all;
+  for (const auto& [name, text] : text_of) all += text;
+  return all;
+}
 
 int rank_that_shows(const RankSource& source, const std::vector<RankSource>& ranks) {
   if (source.is_scraped) return source.rank;

@@ -37,10 +37,10 @@ void CappedGauges::set(const prometheus::Labels& labels, double value) {
   auto known = gauges_.find(labels);
   if (known == gauges_.end()) {
     if (gauges_.size() >= max_series_) {
-      // Each further label set is only counted, so the log has one line.
-      if (num_left_out_++ == 0)
-        log::warning("metrics", fmt::format("{} has reached the limit of {} series on a page; "
-                                            "further ones are omitted here; {} has them all",
+      // The log has one line for all that are left out.
+      if (!std::exchange(has_warned_, true))
+        log::warning("metrics", fmt::format("{} has the {} series that a page may have of it: "
+                                            "further ones are left out; {} has them all",
                                             name_, max_series_, instead_));
       return;
     }
@@ -90,41 +90,7 @@ std::optional<double> count_open_fds() {
          1;  // minus the listing's own descriptor
 }
 
-void add(std::vector<MetricFamily>* families, MetricType type, const char* name, double value) {
-  MetricFamily& family =
-      families->emplace_back(MetricFamily{name, series_info(name).help, type, {}});
-  prometheus::ClientMetric& metric = family.metric.emplace_back();
-  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-}
-
-void add_stat(std::vector<MetricFamily>* families, const Stat& stat) {
-  const double ticks_per_s = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  add(families, MetricType::Counter, "process_cpu_seconds_total",
-      (stat.user_ticks + stat.system_ticks) / ticks_per_s);
-  add(families, MetricType::Gauge, "process_resident_memory_bytes",
-      stat.resident_pages * static_cast<double>(::sysconf(_SC_PAGESIZE)));
-  // start_ticks counts from the machine's boot.
-  if (const std::optional<double> boot_time_s = read_boot_time_s())
-    add(families, MetricType::Gauge, "process_start_time_seconds",
-        *boot_time_s + stat.start_ticks / ticks_per_s);
-}
-
-}  // namespace
-
-std::vector<MetricFamily> ProcessMetrics::Collect() const {
-  std::vector<MetricFamily> families;
-  if (const std::optional<Stat> stat = read_stat()) add_stat(&families, *stat);
-  if (const std::optional<double> open_fds = count_open_fds())
-    add(&families, MetricType::Gauge, "process_open_fds", *open_fds);
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
-    add(&families, MetricType::Gauge, "process_max_fds", static_cast<double>(limit.rlim_cur));
-  return families;
-}
-
 // The text is appended to one string with fmt, without streams.
-
-namespace {
 
 using prometheus::ClientMetric;
 
@@ -253,6 +219,36 @@ class Page {
 };
 
 }  // namespace
+
+MetricFamily family_of(const char* name, double value) {
+  const SeriesInfo& row = series_info(name);
+  const bool counts = row.kind == SeriesInfo::kCounter;
+  MetricFamily family{name, row.help, counts ? MetricType::Counter : MetricType::Gauge, {}};
+  ClientMetric& metric = family.metric.emplace_back();
+  (counts ? metric.counter.value : metric.gauge.value) = value;
+  return family;
+}
+
+std::vector<MetricFamily> process_families() {
+  std::vector<MetricFamily> families;
+  const auto add = [&](const char* name, double value) {
+    families.push_back(family_of(name, value));
+  };
+  if (const std::optional<Stat> stat = read_stat()) {
+    const double ticks_per_s = static_cast<double>(::sysconf(_SC_CLK_TCK));
+    add("process_cpu_seconds_total", (stat->user_ticks + stat->system_ticks) / ticks_per_s);
+    add("process_resident_memory_bytes",
+        stat->resident_pages * static_cast<double>(::sysconf(_SC_PAGESIZE)));
+    // start_ticks counts from the machine's boot.
+    if (const std::optional<double> boot_time_s = read_boot_time_s())
+      add("process_start_time_seconds", *boot_time_s + stat->start_ticks / ticks_per_s);
+  }
+  if (const std::optional<double> open_fds = count_open_fds()) add("process_open_fds", *open_fds);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    add("process_max_fds", static_cast<double>(limit.rlim_cur));
+  return families;
+}
 
 std::string page_text(const std::vector<MetricFamily>& families) {
   Page page;

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
@@ -20,27 +19,22 @@
 /// include them.
 namespace lockstep::metrics {
 
+/// Returns the family of a name. `help`: null for a series of the table, which has one.
 inline prometheus::Family<prometheus::Gauge>& gauge_family(prometheus::Registry& registry,
-                                                           const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+                                                           const char* name,
+                                                           const char* help = nullptr) {
+  return prometheus::BuildGauge()
+      .Name(name)
+      .Help(help != nullptr ? help : series_info(name).help)
+      .Register(registry);
 }
 inline prometheus::Family<prometheus::Counter>& counter_family(prometheus::Registry& registry,
-                                                               const char* name, const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
-}
-
-inline prometheus::Counter& counter(prometheus::Registry& registry, const char* name,
-                                    const char* help) {
-  return counter_family(registry, name, help).Add({});
-}
-// Series of the table, with the table's help.
-inline prometheus::Family<prometheus::Gauge>& gauge_family(prometheus::Registry& registry,
-                                                           const char* name) {
-  return gauge_family(registry, name, series_info(name).help);
-}
-inline prometheus::Family<prometheus::Counter>& counter_family(prometheus::Registry& registry,
-                                                               const char* name) {
-  return counter_family(registry, name, series_info(name).help);
+                                                               const char* name,
+                                                               const char* help = nullptr) {
+  return prometheus::BuildCounter()
+      .Name(name)
+      .Help(help != nullptr ? help : series_info(name).help)
+      .Register(registry);
 }
 inline prometheus::Family<prometheus::Histogram>& histogram_family(prometheus::Registry& registry,
                                                                    const char* name) {
@@ -49,8 +43,9 @@ inline prometheus::Family<prometheus::Histogram>& histogram_family(prometheus::R
 inline prometheus::Gauge& gauge(prometheus::Registry& registry, const char* name) {
   return gauge_family(registry, name).Add({});
 }
-inline prometheus::Counter& counter(prometheus::Registry& registry, const char* name) {
-  return counter_family(registry, name).Add({});
+inline prometheus::Counter& counter(prometheus::Registry& registry, const char* name,
+                                    const char* help = nullptr) {
+  return counter_family(registry, name, help).Add({});
 }
 /// Adds a gauge that is always 1 and carries its information in its labels.
 inline void info(prometheus::Registry& registry, const char* name,
@@ -61,10 +56,8 @@ inline void info(prometheus::Registry& registry, const char* name,
 /// Gauge that is not exported until its first value, because 0 would be wrong. One thread sets it.
 class OptionalGauge {
  public:
-  OptionalGauge(prometheus::Registry& registry, const char* name, const char* help)
+  OptionalGauge(prometheus::Registry& registry, const char* name, const char* help = nullptr)
       : family_(gauge_family(registry, name, help)) {}
-  OptionalGauge(prometheus::Registry& registry, const char* name)
-      : OptionalGauge(registry, name, series_info(name).help) {}
 
   void set(double value) {
     if (gauge_ == nullptr) gauge_ = &family_.Add({});
@@ -86,30 +79,21 @@ class CappedGauges {
                const char* instead);
 
   void set(const prometheus::Labels& labels, double value);
-  size_t num_left_out() const { return num_left_out_; }
 
  private:
   const std::string name_, instead_;
   const size_t max_series_;
   prometheus::Family<prometheus::Gauge>& family_;
   std::map<prometheus::Labels, prometheus::Gauge*> gauges_;
-  size_t num_left_out_ = 0;  ///< number of calls
+  bool has_warned_ = false;
 };
 
-/// The process_* series of every Prometheus client library, read from /proc/self at each scrape. If
-/// a file cannot be read, its series are absent.
-class ProcessMetrics final : public prometheus::Collectable {
- public:
-  std::vector<prometheus::MetricFamily> Collect() const override;
-};
+/// Returns a family of the table with a single value and no labels.
+prometheus::MetricFamily family_of(const char* name, double value);
 
-}  // namespace lockstep::metrics
-
-namespace prometheus {
-struct MetricFamily;
-}
-
-namespace lockstep::metrics {
+/// Returns the process_* series of every Prometheus client library, read from /proc/self at each
+/// call. If a file cannot be read, its series are absent.
+std::vector<prometheus::MetricFamily> process_families();
 
 /// Formats families in Prometheus' text format 0.0.4, in the given order. Numbers have the fewest
 /// digits that distinguish them. Equal to prometheus::TextSerializer, but faster, and with newlines

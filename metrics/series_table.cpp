@@ -1,6 +1,7 @@
 #include "metrics/series_table.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -34,43 +35,7 @@ void add_rows(std::span<const SeriesInfo> rows, std::string* text) {
   }
 }
 
-}  // namespace
-
-const char* kind_name(SeriesInfo::Kind kind) {
-  switch (kind) {
-    case SeriesInfo::kGauge:
-      return "gauge";
-    case SeriesInfo::kCounter:
-      return "counter";
-    case SeriesInfo::kHistogram:
-      return "histogram";
-  }
-  return "gauge";
-}
-
-const SeriesInfo& series_info(std::string_view name) {
-  const SeriesInfo* found = find_in(rank_series(), name);
-  if (found == nullptr) found = find_in(run_series(), name);
-  if (found == nullptr)
-    throw Error(ExitCode::kBug, "metrics",
-                fmt::format("{} has no row in metrics/series_table.cpp", name));
-  return *found;
-}
-
-bool is_run_series(std::string_view name) { return find_in(run_series(), name) != nullptr; }
-
-std::string series_reference() {
-  const std::string head = "| Name | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|\n";
-  std::string text = "Each rank:\n\n" + head;
-  add_rows(rank_series(), &text);
-  text += "\nThe run, from rank 0:\n\n" + head;
-  add_rows(run_series(), &text);
-  return text;
-}
-
 // Series of each rank. docs/metrics.md is generated from these rows.
-
-namespace {
 
 using enum SeriesInfo::Kind;
 using enum SeriesInfo::Presence;
@@ -157,16 +122,7 @@ constexpr SeriesInfo kRankSeries[] = {
     {"process_max_fds", kGauge, "descriptors", "", kAlways, "Limit of open file descriptors."},
 };
 
-}  // namespace
-
-std::span<const SeriesInfo> rank_series() { return kRankSeries; }
-
 // Series of the run, exported by rank 0 only. docs/metrics.md is generated from these rows.
-
-namespace {
-
-using enum SeriesInfo::Kind;
-using enum SeriesInfo::Presence;
 
 constexpr SeriesInfo kRunSeries[] = {
     {"lockstep_run_info", kGauge, "1", "run, model, launcher, config_sha", kAlways,
@@ -250,6 +206,33 @@ constexpr SeriesInfo kRunSeries[] = {
 };
 
 }  // namespace
+
+const char* kind_name(SeriesInfo::Kind kind) {
+  constexpr std::array kNames = {"gauge", "counter", "histogram"};
+  return kNames[kind];
+}
+
+const SeriesInfo& series_info(std::string_view name) {
+  const SeriesInfo* found = find_in(rank_series(), name);
+  if (found == nullptr) found = find_in(run_series(), name);
+  if (found == nullptr)
+    throw Error(ExitCode::kBug, "metrics",
+                fmt::format("{} has no row in metrics/series_table.cpp", name));
+  return *found;
+}
+
+bool is_run_series(std::string_view name) { return find_in(run_series(), name) != nullptr; }
+
+std::string series_reference() {
+  const std::string head = "| Name | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|\n";
+  std::string text = "Each rank:\n\n" + head;
+  add_rows(rank_series(), &text);
+  text += "\nThe run, from rank 0:\n\n" + head;
+  add_rows(run_series(), &text);
+  return text;
+}
+
+std::span<const SeriesInfo> rank_series() { return kRankSeries; }
 
 std::span<const SeriesInfo> run_series() { return kRunSeries; }
 

@@ -5,6 +5,16 @@
 // Pages of an inference and of a server of jobs. The registry of an inference is created for each
 // page, since all values come from functions.
 namespace lockstep::metrics {
+namespace {
+
+/// Returns the page of these series and the common ones of any process, as on a run's page.
+std::string page_of(const prometheus::Registry& registry) {
+  auto families = registry.Collect();
+  for (auto& family : process_families()) families.push_back(std::move(family));
+  return page_text(families);
+}
+
+}  // namespace
 
 InferenceMetrics::InferenceMetrics(InferenceCounts counts) : counts_(std::move(counts)) {}
 
@@ -21,10 +31,7 @@ std::string InferenceMetrics::page() const {
     for (const auto& [name, value] : counts_.kpis())
       kpi.Add({{"kpi", name}, {"mode", "infer"}}).Set(value);
   }
-  auto families = registry.Collect();
-  // The common series of any process, as on a run's page.
-  for (auto& family : ProcessMetrics().Collect()) families.push_back(std::move(family));
-  return page_text(families);
+  return page_of(registry);
 }
 
 // The registry of a server is created for each page: the server keeps the numbers itself.
@@ -53,9 +60,7 @@ std::string server_page(const ServerSample& sample) {
     gauge_family(registry, "lockstep_server_job_info", "Number of the running job.")
         .Add({{"job", sample.running.job}, {"run", sample.running.run}})
         .Set(1);
-  auto families = registry.Collect();
-  for (auto& family : ProcessMetrics().Collect()) families.push_back(std::move(family));
-  return page_text(families);
+  return page_of(registry);
 }
 
 }  // namespace lockstep::metrics

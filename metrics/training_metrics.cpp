@@ -19,29 +19,13 @@
 // Series and pages of a training process, with the series of its GPU.
 namespace lockstep::metrics {
 
-/// Counters of a family, one per phase, so that a step needs no look-up.
-struct PhaseCounters {
-  explicit PhaseCounters(prometheus::Family<prometheus::Counter>& family)
-      : data(family.Add({{"phase", "data"}})),
-        forward(family.Add({{"phase", "forward"}})),
-        backward(family.Add({{"phase", "backward"}})),
-        allreduce(family.Add({{"phase", "allreduce"}})),
-        optimizer(family.Add({{"phase", "optimizer"}})),
-        modifier(family.Add({{"phase", "modifier"}})),
-        other(family.Add({{"phase", "other"}})) {}
-
-  void add(const PhaseSeconds& seconds) {
-    data.Increment(seconds.data);
-    forward.Increment(seconds.forward);
-    backward.Increment(seconds.backward);
-    allreduce.Increment(seconds.allreduce);
-    optimizer.Increment(seconds.optimizer);
-    modifier.Increment(seconds.modifier);
-    other.Increment(seconds.other);
-  }
-
-  prometheus::Counter &data, &forward, &backward, &allreduce, &optimizer, &modifier, &other;
-};
+constexpr std::array kPhases = {std::pair{"data", &PhaseSeconds::data},
+                                std::pair{"forward", &PhaseSeconds::forward},
+                                std::pair{"backward", &PhaseSeconds::backward},
+                                std::pair{"allreduce", &PhaseSeconds::allreduce},
+                                std::pair{"optimizer", &PhaseSeconds::optimizer},
+                                std::pair{"modifier", &PhaseSeconds::modifier},
+                                std::pair{"other", &PhaseSeconds::other}};
 
 inline constexpr std::array kSignals = {
     std::pair{SIGHUP, "SIGHUP"},   std::pair{SIGINT, "SIGINT"},   std::pair{SIGTERM, "SIGTERM"},
@@ -60,7 +44,6 @@ struct RankSeries {
       : step_duration(histogram_family(r, "lockstep_step_duration_seconds").Add({}, kStepBounds_s)),
         allreduce_duration(
             histogram_family(r, "lockstep_allreduce_duration_seconds").Add({}, kAllreduceBounds_s)),
-        phases(counter_family(r, "lockstep_step_phase_seconds_total")),
         stall(counter(r, "lockstep_checkpoint_stall_seconds_total")),
         written_bytes(counter(r, "lockstep_checkpoint_written_bytes_total")),
         agreement_checks(counter(r, "lockstep_agreement_checks_total")),
@@ -77,10 +60,13 @@ struct RankSeries {
           {"local_rank", std::to_string(facts.local_rank)},
           {"node", facts.node}});
     for (const auto& [number, name] : kSignals) signals.Add({{"signal", name}});
+    auto& phase_seconds = counter_family(r, "lockstep_step_phase_seconds_total");
+    for (const auto& [name, member] : kPhases)
+      phases.push_back(&phase_seconds.Add({{"phase", name}}));
   }
 
   prometheus::Histogram &step_duration, &allreduce_duration;
-  PhaseCounters phases;
+  std::vector<prometheus::Counter*> phases;  // by kPhases, so that a step needs no look-up
   prometheus::Counter &stall, &written_bytes;
   prometheus::Counter &agreement_checks, &agreement_seconds;
   prometheus::Family<prometheus::Counter>& signals;
@@ -150,41 +136,8 @@ struct RunSeries {
 
 namespace {
 
-/// Returns a family with a single value and no labels.
-prometheus::MetricFamily family_of(const char* name, prometheus::MetricType type, int64_t value) {
-  prometheus::MetricFamily family{name, series_info(name).help, type, {}};
-  prometheus::ClientMetric& metric = family.metric.emplace_back();
-  (type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) =
-      static_cast<double>(value);
-  return family;
-}
-
-}  // namespace
-
-void add_gpu_series(prometheus::Registry& registry, const GpuFacts& gpu) {
-  info(registry, "lockstep_gpu_info",
-       {{"index", std::to_string(gpu.index)},
-        {"name", gpu.name},
-        {"id", gpu.id},
-        {"visible_devices", gpu.visible_devices},
-        {"memory_policy", gpu.memory_policy}});
-  gauge(registry, "lockstep_gpu_memory_bytes").Set(static_cast<double>(gpu.memory_bytes));
-  gauge(registry, "lockstep_gpu_memory_limit_bytes")
-      .Set(static_cast<double>(gpu.memory_limit_bytes));
-}
-
-std::vector<prometheus::MetricFamily> gpu_use_families(const GpuUse& use) {
-  using prometheus::MetricType;
-  return {family_of("lockstep_gpu_memory_allocated_bytes", MetricType::Gauge, use.allocated_bytes),
-          family_of("lockstep_gpu_memory_reserved_bytes", MetricType::Gauge, use.reserved_bytes),
-          family_of("lockstep_gpu_memory_peak_bytes", MetricType::Gauge, use.peak_bytes),
-          family_of("lockstep_gpu_ooms_total", MetricType::Counter, use.num_ooms)};
-}
-
 // The trainer's thread writes; the server's thread builds pages. prometheus-cpp's metrics are
 // thread-safe; the rest has its own locks.
-
-namespace {
 
 using prometheus::MetricFamily;
 using prometheus::Registry;
@@ -197,25 +150,22 @@ MetricFamily log_lines() {
                       series_info("lockstep_log_messages_total").help,
                       prometheus::MetricType::Counter,
                       {}};
-  constexpr std::array kLevels = {
-      std::pair{log::Level::kDebug, "debug"}, std::pair{log::Level::kInfo, "info"},
-      std::pair{log::Level::kWarning, "warning"}, std::pair{log::Level::kError, "error"}};
-  for (const auto& [level, name] : kLevels) {
+  for (size_t level = 0; level < log::kLevelNames.size(); ++level) {
     prometheus::ClientMetric& metric = family.metric.emplace_back();
-    metric.label = {{"level", name}};
-    metric.counter.value = static_cast<double>(log::num_lines(level));
+    metric.label = {{"level", std::string(log::kLevelNames[level])}};
+    metric.counter.value = static_cast<double>(log::num_lines(static_cast<log::Level>(level)));
   }
   return family;
 }
 
-/// Returns the lines that the log had to drop.
-MetricFamily lost_lines() {
-  MetricFamily family{"lockstep_log_lost_lines_total",
-                      series_info("lockstep_log_lost_lines_total").help,
-                      prometheus::MetricType::Counter,
-                      {}};
-  family.metric.emplace_back().counter.value = static_cast<double>(log::num_lost());
-  return family;
+std::vector<MetricFamily> gpu_use_families(const GpuUse& use) {
+  const auto family = [](const char* name, int64_t value) {
+    return family_of(name, static_cast<double>(value));
+  };
+  return {family("lockstep_gpu_memory_allocated_bytes", use.allocated_bytes),
+          family("lockstep_gpu_memory_reserved_bytes", use.reserved_bytes),
+          family("lockstep_gpu_memory_peak_bytes", use.peak_bytes),
+          family("lockstep_gpu_ooms_total", use.num_ooms)};
 }
 
 /// Sorts families and label sets, so that pages are stable for readers.
@@ -230,27 +180,22 @@ void sort_for_readers(std::vector<MetricFamily>* families) {
 }  // namespace
 
 const char* state_name(RunState state) {
-  switch (state) {
-    case RunState::kInitializing:
-      return "initializing";
-    case RunState::kRestoring:
-      return "restoring";
-    case RunState::kTraining:
-      return "training";
-    case RunState::kValidating:
-      return "validating";
-    case RunState::kSaving:
-      return "saving";
-    case RunState::kDraining:
-      return "draining";
-    case RunState::kPaused:
-      return "paused";
-    case RunState::kFinished:
-      return "finished";
-    case RunState::kFailed:
-      return "failed";
-  }
-  return "failed";
+  constexpr std::array<const char*, kNumRunStates> kNames = {
+      "initializing", "restoring", "training", "validating", "saving",
+      "draining",     "paused",    "finished", "failed"};
+  return kNames.at(static_cast<size_t>(state));
+}
+
+void add_gpu_series(prometheus::Registry& registry, const GpuFacts& gpu) {
+  info(registry, "lockstep_gpu_info",
+       {{"index", std::to_string(gpu.index)},
+        {"name", gpu.name},
+        {"id", gpu.id},
+        {"visible_devices", gpu.visible_devices},
+        {"memory_policy", gpu.memory_policy}});
+  gauge(registry, "lockstep_gpu_memory_bytes").Set(static_cast<double>(gpu.memory_bytes));
+  gauge(registry, "lockstep_gpu_memory_limit_bytes")
+      .Set(static_cast<double>(gpu.memory_limit_bytes));
 }
 
 /// Data of the run's page besides the series.
@@ -298,7 +243,8 @@ void TrainingMetrics::record_step(const StepSample& sample) {
   rank_->step_duration.Observe(sample.duration_s);
   for (const double seconds : sample.allreduce_s_by_bucket)
     rank_->allreduce_duration.Observe(seconds);
-  rank_->phases.add(sample.phases);
+  for (size_t i = 0; i < kPhases.size(); ++i)
+    rank_->phases[i]->Increment(sample.phases.*kPhases[i].second);
   if (!run_) return;
   run_->step.Set(static_cast<double>(sample.step));
   run_->epoch.Set(sample.epoch);
@@ -414,8 +360,8 @@ void TrainingMetrics::set_gpu_use(std::function<GpuUse()> gpu_use) {
 std::vector<MetricFamily> TrainingMetrics::families() const {
   std::vector<MetricFamily> all = registry_->Collect();
   all.push_back(log_lines());
-  all.push_back(lost_lines());
-  for (MetricFamily& family : ProcessMetrics().Collect()) all.push_back(std::move(family));
+  all.push_back(family_of("lockstep_log_lost_lines_total", static_cast<double>(log::num_lost())));
+  for (MetricFamily& family : process_families()) all.push_back(std::move(family));
   const std::lock_guard lock(gpu_mutex_);
   if (gpu_use_)
     for (MetricFamily& family : gpu_use_families(gpu_use_())) all.push_back(std::move(family));

@@ -38,18 +38,9 @@ struct GpuUse {
   int64_t peak_bytes = 0;       ///< maximum in tensors since the process started
   int64_t num_ooms = 0;         ///< allocations that failed
 };
-std::vector<prometheus::MetricFamily> gpu_use_families(const GpuUse& use);
 
 /// Adds the series of this rank's GPU. Call it once. A rank on a CPU exports no such series.
 void add_gpu_series(prometheus::Registry& registry, const GpuFacts& gpu);
-
-}  // namespace lockstep::metrics
-
-namespace prometheus {
-class Registry;
-}
-
-namespace lockstep::metrics {
 
 class StepSeries;
 struct RankSeries;

@@ -22,6 +22,10 @@
 
 namespace lockstep::python {
 
+namespace {
+
+namespace fs = std::filesystem;
+
 /// Python interpreter and its torch.
 struct Interpreter {
   std::string program;        ///< sys.executable
@@ -30,24 +34,6 @@ struct Interpreter {
   std::string torch_version;  ///< such as 2.11.0+cu130; empty without torch
   std::string torch_commit;   ///< commit of PyTorch's repository
 };
-
-/// Finds the interpreter for a run: `wanted` if not empty, else that of the active virtual
-/// environment ($VIRTUAL_ENV). Else python3 of $PATH if its torch is the linked one. Else the one
-/// of the environment that contains the linked LibTorch.
-///
-/// Throws Error(kConfig), naming the interpreter and the reason, if it is not usable. Reasons: it
-/// cannot be started, has no shared library, or has another torch than the linked one.
-Interpreter find_python(const std::string& wanted);
-
-/// Values TORCH_VERSION and COMMIT_SHA of the linked LibTorch.
-struct LinkedTorch {
-  std::string version, commit;
-};
-LinkedTorch linked_torch();
-
-namespace {
-
-namespace fs = std::filesystem;
 
 /// Script that asks an interpreter without importing torch, which takes seconds.
 constexpr const char* kQuestion = R"(
@@ -77,6 +63,22 @@ std::optional<Interpreter> ask(const std::string& program) {
                      .version = json.value("version", ""),
                      .torch_version = json.value("torch_version", ""),
                      .torch_commit = json.value("torch_commit", "")};
+}
+
+/// Values TORCH_VERSION and COMMIT_SHA of the linked LibTorch.
+struct LinkedTorch {
+  std::string version, commit;
+};
+LinkedTorch linked_torch() {
+  // LibTorch has no function for these values: they are in its build description.
+  const std::string config = at::show_config();
+  const auto value_of = [&](const std::string& key) {
+    const size_t at = config.find(key + "=");
+    if (at == std::string::npos) return std::string();
+    const size_t begin = at + key.size() + 1;
+    return config.substr(begin, config.find_first_of(", \n", begin) - begin);
+  };
+  return {value_of("TORCH_VERSION"), value_of("COMMIT_SHA")};
 }
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -132,20 +134,12 @@ std::vector<std::string> usual_programs() {
   return programs;
 }
 
-}  // namespace
-
-LinkedTorch linked_torch() {
-  // LibTorch has no function for these values: they are in its build description.
-  const std::string config = at::show_config();
-  const auto value_of = [&](const std::string& key) {
-    const size_t at = config.find(key + "=");
-    if (at == std::string::npos) return std::string();
-    const size_t begin = at + key.size() + 1;
-    return config.substr(begin, config.find_first_of(", \n", begin) - begin);
-  };
-  return {value_of("TORCH_VERSION"), value_of("COMMIT_SHA")};
-}
-
+/// Finds the interpreter for a run: `wanted` if not empty, else that of the active virtual
+/// environment ($VIRTUAL_ENV). Else python3 of $PATH if its torch is the linked one. Else the one
+/// of the environment that contains the linked LibTorch.
+///
+/// Throws Error(kConfig), naming the interpreter and the reason, if it is not usable. Reasons: it
+/// cannot be started, has no shared library, or has another torch than the linked one.
 Interpreter find_python(const std::string& wanted) {
   const std::vector<std::string> programs =
       wanted.empty() ? usual_programs() : std::vector<std::string>{wanted};
@@ -167,7 +161,6 @@ Interpreter find_python(const std::string& wanted) {
 
 // The module and libpython are loaded once and never closed (RTLD_NODELETE), since the interpreter
 // stays. libpython is loaded RTLD_GLOBAL: extension modules (numpy, torch) need its symbols.
-namespace {
 
 constexpr const char* kVariable = "LOCKSTEP_PYTHON_MODULE";
 

@@ -37,18 +37,41 @@ class Reference {
   PyObject* object_ = nullptr;
 };
 
+/// State of a thread, kept between locks. Python would create and delete it with each lock (20 us).
+class KeptThreadState {
+ public:
+  KeptThreadState() {
+    if (PyGILState_GetThisThreadState() != nullptr) return;  // a thread of Python
+    taken_ = PyGILState_Ensure();
+    state_ = PyEval_SaveThread();
+  }
+  ~KeptThreadState() {
+    if (state_ == nullptr) return;
+    PyEval_RestoreThread(state_);
+    PyGILState_Release(taken_);
+  }
+  KeptThreadState(const KeptThreadState&) = delete;
+  KeptThreadState& operator=(const KeptThreadState&) = delete;
+
+ private:
+  PyGILState_STATE taken_{};
+  PyThreadState* state_ = nullptr;
+};
+
 /// Scope with the interpreter's lock, on any thread. Python's thread-local state (threading.local,
 /// its stack) lives from a thread's first lock to its end.
 class InterpreterLock {
  public:
-  InterpreterLock() : state_(take()) {}
+  InterpreterLock() {
+    // Created at a thread's first lock, destroyed at the thread's end.
+    thread_local const KeptThreadState kept;
+    state_ = PyGILState_Ensure();
+  }
   ~InterpreterLock() { PyGILState_Release(state_); }
   InterpreterLock(const InterpreterLock&) = delete;
   InterpreterLock& operator=(const InterpreterLock&) = delete;
 
  private:
-  static PyGILState_STATE take();
-
   PyGILState_STATE state_;
 };
 
@@ -148,82 +171,8 @@ void forget(void* object) {
   Py_DecRef(static_cast<PyObject*>(object));
 }
 
-/// State of a thread, kept between locks. Python would create and delete it with each lock (20 us).
-class KeptThreadState {
- public:
-  KeptThreadState() {
-    if (PyGILState_GetThisThreadState() != nullptr) return;  // a thread of Python
-    taken_ = PyGILState_Ensure();
-    state_ = PyEval_SaveThread();
-  }
-  ~KeptThreadState() {
-    if (state_ == nullptr) return;
-    PyEval_RestoreThread(state_);
-    PyGILState_Release(taken_);
-  }
-  KeptThreadState(const KeptThreadState&) = delete;
-  KeptThreadState& operator=(const KeptThreadState&) = delete;
-
- private:
-  PyGILState_STATE taken_{};
-  PyThreadState* state_ = nullptr;
-};
-
-}  // namespace
-
-PyGILState_STATE InterpreterLock::take() {
-  // Created at a thread's first lock, destroyed at the thread's end.
-  thread_local const KeptThreadState kept;
-  return PyGILState_Ensure();
-}
-
-Reference to_python(const Value& value) {
-  if (const auto* flag = std::get_if<bool>(&value)) return Reference(PyBool_FromLong(*flag));
-  if (const auto* number = std::get_if<int64_t>(&value))
-    return Reference(PyLong_FromLongLong(*number));
-  if (const auto* number = std::get_if<double>(&value))
-    return Reference(PyFloat_FromDouble(*number));
-  if (const auto* text = std::get_if<std::string>(&value)) return to_python(*text);
-  if (const auto* tensor = std::get_if<at::Tensor>(&value)) return to_python(*tensor);
-  if (const auto* list = std::get_if<List>(&value)) return to_python(*list);
-  if (const auto* map = std::get_if<Map>(&value)) return to_python(*map);
-  if (const auto* object = std::get_if<Object>(&value))
-    return Reference::to(static_cast<PyObject*>(object->get()));
-  return Reference::to(Py_None);
-}
-
-bool from_python(PyObject* object, Value* value) {
-  if (object == Py_None) {
-    *value = std::monostate();
-  } else if (PyBool_Check(object)) {
-    // Tested before int: bool is a subclass of int in Python.
-    *value = object == Py_True;
-  } else if (PyLong_Check(object)) {
-    // Python integers are unbounded: an overflow is an exception.
-    *value = static_cast<int64_t>(PyLong_AsLongLong(object));
-    return PyErr_Occurred() == nullptr;
-  } else if (PyFloat_Check(object)) {
-    *value = PyFloat_AsDouble(object);
-  } else if (PyUnicode_Check(object)) {
-    return text_from(object, value);
-  } else if (PyList_Check(object) || PyTuple_Check(object)) {
-    return list_from(object, value);
-  } else if (PyDict_Check(object)) {
-    return map_from(object, value);
-  } else {
-    // Tensors are recognised by their attribute _cdata.
-    const Reference cdata(PyObject_GetAttrString(object, "_cdata"));
-    if (cdata && PyLong_Check(cdata.get())) return tensor_from(cdata.get(), value);
-    PyErr_Clear();
-    Py_IncRef(object);
-    *value = Object(object, forget);
-  }
-  return true;
-}
-
 // Every Python object is used under the interpreter's lock. References are owned (Reference) unless
 // marked as borrowed. This file is compiled for the stable interface (Py_LIMITED_API).
-namespace {
 
 PyObject* glue = nullptr;  // lockstep_glue, never released
 
@@ -298,6 +247,51 @@ std::string pending_fault() {
 }
 
 }  // namespace
+
+Reference to_python(const Value& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return Reference(PyBool_FromLong(*flag));
+  if (const auto* number = std::get_if<int64_t>(&value))
+    return Reference(PyLong_FromLongLong(*number));
+  if (const auto* number = std::get_if<double>(&value))
+    return Reference(PyFloat_FromDouble(*number));
+  if (const auto* text = std::get_if<std::string>(&value)) return to_python(*text);
+  if (const auto* tensor = std::get_if<at::Tensor>(&value)) return to_python(*tensor);
+  if (const auto* list = std::get_if<List>(&value)) return to_python(*list);
+  if (const auto* map = std::get_if<Map>(&value)) return to_python(*map);
+  if (const auto* object = std::get_if<Object>(&value))
+    return Reference::to(static_cast<PyObject*>(object->get()));
+  return Reference::to(Py_None);
+}
+
+bool from_python(PyObject* object, Value* value) {
+  if (object == Py_None) {
+    *value = std::monostate();
+  } else if (PyBool_Check(object)) {
+    // Tested before int: bool is a subclass of int in Python.
+    *value = object == Py_True;
+  } else if (PyLong_Check(object)) {
+    // Python integers are unbounded: an overflow is an exception.
+    *value = static_cast<int64_t>(PyLong_AsLongLong(object));
+    return PyErr_Occurred() == nullptr;
+  } else if (PyFloat_Check(object)) {
+    *value = PyFloat_AsDouble(object);
+  } else if (PyUnicode_Check(object)) {
+    return text_from(object, value);
+  } else if (PyList_Check(object) || PyTuple_Check(object)) {
+    return list_from(object, value);
+  } else if (PyDict_Check(object)) {
+    return map_from(object, value);
+  } else {
+    // Tensors are recognised by their attribute _cdata.
+    const Reference cdata(PyObject_GetAttrString(object, "_cdata"));
+    if (cdata && PyLong_Check(cdata.get())) return tensor_from(cdata.get(), value);
+    PyErr_Clear();
+    Py_IncRef(object);
+    *value = Object(object, forget);
+  }
+  return true;
+}
+
 }  // namespace lockstep::python
 
 extern "C" __attribute__((visibility("default")))

@@ -45,33 +45,8 @@ Json json_of(const YAML::Node& node) {
   return node.Tag() == "!" ? Json(node.Scalar()) : value_of_plain(node.Scalar());
 }
 
-}  // namespace
-
-std::string json_of_plain(const std::string& text) { return value_of_plain(text).dump(); }
-
-PythonArgs read_python_args(ConfigReader* in) {
-  PythonArgs all;
-  in->require("path");
-  in->require("name");
-  in->read("path", &all.path, "python: .py file");
-  all.path = path_beside(in->document(), all.path).string();
-  in->read("name", &all.name, "python: class or factory function");
-  const YAML::Node args = in->take("args", "map", "python: keyword arguments");
-  if (args.IsDefined() && !args.IsNull()) {
-    if (args.IsMap())
-      all.args = json_of(args).dump();
-    else
-      in->fault("args", "'" + in->path() + ".args' must be a map of keyword arguments");
-  }
-  in->read("python", &all.python,
-           "python: interpreter; default the active virtual environment's, then python3, then "
-           "the one next to LibTorch");
-  return all;
-}
-
 // Converts maps of the coordinator to Python values and back. Tensors are not copied. The user's
 // object lives in lockstep_glue, which calls it and collects its scalars.
-namespace {
 
 Value call_callback(const char* function, const List& arguments) {
   return call(function, arguments, ExitCode::kConfig);
@@ -117,7 +92,83 @@ coord::DataMap data_of(const Map& map) {
   return data;
 }
 
+// All work is done by lockstep_glue/datasets.py: reading, checking and batching samples, and the
+// worker processes. PythonDataset converts arguments and results. A Python error is bad data (exit
+// code kBadData).
+
+data::TargetKind kind_of(const std::string& name) {
+  if (name == "class") return data::TargetKind::kClass;
+  if (name == "soft") return data::TargetKind::kSoft;
+  return name == "values" ? data::TargetKind::kValues : data::TargetKind::kTokens;
+}
+
+Value call_data(const char* function, const List& arguments) {
+  return call(function, arguments, ExitCode::kBadData);
+}
+
+// The module lives in Python; its parameters are entered in the table as they are. Forward and
+// backward run through autograd, so Python code may run inside a backward pass of this process.
+
+// Comparing the parameters takes about 50 us: done in the first steps, then every 100 steps.
+constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
+
+Value list_of(const std::vector<int64_t>& numbers) { return List(numbers.begin(), numbers.end()); }
+
+Value call_model(const char* function, const List& arguments) {
+  return call(function, arguments, ExitCode::kConfig);
+}
+
+/// Reads the common keys. Each help text begins with "python: ".
+PythonArgs read_python_args(ConfigReader* in) {
+  PythonArgs all;
+  in->require("path");
+  in->require("name");
+  in->read("path", &all.path, "python: .py file");
+  all.path = path_beside(in->document(), all.path).string();
+  in->read("name", &all.name, "python: class or factory function");
+  const YAML::Node args = in->take("args", "map", "python: keyword arguments");
+  if (args.IsDefined() && !args.IsNull()) {
+    if (args.IsMap())
+      all.args = json_of(args).dump();
+    else
+      in->fault("args", "'" + in->path() + ".args' must be a map of keyword arguments");
+  }
+  in->read("python", &all.python,
+           "python: interpreter; default the active virtual environment's, then python3, then "
+           "the one next to LibTorch");
+  return all;
+}
+
+data::DatasetType python_dataset_type() {
+  return {"python", [](ConfigReader* in, data::DatasetUse use) -> data::MakeDataset {
+            PythonDatasetOptions options{.args = read_python_args(in)};
+            in->read_choice("targets", &options.targets,
+                            {"auto", "class", "soft", "values", "tokens"},
+                            "python: kind of targets; auto: integers are classes, lists of "
+                            "integers tokens, floats values");
+            in->read("num_classes", &options.num_classes, between(0, 1e9),
+                     "python: number of classes or tokens; 0: the object's num_classes, "
+                     "vocab_size or classes");
+            in->read("num_workers", &options.num_workers, between(0, 256),
+                     "python: reader processes of a rank; 0: the rank itself");
+            const char* what = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
+            return [options, what](const data::DatasetInputs& inputs) {
+              return std::make_unique<PythonDataset>(options, inputs, what);
+            };
+          }};
+}
+
+model::ModelType python_model_type() {
+  return {"python", [](ConfigReader* in) -> model::MakeModel {
+            return [args = read_python_args(in)](const model::ModelInputs& data) {
+              return std::make_unique<PythonModel>(args, data);
+            };
+          }};
+}
+
 }  // namespace
+
+std::string json_of_plain(const std::string& text) { return value_of_plain(text).dump(); }
 
 PythonCallback::PythonCallback(const PythonArgs& args, const std::string& what) {
   // The interpreter must run before the first call.
@@ -178,23 +229,6 @@ coord::CallbackType python_callback_type() {
           }};
 }
 
-// All work is done by lockstep_glue/datasets.py: reading, checking and batching samples, and the
-// worker processes. PythonDataset converts arguments and results. A Python error is bad data (exit
-// code kBadData).
-namespace {
-
-data::TargetKind kind_of(const std::string& name) {
-  if (name == "class") return data::TargetKind::kClass;
-  if (name == "soft") return data::TargetKind::kSoft;
-  return name == "values" ? data::TargetKind::kValues : data::TargetKind::kTokens;
-}
-
-Value call_data(const char* function, const List& arguments) {
-  return call(function, arguments, ExitCode::kBadData);
-}
-
-}  // namespace
-
 PythonDataset::PythonDataset(const PythonDatasetOptions& options, const data::DatasetInputs& inputs,
                              const std::string& what)
     : num_workers_(options.num_workers) {
@@ -238,40 +272,6 @@ data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epo
 }
 
 std::string PythonDataset::digest() const { return call_data("digest", {data_}).as_text(); }
-
-data::DatasetType python_dataset_type() {
-  return {"python", [](ConfigReader* in, data::DatasetUse use) -> data::MakeDataset {
-            PythonDatasetOptions options{.args = read_python_args(in)};
-            in->read_choice("targets", &options.targets,
-                            {"auto", "class", "soft", "values", "tokens"},
-                            "python: kind of targets; auto: integers are classes, lists of "
-                            "integers tokens, floats values");
-            in->read("num_classes", &options.num_classes, between(0, 1e9),
-                     "python: number of classes or tokens; 0: the object's num_classes, "
-                     "vocab_size or classes");
-            in->read("num_workers", &options.num_workers, between(0, 256),
-                     "python: reader processes of a rank; 0: the rank itself");
-            const char* what = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
-            return [options, what](const data::DatasetInputs& inputs) {
-              return std::make_unique<PythonDataset>(options, inputs, what);
-            };
-          }};
-}
-
-// The module lives in Python; its parameters are entered in the table as they are. Forward and
-// backward run through autograd, so Python code may run inside a backward pass of this process.
-namespace {
-
-// Comparing the parameters takes about 50 us: done in the first steps, then every 100 steps.
-constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
-
-Value list_of(const std::vector<int64_t>& numbers) { return List(numbers.begin(), numbers.end()); }
-
-Value call_model(const char* function, const List& arguments) {
-  return call(function, arguments, ExitCode::kConfig);
-}
-
-}  // namespace
 
 PythonModel::PythonModel(const PythonArgs& args, const model::ModelInputs& data)
     : path_(args.path), seed_(data.seed) {
@@ -352,14 +352,6 @@ void PythonModel::after_backward() {
               fmt::format("{}: in its forward pass the network {}: training would not reach it; "
                           "change weights in place (copy_), and everything else in the constructor",
                           path_, unlike.as_text()));
-}
-
-model::ModelType python_model_type() {
-  return {"python", [](ConfigReader* in) -> model::MakeModel {
-            return [args = read_python_args(in)](const model::ModelInputs& data) {
-              return std::make_unique<PythonModel>(args, data);
-            };
-          }};
 }
 
 void add_types() {

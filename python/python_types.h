@@ -23,9 +23,6 @@ struct PythonArgs {
   std::string python;       ///< interpreter; empty: find_python()
 };
 
-/// Reads the keys. Faults go to the reader's diagnostics. Each help text begins with "python: ".
-PythonArgs read_python_args(ConfigReader* in);
-
 /// Python's value of a plain YAML scalar, as JSON: null, a flag, a number, or a text.
 std::string json_of_plain(const std::string& text);
 
@@ -107,9 +104,6 @@ class PythonDataset final : public data::Dataset {
   Value data_, pool_;
 };
 
-/// Row of `python` in the table of data sets.
-data::DatasetType python_dataset_type();
-
 /// Network of a user, `model: {type: python}`: a torch.nn.Module in the interpreter of this
 /// process. Its parameters share memory with this model's, also after they are moved into flat
 /// buffers. Names are those of state_dict().
@@ -148,9 +142,6 @@ class PythonModel final : public model::Model {
   int64_t num_backwards_ = 0;
   mutable std::vector<model::Buffer> buffers_;  ///< as of the last call of buffers()
 };
-
-/// Row of `python` in the table of networks.
-model::ModelType python_model_type();
 
 /// Adds the row `python` to the tables of networks, data sets and callbacks, once. Must be called
 /// before a run file is read.

@@ -20,9 +20,15 @@
 // Manager that executes a recipe's timeline, and the properties of parameters that it needs.
 namespace lockstep::recal {
 
-/// Returns the properties of a model's parameters that a timeline needs, in the model's order.
-std::vector<ParamInfo> param_infos(const ParamTable& params);
+// The manager compiles the recipe into a timeline (attach) and executes the timeline's actions
+// (apply_due). MaskTable holds the masks, FakeQuantizer the ranges of layer inputs. Learning rates
+// and trainability are not state: they are read from the timeline for each step.
+//
+// Invariant: all ranks apply the same actions at the same step, in the same order. Several actions
+// are collective, so a rank that skips one blocks the others.
+namespace {
 
+/// Returns the properties of a model's parameters that a timeline needs, in the model's order.
 std::vector<ParamInfo> param_infos(const ParamTable& params) {
   std::vector<ParamInfo> infos;
   infos.reserve(params.size());
@@ -35,14 +41,6 @@ std::vector<ParamInfo> param_infos(const ParamTable& params) {
   }
   return infos;
 }
-
-// The manager compiles the recipe into a timeline (attach) and executes the timeline's actions
-// (apply_due). MaskTable holds the masks, FakeQuantizer the ranges of layer inputs. Learning rates
-// and trainability are not state: they are read from the timeline for each step.
-//
-// Invariant: all ranks apply the same actions at the same step, in the same order. Several actions
-// are collective, so a rank that skips one blocks the others.
-namespace {
 
 /// Parameters that some action prunes, ascending.
 std::vector<int64_t> covered_params(const Timeline& timeline) {
@@ -63,16 +61,10 @@ bool quantizes(const Timeline& timeline) {
 
 /// Largest finite value of a float type.
 double largest_value(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return static_cast<double>(std::numeric_limits<at::Half>::max());
-    case at::kBFloat16:
-      return static_cast<double>(std::numeric_limits<at::BFloat16>::max());
-    case at::kFloat:
-      return std::numeric_limits<float>::max();
-    default:
-      return std::numeric_limits<double>::max();
-  }
+  if (type == at::kHalf) return static_cast<double>(std::numeric_limits<at::Half>::max());
+  if (type == at::kBFloat16) return static_cast<double>(std::numeric_limits<at::BFloat16>::max());
+  return type == at::kFloat ? std::numeric_limits<float>::max()
+                            : std::numeric_limits<double>::max();
 }
 
 void sort_unique(std::vector<int64_t>* values) {

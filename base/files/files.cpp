@@ -42,44 +42,6 @@ std::string_view scheme_of(std::string_view path) {
              : std::string_view();
 }
 
-}  // namespace
-
-void add_store(const std::string& scheme, std::unique_ptr<FileStore> store) {
-  stores()[scheme] = std::move(store);
-}
-
-FileStore* store_of(const std::filesystem::path& path) {
-  const std::string_view scheme = scheme_of(path.native());
-  if (scheme.empty()) return nullptr;
-  if (const auto found = stores().find(scheme); found != stores().end()) return found->second.get();
-  std::string known;
-  for (const auto& [name, store] : stores()) known += (known.empty() ? "" : ", ") + name + "://";
-  throw Error(ExitCode::kConfig, "files",
-              path.string() + ": files are read from this host's folders" +
-                  (known.empty() ? "" : " and from " + known));
-}
-
-bool is_remote(const std::filesystem::path& path) { return !scheme_of(path.native()).empty(); }
-
-void set_store_limits(const StoreLimits& limits) { limits_of_all() = limits; }
-
-const StoreLimits& store_limits() { return limits_of_all(); }
-
-FileFacts facts_of(const std::filesystem::path& path) {
-  const std::string name = path.string();
-  if (FileStore* const store = store_of(path)) {
-    const std::optional<FileFacts> facts = store->look_at(name);
-    if (!facts) throw Error(ExitCode::kInputMissing, "files", name + ": no such file");
-    return *facts;
-  }
-  std::error_code fault;
-  const auto num_bytes = std::filesystem::file_size(path, fault);
-  if (fault) throw Error(ExitCode::kInputMissing, "files", name + ": " + fault.message());
-  return {name, static_cast<int64_t>(num_bytes), ""};
-}
-
-namespace {
-
 /// Throws an Error with the path.
 [[noreturn]] void fail(ExitCode code, const std::filesystem::path& path, const std::string& what) {
   throw Error(code, "files", path.string() + ": " + what);
@@ -120,30 +82,48 @@ std::string missing(const std::filesystem::path& path) {
   fail_errno(path, "open");
 }
 
-/// Owner of a descriptor within one function.
-class Descriptor {
- public:
-  Descriptor(const std::filesystem::path& path, int flags)
-      : value_(::open(path.c_str(), flags | O_CLOEXEC)) {
-    if (value_ < 0) fail_errno(path, "open");
-  }
-  ~Descriptor() { ::close(value_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int value() const { return value_; }
-
- private:
-  int value_;
-};
-
 }  // namespace
+
+void add_store(const std::string& scheme, std::unique_ptr<FileStore> store) {
+  stores()[scheme] = std::move(store);
+}
+
+FileStore* store_of(const std::filesystem::path& path) {
+  const std::string_view scheme = scheme_of(path.native());
+  if (scheme.empty()) return nullptr;
+  if (const auto found = stores().find(scheme); found != stores().end()) return found->second.get();
+  std::string known;
+  for (const auto& [name, store] : stores()) known += (known.empty() ? "" : ", ") + name + "://";
+  throw Error(ExitCode::kConfig, "files",
+              path.string() + ": files are read from this host's folders" +
+                  (known.empty() ? "" : " and from " + known));
+}
+
+bool is_remote(const std::filesystem::path& path) { return !scheme_of(path.native()).empty(); }
+
+void set_store_limits(const StoreLimits& limits) { limits_of_all() = limits; }
+
+const StoreLimits& store_limits() { return limits_of_all(); }
+
+FileFacts facts_of(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  if (FileStore* const store = store_of(path)) {
+    const std::optional<FileFacts> facts = store->look_at(name);
+    if (!facts) throw Error(ExitCode::kInputMissing, "files", name + ": no such file");
+    return *facts;
+  }
+  std::error_code fault;
+  const auto num_bytes = std::filesystem::file_size(path, fault);
+  if (fault) throw Error(ExitCode::kInputMissing, "files", name + ": " + fault.message());
+  return {name, static_cast<int64_t>(num_bytes), ""};
+}
 
 Writer::Writer(const std::filesystem::path& path, Start start)
     : path_(path),
       descriptor_(::open(
           path.c_str(),
           O_WRONLY | O_CREAT | O_CLOEXEC | (start == Start::kEmpty ? O_TRUNC : O_APPEND), 0644)) {
-  if (descriptor_ >= 0) return;
+  if (descriptor_.get() >= 0) return;
   // A full or failing disk is not a wrong path.
   if (errno == ENOSPC || errno == EIO) fail_errno(path, "create");
   if (errno == ENOENT)
@@ -152,13 +132,9 @@ Writer::Writer(const std::filesystem::path& path, Start start)
   fail(ExitCode::kCannotCreate, path, std::string("create: ") + std::strerror(errno));
 }
 
-Writer::~Writer() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 void Writer::append(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t done = ::write(descriptor_, bytes.data(), bytes.size());
+    const ssize_t done = ::write(descriptor_.get(), bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) fail_errno(path_, "write");
     num_bytes_ += done;
@@ -167,12 +143,11 @@ void Writer::append(std::string_view bytes) {
 }
 
 void Writer::sync() {
-  if (::fsync(descriptor_) != 0) fail_errno(path_, "fsync");
+  if (::fsync(descriptor_.get()) != 0) fail_errno(path_, "fsync");
 }
 
 void Writer::close() {
-  const int descriptor = std::exchange(descriptor_, -1);
-  if (::close(descriptor) != 0) fail_errno(path_, "close");
+  if (::close(descriptor_.release()) != 0) fail_errno(path_, "close");
 }
 
 Reader::Reader(const std::filesystem::path& path) : path_(path) {
@@ -186,26 +161,15 @@ Reader::Reader(const std::filesystem::path& path) : path_(path) {
 
 void Reader::open() {
   // O_NONBLOCK: opening a pipe without a writer must not block; it is refused below.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail_to_open(path_);
+  descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (descriptor_.get() < 0) fail_to_open(path_);
   struct stat facts {};
-  const int result = ::fstat(descriptor_, &facts);
-  if (result == 0 && S_ISREG(facts.st_mode)) {
-    num_bytes_ = facts.st_size;
-    return;
-  }
-  // close() must not change the reported errno.
-  const int number = errno;
-  ::close(descriptor_);
-  errno = number;
-  if (result != 0) fail_errno(path_, "fstat");
-  fail(ExitCode::kInputMissing, path_,
-       S_ISDIR(facts.st_mode) ? "is a folder, not a file"
-                              : "is not a regular file; write its content to a file first");
-}
-
-Reader::~Reader() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (::fstat(descriptor_.get(), &facts) != 0) fail_errno(path_, "fstat");
+  if (!S_ISREG(facts.st_mode))
+    fail(ExitCode::kInputMissing, path_,
+         S_ISDIR(facts.st_mode) ? "is a folder, not a file"
+                                : "is no regular file; write what it gives into a file first");
+  num_bytes_ = facts.st_size;
 }
 
 void Reader::read_at(int64_t offset, std::span<char> bytes) const {
@@ -218,7 +182,7 @@ void Reader::read_at(int64_t offset, std::span<char> bytes) const {
     return;
   }
   while (!bytes.empty()) {
-    const ssize_t count = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+    const ssize_t count = ::pread(descriptor_.get(), bytes.data(), bytes.size(), offset);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_errno(path_, "read");
     if (count == 0)
@@ -272,10 +236,11 @@ void rename_file(const std::filesystem::path& from, const std::filesystem::path&
 }
 
 void sync_folder(const std::filesystem::path& folder) {
-  const Descriptor file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
+  const std::filesystem::path opened = folder.empty() ? "." : folder;
+  const Descriptor file(::open(opened.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (file.get() < 0) fail_errno(opened, "open");
   // EINVAL and ENOTSUP: the file system cannot sync folders.
-  if (::fsync(file.value()) != 0 && errno != EINVAL && errno != ENOTSUP)
-    fail_errno(folder, "fsync");
+  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail_errno(folder, "fsync");
 }
 
 void make_folders(const std::filesystem::path& folder) {

@@ -7,7 +7,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 #include "base/error.h"
 
@@ -78,6 +81,26 @@ FileFacts facts_of(const std::filesystem::path& path);
 
 // Files on this host; Reader also reads from stores.
 
+/// Owner of a file descriptor, which it closes; -1: none.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+
+  int get() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
 /// Error of Reader, with kInputMissing, for a file that this user must not read.
 class NoPermission : public Error {
  public:
@@ -90,7 +113,8 @@ class FileChanged : public Error {
   using Error::Error;
 };
 
-/// File being written. Its bytes are on disk only after sync() has returned.
+/// File being written. Its bytes are on disk only after sync() has returned. An unfinished file is
+/// closed and stays as it is.
 class Writer {
  public:
   enum class Start {
@@ -100,9 +124,6 @@ class Writer {
 
   /// Creates the file if it does not exist.
   explicit Writer(const std::filesystem::path& path, Start start = Start::kEmpty);
-  ~Writer();  // closes; an unfinished file stays as it is
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
 
   /// Appends bytes. If it throws, num_bytes() tells how many were written before the fault.
   void append(std::string_view bytes);
@@ -115,7 +136,7 @@ class Writer {
 
  private:
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   int64_t num_bytes_ = 0;
 };
 
@@ -143,9 +164,6 @@ class WholeFile {
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path);
-  ~Reader();
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
 
   /// Fills `bytes` from `offset` on. Throws kIo if the file ends before.
   void read_at(int64_t offset, std::span<char> bytes) const;
@@ -153,14 +171,14 @@ class Reader {
   int64_t num_bytes() const { return num_bytes_; }
   const std::filesystem::path& path() const { return path_; }
   /// Returns the descriptor for base/files/large_files.h; -1 for a file of a store.
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
 
  private:
   void open();
 
   std::filesystem::path path_;
   std::unique_ptr<RemoteFile> remote_;  ///< null for a file of this host
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   int64_t num_bytes_ = 0;
 };
 

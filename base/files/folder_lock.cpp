@@ -66,6 +66,20 @@ std::string text(const std::map<std::string, std::string>& facts, const std::str
   return place == facts.end() ? "" : place->second;
 }
 
+using Clock = std::chrono::steady_clock;
+
+/// Returns the time in this many seconds.
+Clock::time_point in(double seconds) {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+void sleep_s(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+std::string reason() { return std::strerror(errno); }
+
 }  // namespace
 
 std::string utc_now() {
@@ -160,24 +174,6 @@ bool LockHolder::is_alive() const { return start_ticks != 0 && start_ticks_of(pi
 // FolderLock, order on construction: flock, judge a named holder, write our name, start the
 // heartbeat thread.
 
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-/// Returns the time in this many seconds.
-Clock::time_point in(double seconds) {
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
-void sleep_s(double seconds) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
-std::string reason() { return std::strerror(errno); }
-
-}  // namespace
-
 FolderLock::FolderLock(const std::filesystem::path& folder, const FolderLockTimes& times)
     : folder_(folder), times_(times), file_(folder / ".lock"), self_(LockHolder::self()) {
   const bool is_locked = take_flock();
@@ -185,15 +181,14 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const FolderLockTime
   note_self(is_locked);
   // The heartbeat thread must not take signals meant for the main thread.
   const SignalsBlocked blocked;
-  heart_ = std::thread([this] { beat_until_stopped(); });
+  heart_ = std::jthread([this](const std::stop_token& stop) {
+    while (!stops_within(std::chrono::duration<double>(times_.heartbeat_s), stop))
+      if (!beat()) return;
+  });
 }
 
 FolderLock::~FolderLock() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
+  heart_.request_stop();
   heart_.join();
   // Another run may have taken the folder over; its text must stay.
   if (is_ours()) (void)file_.write("");
@@ -281,18 +276,6 @@ bool FolderLock::is_ours() const {
   }
 }
 
-void FolderLock::beat_until_stopped() {
-  std::unique_lock lock(mutex_);
-  const auto pause = std::chrono::duration<double>(times_.heartbeat_s);
-  while (!wake_.wait_for(lock, pause, [this] { return stopping_; })) {
-    lock.unlock();
-    // Without the mutex, since a write to the disk may take long.
-    const bool goes_on = beat();
-    lock.lock();
-    if (!goes_on) return;
-  }
-}
-
 /// Writes a heartbeat; false if further heartbeats are useless.
 bool FolderLock::beat() {
   try {
@@ -319,11 +302,9 @@ bool FolderLock::beat() {
 
 FolderLock::File::File(const std::filesystem::path& path)
     : path_(path), descriptor_(open_lock_file(path, O_RDWR | O_CREAT)) {
-  if (descriptor_ < 0)
+  if (descriptor_.get() < 0)
     throw Error(ExitCode::kCannotCreate, "files", path.string() + ": " + std::strerror(errno));
 }
-
-FolderLock::File::~File() { ::close(descriptor_); }
 
 std::string FolderLock::File::text() const {
   // Opened again, because network file systems check for another host's writes only then. Closing a
@@ -358,8 +339,8 @@ std::optional<LockHolder> FolderLock::File::holder() const {
 
 bool FolderLock::File::write(const std::string& text) const {
   const auto size = static_cast<ssize_t>(text.size());
-  return ::pwrite(descriptor_, text.data(), text.size(), 0) == size &&
-         ::ftruncate(descriptor_, size) == 0 && ::fdatasync(descriptor_) == 0;
+  return ::pwrite(descriptor_.get(), text.data(), text.size(), 0) == size &&
+         ::ftruncate(descriptor_.get(), size) == 0 && ::fdatasync(descriptor_.get()) == 0;
 }
 
 }  // namespace lockstep::files

@@ -1,15 +1,15 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 
 #include <sys/types.h>
+
+#include "base/files/files.h"
 
 /// Lock of a folder, and the lock file, which names the holder.
 namespace lockstep::files {
@@ -93,11 +93,8 @@ class FolderLock {
   class File {
    public:
     explicit File(const std::filesystem::path& path);
-    ~File();
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
 
-    int descriptor() const { return descriptor_; }
+    int descriptor() const { return descriptor_.get(); }
     /// Returns the holder that the file names now, even if another host has written it; nullopt if
     /// none. Throws Error(kIo) if it cannot be read, which says nothing about its holder.
     std::optional<LockHolder> holder() const;
@@ -108,7 +105,7 @@ class FolderLock {
     std::string text() const;
 
     std::filesystem::path path_;
-    int descriptor_;
+    Descriptor descriptor_;
   };
 
   [[noreturn]] void refuse(const std::optional<LockHolder>& holder) const;
@@ -116,7 +113,6 @@ class FolderLock {
   void judge_holder(bool is_locked);
   void watch_heartbeat(const LockHolder& holder);
   void note_self(bool is_locked);
-  void beat_until_stopped();
   bool beat();
   bool is_ours() const;
 
@@ -125,10 +121,7 @@ class FolderLock {
   File file_;
   LockHolder self_;
   bool said_ = false;  // a failed heartbeat was logged
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::thread heart_;
+  std::jthread heart_;
 };
 
 }  // namespace lockstep::files

@@ -139,23 +139,15 @@ namespace {
 DirectWriter::DirectWriter(const std::filesystem::path& path, int64_t num_bytes)
     : path_(path), num_bytes_(num_bytes) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-  descriptor_ = ::open(path.c_str(), kFlags | O_DIRECT, 0644);
+  descriptor_ = Descriptor(::open(path.c_str(), kFlags | O_DIRECT, 0644));
   // EINVAL: the file system has no O_DIRECT.
-  if (descriptor_ < 0 && errno == EINVAL) descriptor_ = ::open(path.c_str(), kFlags, 0644);
-  if (descriptor_ < 0 && (errno == ENOSPC || errno == EIO)) fail(path, "create", errno);
-  if (descriptor_ < 0)
+  if (descriptor_.get() < 0 && errno == EINVAL)
+    descriptor_ = Descriptor(::open(path.c_str(), kFlags, 0644));
+  if (descriptor_.get() < 0 && (errno == ENOSPC || errno == EIO)) fail(path, "create", errno);
+  if (descriptor_.get() < 0)
     throw Error(ExitCode::kCannotCreate, "files",
                 path.string() + ": create: " + std::strerror(errno));
-  try {
-    take_space();
-  } catch (const Error&) {
-    ::close(descriptor_);  // a throwing constructor's destructor is not called
-    throw;
-  }
-}
-
-DirectWriter::~DirectWriter() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  take_space();
 }
 
 /// Reserves the space in advance, so that writes need not wait while the file system searches for
@@ -164,7 +156,7 @@ void DirectWriter::take_space() {
   if (num_bytes_ == 0) return;
   int result = 0;
   do {
-    result = ::fallocate(descriptor_, 0, 0, num_bytes_);
+    result = ::fallocate(descriptor_.get(), 0, 0, num_bytes_);
   } while (result != 0 && errno == EINTR);
   if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail(path_, "fallocate", errno);
 }
@@ -174,13 +166,13 @@ void DirectWriter::take_space() {
 void DirectWriter::write(int64_t offset, std::span<const char> bytes) {
   bool is_direct = true;
   while (!bytes.empty()) {
-    const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    const ssize_t done = ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), offset);
     if (done >= 0) {
       bytes = bytes.subspan(static_cast<size_t>(done));
       offset += done;
     } else if (errno == EINVAL && is_direct) {
       is_direct = false;
-      (void)::fcntl(descriptor_, F_SETFL,
+      (void)::fcntl(descriptor_.get(), F_SETFL,
                     0);  // clears O_DIRECT, the only flag set
     } else if (errno != EINTR) {
       fail(path_, "write", errno);
@@ -189,10 +181,10 @@ void DirectWriter::write(int64_t offset, std::span<const char> bytes) {
 }
 
 void DirectWriter::finish() {
-  if (::ftruncate(descriptor_, num_bytes_) != 0) fail(path_, "ftruncate", errno);
+  if (::ftruncate(descriptor_.get(), num_bytes_) != 0) fail(path_, "ftruncate", errno);
   // fsync also writes the size; O_DIRECT alone does not make data durable.
-  if (::fsync(descriptor_) != 0) fail(path_, "fsync", errno);
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail(path_, "close", errno);
+  if (::fsync(descriptor_.get()) != 0) fail(path_, "fsync", errno);
+  if (::close(descriptor_.release()) != 0) fail(path_, "close", errno);
 }
 
 }  // namespace lockstep::files

@@ -52,9 +52,6 @@ class DirectWriter {
   /// Creates the file and reserves its space on the disk at once; throws Error(kIo) if there is not
   /// enough. An existing file is emptied.
   DirectWriter(const std::filesystem::path& path, int64_t num_bytes);
-  ~DirectWriter();
-  DirectWriter(const DirectWriter&) = delete;
-  DirectWriter& operator=(const DirectWriter&) = delete;
 
   /// Writes bytes. The length is a multiple of kAlignment too. It may extend past the file's end;
   /// finish() cuts that off.
@@ -67,7 +64,7 @@ class DirectWriter {
 
   std::filesystem::path path_;
   int64_t num_bytes_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
 };
 
 }  // namespace lockstep::files

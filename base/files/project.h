@@ -28,10 +28,8 @@ class Project {
   std::filesystem::path evaluator() const { return folder_ / "evaluator"; }
   /// Values that callbacks store, by mode: train, eval.
   std::filesystem::path callbacks(const char* mode) const { return folder_ / "callbacks" / mode; }
-  std::filesystem::path infer() const {
-    return folder_ / "infer";
-  }  ///< callbacks' values of
-     ///< inference
+  /// Values that callbacks of an inference store.
+  std::filesystem::path infer() const { return folder_ / "infer"; }
   std::filesystem::path logs() const { return folder_ / "logs"; }
   std::filesystem::path summary() const { return folder_ / "summary.json"; }
   std::filesystem::path targets() const { return folder_ / "targets.json"; }

@@ -17,28 +17,15 @@ constexpr int kMaxHeaderDepth = 4;
 constexpr size_t kMaxHeaderTensors = 200'000, kMaxHeaderNameBytes = 1000, kMaxHeaderDims = 32;
 constexpr uint64_t kMaxHeaderNumber = uint64_t{1} << 62;
 
-struct SafetensorsTypeRow {
-  std::string_view name;
-  NumberType type;
-};
-constexpr std::array<SafetensorsTypeRow, 12> kSafetensorsTypes{{{"BOOL", NumberType::kBool},
-                                                                {"U8", NumberType::kU8},
-                                                                {"I8", NumberType::kI8},
-                                                                {"U16", NumberType::kU16},
-                                                                {"I16", NumberType::kI16},
-                                                                {"U32", NumberType::kU32},
-                                                                {"I32", NumberType::kI32},
-                                                                {"I64", NumberType::kI64},
-                                                                {"F16", NumberType::kF16},
-                                                                {"BF16", NumberType::kBF16},
-                                                                {"F32", NumberType::kF32},
-                                                                {"F64", NumberType::kF64}}};
+// Names by NumberType.
+constexpr std::array<std::string_view, 12> kSafetensorsTypes = {
+    "U8", "I8", "U16", "I16", "U32", "I32", "I64", "F16", "BF16", "F32", "F64", "BOOL"};
 
 /// Returns the type of "F32" and so on; nullopt for types that NumberType lacks.
 std::optional<NumberType> safetensors_type(std::string_view name) {
-  for (const SafetensorsTypeRow& row : kSafetensorsTypes)
-    if (row.name == name) return row.type;
-  return std::nullopt;
+  const auto found = std::find(kSafetensorsTypes.begin(), kSafetensorsTypes.end(), name);
+  if (found == kSafetensorsTypes.end()) return std::nullopt;
+  return static_cast<NumberType>(found - kSafetensorsTypes.begin());
 }
 
 [[noreturn]] void refuse_header(const std::string& why) { throw std::runtime_error(why); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -23,25 +24,8 @@ enum class NumberType { kU8, kI8, kU16, kI16, kU32, kI32, kI64, kF16, kBF16, kF3
 
 /// Returns the bytes of one number.
 constexpr int64_t size_of(NumberType type) {
-  switch (type) {
-    case NumberType::kU8:
-    case NumberType::kI8:
-    case NumberType::kBool:
-      return 1;
-    case NumberType::kU16:
-    case NumberType::kI16:
-    case NumberType::kF16:
-    case NumberType::kBF16:
-      return 2;
-    case NumberType::kU32:
-    case NumberType::kI32:
-    case NumberType::kF32:
-      return 4;
-    case NumberType::kI64:
-    case NumberType::kF64:
-      return 8;
-  }
-  return 0;
+  constexpr std::array<int64_t, 12> kBytes = {1, 1, 2, 2, 4, 4, 8, 2, 2, 4, 8, 1};
+  return kBytes[static_cast<size_t>(type)];
 }
 
 constexpr bool is_float(NumberType type) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
@@ -143,13 +145,18 @@ void ConfigReader::refuse(const YAML::Node& node, std::string_view key, std::str
   faults_->add(document_.fault_at(node, std::move(message)));
 }
 
-/// Parses a number in a range; adds a fault and returns nullopt otherwise.
-std::optional<double> ConfigReader::number(const YAML::Node& node, std::string_view key,
-                                           const Range& range) {
-  const std::optional<double> value = node.IsScalar() ? parse_number(node.Scalar()) : std::nullopt;
+template <typename T>
+std::optional<T> ConfigReader::number(const YAML::Node& node, std::string_view key,
+                                      const Range& range) {
+  std::optional<T> value;
+  if constexpr (std::is_same_v<T, int64_t>)
+    value = node.IsScalar() ? parse_integer(node.Scalar()) : std::nullopt;
+  else
+    value = node.IsScalar() ? parse_number(node.Scalar()) : std::nullopt;
   if (!value) {
-    wrong_type(node, key, "a finite decimal number");
-  } else if (!range.holds(*value)) {
+    wrong_type(node, key,
+               std::is_same_v<T, int64_t> ? "a whole number" : "a finite decimal number");
+  } else if (!range.holds(static_cast<double>(*value))) {
     refuse(node, key,
            fmt::format("'{}' is {}, it must be {}", path_of(key), node.Scalar(), range.text()));
     return std::nullopt;
@@ -157,18 +164,14 @@ std::optional<double> ConfigReader::number(const YAML::Node& node, std::string_v
   return value;
 }
 
-std::optional<int64_t> ConfigReader::integer(const YAML::Node& node, std::string_view key,
-                                             const Range& range) {
-  const std::optional<int64_t> value =
-      node.IsScalar() ? parse_integer(node.Scalar()) : std::nullopt;
-  if (!value) {
-    wrong_type(node, key, "a whole number");
-  } else if (!range.holds(static_cast<double>(*value))) {
-    refuse(node, key,
-           fmt::format("'{}' is {}, it must be {}", path_of(key), node.Scalar(), range.text()));
-    return std::nullopt;
-  }
-  return value;
+template <typename T, typename Value>
+bool ConfigReader::read_number(std::string_view key, Value* value, std::string default_text,
+                               const Range& range, std::string_view help) {
+  const auto node = find(key, std::is_same_v<T, int64_t> ? "integer" : "number",
+                         std::move(default_text), range.text(), help);
+  const std::optional<T> parsed = node ? number<T>(*node, key, range) : std::nullopt;
+  if (parsed) *value = *parsed;
+  return parsed.has_value();
 }
 
 bool ConfigReader::read(std::string_view key, std::string* value, std::string_view help) {
@@ -189,38 +192,26 @@ bool ConfigReader::read(std::string_view key, bool* value, std::string_view help
 }
 
 bool ConfigReader::read(std::string_view key, double* value, Range range, std::string_view help) {
-  const auto node = find(key, "number", number_text(*value), range.text(), help);
-  const std::optional<double> parsed = node ? number(*node, key, range) : std::nullopt;
-  if (parsed) *value = *parsed;
-  return parsed.has_value();
+  return read_number<double>(key, value, number_text(*value), range, help);
 }
 
 bool ConfigReader::read(std::string_view key, int64_t* value, Range range, std::string_view help) {
-  const auto node = find(key, "integer", std::to_string(*value), range.text(), help);
-  const std::optional<int64_t> parsed = node ? integer(*node, key, range) : std::nullopt;
-  if (parsed) *value = *parsed;
-  return parsed.has_value();
+  return read_number<int64_t>(key, value, std::to_string(*value), range, help);
 }
 
 bool ConfigReader::read(std::string_view key, std::optional<double>* value, Range range,
                         std::string_view help) {
-  const auto node = find(key, "number", optional_text(*value), range.text(), help);
-  const std::optional<double> parsed = node ? number(*node, key, range) : std::nullopt;
-  if (parsed) *value = parsed;
-  return parsed.has_value();
+  return read_number<double>(key, value, optional_text(*value), range, help);
 }
 
 bool ConfigReader::read(std::string_view key, std::optional<int64_t>* value, Range range,
                         std::string_view help) {
-  const auto node = find(key, "integer", optional_text(*value), range.text(), help);
-  const std::optional<int64_t> parsed = node ? integer(*node, key, range) : std::nullopt;
-  if (parsed) *value = parsed;
-  return parsed.has_value();
+  return read_number<int64_t>(key, value, optional_text(*value), range, help);
 }
 
 bool ConfigReader::read(std::string_view key, Decimal* value, Range range, std::string_view help) {
   const auto node = find(key, "number", value->text(), range.text(), help);
-  if (!node || !number(*node, key, range)) return false;
+  if (!node || !number<double>(*node, key, range)) return false;
   // Decimal has fewer digits than number() accepts.
   const std::optional<Decimal> parsed = Decimal::parse(node->Scalar());
   if (!parsed) return wrong_type(*node, key, "a decimal number of at most 18 digits"), false;
@@ -236,7 +227,7 @@ bool ConfigReader::read(std::string_view key, std::vector<int64_t>* value, Range
   if (!node->IsSequence()) return wrong_type(*node, key, "a list of whole numbers"), false;
   std::vector<int64_t> items;
   for (const YAML::Node& item : *node) {
-    const std::optional<int64_t> parsed = integer(item, key, range_of_each);
+    const std::optional<int64_t> parsed = number<int64_t>(item, key, range_of_each);
     if (!parsed) return false;
     items.push_back(*parsed);
   }

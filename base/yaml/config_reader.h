@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/exact_numbers.h"
@@ -89,6 +90,14 @@ class ConfigReader {
   void require(std::string_view key);
   /// Adds a fault at this key's value, or at the map if the key is missing.
   void fault(std::string_view key, std::string message);
+  /// Adds a fault that begins with the key's path: 'sync.bucket_bytes' must be ...
+  void refuse(std::string_view key, const std::string& rest) {
+    fault(key, "'" + path_of(key) + "' " + rest);
+  }
+  /// Adds a fault at a node.
+  void fault_at(const YAML::Node& node, std::string message) {
+    faults_->add(document_.fault_at(node, std::move(message)));
+  }
   /// Adds a fault with the nearest known key for every unknown key. Call it last.
   void done();
 
@@ -109,8 +118,12 @@ class ConfigReader {
   /// message also names the line where the alias is used.
   void refuse(const YAML::Node& node, std::string_view key, std::string message);
   void wrong_type(const YAML::Node& node, std::string_view key, std::string_view wanted);
-  std::optional<double> number(const YAML::Node& node, std::string_view key, const Range& range);
-  std::optional<int64_t> integer(const YAML::Node& node, std::string_view key, const Range& range);
+  /// Parses a number (T: double, int64_t) in a range; adds a fault and returns nullopt otherwise.
+  template <typename T>
+  std::optional<T> number(const YAML::Node& node, std::string_view key, const Range& range);
+  template <typename T, typename Value>
+  bool read_number(std::string_view key, Value* value, std::string default_text, const Range& range,
+                   std::string_view help);
 
   YAML::Node map_;
   std::string path_;

@@ -38,6 +38,60 @@ int column_of_keys(const YAML::Node& root, const std::string& yaml) {
   return is_open ? root.begin()->first.Mark().column : -1;
 }
 
+// Additions: texts from `--set` or the environment with priority over the document. An addition is
+// parsed together with the document, so that its aliases find the anchors.
+
+constexpr int kStep = 2;  // columns per level
+
+/// Indents all lines of the text except the first.
+std::string indented(std::string_view text, int indent) {
+  std::string out;
+  for (const char letter : text) {
+    if (!out.empty() && out.back() == '\n' && letter != '\n' && letter != '\r')
+      out.append(static_cast<size_t>(indent), ' ');
+    out.push_back(letter);
+  }
+  return out;
+}
+
+/// Writes the keys of the path, one per line, then the text after the last.
+std::string as_written(const YamlAddition& addition, int column) {
+  std::string yaml;
+  for (const std::string& key : addition.path) {
+    if (!yaml.empty()) yaml += "\n";
+    yaml.append(static_cast<size_t>(column), ' ').append(key).append(":");
+    column += kStep;
+  }
+  // A line break before the text must count as one of the text's.
+  return yaml + indented(" " + addition.text, column) + "\n";
+}
+
+/// Returns the last pair of the tree if it leads along the path to one value.
+std::optional<YamlPair> last_pair(const YAML::Node& root, const std::vector<std::string>& path) {
+  if (!root.IsMap()) return std::nullopt;
+  YamlPair last({}, {});
+  for (const auto& pair : root) last.reset(pair.first, pair.second);
+  YamlPair at = last;
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (!at.key.IsScalar() || at.key.Scalar() != path[i]) return std::nullopt;
+    if (i + 1 == path.size()) return last;
+    if (!at.value.IsMap() || at.value.size() != 1) return std::nullopt;
+    const auto inner = *at.value.begin();
+    at.reset(inner.first, inner.second);
+  }
+  return std::nullopt;
+}
+
+/// True if a file exists or a pattern matches.
+bool names_something(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return true;
+  glob_t found{};
+  const bool matches = ::glob(path.c_str(), GLOB_NOSORT, nullptr, &found) == 0;
+  ::globfree(&found);
+  return matches;
+}
+
 }  // namespace
 
 YamlDocument YamlDocument::parse(std::string file, std::string text, Diagnostics* faults) {
@@ -63,7 +117,7 @@ YamlDocument YamlDocument::parse_part(std::string file, std::string text, TextPa
     if (check_events(yaml, report)) document.root_ = YAML::Load(yaml);
     if (document.root_.IsNull()) faults->add({document.file_, 0, 0, "is empty", ""});
     document.root_column_ = column_of_keys(document.root_, yaml);
-  } catch (const YamlCheck::Stop& stop) {
+  } catch (const YamlStop& stop) {
     faults->add(document.fault_at(stop.mark, stop.message));
   } catch (const YAML::Exception& fault) {
     report(fault.mark, parser_hint(document.fault_at(fault.mark, "").source_line, fault.msg));
@@ -124,54 +178,6 @@ std::string_view YamlDocument::line_at(const YAML::Mark& mark) const {
                                     : std::string_view();
 }
 
-// Additions: texts from `--set` or the environment with priority over the document. An addition is
-// parsed together with the document, so that its aliases find the anchors.
-
-namespace {
-
-constexpr int kStep = 2;  // columns per level
-
-/// Indents all lines of the text except the first.
-std::string indented(std::string_view text, int indent) {
-  std::string out;
-  for (const char letter : text) {
-    if (!out.empty() && out.back() == '\n' && letter != '\n' && letter != '\r')
-      out.append(static_cast<size_t>(indent), ' ');
-    out.push_back(letter);
-  }
-  return out;
-}
-
-/// Writes the keys of the path, one per line, then the text after the last.
-std::string as_written(const YamlAddition& addition, int column) {
-  std::string yaml;
-  for (const std::string& key : addition.path) {
-    if (!yaml.empty()) yaml += "\n";
-    yaml.append(static_cast<size_t>(column), ' ').append(key).append(":");
-    column += kStep;
-  }
-  // A line break before the text must count as one of the text's.
-  return yaml + indented(" " + addition.text, column) + "\n";
-}
-
-/// Returns the last pair of the tree if it leads along the path to one value.
-std::optional<YamlPair> last_pair(const YAML::Node& root, const std::vector<std::string>& path) {
-  if (!root.IsMap()) return std::nullopt;
-  YamlPair last({}, {});
-  for (const auto& pair : root) last.reset(pair.first, pair.second);
-  YamlPair at = last;
-  for (size_t i = 0; i < path.size(); ++i) {
-    if (!at.key.IsScalar() || at.key.Scalar() != path[i]) return std::nullopt;
-    if (i + 1 == path.size()) return last;
-    if (!at.value.IsMap() || at.value.size() != 1) return std::nullopt;
-    const auto inner = *at.value.begin();
-    at.reset(inner.first, inner.second);
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
 bool YamlDocument::AdditionPlace::holds(const YAML::Mark& mark) const {
   return mark.line > value_line || (mark.line == value_line && mark.column >= value_column);
 }
@@ -222,7 +228,7 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
     std::optional<YamlPair> pair = last_pair(YAML::Load(yaml), addition.path);
     if (!pair) faults->add({addition.origin, 0, 0, "is not one value", ""});
     return is_sound ? pair : std::nullopt;
-  } catch (const YamlCheck::Stop& stop) {
+  } catch (const YamlStop& stop) {
     refuse(stop.mark, stop.message);
   } catch (const YAML::Exception& fault) {
     refuse(fault.mark, parser_hint(fault_at(fault.mark, "").source_line, fault.msg));
@@ -279,20 +285,6 @@ SourceLocation location_of(const YamlDocument& document, const YAML::Node& node)
   Fault fault = document.fault_at(node, "");
   return {std::move(fault.file), fault.line, fault.column, std::move(fault.source_line)};
 }
-
-namespace {
-
-/// True if a file exists or a pattern matches.
-bool names_something(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) return true;
-  glob_t found{};
-  const bool matches = ::glob(path.c_str(), GLOB_NOSORT, nullptr, &found) == 0;
-  ::globfree(&found);
-  return matches;
-}
-
-}  // namespace
 
 std::filesystem::path path_beside(const YamlDocument& document,
                                   const std::filesystem::path& named) {

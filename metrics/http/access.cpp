@@ -20,7 +20,6 @@
 #include "base/yaml/config_reader.h"
 #include "base/yaml/yaml_document.h"
 #include "metrics/http/listen_address.h"
-#include "metrics/http/password_checker.h"
 
 // Access to the HTTP server. Reads the web configuration of Prometheus' exporter-toolkit. Keys and
 // values are the same, so that one file can serve several exporters.
@@ -117,44 +116,17 @@ std::map<std::string, std::string> read_users(ConfigReader* in) {
   for (const auto& user : users) {
     const std::string name = user.first.Scalar(), hash = user.second.Scalar();
     if (name.empty() || name.find(':') != std::string::npos)
-      in->faults()->add(in->document().fault_at(
-          user.first, "a user's name has at least one character and no colon"));
+      in->fault_at(user.first, "a user's name has at least one character and no colon");
     else if (const std::string fault = fault_of_bcrypt_hash(hash); !fault.empty())
-      in->faults()->add(in->document().fault_at(
-          user.second, fmt::format("the password of '{}' {}", name, fault)));
+      in->fault_at(user.second, fmt::format("the password of '{}' {}", name, fault));
     else
       hash_by_user[name] = hash;
   }
   return hash_by_user;
 }
 
-}  // namespace
-
-WebConfig read_web_config(const std::string& path) {
-  Diagnostics faults;
-  const YamlDocument document = YamlDocument::load(path, &faults);
-  WebConfig config;
-  ConfigReader in(document.root(), "", document, &faults);
-  const ConfigReader tls = in.section("tls_server_config");
-  if (in.has("tls_server_config")) config.tls = read_tls(tls);
-  config.headers = read_http(in.section("http_server_config"));
-  config.hash_by_user = read_users(&in);
-  in.done();
-  faults.throw_if_any("metrics");
-  return config;
-}
-
-namespace {
-
 constexpr size_t kMinTokenCharacters = 16, kMaxTokenCharacters = 4096;  // half of a header
 constexpr size_t kSecretBytes = 32;
-
-std::string random_secret() {
-  std::string bytes(kSecretBytes, '\0');
-  check(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), kSecretBytes) == 1,
-        "OpenSSL has random bytes");
-  return bytes;
-}
 
 /// Reads the token from its file. Throws Error(kConfig) for an unsafe or unusual token.
 std::string read_token(const std::string& path) {
@@ -203,88 +175,6 @@ std::optional<std::string> base64_decoded(std::string_view text) {
   return bytes;
 }
 
-}  // namespace
-
-std::string random_token() { return sha256_hex(random_secret()); }
-
-AccessOptions read_access_options(ConfigReader* in) {
-  AccessOptions options;
-  in->read("web_config", &options.web_config,
-           "Prometheus web-config file: TLS, users with bcrypt passwords");
-  in->read("token_file", &options.token_file, "file with a bearer token of at least 16 characters");
-  for (std::string* path : {&options.web_config, &options.token_file})
-    *path = path_beside(in->document(), *path).string();
-  return options;
-}
-
-/// Passwords, and a cache of those that were correct. The cache has digests with a random secret,
-/// so memory contains no password.
-class Access::Passwords {
- public:
-  explicit Passwords(const std::map<std::string, std::string>& hash_by_user)
-      : checker_(hash_by_user) {}
-
-  void ask(const std::string& login, const std::string& client, const Answer& answer) {
-    const size_t colon = login.find(':');
-    // RFC 7617: a user's name contains no colon, a password may.
-    if (colon == login.npos) return answer(Verdict::kDenied);
-    // bcrypt is slow by design. A password that was correct before needs only this digest.
-    std::string digest = sha256_hex(secret_ + login);
-    if (is_passed(digest)) return answer(Verdict::kAllowed);
-    const auto done = [this, digest = std::move(digest), answer](bool is_right) {
-      if (is_right) note_passed(digest);
-      answer(is_right ? Verdict::kAllowed : Verdict::kDenied);
-    };
-    if (!checker_.check(client, login.substr(0, colon), login.substr(colon + 1), done))
-      answer(Verdict::kBusy);
-  }
-  void stop() { checker_.stop(); }
-
- private:
-  bool is_passed(const std::string& digest) {
-    const std::lock_guard lock(mutex_);
-    return passed_.contains(digest);
-  }
-  void note_passed(const std::string& digest) {
-    const std::lock_guard lock(mutex_);
-    passed_.insert(digest);
-  }
-
-  const std::string secret_ = random_secret();
-  std::mutex mutex_;
-  std::set<std::string> passed_;  // guarded by mutex_; at most one per user
-  PasswordChecker checker_;       // declared last: its thread uses the other members
-};
-
-Access::Access(const AccessOptions& options) : token_(options.token) {
-  if (!options.web_config.empty()) config_ = read_web_config(options.web_config);
-  if (!options.token_file.empty()) token_ = read_token(options.token_file);
-  if (!config_.hash_by_user.empty()) passwords_ = std::make_unique<Passwords>(config_.hash_by_user);
-}
-
-Access::~Access() = default;
-
-void Access::stop() {
-  if (passwords_) passwords_->stop();
-}
-
-std::string Access::wanted() const {
-  return passwords_ ? R"(Basic realm="lockstep", charset="UTF-8")" : R"(Bearer realm="lockstep")";
-}
-
-// Without users and token, everybody has access.
-void Access::ask(std::string_view authorization, const std::string& client, const Answer& answer) {
-  if (!asks()) return answer(Verdict::kAllowed);
-  if (const auto given = after_scheme(authorization, "Bearer"); given && !token_.empty())
-    return answer(same_secret(*given, token_) ? Verdict::kAllowed : Verdict::kDenied);
-  const auto given = after_scheme(authorization, "Basic");
-  const std::optional<std::string> login = given ? base64_decoded(*given) : std::nullopt;
-  if (!login || !passwords_) return answer(Verdict::kDenied);
-  passwords_->ask(*login, client, answer);
-}
-
-namespace {
-
 /// Returns the host without the port; empty if the value names no host.
 std::string name_of(std::string_view host) {
   const auto with_port = parse_listen_address(host);
@@ -299,6 +189,81 @@ bool is_localhost_or_address(const std::string& name) {
 }
 
 }  // namespace
+
+WebConfig read_web_config(const std::string& path) {
+  Diagnostics faults;
+  const YamlDocument document = YamlDocument::load(path, &faults);
+  WebConfig config;
+  ConfigReader in(document.root(), "", document, &faults);
+  const ConfigReader tls = in.section("tls_server_config");
+  if (in.has("tls_server_config")) config.tls = read_tls(tls);
+  config.headers = read_http(in.section("http_server_config"));
+  config.hash_by_user = read_users(&in);
+  in.done();
+  faults.throw_if_any("metrics");
+  return config;
+}
+
+std::string random_token() {
+  std::string bytes(kSecretBytes, '\0');
+  check(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), kSecretBytes) == 1,
+        "OpenSSL has random bytes");
+  return sha256_hex(bytes);
+}
+
+AccessOptions read_access_options(ConfigReader* in) {
+  AccessOptions options;
+  in->read("web_config", &options.web_config,
+           "Prometheus web-config file: TLS, users with bcrypt passwords");
+  in->read("token_file", &options.token_file, "file with a bearer token of at least 16 characters");
+  for (std::string* path : {&options.web_config, &options.token_file})
+    *path = path_beside(in->document(), *path).string();
+  return options;
+}
+
+Access::Access(const AccessOptions& options) : token_(options.token) {
+  if (!options.web_config.empty()) config_ = read_web_config(options.web_config);
+  if (!options.token_file.empty()) token_ = read_token(options.token_file);
+  if (!config_.hash_by_user.empty()) checker_.emplace(config_.hash_by_user);
+}
+
+std::string Access::wanted() const {
+  return checker_ ? R"(Basic realm="lockstep", charset="UTF-8")" : R"(Bearer realm="lockstep")";
+}
+
+void Access::check_password(const std::string& login, const std::string& client,
+                            const Answer& answer) {
+  const size_t colon = login.find(':');
+  // RFC 7617: a user's name contains no colon, a password may.
+  if (colon == login.npos) return answer(Verdict::kDenied);
+  // bcrypt is slow by design. A password that was correct before needs only this digest.
+  const std::string digest = sha256_hex(secret_ + login);
+  const auto is_passed = [&] {
+    const std::lock_guard lock(mutex_);
+    return passed_.contains(digest);
+  };
+  if (is_passed()) return answer(Verdict::kAllowed);
+  const auto done = [this, digest, answer](bool is_right) {
+    if (is_right) {
+      const std::lock_guard lock(mutex_);
+      passed_.insert(digest);
+    }
+    answer(is_right ? Verdict::kAllowed : Verdict::kDenied);
+  };
+  if (!checker_->check(client, login.substr(0, colon), login.substr(colon + 1), done))
+    answer(Verdict::kBusy);
+}
+
+// Without users and token, everybody has access.
+void Access::ask(std::string_view authorization, const std::string& client, const Answer& answer) {
+  if (!asks()) return answer(Verdict::kAllowed);
+  if (const auto given = after_scheme(authorization, "Bearer"); given && !token_.empty())
+    return answer(same_secret(*given, token_) ? Verdict::kAllowed : Verdict::kDenied);
+  const auto given = after_scheme(authorization, "Basic");
+  const std::optional<std::string> login = given ? base64_decoded(*given) : std::nullopt;
+  if (!login || !checker_) return answer(Verdict::kDenied);
+  check_password(*login, client, answer);
+}
 
 bool comes_from_no_browser(std::string_view control, std::string_view host) {
   // Browsers send a custom header to another origin only after a CORS preflight, which this server

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "base/yaml/config_reader.h"
+#include "metrics/http/password_checker.h"
 
 /// Access to the HTTP server: web configuration file, passwords, token, and calls from browsers.
 namespace lockstep::metrics {
@@ -65,12 +65,11 @@ class Access {
   /// Reads the files. Throws Error: kConfig for a faulty file, a token below 16 characters or with
   /// a blank in it; kInputMissing for a missing file.
   explicit Access(const AccessOptions& options);
-  ~Access();
   Access(const Access&) = delete;
   Access& operator=(const Access&) = delete;
 
   const WebConfig& config() const { return config_; }
-  bool asks() const { return !token_.empty() || passwords_ != nullptr; }
+  bool asks() const { return !token_.empty() || checker_.has_value(); }
   /// True if the server may listen at addresses that other hosts reach. TLS without client
   /// certificates protects the connection but admits any client.
   bool protects() const {
@@ -84,14 +83,21 @@ class Access {
   /// password is checked for the first time. `answer` is never called if stop() comes first.
   void ask(std::string_view authorization, const std::string& client, const Answer& answer);
   /// Stops the checks. No answer comes after it, and ask() must not be called again.
-  void stop();
+  void stop() {
+    if (checker_) checker_->stop();
+  }
 
  private:
-  class Passwords;
+  void check_password(const std::string& login, const std::string& client, const Answer& answer);
 
   WebConfig config_;
   std::string token_;
-  std::unique_ptr<Passwords> passwords_;
+  const std::string secret_ = random_token();
+  std::mutex mutex_;
+  /// Digests, with a random secret, of users and passwords that were correct, so memory contains no
+  /// password. Guarded by mutex_.
+  std::set<std::string> passed_;
+  std::optional<PasswordChecker> checker_;  // declared last: its thread uses the other members
 };
 
 /// True if a POST with these values of X-Lockstep-Control and Host cannot come from a web page in a

@@ -22,6 +22,9 @@
 #include "metrics/http/http_server.h"
 
 namespace lockstep::metrics {
+namespace {
+
+namespace http = boost::beast::http;
 
 /// Body type for Beast's parser that receives and discards the bytes. Memory does not grow with
 /// what a client sends.
@@ -31,7 +34,7 @@ struct DiscardedBody {
    public:
     using error_code = boost::beast::error_code;
     template <bool is_request, class Fields>
-    reader(boost::beast::http::header<is_request, Fields>&, value_type&) {}
+    reader(http::header<is_request, Fields>&, value_type&) {}
     void init(const boost::optional<uint64_t>&, error_code& fault) { fault = {}; }
     template <class Buffers>
     size_t put(const Buffers& buffers, error_code& fault) {
@@ -44,8 +47,6 @@ struct DiscardedBody {
 
 // A session lives as long as one of its asynchronous operations is pending: each callback holds a
 // shared pointer. All callbacks run on the server's thread, so there are no locks.
-
-namespace {
 
 /// One connection: reads a request, checks access, answers, and repeats. Begin with start().
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
@@ -122,13 +123,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     note_silence();
     ends_at_ = Clock::now() + time_limit();
     timed_socket().expires_at(ends_at_);
-    boost::beast::http::async_read_header(
+    http::async_read_header(
         stream_, buffer_, *parser_,
         [self = shared_from_this()](error_code fault, size_t) { self->on_header(fault); });
   }
 
   void on_header(error_code fault) {
-    namespace http = boost::beast::http;
     start_ = Clock::now();
     note_request();
     if (fault) return on_read_fault(fault);
@@ -144,7 +144,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
 
   void on_verdict(Access::Verdict verdict) {
-    namespace http = boost::beast::http;
     if (verdict != Access::Verdict::kAllowed) {
       shared_.rejected(Rejection::kCredentials);
       return refuse(verdict == Access::Verdict::kDenied
@@ -199,7 +198,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
 
   void on_read_fault(error_code fault) {
-    namespace http = boost::beast::http;
     if (fault == boost::beast::error::timeout) {
       // A client that keeps a connection open without a request has done nothing wrong.
       const bool idle_after_an_answer = num_answers_ > 0 && !parser_->got_some();
@@ -229,7 +227,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
 
   void answer() {
-    const bool is_post = parser_->get().method() == boost::beast::http::verb::post;
+    const bool is_post = parser_->get().method() == http::verb::post;
     HttpResponse response;
     try {
       if (!is_post && is_answered_later(target())) return;
@@ -256,7 +254,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void refuse(HttpResponse response) { write(std::move(response), false); }
 
   void write(HttpResponse response, bool keep_alive) {
-    namespace http = boost::beast::http;
     route_ = std::move(response.route);
     message_.emplace(static_cast<http::status>(response.status), 11);
     set_fields(response);
@@ -284,7 +281,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
 
   void set_fields(const HttpResponse& response) {
-    namespace http = boost::beast::http;
     message_->set(http::field::content_type, response.content_type);
     message_->set(http::field::cache_control, "no-store");
     message_->set("X-Content-Type-Options", "nosniff");
@@ -302,7 +298,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   /// Compresses the body if the client accepts gzip.
   void pack(std::string* body) {
-    namespace http = boost::beast::http;
     message_->set(http::field::vary, "Accept-Encoding");
     const auto asked = parser_->get()[http::field::accept_encoding];
     if (!accepts_gzip({asked.data(), asked.size()})) return;
@@ -350,8 +345,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::beast::flat_buffer buffer_;
   HttpShared& shared_;
   Clock::time_point ends_at_;  ///< end of the time for the current request
-  std::optional<boost::beast::http::request_parser<DiscardedBody>> parser_;
-  std::optional<boost::beast::http::response<boost::beast::http::string_body>> message_;
+  std::optional<http::request_parser<DiscardedBody>> parser_;
+  std::optional<http::response<http::string_body>> message_;
   std::string route_;
   std::optional<SilentConnections::Place> silence_;
   Clock::time_point start_;

@@ -23,11 +23,80 @@
 namespace lockstep::metrics {
 namespace {
 
+using files::Descriptor;
+
 std::optional<uint16_t> parse_port(std::string_view text) {
   uint16_t port = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (text.empty() || fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return port;
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
+  throw Error(ExitCode::kCannotCreate, "control",
+              fmt::format("cannot listen on the Unix socket {}: {}", path.string(), why));
+}
+
+/// Returns the address of a name; nullopt for a name that is empty or too long.
+std::optional<sockaddr_un> address_of(const std::string& name) {
+  sockaddr_un address{};
+  if (name.empty() || name.size() >= sizeof(address.sun_path)) return std::nullopt;
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, name.data(), name.size());
+  return address;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
+
+/// Returns 0, or the error of connect().
+int try_to_connect(const sockaddr_un& address) {
+  const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto* plain = reinterpret_cast<const sockaddr*>(&address);
+  return ::connect(socket.get(), plain, sizeof(address)) == 0 ? 0 : errno;
+}
+
+/// Opens the socket's folder. Refuses one that everybody may write to: another user could replace
+/// the socket.
+Descriptor open_folder(const std::filesystem::path& path) {
+  const std::filesystem::path folder = folder_of(path);
+  Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0)
+    refuse(path, fmt::format("its folder {}: {}", folder.string(), std::strerror(errno)));
+  struct stat facts {};
+  if (::fstat(opened.get(), &facts) != 0) refuse(path, std::strerror(errno));
+  // With the sticky bit, as in /tmp, only the owner can remove or rename the file.
+  if ((facts.st_mode & S_IWOTH) != 0 && (facts.st_mode & S_ISVTX) == 0)
+    refuse(path, fmt::format("everybody may write into its folder {}, and so put another socket in "
+                             "its place; chmod o-w it, or choose another control.listen",
+                             folder.string()));
+  return opened;
+}
+
+/// Removes the socket file of a process that has ended.
+void remove_stale(const std::filesystem::path& path, const sockaddr_un& address) {
+  struct stat facts {};
+  if (::lstat(path.c_str(), &facts) != 0) return;
+  if (!S_ISSOCK(facts.st_mode))
+    refuse(path,
+           "something that is no socket lies there; remove it, or choose another "
+           "control.listen");
+  // ECONNREFUSED: the file exists but nobody listens.
+  if (const int fault = try_to_connect(address); fault != ECONNREFUSED)
+    refuse(path, fault == 0 || fault == EAGAIN
+                     ? "a living process listens there; stop it, or choose another control.listen"
+                     : std::strerror(fault));
+  if (::unlink(path.c_str()) != 0) refuse(path, std::strerror(errno));
+}
+
+/// Locks the folder against another process that replaces the same stale file. Anyone who may open
+/// the folder can hold the lock forever, so it is given up after a while.
+void lock_for_a_while(const Descriptor& folder) {
+  constexpr int kTries = 50;
+  constexpr std::chrono::milliseconds kPause{20};
+  for (int i = 0; i < kTries && ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0; ++i)
+    std::this_thread::sleep_for(kPause);
 }
 
 }  // namespace
@@ -76,101 +145,12 @@ std::string reachable_address(const ListenAddress& bound, const std::string& nod
   return ListenAddress{every_interface ? node : bound.host, bound.port}.text();
 }
 
-namespace {
-
-/// Owner of a file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return number_; }
-  int release() { return std::exchange(number_, -1); }
-
- private:
-  int number_;
-};
-
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
-  throw Error(ExitCode::kCannotCreate, "control",
-              fmt::format("cannot listen on the Unix socket {}: {}", path.string(), why));
-}
-
-/// Returns the address of a name; nullopt for a name that is empty or too long.
-std::optional<sockaddr_un> address_of(const std::string& name) {
-  sockaddr_un address{};
-  if (name.empty() || name.size() >= sizeof(address.sun_path)) return std::nullopt;
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, name.data(), name.size());
-  return address;
-}
-
-std::filesystem::path folder_of(const std::filesystem::path& path) {
-  return path.has_parent_path() ? path.parent_path() : ".";
-}
-
-/// Returns 0, or the error of connect().
-int try_to_connect(const sockaddr_un& address) {
-  const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const auto* plain = reinterpret_cast<const sockaddr*>(&address);
-  return ::connect(socket.get(), plain, sizeof(address)) == 0 ? 0 : errno;
-}
-
-/// Opens the socket's folder. Refuses one that everybody may write to: another user could replace
-/// the socket.
-Descriptor open_folder(const std::filesystem::path& path) {
-  const std::filesystem::path folder = folder_of(path);
-  Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0)
-    refuse(path, fmt::format("its folder {}: {}", folder.string(), std::strerror(errno)));
-  struct stat facts {};
-  if (::fstat(opened.get(), &facts) != 0) refuse(path, std::strerror(errno));
-  // With the sticky bit, as in /tmp, only the owner can remove or rename the file.
-  if ((facts.st_mode & S_IWOTH) != 0 && (facts.st_mode & S_ISVTX) == 0)
-    refuse(path, fmt::format("its folder {} is writable by all users, who could replace the "
-                             "socket; chmod o-w it, or choose another control.listen",
-                             folder.string()));
-  return Descriptor(opened.release());
-}
-
-/// Removes the socket file of a process that has ended.
-void remove_stale(const std::filesystem::path& path, const sockaddr_un& address) {
-  struct stat facts {};
-  if (::lstat(path.c_str(), &facts) != 0) return;
-  if (!S_ISSOCK(facts.st_mode))
-    refuse(path,
-           "the path exists and is not a socket; remove it, or choose another control.listen");
-  // ECONNREFUSED: the file exists but no process listens.
-  if (const int fault = try_to_connect(address); fault != ECONNREFUSED)
-    refuse(path, fault == 0 || fault == EAGAIN
-                     ? "another process listens on it; stop it, or choose another control.listen"
-                     : std::strerror(fault));
-  if (::unlink(path.c_str()) != 0) refuse(path, std::strerror(errno));
-}
-
-/// Locks the folder against another process that replaces the same stale file. Anyone who may open
-/// the folder can hold the lock forever, so it is given up after a while.
-void lock_for_a_while(const Descriptor& folder) {
-  constexpr int kTries = 50;
-  constexpr std::chrono::milliseconds kPause{20};
-  for (int i = 0; i < kTries && ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0; ++i)
-    std::this_thread::sleep_for(kPause);
-}
-
-}  // namespace
-
 SocketName::SocketName(const std::filesystem::path& path) : text_(path.string()) {
   if (address_of(text_)) return;
-  folder_ = ::open(folder_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  folder_ = Descriptor(::open(folder_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   // The path through the open folder is short, whatever the folder's own path.
-  if (folder_ >= 0) text_ = fmt::format("/proc/self/fd/{}/{}", folder_, path.filename().string());
-}
-
-SocketName::~SocketName() {
-  if (folder_ >= 0) ::close(folder_);
+  if (folder_.get() >= 0)
+    text_ = fmt::format("/proc/self/fd/{}/{}", folder_.get(), path.filename().string());
 }
 
 bool is_listened_at(const std::filesystem::path& path) {
@@ -204,7 +184,7 @@ UnixSocket::UnixSocket(std::filesystem::path path) : path_(std::move(path)) {
   }
   device_ = facts.st_dev;
   inode_ = facts.st_ino;
-  descriptor_ = socket.release();
+  descriptor_ = std::move(socket);
 }
 
 UnixSocket::~UnixSocket() {
@@ -212,9 +192,6 @@ UnixSocket::~UnixSocket() {
   // Another process may have replaced the file; do not remove that one.
   if (::lstat(path_.c_str(), &facts) == 0 && facts.st_dev == device_ && facts.st_ino == inode_)
     ::unlink(path_.c_str());
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
-
-int UnixSocket::release() { return std::exchange(descriptor_, -1); }
 
 }  // namespace lockstep::metrics

@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#include "base/files/files.h"
+
 /// Addresses and Unix sockets on which servers listen.
 namespace lockstep::metrics {
 
@@ -46,15 +48,12 @@ std::string reachable_address(const ListenAddress& bound, const std::string& nod
 class SocketName {
  public:
   explicit SocketName(const std::filesystem::path& path);
-  ~SocketName();
-  SocketName(const SocketName&) = delete;
-  SocketName& operator=(const SocketName&) = delete;
 
   const std::string& text() const { return text_; }
 
  private:
   std::string text_;
-  int folder_ = -1;
+  files::Descriptor folder_;
 };
 
 /// Longest file name of a socket in bytes, in a folder of any length: 107 less "/proc/self/fd/N/".
@@ -77,11 +76,11 @@ class UnixSocket {
 
   const std::filesystem::path& path() const { return path_; }
   /// Returns the descriptor, once. The caller must close it.
-  int release();
+  int release() { return descriptor_.release(); }
 
  private:
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  files::Descriptor descriptor_;
   dev_t device_ = 0;  // of the file, so that another process' file of this name is kept
   ino_t inode_ = 0;
 };

@@ -21,10 +21,8 @@ std::string fault_of_bcrypt_hash(const std::string& hash);
 /// for a password with a NUL or above 72 bytes, which bcrypt would truncate. Any thread.
 bool has_bcrypt_hash(std::string_view password, const std::string& hash);
 
-/// Compares passwords with bcrypt hashes on a separate thread of low priority, so that training has
-/// precedence. The cost of many attempts is bounded: at most kMaxWaiting wait, one per client.
-/// After a wrong password the thread pauses nine times as long as it worked. Any thread may call
-/// it.
+/// Compares passwords with bcrypt hashes on a separate thread, so that the server's thread never
+/// waits. At most kMaxWaiting attempts wait, one per client. Any thread may call it.
 class PasswordChecker {
  public:
   static constexpr size_t kMaxWaiting = 16;

@@ -69,6 +69,83 @@ std::string wav_header(uint32_t num_bytes, uint32_t sample_rate, uint16_t num_ch
   return header;
 }
 
+/// Returns an Event with its time and step; the caller adds its content.
+pb::Event event_at(double wall_time_s, int64_t step) {
+  pb::Event event;
+  event.set_wall_time(wall_time_s);
+  if (step != 0) event.set_step(step);  // TensorFlow omits a step of 0
+  return event;
+}
+
+/// Sets the fields of Summary.Value that contain the value.
+void set_value(const HistogramSummary& value, pb::Summary::Value* to) {
+  pb::Histogram& histogram = *to->mutable_histo();
+  histogram.set_min(value.min);
+  histogram.set_max(value.max);
+  histogram.set_num(value.num);
+  histogram.set_sum(value.sum);
+  histogram.set_sum_squares(value.sum_squares);
+  histogram.mutable_bucket_limit()->Add(value.limits.begin(), value.limits.end());
+  histogram.mutable_bucket()->Add(value.counts.begin(), value.counts.end());
+}
+
+void set_value(const ImageSummary& value, pb::Summary::Value* to) {
+  pb::Image& image = *to->mutable_image();
+  image.set_height(static_cast<int32_t>(value.height));
+  image.set_width(static_cast<int32_t>(value.width));
+  image.set_colorspace(value.num_channels);
+  image.set_encoded_image_string(value.png);
+}
+
+void set_value(const AudioSummary& value, pb::Summary::Value* to) {
+  pb::Audio& audio = *to->mutable_audio();
+  audio.set_sample_rate(static_cast<float>(value.sample_rate));
+  audio.set_num_channels(value.num_channels);
+  audio.set_length_frames(value.num_frames);
+  audio.set_encoded_audio_string(value.wav);
+  audio.set_content_type("audio/wav");
+}
+
+void set_value(const TextSummary& value, pb::Summary::Value* to) {
+  constexpr int32_t kDtypeString = 7;
+  pb::Tensor& tensor = *to->mutable_tensor();
+  tensor.set_dtype(kDtypeString);
+  (void)tensor.mutable_tensor_shape();  // a scalar
+  tensor.add_string_val(value.text);
+  to->mutable_metadata()->mutable_plugin_data()->set_plugin_name("text");
+}
+
+/// Returns the first record of every file.
+std::string version_event(double wall_time_s) {
+  pb::Event event = event_at(wall_time_s, 0);
+  event.set_file_version("brain.Event:2");
+  return event.SerializeAsString();
+}
+
+std::string value_event(double wall_time_s, int64_t step, std::string_view tag,
+                        const SummaryValue& value) {
+  pb::Event event = event_at(wall_time_s, step);
+  pb::Summary::Value& tagged = *event.mutable_summary()->add_value();
+  tagged.set_tag(std::string(tag));
+  std::visit([&](const auto& one) { set_value(one, &tagged); }, value);
+  return event.SerializeAsString();
+}
+
+// The caller encodes points, or passes functions, into a queue; the file's thread writes them. The
+// writer belongs to the thread too, so a hanging disk cannot leave it with a dangling reference.
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kMaxPendingBytes = 1 << 20;
+constexpr TaskQueue::Milliseconds kPatience{10'000};
+// Fraction of flush_s without a point after which the thread checks.
+constexpr double kIdleShare = 0.5;
+constexpr double kLongestIdle_s = 3600;
+
+TaskQueue::Milliseconds idle_time(double flush_s) {
+  return TaskQueue::Milliseconds(
+      static_cast<int64_t>(1000 * std::min(kIdleShare * flush_s, kLongestIdle_s)));
+}
+
 }  // namespace
 
 HistogramSummary histogram_of(std::span<const float> values) {
@@ -142,72 +219,6 @@ AudioSummary audio_of(std::span<const float> samples_TC, double sample_rate, int
   return summary;
 }
 
-namespace {
-
-/// Returns an Event with its time and step; the caller adds its content.
-pb::Event event_at(double wall_time_s, int64_t step) {
-  pb::Event event;
-  event.set_wall_time(wall_time_s);
-  if (step != 0) event.set_step(step);  // TensorFlow omits a step of 0
-  return event;
-}
-
-/// Sets the fields of Summary.Value that contain the value.
-void set_value(const HistogramSummary& value, pb::Summary::Value* to) {
-  pb::Histogram& histogram = *to->mutable_histo();
-  histogram.set_min(value.min);
-  histogram.set_max(value.max);
-  histogram.set_num(value.num);
-  histogram.set_sum(value.sum);
-  histogram.set_sum_squares(value.sum_squares);
-  histogram.mutable_bucket_limit()->Add(value.limits.begin(), value.limits.end());
-  histogram.mutable_bucket()->Add(value.counts.begin(), value.counts.end());
-}
-
-void set_value(const ImageSummary& value, pb::Summary::Value* to) {
-  pb::Image& image = *to->mutable_image();
-  image.set_height(static_cast<int32_t>(value.height));
-  image.set_width(static_cast<int32_t>(value.width));
-  image.set_colorspace(value.num_channels);
-  image.set_encoded_image_string(value.png);
-}
-
-void set_value(const AudioSummary& value, pb::Summary::Value* to) {
-  pb::Audio& audio = *to->mutable_audio();
-  audio.set_sample_rate(static_cast<float>(value.sample_rate));
-  audio.set_num_channels(value.num_channels);
-  audio.set_length_frames(value.num_frames);
-  audio.set_encoded_audio_string(value.wav);
-  audio.set_content_type("audio/wav");
-}
-
-void set_value(const TextSummary& value, pb::Summary::Value* to) {
-  constexpr int32_t kDtypeString = 7;
-  pb::Tensor& tensor = *to->mutable_tensor();
-  tensor.set_dtype(kDtypeString);
-  (void)tensor.mutable_tensor_shape();  // a scalar
-  tensor.add_string_val(value.text);
-  to->mutable_metadata()->mutable_plugin_data()->set_plugin_name("text");
-}
-
-/// Returns the first record of every file.
-std::string version_event(double wall_time_s) {
-  pb::Event event = event_at(wall_time_s, 0);
-  event.set_file_version("brain.Event:2");
-  return event.SerializeAsString();
-}
-
-std::string value_event(double wall_time_s, int64_t step, std::string_view tag,
-                        const SummaryValue& value) {
-  pb::Event event = event_at(wall_time_s, step);
-  pb::Summary::Value& tagged = *event.mutable_summary()->add_value();
-  tagged.set_tag(std::string(tag));
-  std::visit([&](const auto& one) { set_value(one, &tagged); }, value);
-  return event.SerializeAsString();
-}
-
-}  // namespace
-
 std::string start_event(double wall_time_s, int64_t step) {
   pb::Event event = event_at(wall_time_s, step);
   event.mutable_session_log()->set_status(pb::SessionLog::START);
@@ -225,43 +236,74 @@ std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scal
   return event.SerializeAsString();
 }
 
-// The caller encodes points, or passes functions, into a queue; the file's thread writes them. The
-// writer belongs to the thread too, so a hanging disk cannot leave it with a dangling reference.
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-constexpr size_t kMaxPendingBytes = 1 << 20;
-constexpr TaskQueue::Milliseconds kPatience{10'000};
-// Fraction of flush_s without a point after which the thread checks.
-constexpr double kIdleShare = 0.5;
-constexpr double kLongestIdle_s = 3600;
-
-TaskQueue::Milliseconds idle_time(double flush_s) {
-  return TaskQueue::Milliseconds(
-      static_cast<int64_t>(1000 * std::min(kIdleShare * flush_s, kLongestIdle_s)));
-}
-
-}  // namespace
-
 /// State of the writing thread. Only num_errors() is called by other threads.
 class EventFile::Writer {
  public:
   explicit Writer(EventFileOptions options)
       : options_(std::move(options)), last_flush_(Clock::now()) {}
 
-  void add(const std::string& event);
-  void flush();
+  void add(const std::string& event) {
+    // Records are collected, so that a slow disk gets few large writes.
+    append_tf_record(event, &pending_);
+    flush_if_due();
+  }
+  void flush() {
+    last_flush_ = Clock::now();
+    if (pending_.empty()) return;
+    try {
+      if (!file_) open();
+      file_->append(pending_);
+      num_failed_writes_ = 0;
+    } catch (const Error& fault) {
+      // The next write opens a new file: readers stop at the torn record of this one.
+      file_.reset();
+      ++num_failed_writes_;
+      on_lost(fault.what());
+    }
+    pending_.clear();
+  }
   void flush_if_due() {
     if (is_due()) flush();
   }
-  void on_lost(std::string_view why);
+  void on_lost(std::string_view why) {
+    // One warning per file; the series counts the rest.
+    if (num_errors_++ > 0) return;
+    log::warning("metrics", fmt::format("TensorBoard points are lost, training goes on: {}; "
+                                        "further losses are only counted",
+                                        why));
+  }
 
   int64_t num_errors() const { return num_errors_.load(std::memory_order_relaxed); }
 
  private:
-  bool is_due() const;
-  void open();
+  bool is_due() const {
+    // The first point is written at once, so that viewers see that the run has begun.
+    const bool is_first = num_files_ == 0 && num_failed_writes_ == 0;
+    // 2^failures, at most 64: a failing disk is tried less and less often.
+    const double patience = static_cast<double>(1 << std::min<int64_t>(num_failed_writes_, 6));
+    const std::chrono::duration<double> waited = Clock::now() - last_flush_;
+    return is_first || waited.count() >= options_.flush_s * patience ||
+           pending_.size() > kMaxPendingBytes;
+  }
+  void open() {
+    files::make_folders(options_.folder);
+    const double now_s = unix_time_s();
+    const std::filesystem::path path =
+        options_.folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
+                                      static_cast<int64_t>(now_s), options_.node, ::getpid(),
+                                      num_files_++);
+    file_ = std::make_unique<files::Writer>(path);
+    std::string head;
+    append_tf_record(version_event(now_s), &head);
+    if (options_.is_session && !start_is_told_) {
+      // Points up to the resumed step stay; later ones of earlier processes are dropped.
+      const int64_t first =
+          options_.resumed_step ? *options_.resumed_step * options_.axis_units_per_step + 1 : 0;
+      append_tf_record(start_event(now_s, first), &head);
+    }
+    file_->append(head);
+    start_is_told_ = true;
+  }
 
   const EventFileOptions options_;
   std::unique_ptr<files::Writer> file_;
@@ -271,68 +313,6 @@ class EventFile::Writer {
   int64_t num_files_ = 0, num_failed_writes_ = 0;
   std::atomic<int64_t> num_errors_{0};
 };
-
-void EventFile::Writer::add(const std::string& event) {
-  // Records are collected, so that a slow disk gets few large writes.
-  append_tf_record(event, &pending_);
-  flush_if_due();
-}
-
-bool EventFile::Writer::is_due() const {
-  // The first point is written at once, so that viewers see that the run has begun.
-  const bool is_first = num_files_ == 0 && num_failed_writes_ == 0;
-  // 2^failures, at most 64: a failing disk is tried less and less often.
-  const double patience = static_cast<double>(1 << std::min<int64_t>(num_failed_writes_, 6));
-  const std::chrono::duration<double> waited = Clock::now() - last_flush_;
-  return is_first || waited.count() >= options_.flush_s * patience ||
-         pending_.size() > kMaxPendingBytes;
-}
-
-void EventFile::Writer::flush() {
-  last_flush_ = Clock::now();
-  if (pending_.empty()) return;
-  try {
-    if (!file_) open();
-    file_->append(pending_);
-    num_failed_writes_ = 0;
-  } catch (const Error& fault) {
-    // The next write opens a new file: readers stop at the torn record of this one.
-    file_.reset();
-    ++num_failed_writes_;
-    on_lost(fault.what());
-  }
-  pending_.clear();
-}
-
-void EventFile::Writer::open() {
-  files::make_folders(options_.folder);
-  const double now_s = unix_time_s();
-  const std::filesystem::path path =
-      options_.folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
-                                    static_cast<int64_t>(now_s), options_.node, ::getpid(),
-                                    num_files_++);
-  file_ = std::make_unique<files::Writer>(path);
-  std::string head;
-  append_tf_record(version_event(now_s), &head);
-  if (options_.is_session && !start_is_told_) {
-    // Points up to the resumed step stay; later ones of earlier processes are dropped.
-    const int64_t first =
-        options_.resumed_step ? *options_.resumed_step * options_.axis_units_per_step + 1 : 0;
-    append_tf_record(start_event(now_s, first), &head);
-  }
-  file_->append(head);
-  start_is_told_ = true;
-}
-
-void EventFile::Writer::on_lost(std::string_view why) {
-  // One warning per file; the series counts the rest.
-  if (num_errors_++ > 0) return;
-  log::warning(
-      "metrics",
-      fmt::format(
-          "TensorBoard points are lost, training continues: {}; further losses are only counted",
-          why));
-}
 
 EventFile::EventFile(const EventFileOptions& options)
     : axis_units_per_step_(options.axis_units_per_step),

@@ -52,19 +52,10 @@ std::optional<MaskKind> MaskKind::parse(std::string_view text) {
 }
 
 std::string MaskKind::text() const {
-  switch (pattern) {
-    case MaskPattern::kUnstructured:
-      return "unstructured";
-    case MaskPattern::kBlock:
-      return fmt::format("block{}", m);
-    case MaskPattern::kNofM:
-      return fmt::format("{}:{}", n, m);
-    case MaskPattern::kFilter:
-      return "filter";
-    case MaskPattern::kChannel:
-      return "channel";
-  }
-  return "";
+  if (pattern == MaskPattern::kBlock) return fmt::format("block{}", m);
+  if (pattern == MaskPattern::kNofM) return fmt::format("{}:{}", n, m);
+  if (pattern == MaskPattern::kFilter) return "filter";
+  return pattern == MaskPattern::kChannel ? "channel" : "unstructured";
 }
 
 int64_t MaskKind::num_prunable(std::span<const int64_t> sizes) const {

@@ -7,7 +7,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -32,12 +31,46 @@ const uint8_t* bits_of(const at::Tensor& kept_bits, const at::Tensor& values) {
   return kept_bits.const_data_ptr<uint8_t>();
 }
 
+/// Returns the values in row-major order on the CPU: the same memory if possible, else a copy.
+at::Tensor row_major_on_cpu(const at::Tensor& values) { return values.detach().cpu().contiguous(); }
+
 at::Tensor nonzero_bits(const at::Tensor& values) {
   const at::Tensor host = row_major_on_cpu(values);
   const at::Tensor bits = at::zeros({num_mask_bytes(values.numel())}, at::kByte);
   keep_nonzero(host.const_data_ptr(), host.numel(), item_bytes(host),
                bits.mutable_data_ptr<uint8_t>());
   return bits;
+}
+
+/// Zeroes the pruned values, in place, if the mask prunes any. Values on a device or with other
+/// strides use the mask's copy there. If it is undefined, one is made.
+void zero_pruned_values(const Mask& mask, const at::Tensor& values) {
+  if (mask.num_pruned == 0) return;
+  // Fast path: reads the bits directly and allocates nothing. Everything else needs a bool mask.
+  if (values.is_cpu() && values.is_contiguous())
+    return zero_pruned(values.mutable_data_ptr(), bits_of(mask.kept_bits, values), values.numel(),
+                       item_bytes(values));
+  const at::NoGradGuard no_grad;
+  values.detach().masked_fill_(
+      mask.device_mask.defined()
+          ? mask.device_mask
+          : kept_flags(mask.kept_bits, values.sizes()).eq(0).to(values.device()),
+      0);
+}
+
+/// Returns the number of pruned values that are not zero.
+int64_t count_pruned_nonzeros(const at::Tensor& values, const at::Tensor& kept_bits) {
+  // Nonzero and not kept: such a weight grew back after it was pruned.
+  const at::Tensor regrown = nonzero_bits(values).bitwise_and_(kept_bits.bitwise_not());
+  return count_kept(bits_of(regrown, values), values.numel());
+}
+
+// The bits on the CPU are the masks. Counts and copies on a device are derived from them by
+// update(), which every change of bits must call.
+
+void check_rule(const MaskRule& rule, double sparsity, const Mask& mask) {
+  check_mask_kind(rule.kind, mask.name, mask.weight.sizes());
+  check_mask_sparsity(rule.kind, sparsity);
 }
 
 }  // namespace
@@ -55,47 +88,6 @@ at::Tensor kept_flags(const at::Tensor& kept_bits, at::IntArrayRef sizes) {
   for (int64_t i = 0; i < flags.numel(); ++i) flag[i] = is_kept(bits, i) ? 1 : 0;
   return flags;
 }
-
-at::Tensor row_major_on_cpu(const at::Tensor& values) { return values.detach().cpu().contiguous(); }
-
-void drop_zeros(const at::Tensor& values, const at::Tensor& kept_bits) {
-  kept_bits.bitwise_and_(nonzero_bits(values));
-}
-
-void zero_pruned_values(const at::Tensor& values, const at::Tensor& kept_bits,
-                        const at::Tensor& device_mask) {
-  // Fast path: reads the bits directly and allocates nothing. Everything else needs a bool mask.
-  if (values.is_cpu() && values.is_contiguous())
-    return zero_pruned(values.mutable_data_ptr(), bits_of(kept_bits, values), values.numel(),
-                       item_bytes(values));
-  const at::NoGradGuard no_grad;
-  values.detach().masked_fill_(
-      device_mask.defined() ? device_mask
-                            : kept_flags(kept_bits, values.sizes()).eq(0).to(values.device()),
-      0);
-}
-
-int64_t count_pruned_nonzeros(const at::Tensor& values, const at::Tensor& kept_bits) {
-  // Nonzero and not kept: such a weight grew back after it was pruned.
-  const at::Tensor regrown = nonzero_bits(values).bitwise_and_(kept_bits.bitwise_not());
-  return count_kept(bits_of(regrown, values), values.numel());
-}
-
-// The bits on the CPU are the masks. Counts and copies on a device are derived from them by
-// update(), which every change of bits must call.
-namespace {
-
-std::string_view bytes_of(const at::Tensor& kept_bits) {
-  return {static_cast<const char*>(kept_bits.const_data_ptr()),
-          static_cast<size_t>(kept_bits.numel())};
-}
-
-void check_rule(const MaskRule& rule, double sparsity, const Mask& mask) {
-  check_mask_kind(rule.kind, mask.name, mask.weight.sizes());
-  check_mask_sparsity(rule.kind, sparsity);
-}
-
-}  // namespace
 
 MaskTable::MaskTable(const ParamTable& params, const std::vector<int64_t>& covered, MaskWork work)
     : work_(work) {
@@ -164,7 +156,7 @@ std::vector<int64_t> MaskTable::prune(const std::vector<int64_t>& params, double
 
 bool MaskTable::keep_zeros(int64_t param) {
   Mask& mask = find(param);
-  drop_zeros(mask.weight, mask.kept_bits);
+  mask.kept_bits.bitwise_and_(nonzero_bits(mask.weight));
   return update(&mask);
 }
 
@@ -177,24 +169,19 @@ bool MaskTable::release(int64_t param) {
 void MaskTable::enforce() {
   // After drop() the counts stay, but there are no bits to enforce.
   if (dropped_) return;
-  for (const Mask& mask : masks_)
-    if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.device_mask);
+  for (const Mask& mask : masks_) zero_pruned_values(mask, mask.weight);
 }
 
-void MaskTable::enforce(int64_t param) {
-  const Mask& mask = find(param);
-  if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.device_mask);
-}
+void MaskTable::enforce(int64_t param) { zero_pruned_values(of(param), of(param).weight); }
 
 void MaskTable::enforce_gradients() {
   for (const Mask& mask : masks_)
     if (mask.num_pruned > 0 && mask.weight.grad().defined())
-      zero_pruned_values(mask.weight.grad(), mask.kept_bits, mask.device_mask);
+      zero_pruned_values(mask, mask.weight.grad());
 }
 
 void MaskTable::zero_pruned(int64_t param, const at::Tensor& values) const {
-  const Mask& mask = of(param);
-  if (mask.num_pruned > 0) zero_pruned_values(values, mask.kept_bits, mask.device_mask);
+  zero_pruned_values(of(param), values);
 }
 
 void MaskTable::drop() {
@@ -216,13 +203,6 @@ int64_t MaskTable::num_pruned() const {
   int64_t num = 0;
   for (const Mask& mask : masks_) num += mask.num_pruned;
   return num;
-}
-
-std::string MaskTable::digest(int64_t param) const {
-  const Mask& mask = of(param);
-  // The shape is part of the digest: equal bits of another shape are another mask.
-  const std::string shape = fmt::format("{}\n", fmt::join(mask.weight.sizes(), "x"));
-  return Sha256().add(shape).add(bytes_of(mask.kept_bits)).hex();
 }
 
 void MaskTable::require_equal(std::string_view what, const std::vector<int64_t>& params,

@@ -26,20 +26,6 @@ at::Tensor new_kept_bits(int64_t num_items);
 /// Expands the bits to a tensor of this shape on the CPU: uint8, 1 = kept.
 at::Tensor kept_flags(const at::Tensor& kept_bits, at::IntArrayRef sizes);
 
-/// Returns the values in row-major order on the CPU: the same memory if possible, else a copy.
-at::Tensor row_major_on_cpu(const at::Tensor& values);
-
-/// Clears the bits of zero values: kept_bits &= (values != 0).
-void drop_zeros(const at::Tensor& values, const at::Tensor& kept_bits);
-
-/// Zeroes the pruned values, in place. Values on a device or with other strides use `device_mask`
-/// (bool, true = pruned, the values' shape and device). If it is undefined, one is made.
-void zero_pruned_values(const at::Tensor& values, const at::Tensor& kept_bits,
-                        const at::Tensor& device_mask);
-
-/// Number of pruned values that are not zero.
-int64_t count_pruned_nonzeros(const at::Tensor& values, const at::Tensor& kept_bits);
-
 /// The mask of one parameter of n weights.
 struct Mask {
   int64_t param = 0;     ///< index in the parameter table
@@ -99,8 +85,6 @@ class MaskTable {
   /// Number of pruned weights of all parameters.
   int64_t num_pruned() const;
 
-  /// SHA-256 over the shape and the bits of a mask.
-  std::string digest(int64_t param) const;
   /// Throws Error(kDisagree).everywhere() unless these parameters' masks are equal on all ranks.
   /// The message names parameter, ranks and the first weight whose mask differs ("1" = kept):
   /// dist/replica_check.h. Collective: one all-reduce of 16 bytes if the masks are equal.

@@ -1,6 +1,7 @@
 #include "recal/masks/mask_update.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -23,38 +24,8 @@ namespace {
 // These faults come from a recipe, so they have the exit code of a wrong configuration.
 Error refusal(const std::string& text) { return {ExitCode::kConfig, "recal", text}; }
 
-}  // namespace
-
-void check_mask_kind(const MaskKind& kind, std::string_view name, c10::IntArrayRef shape) {
-  if (kind.pattern == MaskPattern::kUnstructured) return;
-  if (shape.size() < 2)
-    throw refusal(
-        fmt::format("{} [{}] cannot be pruned by mask_type {}: that needs a weight [outputs, "
-                    "inputs, ...]; remove it from params or use mask_type unstructured",
-                    name, fmt::join(shape, ", "), kind.text()));
-  if (kind.pattern != MaskPattern::kNofM || shape[1] % kind.m == 0) return;
-  throw refusal(
-      fmt::format("{} [{}] cannot be pruned by mask_type {}: its {} inputs are not a multiple of "
-                  "{}; remove it from params or use mask_type unstructured or block4",
-                  name, fmt::join(shape, ", "), kind.text(), shape[1], kind.m));
-}
-
-void check_mask_sparsity(const MaskKind& kind, double sparsity) {
-  // Negated, so that NaN is refused too.
-  if (!(sparsity >= 0 && sparsity <= 1))
-    throw refusal(fmt::format("sparsity {} is not between 0 and 1", sparsity));
-  if (kind.pattern != MaskPattern::kNofM) return;
-  const double most = 1 - static_cast<double>(kind.n) / static_cast<double>(kind.m);
-  if (sparsity <= most + kRoundingOfSparsity) return;
-  throw refusal(
-      fmt::format("mask_type {} keeps {} of {} weights, so sparsity {} cannot be reached; use {} "
-                  "or less, or another mask_type",
-                  kind.text(), kind.n, kind.m, sparsity, most));
-}
-
 // Everything reduces to drop_smallest() over unsigned integers: magnitudes of weights, or scores of
 // groups. For N:M it only sees the elements that the pattern allows to prune.
-namespace {
 
 uint8_t* bits_of(const MaskedWeight& weight) {
   return weight.kept_bits.mutable_data_ptr<uint8_t>();
@@ -216,31 +187,8 @@ void check_usable(const MaskedWeight& weight) {
         "a mask has a bit for each weight");
 }
 
-}  // namespace
-
-void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule) {
-  for (const MaskedWeight& weight : weights) check_usable(weight);
-  // A copy of the bits is only needed if some weight may lose its last group.
-  std::vector<std::vector<uint8_t>> before;
-  if (may_take_all(weights, sparsity, rule))
-    for (const MaskedWeight& weight : weights)
-      before.emplace_back(bits_of(weight), bits_of(weight) + weight.kept_bits.numel());
-  if (rule.global) {
-    prune_together(of_one_type(weights), sparsity, rule.kind);
-  } else {
-    for (size_t i = 0; i < weights.size(); ++i)
-      prune_together(weights.subspan(i, 1), sparsity, rule.kind);
-  }
-  for (size_t i = 0; i < before.size(); ++i) {
-    const int64_t num = weights[i].values.numel();
-    if (count_kept(bits_of(weights[i]), num) == 0 && count_kept(before[i].data(), num) > 0)
-      keep_largest(weights[i], rule.kind, before[i]);
-  }
-}
-
 // Each weight is assigned to a rank, which prunes it. One all-gather then brings the bits of all
 // masks to all ranks.
-namespace {
 
 // Nanoseconds per float32 weight on one core (bench/programs/prune_ops.cpp; Sapphire Rapids,
 // AVX-512).
@@ -248,22 +196,8 @@ constexpr double kDigest_ns = 0.5;
 constexpr double kExchange_ns = 0.25;        ///< 1 bit per weight at 0.5 GB/s
 constexpr double kCollectives_ns = 500'000;  ///< latency of a few collectives
 
-/// Time of one mask computation, in nanoseconds per weight (source: see kDigest_ns).
-double mask_ns(MaskPattern pattern) {
-  switch (pattern) {
-    case MaskPattern::kUnstructured:
-      return 0.7;
-    case MaskPattern::kBlock:
-      return 3.4;
-    case MaskPattern::kNofM:
-      return 2.8;
-    case MaskPattern::kFilter:
-      return 0.9;
-    case MaskPattern::kChannel:
-      return 2.4;
-  }
-  return 0;
-}
+/// Time of one mask computation by MaskPattern, in nanoseconds per weight (source: see kDigest_ns).
+constexpr std::array kMask_ns = {0.7, 3.4, 2.8, 0.9, 2.4};
 
 int64_t sum_of(std::span<const int64_t> values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
@@ -319,6 +253,53 @@ void require_equal_inputs(std::span<const MaskedWeight> weights, dist::Communica
 
 }  // namespace
 
+void check_mask_kind(const MaskKind& kind, std::string_view name, c10::IntArrayRef shape) {
+  if (kind.pattern == MaskPattern::kUnstructured) return;
+  if (shape.size() < 2)
+    throw refusal(fmt::format(
+        "{} [{}] cannot be pruned by mask_type {}: that needs a weight [outputs, inputs, ...]; "
+        "leave it out of params or use mask_type unstructured",
+        name, fmt::join(shape, ", "), kind.text()));
+  if (kind.pattern != MaskPattern::kNofM || shape[1] % kind.m == 0) return;
+  throw refusal(fmt::format(
+      "{} [{}] cannot be pruned by mask_type {}: its {} inputs are no multiple of {}; leave it out "
+      "of params or use mask_type unstructured or block4",
+      name, fmt::join(shape, ", "), kind.text(), shape[1], kind.m));
+}
+
+void check_mask_sparsity(const MaskKind& kind, double sparsity) {
+  // Negated, so that NaN is refused too.
+  if (!(sparsity >= 0 && sparsity <= 1))
+    throw refusal(fmt::format("sparsity {} is not between 0 and 1", sparsity));
+  if (kind.pattern != MaskPattern::kNofM) return;
+  const double most = 1 - static_cast<double>(kind.n) / static_cast<double>(kind.m);
+  if (sparsity <= most + kRoundingOfSparsity) return;
+  throw refusal(
+      fmt::format("mask_type {} keeps {} of {} weights, so that sparsity {} cannot be reached; ask "
+                  "for {} or less, or use another mask_type",
+                  kind.text(), kind.n, kind.m, sparsity, most));
+}
+
+void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule) {
+  for (const MaskedWeight& weight : weights) check_usable(weight);
+  // A copy of the bits is only needed if some weight may lose its last group.
+  std::vector<std::vector<uint8_t>> before;
+  if (may_take_all(weights, sparsity, rule))
+    for (const MaskedWeight& weight : weights)
+      before.emplace_back(bits_of(weight), bits_of(weight) + weight.kept_bits.numel());
+  if (rule.global) {
+    prune_together(of_one_type(weights), sparsity, rule.kind);
+  } else {
+    for (size_t i = 0; i < weights.size(); ++i)
+      prune_together(weights.subspan(i, 1), sparsity, rule.kind);
+  }
+  for (size_t i = 0; i < before.size(); ++i) {
+    const int64_t num = weights[i].values.numel();
+    if (count_kept(bits_of(weights[i]), num) == 0 && count_kept(before[i].data(), num) > 0)
+      keep_largest(weights[i], rule.kind, before[i]);
+  }
+}
+
 std::vector<int> share_out(std::span<const int64_t> num_weights, int world_size) {
   std::vector<size_t> order(num_weights.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -341,7 +322,7 @@ bool division_pays(const MaskRule& rule, std::span<const int64_t> num_weights, i
   const std::vector<int64_t> loads =
       loads_of(num_weights, share_out(num_weights, world_size), world_size);
   const auto largest_share = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
-  const double ns = mask_ns(rule.kind.pattern);
+  const double ns = kMask_ns.at(static_cast<size_t>(rule.kind.pattern));
   // Left: the slowest rank's masks, plus digests and exchange of all. Right: all masks on one rank.
   return largest_share * ns + num_all * (kDigest_ns + kExchange_ns) + kCollectives_ns <
          num_all * ns;

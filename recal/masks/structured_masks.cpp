@@ -18,6 +18,8 @@
 // Structured masks: the groups of a weight in memory, their scores, and N:M patterns.
 namespace lockstep::recal {
 
+namespace {
+
 /// Shape of a weight as masks see it, row-major: O outputs, I inputs, R kernel positions (1 for a
 /// linear layer). Weight (o, i, r) is element (o * I + i) * R + r.
 struct WeightShape {
@@ -49,9 +51,6 @@ struct GroupRuns {
   int64_t groups_in_row = 1, num_short = 0;
 };
 
-/// Returns the mapping for a block, filter or channel mask.
-GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape);
-
 /// Calls visit(first element, number of elements, first group) for each run, in row-major order.
 template <typename Visit>
 void for_each_run(const GroupRuns& runs, const Visit& visit) {
@@ -75,7 +74,6 @@ void for_each_run(const GroupRuns& runs, const Visit& visit) {
 //          the R positions of one input. groups_per_row is 0, since every row has the same groups.
 // block    group (o, i / m, r): with R = 1 a run is a block; otherwise m runs of R positions belong
 //          to the same R groups. The last block of a row is short if m does not divide I.
-namespace {
 
 GroupRuns filter_runs(const WeightShape& shape) {
   const int64_t row_items = shape.num_inputs * shape.num_positions;
@@ -117,8 +115,7 @@ GroupRuns block_runs(const WeightShape& shape, int64_t block) {
           .num_short = num_last > 0 ? shape.num_positions : 0};
 }
 
-}  // namespace
-
+/// Returns the mapping for a block, filter or channel mask.
 GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape) {
   if (kind.pattern == MaskPattern::kFilter) return filter_runs(shape);
   if (kind.pattern == MaskPattern::kChannel) return channel_runs(shape);
@@ -128,7 +125,6 @@ GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape) {
 
 // Two passes: sums over the runs of group_runs(), then division by the number of members. Sums are
 // added in row-major order by one thread: the order fixes the bits, on which ranks must agree.
-namespace {
 
 struct Sums {
   std::vector<double> sums;
@@ -217,31 +213,6 @@ std::vector<uint8_t> packed(std::vector<uint8_t> flags) {
   }
   return bits;
 }
-
-}  // namespace
-
-GroupScores score_groups(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept) {
-  const GroupRuns runs = group_runs(kind, WeightShape(weight.sizes()));
-  Sums sums = sums_of(runs, weight, kept);
-  make_means(runs, &sums.sums);
-  return {std::move(sums.sums), packed(std::move(sums.any_kept))};
-}
-
-void drop_groups(const MaskKind& kind, c10::IntArrayRef sizes,
-                 const std::vector<uint8_t>& groups_kept, uint8_t* kept) {
-  const GroupRuns runs = group_runs(kind, WeightShape(sizes));
-  const uint8_t* groups = groups_kept.data();
-  for_each_run(runs, [&](int64_t first_item, int64_t num_items, int64_t group) {
-    if (!runs.steps) {
-      if (!is_kept(groups, group)) drop_range(kept, first_item, num_items);
-      return;
-    }
-    for (int64_t i = 0; i < num_items; ++i)
-      if (!is_kept(groups, group + i)) drop(kept, first_item + i);
-  });
-}
-
-namespace {
 
 /// A group's selection is one 64-bit word.
 constexpr int64_t kMaxGroup = 64;
@@ -338,6 +309,27 @@ void add_all(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept
 }
 
 }  // namespace
+
+GroupScores score_groups(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept) {
+  const GroupRuns runs = group_runs(kind, WeightShape(weight.sizes()));
+  Sums sums = sums_of(runs, weight, kept);
+  make_means(runs, &sums.sums);
+  return {std::move(sums.sums), packed(std::move(sums.any_kept))};
+}
+
+void drop_groups(const MaskKind& kind, c10::IntArrayRef sizes,
+                 const std::vector<uint8_t>& groups_kept, uint8_t* kept) {
+  const GroupRuns runs = group_runs(kind, WeightShape(sizes));
+  const uint8_t* groups = groups_kept.data();
+  for_each_run(runs, [&](int64_t first_item, int64_t num_items, int64_t group) {
+    if (!runs.steps) {
+      if (!is_kept(groups, group)) drop_range(kept, first_item, num_items);
+      return;
+    }
+    for (int64_t i = 0; i < num_items; ++i)
+      if (!is_kept(groups, group + i)) drop(kept, first_item + i);
+  });
+}
 
 Prunable prunable_n_of_m(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept) {
   check(kind.m <= kMaxGroup, "N:M has at most 64 neighbours");

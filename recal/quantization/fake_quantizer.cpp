@@ -27,6 +27,12 @@ float moved(float average, float observed, bool first) {
   return first ? observed : average + kAveraging * (observed - average);
 }
 
+std::vector<std::string> names_of(const std::vector<LayerInfo>& layers) {
+  std::vector<std::string> names;
+  for (const LayerInfo& layer : layers) names.push_back(layer.name);
+  return names;
+}
+
 }  // namespace
 
 InputRanges::InputRanges(std::vector<std::string> names)
@@ -99,16 +105,6 @@ StateList InputRanges::state() const {
   }
   return entries;
 }
-
-namespace {
-
-std::vector<std::string> names_of(const std::vector<LayerInfo>& layers) {
-  std::vector<std::string> names;
-  for (const LayerInfo& layer : layers) names.push_back(layer.name);
-  return names;
-}
-
-}  // namespace
 
 FakeQuantizer::FakeQuantizer(const std::vector<LayerInfo>& layers)
     : layers_(layers),

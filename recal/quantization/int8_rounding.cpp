@@ -28,33 +28,7 @@ at::Tensor beside(const at::Tensor& scales, const at::Tensor& weight_OX) {
   return scales.view(shape);
 }
 
-}  // namespace
-
-InputScale input_scale(float min, float max) {
-  // Zero must be in the range: it has to be exactly representable.
-  min = std::min(min, 0.0F);
-  max = std::max(max, 0.0F);
-  const float scale = std::max((max - min) / static_cast<float>(kInputQuantMax), kSmallestScale);
-  const float zero_point = -std::nearbyint(min / scale);
-  return {scale,
-          static_cast<int32_t>(std::clamp(zero_point, 0.0F, static_cast<float>(kInputQuantMax)))};
-}
-
-at::Tensor weight_scales(const at::Tensor& weight_OX, bool per_output) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor rows = weight_OX.detach().reshape({per_output ? weight_OX.size(0) : 1, -1});
-  return rows.abs().amax(1).to(at::kFloat).div_(kWeightQuantMax).clamp_min_(kSmallestScale);
-}
-
-at::Tensor quantize_weight(const at::Tensor& weight_OX, const at::Tensor& scales) {
-  const at::NoGradGuard no_grad;
-  // A product with the reciprocal, as in PyTorch: a quotient can round differently.
-  return weight_OX.detach()
-      .mul(beside(scales.reciprocal(), weight_OX))
-      .round_()
-      .clamp_(-kWeightQuantMax, kWeightQuantMax)
-      .to(at::kChar);
-}
+// The bits equal those of ATen's fake_quantize_*: the same operations in the same order.
 
 /// Parameters of one rounding: q = round(item / scale) + zero_point, limited to [lowest, highest].
 struct Rounding {
@@ -62,18 +36,6 @@ struct Rounding {
   float zero_point = 0;  ///< an integer
   float lowest = 0, highest = 0;
 };
-
-/// Computes out = scale * (q - zero_point); NaN for non-finite items. Vector code, no branches.
-void round_items(const float* items, int64_t num_items, const Rounding& rounding, float* out);
-/// Computes the same, and sets inside = 1 if q was in the range before limiting, else 0.
-void round_items(const float* items, int64_t num_items, const Rounding& rounding, float* out,
-                 bool* inside);
-
-/// Computes out = item * inside: 0 for limited items, NaN for non-finite ones that were limited.
-void keep_inside(const float* items, const bool* inside, int64_t num_items, float* out);
-
-// The bits equal those of ATen's fake_quantize_*: the same operations in the same order.
-namespace {
 
 /// Block size. Every compiler vectorises loops with a constant count and one simple statement. The
 /// remaining items are copied into a padded block.
@@ -127,17 +89,6 @@ void compare_block(const Floats& steps, const Floats& within, bool* inside) {
   for (int64_t i = 0; i < kBlockItems; ++i) inside[i] = same[i] != 0;
 }
 
-void round_block(const float* items, const Rounder& by, float* out) {
-  scale_block(items, cut_to_range(steps_of(items, by), by), by.scale, out);
-}
-
-void round_block(const float* items, const Rounder& by, float* out, bool* inside) {
-  const Floats steps = steps_of(items, by);
-  const Floats within = cut_to_range(steps, by);
-  scale_block(items, within, by.scale, out);
-  compare_block(steps, within, inside);
-}
-
 void keep_block(const float* items, const bool* inside, float* out) {
   // A product instead of a choice: NaN * 0 is NaN, so a faulty gradient stays visible.
   for (int64_t i = 0; i < kBlockItems; ++i) out[i] = items[i] * static_cast<float>(inside[i]);
@@ -158,32 +109,30 @@ std::array<T, kBlockItems> padded(const T* values, int64_t count) {
   return block;
 }
 
-}  // namespace
-
-void round_items(const float* items, int64_t num_items, const Rounding& rounding, float* out) {
-  const Rounder by(rounding);
-  const int64_t done = for_whole_blocks(
-      num_items, [&](int64_t first) { round_block(items + first, by, out + first); });
-  if (done == num_items) return;
-  Floats last;
-  round_block(padded(items + done, num_items - done).data(), by, last.data());
-  std::copy_n(last.begin(), num_items - done, out + done);
-}
-
+/// Computes out = scale * (q - zero_point); NaN for non-finite items. Vector code, no branches.
+/// With kMarks also inside = 1 if q was in the range before limiting, else 0.
+template <bool kMarks>
 void round_items(const float* items, int64_t num_items, const Rounding& rounding, float* out,
-                 bool* inside) {
+                 bool* inside = nullptr) {
   const Rounder by(rounding);
+  const auto round_block = [&by](const float* block, float* rounded, [[maybe_unused]] bool* marks) {
+    const Floats steps = steps_of(block, by);
+    const Floats within = cut_to_range(steps, by);
+    scale_block(block, within, by.scale, rounded);
+    if constexpr (kMarks) compare_block(steps, within, marks);
+  };
   const int64_t done = for_whole_blocks(num_items, [&](int64_t first) {
-    round_block(items + first, by, out + first, inside + first);
+    round_block(items + first, out + first, kMarks ? inside + first : nullptr);
   });
   if (done == num_items) return;
   Floats last;
   Flags last_inside;
-  round_block(padded(items + done, num_items - done).data(), by, last.data(), last_inside.data());
+  round_block(padded(items + done, num_items - done).data(), last.data(), last_inside.data());
   std::copy_n(last.begin(), num_items - done, out + done);
-  std::copy_n(last_inside.begin(), num_items - done, inside + done);
+  if constexpr (kMarks) std::copy_n(last_inside.begin(), num_items - done, inside + done);
 }
 
+/// Computes out = item * inside: 0 for limited items, NaN for non-finite ones that were limited.
 void keep_inside(const float* items, const bool* inside, int64_t num_items, float* out) {
   const int64_t done = for_whole_blocks(
       num_items, [&](int64_t first) { keep_block(items + first, inside + first, out + first); });
@@ -196,7 +145,6 @@ void keep_inside(const float* items, const bool* inside, int64_t num_items, floa
 
 // Two implementations with equal bits: kernels for contiguous float32 on the CPU, ATen for the
 // rest. Both are wrapped in autograd functions, whose backward passes gradients straight through.
-namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
@@ -223,7 +171,7 @@ Rounded round_by_kernel(const at::Tensor& input, InputScale by) {
   auto* out = result.values.mutable_data_ptr<float>();
   auto* inside = result.inside.mutable_data_ptr<bool>();
   at::parallel_for(0, input.numel(), kGrainItems, [&](int64_t begin, int64_t end) {
-    round_items(items + begin, end - begin, rounding, out + begin, inside + begin);
+    round_items<true>(items + begin, end - begin, rounding, out + begin, inside + begin);
   });
   return result;
 }
@@ -272,8 +220,8 @@ void round_rows(const at::Tensor& weight_OX, const at::Tensor& scales, at::Tenso
   auto* out = out_OX->mutable_data_ptr<float>();
   at::parallel_for(0, num_rows, 1 + kGrainItems / (1 + num_items), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      round_items(items + row * num_items, num_items,
-                  {scale[row], 0, -kWeightQuantMax, kWeightQuantMax}, out + row * num_items);
+      round_items<false>(items + row * num_items, num_items,
+                         {scale[row], 0, -kWeightQuantMax, kWeightQuantMax}, out + row * num_items);
   });
 }
 
@@ -301,6 +249,32 @@ struct RoundWeight : torch::autograd::Function<RoundWeight> {
 };
 
 }  // namespace
+
+InputScale input_scale(float min, float max) {
+  // Zero must be in the range: it has to be exactly representable.
+  min = std::min(min, 0.0F);
+  max = std::max(max, 0.0F);
+  const float scale = std::max((max - min) / static_cast<float>(kInputQuantMax), kSmallestScale);
+  const float zero_point = -std::nearbyint(min / scale);
+  return {scale,
+          static_cast<int32_t>(std::clamp(zero_point, 0.0F, static_cast<float>(kInputQuantMax)))};
+}
+
+at::Tensor weight_scales(const at::Tensor& weight_OX, bool per_output) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor rows = weight_OX.detach().reshape({per_output ? weight_OX.size(0) : 1, -1});
+  return rows.abs().amax(1).to(at::kFloat).div_(kWeightQuantMax).clamp_min_(kSmallestScale);
+}
+
+at::Tensor quantize_weight(const at::Tensor& weight_OX, const at::Tensor& scales) {
+  const at::NoGradGuard no_grad;
+  // A product with the reciprocal, as in PyTorch: a quotient can round differently.
+  return weight_OX.detach()
+      .mul(beside(scales.reciprocal(), weight_OX))
+      .round_()
+      .clamp_(-kWeightQuantMax, kWeightQuantMax)
+      .to(at::kChar);
+}
 
 at::Tensor round_input(const at::Tensor& input, InputScale by) {
   return RoundInput::apply(input, static_cast<double>(by.scale),

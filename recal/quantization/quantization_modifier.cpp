@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
 #include "recal/quantization/quantization_scheme.h"
 #include "recal/schedule/modifier_fields.h"
@@ -17,74 +18,15 @@
 
 // QuantizationModifier, and the layers that it quantizes.
 namespace lockstep::recal {
-
-class TimelineBuilder;
-
-/// Layers that a QuantizationModifier quantizes, and the scales of their weights. Keys:
-/// `submodules`, `ignore`, `weights`, `scheme`, `scheme_overrides`, `config_groups` and `strict`.
-///
-/// A layer is quantized if `submodules` contains it (absent: all layers), `ignore` does not, and
-/// its scheme quantizes. The scheme is that of the matching entry of `config_groups`. Without
-/// groups it is that of the most specific key of `scheme_overrides`: the longest name, then the
-/// class. Else it is `scheme`. All quantized layers must have the same strategy.
-class QuantizedLayers {
- public:
-  /// Reads the keys; wrong forms become faults.
-  void read(ConfigReader* in);
-
-  /// Indexes in TimelineInputs::layers, ascending; empty without a model.
-  struct Choice {
-    std::vector<int64_t> layers;
-    bool per_channel = true;
-  };
-  /// Chooses the layers. Adds faults to the builder for a layer with an unsupported scheme and for
-  /// an entry without a match. It is also a fault if no layer remains. Without a model: if a layer
-  /// could have such a scheme.
-  Choice choose(TimelineBuilder* builder) const;
-
-  /// Text of the selection: __ALL__ or [a, Linear], with exceptions: "__ALL__ except [head]".
-  std::string text() const;
-  /// True if weights have one scale per output channel, as far as is known without a model.
-  bool per_channel() const;
-
- private:
-  struct Rule {
-    std::vector<LayerTarget> targets;
-    LayerScheme scheme;
-  };
-
-  void read_schemes(ConfigReader* in);
-  void read_groups(ConfigReader* in);
-  /// Returns the scheme of a layer, or null if it is not quantized.
-  const LayerScheme* scheme_of(const LayerInfo& layer,
-                               const std::vector<int64_t>& weight_sizes) const;
-  void check_without_model(TimelineBuilder* builder) const;
-  void check_targets(TimelineBuilder* builder) const;
-  std::vector<const LayerTarget*> all_targets() const;
-
-  std::optional<ParamSelector> submodules_;
-  std::vector<LayerTarget> ignore_;
-  LayerScheme scheme_;  ///< of layers that no rule names; not used with groups
-  std::vector<Rule> rules_;
-  bool has_groups_ = false;
-  bool strict_ = true;
-};
+namespace {
 
 // Reads the two forms of SparseML: `scheme` with overrides, and `config_groups`. Both become a list
 // of rules, which choose() applies to the model's layers. Faults of a scheme are kept until a layer
 // is known to have it.
-namespace {
 
 constexpr size_t kMaxLayersShown = 8;
 constexpr std::string_view kNothing =
     "no layer is quantized: every linear layer and convolution is ignored or has no scheme";
-
-std::string list_of(const std::vector<std::string>& texts) {
-  const size_t shown = std::min(texts.size(), kMaxLayersShown);
-  const std::string list = fmt::format(
-      "{}", fmt::join(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  return shown == texts.size() ? list : fmt::format("{} and {} more", list, texts.size() - shown);
-}
 
 std::string_view strategy(const LayerScheme& scheme) {
   return scheme.per_channel ? "channel" : "tensor";
@@ -101,204 +43,227 @@ std::string no_module_message(const LayerTarget& target, const std::vector<Layer
   for (const LayerInfo& layer : layers) names.push_back(layer.name);
   const std::string hint = did_you_mean(target.text(), names);
   return fmt::format("the model has nothing named '{}'{}", target.text(),
-                     hint.empty() ? "; its layers are " + list_of(names) : hint);
+                     hint.empty() ? "; its layers are " + first_few(names, kMaxLayersShown) : hint);
 }
 
 /// True if both keys are present, which is a fault at the second one.
 bool clash(ConfigReader* in, std::string_view a, std::string_view b) {
   if (!in->has(a) || !in->has(b)) return false;
-  in->fault(b, fmt::format("'{}.{}' and '{}' both set how layers are quantized: keep one of them",
-                           in->path(), b, a));
+  in->refuse(b, fmt::format("and '{}' both say how layers are quantized: keep one of them", a));
   return true;
 }
 
-}  // namespace
-
-void QuantizedLayers::read(ConfigReader* in) {
-  if (in->has("submodules")) submodules_.emplace().read(in, "submodules");
-  in->take("submodules");
-  ignore_ = read_layer_targets(in, "ignore");
-  std::string weights = "per_channel";
-  in->read_choice("weights", &weights, {"per_channel", "per_tensor"},
-                  "a scale per output channel of a weight, or one for all of it");
-  scheme_.per_channel = weights == "per_channel";
-  // One clash is enough for each key, hence the short circuit.
-  clash(in, "config_groups", "weights") || clash(in, "scheme", "weights");
-  clash(in, "config_groups", "scheme") || clash(in, "config_groups", "scheme_overrides");
-  read_schemes(in);
-  read_groups(in);
-  in->read("strict", &strict_, "whether each name must be in the model");
-}
-
-void QuantizedLayers::read_schemes(ConfigReader* in) {
-  constexpr std::string_view kOverrides = "scheme_overrides";
-  const YAML::Node scheme = in->take("scheme");
-  // Next to schemes, an absent `weights` means SparseML's default: one scale per tensor.
-  if ((scheme.IsDefined() || in->has(kOverrides)) && !in->has("weights"))
-    scheme_.per_channel = false;
-  if (scheme.IsDefined())
-    scheme_ = read_scheme_or_name(scheme, in->path() + ".scheme", LayerScheme(), in);
-  const YAML::Node overrides = in->take(kOverrides);
-  if (!overrides.IsDefined()) return;
-  if (!overrides.IsMap())
-    return in->fault(kOverrides, fmt::format("'{}.{}' must be a map from names of layers and "
-                                             "classes to schemes",
-                                             in->path(), kOverrides));
-  for (const auto& pair : overrides) {
-    Rule rule;
-    rule.targets.emplace_back(pair.first, kOverrides, in);
-    rule.scheme = read_scheme_or_name(
-        pair.second, fmt::format("{}.{}.{}", in->path(), kOverrides, rule.targets.front().text()),
-        scheme_, in);
-    rules_.push_back(std::move(rule));
+/// Layers that a QuantizationModifier quantizes, and the scales of their weights. Keys:
+/// `submodules`, `ignore`, `weights`, `scheme`, `scheme_overrides`, `config_groups` and `strict`.
+///
+/// A layer is quantized if `submodules` contains it (absent: all layers), `ignore` does not, and
+/// its scheme quantizes. The scheme is that of the matching entry of `config_groups`. Without
+/// groups it is that of the most specific key of `scheme_overrides`: the longest name, then the
+/// class. Else it is `scheme`. All quantized layers must have the same strategy.
+class QuantizedLayers {
+ public:
+  /// Reads the keys; wrong forms become faults.
+  void read(ConfigReader* in) {
+    if (in->has("submodules")) submodules_.emplace().read(in, "submodules");
+    in->take("submodules");
+    ignore_ = read_layer_targets(in, "ignore");
+    std::string weights = "per_channel";
+    in->read_choice("weights", &weights, {"per_channel", "per_tensor"},
+                    "a scale per output channel of a weight, or one for all of it");
+    scheme_.per_channel = weights == "per_channel";
+    // One clash is enough for each key, hence the short circuit.
+    clash(in, "config_groups", "weights") || clash(in, "scheme", "weights");
+    clash(in, "config_groups", "scheme") || clash(in, "config_groups", "scheme_overrides");
+    read_schemes(in);
+    read_groups(in);
+    in->read("strict", &strict_, "whether each name must be in the model");
   }
-}
 
-void QuantizedLayers::read_groups(ConfigReader* in) {
-  constexpr std::string_view kGroups = "config_groups";
-  has_groups_ = in->has(kGroups);
-  const YAML::Node groups = in->take(kGroups);
-  if (!has_groups_) return;
-  if (!groups.IsMap() || groups.size() == 0)
-    return in->fault(kGroups, fmt::format("'{}.{}' must be a map of groups, each with targets, "
-                                          "weights and input_activations",
-                                          in->path(), kGroups));
-  for (const auto& pair : groups) {
-    const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "?";
-    ConfigReader group(pair.second, fmt::format("{}.{}.{}", in->path(), kGroups, name),
-                       in->document(), in->faults());
-    Rule rule;
-    group.require("targets");
-    rule.targets = read_layer_targets(&group, "targets");
-    rule.scheme = read_layer_scheme(&group, SchemeForm::kConfigGroup);
-    group.done();
-    rules_.push_back(std::move(rule));
-  }
-}
-
-const LayerScheme* QuantizedLayers::scheme_of(const LayerInfo& layer,
-                                              const std::vector<int64_t>& weight_sizes) const {
-  for (const LayerTarget& target : ignore_)
-    if (target.match(layer, weight_sizes) > 0) return nullptr;
-  // With groups, a layer without a group is not quantized. Else `scheme` is the default.
-  const LayerScheme* best = has_groups_ ? nullptr : &scheme_;
-  size_t narrowest = 0;
-  for (const Rule& rule : rules_)
-    for (const LayerTarget& target : rule.targets) {
-      const size_t match = target.match(layer, weight_sizes);
-      // The first rule wins among equally specific ones.
-      if (match <= narrowest) continue;
-      narrowest = match;
-      best = &rule.scheme;
-    }
-  return best != nullptr && best->quantized ? best : nullptr;
-}
-
-bool QuantizedLayers::per_channel() const {
-  if (!has_groups_) return scheme_.per_channel;
-  return std::any_of(rules_.begin(), rules_.end(), [](const Rule& rule) {
-    return rule.scheme.per_channel && has_known_target(rule.targets);
-  });
-}
-
-/// All entries whose names must exist in the model.
-std::vector<const LayerTarget*> QuantizedLayers::all_targets() const {
-  std::vector<const LayerTarget*> all;
-  for (const LayerTarget& target : ignore_) all.push_back(&target);
-  for (const Rule& rule : rules_)
-    for (const LayerTarget& target : rule.targets) all.push_back(&target);
-  return all;
-}
-
-/// Refuses names that match nothing. Adds a note about classes that are never quantized.
-void QuantizedLayers::check_targets(TimelineBuilder* builder) const {
-  const auto& layers = builder->inputs().layers;
-  const auto& params = builder->inputs().params;
-  std::vector<std::string> foreign;
-  for (const LayerTarget* target : all_targets()) {
-    const bool is_in = params && target->is_in(layers, *params);
-    if (target->is_foreign_class() && !is_in) {
-      foreign.push_back(target->text());
-    } else if (params && !is_in) {
-      const std::string message = no_module_message(*target, layers);
-      strict_ ? builder->fault(target->location().fault(message)) : builder->warn(message);
-    }
-  }
-  if (!foreign.empty())
-    builder->note(fmt::format("only linear layers and convolutions are quantized: {} {} none",
-                              list_of(foreign), foreign.size() == 1 ? "is" : "are"));
-}
-
-void QuantizedLayers::check_without_model(TimelineBuilder* builder) const {
-  std::vector<const LayerScheme*> schemes;
-  // Without a model any layer might have any of the schemes, so all of them are checked.
-  if (!has_groups_) schemes.push_back(&scheme_);
-  for (const Rule& rule : rules_)
-    if (has_known_target(rule.targets)) schemes.push_back(&rule.scheme);
-  bool quantizes = false;
-  for (const LayerScheme* scheme : schemes) {
-    for (const Fault& fault : scheme->unsupported) builder->fault(fault);
-    quantizes = quantizes || scheme->quantized;
-  }
-  if (!quantizes) builder->fault(std::string(kNothing));
-}
-
-QuantizedLayers::Choice QuantizedLayers::choose(TimelineBuilder* builder) const {
-  const TimelineInputs& inputs = builder->inputs();
-  if (inputs.params && inputs.layers.empty()) {
-    builder->fault("the model has no layer to quantize: no linear layer or convolution");
-    return {};
-  }
-  check_targets(builder);
-  Choice choice{.layers = {}, .per_channel = per_channel()};
-  if (!inputs.params) return check_without_model(builder), choice;
-  std::vector<const LayerScheme*> schemes;  // of the chosen layers
-  const auto wanted = builder->resolve_layers(submodules_ ? &*submodules_ : nullptr);
-  for (const int64_t index : wanted) {
-    const LayerInfo& layer = inputs.layers[static_cast<size_t>(index)];
-    const auto& weight = (*inputs.params)[static_cast<size_t>(layer.weight_param)];
-    const LayerScheme* scheme = scheme_of(layer, weight.sizes);
-    if (scheme == nullptr) continue;
-    // FakeQuantizer has one setting for all layers.
-    if (!schemes.empty() && scheme->per_channel != schemes.front()->per_channel) {
-      const LayerInfo& first = inputs.layers[static_cast<size_t>(choice.layers.front())];
-      builder->fault(
-          fmt::format("the weights of '{}' have the strategy {}, those of '{}' have {}: a model "
-                      "has a single strategy, use the same one",
-                      first.name, strategy(*schemes.front()), layer.name, strategy(*scheme)));
+  /// Indexes in TimelineInputs::layers, ascending; empty without a model.
+  struct Choice {
+    std::vector<int64_t> layers;
+    bool per_channel = true;
+  };
+  /// Chooses the layers. Adds faults to the builder for a layer with an unsupported scheme and for
+  /// an entry without a match. It is also a fault if no layer remains. Without a model: if a layer
+  /// could have such a scheme.
+  Choice choose(TimelineBuilder* builder) const {
+    const TimelineInputs& inputs = builder->inputs();
+    if (inputs.params && inputs.layers.empty()) {
+      builder->fault("the model has no layer to quantize: no linear layer or convolution");
       return {};
     }
-    // Each scheme reports its faults once, not once per layer.
-    if (std::find(schemes.begin(), schemes.end(), scheme) == schemes.end())
-      for (const Fault& fault : scheme->unsupported) builder->fault(fault);
-    schemes.push_back(scheme);
-    choice.layers.push_back(index);
+    check_targets(builder);
+    Choice choice{.layers = {}, .per_channel = per_channel()};
+    if (!inputs.params) return check_without_model(builder), choice;
+    std::vector<const LayerScheme*> schemes;  // of the chosen layers
+    const auto wanted = builder->resolve_layers(submodules_ ? &*submodules_ : nullptr);
+    for (const int64_t index : wanted) {
+      const LayerInfo& layer = inputs.layers[static_cast<size_t>(index)];
+      const auto& weight = (*inputs.params)[static_cast<size_t>(layer.weight_param)];
+      const LayerScheme* scheme = scheme_of(layer, weight.sizes);
+      if (scheme == nullptr) continue;
+      // FakeQuantizer has one setting for all layers.
+      if (!schemes.empty() && scheme->per_channel != schemes.front()->per_channel) {
+        const LayerInfo& first = inputs.layers[static_cast<size_t>(choice.layers.front())];
+        builder->fault(
+            fmt::format("the weights of '{}' have the strategy {}, those of '{}' have {}: it holds "
+                        "for the whole model, write the same one",
+                        first.name, strategy(*schemes.front()), layer.name, strategy(*scheme)));
+        return {};
+      }
+      // Each scheme reports its faults once, not once per layer.
+      if (std::find(schemes.begin(), schemes.end(), scheme) == schemes.end())
+        for (const Fault& fault : scheme->unsupported) builder->fault(fault);
+      schemes.push_back(scheme);
+      choice.layers.push_back(index);
+    }
+    if (!schemes.empty())
+      choice.per_channel = schemes.front()->per_channel;
+    else if (!wanted.empty())
+      builder->fault(std::string(kNothing));
+    return choice;
   }
-  if (!schemes.empty())
-    choice.per_channel = schemes.front()->per_channel;
-  else if (!wanted.empty())
-    builder->fault(std::string(kNothing));
-  return choice;
-}
 
-std::string QuantizedLayers::text() const {
-  std::vector<std::string> on, off;
-  for (const LayerTarget& target : ignore_)
-    if (!target.is_foreign_class()) off.push_back(target.text());
-  for (const Rule& rule : rules_)
-    for (const LayerTarget& target : rule.targets)
-      if (!target.is_foreign_class() && (has_groups_ || !rule.scheme.quantized))
-        (rule.scheme.quantized ? on : off).push_back(target.text());
-  std::string text = submodules_ ? submodules_->text() : "__ALL__";
-  if (has_groups_) text = "[" + list_of(on) + "]";
-  return off.empty() ? text : fmt::format("{} except [{}]", text, list_of(off));
-}
+  /// Text of the selection: __ALL__ or [a, Linear], with exceptions: "__ALL__ except [head]".
+  std::string text() const {
+    std::vector<std::string> on, off;
+    for (const LayerTarget& target : ignore_)
+      if (!target.is_foreign_class()) off.push_back(target.text());
+    for (const Rule& rule : rules_)
+      for (const LayerTarget& target : rule.targets)
+        if (!target.is_foreign_class() && (has_groups_ || !rule.scheme.quantized))
+          (rule.scheme.quantized ? on : off).push_back(target.text());
+    std::string text = submodules_ ? submodules_->text() : "__ALL__";
+    if (has_groups_) text = "[" + first_few(on, kMaxLayersShown) + "]";
+    return off.empty() ? text
+                       : fmt::format("{} except [{}]", text, first_few(off, kMaxLayersShown));
+  }
+  /// True if weights have one scale per output channel, as far as is known without a model.
+  bool per_channel() const {
+    if (!has_groups_) return scheme_.per_channel;
+    return std::any_of(rules_.begin(), rules_.end(), [](const Rule& rule) {
+      return rule.scheme.per_channel && has_known_target(rule.targets);
+    });
+  }
 
-namespace {
+ private:
+  struct Rule {
+    std::vector<LayerTarget> targets;
+    LayerScheme scheme;
+  };
+
+  void read_schemes(ConfigReader* in) {
+    constexpr std::string_view kOverrides = "scheme_overrides";
+    const YAML::Node scheme = in->take("scheme");
+    // Next to schemes, an absent `weights` means SparseML's default: one scale per tensor.
+    if ((scheme.IsDefined() || in->has(kOverrides)) && !in->has("weights"))
+      scheme_.per_channel = false;
+    if (scheme.IsDefined())
+      scheme_ = read_scheme_or_name(scheme, in->path() + ".scheme", LayerScheme(), in);
+    const YAML::Node overrides = in->take(kOverrides);
+    if (!overrides.IsDefined()) return;
+    if (!overrides.IsMap())
+      return in->refuse(kOverrides, "must be a map from names of layers and classes to schemes");
+    for (const auto& pair : overrides) {
+      Rule rule;
+      rule.targets.emplace_back(pair.first, kOverrides, in);
+      rule.scheme = read_scheme_or_name(
+          pair.second, fmt::format("{}.{}.{}", in->path(), kOverrides, rule.targets.front().text()),
+          scheme_, in);
+      rules_.push_back(std::move(rule));
+    }
+  }
+  void read_groups(ConfigReader* in) {
+    constexpr std::string_view kGroups = "config_groups";
+    has_groups_ = in->has(kGroups);
+    const YAML::Node groups = in->take(kGroups);
+    if (!has_groups_) return;
+    if (!groups.IsMap() || groups.size() == 0)
+      return in->refuse(
+          kGroups, "must be a map of groups, each with targets, weights and input_activations");
+    for (const auto& pair : groups) {
+      const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "?";
+      ConfigReader group(pair.second, fmt::format("{}.{}.{}", in->path(), kGroups, name),
+                         in->document(), in->faults());
+      Rule rule;
+      group.require("targets");
+      rule.targets = read_layer_targets(&group, "targets");
+      rule.scheme = read_layer_scheme(&group, SchemeForm::kConfigGroup);
+      group.done();
+      rules_.push_back(std::move(rule));
+    }
+  }
+  /// Returns the scheme of a layer, or null if it is not quantized.
+  const LayerScheme* scheme_of(const LayerInfo& layer,
+                               const std::vector<int64_t>& weight_sizes) const {
+    for (const LayerTarget& target : ignore_)
+      if (target.match(layer, weight_sizes) > 0) return nullptr;
+    // With groups, a layer without a group is not quantized. Else `scheme` is the default.
+    const LayerScheme* best = has_groups_ ? nullptr : &scheme_;
+    size_t narrowest = 0;
+    for (const Rule& rule : rules_)
+      for (const LayerTarget& target : rule.targets) {
+        const size_t match = target.match(layer, weight_sizes);
+        // The first rule wins among equally specific ones.
+        if (match <= narrowest) continue;
+        narrowest = match;
+        best = &rule.scheme;
+      }
+    return best != nullptr && best->quantized ? best : nullptr;
+  }
+  void check_without_model(TimelineBuilder* builder) const {
+    std::vector<const LayerScheme*> schemes;
+    // Without a model any layer might have any of the schemes, so all of them are checked.
+    if (!has_groups_) schemes.push_back(&scheme_);
+    for (const Rule& rule : rules_)
+      if (has_known_target(rule.targets)) schemes.push_back(&rule.scheme);
+    bool quantizes = false;
+    for (const LayerScheme* scheme : schemes) {
+      for (const Fault& fault : scheme->unsupported) builder->fault(fault);
+      quantizes = quantizes || scheme->quantized;
+    }
+    if (!quantizes) builder->fault(std::string(kNothing));
+  }
+  /// Refuses names that match nothing. Adds a note about classes that are never quantized.
+  void check_targets(TimelineBuilder* builder) const {
+    const auto& layers = builder->inputs().layers;
+    const auto& params = builder->inputs().params;
+    std::vector<std::string> foreign;
+    for (const LayerTarget* target : all_targets()) {
+      const bool is_in = params && target->is_in(layers, *params);
+      if (target->is_foreign_class() && !is_in) {
+        foreign.push_back(target->text());
+      } else if (params && !is_in) {
+        const std::string message = no_module_message(*target, layers);
+        strict_ ? builder->fault(target->location().fault(message)) : builder->warn(message);
+      }
+    }
+    if (!foreign.empty())
+      builder->note(fmt::format("only linear layers and convolutions are quantized: {} {} none",
+                                first_few(foreign, kMaxLayersShown),
+                                foreign.size() == 1 ? "is" : "are"));
+  }
+  /// All entries whose names must exist in the model.
+  std::vector<const LayerTarget*> all_targets() const {
+    std::vector<const LayerTarget*> all;
+    for (const LayerTarget& target : ignore_) all.push_back(&target);
+    for (const Rule& rule : rules_)
+      for (const LayerTarget& target : rule.targets) all.push_back(&target);
+    return all;
+  }
+
+  std::optional<ParamSelector> submodules_;
+  std::vector<LayerTarget> ignore_;
+  LayerScheme scheme_;  ///< of layers that no rule names; not used with groups
+  std::vector<Rule> rules_;
+  bool has_groups_ = false;
+  bool strict_ = true;
+};
 
 struct QuantizationOptions {
-  std::optional<TrainTime> start;
-  bool start_is_default = false;
+  Window window;                  ///< only a start
+  bool start_is_default = false;  ///< the recipe gives no start
   QuantizedLayers layers;
   std::optional<TrainTime> observers_off;      ///< step from which input ranges stay
   std::optional<TrainTime> batch_norm_frozen;  ///< step from which batch statistics stay
@@ -306,18 +271,62 @@ struct QuantizationOptions {
 
 /// Fake-quantizes layers from its start on: weights and inputs are rounded to int8 values. It has
 /// no end.
-class QuantizationModifier final : public Modifier {
+class QuantizationModifier final : public ModifierWith<QuantizationOptions> {
  public:
-  QuantizationModifier(QuantizationOptions options, std::string tag, SourceLocation location)
-      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+  using ModifierWith::ModifierWith;
 
-  Window window() const override { return {options_.start, std::nullopt}; }
-  void place_in(StageSpan* stage) override;
-  std::string summary() const override;
-  void compile(TimelineBuilder* builder) const override;
-
- private:
-  QuantizationOptions options_;
+  void place_in(StageSpan* stage) override {
+    stage->place(&options_.window);
+    stage->place(&options_.observers_off);
+    stage->place(&options_.batch_norm_frozen);
+  }
+  std::string summary() const override {
+    const std::string layers = options_.layers.text();
+    return fmt::format("quantizes {} to int8, weights {}",
+                       layers == "__ALL__" ? "all layers" : layers,
+                       options_.layers.per_channel() ? "per channel" : "per tensor");
+  }
+  void compile(TimelineBuilder* builder) const override {
+    if (options_.start_is_default)
+      builder->note_default(
+          "start_epoch",
+          "-1, the run's start; input ranges follow the inputs of training, there "
+          "is no calibration before it,");
+    const int64_t first = builder->step_of(*options_.window.start);
+    const auto step_from = [&](std::string_view key, const std::optional<TrainTime>& moment) {
+      if (!moment) return std::optional<int64_t>();
+      const int64_t step = builder->step_of(*moment);
+      if (step < first)
+        builder->fault(fmt::format("{} has {} at step {}, before its start at step {}", tag(), key,
+                                   step, first));
+      return std::optional<int64_t>(step);
+    };
+    const auto observers_off = step_from("disable_quantization_observer", options_.observers_off);
+    // Ranges of inputs come from training steps alone, so at least one step must observe.
+    if (observers_off == first)
+      builder->fault(
+          fmt::format("{} has disable_quantization_observer at step {}, where it starts: ranges of "
+                      "inputs would never be observed; leave it at least one step later",
+                      tag(), first));
+    const auto batch_norm_frozen = step_from("freeze_bn_stats", options_.batch_norm_frozen);
+    QuantizedLayers::Choice choice = options_.layers.choose(builder);
+    const int weights = builder->claim_quantization({.first_step = first,
+                                                     .layers = std::move(choice.layers),
+                                                     .per_channel = choice.per_channel,
+                                                     .observers_off = observers_off,
+                                                     .batch_norm_frozen = batch_norm_frozen},
+                                                    options_.layers.text());
+    builder->add(first, ActionKind::kQuantize, 0, weights);
+    if (observers_off) builder->add(*observers_off, ActionKind::kFreezeObservers, 0, weights);
+    if (!batch_norm_frozen) return;
+    builder->add(*batch_norm_frozen, ActionKind::kFreezeBatchNorm, 0, weights);
+    const auto& layers = builder->inputs().layers;
+    // Whether the model has batch normalisation is only known with a model.
+    if (builder->inputs().params &&
+        std::none_of(layers.begin(), layers.end(),
+                     [](const auto& layer) { return layer.has_batch_norm; }))
+      builder->warn("freeze_bn_stats has no effect: the model has no batch normalisation");
+  }
 };
 
 void read_later(ConfigReader* in, std::string_view name, std::string_view help,
@@ -346,10 +355,7 @@ void read_output_keys(ConfigReader* in) {
     if (!node.IsDefined()) continue;
     const std::string text = node.IsScalar() ? node.Scalar() : "";
     if (parse_bool(text) == false || text == "0") continue;
-    in->fault(key,
-              fmt::format("'{}.{}' may only be false: outputs of layers are not rounded, their "
-                          "inputs are",
-                          in->path(), key));
+    in->refuse(key, "may only be false: outputs of layers are not rounded, their inputs are");
   }
   for (const std::string_view key : {"quantize_embeddings", "exclude_batchnorm"})
     if (is_written(*in, key)) in->take(key);  // neither kind of layer is quantized here
@@ -392,8 +398,7 @@ void read_fixed_keys(ConfigReader* in) {
                          (parse_bool(text) && parse_bool(text) == parse_bool(value)) ||
                          (parse_number(text) && parse_number(text) == parse_number(value));
     if (!is_same)
-      in->fault(key, fmt::format("'{}.{}' is {}, it may only be {} or omitted: {}", in->path(), key,
-                                 text, value, why));
+      in->refuse(key, fmt::format("is {}, it may only be {} or left out: {}", text, value, why));
   }
 }
 
@@ -408,83 +413,22 @@ void read_module_types(ConfigReader* in) {
   read("custom_quantizable_module_types", &custom);
   for (const std::string& type : excluded)
     if (type.starts_with("Linear") || type.starts_with("Conv"))
-      in->fault("exclude_module_types",
-                fmt::format("'{}.exclude_module_types' contains {}, and nothing else is quantized: "
-                            "name the layers to quantize in submodules",
-                            in->path(), type));
+      in->refuse("exclude_module_types", fmt::format("holds {}, and nothing else is quantized: "
+                                                     "name the layers that shall be, in submodules",
+                                                     type));
   for (const std::string& type : custom)
     if (std::find(excluded.begin(), excluded.end(), type) == excluded.end())
-      in->fault("custom_quantizable_module_types",
-                fmt::format("'{}.custom_quantizable_module_types' contains {}: only linear layers "
-                            "and convolutions can be quantized",
-                            in->path(), type));
-}
-
-void QuantizationModifier::place_in(StageSpan* stage) {
-  stage->place(&options_.start);
-  stage->place(&options_.observers_off);
-  stage->place(&options_.batch_norm_frozen);
-}
-
-std::string QuantizationModifier::summary() const {
-  const std::string layers = options_.layers.text();
-  return fmt::format("quantizes {} to int8, weights {}",
-                     layers == "__ALL__" ? "all layers" : layers,
-                     options_.layers.per_channel() ? "per channel" : "per tensor");
-}
-
-void QuantizationModifier::compile(TimelineBuilder* builder) const {
-  if (options_.start_is_default)
-    builder->note_default("start_epoch",
-                          "-1, the run's start; input ranges follow the inputs of training, there "
-                          "is no calibration before it,");
-  const int64_t first = builder->step_of(*options_.start);
-  const auto step_from = [&](std::string_view key, const std::optional<TrainTime>& moment) {
-    if (!moment) return std::optional<int64_t>();
-    const int64_t step = builder->step_of(*moment);
-    if (step < first)
-      builder->fault(fmt::format("{} has {} at step {}, before its start at step {}", tag(), key,
-                                 step, first));
-    return std::optional<int64_t>(step);
-  };
-  const auto observers_off = step_from("disable_quantization_observer", options_.observers_off);
-  // Ranges of inputs come from training steps alone, so at least one step must observe.
-  if (observers_off == first)
-    builder->fault(
-        fmt::format("{} has disable_quantization_observer at step {}, where it starts: ranges of "
-                    "inputs would never be observed; set it at least one step later",
-                    tag(), first));
-  const auto batch_norm_frozen = step_from("freeze_bn_stats", options_.batch_norm_frozen);
-  QuantizedLayers::Choice choice = options_.layers.choose(builder);
-  const int weights = builder->claim_quantization({.first_step = first,
-                                                   .layers = std::move(choice.layers),
-                                                   .per_channel = choice.per_channel,
-                                                   .observers_off = observers_off,
-                                                   .batch_norm_frozen = batch_norm_frozen},
-                                                  options_.layers.text());
-  builder->add(first, ActionKind::kQuantize, 0, weights);
-  if (observers_off) builder->add(*observers_off, ActionKind::kFreezeObservers, 0, weights);
-  if (!batch_norm_frozen) return;
-  builder->add(*batch_norm_frozen, ActionKind::kFreezeBatchNorm, 0, weights);
-  const auto& layers = builder->inputs().layers;
-  // Whether the model has batch normalisation is only known with a model.
-  if (builder->inputs().params && std::none_of(layers.begin(), layers.end(), [](const auto& layer) {
-        return layer.has_batch_norm;
-      }))
-    builder->warn("freeze_bn_stats has no effect: the model has no batch normalisation");
+      in->refuse(
+          "custom_quantizable_module_types",
+          fmt::format("holds {}: only linear layers and convolutions can be quantized", type));
 }
 
 }  // namespace
 
 Modifiers read_quantization(ConfigReader* in, const SourceLocation& location) {
   QuantizationOptions options;
-  options.start_is_default = lacks_moment(*in, "start");
-  read_moment(in,
-              {.name = "start",
-               .help = "start of quantization",
-               .minus_one = MinusOne::kRunStart,
-               .is_minus_one_by_default = true},
-              &options.start);
+  options.start_is_default =
+      read_start(in, "moment from which on layers are quantized", &options.window);
   options.layers.read(in);
   read_later(in, "disable_quantization_observer", "moment from which ranges are frozen",
              &options.observers_off);

@@ -31,6 +31,15 @@ bool says_none(const YAML::Node& node) {
   return node.IsNull() || (node.IsScalar() && (node.Scalar() == "null" || node.Scalar() == "None"));
 }
 
+/// Adds a fault at a key's value, or at the map if the key is missing.
+void add_unsupported(const ConfigReader& in, std::string_view key, const std::string& rest,
+                     LayerScheme* scheme) {
+  const YAML::Node node = value_of(in, key);
+  scheme->unsupported.push_back(
+      in.document().fault_at(node.IsDefined() ? node : in.node(),
+                             fmt::format("'{}.{}' {}{}", in.path(), key, rest, kWayOut)));
+}
+
 /// Reader of one of the three parts of a scheme.
 class PartReader {
  public:
@@ -62,11 +71,10 @@ class PartReader {
 
  private:
   void refuse(std::string_view key, const std::string& is, std::string_view must_be) {
-    const YAML::Node node = value_of(in_, key);
-    scheme_.unsupported.push_back(in_.document().fault_at(
-        node.IsDefined() ? node : in_.node(),
-        fmt::format("'{}.{}' is {}{}, it must be {}{}", in_.path(), key, is,
-                    node.IsDefined() ? "" : " by default", must_be, kWayOut)));
+    add_unsupported(in_, key,
+                    fmt::format("is {}{}, it must be {}", is,
+                                value_of(in_, key).IsDefined() ? "" : " by default", must_be),
+                    &scheme_);
   }
 
   /// Reads keys that may only have the value that holds here anyway.
@@ -99,10 +107,11 @@ class PartReader {
       const std::string value = pair.second.IsScalar() ? pair.second.Scalar() : "";
       if (name == "reduce_range" && parse_bool(value) == false) continue;
       if (name == "averaging_constant" && parse_number(value) == kAveragingConstant) continue;
-      scheme_.unsupported.push_back(in_.document().fault_at(
-          pair.second, fmt::format("'{}.{}' is not supported: reduce_range: false and "
-                                   "averaging_constant: {} always apply{}",
-                                   options.path(), name, kAveragingConstant, kWayOut)));
+      add_unsupported(options, name,
+                      fmt::format("is not supported: reduce_range: false and averaging_constant: "
+                                  "{} hold here anyway",
+                                  kAveragingConstant),
+                      &scheme_);
     }
   }
 
@@ -119,10 +128,8 @@ bool read_part(ConfigReader* in, std::string_view key, SchemeForm form, LayerSch
   if (says_none(node)) return false;
   // null is the only supported value, so a map is a fault even if its options are usual ones.
   if (is_outputs) {
-    scheme->unsupported.push_back(in->document().fault_at(
-        node, fmt::format("'{}.{}' must be null: outputs of layers are not rounded, their inputs "
-                          "are{}",
-                          in->path(), key, kWayOut)));
+    add_unsupported(*in, key, "must be null: outputs of layers are not rounded, their inputs are",
+                    scheme);
     return true;
   }
   PartReader(ConfigReader(node, in->path() + "." + std::string(key), in->document(), in->faults()),
@@ -132,13 +139,61 @@ bool read_part(ConfigReader* in, std::string_view key, SchemeForm form, LayerSch
 }
 
 void refuse_half(ConfigReader* in, std::string_view missing, LayerScheme* scheme) {
-  const YAML::Node node = value_of(*in, missing);
-  scheme->unsupported.push_back(in->document().fault_at(
-      node.IsDefined() ? node : in->node(),
-      fmt::format("'{}.{}' is {}: a layer is quantized in both its weights and its inputs, or not "
-                  "at all; write num_bits: 8 and symmetric: {} there{}",
-                  in->path(), missing, node.IsDefined() ? "null" : "missing", missing == "weights",
-                  kWayOut)));
+  add_unsupported(
+      *in, missing,
+      fmt::format("is {}: a layer is quantized in both its weights and its inputs, or not at all; "
+                  "write num_bits: 8 and symmetric: {} there",
+                  value_of(*in, missing).IsDefined() ? "null" : "missing", missing == "weights"),
+      scheme);
+}
+
+/// Class of layers, recognised by the number of dimensions of its weight.
+struct LayerClass {
+  std::string_view name;
+  size_t num_dims;
+};
+constexpr std::array kClasses = {LayerClass{"Linear", 2}, LayerClass{"Conv1d", 3},
+                                 LayerClass{"Conv2d", 4}, LayerClass{"Conv3d", 5}};
+
+const LayerClass* find_class(std::string_view text) {
+  const auto found =
+      std::find_if(kClasses.begin(), kClasses.end(), [&](const auto& c) { return c.name == text; });
+  return found == kClasses.end() ? nullptr : found;
+}
+
+/// True for words in the form of Python class names: Embedding, QuantizableBatchMatMul,
+/// BMMOutput_QK.
+bool looks_like_class(std::string_view text) {
+  const auto is_part = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  return !text.empty() && std::isupper(static_cast<unsigned char>(text.front())) != 0 &&
+         std::all_of(text.begin(), text.end(), is_part);
+}
+
+/// True for fused layers such as LinearReLU and ConvBn2d, which do not exist here.
+bool is_fused_class(std::string_view text) {
+  return looks_like_class(text) && find_class(text) == nullptr &&
+         (text.starts_with("Linear") || text.starts_with("Conv"));
+}
+
+std::string text_of(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
+
+NamePattern pattern_of(const YAML::Node& node, std::string_view key, ConfigReader* in) {
+  const std::string text = text_of(node);
+  std::string error;
+  NamePattern pattern(text, &error);
+  if (text.empty())
+    error = fmt::format("an entry of {} must be a layer's name, a re:pattern or a class", key);
+  else if (is_fused_class(text))
+    error = fmt::format(
+        "'{}' is no class of layers here: there are Linear, Conv1d, Conv2d and "
+        "Conv3d, each by itself",
+        text);
+  if (!error.empty()) in->fault_at(node, error);
+  return pattern;
+}
+
+bool names(const NamePattern& pattern, const std::string& name) {
+  return pattern.names(name) || pattern.names_above(name);
 }
 
 }  // namespace
@@ -184,57 +239,6 @@ LayerScheme read_scheme_or_name(const YAML::Node& node, const std::string& path,
   return scheme;
 }
 
-namespace {
-
-/// Class of layers, recognised by the number of dimensions of its weight.
-struct LayerClass {
-  std::string_view name;
-  size_t num_dims;
-};
-constexpr std::array kClasses = {LayerClass{"Linear", 2}, LayerClass{"Conv1d", 3},
-                                 LayerClass{"Conv2d", 4}, LayerClass{"Conv3d", 5}};
-
-const LayerClass* find_class(std::string_view text) {
-  const auto found =
-      std::find_if(kClasses.begin(), kClasses.end(), [&](const auto& c) { return c.name == text; });
-  return found == kClasses.end() ? nullptr : found;
-}
-
-/// True for words in the form of Python class names: Embedding, QuantizableBatchMatMul,
-/// BMMOutput_QK.
-bool looks_like_class(std::string_view text) {
-  const auto is_part = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
-  return !text.empty() && std::isupper(static_cast<unsigned char>(text.front())) != 0 &&
-         std::all_of(text.begin(), text.end(), is_part);
-}
-
-/// True for fused layers such as LinearReLU and ConvBn2d, which do not exist here.
-bool is_fused_class(std::string_view text) {
-  return looks_like_class(text) && find_class(text) == nullptr &&
-         (text.starts_with("Linear") || text.starts_with("Conv"));
-}
-
-std::string text_of(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
-
-NamePattern pattern_of(const YAML::Node& node, std::string_view key, ConfigReader* in) {
-  const std::string text = text_of(node);
-  std::string error;
-  NamePattern pattern(text, &error);
-  if (text.empty())
-    error = fmt::format("an entry of {} must be a layer's name, a re:pattern or a class", key);
-  else if (is_fused_class(text))
-    error = fmt::format(
-        "'{}' is not a class of layers; available: Linear, Conv1d, Conv2d and Conv3d", text);
-  if (!error.empty()) in->faults()->add(in->document().fault_at(node, error));
-  return pattern;
-}
-
-bool names(const NamePattern& pattern, const std::string& name) {
-  return pattern.names(name) || pattern.names_above(name);
-}
-
-}  // namespace
-
 LayerTarget::LayerTarget(const YAML::Node& node, std::string_view key, ConfigReader* in)
     : pattern_(pattern_of(node, key, in)), location_(location_of(in->document(), node)) {}
 
@@ -267,8 +271,7 @@ std::vector<LayerTarget> read_layer_targets(ConfigReader* in, std::string_view k
   } else if (node.IsSequence()) {
     for (const YAML::Node& item : node) targets.emplace_back(item, key, in);
   } else {
-    in->fault(key, fmt::format("'{}.{}' must be a list of names of layers, re:patterns and classes",
-                               in->path(), key));
+    in->refuse(key, "must be a list of names of layers, re:patterns and classes");
   }
   return targets;
 }

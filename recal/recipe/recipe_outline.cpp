@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
 #include "recal/schedule/modifier_table.h"
 #include "recal/schedule/recipe.h"
@@ -27,18 +28,12 @@ constexpr int64_t kMajorVersion = 1;
 /// Parses the three numbers of a version such as 1.0.0.
 std::optional<std::vector<int64_t>> parse_version(std::string_view text) {
   std::vector<int64_t> numbers;
-  while (numbers.size() < 3) {
-    const size_t dot = numbers.size() < 2 ? text.find('.') : text.size();
-    if (dot == std::string_view::npos || dot == 0) return std::nullopt;
-    const std::string_view part = text.substr(0, dot);
-    if (!std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }))
-      return std::nullopt;
+  for (const std::string& part : split(text, '.')) {
     const std::optional<int64_t> number = parse_integer(part);
-    if (!number) return std::nullopt;
+    if (!number || part.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
     numbers.push_back(*number);
-    text.remove_prefix(std::min(text.size(), dot + 1));
   }
-  return numbers;
+  return numbers.size() == 3 && !text.ends_with('.') ? std::optional(numbers) : std::nullopt;
 }
 
 /// Reads the version. Returns a note about how it was read, or "".
@@ -143,115 +138,11 @@ RecipeOutline::Stage read_stage(const RecipeOutline::Entry& entry, const YamlDoc
   return stage;
 }
 
-std::string names_of(const std::vector<RecipeOutline::Stage>& stages) {
+std::vector<std::string> names_of(const std::vector<RecipeOutline::Stage>& stages) {
   std::vector<std::string> names;
   for (const RecipeOutline::Stage& stage : stages) names.push_back(stage.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
-
-}  // namespace
-
-bool holds_modifiers(std::string_view key, const YAML::Node& value) {
-  if (key.ends_with(kModifiers)) return true;
-  return key.find(kModifiers) != std::string_view::npos &&
-         (value.IsSequence() || is_map_of_modifiers(value));
-}
-
-bool is_stage(const YAML::Node& node) {
-  return node.IsMap() && std::any_of(node.begin(), node.end(), [](const auto& pair) {
-           return pair.first.IsScalar() && holds_modifiers(pair.first.Scalar(), pair.second);
-         });
-}
-
-RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
-  RecipeOutline outline;
-  RecipeOutline::Stage unnamed;
-  ConfigReader in(document.root(), "", document, faults);
-  if (const std::string note = read_version(&in); !note.empty())
-    outline.notes.push_back(fmt::format("{}: {}", document.file(), note));
-  for (const auto& pair : document.root()) {
-    if (!pair.first.IsScalar()) continue;  // the document already reported it
-    const RecipeOutline::Entry entry{pair.first.Scalar(), pair.second, pair.first};
-    if (entry.name == "version") continue;
-    if (!holds_modifiers(entry.name, entry.node) && is_stage(entry.node)) {
-      outline.stages.push_back(read_stage(entry, document, faults));
-    } else {
-      sort_entry(entry, &unnamed, &outline.variables, document, faults);
-    }
-  }
-  // The limit bounds the work for a hostile file: each stage may be parsed again.
-  if (outline.stages.size() > RecipeOutline::kMaxStages) {
-    faults->add(document.fault_at(outline.stages.back().key, "more than 100 stages"));
-    outline.stages.resize(RecipeOutline::kMaxStages);
-  }
-  if (outline.stages.empty()) {
-    if (unnamed.lists.empty()) in.require(kModifiers);
-    outline.stages.push_back(std::move(unnamed));
-  } else if (!unnamed.lists.empty()) {
-    faults->add(
-        document.fault_at(unnamed.lists.front().key,
-                          fmt::format("'{}' is outside the stages ({}): move it into one of them",
-                                      unnamed.lists.front().name, names_of(outline.stages))));
-  }
-  return outline;
-}
-
-RecipeOutline outline_of_list(const std::string& name, const YAML::Node& list,
-                              const YamlDocument& document) {
-  YAML::Node key = list;
-  for (const auto& pair : document.root())
-    if (pair.first.IsScalar() && pair.first.Scalar() == name) key.reset(pair.first);
-  RecipeOutline outline;
-  outline.stages.push_back({.name = "", .key = key, .lists = {{name, list, key}}, .variables = {}});
-  return outline;
-}
-
-void choose_stages(std::string_view name, const YamlDocument& document, RecipeOutline* outline,
-                   Diagnostics* faults) {
-  std::vector<RecipeOutline::Stage> chosen;
-  for (const RecipeOutline::Stage& stage : outline->stages) {
-    if (!name.empty() && stage.name != name) continue;
-    // A stage that was asked for by name is used even if it is disabled.
-    if (stage.is_enabled || !name.empty()) {
-      chosen.push_back(stage);
-    } else {
-      outline->notes.push_back(fmt::format("{}: stage '{}' is skipped: it has enabled: false",
-                                           location_of(document, stage.key).text(), stage.name));
-    }
-  }
-  if (chosen.empty() && !name.empty()) {
-    const bool has_stages = !outline->stages.front().name.empty();
-    std::vector<std::string> names;
-    for (const RecipeOutline::Stage& stage : outline->stages) names.push_back(stage.name);
-    faults->add(document.fault_at(
-        outline->stages.front().key,
-        has_stages ? fmt::format("unknown stage '{}'{}", name,
-                                 did_you_mean(name, names).empty()
-                                     ? "; available: " + names_of(outline->stages)
-                                     : did_you_mean(name, names))
-                   : fmt::format("the recipe has no stages, so there is no stage '{}'", name)));
-  }
-  for (const RecipeOutline::Stage& stage : chosen)
-    if (stage.is_oneshot)
-      faults->add(document.fault_at(
-          stage.key,
-          fmt::format("stage '{}' is one-shot: it changes a model without training, which is not "
-                      "supported; choose another stage (--stage NAME, recipe_stage in a run file)",
-                      stage.name)));
-  outline->stages = std::move(chosen);
-}
-
-bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
-                   Diagnostics* faults) {
-  if (entry.node.IsSequence() || is_map_of_modifiers(entry.node)) return true;
-  const YAML::Node& place = entry.node.IsNull() ? entry.key : entry.node;  // null has no own place
-  faults->add(document.fault_at(
-      place,
-      fmt::format("'{}' must be a list of items such as '- !EpochRangeModifier'", entry.name)));
-  return false;
-}
-
-namespace {
 
 using Modifiers = std::vector<std::unique_ptr<Modifier>>;
 
@@ -354,6 +245,104 @@ class StageLine {
 };
 
 }  // namespace
+
+bool holds_modifiers(std::string_view key, const YAML::Node& value) {
+  if (key.ends_with(kModifiers)) return true;
+  return key.find(kModifiers) != std::string_view::npos &&
+         (value.IsSequence() || is_map_of_modifiers(value));
+}
+
+bool is_stage(const YAML::Node& node) {
+  return node.IsMap() && std::any_of(node.begin(), node.end(), [](const auto& pair) {
+           return pair.first.IsScalar() && holds_modifiers(pair.first.Scalar(), pair.second);
+         });
+}
+
+RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
+  RecipeOutline outline;
+  RecipeOutline::Stage unnamed;
+  ConfigReader in(document.root(), "", document, faults);
+  if (const std::string note = read_version(&in); !note.empty())
+    outline.notes.push_back(fmt::format("{}: {}", document.file(), note));
+  for (const auto& pair : document.root()) {
+    if (!pair.first.IsScalar()) continue;  // the document already reported it
+    const RecipeOutline::Entry entry{pair.first.Scalar(), pair.second, pair.first};
+    if (entry.name == "version") continue;
+    if (!holds_modifiers(entry.name, entry.node) && is_stage(entry.node)) {
+      outline.stages.push_back(read_stage(entry, document, faults));
+    } else {
+      sort_entry(entry, &unnamed, &outline.variables, document, faults);
+    }
+  }
+  // The limit bounds the work for a hostile file: each stage may be parsed again.
+  if (outline.stages.size() > RecipeOutline::kMaxStages) {
+    faults->add(document.fault_at(outline.stages.back().key, "more than 100 stages"));
+    outline.stages.resize(RecipeOutline::kMaxStages);
+  }
+  if (outline.stages.empty()) {
+    if (unnamed.lists.empty()) in.require(kModifiers);
+    outline.stages.push_back(std::move(unnamed));
+  } else if (!unnamed.lists.empty()) {
+    faults->add(document.fault_at(
+        unnamed.lists.front().key,
+        fmt::format("'{}' stands beside stages ({}): move it into one of them",
+                    unnamed.lists.front().name, fmt::join(names_of(outline.stages), ", "))));
+  }
+  return outline;
+}
+
+RecipeOutline outline_of_list(const std::string& name, const YAML::Node& list,
+                              const YamlDocument& document) {
+  YAML::Node key = list;
+  for (const auto& pair : document.root())
+    if (pair.first.IsScalar() && pair.first.Scalar() == name) key.reset(pair.first);
+  RecipeOutline outline;
+  outline.stages.push_back({.name = "", .key = key, .lists = {{name, list, key}}, .variables = {}});
+  return outline;
+}
+
+void choose_stages(std::string_view name, const YamlDocument& document, RecipeOutline* outline,
+                   Diagnostics* faults) {
+  std::vector<RecipeOutline::Stage> chosen;
+  for (const RecipeOutline::Stage& stage : outline->stages) {
+    if (!name.empty() && stage.name != name) continue;
+    // A stage that was asked for by name is used even if it is disabled.
+    if (stage.is_enabled || !name.empty()) {
+      chosen.push_back(stage);
+    } else {
+      outline->notes.push_back(fmt::format("{}: stage '{}' is left out: it says enabled: false",
+                                           location_of(document, stage.key).text(), stage.name));
+    }
+  }
+  if (chosen.empty() && !name.empty()) {
+    const bool has_stages = !outline->stages.front().name.empty();
+    const std::vector<std::string> names = names_of(outline->stages);
+    std::string hint = did_you_mean(name, names);
+    if (hint.empty()) hint = fmt::format("; there are {}", fmt::join(names, ", "));
+    faults->add(document.fault_at(
+        outline->stages.front().key,
+        has_stages ? fmt::format("there is no stage '{}'{}", name, hint)
+                   : fmt::format("the recipe has no stages, so none is named '{}'", name)));
+  }
+  for (const RecipeOutline::Stage& stage : chosen)
+    if (stage.is_oneshot)
+      faults->add(document.fault_at(
+          stage.key,
+          fmt::format("stage '{}' is one-shot: it changes a model without training, which is not "
+                      "supported; choose another stage (--stage NAME, recipe_stage in a run file)",
+                      stage.name)));
+  outline->stages = std::move(chosen);
+}
+
+bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
+                   Diagnostics* faults) {
+  if (entry.node.IsSequence() || is_map_of_modifiers(entry.node)) return true;
+  const YAML::Node& place = entry.node.IsNull() ? entry.key : entry.node;  // null has no own place
+  faults->add(document.fault_at(
+      place,
+      fmt::format("'{}' must be a list of items such as '- !EpochRangeModifier'", entry.name)));
+  return false;
+}
 
 std::vector<std::shared_ptr<const Modifier>> read_stages(const RecipeOutline& outline,
                                                          const YamlDocument& document,

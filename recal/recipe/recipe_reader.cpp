@@ -21,18 +21,6 @@
 // Readers of recipes: from a file, its front matter, or a run file.
 namespace lockstep::recal {
 
-/// Finds the YAML part of a recipe's text. For Markdown this is the front matter: the text between
-/// the first line `---` and the next such line. Only blank lines and HTML comments may come before
-/// it, and it does not begin at byte 0. Any other text is YAML as a whole.
-///
-/// The text decides. The file name only decides if both readings are possible: a text that
-/// continues with YAML after the second `---`. It is Markdown in a `.md` or `.markdown` file, and
-/// two YAML documents in other files.
-///
-/// Returns nullopt, with a fault, if a comment or the front matter has no end.
-std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
-                                  Diagnostics* faults);
-
 // find_yaml() examines the structure only: fences, comments, first lines. The YAML itself is parsed
 // later.
 namespace {
@@ -65,11 +53,8 @@ size_t find_fence(std::string_view text, size_t at) {
   return at;
 }
 
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
 bool is_named_markdown(std::string_view file) {
-  return ends_with(file, ".md") || ends_with(file, ".markdown");
+  return file.ends_with(".md") || file.ends_with(".markdown");
 }
 
 /// True if the first line that is not a comment is `key:` or a list item with a tag.
@@ -91,8 +76,15 @@ Fault fault_in(const std::string& file, std::string_view text, size_t at, std::s
   return {file, line, 1, std::move(message), std::string(source.substr(0, 160))};
 }
 
-}  // namespace
-
+/// Finds the YAML part of a recipe's text. For Markdown this is the front matter: the text between
+/// the first line `---` and the next such line. Only blank lines and HTML comments may come before
+/// it, and it does not begin at byte 0. Any other text is YAML as a whole.
+///
+/// The text decides. The file name only decides if both readings are possible: a text that
+/// continues with YAML after the second `---`. It is Markdown in a `.md` or `.markdown` file, and
+/// two YAML documents in other files.
+///
+/// Returns nullopt, with a fault, if a comment or the front matter has no end.
 std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
                                   Diagnostics* faults) {
   const std::string_view view = text;
@@ -125,7 +117,6 @@ std::optional<TextPart> find_yaml(const std::string& file, const std::string& te
 
 // Steps: find the YAML, sort its top level (outline), choose stages, evaluate eval(...), read the
 // modifiers. All steps report to one list of faults.
-namespace {
 
 /// Counts the patterns in a list of modifiers. A pattern in an alias counts at each use.
 int64_t count_patterns(const YAML::Node& node) {
@@ -246,6 +237,26 @@ Recipe from_outline(const RecipeOutline& outline, YamlDocument* document, Diagno
   return {document->file(), sha256_hex(document->text()), std::move(modifiers), std::move(notes)};
 }
 
+Recipe load_named(ConfigReader* in, const std::string& name, const std::string& stage) {
+  const std::filesystem::path beside =
+      std::filesystem::path(in->document().file()).parent_path() / name;
+  for (const std::filesystem::path& path : {std::filesystem::path(name), beside}) {
+    // An unreadable path counts as missing, and the next one is tried.
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) continue;
+    try {
+      return load_recipe(path.string(), in->faults(), stage);
+    } catch (const Error& fault) {
+      // Errors of the file become faults at the run file's key, next to its other faults.
+      in->fault("recipe", fault.what());
+      return {};
+    }
+  }
+  in->fault("recipe",
+            fmt::format("there is no recipe file '{}' (nor '{}')", name, beside.string()));
+  return {};
+}
+
 }  // namespace
 
 Recipe load_recipe(const std::string& path, Diagnostics* faults, const std::string& stage) {
@@ -286,29 +297,6 @@ Recipe recipe_of_modifiers(const YAML::Node& list, const YamlDocument& document,
   YamlDocument with_notes = document;
   return from_outline(outline_of_list("modifiers", list, document), &with_notes, faults);
 }
-
-namespace {
-
-Recipe load_named(ConfigReader* in, const std::string& name, const std::string& stage) {
-  const std::filesystem::path beside =
-      std::filesystem::path(in->document().file()).parent_path() / name;
-  for (const std::filesystem::path& path : {std::filesystem::path(name), beside}) {
-    // An unreadable path counts as missing, and the next one is tried.
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(path, ignored)) continue;
-    try {
-      return load_recipe(path.string(), in->faults(), stage);
-    } catch (const Error& fault) {
-      // Errors of the file become faults at the run file's key, next to its other faults.
-      in->fault("recipe", fault.what());
-      return {};
-    }
-  }
-  in->fault("recipe", fmt::format("no recipe file '{}' (nor '{}')", name, beside.string()));
-  return {};
-}
-
-}  // namespace
 
 Recipe read_recipe(ConfigReader* in) {
   std::string name;

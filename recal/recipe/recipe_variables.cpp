@@ -152,31 +152,9 @@ class Evaluator {
   int depth_ = 0;
 };
 
-}  // namespace
-
-bool is_expression(std::string_view text) { return text.substr(0, kPrefix.size()) == kPrefix; }
-
-std::optional<std::string_view> bare_name(std::string_view text) {
-  if (!is_expression(text) || !text.ends_with(')')) return std::nullopt;
-  text.remove_prefix(kPrefix.size());
-  text.remove_suffix(1);
-  text = trimmed(text);
-  if (text.empty() || !is_letter(text.front())) return std::nullopt;
-  for (const char c : text)
-    if (!is_letter(c) && !is_digit(c)) return std::nullopt;
-  return text;
-}
-
-Rational evaluate(std::string_view text, const ValueOfName& value_of) {
-  if (text.size() > kMaxCharacters)
-    throw ExpressionFault{0, "an expression may have at most 1000 characters"};
-  return Evaluator(text, value_of).whole();
-}
-
 // Evaluation is depth first: a variable's own expressions are replaced before its value is used. A
 // chain of names being evaluated detects cycles. Values are exact fractions (Rational); the tree
 // gets their decimal text.
-namespace {
 
 constexpr size_t kMaxChain = 64;
 constexpr size_t kMaxVariablesShown = 20;
@@ -216,6 +194,25 @@ bool is_flat(const YAML::Node& node) {
 }
 
 }  // namespace
+
+bool is_expression(std::string_view text) { return text.substr(0, kPrefix.size()) == kPrefix; }
+
+std::optional<std::string_view> bare_name(std::string_view text) {
+  if (!is_expression(text) || !text.ends_with(')')) return std::nullopt;
+  text.remove_prefix(kPrefix.size());
+  text.remove_suffix(1);
+  text = trimmed(text);
+  if (text.empty() || !is_letter(text.front())) return std::nullopt;
+  for (const char c : text)
+    if (!is_letter(c) && !is_digit(c)) return std::nullopt;
+  return text;
+}
+
+Rational evaluate(std::string_view text, const ValueOfName& value_of) {
+  if (text.size() > kMaxCharacters)
+    throw ExpressionFault{0, "an expression may have at most 1000 characters"};
+  return Evaluator(text, value_of).whole();
+}
 
 void RecipeVariables::add(const std::string& name, const YAML::Node& value) {
   index_.try_emplace(name, values_.size());

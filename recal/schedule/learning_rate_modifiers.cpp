@@ -14,6 +14,9 @@
 
 // SetLearningRateModifier, LearningRateModifier and LearningRateFunctionModifier.
 namespace lockstep::recal {
+namespace {
+
+// Classes and keys have PyTorch's names, as recipes of SparseML write them.
 
 /// Rate change of a LearningRateModifier: `lr_class` and its `lr_kwargs`.
 struct LrScheduler {
@@ -26,14 +29,14 @@ struct LrScheduler {
   bool restarts() const { return name == "CosineAnnealingWarmRestarts"; }
   bool is_multi_step() const { return name == "MultiStepLR"; }
   /// Text such as "x0.9 every 2 epochs".
-  std::string text() const;
+  std::string text() const {
+    if (restarts()) return fmt::format("down to {} in cycles of {}", lr_min, period.text());
+    if (!is_multi_step()) return fmt::format("x{} every {}", gamma, period.text());
+    std::vector<std::string> epochs;
+    for (const Decimal& epoch : milestones) epochs.push_back(epoch.text());
+    return fmt::format("x{} at epochs {}", gamma, fmt::join(epochs, ", "));
+  }
 };
-
-/// Reads both required keys. window: bounds for the milestones; null if the window is faulty.
-void read_rate_class(ConfigReader* in, const Window* window, LrScheduler* rate);
-
-// Classes and keys have PyTorch's names, as recipes of SparseML write them.
-namespace {
 
 constexpr std::string_view kMilestones = "milestones";
 
@@ -50,8 +53,7 @@ void read_milestones(ConfigReader* kwargs, LrScheduler* rate) {
       kwargs->take(kMilestones, "list of epochs", "absolute epochs at which the rate changes");
   if (!list.IsDefined()) return;
   const auto refuse = [&](const YAML::Node& node, const std::string& why) {
-    kwargs->faults()->add(kwargs->document().fault_at(
-        node, fmt::format("'{}.{}' {}", kwargs->path(), kMilestones, why)));
+    kwargs->fault_at(node, fmt::format("'{}.{}' {}", kwargs->path(), kMilestones, why));
   };
   if (!list.IsSequence() || list.size() == 0)
     return refuse(list, "must be a list of at least one epoch");
@@ -75,11 +77,9 @@ void check_milestones(ConfigReader* kwargs, const Window& window, const LrSchedu
     const bool too_early = in_epochs(*window.start) && epoch <= window.start->epoch;
     const bool too_late = in_epochs(*window.end) && epoch >= window.end->epoch;
     if (!too_early && !too_late) continue;
-    kwargs->fault(
-        kMilestones,
-        fmt::format("'{}.{}' contains {}, which is not between start_epoch ({}) and end_epoch ({})",
-                    kwargs->path(), kMilestones, epoch.text(), window.start->text(),
-                    window.end->text()));
+    kwargs->refuse(kMilestones,
+                   fmt::format("holds {}, which is not between start_epoch ({}) and end_epoch ({})",
+                               epoch.text(), window.start->text(), window.end->text()));
   }
 }
 
@@ -113,8 +113,7 @@ void read_kwargs(ConfigReader* kwargs, const Window* window, LrScheduler* rate) 
   if (window != nullptr) check_milestones(kwargs, *window, *rate);
 }
 
-}  // namespace
-
+/// Reads both required keys. window: bounds for the milestones; null if the window is faulty.
 void read_rate_class(ConfigReader* in, const Window* window, LrScheduler* rate) {
   in->require("lr_class");
   in->read_choice("lr_class", &rate->name,
@@ -130,73 +129,30 @@ void read_rate_class(ConfigReader* in, const Window* window, LrScheduler* rate) 
   kwargs.done();
 }
 
-std::string LrScheduler::text() const {
-  if (restarts()) return fmt::format("down to {} in cycles of {}", lr_min, period.text());
-  if (!is_multi_step()) return fmt::format("x{} every {}", gamma, period.text());
-  std::vector<std::string> epochs;
-  for (const Decimal& epoch : milestones) epochs.push_back(epoch.text());
-  return fmt::format("x{} at epochs {}", gamma, fmt::join(epochs, ", "));
-}
-
-namespace {
-
 struct SetLearningRateOptions {
-  std::optional<TrainTime> start;
+  Window window;  ///< only a start
   double learning_rate = 0;
   bool start_is_default = false;  ///< the recipe gives no start
   ParamGroups groups;
 };
 
 /// Sets the learning rate once, at its start. It stays until another modifier changes it.
-class SetLearningRate final : public Modifier {
+class SetLearningRate final : public ModifierWith<SetLearningRateOptions> {
  public:
-  SetLearningRate(SetLearningRateOptions options, std::string tag, SourceLocation location)
-      : Modifier(std::move(tag), std::move(location)), options_(options) {}
+  using ModifierWith::ModifierWith;
 
-  Window window() const override { return {options_.start, std::nullopt}; }
-  void place_in(StageSpan* stage) override { stage->place(&options_.start); }
-  std::string summary() const override;
-  void compile(TimelineBuilder* builder) const override;
-
- private:
-  SetLearningRateOptions options_;
+  std::string summary() const override {
+    return fmt::format("learning rate {}{}", options_.learning_rate, options_.groups.text());
+  }
+  void compile(TimelineBuilder* builder) const override {
+    if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
+    const int64_t step = builder->step_of(*options_.window.start);
+    // A claim of one step: another modifier may take over at the next one.
+    builder->claim_learning_rate(options_.groups, {step, step + 1});
+    builder->add_for_groups(step, ActionKind::kSetLearningRate, options_.learning_rate,
+                            options_.groups);
+  }
 };
-
-std::string SetLearningRate::summary() const {
-  return fmt::format("learning rate {}{}", options_.learning_rate, options_.groups.text());
-}
-
-void SetLearningRate::compile(TimelineBuilder* builder) const {
-  if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
-  const int64_t step = builder->step_of(*options_.start);
-  // A claim of one step: another modifier may take over at the next one.
-  builder->claim_learning_rate(options_.groups, {step, step + 1});
-  builder->add_for_groups(step, ActionKind::kSetLearningRate, options_.learning_rate,
-                          options_.groups);
-}
-
-}  // namespace
-
-Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location) {
-  SetLearningRateOptions options;
-  options.start_is_default = lacks_moment(*in, "start");
-  read_moment(in,
-              {.name = "start",
-               .help = "moment at which the rate is set",
-               .minus_one = MinusOne::kRunStart,
-               .is_minus_one_by_default = true},
-              &options.start);
-  read_required(in, "learning_rate", &options.learning_rate, at_least(0), "the new learning rate");
-  read_param_groups(in, &options.groups);
-  read_logging(in);
-  read_no_end(in, kActsOnce);
-  in->done();
-  return one_modifier<SetLearningRate>(options, *in, location);
-}
-
-// Three ways of adding actions: a formula for cosine cycles, one action per period for gamma, and
-// one per milestone. Milestones are absolute epochs, as in PyTorch's MultiStepLR.
-namespace {
 
 struct LearningRateOptions {
   Window window;
@@ -204,32 +160,6 @@ struct LearningRateOptions {
   std::optional<double> init_lr;  ///< nullopt: the rate in force at the start
   bool end_is_default = false;    ///< the recipe gives no end
   ParamGroups groups;
-};
-
-/// Multiplies the learning rate by gamma at certain epochs, beginning with init_lr, or repeats a
-/// cosine decay. Periods count from the start. Milestones are absolute epochs. After the end the
-/// last rate stays.
-class LearningRate final : public Modifier {
- public:
-  LearningRate(LearningRateOptions options, std::string tag, SourceLocation location)
-      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
-
-  Window window() const override { return options_.window; }
-  void place_in(StageSpan* stage) override;
-  std::string summary() const override;
-  void compile(TimelineBuilder* builder) const override;
-
- private:
-  void add(TimelineBuilder* builder, StepRange steps, double base, const ParamGroups& groups) const;
-  void add_cycles(TimelineBuilder* builder, StepRange steps, double base,
-                  const ParamGroups& groups) const;
-  void add_periods(TimelineBuilder* builder, StepRange steps, double base,
-                   const ParamGroups& groups) const;
-  void check_milestones(TimelineBuilder* builder, StepRange steps) const;
-  void add_milestones(TimelineBuilder* builder, StepRange steps, double base,
-                      const ParamGroups& groups) const;
-
-  LearningRateOptions options_;
 };
 
 /// Computes base^exponent by multiplications only: the bits of std::pow depend on the C library.
@@ -240,87 +170,146 @@ double power(double base, int64_t exponent) {
   return result;
 }
 
-void LearningRate::place_in(StageSpan* stage) {
-  stage->place(&options_.window);
-  for (Decimal& milestone : options_.rate.milestones) stage->place(&milestone);
-}
+/// Multiplies the learning rate by gamma at certain epochs, beginning with init_lr, or repeats a
+/// cosine decay. Periods count from the start. Milestones are absolute epochs, as in PyTorch's
+/// MultiStepLR. After the end the last rate stays.
+class LearningRate final : public ModifierWith<LearningRateOptions> {
+ public:
+  using ModifierWith::ModifierWith;
 
-std::string LearningRate::summary() const {
-  const std::string first =
-      options_.init_lr ? fmt::format("from {}", *options_.init_lr) : "from the rate in force";
-  return fmt::format("{} {}, {}{}", options_.rate.name, first, options_.rate.text(),
-                     options_.groups.text());
-}
-
-void LearningRate::compile(TimelineBuilder* builder) const {
-  if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
-  const std::optional<StepRange> steps = builder->steps_of(options_.window);
-  if (!steps || steps->first == steps->end)
-    return;  // shorter than a step: the timeline warns that it has no effect
-  builder->claim_learning_rate(options_.groups, *steps);
-  if (options_.rate.is_multi_step()) check_milestones(builder, *steps);
-  if (options_.init_lr) return add(builder, *steps, *options_.init_lr, options_.groups);
-  // Without init_lr the rate at the start is the result of other modifiers, which may be compiled
-  // later. defer() runs after all of them, in the order of start steps.
-  builder->defer(steps->first, [this, builder, range = *steps] {
-    for (const auto& [groups, rate] : builder->rates_in_force(range.first, options_.groups))
-      add(builder, range, rate, groups);
-  });
-}
-
-void LearningRate::add(TimelineBuilder* builder, StepRange steps, double base,
-                       const ParamGroups& groups) const {
-  if (options_.rate.restarts()) return add_cycles(builder, steps, base, groups);
-  if (options_.rate.is_multi_step()) return add_milestones(builder, steps, base, groups);
-  add_periods(builder, steps, base, groups);
-}
-
-void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double base,
-                              const ParamGroups& groups) const {
-  const StepConverter& converter = builder->converter();
-  builder->add_formula(steps.first,
-                       {.shape = LrSchedule::Shape::kCosine,
-                        .first = base,
-                        .last = options_.rate.lr_min,
-                        .begin = converter.position_of(*options_.window.start),
-                        .end = converter.position_of(*options_.window.end),
-                        .last_step = steps.end,
-                        .cycles = recurrence_of(*options_.window.start, options_.rate.period),
-                        .steps_per_epoch = converter.steps_per_epoch()},
-                       groups);
-}
-
-void LearningRate::add_periods(TimelineBuilder* builder, StepRange steps, double base,
-                               const ParamGroups& groups) const {
-  for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.end))
-    builder->add_for_groups(step, ActionKind::kSetLearningRate,
-                            base * power(options_.rate.gamma, k), groups);
-}
-
-void LearningRate::check_milestones(TimelineBuilder* builder, StepRange steps) const {
-  for (const Decimal& epoch : options_.rate.milestones) {
-    const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
-    if (step < steps.first || step > steps.end)
-      builder->fault(
-          fmt::format("{} has a milestone at epoch {} (step {}), outside its steps {} "
-                      "to {}",
-                      tag(), epoch.text(), step, steps.first, steps.end));
+  void place_in(StageSpan* stage) override {
+    stage->place(&options_.window);
+    for (Decimal& milestone : options_.rate.milestones) stage->place(&milestone);
   }
-}
-
-void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, double base,
-                                  const ParamGroups& groups) const {
-  builder->add_for_groups(steps.first, ActionKind::kSetLearningRate, base, groups);
-  int64_t k = 0;
-  for (const Decimal& epoch : options_.rate.milestones) {
-    const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
-    const double rate = base * power(options_.rate.gamma, ++k);
-    // A milestone at the end has no step left. Its power of gamma still counts for later ones.
-    if (step < steps.end) builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
+  std::string summary() const override {
+    const std::string first =
+        options_.init_lr ? fmt::format("from {}", *options_.init_lr) : "from the rate in force";
+    return fmt::format("{} {}, {}{}", options_.rate.name, first, options_.rate.text(),
+                       options_.groups.text());
   }
-}
+  void compile(TimelineBuilder* builder) const override {
+    if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
+    const std::optional<StepRange> steps = builder->steps_of(options_.window);
+    if (!steps || steps->first == steps->end)
+      return;  // shorter than a step: the timeline warns that it has no effect
+    builder->claim_learning_rate(options_.groups, *steps);
+    if (options_.rate.is_multi_step()) check_milestones(builder, *steps);
+    if (options_.init_lr) return add(builder, *steps, *options_.init_lr, options_.groups);
+    // Without init_lr the rate at the start is the result of other modifiers, which may be compiled
+    // later. defer() runs after all of them, in the order of start steps.
+    builder->defer(steps->first, [this, builder, range = *steps] {
+      for (const auto& [groups, rate] : builder->rates_in_force(range.first, options_.groups))
+        add(builder, range, rate, groups);
+    });
+  }
+
+ private:
+  /// Adds actions in one of three ways: a formula for cosine cycles, one per period, one per
+  /// milestone.
+  void add(TimelineBuilder* builder, StepRange steps, double base,
+           const ParamGroups& groups) const {
+    if (options_.rate.restarts()) return add_cycles(builder, steps, base, groups);
+    if (options_.rate.is_multi_step()) return add_milestones(builder, steps, base, groups);
+    for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.end))
+      builder->add_for_groups(step, ActionKind::kSetLearningRate,
+                              base * power(options_.rate.gamma, k), groups);
+  }
+  void add_cycles(TimelineBuilder* builder, StepRange steps, double base,
+                  const ParamGroups& groups) const {
+    const StepConverter& converter = builder->converter();
+    builder->add_formula(steps.first,
+                         {.shape = LrSchedule::Shape::kCosine,
+                          .first = base,
+                          .last = options_.rate.lr_min,
+                          .begin = converter.position_of(*options_.window.start),
+                          .end = converter.position_of(*options_.window.end),
+                          .last_step = steps.end,
+                          .cycles = recurrence_of(*options_.window.start, options_.rate.period),
+                          .steps_per_epoch = converter.steps_per_epoch()},
+                         groups);
+  }
+  void add_milestones(TimelineBuilder* builder, StepRange steps, double base,
+                      const ParamGroups& groups) const {
+    builder->add_for_groups(steps.first, ActionKind::kSetLearningRate, base, groups);
+    int64_t k = 0;
+    for (const Decimal& epoch : options_.rate.milestones) {
+      const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
+      const double rate = base * power(options_.rate.gamma, ++k);
+      // A milestone at the end has no step left. Its power of gamma still counts for later ones.
+      if (step < steps.end)
+        builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
+    }
+  }
+  void check_milestones(TimelineBuilder* builder, StepRange steps) const {
+    for (const Decimal& epoch : options_.rate.milestones) {
+      const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
+      if (step < steps.first || step > steps.end)
+        builder->fault(
+            fmt::format("{} has a milestone at epoch {} (step {}), outside its steps {} "
+                        "to {}",
+                        tag(), epoch.text(), step, steps.first, steps.end));
+    }
+  }
+};
+
+struct LearningRateFunctionOptions {
+  Window window;
+  std::string lr_func;  ///< linear, cosine, cyclic_linear
+  double init_lr = 0;
+  double final_lr = 0;
+  Period cycle{.epochs = Decimal(1)};  ///< cyclic_linear
+  bool names_cycle = false;
+  ParamGroups groups;
+};
+
+/// Moves the learning rate from init_lr to final_lr, with a new value at each step. cyclic_linear
+/// repeats this. After the end final_lr holds; for cyclic_linear the last rate of the cycle.
+class LearningRateFunction final : public ModifierWith<LearningRateFunctionOptions> {
+ public:
+  using ModifierWith::ModifierWith;
+
+  std::string summary() const override {
+    return fmt::format(
+        "{} from {} to {}{}{}", options_.lr_func, options_.init_lr, options_.final_lr,
+        is_cyclic() ? ", again every " + options_.cycle.text() : "", options_.groups.text());
+  }
+  void compile(TimelineBuilder* builder) const override {
+    const std::optional<StepRange> steps = builder->steps_of(options_.window);
+    // A window shorter than a step has no action; the timeline warns of it.
+    if (!steps || steps->first == steps->end) return;
+    builder->claim_learning_rate(options_.groups, *steps);
+    if (options_.names_cycle && !is_cyclic())
+      builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
+    const StepConverter& converter = builder->converter();
+    // Positions are exact moments, not steps: the curve does not depend on rounding.
+    LrSchedule formula{.shape = options_.lr_func == "cosine" ? LrSchedule::Shape::kCosine
+                                                             : LrSchedule::Shape::kLinear,
+                       .first = options_.init_lr,
+                       .last = options_.final_lr,
+                       .begin = converter.position_of(*options_.window.start),
+                       .end = converter.position_of(*options_.window.end),
+                       .last_step = steps->end,
+                       .steps_per_epoch = converter.steps_per_epoch()};
+    if (is_cyclic()) formula.cycles = recurrence_of(*options_.window.start, options_.cycle);
+    builder->add_formula(steps->first, formula, options_.groups);
+  }
+
+ private:
+  bool is_cyclic() const { return options_.lr_func == "cyclic_linear"; }
+};
 
 }  // namespace
+
+Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location) {
+  SetLearningRateOptions options;
+  options.start_is_default = read_start(in, "moment at which the rate is set", &options.window);
+  read_required(in, "learning_rate", &options.learning_rate, at_least(0), "the new learning rate");
+  read_param_groups(in, &options.groups);
+  read_logging(in);
+  read_no_end(in, kActsOnce);
+  in->done();
+  return one_modifier<SetLearningRate>(std::move(options), *in, location);
+}
 
 Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location) {
   LearningRateOptions options;
@@ -335,66 +324,6 @@ Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location) {
   in->done();
   return one_modifier<LearningRate>(std::move(options), *in, location);
 }
-
-namespace {
-
-struct LearningRateFunctionOptions {
-  Window window;
-  std::string lr_func;  ///< linear, cosine, cyclic_linear
-  double init_lr = 0;
-  double final_lr = 0;
-  Period cycle{.epochs = Decimal(1)};  ///< cyclic_linear
-  bool names_cycle = false;
-  ParamGroups groups;
-};
-
-/// Moves the learning rate from init_lr to final_lr, with a new value at each step. cyclic_linear
-/// repeats this. After the end final_lr holds; for cyclic_linear the last rate of the cycle.
-class LearningRateFunction final : public Modifier {
- public:
-  LearningRateFunction(LearningRateFunctionOptions options, std::string tag,
-                       SourceLocation location)
-      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
-
-  Window window() const override { return options_.window; }
-  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
-  std::string summary() const override;
-  void compile(TimelineBuilder* builder) const override;
-
- private:
-  bool is_cyclic() const { return options_.lr_func == "cyclic_linear"; }
-
-  LearningRateFunctionOptions options_;
-};
-
-std::string LearningRateFunction::summary() const {
-  return fmt::format("{} from {} to {}{}{}", options_.lr_func, options_.init_lr, options_.final_lr,
-                     is_cyclic() ? ", again every " + options_.cycle.text() : "",
-                     options_.groups.text());
-}
-
-void LearningRateFunction::compile(TimelineBuilder* builder) const {
-  const std::optional<StepRange> steps = builder->steps_of(options_.window);
-  // A window shorter than a step has no action; the timeline warns of it.
-  if (!steps || steps->first == steps->end) return;
-  builder->claim_learning_rate(options_.groups, *steps);
-  if (options_.names_cycle && !is_cyclic())
-    builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
-  const StepConverter& converter = builder->converter();
-  // Positions are exact moments, not steps: the curve does not depend on rounding.
-  LrSchedule formula{.shape = options_.lr_func == "cosine" ? LrSchedule::Shape::kCosine
-                                                           : LrSchedule::Shape::kLinear,
-                     .first = options_.init_lr,
-                     .last = options_.final_lr,
-                     .begin = converter.position_of(*options_.window.start),
-                     .end = converter.position_of(*options_.window.end),
-                     .last_step = steps->end,
-                     .steps_per_epoch = converter.steps_per_epoch()};
-  if (is_cyclic()) formula.cycles = recurrence_of(*options_.window.start, options_.cycle);
-  builder->add_formula(steps->first, formula, options_.groups);
-}
-
-}  // namespace
 
 Modifiers read_learning_rate_function(ConfigReader* in, const SourceLocation& location) {
   LearningRateFunctionOptions options;

@@ -32,7 +32,7 @@ bool choose_twin(ConfigReader* in, const std::string& key, const std::string& tw
     in->fault(twin, fmt::format("'{}.{}' and '{}' are both given: keep one of them", in->path(),
                                 key, twin));
   if (!has_key && !has_twin && is_required)
-    in->fault(key, fmt::format("'{}.{}' (or '{}') is required", in->path(), key, twin));
+    in->refuse(key, fmt::format("(or '{}') is required", twin));
   return has_key != has_twin;
 }
 
@@ -112,6 +112,17 @@ bool read_window(ConfigReader* in, Window* window, Bounds bounds) {
   return false;
 }
 
+bool read_start(ConfigReader* in, std::string_view help, Window* window) {
+  const bool is_default = lacks_moment(*in, "start");
+  read_moment(in,
+              {.name = "start",
+               .help = help,
+               .minus_one = MinusOne::kRunStart,
+               .is_minus_one_by_default = true},
+              &window->start);
+  return is_default;
+}
+
 bool read_period(ConfigReader* in, std::string_view name, std::string_view help, Period* period,
                  bool is_required) {
   const std::string key(name);
@@ -140,7 +151,7 @@ bool read_update_frequency(ConfigReader* in, Period* period) {
 void read_minus_one(ConfigReader* in, std::string_view key, std::string_view why) {
   const YAML::Node node = in->take(key);
   if (node.IsDefined() && !is_minus_one(node))
-    in->fault(key, fmt::format("'{}.{}' may only be -1: {}", in->path(), key, why));
+    in->refuse(key, fmt::format("may only be -1: {}", why));
 }
 
 void read_no_end(ConfigReader* in, std::string_view why) {
@@ -207,8 +218,7 @@ void read_log_types(ConfigReader* in, ParamLogs* logs) {
   } else if (node.IsSequence() || (node.IsScalar() && node.Scalar() == "__ALL__")) {
     *logs = ParamLogs::kEverywhere;
   } else {
-    in->fault("log_types",
-              fmt::format("'{}.log_types' must be __ALL__, none or a list of names", in->path()));
+    in->refuse("log_types", "must be __ALL__, none or a list of names");
   }
 }
 

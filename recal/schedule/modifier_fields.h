@@ -45,6 +45,10 @@ enum class Bounds {
 };
 bool read_window(ConfigReader* in, Window* window, Bounds bounds = Bounds::kRequired);
 
+/// Reads the start of a modifier without an end: -1, the default, is the run's start. Returns true
+/// if the recipe gives no start.
+bool read_start(ConfigReader* in, std::string_view help, Window* window);
+
 /// Reads a duration: `<name>` in epochs (a decimal, kMinPeriod to kMaxEpoch) or `<name>_steps`
 /// (>= 1). A suffix `_epochs` of the name is replaced by `_steps`. Exactly one of them if required.
 bool read_period(ConfigReader* in, std::string_view name, std::string_view help, Period* period,

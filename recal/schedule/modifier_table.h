@@ -18,6 +18,20 @@ namespace lockstep::recal {
 /// several parameter sets.
 using Modifiers = std::vector<std::unique_ptr<Modifier>>;
 
+/// Modifier with the options that its reader fills. `Options` has a member `window`.
+template <typename Options>
+class ModifierWith : public Modifier {
+ public:
+  ModifierWith(Options options, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
+
+ protected:
+  Options options_;
+};
+
 /// Returns a list with one modifier of type T.
 template <typename T, typename Options>
 Modifiers one_modifier(Options options, const ConfigReader& in, const SourceLocation& location) {

@@ -9,6 +9,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/tensors/param_info.h"
+#include "base/text.h"
 
 // Names, patterns and group numbers by which a modifier selects parameters.
 namespace lockstep::recal {
@@ -51,6 +52,85 @@ bool has_look_around(const std::string& regex) {
 
 bool matches_start(const RE2& regex, const std::string& text) {
   return regex.Match(text, 0, text.size(), RE2::ANCHOR_START, nullptr, 0);
+}
+
+// A pattern may name a parameter or its layer. Messages suggest names of both kinds.
+
+constexpr std::string_view kAll = "__ALL__";
+constexpr std::string_view kAllPrunable = "__ALL_PRUNABLE__";
+constexpr size_t kMaxNamesShown = 4;
+
+bool is_word_for_all(const YAML::Node& node) {
+  return node.IsScalar() && (node.Scalar() == kAll || node.Scalar() == kAllPrunable);
+}
+
+/// Layer of a parameter: blocks.0.conv.weight -> blocks.0.conv. A name without a dot is its own
+/// layer.
+std::string layer_of(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name : name.substr(0, dot);
+}
+
+/// True if a pattern selects a parameter by its own name or by its layer's name. An excluding
+/// pattern is only applied to the parameter's name: the layer's name must not bring it back.
+bool names_param(const NamePattern& pattern, const std::string& param) {
+  return pattern.names(param) || (!pattern.excludes() && pattern.names(layer_of(param)));
+}
+
+std::vector<std::string> prunable_layers(const std::vector<ParamInfo>& params) {
+  std::vector<std::string> layers;
+  for (const ParamInfo& param : params)
+    if (param.prunable) layers.push_back(layer_of(param.name));
+  return layers;
+}
+
+/// Message for an entry that selects nothing. what: kind of target, shown: existing targets, names:
+/// further names for the hint.
+std::string no_match(const NamePattern& pattern, std::string_view what,
+                     const std::vector<std::string>& shown, std::vector<std::string> names) {
+  if (pattern.is_regex())
+    return fmt::format(
+        "'{}' matches no {}: a pattern must match from the start of a name; there are {}",
+        pattern.text(), what, first_few(shown, kMaxNamesShown));
+  names.insert(names.begin(), shown.begin(), shown.end());
+  const std::string hint = did_you_mean(pattern.dotted(), names);
+  return fmt::format("the model has no {} '{}'{}", what, pattern.text(),
+                     hint.empty() ? "; there are " + first_few(shown, kMaxNamesShown) : hint);
+}
+
+std::string no_param_message(const NamePattern& pattern, const std::vector<ParamInfo>& params,
+                             const std::vector<std::string>& frozen) {
+  const auto meant = std::find_if(frozen.begin(), frozen.end(), [&](const std::string& name) {
+    return names_param(pattern, name);
+  });
+  if (meant != frozen.end())
+    return fmt::format(
+        "'{}' names only parameters that are {}, such as {}: they are neither trained nor pruned; "
+        "remove the entry, or freeze them by train.trainable_scopes instead",
+        pattern.text(), kFrozenInConstructor, *meant);
+  std::vector<std::string> names;
+  for (const ParamInfo& param : params) names.push_back(param.name);
+  const std::string what = pattern.is_regex() ? "parameter" : "layer or parameter";
+  return no_match(pattern, what, prunable_layers(params), std::move(names));
+}
+
+std::string no_prunable_message(const NamePattern& pattern, const std::vector<ParamInfo>& params,
+                                const std::vector<std::string>& frozen) {
+  // An existing but unprunable parameter gets another message than a misspelt name.
+  const auto unprunable = std::find_if(params.begin(), params.end(), [&](const auto& param) {
+    return names_param(pattern, param.name);
+  });
+  if (unprunable == params.end()) return no_param_message(pattern, params, frozen);
+  return fmt::format(
+      "'{}' names only what cannot be pruned ({}): weights of linear and convolution layers can: "
+      "{}",
+      pattern.text(), unprunable->name, first_few(prunable_layers(params), kMaxNamesShown));
+}
+
+std::string no_layer_message(const NamePattern& pattern, const std::vector<LayerInfo>& layers) {
+  std::vector<std::string> names;
+  for (const LayerInfo& layer : layers) names.push_back(layer.name);
+  return no_match(pattern, "linear or convolution layer", names, {});
 }
 
 }  // namespace
@@ -116,95 +196,6 @@ std::string known_param_groups() {
   return "0 (weights, which decay) and 1 (the rest: biases, normalisation)";
 }
 
-// A pattern may name a parameter or its layer. Messages suggest names of both kinds.
-namespace {
-
-constexpr std::string_view kAll = "__ALL__";
-constexpr std::string_view kAllPrunable = "__ALL_PRUNABLE__";
-constexpr size_t kMaxNamesShown = 4;
-
-bool is_word_for_all(const YAML::Node& node) {
-  return node.IsScalar() && (node.Scalar() == kAll || node.Scalar() == kAllPrunable);
-}
-
-/// Layer of a parameter: blocks.0.conv.weight -> blocks.0.conv. A name without a dot is its own
-/// layer.
-std::string layer_of(const std::string& name) {
-  const size_t dot = name.rfind('.');
-  return dot == std::string::npos ? name : name.substr(0, dot);
-}
-
-/// True if a pattern selects a parameter by its own name or by its layer's name. An excluding
-/// pattern is only applied to the parameter's name: the layer's name must not bring it back.
-bool names_param(const NamePattern& pattern, const std::string& param) {
-  return pattern.names(param) || (!pattern.excludes() && pattern.names(layer_of(param)));
-}
-
-std::string shortened(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kMaxNamesShown);
-  const std::string list = fmt::format(
-      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  return shown == names.size() ? list : fmt::format("{} and {} more", list, names.size() - shown);
-}
-
-std::vector<std::string> prunable_layers(const std::vector<ParamInfo>& params) {
-  std::vector<std::string> layers;
-  for (const ParamInfo& param : params)
-    if (param.prunable) layers.push_back(layer_of(param.name));
-  return layers;
-}
-
-/// Message for an entry that selects nothing. what: kind of target, shown: existing targets, names:
-/// further names for the hint.
-std::string no_match(const NamePattern& pattern, std::string_view what,
-                     const std::vector<std::string>& shown, std::vector<std::string> names) {
-  if (pattern.is_regex())
-    return fmt::format(
-        "'{}' matches no {}: a pattern must match from the start of a name; available: {}",
-        pattern.text(), what, shortened(shown));
-  names.insert(names.begin(), shown.begin(), shown.end());
-  const std::string hint = did_you_mean(pattern.dotted(), names);
-  return fmt::format("the model has no {} '{}'{}", what, pattern.text(),
-                     hint.empty() ? "; available: " + shortened(shown) : hint);
-}
-
-std::string no_param_message(const NamePattern& pattern, const std::vector<ParamInfo>& params,
-                             const std::vector<std::string>& frozen) {
-  const auto meant = std::find_if(frozen.begin(), frozen.end(), [&](const std::string& name) {
-    return names_param(pattern, name);
-  });
-  if (meant != frozen.end())
-    return fmt::format(
-        "'{}' names only parameters that are {}, such as {}: they are neither trained nor pruned; "
-        "remove the entry, or freeze them by train.trainable_scopes instead",
-        pattern.text(), kFrozenInConstructor, *meant);
-  std::vector<std::string> names;
-  for (const ParamInfo& param : params) names.push_back(param.name);
-  const std::string what = pattern.is_regex() ? "parameter" : "layer or parameter";
-  return no_match(pattern, what, prunable_layers(params), std::move(names));
-}
-
-std::string no_prunable_message(const NamePattern& pattern, const std::vector<ParamInfo>& params,
-                                const std::vector<std::string>& frozen) {
-  // An existing but unprunable parameter gets another message than a misspelt name.
-  const auto unprunable = std::find_if(params.begin(), params.end(), [&](const auto& param) {
-    return names_param(pattern, param.name);
-  });
-  if (unprunable == params.end()) return no_param_message(pattern, params, frozen);
-  return fmt::format(
-      "'{}' names only what cannot be pruned ({}): weights of linear and convolution layers can: "
-      "{}",
-      pattern.text(), unprunable->name, shortened(prunable_layers(params)));
-}
-
-std::string no_layer_message(const NamePattern& pattern, const std::vector<LayerInfo>& layers) {
-  std::vector<std::string> names;
-  for (const LayerInfo& layer : layers) names.push_back(layer.name);
-  return no_match(pattern, "linear or convolution layer", names, {});
-}
-
-}  // namespace
-
 bool ParamSelector::read(ConfigReader* in, std::string_view key) {
   constexpr std::string_view kParams = "params", kTargets = "targets";
   if (key == kParams && in->has(kTargets)) {
@@ -233,8 +224,8 @@ bool ParamSelector::read_node(ConfigReader* in, std::string_view key, const YAML
 
 bool ParamSelector::read_list(ConfigReader* in, std::string_view key, const YAML::Node& list) {
   if (!list.IsSequence() || list.size() == 0) {
-    in->fault(key, fmt::format("'{}.{}' must be __ALL__ or a list of names and re:patterns{}",
-                               in->path(), key, list.IsSequence() ? ", not an empty list" : ""));
+    in->refuse(key, fmt::format("must be __ALL__ or a list of names and re:patterns{}",
+                                list.IsSequence() ? ", not an empty list" : ""));
     return false;
   }
   bool good = true;
@@ -244,7 +235,7 @@ bool ParamSelector::read_list(ConfigReader* in, std::string_view key, const YAML
 
 bool ParamSelector::add(ConfigReader* in, std::string_view key, const YAML::Node& node) {
   const auto refuse = [&](std::string message) {
-    in->faults()->add(in->document().fault_at(node, std::move(message)));
+    in->fault_at(node, std::move(message));
     return false;
   };
   if (node.IsMap() && node.size() == 1 && node.begin()->first.IsScalar() &&

@@ -42,17 +42,6 @@ constexpr std::array kTraits = {
                  .is_on_quantization = true},
 };
 
-}  // namespace
-
-const ActionTraits& traits_of(ActionKind kind) {
-  const auto row = std::find_if(kTraits.begin(), kTraits.end(),
-                                [&](const ActionTraits& one) { return one.kind == kind; });
-  check(row != kTraits.end(), "every kind of action has a row");
-  return *row;
-}
-
-namespace {
-
 constexpr int kSeriesTerms = 10;  // the next term is below 2^-60 at pi / 4
 
 /// Taylor series in Horner form, innermost term first: 1 - x^2 / (n + 1) / (n + 2) * (1 - x^2 / (n
@@ -63,7 +52,78 @@ double series(double x, int n) {
   return sum;
 }
 
+// Look-up of a compiled recipe. All queries are pure functions of the step: nothing is stored
+// between steps, so a resumed run gets the same answers. file_actions() copies actions into one
+// sorted list per kind of query.
+
+struct StepOrder {
+  bool operator()(const Action& action, int64_t step) const { return action.step < step; }
+  bool operator()(int64_t step, const Action& action) const { return step < action.step; }
+};
+
+/// Returns the last action at or before the step; null if none. Requires order by step.
+const Action* last_until(const std::vector<Action>& actions, int64_t step) {
+  const auto next = std::upper_bound(actions.begin(), actions.end(), step, StepOrder());
+  return next == actions.begin() ? nullptr : &*std::prev(next);
+}
+
+/// Tag of the modifier that only sets the length of training.
+constexpr std::string_view kEpochRangeTag = "EpochRangeModifier";
+
+std::vector<const Action*> actions_of(const Timeline& timeline, size_t modifier) {
+  std::vector<const Action*> own;
+  for (const Action& action : timeline.actions())
+    if (action.modifier == static_cast<int>(modifier)) own.push_back(&action);
+  return own;
+}
+
+/// Reason why a modifier does not do everything it says; "" if it does.
+std::string idleness(const Timeline& timeline, size_t modifier, std::optional<int64_t> last_step) {
+  const ModifierEntry& entry = timeline.modifiers()[modifier];
+  const std::vector<const Action*> actions = actions_of(timeline, modifier);
+  if (actions.empty()) return "never fires: its window is shorter than one step";
+  // A run of unknown length may reach everything.
+  if (!last_step) return "";
+  if (!is_reached(*actions.front(), *last_step))
+    return fmt::format("never fires: it starts at step {}, the run has {} steps",
+                       actions.front()->step, *last_step);
+  if (entry.end_step && *entry.end_step > *last_step)
+    return fmt::format("never reaches its end: that is step {}, the run has {} steps",
+                       *entry.end_step, *last_step);
+  const bool freezes = actions.back()->kind == ActionKind::kFreezeObservers ||
+                       actions.back()->kind == ActionKind::kFreezeBatchNorm;
+  if (freezes && !is_reached(*actions.back(), *last_step))
+    return fmt::format("never comes to {} at step {}, the run has {} steps",
+                       traits_of(actions.back()->kind).name, actions.back()->step, *last_step);
+  return "";
+}
+
+bool names_end(const ModifierEntry& entry) {
+  return entry.end_step && entry.window.end && !entry.window.end->is_run_end();
+}
+
+/// Returns the modifier with this tag ("": any) and the largest named end; nullptr if none.
+const ModifierEntry* last_to_end(const Timeline& timeline, std::string_view tag) {
+  const ModifierEntry* last = nullptr;
+  for (const ModifierEntry& entry : timeline.modifiers())
+    if ((tag.empty() || entry.tag == tag) && names_end(entry) &&
+        (last == nullptr || *entry.end_step > *last->end_step))
+      last = &entry;
+  return last;
+}
+
+bool starts_at_or_after(const ModifierEntry& entry, int64_t step) {
+  return !entry.window.end && entry.start_step && *entry.start_step >= step;
+}
+
 }  // namespace
+
+const ActionTraits& traits_of(ActionKind kind) {
+  const auto row = std::find_if(kTraits.begin(), kTraits.end(),
+                                [&](const ActionTraits& one) { return one.kind == kind; });
+  check(row != kTraits.end(), "every kind of action has a row");
+  return *row;
+}
 
 double cos_pi(double t) {
   // Symmetries reduce the argument to at most pi / 4, where the series converges fast.
@@ -103,24 +163,6 @@ std::string LrSchedule::canonical_text() const {
                        cycles->start_steps);
   return out;
 }
-
-// Look-up of a compiled recipe. All queries are pure functions of the step: nothing is stored
-// between steps, so a resumed run gets the same answers. file_actions() copies actions into one
-// sorted list per kind of query.
-namespace {
-
-struct StepOrder {
-  bool operator()(const Action& action, int64_t step) const { return action.step < step; }
-  bool operator()(int64_t step, const Action& action) const { return step < action.step; }
-};
-
-/// Returns the last action at or before the step; null if none. Requires order by step.
-const Action* last_until(const std::vector<Action>& actions, int64_t step) {
-  const auto next = std::upper_bound(actions.begin(), actions.end(), step, StepOrder());
-  return next == actions.begin() ? nullptr : &*std::prev(next);
-}
-
-}  // namespace
 
 Timeline Timeline::compile(const Recipe& recipe, const TimelineInputs& inputs,
                            Diagnostics* faults) {
@@ -214,32 +256,23 @@ void Timeline::file(const Action& action) {
       if (action.group == kAllGroups || action.group == group)
         (*groups)[static_cast<size_t>(group)].push_back(action);
   };
-  switch (action.kind) {
-    case ActionKind::kSetLearningRate:
-      return each_group(&learning_rates_);
-    case ActionKind::kSetWeightDecay:
-      return each_group(&weight_decays_);
-    case ActionKind::kPrune:
-      return prunes_[static_cast<size_t>(action.modifier)].push_back(action);
-    case ActionKind::kSetTrainable:
-      return trainables_.push_back(action);
-    case ActionKind::kQuantize:
-    case ActionKind::kFreezeObservers:
-    case ActionKind::kFreezeBatchNorm:
-      return quantizes_.push_back(action);
-    case ActionKind::kSetParam:
-      return values_[static_cast<size_t>(action.modifier)].push_back(action);
-    case ActionKind::kKeepZeros:
-    case ActionKind::kRelease:
-    case ActionKind::kTransform:
-      return;
-  }
+  if (action.kind == ActionKind::kSetLearningRate) each_group(&learning_rates_);
+  if (action.kind == ActionKind::kSetWeightDecay) each_group(&weight_decays_);
+  if (action.kind == ActionKind::kSetTrainable) trainables_.push_back(action);
+  const auto modifier = static_cast<size_t>(action.modifier);
+  if (action.kind == ActionKind::kPrune) prunes_[modifier].push_back(action);
+  if (action.kind == ActionKind::kSetParam) values_[modifier].push_back(action);
+  if (traits_of(action.kind).is_on_quantization) quantizes_.push_back(action);
 }
 
-Timeline::Range Timeline::due_at(int64_t step) const {
+std::span<const Action> Timeline::due_at(int64_t step) const {
   const auto [first, last] = std::equal_range(actions_.begin(), actions_.end(), step, StepOrder());
-  return {actions_.data() + (first - actions_.begin()),
-          actions_.data() + (last - actions_.begin())};
+  return {first, last};
+}
+
+bool Timeline::has(ActionKind kind) const {
+  return std::any_of(actions_.begin(), actions_.end(),
+                     [kind](const Action& action) { return action.kind == kind; });
 }
 
 const Action* Timeline::learning_rate_setter(int64_t step, int group) const {
@@ -330,59 +363,6 @@ bool Timeline::logs_param(int64_t param) const {
 }
 
 std::string Timeline::digest() const { return sha256_hex(canonical_text()); }
-
-namespace {
-
-/// Tag of the modifier that only sets the length of training.
-constexpr std::string_view kEpochRangeTag = "EpochRangeModifier";
-
-std::vector<const Action*> actions_of(const Timeline& timeline, size_t modifier) {
-  std::vector<const Action*> own;
-  for (const Action& action : timeline.actions())
-    if (action.modifier == static_cast<int>(modifier)) own.push_back(&action);
-  return own;
-}
-
-/// Reason why a modifier does not do everything it says; "" if it does.
-std::string idleness(const Timeline& timeline, size_t modifier, std::optional<int64_t> last_step) {
-  const ModifierEntry& entry = timeline.modifiers()[modifier];
-  const std::vector<const Action*> actions = actions_of(timeline, modifier);
-  if (actions.empty()) return "never fires: its window is shorter than one step";
-  // A run of unknown length may reach everything.
-  if (!last_step) return "";
-  if (!is_reached(*actions.front(), *last_step))
-    return fmt::format("never fires: it starts at step {}, the run has {} steps",
-                       actions.front()->step, *last_step);
-  if (entry.end_step && *entry.end_step > *last_step)
-    return fmt::format("never reaches its end: that is step {}, the run has {} steps",
-                       *entry.end_step, *last_step);
-  const bool freezes = actions.back()->kind == ActionKind::kFreezeObservers ||
-                       actions.back()->kind == ActionKind::kFreezeBatchNorm;
-  if (freezes && !is_reached(*actions.back(), *last_step))
-    return fmt::format("never comes to {} at step {}, the run has {} steps",
-                       traits_of(actions.back()->kind).name, actions.back()->step, *last_step);
-  return "";
-}
-
-bool names_end(const ModifierEntry& entry) {
-  return entry.end_step && entry.window.end && !entry.window.end->is_run_end();
-}
-
-/// Returns the modifier with this tag ("": any) and the largest named end; nullptr if none.
-const ModifierEntry* last_to_end(const Timeline& timeline, std::string_view tag) {
-  const ModifierEntry* last = nullptr;
-  for (const ModifierEntry& entry : timeline.modifiers())
-    if ((tag.empty() || entry.tag == tag) && names_end(entry) &&
-        (last == nullptr || *entry.end_step > *last->end_step))
-      last = &entry;
-  return last;
-}
-
-bool starts_at_or_after(const ModifierEntry& entry, int64_t step) {
-  return !entry.window.end && entry.start_step && *entry.start_step >= step;
-}
-
-}  // namespace
 
 bool is_reached(const Action& action, int64_t last_step) {
   const ActionTraits& traits = traits_of(action.kind);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -169,15 +170,9 @@ class Timeline {
   /// action: rates, decays, parameter values, masks (prune, release, keep zeros), trainability,
   /// quantization.
   const std::vector<Action>& actions() const { return actions_; }
-  /// Range of the actions due at one step.
-  struct Range {
-    const Action* first;
-    const Action* last;
-    const Action* begin() const { return first; }
-    const Action* end() const { return last; }
-    bool empty() const { return first == last; }
-  };
-  Range due_at(int64_t step) const;
+  /// Returns the actions due at one step.
+  std::span<const Action> due_at(int64_t step) const;
+  bool has(ActionKind kind) const;
 
   /// Learning rate of a group; the optimizer's initial rate if no modifier has set it yet.
   double learning_rate_at(int64_t step, int group = kWeightGroup) const;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "recal/schedule/timeline.h"
 
 // Compilation of a recipe to a timeline.
@@ -26,6 +27,20 @@ std::vector<Window> windows_of(const Recipe& recipe) {
   std::vector<Window> windows;
   for (const auto& modifier : recipe.modifiers()) windows.push_back(modifier->window());
   return windows;
+}
+
+// The part of TimelineBuilder that resolves names and checks claims: which modifier may work on
+// which parameters, layers and groups. Conflicts become faults, so the actions need no checks.
+
+constexpr std::string_view kAllText = "__ALL__";
+
+/// Returns the indexes below n that are not chosen.
+std::vector<int64_t> others(const std::vector<int64_t>& chosen, size_t n) {
+  std::vector<int64_t> all(n), rest;
+  std::iota(all.begin(), all.end(), 0);
+  std::set_difference(all.begin(), all.end(), chosen.begin(), chosen.end(),
+                      std::back_inserter(rest));
+  return rest;
 }
 
 }  // namespace
@@ -191,6 +206,20 @@ void TimelineBuilder::add(int64_t step, ActionKind kind, double value, int param
       {.step = step, .kind = kind, .value = value, .modifier = current_, .param_set = param_set});
 }
 
+size_t TimelineBuilder::add_gradual(ActionKind kind, int param_set, const GradualChange& change) {
+  const int64_t end_step = step_of(*change.window.end);
+  const std::vector<PeriodicUpdate> found = updates(change.window, change.period, end_step);
+  // Values follow the exact moment of update k, not the step to which it is rounded up.
+  for (const auto& [k, step] : found) {
+    const double done = converter_.fraction_done(k, change.window, change.period);
+    const double span = change.last - change.first;
+    add(step, kind, change.first + span * curve(change.inter_func, done), param_set);
+  }
+  // The last value must hold exactly, also if no period ends at the window's end.
+  add(end_step, kind, change.last, param_set);
+  return found.size();
+}
+
 void TimelineBuilder::add_for_groups(int64_t step, ActionKind kind, double value,
                                      const ParamGroups& groups) {
   // Without a model the recipe may name more groups than a run has, so "all" must not be assumed.
@@ -235,24 +264,6 @@ void TimelineBuilder::fault(const std::string& message) {
   faults_->add(now().location().fault(message));
 }
 
-// The part of TimelineBuilder that resolves names and checks claims: which modifier may work on
-// which parameters, layers and groups. Conflicts become faults, so the actions need no checks.
-
-namespace {
-
-constexpr std::string_view kAllText = "__ALL__";
-
-/// Returns the indexes below n that are not chosen.
-std::vector<int64_t> others(const std::vector<int64_t>& chosen, size_t n) {
-  std::vector<int64_t> all(n), rest;
-  std::iota(all.begin(), all.end(), 0);
-  std::set_difference(all.begin(), all.end(), chosen.begin(), chosen.end(),
-                      std::back_inserter(rest));
-  return rest;
-}
-
-}  // namespace
-
 const std::string& TimelineBuilder::name_of_param(int64_t param) const {
   return (*inputs_.params)[static_cast<size_t>(param)].name;
 }
@@ -280,15 +291,13 @@ void TimelineBuilder::note_selected(const Selection& selection, const std::vecto
                                     Selects what) {
   constexpr size_t kMaxShown = 8;
   if (!selection.params.means_all() || params.empty()) return;
-  std::string names;
-  for (size_t i = 0; i < std::min(params.size(), kMaxShown); ++i)
-    names += (i == 0 ? "" : ", ") + name_of_param(params[i]);
-  if (params.size() > kMaxShown) names += fmt::format(" and {} more", params.size() - kMaxShown);
+  std::vector<std::string> names;
+  for (const int64_t param : params) names.push_back(name_of_param(param));
   const bool only_weights = what == Selects::kPrunable || selection.params.text() != kAllText;
   note(fmt::format("{} selects {} of {} parameters, {}: {}", selection.params.text(), params.size(),
                    inputs_.params->size(),
                    only_weights ? "the weights of linear and convolution layers" : "every one",
-                   names));
+                   first_few(names, kMaxShown)));
 }
 
 std::vector<int64_t> TimelineBuilder::resolve_layers(const ParamSelector* submodules) {
@@ -350,7 +359,8 @@ void TimelineBuilder::note_logged(const std::vector<int64_t>& params) {
 
 /// Warns if a modifier starts below the sparsity that an earlier one leaves. Pruned weights stay
 /// pruned, so nothing happens until the curve exceeds it.
-void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params, const GradualClaim& claim) {
+void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params,
+                                   const GradualPruning& claim) {
   for (const int64_t param : params)
     if (const auto fall = pruning_.fall_before(param, claim))
       return warn(
@@ -385,14 +395,10 @@ void TimelineBuilder::warn_of_last_groups(const std::vector<int64_t>& params,
 int TimelineBuilder::claim_gradual_pruning(const Selection& selection,
                                            const GradualPruning& pruning) {
   const std::vector<int64_t> params = resolve(selection, Selects::kPrunable);
-  const GradualClaim claim{.steps = pruning.steps,
-                           .init_sparsity = pruning.init_sparsity,
-                           .final_sparsity = pruning.final_sparsity,
-                           .leave_enabled = pruning.leave_enabled};
-  warn_of_fall(params, claim);
+  warn_of_fall(params, pruning);
   warn_of_last_groups(params, pruning);
   for (const int64_t param : params)
-    if (!pruning_.add_gradual(now(), param, name_of_param(param), claim, faults_))
+    if (!pruning_.add_gradual(now(), param, name_of_param(param), pruning, faults_))
       break;  // one fault is enough for all its parameters
   note_logged(params);
   const int index = add_param_set(params, selection.params.text());

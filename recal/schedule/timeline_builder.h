@@ -32,8 +32,6 @@ class GroupClaims {
   void add(const Modifier& writer, const ParamGroups& groups, StepRange steps, Diagnostics* faults);
 
  private:
-  /// Returns false, with a fault, if another one writes the group (or kAllGroups).
-  bool add(const Modifier& writer, int group, StepRange steps, Diagnostics* faults);
   struct Claim {
     const Modifier* writer;
     int group;
@@ -52,12 +50,14 @@ struct PruningClaim {
   std::optional<int64_t> released;   ///< step at which the mask is released; nullopt: never
 };
 
-/// Pruning of a parameter by one gradual modifier.
-struct GradualClaim {
+/// Pruning by one gradual modifier.
+struct GradualPruning {
   StepRange steps;
-  double init_sparsity = 0;
-  double final_sparsity = 0;
-  bool leave_enabled = true;
+  double init_sparsity = 0;   ///< from the first step
+  double final_sparsity = 0;  ///< from the end on
+  bool leave_enabled = true;  ///< masks are kept after the end
+  MaskRule mask_rule;
+  bool momentum_buffer_reset = false;  ///< zero the momentum with each new mask
 };
 
 /// Conflict check of pruning: at each step at most one modifier prunes a parameter. Gradual ones
@@ -67,7 +67,7 @@ class PruningClaims {
   /// Adds a claim. Returns false, with a fault at the pruner's place, if another one has the
   /// parameter at one of the steps. `pruner` must outlive this object.
   bool add_gradual(const Modifier& pruner, int64_t param, const std::string& name,
-                   const GradualClaim& claim, Diagnostics* faults);
+                   const GradualPruning& claim, Diagnostics* faults);
   /// Adds a claim. Returns the step from which the zeros are kept: `first`, or the end of earlier
   /// gradual modifiers if that is later. Returns nullopt, with a fault, on a conflict. last: the
   /// step of the release.
@@ -80,7 +80,7 @@ class PruningClaims {
     const Modifier* before = nullptr;
     double final_sparsity = 0;
   };
-  std::optional<Fall> fall_before(int64_t param, const GradualClaim& claim) const;
+  std::optional<Fall> fall_before(int64_t param, const GradualPruning& claim) const;
 
   /// Pruning of a parameter; nullopt if nothing prunes it.
   std::optional<PruningClaim> find(int64_t param) const;
@@ -134,8 +134,6 @@ class QuantizationClaims {
   bool per_channel() const { return claims_.empty() || claims_.front().per_channel; }
 
  private:
-  bool refuse_second(const QuantizationClaim& claim, Diagnostics* faults) const;
-
   const std::vector<LayerInfo>& layers_;
   std::vector<QuantizationClaim> claims_;
 };
@@ -173,27 +171,26 @@ class TrainableClaims {
   };
   bool is_trainable(int64_t param, int64_t step) const;
   void add_ends(std::vector<TrainableChange>* changes) const;
-  void require_some(const TrainableChange& change, Diagnostics* faults) const;
+  bool trains_some(int64_t step) const;
 
   std::vector<std::string> names_;
   std::vector<int64_t> frozen_at_start_;
   std::vector<Claim> claims_;
 };
 
-/// Parameters that a modifier names, and how strictly.
+/// Parameters that a modifier names, and the keys that go with them.
 struct Selection {
-  const ParamSelector& params;
+  ParamSelector params;
   bool strict = true;  ///< an entry without a match is a fault, else a warning
+  ParamLogs logs = ParamLogs::kByDefault;
 };
 
-/// Claim of a gradual pruning modifier.
-struct GradualPruning {
-  StepRange steps;
-  double init_sparsity = 0;
-  double final_sparsity = 0;
-  bool leave_enabled = true;
-  MaskRule mask_rule;
-  bool momentum_buffer_reset = false;
+/// Value that changes along a curve over a window.
+struct GradualChange {
+  Window window;
+  Period period;           ///< from one update to the next
+  std::string inter_func;  ///< recal/schedule/train_time.h
+  double first = 0, last = 0;
 };
 
 /// Interface for modifiers while a timeline is compiled: conversions, claims (permission to change
@@ -247,6 +244,10 @@ class TimelineBuilder {
   int claim_values(const Selection& selection, StepRange steps);
 
   void add(int64_t step, ActionKind kind, double value, int param_set = -1);
+  /// Adds an action at each update of the change, and one with the last value at its end. Update k
+  /// happens at the first step at or after its moment, with the curve's value at that moment.
+  /// Returns the number of updates before the end.
+  size_t add_gradual(ActionKind kind, int param_set, const GradualChange& change);
   void add_for_groups(int64_t step, ActionKind kind, double value, const ParamGroups& groups);
   /// Adds a learning rate that changes at every step from first_step on.
   void add_formula(int64_t first_step, const LrSchedule& formula, const ParamGroups& groups);
@@ -282,7 +283,7 @@ class TimelineBuilder {
   void note_selected(const Selection& selection, const std::vector<int64_t>& params, Selects what);
   void require_known(const ParamGroups& groups);
   double rate_in_force(int64_t step, int group) const;
-  void warn_of_fall(const std::vector<int64_t>& params, const GradualClaim& claim);
+  void warn_of_fall(const std::vector<int64_t>& params, const GradualPruning& claim);
   void warn_of_last_groups(const std::vector<int64_t>& params, const GradualPruning& pruning);
 
   void describe_current();

@@ -53,35 +53,8 @@ std::string line_of(const Action& action, int param_set, const std::vector<LrSch
                      value);
 }
 
-}  // namespace
-
-std::string Timeline::canonical_text() const {
-  std::string out = fmt::format(
-      "lockstep timeline 2\nsteps_per_epoch {}\nbase_learning_rate {}\ntotal_steps {}\n"
-      "quantized_weights {}\n",
-      steps_per_epoch_,
-      sets_learning_rate() ? fmt::format("{}", base_learning_rate_) : "unused",  // optimizer's own
-      total_steps_.value_or(-1), quantizes_per_channel_ ? "per_channel" : "per_tensor");
-  if (!frozen_names_.empty()) out += "frozen_at_start " + frozen_names_ + "\n";
-  // Sets are numbered by their text, so that the numbers do not depend on the order of modifiers.
-  const std::map<std::string, int> numbers = numbered(param_sets_);
-  for (const auto& [text, number] : numbers) out += fmt::format("params {} {}\n", number, text);
-  std::vector<int> number_of_set;
-  for (const ParamSet& set : param_sets_) number_of_set.push_back(numbers.at(text_of(set)));
-  std::vector<std::pair<int64_t, std::string>> lines;
-  for (const Action& action : actions_) {
-    const int set =
-        action.param_set < 0 ? -1 : number_of_set[static_cast<size_t>(action.param_set)];
-    lines.emplace_back(action.step, line_of(action, set, rate_formulas_, transforms_));
-  }
-  std::sort(lines.begin(), lines.end());
-  for (const auto& [step, line] : lines) out += line;
-  return out;
-}
-
 // Parses two canonical texts (Timeline::canonical_text) and compares them entry by entry. The
 // parser reads only texts of its own version. Texts of others are reported as incomparable.
-namespace {
 
 /// Identity of an entry without its value: step and a text such as "prune of head.weight".
 using Key = std::pair<int64_t, std::string>;
@@ -217,6 +190,30 @@ void add_settings(const Parsed& saved, const Parsed& now, std::vector<std::strin
 }
 
 }  // namespace
+
+std::string Timeline::canonical_text() const {
+  std::string out = fmt::format(
+      "lockstep timeline 2\nsteps_per_epoch {}\nbase_learning_rate {}\ntotal_steps {}\n"
+      "quantized_weights {}\n",
+      steps_per_epoch_,
+      sets_learning_rate() ? fmt::format("{}", base_learning_rate_) : "unused",  // optimizer's own
+      total_steps_.value_or(-1), quantizes_per_channel_ ? "per_channel" : "per_tensor");
+  if (!frozen_names_.empty()) out += "frozen_at_start " + frozen_names_ + "\n";
+  // Sets are numbered by their text, so that the numbers do not depend on the order of modifiers.
+  const std::map<std::string, int> numbers = numbered(param_sets_);
+  for (const auto& [text, number] : numbers) out += fmt::format("params {} {}\n", number, text);
+  std::vector<int> number_of_set;
+  for (const ParamSet& set : param_sets_) number_of_set.push_back(numbers.at(text_of(set)));
+  std::vector<std::pair<int64_t, std::string>> lines;
+  for (const Action& action : actions_) {
+    const int set =
+        action.param_set < 0 ? -1 : number_of_set[static_cast<size_t>(action.param_set)];
+    lines.emplace_back(action.step, line_of(action, set, rate_formulas_, transforms_));
+  }
+  std::sort(lines.begin(), lines.end());
+  for (const auto& [step, line] : lines) out += line;
+  return out;
+}
 
 std::vector<std::string> timeline_changes(const std::string& saved_canonical,
                                           const std::string& now_canonical, int64_t step) {

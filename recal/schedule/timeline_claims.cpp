@@ -8,37 +8,6 @@
 
 // Checks for conflicts between modifiers: groups, pruning, quantization, trainability.
 namespace lockstep::recal {
-
-void GroupClaims::add(const Modifier& writer, const ParamGroups& groups, StepRange steps,
-                      Diagnostics* faults) {
-  if (groups.all()) {
-    add(writer, kAllGroups, steps, faults);
-    return;
-  }
-  for (const int group : groups.numbers)
-    if (!add(writer, group, steps, faults)) return;  // one fault is enough
-}
-
-bool GroupClaims::add(const Modifier& writer, int group, StepRange steps, Diagnostics* faults) {
-  bool is_free = true;
-  for (const Claim& claim : claims_) {
-    const bool meets = group == kAllGroups || claim.group == kAllGroups || group == claim.group;
-    const int64_t clash = std::max(steps.first, claim.steps.first);
-    if (!meets || clash >= std::min(steps.end, claim.steps.end)) continue;
-    // A modifier claims each of its groups separately.
-    if (claim.writer == &writer) continue;
-    const int shared = group == kAllGroups ? claim.group : group;
-    faults->add(writer.location().fault(fmt::format(
-        "{} and {} ({}) both write {}{} at step {} (epoch {:.6g})", writer.tag(),
-        claim.writer->tag(), claim.writer->location().text(), quantity_, of_group(shared), clash,
-        static_cast<double>(clash) / static_cast<double>(steps_per_epoch_))));
-    is_free = false;
-  }
-  // Also after a conflict, so that later modifiers are compared with this one too.
-  claims_.push_back({&writer, group, steps});
-  return is_free;
-}
-
 namespace {
 
 Fault two_pruners(const Modifier& second, const Modifier& first, const std::string& name,
@@ -47,7 +16,57 @@ Fault two_pruners(const Modifier& second, const Modifier& first, const std::stri
                                              first.tag(), first.location().text(), name, hint));
 }
 
+std::string kept_no_longer(const QuantizationClaim& claim, const std::string& layer,
+                           const PruningClaim& pruned) {
+  return fmt::format(
+      "{} quantizes '{}' from step {} on, but {} ({}) releases its mask at step {}, and zeros "
+      "would come back: keep them with a ConstantKSModifier listed behind it, or with "
+      "leave_enabled: true",
+      claim.modifier->tag(), layer, claim.first_step, pruned.pruner->tag(),
+      pruned.pruner->location().text(), *pruned.released);
+}
+
+/// Returns the key of a model-wide setting in which two claims differ, or "".
+std::string differing_key(const QuantizationClaim& a, const QuantizationClaim& b) {
+  if (a.per_channel != b.per_channel) return "weights";
+  if (a.observers_off != b.observers_off) return "disable_quantization_observer";
+  if (a.batch_norm_frozen != b.batch_norm_frozen) return "freeze_bn_stats";
+  return "";
+}
+
+std::vector<int64_t> shared(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  std::vector<int64_t> both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
+
+std::string_view word(bool trainable) { return trainable ? "trainable" : "frozen"; }
+
 }  // namespace
+
+void GroupClaims::add(const Modifier& writer, const ParamGroups& groups, StepRange steps,
+                      Diagnostics* faults) {
+  const std::vector<int> numbers = groups.all() ? std::vector<int>{kAllGroups} : groups.numbers;
+  for (const int group : numbers) {
+    bool is_free = true;
+    for (const Claim& claim : claims_) {
+      const bool meets = group == kAllGroups || claim.group == kAllGroups || group == claim.group;
+      const int64_t clash = std::max(steps.first, claim.steps.first);
+      if (!meets || clash >= std::min(steps.end, claim.steps.end)) continue;
+      // A modifier claims each of its groups separately.
+      if (claim.writer == &writer) continue;
+      faults->add(writer.location().fault(
+          fmt::format("{} and {} ({}) both write {}{} at step {} (epoch {:.6g})", writer.tag(),
+                      claim.writer->tag(), claim.writer->location().text(), quantity_,
+                      of_group(group == kAllGroups ? claim.group : group), clash,
+                      static_cast<double>(clash) / static_cast<double>(steps_per_epoch_))));
+      is_free = false;
+    }
+    // Also after a conflict, so that later modifiers are compared with this one too.
+    claims_.push_back({&writer, group, steps});
+    if (!is_free) return;  // one fault is enough
+  }
+}
 
 const PruningClaims::Entry* PruningClaims::overlapping(int64_t param, StepRange steps) const {
   const auto entries = claims_.find(param);
@@ -65,7 +84,7 @@ bool PruningClaims::is_held(const std::vector<Entry>& entries, int64_t step) {
 }
 
 bool PruningClaims::add_gradual(const Modifier& pruner, int64_t param, const std::string& name,
-                                const GradualClaim& claim, Diagnostics* faults) {
+                                const GradualPruning& claim, Diagnostics* faults) {
   if (const Entry* other = overlapping(param, claim.steps); other != nullptr) {
     const std::string hint =
         other->is_gradual
@@ -105,7 +124,7 @@ std::optional<int64_t> PruningClaims::add_constant(const Modifier& pruner, int64
 }
 
 std::optional<PruningClaims::Fall> PruningClaims::fall_before(int64_t param,
-                                                              const GradualClaim& claim) const {
+                                                              const GradualPruning& claim) const {
   const auto entries = claims_.find(param);
   if (entries == claims_.end()) return std::nullopt;
   for (const Entry& entry : entries->second)
@@ -142,33 +161,9 @@ std::optional<PruningClaim> PruningClaims::find(int64_t param) const {
   return claim;
 }
 
-namespace {
-
-std::string kept_no_longer(const QuantizationClaim& claim, const std::string& layer,
-                           const PruningClaim& pruned) {
-  return fmt::format(
-      "{} quantizes '{}' from step {} on, but {} ({}) releases its mask at step {}, and zeros "
-      "would come back: keep them with a ConstantKSModifier listed after it, or with "
-      "leave_enabled: true",
-      claim.modifier->tag(), layer, claim.first_step, pruned.pruner->tag(),
-      pruned.pruner->location().text(), *pruned.released);
-}
-
-/// Returns the key of a model-wide setting in which two claims differ, or "".
-std::string differing_key(const QuantizationClaim& a, const QuantizationClaim& b) {
-  if (a.per_channel != b.per_channel) return "weights";
-  if (a.observers_off != b.observers_off) return "disable_quantization_observer";
-  if (a.batch_norm_frozen != b.batch_norm_frozen) return "freeze_bn_stats";
-  return "";
-}
-
-}  // namespace
-
-bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Diagnostics* faults) const {
+void QuantizationClaims::add(QuantizationClaim claim, Diagnostics* faults) {
   for (const QuantizationClaim& other : claims_) {
-    std::vector<int64_t> both;
-    std::set_intersection(claim.layers.begin(), claim.layers.end(), other.layers.begin(),
-                          other.layers.end(), std::back_inserter(both));
+    const std::vector<int64_t> both = shared(claim.layers, other.layers);
     const std::string key = differing_key(claim, other);
     if (both.empty() && key.empty()) continue;
     const std::string names = fmt::format("{} and {} ({})", claim.modifier->tag(),
@@ -178,14 +173,9 @@ bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Diagnosti
             ? fmt::format("{} must have the same {}: it applies to the whole model", names, key)
             : fmt::format("{} both quantize '{}'", names,
                           layers_[static_cast<size_t>(both.front())].name)));
-    return true;
+    break;
   }
-  return false;
-}
-
-void QuantizationClaims::add(QuantizationClaim claim, Diagnostics* faults) {
   // A refused claim is kept: later ones are compared with it as well.
-  refuse_second(claim, faults);
   claims_.push_back(std::move(claim));
 }
 
@@ -214,18 +204,6 @@ std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
   }
   return warnings;
 }
-
-namespace {
-
-std::vector<int64_t> shared(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
-  std::vector<int64_t> both;
-  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
-  return both;
-}
-
-std::string_view word(bool trainable) { return trainable ? "trainable" : "frozen"; }
-
-}  // namespace
 
 void TrainableClaims::add(const Modifier& modifier, const std::vector<int64_t>& params,
                           StepRange steps, bool trainable, Diagnostics* faults) {
@@ -264,12 +242,10 @@ void TrainableClaims::add_ends(std::vector<TrainableChange>* changes) const {
   }
 }
 
-void TrainableClaims::require_some(const TrainableChange& change, Diagnostics* faults) const {
+bool TrainableClaims::trains_some(int64_t step) const {
   for (int64_t param = 0; param < static_cast<int64_t>(names_.size()); ++param)
-    if (is_trainable(param, change.step)) return;
-  faults->add(change.modifier->location().fault(
-      fmt::format("at step {} nothing is left to train: {} freezes the last parameters",
-                  change.step, change.modifier->tag())));
+    if (is_trainable(param, step)) return true;
+  return false;
 }
 
 std::vector<TrainableChange> TrainableClaims::changes(Diagnostics* faults) const {
@@ -284,10 +260,11 @@ std::vector<TrainableChange> TrainableClaims::changes(Diagnostics* faults) const
       [](const TrainableChange& a, const TrainableChange& b) { return a.step < b.step; });
   for (const TrainableChange& change : changes) {
     // Only freezing can leave nothing to train.
-    if (change.trainable) continue;
-    const size_t before = faults->list().size();
-    require_some(change, faults);
-    if (faults->list().size() > before) break;  // one fault is enough
+    if (change.trainable || trains_some(change.step)) continue;
+    faults->add(change.modifier->location().fault(
+        fmt::format("at step {} nothing is left to train: {} freezes the last parameters",
+                    change.step, change.modifier->tag())));
+    break;  // one fault is enough
   }
   return changes;
 }

@@ -157,11 +157,6 @@ chart::Panel quantized_panel(const Timeline& timeline) {
               quantized_at)}};
 }
 
-bool has(const Timeline& timeline, ActionKind kind) {
-  return std::any_of(timeline.actions().begin(), timeline.actions().end(),
-                     [kind](const Action& action) { return action.kind == kind; });
-}
-
 /// Returns a panel for each value that the recipe changes, and always the learning rate. Counts
 /// need a model.
 std::vector<chart::Panel> panels_of(const Timeline& timeline) {
@@ -169,13 +164,13 @@ std::vector<chart::Panel> panels_of(const Timeline& timeline) {
   std::vector<chart::Panel> panels{group_panel(timeline, "Learning rate", "rate",
                                                ActionKind::kSetLearningRate,
                                                timeline.base_learning_rate())};
-  if (has(timeline, ActionKind::kPrune)) panels.push_back(sparsity_panel(timeline));
-  if (has(timeline, ActionKind::kSetWeightDecay))
+  if (timeline.has(ActionKind::kPrune)) panels.push_back(sparsity_panel(timeline));
+  if (timeline.has(ActionKind::kSetWeightDecay))
     panels.push_back(group_panel(timeline, "Weight decay that the recipe sets", "decay",
                                  ActionKind::kSetWeightDecay, std::nan("")));
-  if (knows_model && has(timeline, ActionKind::kSetTrainable))
+  if (knows_model && timeline.has(ActionKind::kSetTrainable))
     panels.push_back(trained_panel(timeline));
-  if (knows_model && has(timeline, ActionKind::kQuantize))
+  if (knows_model && timeline.has(ActionKind::kQuantize))
     panels.push_back(quantized_panel(timeline));
   return panels;
 }

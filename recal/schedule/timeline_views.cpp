@@ -107,11 +107,10 @@ std::string event_list(const Timeline& timeline) {
 
 /// Returns the recipe language's advice about how often to prune.
 std::string hint_text(const Timeline& timeline) {
-  for (const Action& action : timeline.actions())
-    if (action.kind == ActionKind::kPrune)
-      return "hint: where the loss recovers soon after a mask, use a smaller update_frequency "
-             "(0.5: twice an epoch), so that each mask prunes less\n";
-  return "";
+  return timeline.has(ActionKind::kPrune)
+             ? "hint: where the loss recovers soon after a mask, take a smaller update_frequency "
+               "(0.5: twice an epoch), so that each mask takes away less\n"
+             : "";
 }
 
 /// Plots values; a column shows the value at the step in its middle.
@@ -124,6 +123,106 @@ std::string plot(const std::string& heading, const Timeline& timeline,
     shown.values.push_back(
         value_at(std::min(total - 1, total * (2 * column + 1) / (2 * kColumns))));
   return chart::text_plot(shown);
+}
+
+// CSV: one pass over the actions; rows are sorted by step at the end, since rates with a formula
+// span many steps.
+
+/// Returns the parameters' names, or the group of a rate.
+std::string params_text(const Timeline& timeline, const Action& action) {
+  if (action.param_set < 0)
+    return action.group == kAllGroups ? "all" : std::to_string(action.group);
+  const ParamSet& set = timeline.param_sets()[static_cast<size_t>(action.param_set)];
+  return fmt::format("{}", fmt::join(set.names, " "));
+}
+
+using Row = std::pair<int64_t, std::string>;  // step, line
+
+/// Writer of the rows of one action.
+class ActionRows {
+ public:
+  ActionRows(const Timeline& timeline, const Action& action, std::vector<Row>* rows)
+      : timeline_(timeline),
+        rows_(*rows),
+        middle_(fmt::format(
+            "{},{},{}",
+            csv_field(fmt::format("{}:{}", action.modifier + 1,
+                                  timeline.modifiers()[static_cast<size_t>(action.modifier)].tag)),
+            traits_of(action.kind).name, csv_field(params_text(timeline, action)))) {}
+
+  void add(int64_t step, double value) {
+    rows_.emplace_back(
+        step, fmt::format("{},{:.9g},{},{}\n", step, timeline_.epoch_of(step), middle_, value));
+  }
+
+  void add_formula(int64_t first_step, const LrSchedule& formula) {
+    const int64_t num_steps = formula.last_step - first_step;
+    // Rounded up, so that at most kMaxFormulaRows rows are written before the last one.
+    const int64_t stride = (num_steps + kMaxFormulaRows - 1) / kMaxFormulaRows;
+    for (int64_t step = first_step; step < formula.last_step; step += stride)
+      add(step, formula.at(step));
+    add(formula.last_step, formula.at(formula.last_step));
+  }
+
+ private:
+  const Timeline& timeline_;
+  std::vector<Row>& rows_;
+  std::string middle_;
+};
+
+// JSON: the whole timeline, for programs that draw or check plans.
+
+using Json = nlohmann::ordered_json;
+
+Json moment_json(const std::optional<TrainTime>& moment) {
+  return moment ? Json(moment->sentence_text()) : Json(nullptr);
+}
+
+Json group_json(int group) { return group == kAllGroups ? Json("all") : Json(group); }
+
+Json json_of(const ModifierEntry& entry) {
+  return {{"tag", entry.tag},
+          {"summary", entry.summary},
+          {"place", entry.place},
+          {"start", moment_json(entry.window.start)},
+          {"end", moment_json(entry.window.end)},
+          {"start_step", json_or_null(entry.start_step)},
+          {"end_step", json_or_null(entry.end_step)},
+          {"logs_params", entry.param_logs == ParamLogs::kEverywhere}};
+}
+
+Json json_of(const ParamSet& set) {
+  return {{"names", set.names},
+          {"num_weights", set.num_weights},
+          {"mask_type", set.mask_rule.kind.text()},
+          {"global_sparsity", set.mask_rule.global},
+          {"momentum_buffer_reset", set.momentum_buffer_reset}};
+}
+
+Json json_of(const Timeline& timeline, const Action& action) {
+  const bool has_set = action.param_set >= 0;
+  return {{"step", action.step},
+          {"epoch", timeline.epoch_of(action.step)},
+          {"event", traits_of(action.kind).name},
+          {"modifier", action.modifier},
+          // Either a set of parameters or a group, never both.
+          {"params", has_set ? Json(action.param_set) : Json(nullptr)},
+          {"group", has_set ? Json(nullptr) : group_json(action.group)},
+          {"value", action.value}};
+}
+
+/// Describes a rate that follows a formula from its first to its last step.
+Json span_json(const Action& action, const LrSchedule& formula) {
+  return {{"first_step", action.step},
+          {"last_step", formula.last_step},
+          {"modifier", action.modifier},
+          {"group", group_json(action.group)},
+          {"shape", formula.shape == LrSchedule::Shape::kCosine ? "cosine" : "linear"},
+          {"first", formula.first},
+          {"last", formula.last},
+          {"cycle_steps",
+           formula.cycles ? Json(formula.cycles->length(formula.steps_per_epoch)) : Json(nullptr)},
+          {"text", formula.text()}};
 }
 
 }  // namespace
@@ -181,55 +280,6 @@ std::string plot_text(const Timeline& timeline) {
               [&](int64_t step) { return timeline.target_sparsity_at(step); });
 }
 
-// CSV: one pass over the actions; rows are sorted by step at the end, since rates with a formula
-// span many steps.
-
-namespace {
-
-/// Returns the parameters' names, or the group of a rate.
-std::string params_text(const Timeline& timeline, const Action& action) {
-  if (action.param_set < 0)
-    return action.group == kAllGroups ? "all" : std::to_string(action.group);
-  const ParamSet& set = timeline.param_sets()[static_cast<size_t>(action.param_set)];
-  return fmt::format("{}", fmt::join(set.names, " "));
-}
-
-using Row = std::pair<int64_t, std::string>;  // step, line
-
-/// Writer of the rows of one action.
-class ActionRows {
- public:
-  ActionRows(const Timeline& timeline, const Action& action, std::vector<Row>* rows)
-      : timeline_(timeline),
-        rows_(*rows),
-        middle_(fmt::format(
-            "{},{},{}",
-            csv_field(fmt::format("{}:{}", action.modifier + 1,
-                                  timeline.modifiers()[static_cast<size_t>(action.modifier)].tag)),
-            traits_of(action.kind).name, csv_field(params_text(timeline, action)))) {}
-
-  void add(int64_t step, double value) {
-    rows_.emplace_back(
-        step, fmt::format("{},{:.9g},{},{}\n", step, timeline_.epoch_of(step), middle_, value));
-  }
-
-  void add_formula(int64_t first_step, const LrSchedule& formula) {
-    const int64_t num_steps = formula.last_step - first_step;
-    // Rounded up, so that at most kMaxFormulaRows rows are written before the last one.
-    const int64_t stride = (num_steps + kMaxFormulaRows - 1) / kMaxFormulaRows;
-    for (int64_t step = first_step; step < formula.last_step; step += stride)
-      add(step, formula.at(step));
-    add(formula.last_step, formula.at(formula.last_step));
-  }
-
- private:
-  const Timeline& timeline_;
-  std::vector<Row>& rows_;
-  std::string middle_;
-};
-
-}  // namespace
-
 std::string plan_csv(const Timeline& timeline) {
   std::vector<Row> rows;
   for (const Action& action : timeline.actions()) {
@@ -246,65 +296,6 @@ std::string plan_csv(const Timeline& timeline) {
   for (const auto& [step, line] : rows) out += line;
   return out;
 }
-
-// JSON: the whole timeline, for programs that draw or check plans.
-
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json moment_json(const std::optional<TrainTime>& moment) {
-  return moment ? Json(moment->sentence_text()) : Json(nullptr);
-}
-
-Json group_json(int group) { return group == kAllGroups ? Json("all") : Json(group); }
-
-Json json_of(const ModifierEntry& entry) {
-  return {{"tag", entry.tag},
-          {"summary", entry.summary},
-          {"place", entry.place},
-          {"start", moment_json(entry.window.start)},
-          {"end", moment_json(entry.window.end)},
-          {"start_step", json_or_null(entry.start_step)},
-          {"end_step", json_or_null(entry.end_step)},
-          {"logs_params", entry.param_logs == ParamLogs::kEverywhere}};
-}
-
-Json json_of(const ParamSet& set) {
-  return {{"names", set.names},
-          {"num_weights", set.num_weights},
-          {"mask_type", set.mask_rule.kind.text()},
-          {"global_sparsity", set.mask_rule.global},
-          {"momentum_buffer_reset", set.momentum_buffer_reset}};
-}
-
-Json json_of(const Timeline& timeline, const Action& action) {
-  const bool has_set = action.param_set >= 0;
-  return {{"step", action.step},
-          {"epoch", timeline.epoch_of(action.step)},
-          {"event", traits_of(action.kind).name},
-          {"modifier", action.modifier},
-          // Either a set of parameters or a group, never both.
-          {"params", has_set ? Json(action.param_set) : Json(nullptr)},
-          {"group", has_set ? Json(nullptr) : group_json(action.group)},
-          {"value", action.value}};
-}
-
-/// Describes a rate that follows a formula from its first to its last step.
-Json span_json(const Action& action, const LrSchedule& formula) {
-  return {{"first_step", action.step},
-          {"last_step", formula.last_step},
-          {"modifier", action.modifier},
-          {"group", group_json(action.group)},
-          {"shape", formula.shape == LrSchedule::Shape::kCosine ? "cosine" : "linear"},
-          {"first", formula.first},
-          {"last", formula.last},
-          {"cycle_steps",
-           formula.cycles ? Json(formula.cycles->length(formula.steps_per_epoch)) : Json(nullptr)},
-          {"text", formula.text()}};
-}
-
-}  // namespace
 
 std::string plan_json(const Timeline& timeline) {
   Json modifiers = Json::array(), sets = Json::array(), actions = Json::array(),

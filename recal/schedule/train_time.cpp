@@ -23,6 +23,26 @@ std::optional<Decimal> sum_of(const Decimal& a, const Decimal& b) {
   return sum ? Decimal::parse(sum->text()) : std::nullopt;
 }
 
+// All conversions of epochs are exact: Decimal::ceil_times() works on integers. In binary, ceil(1.1
+// * 100) would be 111.
+
+/// Returns the last k' >= k that is at the same step. Doubles the stride, then halves it, because a
+/// period may be far shorter than a step.
+template <typename StepOf>
+int64_t last_on_same_step(int64_t k, const StepOf& step_of) {
+  const int64_t step = step_of(k);
+  int64_t stride = 1;
+  for (; step_of(k + stride) == step; stride *= 2) k += stride;
+  for (; stride > 0; stride /= 2)
+    if (step_of(k + stride) == step) k += stride;
+  return k;
+}
+
+int64_t round_down(const Decimal& epoch) {
+  const int64_t up = epoch.ceil_times(1);
+  return Decimal(up) == epoch ? up : up - 1;
+}
+
 }  // namespace
 
 std::string TrainTime::text() const {
@@ -30,15 +50,8 @@ std::string TrainTime::text() const {
 }
 
 std::string TrainTime::sentence_text() const {
-  switch (kind) {
-    case Kind::kEpoch:
-      return "epoch " + epoch.text();
-    case Kind::kStep:
-      return fmt::format("step {}", step);
-    case Kind::kRunEnd:
-      return "the run's end";
-  }
-  return "";
+  if (is_run_end()) return "the run's end";
+  return kind == Kind::kStep ? fmt::format("step {}", step) : "epoch " + epoch.text();
 }
 
 std::string Period::text() const {
@@ -118,29 +131,6 @@ int64_t Recurrence::last_until(int64_t wanted_step, int64_t steps_per_epoch) con
   return k;
 }
 
-// All conversions of epochs are exact: Decimal::ceil_times() works on integers. In binary, ceil(1.1
-// * 100) would be 111.
-namespace {
-
-/// Returns the last k' >= k that is at the same step. Doubles the stride, then halves it, because a
-/// period may be far shorter than a step.
-template <typename StepOf>
-int64_t last_on_same_step(int64_t k, const StepOf& step_of) {
-  const int64_t step = step_of(k);
-  int64_t stride = 1;
-  for (; step_of(k + stride) == step; stride *= 2) k += stride;
-  for (; stride > 0; stride /= 2)
-    if (step_of(k + stride) == step) k += stride;
-  return k;
-}
-
-int64_t round_down(const Decimal& epoch) {
-  const int64_t up = epoch.ceil_times(1);
-  return Decimal(up) == epoch ? up : up - 1;
-}
-
-}  // namespace
-
 Recurrence recurrence_of(const TrainTime& start, const Period& period) {
   check(!start.is_run_end(), "nothing can start at the run's end");
   return {.start_epochs = start.epoch, .start_steps = start.step, .period = period};
@@ -162,10 +152,8 @@ StepConverter::StepConverter(const std::vector<Window>& windows, int64_t steps_p
   for (const Window& window : windows)
     if (named_end && window.start && !window.end && step_of(*window.start) >= *named_end)
       run_end_ = std::max(*run_end_, next_epoch(*window.start));
-  min_epochs_ = first_epoch_.value_or(0);
   // A limit of steps is the run's end only if a modifier refers to the end and none names it.
   if (!run_end_ && names_run_end) run_end_ = max_steps;
-  total_steps_ = run_end_;
 }
 
 void StepConverter::note_start(const TrainTime& start) {
@@ -225,8 +213,8 @@ double StepConverter::fraction_done(int64_t k, const Window& window, const Perio
 }
 
 std::optional<int64_t> StepConverter::max_epochs() const {
-  if (!total_steps_) return std::nullopt;
-  return (*total_steps_ + steps_per_epoch_ - 1) / steps_per_epoch_;
+  if (!run_end_) return std::nullopt;
+  return (*run_end_ + steps_per_epoch_ - 1) / steps_per_epoch_;
 }
 
 const std::vector<std::string>& interpolation_names() {

@@ -115,9 +115,6 @@ class StepConverter {
                 std::optional<int64_t> max_steps);
 
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
-  double epoch_of(int64_t step) const {
-    return static_cast<double>(step) / static_cast<double>(steps_per_epoch_);
-  }
   /// True if the window's moments have steps. False if one is the run's end, which is unknown.
   bool knows(const Window& window) const;
   /// First step at or after a moment, which must be known.
@@ -134,9 +131,9 @@ class StepConverter {
   double fraction_done(int64_t k, const Window& window, const Period& period) const;
 
   /// Length of the whole run in steps, from the recipe's ends; nullopt if it has none.
-  std::optional<int64_t> total_steps() const { return total_steps_; }
-  int64_t min_epochs() const { return min_epochs_; }  ///< smallest start, rounded down
-  std::optional<int64_t> max_epochs() const;          ///< total_steps in epochs, rounded up
+  std::optional<int64_t> total_steps() const { return run_end_; }
+  int64_t min_epochs() const { return first_epoch_.value_or(0); }  ///< smallest start, rounded down
+  std::optional<int64_t> max_epochs() const;  ///< total_steps in epochs, rounded up
 
  private:
   void note_start(const TrainTime& start);
@@ -144,9 +141,7 @@ class StepConverter {
   int64_t next_epoch(const TrainTime& moment) const;
 
   int64_t steps_per_epoch_;
-  std::optional<int64_t> run_end_, total_steps_;
-  std::optional<int64_t> first_epoch_;
-  int64_t min_epochs_ = 0;
+  std::optional<int64_t> run_end_, first_epoch_;
 };
 
 /// Returns the recurrence that begins at `start`, which must not be the run's end.

@@ -72,7 +72,8 @@ TEST_P(MaskDivisionOnRanks, WhoeverComputesTheMasksAreEqual) {
             EXPECT_EQ(changed, expected.prune(kAll, sparsity, rule, self));
             masks.require_equal("the new mask", kAll, comm);
             for (const int64_t param : kAll) {
-              EXPECT_EQ(masks.digest(param), expected.digest(param)) << kind_text << " " << param;
+              EXPECT_TRUE(masks.of(param).kept_bits.equal(expected.of(param).kept_bits))
+                  << kind_text << " " << param;
               EXPECT_EQ(masks.of(param).num_pruned, expected.of(param).num_pruned);
             }
           }
