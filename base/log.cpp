@@ -61,7 +61,7 @@ class BackgroundSink final : public spdlog::sinks::sink {
     const int64_t num_lost = num_lost_.exchange(0);
     if (num_lost > 0) {
       const std::string text = fmt::format(
-          "[log] {} lines before this one are lost here: they came faster than they were read or "
+          "[log] {} lines before this one are lost: they were logged faster than they were read or "
           "written",
           num_lost);
       const spdlog::details::log_msg notice(message.time, {}, message.logger_name,
@@ -189,7 +189,7 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
     all.append(text.data(), text.size());
     if (is_colored) all += kPlain;
     // One write, so that lines of other processes come before or after it.
-    if (!write(all + status_line())) throw spdlog::spdlog_ex("stderr takes no line");
+    if (!write(all + status_line())) throw spdlog::spdlog_ex("stderr cannot be written");
   }
   void flush_() override {}
   std::string cleared() const { return status_.empty() ? "" : kClearLine; }

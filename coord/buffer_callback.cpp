@@ -62,7 +62,7 @@ class Collector : public BufferCallback {
   void end() override {
     if (num_iterations_ > 0 && context().rank == 0)
       log::info("callbacks", fmt::format("collector: the last {} iteration(s), with {} sample(s) "
-                                         "here, are fewer than every: {} and go to nobody",
+                                         "here, are fewer than every: {} and are dropped",
                                          num_iterations_, buffer().num_samples(), every_));
   }
 

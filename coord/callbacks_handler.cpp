@@ -203,8 +203,7 @@ DataMap input_of(const CallbackNode& node, const DataMap& data) {
       input.put(key.name, *value);
     else if (!key.is_optional)
       refuse_data(
-          fmt::format("key '{}' is not there; a callback that can do without it reads '_{}'",
-                      key.name, key.name));
+          fmt::format("key '{}' is missing; to make it optional, read '_{}'", key.name, key.name));
   }
   return input;
 }
@@ -248,8 +247,7 @@ std::vector<CallbackNode> sorted_callbacks(std::vector<NamedCallback> callbacks,
   // Sorted by name, so equal names are adjacent.
   for (size_t i = 1; i < nodes.size(); ++i)
     if (nodes[i].name == nodes[i - 1].name)
-      refuse(fmt::format("two callbacks are called '{}'; give one of them another name",
-                         nodes[i].name));
+      refuse(fmt::format("two callbacks have the name '{}'; rename one of them", nodes[i].name));
   return Graph(std::move(nodes), source_keys).sorted();
 }
 

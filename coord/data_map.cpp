@@ -22,12 +22,11 @@ const Kind& value_of(const DataMap& map, const std::string& key, const char* wan
   const DataValue* const value = map.find(key);
   if (value == nullptr)
     refuse_data(
-        fmt::format("there is no key '{}': a callback gets what its incoming_keys() declare, "
-                    "and of optional ones what is there",
+        fmt::format("no key '{}': a callback gets the keys that its incoming_keys() declare, and "
+                    "optional ones if present",
                     key));
   if (const Kind* const found = std::get_if<Kind>(value)) return *found;
-  refuse_data(
-      fmt::format("key '{}' is {}, where {} is wanted", key, kKinds[value->index()], wanted));
+  refuse_data(fmt::format("key '{}' is {}, expected {}", key, kKinds[value->index()], wanted));
 }
 
 using Texts = std::vector<std::string>;

@@ -123,14 +123,14 @@ ClassOutputs class_outputs(const DataMap& data, const std::string& logits,
   const at::Tensor labels_B = data.tensor(labels).to(outputs_BC.device(), at::kLong);
   if (outputs_BC.dim() != 2 || labels_B.dim() != 1 || labels_B.size(0) != outputs_BC.size(0))
     refuse_data(fmt::format(
-        "'{}' has {} dimensions and {} numbers, '{}' {} and {}; wanted are "
-        "[samples, classes] and [samples]",
+        "'{}' has {} dimensions and {} numbers, '{}' {} and {}; expected [samples, classes] and "
+        "[samples]",
         logits, outputs_BC.dim(), outputs_BC.numel(), labels, labels_B.dim(), labels_B.numel()));
   if (labels_B.numel() == 0) return {outputs_BC, labels_B};
   const auto lowest = labels_B.min().item<int64_t>(), highest = labels_B.max().item<int64_t>();
   if (lowest < 0 || highest >= outputs_BC.size(1))
-    refuse_data(fmt::format("'{}' holds class {}, and '{}' has outputs for classes 0 to {}", labels,
-                            lowest < 0 ? lowest : highest, logits, outputs_BC.size(1) - 1));
+    refuse_data(fmt::format("'{}' contains class {}, but '{}' has outputs for classes 0 to {}",
+                            labels, lowest < 0 ? lowest : highest, logits, outputs_BC.size(1) - 1));
   return {outputs_BC, labels_B};
 }
 
@@ -163,10 +163,9 @@ class Confusion : public Callback {
     const at::Tensor chosen_B = on_cpu(data.tensor(logits_)).argmax(-1).to(at::kLong);
     const at::Tensor labels_B = on_cpu(data.tensor(labels_)).to(at::kLong);
     if (chosen_B.dim() != 1 || chosen_B.sizes() != labels_B.sizes())
-      refuse_data(
-          fmt::format("'{}' is of {} samples and '{}' of {}; wanted are [samples, classes] "
-                      "and [samples]",
-                      logits_, chosen_B.numel(), labels_, labels_B.numel()));
+      refuse_data(fmt::format(
+          "'{}' has {} samples and '{}' has {}; expected [samples, classes] and [samples]", logits_,
+          chosen_B.numel(), labels_, labels_B.numel()));
     require_classes(at::stack({labels_B, chosen_B}, 1));
     count_confusion(labels_B, chosen_B, num_classes_, counts_);
     return DataMap();
@@ -231,7 +230,7 @@ CallbackType topk() {
             in->read("outputs", &logits, "topk: key of outputs [samples, classes]");
             in->read("labels", &labels, "topk: key of classes [samples]");
             in->read("k", &ks, count_from(1), "topk: values of k");
-            if (ks.empty()) in->fault("k", "'k' names no number, so that there is nothing to show");
+            if (ks.empty()) in->fault("k", "'k' is empty: give at least one number");
             std::sort(ks.begin(), ks.end());
             ks.erase(std::unique(ks.begin(), ks.end()), ks.end());
             EvalMetric metric{

@@ -78,9 +78,9 @@ const std::vector<std::string> kSaverModes = {"eval", "infer"};
 }  // namespace
 
 void require_inside(const std::string& name) {
-  if (name.empty()) refuse_data("a name to save a sample under is empty; name each sample");
+  if (name.empty()) refuse_data("the name of a sample is empty; name each sample");
   if (std::count(name.begin(), name.end(), '\0') > 0)
-    refuse_data("a name to save a sample under has a zero byte");
+    refuse_data("the name of a sample contains a zero byte");
   std::string_view rest = name;
   // Each part is checked: ".." in any of them could leave the folder.
   while (true) {
@@ -88,13 +88,13 @@ void require_inside(const std::string& name) {
     const std::string_view part = rest.substr(0, end);
     if (part.size() > kLongestName)
       refuse_data(
-          fmt::format("a name to save a sample under has {} bytes, which with an extension "
-                      "are more than file systems take: at most {} are; it begins '{}...'",
+          fmt::format("the name of a sample has {} bytes, too long for file systems with an "
+                      "extension: at most {}; it begins '{}...'",
                       part.size(), kLongestName, part.substr(0, 40)));
     if (part.empty() || part == "." || part == "..")
       refuse_data(
-          fmt::format("'{}' is no name to save a sample under: no leading '/', no '..' and no "
-                      "empty part, so that nothing is written outside the results' folder",
+          fmt::format("'{}' is not a valid name of a sample: no leading '/', no '..' and no empty "
+                      "part, so that nothing is written outside the results' folder",
                       name));
     if (end == rest.size()) return;
     rest.remove_prefix(end + 1);
@@ -134,7 +134,7 @@ std::optional<DataMap> SaverCallback::on_iteration_end(const DataMap& data) {
 void SaverCallback::require_names(const DataMap& data, size_t num_samples) const {
   const std::vector<std::string>& names = data.texts(kSaveNames);
   if (names.size() != num_samples)
-    refuse_data(fmt::format("save_names holds {} names for {} samples; give one a sample",
+    refuse_data(fmt::format("save_names has {} names for {} samples; give one per sample",
                             names.size(), num_samples));
   for (const std::string& name : names) require_inside(name);
 }

@@ -34,8 +34,8 @@ std::string_view type_name(const std::string& key, const at::Tensor& tensor) {
   for (const TypeName& known : kTypeNames)
     if (known.type == tensor.scalar_type()) return known.name;
   refuse_data(
-      fmt::format("key '{}' is a tensor of type {}, which a tf.train.Example cannot hold; "
-                  "convert it in a callback before",
+      fmt::format("key '{}' is a tensor of type {}, which a tf.train.Example cannot contain; "
+                  "convert it in an earlier callback",
                   key, c10::toString(tensor.scalar_type())));
 }
 
@@ -43,8 +43,7 @@ std::string_view type_name(const std::string& key, const at::Tensor& tensor) {
 void require_room(size_t count) {
   if (count > INT32_MAX)
     refuse_data(
-        "a sample has more than 2 GiB, which a tf.train.Example cannot hold; save fewer "
-        "keys");
+        "a sample has more than 2 GiB, which a tf.train.Example cannot contain; save fewer keys");
 }
 
 /// Adds a feature and returns it without a list.

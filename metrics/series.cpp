@@ -39,8 +39,8 @@ void CappedGauges::set(const prometheus::Labels& labels, double value) {
     if (gauges_.size() >= max_series_) {
       // The log has one line for all that are left out.
       if (!std::exchange(has_warned_, true))
-        log::warning("metrics", fmt::format("{} has the {} series that a page may have of it: "
-                                            "further ones are left out; {} has them all",
+        log::warning("metrics", fmt::format("{} has reached the limit of {} series on a page; "
+                                            "further ones are omitted here; {} has them all",
                                             name_, max_series_, instead_));
       return;
     }

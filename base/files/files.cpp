@@ -168,7 +168,7 @@ void Reader::open() {
   if (!S_ISREG(facts.st_mode))
     fail(ExitCode::kInputMissing, path_,
          S_ISDIR(facts.st_mode) ? "is a folder, not a file"
-                                : "is no regular file; write what it gives into a file first");
+                                : "is not a regular file; write its content to a file first");
   num_bytes_ = facts.st_size;
 }
 

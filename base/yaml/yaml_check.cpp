@@ -28,7 +28,7 @@ class YamlCheck final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++num_documents_ > 1)
-      throw YamlStop{mark, "holds a second document ('---'): one file, one document"};
+      throw YamlStop{mark, "contains a second document ('---'); one document per file is allowed"};
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -42,7 +42,7 @@ class YamlCheck final : public YAML::EventHandler {
     const Extent& meant = anchored_[anchor];
     // An alias inside its own anchor would unfold without end.
     if (meant.is_open)
-      throw YamlStop{mark, "this alias stands inside what it names: it refers to itself"};
+      throw YamlStop{mark, "this alias is inside its own anchor: it refers to itself"};
     note_key(mark, nullptr);
     add(mark, meant);
   }
@@ -98,7 +98,7 @@ class YamlCheck final : public YAML::EventHandler {
   void add(const YAML::Mark& mark, const Extent& extent) {
     num_nodes_ += extent.num_nodes;
     if (num_nodes_ > kMaxNodes)
-      throw YamlStop{mark, "holds more than 100,000 nodes (each use of an alias counts anew)"};
+      throw YamlStop{mark, "contains more than 100,000 nodes (each use of an alias counts)"};
     if (static_cast<int64_t>(levels_.size()) + extent.height > kMaxDepth)
       throw YamlStop{mark, "is nested more than 64 deep"};
     if (levels_.empty()) return;

@@ -68,8 +68,8 @@ Descriptor open_folder(const std::filesystem::path& path) {
   if (::fstat(opened.get(), &facts) != 0) refuse(path, std::strerror(errno));
   // With the sticky bit, as in /tmp, only the owner can remove or rename the file.
   if ((facts.st_mode & S_IWOTH) != 0 && (facts.st_mode & S_ISVTX) == 0)
-    refuse(path, fmt::format("everybody may write into its folder {}, and so put another socket in "
-                             "its place; chmod o-w it, or choose another control.listen",
+    refuse(path, fmt::format("its folder {} is writable by all users, who could replace the "
+                             "socket; chmod o-w it, or choose another control.listen",
                              folder.string()));
   return opened;
 }
@@ -80,12 +80,11 @@ void remove_stale(const std::filesystem::path& path, const sockaddr_un& address)
   if (::lstat(path.c_str(), &facts) != 0) return;
   if (!S_ISSOCK(facts.st_mode))
     refuse(path,
-           "something that is no socket lies there; remove it, or choose another "
-           "control.listen");
-  // ECONNREFUSED: the file exists but nobody listens.
+           "the path exists and is not a socket; remove it, or choose another control.listen");
+  // ECONNREFUSED: the file exists but no process listens.
   if (const int fault = try_to_connect(address); fault != ECONNREFUSED)
     refuse(path, fault == 0 || fault == EAGAIN
-                     ? "a living process listens there; stop it, or choose another control.listen"
+                     ? "another process listens on it; stop it, or choose another control.listen"
                      : std::strerror(fault));
   if (::unlink(path.c_str()) != 0) refuse(path, std::strerror(errno));
 }

@@ -268,9 +268,11 @@ class EventFile::Writer {
   void on_lost(std::string_view why) {
     // One warning per file; the series counts the rest.
     if (num_errors_++ > 0) return;
-    log::warning("metrics", fmt::format("TensorBoard points are lost, training goes on: {}; "
-                                        "further losses are only counted",
-                                        why));
+    log::warning(
+        "metrics",
+        fmt::format(
+            "TensorBoard points are lost, training continues: {}; further losses are only counted",
+            why));
   }
 
   int64_t num_errors() const { return num_errors_.load(std::memory_order_relaxed); }

@@ -256,15 +256,15 @@ void require_equal_inputs(std::span<const MaskedWeight> weights, dist::Communica
 void check_mask_kind(const MaskKind& kind, std::string_view name, c10::IntArrayRef shape) {
   if (kind.pattern == MaskPattern::kUnstructured) return;
   if (shape.size() < 2)
-    throw refusal(fmt::format(
-        "{} [{}] cannot be pruned by mask_type {}: that needs a weight [outputs, inputs, ...]; "
-        "leave it out of params or use mask_type unstructured",
-        name, fmt::join(shape, ", "), kind.text()));
+    throw refusal(
+        fmt::format("{} [{}] cannot be pruned by mask_type {}: that needs a weight [outputs, "
+                    "inputs, ...]; remove it from params or use mask_type unstructured",
+                    name, fmt::join(shape, ", "), kind.text()));
   if (kind.pattern != MaskPattern::kNofM || shape[1] % kind.m == 0) return;
-  throw refusal(fmt::format(
-      "{} [{}] cannot be pruned by mask_type {}: its {} inputs are no multiple of {}; leave it out "
-      "of params or use mask_type unstructured or block4",
-      name, fmt::join(shape, ", "), kind.text(), shape[1], kind.m));
+  throw refusal(
+      fmt::format("{} [{}] cannot be pruned by mask_type {}: its {} inputs are not a multiple of "
+                  "{}; remove it from params or use mask_type unstructured or block4",
+                  name, fmt::join(shape, ", "), kind.text(), shape[1], kind.m));
 }
 
 void check_mask_sparsity(const MaskKind& kind, double sparsity) {
@@ -275,8 +275,8 @@ void check_mask_sparsity(const MaskKind& kind, double sparsity) {
   const double most = 1 - static_cast<double>(kind.n) / static_cast<double>(kind.m);
   if (sparsity <= most + kRoundingOfSparsity) return;
   throw refusal(
-      fmt::format("mask_type {} keeps {} of {} weights, so that sparsity {} cannot be reached; ask "
-                  "for {} or less, or use another mask_type",
+      fmt::format("mask_type {} keeps {} of {} weights, so sparsity {} cannot be reached; use {} "
+                  "or less, or another mask_type",
                   kind.text(), kind.n, kind.m, sparsity, most));
 }
 

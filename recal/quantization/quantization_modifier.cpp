@@ -107,8 +107,8 @@ class QuantizedLayers {
       if (!schemes.empty() && scheme->per_channel != schemes.front()->per_channel) {
         const LayerInfo& first = inputs.layers[static_cast<size_t>(choice.layers.front())];
         builder->fault(
-            fmt::format("the weights of '{}' have the strategy {}, those of '{}' have {}: it holds "
-                        "for the whole model, write the same one",
+            fmt::format("the weights of '{}' have the strategy {}, those of '{}' have {}: a model "
+                        "has a single strategy, use the same one",
                         first.name, strategy(*schemes.front()), layer.name, strategy(*scheme)));
         return {};
       }
@@ -306,7 +306,7 @@ class QuantizationModifier final : public ModifierWith<QuantizationOptions> {
     if (observers_off == first)
       builder->fault(
           fmt::format("{} has disable_quantization_observer at step {}, where it starts: ranges of "
-                      "inputs would never be observed; leave it at least one step later",
+                      "inputs would never be observed; set it at least one step later",
                       tag(), first));
     const auto batch_norm_frozen = step_from("freeze_bn_stats", options_.batch_norm_frozen);
     QuantizedLayers::Choice choice = options_.layers.choose(builder);
@@ -427,8 +427,7 @@ void read_module_types(ConfigReader* in) {
 
 Modifiers read_quantization(ConfigReader* in, const SourceLocation& location) {
   QuantizationOptions options;
-  options.start_is_default =
-      read_start(in, "moment from which on layers are quantized", &options.window);
+  options.start_is_default = read_start(in, "start of quantization", &options.window);
   options.layers.read(in);
   read_later(in, "disable_quantization_observer", "moment from which ranges are frozen",
              &options.observers_off);

@@ -185,9 +185,7 @@ NamePattern pattern_of(const YAML::Node& node, std::string_view key, ConfigReade
     error = fmt::format("an entry of {} must be a layer's name, a re:pattern or a class", key);
   else if (is_fused_class(text))
     error = fmt::format(
-        "'{}' is no class of layers here: there are Linear, Conv1d, Conv2d and "
-        "Conv3d, each by itself",
-        text);
+        "'{}' is not a class of layers; available: Linear, Conv1d, Conv2d and Conv3d", text);
   if (!error.empty()) in->fault_at(node, error);
   return pattern;
 }

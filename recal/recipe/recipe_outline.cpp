@@ -285,7 +285,7 @@ RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
   } else if (!unnamed.lists.empty()) {
     faults->add(document.fault_at(
         unnamed.lists.front().key,
-        fmt::format("'{}' stands beside stages ({}): move it into one of them",
+        fmt::format("'{}' is outside the stages ({}): move it into one of them",
                     unnamed.lists.front().name, fmt::join(names_of(outline.stages), ", "))));
   }
   return outline;
@@ -310,7 +310,7 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
     if (stage.is_enabled || !name.empty()) {
       chosen.push_back(stage);
     } else {
-      outline->notes.push_back(fmt::format("{}: stage '{}' is left out: it says enabled: false",
+      outline->notes.push_back(fmt::format("{}: stage '{}' is skipped: it has enabled: false",
                                            location_of(document, stage.key).text(), stage.name));
     }
   }
@@ -318,11 +318,11 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
     const bool has_stages = !outline->stages.front().name.empty();
     const std::vector<std::string> names = names_of(outline->stages);
     std::string hint = did_you_mean(name, names);
-    if (hint.empty()) hint = fmt::format("; there are {}", fmt::join(names, ", "));
+    if (hint.empty()) hint = fmt::format("; available: {}", fmt::join(names, ", "));
     faults->add(document.fault_at(
         outline->stages.front().key,
-        has_stages ? fmt::format("there is no stage '{}'{}", name, hint)
-                   : fmt::format("the recipe has no stages, so none is named '{}'", name)));
+        has_stages ? fmt::format("unknown stage '{}'{}", name, hint)
+                   : fmt::format("the recipe has no stages, so there is no stage '{}'", name)));
   }
   for (const RecipeOutline::Stage& stage : chosen)
     if (stage.is_oneshot)

@@ -252,8 +252,7 @@ Recipe load_named(ConfigReader* in, const std::string& name, const std::string& 
       return {};
     }
   }
-  in->fault("recipe",
-            fmt::format("there is no recipe file '{}' (nor '{}')", name, beside.string()));
+  in->fault("recipe", fmt::format("no recipe file '{}' (nor '{}')", name, beside.string()));
   return {};
 }
 

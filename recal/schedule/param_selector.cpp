@@ -90,12 +90,12 @@ std::string no_match(const NamePattern& pattern, std::string_view what,
                      const std::vector<std::string>& shown, std::vector<std::string> names) {
   if (pattern.is_regex())
     return fmt::format(
-        "'{}' matches no {}: a pattern must match from the start of a name; there are {}",
+        "'{}' matches no {}: a pattern must match from the start of a name; available: {}",
         pattern.text(), what, first_few(shown, kMaxNamesShown));
   names.insert(names.begin(), shown.begin(), shown.end());
   const std::string hint = did_you_mean(pattern.dotted(), names);
   return fmt::format("the model has no {} '{}'{}", what, pattern.text(),
-                     hint.empty() ? "; there are " + first_few(shown, kMaxNamesShown) : hint);
+                     hint.empty() ? "; available: " + first_few(shown, kMaxNamesShown) : hint);
 }
 
 std::string no_param_message(const NamePattern& pattern, const std::vector<ParamInfo>& params,

@@ -49,7 +49,7 @@ class GradualMagnitudePruning final : public ModifierWith<GradualMagnitudePrunin
         options_.pruning.init_sparsity, options_.pruning.final_sparsity, options_.inter_func,
         options_.update_frequency.text(), rule.kind == MaskKind() ? "" : ", " + rule.kind.text(),
         rule.global ? ", one threshold over all" : "",
-        options_.pruning.leave_enabled ? "" : ", then lets go");
+        options_.pruning.leave_enabled ? "" : ", then releases the masks");
   }
   void compile(TimelineBuilder* builder) const override {
     const std::optional<StepRange> steps = builder->steps_of(options_.window);
@@ -77,21 +77,20 @@ class GradualMagnitudePruning final : public ModifierWith<GradualMagnitudePrunin
     // N:M has a limit of its own, so the usual range does not apply.
     const bool is_free = options_.pruning.mask_rule.kind.pattern != MaskPattern::kNofM;
     if (is_free && last < kUsefulSparsity) {
-      builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros bring no speed", last,
+      builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros give no speedup", last,
                                 kUsefulSparsity));
     } else if (is_free && (last < kUsualFinalFrom || last > kUsualFinalTo)) {
       builder->warn(fmt::format("final_sparsity {} is outside the usual {} to {}", last,
                                 kUsualFinalFrom, kUsualFinalTo));
     }
     if (options_.update_frequency.epochs > Decimal(1))
-      builder->warn(
-          fmt::format("update_frequency {} is longer than the usual 1 epoch: each mask takes away "
-                      "more at once",
-                      options_.update_frequency.epochs.text()));
+      builder->warn(fmt::format(
+          "update_frequency {} is longer than the usual 1 epoch: each mask prunes more at once",
+          options_.update_frequency.epochs.text()));
     if (num_masks < kFewMasks)
       builder->warn(
-          fmt::format("makes only {} mask{} between its start and its end: shorten "
-                      "update_frequency, so that each takes away less",
+          fmt::format("computes only {} mask{} between its start and its end: shorten "
+                      "update_frequency, so that each prunes less",
                       num_masks, num_masks == 1 ? "" : "s"));
   }
 };
@@ -128,7 +127,7 @@ std::vector<Target> read_targets(ConfigReader* in, const YAML::Node& map, double
   // SparseML writes `params: []` next to such a map, since the map names the parameters.
   const YAML::Node params = in->take("params");
   if (params.IsDefined() && !(params.IsSequence() && params.size() == 0))
-    in->refuse("params", "must be [] or left out, as final_sparsity names the parameters");
+    in->refuse("params", "must be [] or omitted, as final_sparsity names the parameters");
   return targets;
 }
 
@@ -192,7 +191,8 @@ void read_mask_rule(ConfigReader* in, GradualMagnitudePruningOptions* options) {
            "one threshold over all parameters, not one each");
   if (is_global && !options->pruning.mask_rule.global)
     in->refuse("global_sparsity", "is false: for one threshold a parameter use !GradualKSModifier");
-  in->read_choice("score_type", &options->score_type, {"magnitude"}, "what the smallest is of");
+  in->read_choice("score_type", &options->score_type, {"magnitude"},
+                  "scope of the smallest weights");
   bool phased = false;
   in->read("phased", &phased, "false: SparseML's old key for its ACDCPruningModifier");
   if (phased)
@@ -251,7 +251,7 @@ Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location) {
     in->refuse("final_sparsity",
                "names several sparsities, but global_sparsity has one threshold for all");
   in->read("momentum_buffer_reset", &options.pruning.momentum_buffer_reset,
-           "whether the optimizer's momentum becomes 0 with each new mask");
+           "true: reset the optimizer's momentum to 0 at each new mask");
   read_params_strict(in, &options.selected.strict);
   read_log_types(in, &options.selected.logs);
   in->done();

@@ -20,7 +20,7 @@ std::string kept_no_longer(const QuantizationClaim& claim, const std::string& la
                            const PruningClaim& pruned) {
   return fmt::format(
       "{} quantizes '{}' from step {} on, but {} ({}) releases its mask at step {}, and zeros "
-      "would come back: keep them with a ConstantKSModifier listed behind it, or with "
+      "would come back: keep them with a ConstantKSModifier listed after it, or with "
       "leave_enabled: true",
       claim.modifier->tag(), layer, claim.first_step, pruned.pruner->tag(),
       pruned.pruner->location().text(), *pruned.released);

@@ -108,8 +108,8 @@ std::string event_list(const Timeline& timeline) {
 /// Returns the recipe language's advice about how often to prune.
 std::string hint_text(const Timeline& timeline) {
   return timeline.has(ActionKind::kPrune)
-             ? "hint: where the loss recovers soon after a mask, take a smaller update_frequency "
-               "(0.5: twice an epoch), so that each mask takes away less\n"
+             ? "hint: where the loss recovers soon after a mask, use a smaller update_frequency "
+               "(0.5: twice an epoch), so that each mask prunes less\n"
              : "";
 }
 
