@@ -4,7 +4,6 @@
 
 #include <array>
 #include <bit>
-#include <cstdint>
 
 #include <fmt/format.h>
 #include <isa-l/crc.h>

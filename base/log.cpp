@@ -2,18 +2,14 @@
 #include "base/log.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdint>
 #include <ctime>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>

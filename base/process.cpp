@@ -2,20 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <sstream>
-#include <string>
 #include <string_view>
 #include <tuple>
-#include <vector>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/text.h"
 

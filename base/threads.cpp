@@ -2,10 +2,7 @@
 
 #include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <system_error>
-#include <thread>
-#include <utility>
 
 #include <pthread.h>
 

@@ -241,10 +241,9 @@ class Restoration {
 // Checkpoint: every step that may fail on one rank runs in run_on_all(). So all ranks throw the
 // same error, and none waits in the next collective.
 
-namespace {
-
 /// Adds one kind of names to an error text.
-void add_part(const std::vector<std::string>& keys, std::string_view what, std::string* text) {
+static void add_part(const std::vector<std::string>& keys, std::string_view what,
+                     std::string* text) {
   if (keys.empty()) return;
   *text += fmt::format("{}{} '{}'", text->empty() ? "" : "; ", what, fmt::join(keys, "', '"));
 }
@@ -253,7 +252,7 @@ constexpr std::string_view kNotGiven =
     "variables created after restore() and not yet restored (call look_for_new()):";
 
 /// Throws unless every existing variable has its value and, with `all`, nothing is left over.
-void require_restored(Restoration* restoration, bool all) {
+static void require_restored(Restoration* restoration, bool all) {
   if (restoration == nullptr)
     throw Error(ExitCode::kBadData, "checkpoint",
                 "restore() got no checkpoint, so nothing was restored");
@@ -267,8 +266,6 @@ void require_restored(Restoration* restoration, bool all) {
     throw Error(ExitCode::kBadData, "checkpoint",
                 fmt::format("{}: {}", restoration->values().prefix(), text));
 }
-
-}  // namespace
 
 const RestoreStatus& RestoreStatus::assert_consumed() const {
   require_restored(restoration_.get(), true);

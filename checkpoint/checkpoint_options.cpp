@@ -129,8 +129,6 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
 
 // RenameRules: rules are checked when the run file is read, so a bad pattern is reported there.
 
-namespace {
-
 constexpr std::string_view kRegexStart = "re:";
 // \0 to \9: RE2 rewrites name groups by one digit.
 constexpr int kMostGroups = 10;
@@ -138,7 +136,7 @@ constexpr int kMostGroups = 10;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 /// Returns the rules as written; nullopt if the node is neither a list nor a map of rules.
-std::optional<Pairs> pairs_of(const YAML::Node& node) {
+static std::optional<Pairs> pairs_of(const YAML::Node& node) {
   Pairs pairs;
   if (node.IsMap()) {
     for (const auto& pair : node) {
@@ -163,18 +161,16 @@ std::optional<Pairs> pairs_of(const YAML::Node& node) {
 constexpr std::string_view kModelPart = "model";
 
 /// Returns "/" + the rest of a name below `model`, for a rule whose `from` is exactly `model`.
-std::optional<std::string> behind_model(const std::string& name) {
+static std::optional<std::string> behind_model(const std::string& name) {
   const bool is_part = name.starts_with("model/") || name.starts_with("model.");
   return is_part ? std::optional("/" + plain_name(name)) : std::nullopt;
 }
 
 /// Removes the leading slash or dot that a removed part leaves.
-std::string cleaned(const std::string& name) {
+static std::string cleaned(const std::string& name) {
   const size_t begin = name.find_first_not_of("/.");
   return plain_name(begin == std::string::npos ? "" : name.substr(begin));
 }
-
-}  // namespace
 
 RenameRules::Rule RenameRules::make_rule(const std::string& from, const std::string& to,
                                          std::string* fault) {

@@ -196,11 +196,9 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
   return std::nullopt;
 }
 
-namespace {
-
 /// Returns the checkpoint that the state file names; nullopt if that is not complete.
-std::optional<std::string> named_by_state_file(const std::filesystem::path& dir,
-                                               std::string_view prefix_name) {
+static std::optional<std::string> named_by_state_file(const std::filesystem::path& dir,
+                                                      std::string_view prefix_name) {
   const std::optional<StateFile> state = read_state_file_if_sound(dir);
   if (!state || state->newest.empty()) return std::nullopt;
   const std::string prefix = (dir / state->newest).string();  // an absolute name stays unchanged
@@ -219,7 +217,7 @@ std::optional<std::string> named_by_state_file(const std::filesystem::path& dir,
 
 /// True if the checkpoint was committed after the state file was written. Its program was killed
 /// before it updated the state file.
-bool is_newer_than_state_file(const SaveName& save, const std::filesystem::path& dir) {
+static bool is_newer_than_state_file(const SaveName& save, const std::filesystem::path& dir) {
   std::error_code of_index, of_state;
   const auto index = std::filesystem::last_write_time(index_path(save.prefix), of_index);
   const auto state = std::filesystem::last_write_time(dir / kStateFile, of_state);
@@ -228,7 +226,7 @@ bool is_newer_than_state_file(const SaveName& save, const std::filesystem::path&
 
 /// Returns the complete checkpoint with the highest number. If none is complete, returns the
 /// highest of all.
-std::optional<std::string> highest(const std::vector<SaveName>& saves) {
+static std::optional<std::string> highest(const std::vector<SaveName>& saves) {
   for (auto save = saves.rbegin(); save != saves.rend(); ++save) {
     const std::optional<std::string> defect = quick_check(save->prefix);
     if (!defect) return save->prefix;
@@ -238,8 +236,6 @@ std::optional<std::string> highest(const std::vector<SaveName>& saves) {
   // mean a fresh start.
   return saves.empty() ? std::nullopt : std::optional(saves.back().prefix);
 }
-
-}  // namespace
 
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
                                              std::string_view prefix_name) {

@@ -91,14 +91,10 @@ std::shared_ptr<Trackable> make_trackable(std::function<StateList()> state,
 
 // ObjectTable: maps between the keys of a Checkpoint and the state of its objects.
 
-namespace {
-
-[[noreturn]] void refuse_key(const std::string& key, const std::string& why) {
+[[noreturn]] static void refuse_key(const std::string& key, const std::string& why) {
   throw Error(ExitCode::kUsage, "checkpoint",
               fmt::format("'{}' cannot be a key of a Checkpoint: {}", key, why));
 }
-
-}  // namespace
 
 bool ObjectTable::has_object(std::string_view key) const {
   return std::ranges::any_of(objects_, [&](const auto& each) { return each.first == key; });

@@ -15,7 +15,6 @@
 #include "cli/scale_command.h"
 #include "cli/tensor_commands.h"
 #include "daemon/config/number_range.h"
-#include "daemon/config/program.h"
 #include "daemon/run/check.h"
 #include "metrics/series_table.h"
 

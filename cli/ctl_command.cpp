@@ -1,7 +1,6 @@
 #include "cli/ctl_command.h"
 
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <thread>
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/digest.h"
-#include "base/error.h"
 #include "base/files/files.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -12,7 +11,6 @@
 #include "checkpoint/tools/inspect.h"
 #include "daemon/run/device.h"
 #include "daemon/run/run_hooks.h"
-#include "daemon/run/training_context.h"
 #include "train/records.h"
 #include "train/summary_saver_hook.h"
 

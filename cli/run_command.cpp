@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 
 #include "base/error.h"
 #include "checkpoint/format/checkpoint_files.h"

@@ -17,7 +17,6 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "coord/callback_types.h"
-#include "coord/data_map.h"
 
 namespace lockstep::coord {
 namespace {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <exception>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 

@@ -1,14 +1,12 @@
 #include "coord/data_map.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/error.h"
 
 namespace lockstep::coord {
 namespace {

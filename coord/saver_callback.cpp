@@ -1,9 +1,6 @@
 #include "coord/saver_callback.h"
 
 #include <algorithm>
-#include <string>
-#include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>

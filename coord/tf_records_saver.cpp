@@ -2,8 +2,6 @@
 #include "coord/tf_records_saver.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -12,7 +10,6 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "coord/data_map.h"
 #include "data/formats/tf_example.pb.h"
 
 namespace lockstep::coord {

@@ -4,9 +4,7 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
-#include <string_view>
 
 #include "base/files/files.h"
 #include "coord/data_map.h"

@@ -320,11 +320,7 @@ int lockstepd_main(int argc, char** argv, const train::StepHook& on_step,
 }  // namespace lockstep::daemon
 
 namespace lockstep::train_estimator {
-namespace {
-
 constexpr const char* kName = "spec";
-
-}  // namespace
 
 int train(const MakeSpec& spec, const std::vector<std::string>& flags) {
   // The estimator becomes a row of the table, so lockstepd finds it like one of a plug-in.

@@ -45,8 +45,6 @@ at::Tensor BatchMemory::take(at::IntArrayRef shape, at::ScalarType type) const {
 // FilesDataset: every pixel is written once. A sample's transform writes its floats straight into
 // the batch tensor.
 
-namespace {
-
 constexpr int64_t kMaxTries = 1000;  // damaged samples in a row
 
 [[noreturn]] void refuse_feed(const std::string& what) {
@@ -54,27 +52,28 @@ constexpr int64_t kMaxTries = 1000;  // damaged samples in a row
 }
 
 /// Returns one number per channel.
-std::vector<double> each_channel(const std::vector<double>& numbers, int64_t channels,
-                                 const char* key) {
+static std::vector<double> each_channel(const std::vector<double>& numbers, int64_t channels,
+                                        const char* key) {
   if (numbers.empty() || static_cast<int64_t>(numbers.size()) == channels) return numbers;
   if (numbers.size() == 1) return std::vector<double>(static_cast<size_t>(channels), numbers[0]);
   refuse_feed(fmt::format("'{}' has {} numbers; give one, or one for each of {} channels", key,
                           numbers.size(), channels));
 }
 
-bool is_picture(Content content) {
+static bool is_picture(Content content) {
   return content == Content::kImage || content == Content::kPixels;
 }
 
 /// Returns a token from unaligned memory.
-int64_t token_at(std::string_view tokens, int64_t place) {
+static int64_t token_at(std::string_view tokens, int64_t place) {
   int64_t token = 0;
   std::memcpy(&token, tokens.data() + place * 8, sizeof token);
   return token;
 }
 
 /// Returns the position of the first int64 that is neither in [0, end) nor `ignored`.
-std::optional<int64_t> place_out_of_range(std::string_view tokens, int64_t end, int64_t ignored) {
+static std::optional<int64_t> place_out_of_range(std::string_view tokens, int64_t end,
+                                                 int64_t ignored) {
   const auto num_tokens = static_cast<int64_t>(tokens.size() / 8);
   for (int64_t i = 0; i < num_tokens; ++i) {
     const int64_t token = token_at(tokens, i);
@@ -84,13 +83,11 @@ std::optional<int64_t> place_out_of_range(std::string_view tokens, int64_t end, 
 }
 
 /// Returns the text without the area in front.
-std::string text_of(const Error& fault) {
+static std::string text_of(const Error& fault) {
   const std::string text = fault.what();
   const size_t end = text.find("] ");
   return end == std::string::npos ? text : text.substr(end + 2);
 }
-
-}  // namespace
 
 struct FilesDataset::Scratch {
   Record record;

@@ -221,10 +221,8 @@ FilesOptions read_files_options(const std::string& format, ConfigReader* in, Dat
 // Listing happens on rank 0 only; the others parse the result. So the order of files is the same on
 // all ranks.
 
-namespace {
-
 /// Returns the only file of a format that is a single file.
-std::filesystem::path only_file(const FilesOptions& options) {
+static std::filesystem::path only_file(const FilesOptions& options) {
   const Paths paths = expand_files(options.path);
   if (paths.size() > 1)
     throw Error(ExitCode::kConfig, "data",
@@ -234,7 +232,7 @@ std::filesystem::path only_file(const FilesOptions& options) {
 }
 
 /// Returns the files of the training set; a folder also has the test set.
-Paths cifar_files(const FilesOptions& options, std::string_view training_name) {
+static Paths cifar_files(const FilesOptions& options, std::string_view training_name) {
   Paths paths = expand_files(options.path);
   if (!is_folder(options.path)) return paths;
   std::erase_if(paths, [&](const std::filesystem::path& path) {
@@ -247,14 +245,14 @@ Paths cifar_files(const FilesOptions& options, std::string_view training_name) {
 }
 
 /// Returns the facts of the files in order.
-std::vector<files::FileFacts> all_of(const Paths& paths) {
+static std::vector<files::FileFacts> all_of(const Paths& paths) {
   std::vector<files::FileFacts> all(paths.size());
   std::transform(paths.begin(), paths.end(), all.begin(), found_file);
   return all;
 }
 
 /// Finds the files of a format: its samples' files, and others such as targets.
-FoundFiles found_in_format(const std::string& format, const FilesOptions& options) {
+static FoundFiles found_in_format(const std::string& format, const FilesOptions& options) {
   if (format == "image_folder")
     return find_class_folder(options.path, options.feed.may_lack_targets);
   if (format == "images") return find_images(options.path);
@@ -280,8 +278,6 @@ FoundFiles found_in_format(const std::string& format, const FilesOptions& option
   }
   return found;
 }
-
-}  // namespace
 
 FoundFiles find_files(const FilesOptions& options) {
   const std::string format =

@@ -5,11 +5,8 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <iterator>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,7 +14,6 @@
 #include "base/tensors/tensor_memory.h"
 #include "base/threads.h"
 #include "base/trace.h"
-#include "data/sampler.h"
 
 namespace lockstep::data {
 

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <span>
-#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -19,7 +18,6 @@
 #include <fmt/ranges.h>
 
 #include "base/digest.h"
-#include "base/error.h"
 
 namespace lockstep::dist {
 
@@ -96,13 +94,11 @@ std::unique_ptr<Communicator> SelfCommunicator::split(int color, int) {
 // CheckedCommunicator: compares a text of each call over a second communicator before the call
 // itself, so that a mismatch is an error instead of a hang.
 
-namespace {
-
-std::string text_of(std::string_view name, const at::Tensor& values) {
+static std::string text_of(std::string_view name, const at::Tensor& values) {
   return fmt::format("{} of {} {}", name, values.numel(), c10::toString(values.scalar_type()));
 }
 
-std::string_view name_of(ReduceOp op) {
+static std::string_view name_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::kMin:
       return "all_reduce (min)";
@@ -113,8 +109,6 @@ std::string_view name_of(ReduceOp op) {
   }
   return "all_reduce (sum)";
 }
-
-}  // namespace
 
 CheckedCommunicator::CheckedCommunicator(std::unique_ptr<Communicator> comm,
                                          std::unique_ptr<Communicator> comparison)
@@ -165,36 +159,34 @@ std::unique_ptr<Communicator> CheckedCommunicator::split(int color, int key) {
 // Agreements go through comm.device(), so that NCCL works too. While ranks agree, one small
 // all_reduce suffices; texts are exchanged only after a difference.
 
-namespace {
-
-at::Tensor int64_tensor(std::span<const int64_t> values_K, at::Device device) {
+static at::Tensor int64_tensor(std::span<const int64_t> values_K, at::Device device) {
   const at::Tensor host_K = at::empty({static_cast<int64_t>(values_K.size())}, at::kLong);
   std::copy(values_K.begin(), values_K.end(), host_K.mutable_data_ptr<int64_t>());
   return host_K.to(device);
 }
 
-at::Tensor byte_tensor(std::string_view text, int64_t num_bytes, at::Device device) {
+static at::Tensor byte_tensor(std::string_view text, int64_t num_bytes, at::Device device) {
   const at::Tensor host_K = at::zeros({num_bytes}, at::kByte);
   if (!text.empty()) std::memcpy(host_K.mutable_data_ptr(), text.data(), text.size());
   return host_K.to(device);
 }
 
-std::string text_of(Communicator& comm, const at::Tensor& bytes_K) {
+static std::string text_of(Communicator& comm, const at::Tensor& bytes_K) {
   const at::Tensor host_K = copy_to_host(comm, bytes_K);
   return {static_cast<const char*>(host_K.const_data_ptr()), host_K.nbytes()};
 }
 
-at::Tensor reduced(Communicator& comm, std::span<const int64_t> values_K, ReduceOp op) {
+static at::Tensor reduced(Communicator& comm, std::span<const int64_t> values_K, ReduceOp op) {
   at::Tensor tensor_K = int64_tensor(values_K, comm.device());
   comm.all_reduce(tensor_K, op)->wait();
   return copy_to_host(comm, tensor_K);
 }
 
-int64_t reduced_one(Communicator& comm, int64_t value, ReduceOp op) {
+static int64_t reduced_one(Communicator& comm, int64_t value, ReduceOp op) {
   return reduced(comm, {&value, 1}, op).const_data_ptr<int64_t>()[0];
 }
 
-bool all_words_equal(Communicator& comm, std::span<const int64_t> words_K) {
+static bool all_words_equal(Communicator& comm, std::span<const int64_t> words_K) {
   // ~ reverses order, so ~max(~v) is the smallest v; unlike -, ~ cannot overflow.
   std::vector<int64_t> both_2K(words_K.begin(), words_K.end());
   for (const int64_t word : words_K) both_2K.push_back(~word);
@@ -205,7 +197,7 @@ bool all_words_equal(Communicator& comm, std::span<const int64_t> words_K) {
   return true;
 }
 
-std::string broadcast_from(Communicator& comm, std::string_view text, int root) {
+static std::string broadcast_from(Communicator& comm, std::string_view text, int root) {
   const auto own_bytes = static_cast<int64_t>(text.size());
   at::Tensor length_1 = int64_tensor({&own_bytes, 1}, comm.device());
   comm.broadcast(length_1, root);
@@ -218,7 +210,7 @@ std::string broadcast_from(Communicator& comm, std::string_view text, int root) 
 }
 
 /// Returns the first position at which a text differs from that of rank 0.
-size_t first_difference(const std::vector<std::string>& texts) {
+static size_t first_difference(const std::vector<std::string>& texts) {
   size_t nearest = std::string::npos;
   for (const std::string& text : texts) {
     const auto [end, other_end] =
@@ -230,7 +222,7 @@ size_t first_difference(const std::vector<std::string>& texts) {
 }
 
 /// Returns about 100 bytes around `place` in one line; cuts fall between UTF-8 characters.
-std::string excerpt(const std::string& text, size_t place) {
+static std::string excerpt(const std::string& text, size_t place) {
   constexpr size_t kBefore = 40, kAfter = 60;
   const auto inside_character = [&](size_t i) {
     return i < text.size() && (text[i] & 0xC0) == 0x80;
@@ -245,8 +237,6 @@ std::string excerpt(const std::string& text, size_t place) {
     line += c == '\n' ? std::string("\\n") : std::string(1, c);
   return line + (end < text.size() ? "..." : "");
 }
-
-}  // namespace
 
 std::string ranks_text(const std::vector<int>& ranks) {
   std::vector<std::string> parts;
@@ -366,12 +356,10 @@ at::Tensor real_view(const at::Tensor& tensor) {
   return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
 }
 
-namespace {
-
 using Tensors = std::vector<at::Tensor>;
 
 /// Returns the end of the message that begins at `begin`.
-size_t end_of_message(const Tensors& flat, size_t begin, int64_t message_bytes) {
+static size_t end_of_message(const Tensors& flat, size_t begin, int64_t message_bytes) {
   auto num_bytes = static_cast<int64_t>(flat[begin].nbytes());
   size_t end = begin + 1;
   for (; end < flat.size() && flat[end].scalar_type() == flat[begin].scalar_type(); ++end) {
@@ -381,12 +369,10 @@ size_t end_of_message(const Tensors& flat, size_t begin, int64_t message_bytes) 
   return end;
 }
 
-void take_mean(Communicator& comm, const at::Tensor& values_K) {
+static void take_mean(Communicator& comm, const at::Tensor& values_K) {
   comm.all_reduce(values_K, ReduceOp::kSum)->wait();
   values_K.div_(comm.world_size());
 }
-
-}  // namespace
 
 void mean_over_ranks(Communicator& comm, const Tensors& tensors, int64_t message_bytes) {
   const at::NoGradGuard no_grad;

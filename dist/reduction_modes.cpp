@@ -133,12 +133,8 @@ std::shared_ptr<const DevicePacking> require_supported(Communicator& comm,
   return kernels;
 }
 
-namespace {
-
 /// Least total bytes for `auto`. Below this, waking a thread costs more than overlap can hide.
 constexpr int64_t kLeastOverlapBytes = 1 << 20;
-
-}  // namespace
 
 ReductionKind reduction_kind(const SyncOptions& options, int world_size, bool are_shared) {
   if (world_size == 1) return ReductionKind::kAllReduce;
@@ -168,17 +164,13 @@ ReductionModes reduction_modes(const SyncOptions& options, const ReductionFacts&
   return modes;
 }
 
-namespace {
-
 // One uncounted step of each way: the first use of a way allocates memory.
 constexpr int kWarmSteps = 2;
 
-double median(std::array<double, Autotuner::kRounds> values) {
+static double median(std::array<double, Autotuner::kRounds> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
   return values[values.size() / 2];
 }
-
-}  // namespace
 
 // Two ways in alternate steps, so that drift of the machine affects both alike.
 
@@ -222,15 +214,11 @@ std::vector<bool> Autotuner::verdict(Communicator& comm) {
   return second_is_faster;
 }
 
-namespace {
-
-std::string text_of(uint64_t fingerprint, const std::vector<bool>& chosen) {
+static std::string text_of(uint64_t fingerprint, const std::vector<bool>& chosen) {
   std::string text = fmt::format("{:016x} ", fingerprint);
   for (const bool packed : chosen) text += packed ? '1' : '0';
   return text;
 }
-
-}  // namespace
 
 PackingChoice::PackingChoice(std::string mode) : mode_(std::move(mode)) {
   check(mode_ == "auto" || mode_ == "always" || mode_ == "never", "packed: auto, always or never");

@@ -13,7 +13,6 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "dist/communicator.h"
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist {

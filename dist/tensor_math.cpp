@@ -9,7 +9,6 @@
 #include <limits>
 #include <numeric>
 #include <type_traits>
-#include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/amax.h>
@@ -201,13 +200,11 @@ void reduce_in_rank_order(std::span<const std::byte* const> values_by_rank, std:
 
 // Division, checks and magnitudes: loops without branches, so that compilers vectorise them.
 
-namespace {
-
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// True if all items, computed as A, are finite. Reads only.
 template <typename T, typename A>
-bool all_finite(const T* values, int64_t num_items) {
+static bool all_finite(const T* values, int64_t num_items) {
   int32_t num_bad = 0;
   for (int64_t i = 0; i < num_items; ++i) {
     const A wide = static_cast<A>(values[i]);
@@ -219,7 +216,7 @@ bool all_finite(const T* values, int64_t num_items) {
 /// Divides items of type T, computed as A, and checks the means. `x - x` is 0 for a finite x and
 /// NaN otherwise. Unlike a branch, this vectorises.
 template <typename T, typename A>
-bool divide(void* sums_E, int64_t num_items, int64_t num_samples) {
+static bool divide(void* sums_E, int64_t num_items, int64_t num_samples) {
   T* values = static_cast<T*>(sums_E);
   if (num_samples == 1) return all_finite<T, A>(values, num_items);
   const A divisor = static_cast<A>(num_samples);
@@ -234,11 +231,9 @@ bool divide(void* sums_E, int64_t num_items, int64_t num_samples) {
 }
 
 /// Returns a type in which items of any type are finite if they are in their own.
-at::ScalarType wide_type(const at::Tensor& tensor) {
+static at::ScalarType wide_type(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
-
-}  // namespace
 
 bool divide_and_check(void* sums_E, int64_t num_items, at::ScalarType dtype, int64_t num_samples) {
   check(num_samples > 0, "a mean over no samples");
@@ -299,21 +294,21 @@ double largest_magnitude(const at::Tensor& values_E) {
 // Digests: a fast non-cryptographic hash. The result is the same on all hosts, since it uses
 // integers only.
 
-namespace {
-
 constexpr uint64_t kMultiplier =
     0x9fb21c651e98df25;  // odd, so that each step below is a bijection of the word
 constexpr uint64_t kFinal = 0xd6e8feb86659fd93;
 
-uint64_t absorb(uint64_t lane, uint64_t word) { return std::rotl(lane ^ word, 29) * kMultiplier; }
+static uint64_t absorb(uint64_t lane, uint64_t word) {
+  return std::rotl(lane ^ word, 29) * kMultiplier;
+}
 
-uint64_t spread(uint64_t x) {
+static uint64_t spread(uint64_t x) {
   x = (x ^ (x >> 32)) * kFinal;
   x = (x ^ (x >> 32)) * kFinal;
   return x ^ (x >> 32);
 }
 
-uint64_t word_at(const std::byte* bytes) {
+static uint64_t word_at(const std::byte* bytes) {
   uint64_t word = 0;
   std::memcpy(&word, bytes, sizeof(word));
   return word;
@@ -321,7 +316,7 @@ uint64_t word_at(const std::byte* bytes) {
 
 /// Uses four lanes, since each waits for its own multiplication. Then come the remaining words, the
 /// last one padded with zeros.
-uint64_t digest_bytes(const std::byte* bytes, int64_t num_bytes, uint64_t seed) {
+static uint64_t digest_bytes(const std::byte* bytes, int64_t num_bytes, uint64_t seed) {
   std::array<uint64_t, 4> lanes{seed, spread(seed + 1), spread(seed + 2), spread(seed + 3)};
   int64_t i = 0;
   for (; i + 32 <= num_bytes; i += 32)
@@ -337,8 +332,6 @@ uint64_t digest_bytes(const std::byte* bytes, int64_t num_bytes, uint64_t seed) 
   }
   return spread(digest);
 }
-
-}  // namespace
 
 int64_t tensor_digest(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.detach().cpu().contiguous();

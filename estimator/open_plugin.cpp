@@ -9,7 +9,6 @@
 
 #include "base/diagnostics.h"
 #include "base/digest.h"
-#include "base/error.h"
 #include "base/files/files.h"
 #include "base/process.h"
 #include "base/yaml/yaml_document.h"
@@ -115,11 +114,9 @@ const Plugin& open_plugin(const std::string& path) {
 
 const std::deque<Plugin>& opened_plugins() { return opened().plugins; }
 
-namespace {
-
 /// Reads model: {type: plugin, path: lib.so, name: my_net, ...}, a row of the plug-in found by its
 /// name.
-model::MakeModel read_plugin_model(ConfigReader* in) {
+static model::MakeModel read_plugin_model(ConfigReader* in) {
   std::string path, name;
   in->require("path");
   in->require("name");
@@ -144,14 +141,14 @@ model::MakeModel read_plugin_model(ConfigReader* in) {
 }
 
 /// Returns a text in a map; empty if there is none.
-std::string text_at(const YAML::Node& map, const char* key) {
+static std::string text_at(const YAML::Node& map, const char* key) {
   if (!map.IsMap()) return "";
   const YAML::Node node = map[key];
   return node.IsDefined() && node.IsScalar() ? node.Scalar() : "";
 }
 
 // Faults of the file are found later, so whatever is not a path is ignored here.
-std::vector<std::string> paths_in(const YAML::Node& root) {
+static std::vector<std::string> paths_in(const YAML::Node& root) {
   std::vector<std::string> paths;
   if (!root.IsMap()) return paths;
   const YAML::Node plugins = root["plugins"];
@@ -166,8 +163,6 @@ std::vector<std::string> paths_in(const YAML::Node& root) {
   std::erase_if(paths, [](const std::string& path) { return path.empty(); });
   return paths;
 }
-
-}  // namespace
 
 void add_types() {
   [[maybe_unused]] static const bool added = [] {

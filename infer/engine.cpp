@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
-#include <optional>
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <c10/util/ScopeExit.h>
-#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/codegen/onednn/interface.h>
 #include <torch/csrc/jit/passes/pass_manager.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
@@ -18,7 +16,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "infer/tensorrt.h"
 
 namespace lockstep::infer {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include <c10/util/ScopeExit.h>
 
 #include "base/threads.h"
-#include "infer/data_feeder.h"
 
 namespace lockstep::infer {
 // Staged inference: one thread reads, num_at_once_ threads compute (this one among them), one

@@ -5,7 +5,6 @@
 #include <optional>
 #include <sstream>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -144,8 +143,6 @@ std::vector<at::Tensor> inputs_in(const coord::DataMap& feed, const IoNodes& nod
 // An export is trusted only if its manifest confirms it: the manifest is written last, so a folder
 // without one is incomplete. A digest detects later changes. TorchScript archives are code, so a
 // wrong file must never be loaded.
-namespace {
-
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
@@ -157,7 +154,7 @@ constexpr int64_t kMaxManifestBytes = 1 << 26;  // one line per tensor
 }
 
 /// Numbers of a version: 0.10.2 -> {0, 10, 2}. Anything else counts as 0.
-std::array<int64_t, 3> version_numbers(const std::string& version) {
+static std::array<int64_t, 3> version_numbers(const std::string& version) {
   std::array<int64_t, 3> numbers{};
   const std::vector<std::string> parts = split(version, '.');
   for (size_t i = 0; i < std::min(numbers.size(), parts.size()); ++i)
@@ -165,7 +162,7 @@ std::array<int64_t, 3> version_numbers(const std::string& version) {
   return numbers;
 }
 
-Json manifest_of(const fs::path& folder) {
+static Json manifest_of(const fs::path& folder) {
   const fs::path path = folder / "manifest.json";
   if (!files::exists(path)) distrust(folder, "contains no manifest.json, so it may be incomplete");
   // No exceptions: `false` makes a faulty text a discarded value, which is not an object.
@@ -175,21 +172,21 @@ Json manifest_of(const fs::path& folder) {
   return json;
 }
 
-std::string text_of(const Json& json, const char* key) {
+static std::string text_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 /// Returns a count that is 0 or more; nullopt if it is missing or not such a number.
-std::optional<int64_t> count_of(const Json& json, const char* key) {
+static std::optional<int64_t> count_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
   const std::optional<int64_t> count = parse_integer(found->dump());  // none above int64
   return count && *count >= 0 ? count : std::nullopt;
 }
 
-void require_known_version(const fs::path& folder, const Json& manifest,
-                           const std::string& program_version) {
+static void require_known_version(const fs::path& folder, const Json& manifest,
+                                  const std::string& program_version) {
   const std::string written_by = text_of(manifest, "lockstep");
   if (version_numbers(written_by) > version_numbers(program_version))
     throw Error(
@@ -199,7 +196,7 @@ void require_known_version(const fs::path& folder, const Json& manifest,
 }
 
 /// Reads model.pt and compares it with the manifest's size and digest.
-std::string verified_archive(const fs::path& folder, const Json& manifest) {
+static std::string verified_archive(const fs::path& folder, const Json& manifest) {
   const fs::path path = folder / "model.pt";
   const auto found = manifest["files"].find("model.pt");
   if (found == manifest["files"].end() || !found->is_object())
@@ -217,7 +214,8 @@ std::string verified_archive(const fs::path& folder, const Json& manifest) {
 }
 
 /// Derives the nodes from the manifest's shapes, for exports without io_nodes.json.
-IoNodes nodes_of_manifest(const fs::path& folder, const Json& manifest, const std::string& input) {
+static IoNodes nodes_of_manifest(const fs::path& folder, const Json& manifest,
+                                 const std::string& input) {
   try {
     IoNode in{.name = input, .shape = {IoNode::kAny}};
     for (const auto& extent : manifest.at("input_shape")) in.shape.push_back(extent.get<int64_t>());
@@ -229,7 +227,7 @@ IoNodes nodes_of_manifest(const fs::path& folder, const Json& manifest, const st
   }
 }
 
-std::vector<std::string> class_names_of(const fs::path& folder, const Json& manifest) {
+static std::vector<std::string> class_names_of(const fs::path& folder, const Json& manifest) {
   const auto found = manifest.find("class_names");
   if (found == manifest.end()) return {};
   try {
@@ -240,8 +238,8 @@ std::vector<std::string> class_names_of(const fs::path& folder, const Json& mani
 }
 
 /// Requires a method forward() that can be called with this number of inputs.
-void require_inputs(const torch::jit::Module& module, size_t num_inputs,
-                    const std::string& source) {
+static void require_inputs(const torch::jit::Module& module, size_t num_inputs,
+                           const std::string& source) {
   const auto forward = module.find_method("forward");
   if (!forward) distrust(source, "its network has no method forward()");
   const auto& arguments = forward->function().getSchema().arguments();  // [0]: the module
@@ -256,7 +254,8 @@ void require_inputs(const torch::jit::Module& module, size_t num_inputs,
             arguments.size() - 1, num_inputs));
 }
 
-IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::string& input) {
+static IoNodes nodes_beside(const fs::path& folder, const Json& manifest,
+                            const std::string& input) {
   std::error_code ignored;
   // The folder may be relative, such as `.`: only a canonical path has all its parents.
   const fs::path run = fs::canonical(folder, ignored).parent_path().parent_path();
@@ -264,8 +263,6 @@ IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::st
     if (files::exists(path)) return read_io_nodes(path);
   return nodes_of_manifest(folder, manifest, input);
 }
-
-}  // namespace
 
 std::shared_ptr<torch::jit::Module> load_torchscript(const std::string& bytes,
                                                      const std::string& source) {

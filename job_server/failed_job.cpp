@@ -1,9 +1,6 @@
 #include "job_server/failed_job.h"
 
-#include <algorithm>
-#include <chrono>
 #include <filesystem>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,7 +10,6 @@
 #include "base/files/folder_lock.h"
 #include "base/files/project.h"
 #include "base/log.h"
-#include "job_server/job_queue.h"
 
 namespace lockstep::daemon {
 namespace {

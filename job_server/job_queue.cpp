@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "base/files/folder_lock.h"
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
 
@@ -108,8 +107,6 @@ std::string text_of(const JobResult& result, const JobSpec& spec) {
 // A job's place in the folders is its state, and rename() is the only transition. So the server and
 // clients need no lock between them, and a killed process leaves a consistent queue.
 
-namespace {
-
 constexpr const char* kQueued = "queued";
 constexpr const char* kRunning = "running";
 constexpr const char* kSetAside = "set_aside";
@@ -120,7 +117,7 @@ constexpr int64_t kMaxSmallFileBytes = 1 << 16;  ///< of server.json and of a lo
 constexpr int64_t kLastNumber = 999'999'999'999'999;
 
 /// Returns 7 for "7" and "7.json"; nullopt for other names.
-std::optional<int64_t> number_of(const std::string& name) {
+static std::optional<int64_t> number_of(const std::string& name) {
   const std::string digits = name.substr(0, name.find('.'));
   if (name != digits && name != digits + ".json") return std::nullopt;
   const std::optional<int64_t> number = parse_integer(digits);
@@ -129,12 +126,12 @@ std::optional<int64_t> number_of(const std::string& name) {
              : std::nullopt;
 }
 
-JobSpec read_job(const std::filesystem::path& path) {
+static JobSpec read_job(const std::filesystem::path& path) {
   return parse_job(path.string(), files::read(path, JobQueue::kMaxJobBytes));
 }
 
 /// Refuses a folder that others may write to: they could run anything as the server's user.
-void require_closed(const std::filesystem::path& folder) {
+static void require_closed(const std::filesystem::path& folder) {
   struct stat facts {};
   if (::stat(folder.c_str(), &facts) != 0 || (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
   throw Error(ExitCode::kCannotCreate, "queue",
@@ -144,7 +141,7 @@ void require_closed(const std::filesystem::path& folder) {
 }
 
 /// Creates a folder for this user alone. Job files contain passwords of run files.
-void make_private(const std::filesystem::path& folder) {
+static void make_private(const std::filesystem::path& folder) {
   if (folder.has_parent_path()) files::make_folders(folder.parent_path());
   if (::mkdir(folder.c_str(), S_IRWXU) == 0) return files::sync_folder(folder.parent_path());
   if (errno != EEXIST)
@@ -153,8 +150,6 @@ void make_private(const std::filesystem::path& folder) {
                             std::strerror(errno)));
   require_closed(folder);
 }
-
-}  // namespace
 
 JobQueue::JobQueue(const std::filesystem::path& root)
     : root_(std::filesystem::absolute(root).lexically_normal()) {

@@ -136,9 +136,7 @@ CommandResult submit_command(const SubmitOptions& options) {
   return {fmt::format("{}\n", JobQueue(options.queue).submit(std::move(spec))), 0};
 }
 
-namespace {
-
-SessionOptions session_of(const JobSpec& spec) {
+static SessionOptions session_of(const JobSpec& spec) {
   SessionOptions session;
   session.config_file = spec.file;
   session.config_text = spec.text;
@@ -150,7 +148,7 @@ SessionOptions session_of(const JobSpec& spec) {
 }
 
 /// Begins one job in this process, whose process-wide state is reset (ProcessState).
-void begin_as_new_process(const Job& job, const std::filesystem::path& folder) {
+static void begin_as_new_process(const Job& job, const std::filesystem::path& folder) {
   begin_job();
   // As a supervisor would set it, for the series lockstep_restarts.
   (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
@@ -160,7 +158,7 @@ void begin_as_new_process(const Job& job, const std::filesystem::path& folder) {
                                  job.spec.run_name, job.spec.project_dir));
 }
 
-ExitCode run(const Job& job, const ServerParts& parts, StopRequest& requests) {
+static ExitCode run(const Job& job, const ServerParts& parts, StopRequest& requests) {
   // The job's folder may be missing on one host alone.
   const auto there = dist::on_all_ranks(
       parts.control, [&] { return std::make_unique<InFolder>(job.spec.folder); });
@@ -168,8 +166,6 @@ ExitCode run(const Job& job, const ServerParts& parts, StopRequest& requests) {
       dist::on_all_ranks(parts.control, [&] { return session_of(job.spec); });
   return parts.run(session, requests);
 }
-
-}  // namespace
 
 bool JobOutcome::leaves_ranks_unclear() const {
   return code == ExitCode::kUnavailable || code == ExitCode::kDisagree ||

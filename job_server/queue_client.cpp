@@ -14,7 +14,6 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "job_server/job_queue.h"
 
 // These commands work on the queue's files alone, so they need no server.
 namespace lockstep::daemon {

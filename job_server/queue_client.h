@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "daemon/config/program.h"
 #include "job_server/job_queue.h"

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <filesystem>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -14,7 +12,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "base/exit_class.h"
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
@@ -25,10 +22,7 @@
 #include "checkpoint/format/checkpoint_files.h"
 #include "daemon/control/failure.h"
 #include "daemon/control/watchdog.h"
-#include "dist/communicator.h"
 #include "job_server/failed_job.h"
-#include "job_server/job_queue.h"
-#include "job_server/serve_options.h"
 #include "job_server/submit_desk.h"
 #include "metrics/http/http_server.h"
 #include "metrics/service_metrics.h"

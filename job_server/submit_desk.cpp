@@ -8,13 +8,11 @@
 #include <fstream>
 #include <utility>
 
-#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
-#include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
 #include "base/json.h"
@@ -23,7 +21,6 @@
 #include "base/threads.h"
 #include "base/yaml/yaml_check.h"
 #include "base/yaml/yaml_document.h"
-#include "job_server/job_queue.h"
 
 namespace lockstep::daemon {
 namespace {

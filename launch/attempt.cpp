@@ -1,9 +1,7 @@
 #include "launch/attempt.h"
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <memory>
 #include <thread>
 #include <utility>
 
@@ -12,8 +10,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "launch/mpirun.h"
-#include "launch/processes.h"
 
 // Test of hosts, spare ranks, and one start of mpirun.
 namespace lockstep::launch {

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <map>
 #include <memory>
-#include <set>
 #include <sstream>
 
 #include <arpa/inet.h>
@@ -110,12 +109,10 @@ std::string host_list(const std::vector<Host>& hosts) {
 
 // Compares names by their addresses. A name that is unknown here is assumed to be a different host.
 
-namespace {
-
 constexpr const char* kHere = "this host";
 
 /// Formats an address without the scope of a link: fe80::1%eth0 becomes fe80::1.
-std::string text_of(const sockaddr* address) {
+static std::string text_of(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const bool is_v4 = address->sa_family == AF_INET;
   const void* bytes =
@@ -125,11 +122,11 @@ std::string text_of(const sockaddr* address) {
                                                                                      : text.data();
 }
 
-bool has_address(const sockaddr* address) {
+static bool has_address(const sockaddr* address) {
   return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
 }
 
-std::set<std::string> addresses_of_this_host() {
+static std::set<std::string> addresses_of_this_host() {
   std::set<std::string> all;
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return all;
@@ -140,11 +137,9 @@ std::set<std::string> addresses_of_this_host() {
 }
 
 /// Removes the brackets of an IPv6 address.
-std::string bare(const std::string& name) {
+static std::string bare(const std::string& name) {
   return name.starts_with('[') && name.ends_with(']') ? name.substr(1, name.size() - 2) : name;
 }
-
-}  // namespace
 
 std::vector<std::string> addresses_of(const std::string& name) {
   const addrinfo hints{.ai_flags = 0, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -204,13 +199,11 @@ std::vector<std::string> mpirun_command(const MpirunOptions& options) {
   return line;
 }
 
-namespace {
-
 constexpr size_t kMaxLineBytes = 4096;  ///< the rest of a longer line is ignored
 
 /// Returns the word after `mark`, up to a blank, a colon or a dot at the end. Empty without the
 /// mark.
-std::string word_behind(std::string_view line, std::string_view mark) {
+static std::string word_behind(std::string_view line, std::string_view mark) {
   const size_t place = line.find(mark);
   if (place == std::string_view::npos) return "";
   const std::string_view rest = line.substr(place + mark.size());
@@ -218,8 +211,6 @@ std::string word_behind(std::string_view line, std::string_view mark) {
   if (word.ends_with('.')) word.pop_back();
   return word;
 }
-
-}  // namespace
 
 void MpirunMessages::read(std::string_view bytes) {
   for (const char c : bytes) {

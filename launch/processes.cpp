@@ -10,10 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <optional>
 #include <sstream>
-#include <string>
 #include <thread>
 
 #include <fcntl.h>
@@ -186,12 +183,10 @@ void ProcessEnds::wait(std::vector<pollfd> others, int timeout_ms) {
 // Everything is read from /proc, so it also covers processes that were not started directly by this
 // one.
 
-namespace {
-
 constexpr std::chrono::milliseconds kKillTurn{5};
 
 /// Returns the parent of each process, without zombies.
-std::map<pid_t, pid_t> parents() {
+static std::map<pid_t, pid_t> parents() {
   std::map<pid_t, pid_t> all;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
@@ -201,8 +196,6 @@ std::map<pid_t, pid_t> parents() {
   }
   return all;
 }
-
-}  // namespace
 
 std::optional<pid_t> parent_of(pid_t pid) {
   const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");

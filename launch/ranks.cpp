@@ -1,7 +1,6 @@
 #include "launch/ranks.h"
 
 #include <cstdlib>
-#include <filesystem>
 #include <iterator>
 #include <sstream>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "launch/restarts.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -55,11 +54,7 @@ int HostPool::num_ranks() const {
   return hosts_.empty() ? num_ranks_ : std::min(num_ranks_, num_slots(hosts_));
 }
 
-namespace {
-
 constexpr double kMaxPause_s = 30;
-
-}  // namespace
 
 bool is_launcher_fault(int exit_code) { return exit_code == 1 || exit_code == 255; }
 

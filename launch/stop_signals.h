@@ -1,6 +1,5 @@
 #pragma once
 
-#include <csignal>
 #include <initializer_list>
 #include <vector>
 

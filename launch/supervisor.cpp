@@ -22,7 +22,6 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "launch/attempt.h"
-#include "launch/mpirun.h"
 #include "launch/processes.h"
 #include "launch/restarts.h"
 #include "launch/stop_signals.h"

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "launch/mpirun.h"
 
 namespace lockstep::launch {

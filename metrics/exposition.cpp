@@ -1,7 +1,6 @@
 #include "metrics/exposition.h"
 
 #include <array>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <map>
 #include <optional>
 #include <thread>
 #include <utility>

@@ -8,18 +8,15 @@
 #include <limits>
 #include <optional>
 #include <sstream>
-#include <string>
 #include <string_view>
 #include <utility>
 
 #include <fmt/compile.h>
 #include <fmt/format.h>
-#include <prometheus/metric_family.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "metrics/series_table.h"
 
 // Capped gauges, the process_* series, and the text of a page. Labels from a model or from data can
 // be arbitrarily many. Each one would be a time series in Prometheus, so their number is limited.

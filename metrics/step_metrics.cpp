@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "metrics/samples.h"
 #include "metrics/series.h"
 
 // Lockstep's own rows come first. Rows that plug-ins add work in the same way.

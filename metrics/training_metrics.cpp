@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include <prometheus/metric_family.h>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "metrics/live_page.h"
-#include "metrics/samples.h"
 #include "metrics/series.h"
 #include "metrics/step_metrics.h"
 

@@ -27,8 +27,6 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/random.h"
-#include "model/batch_norm.h"
 #include "model/linear/linear_function.h"
 
 namespace lockstep::model {
@@ -291,15 +289,14 @@ at::Tensor BatchNorm::by_samples_of_all_ranks(const at::Tensor& inputs_BCHW) con
 
 // Two implementations of one random mask. Both must follow CounterRandom bit by bit: runs on CPUs
 // and on GPUs drop the same elements.
-namespace {
-
 constexpr int64_t kNumbersOfAWord = 4;  // 16 bits each
 
 int64_t words_of(int64_t num_numbers) {
   return (num_numbers + kNumbersOfAWord - 1) / kNumbersOfAWord;
 }
 
-void draw_sample(const MaskDraw& draw, uint64_t first_word, int64_t num_numbers, float* values_N) {
+static void draw_sample(const MaskDraw& draw, uint64_t first_word, int64_t num_numbers,
+                        float* values_N) {
   const auto num_kept = static_cast<uint64_t>(draw.num_kept);
   const auto value_of = [&](uint64_t bits, int64_t place) {
     return ((bits >> (16 * place)) & 0xffffU) < num_kept ? draw.kept_value : 0.0F;
@@ -316,18 +313,16 @@ void draw_sample(const MaskDraw& draw, uint64_t first_word, int64_t num_numbers,
 }
 
 /// Logical shift: masks off the sign bits that an arithmetic shift inserts.
-at::Tensor shifted_right(const at::Tensor& bits, int64_t by) {
+static at::Tensor shifted_right(const at::Tensor& bits, int64_t by) {
   return bits.bitwise_right_shift(at::Scalar(by)).bitwise_and_((int64_t{1} << (64 - by)) - 1);
 }
 
 /// Applies CounterRandom::mix to each number, in place.
-void mix(const at::Tensor& bits) {
+static void mix(const at::Tensor& bits) {
   bits.bitwise_xor_(shifted_right(bits, 30)).mul_(static_cast<int64_t>(CounterRandom::kMix1));
   bits.bitwise_xor_(shifted_right(bits, 27)).mul_(static_cast<int64_t>(CounterRandom::kMix2));
   bits.bitwise_xor_(shifted_right(bits, 31));
 }
-
-}  // namespace
 
 at::Tensor drawn_by_loop(const MaskDraw& draw, int64_t num_samples, int64_t num_numbers) {
   at::Tensor mask_BN = at::empty({num_samples, num_numbers}, at::kFloat);
@@ -389,11 +384,10 @@ at::Tensor Dropout::mask(const at::Tensor& inputs_BX) const {
   return mask_BN.to(inputs_BX.scalar_type()).view(inputs_BX.sizes());
 }
 
-namespace {
-
 /// Computes scaled_dot_product_attention, with Lockstep's dropout between softmax and sum.
-at::Tensor attention_with_dropout(const at::Tensor& q_BATD, const at::Tensor& k_BATD,
-                                  const at::Tensor& v_BATD, bool causal, const Dropout& dropout) {
+static at::Tensor attention_with_dropout(const at::Tensor& q_BATD, const at::Tensor& k_BATD,
+                                         const at::Tensor& v_BATD, bool causal,
+                                         const Dropout& dropout) {
   const int64_t num_tokens = q_BATD.size(2);
   // Scales the queries (T × D elements) instead of the scores (T × T).
   at::Tensor scores_BATT = at::matmul(q_BATD * (1 / std::sqrt(static_cast<double>(q_BATD.size(3)))),
@@ -406,8 +400,6 @@ at::Tensor attention_with_dropout(const at::Tensor& q_BATD, const at::Tensor& k_
                           .triu_(1);
   return at::matmul(dropout(at::softmax(scores_BATT, -1)).to(v_BATD.scalar_type()), v_BATD);
 }
-
-}  // namespace
 
 at::Tensor add_parameter(const FreeParameter& parameter, int64_t seed, LayerTable* table) {
   table->params.push_back(

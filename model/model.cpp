@@ -1,7 +1,6 @@
 #include "model/model.h"
 
 #include "base/error.h"
-#include "model/network.h"
 
 namespace lockstep::model {
 

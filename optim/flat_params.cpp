@@ -3,7 +3,6 @@
 #include "optim/flat_params.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -219,11 +218,9 @@ void FlatParams::zero_unwritten_grads() {
 
 // Averages are dense tensors by parameter. A GPU or another type uses ATen's lerp.
 
-namespace {
-
 /// Updates float32 averages with own kernels: ATen's round the last elements of each thread
 /// differently.
-void follow_floats(const at::Tensor& weight, const at::Tensor& average, float share) {
+static void follow_floats(const at::Tensor& weight, const at::Tensor& average, float share) {
   const float* const weights = weight.const_data_ptr<float>();
   float* const averages = average.mutable_data_ptr<float>();
   const auto follow_part = update_kernels(fastest_simd_path()).follow;
@@ -232,14 +229,12 @@ void follow_floats(const at::Tensor& weight, const at::Tensor& average, float sh
   });
 }
 
-void follow(const at::Tensor& weight, const at::Tensor& average, double share) {
+static void follow(const at::Tensor& weight, const at::Tensor& average, double share) {
   if (average.is_cpu() && average.scalar_type() == at::kFloat)
     follow_floats(weight, average, static_cast<float>(share));
   else
     average.lerp_(weight, share);
 }
-
-}  // namespace
 
 Ema::Ema(std::optional<double> decay, ParamTable& params) : decay_(decay), params_(params) {
   if (!is_on()) return;

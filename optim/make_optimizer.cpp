@@ -6,7 +6,6 @@
 // compute each element alone: its bits do not depend on the packing.
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -85,11 +84,9 @@ void PackedMask::zero_pruned(const at::Tensor& dense_R) const {
   lockstep::zero_pruned(dense_R.mutable_data_ptr(), bits_.data(), num_elements_, kItemBytes);
 }
 
-namespace {
-
 /// Updates a chunk in blocks: packs values and gradients, applies the rule, writes results back.
-void walk(const PackedMask::Chunk& chunk, const RegionData& data, SimdPath path,
-          UpdateBlock update) {
+static void walk(const PackedMask::Chunk& chunk, const RegionData& data, SimdPath path,
+                 UpdateBlock update) {
   const UpdateKernels& kernels = update_kernels(path);
   PackedBlock block;
   int64_t begin_K = chunk.begin_K;
@@ -107,7 +104,8 @@ void walk(const PackedMask::Chunk& chunk, const RegionData& data, SimdPath path,
 }
 
 /// Updates a chunk with few kept elements. Reads and writes only their own cache lines.
-void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, UpdateBlock update) {
+static void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data,
+                        UpdateBlock update) {
   std::array<uint32_t, PackedMask::kChunkElements / kItemsOfOneKept + kPlaceSlack> places;
   const int64_t num_kept = find_kept(chunk.bits, chunk.num_elements, places.data());
   float* const values = data.values_R + chunk.begin_R;
@@ -124,8 +122,6 @@ void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, UpdateB
     for (int64_t i = 0; i < block.num_kept; ++i) values[here[i]] = block.values[i];
   }
 }
-
-}  // namespace
 
 bool takes_kernels(const FlatBuffer& buffer) {
   return buffer.values_E.is_cpu() && buffer.values_E.scalar_type() == at::kFloat;
@@ -266,9 +262,7 @@ class Fused : public Elementwise<Rule> {
 // Calls of ATen's fused kernels. found_inf is a tensor on the device: the kernel skips the update
 // if it is 1, without a wait of the host.
 
-namespace {
-
-void decay_values(const FusedBatch& batch, const rules::WeightDecay<double>& decay) {
+static void decay_values(const FusedBatch& batch, const rules::WeightDecay<double>& decay) {
   if (decay.minus_share == 0) return;
   // The skip happens on the device, so the factor becomes 1 there if found_inf is set.
   if (!batch.found_inf) return at::_foreach_mul_(batch.values, 1 + decay.minus_share);
@@ -276,7 +270,7 @@ void decay_values(const FusedBatch& batch, const rules::WeightDecay<double>& dec
   at::_foreach_mul_(batch.values, factor.masked_fill_(batch.found_inf->squeeze().ne(0), 1));
 }
 
-void fused_sgd(const FusedBatch& batch, const OptimizerOptions& options) {
+static void fused_sgd(const FusedBatch& batch, const OptimizerOptions& options) {
   const rules::WeightDecay<double> decay(options, *batch.rates);
   decay_values(batch, decay);
   const bool has_momentum = !batch.slots.empty();
@@ -286,8 +280,6 @@ void fused_sgd(const FusedBatch& batch, const OptimizerOptions& options) {
                   /*dampening=*/0.0, has_momentum && options.nesterov,
                   /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, batch.found_inf);
 }
-
-}  // namespace
 
 template <template <typename> class Rule>
 class FusedSgd final : public Fused<Rule> {
@@ -314,19 +306,17 @@ class FusedAdam final : public Fused<rules::Adam> {
   }
 };
 
-namespace {
-
 using Make = std::unique_ptr<Optimizer> (*)(const OptimizerOptions&, std::vector<FlatBuffer>&,
                                             const ParamTable&);
 
 template <typename Kind>
-std::unique_ptr<Optimizer> make(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
-                                const ParamTable& params) {
+static std::unique_ptr<Optimizer> make(const OptimizerOptions& options,
+                                       std::vector<FlatBuffer>& buffers, const ParamTable& params) {
   return std::make_unique<Kind>(options, buffers, params);
 }
 
 /// Returns the factory of a type. Some values select a simpler rule.
-Make maker_of(const OptimizerOptions& options) {
+static Make maker_of(const OptimizerOptions& options) {
   // Without momentum no slot is needed.
   if (options.type == "momentum" && options.momentum == 0) return make<FusedSgd<rules::Sgd>>;
   // A square root instead of pow(): faster, and vectorised.
@@ -345,8 +335,6 @@ Make maker_of(const OptimizerOptions& options) {
   check(found != makers.end(), "the reader accepts only known optimizers");
   return found->second;
 }
-
-}  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<FlatBuffer>& buffers,

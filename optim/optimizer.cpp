@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -226,10 +225,8 @@ std::optional<double> clip_gradients(const ClipOptions& options, std::vector<Fla
 // Conversions between the three forms of slots (see the header). They work slot by slot and free
 // the old form as they go, to keep the peak memory low.
 
-namespace {
-
 /// True if slots of this buffer are packed under this mask. Only own kernels can use packed slots.
-bool packs(const FlatBuffer& buffer, std::span<const uint8_t> bits) {
+static bool packs(const FlatBuffer& buffer, std::span<const uint8_t> bits) {
   if (bits.empty() || !takes_kernels(buffer)) return false;
   const int64_t num_elements = buffer.values_E.numel();
   const int64_t num_kept = count_kept(bits.data(), num_elements);
@@ -238,17 +235,18 @@ bool packs(const FlatBuffer& buffer, std::span<const uint8_t> bits) {
 }
 
 /// True if the single dense part is the whole buffer; then no form needs a copy.
-bool is_whole(const std::vector<SlotPart>& parts, int64_t num_elements) {
+static bool is_whole(const std::vector<SlotPart>& parts, int64_t num_elements) {
   return parts.size() == 1 && !parts.front().is_packed() &&
          parts.front().region.num_elements() == num_elements;
 }
 
-at::Tensor zeros_beside(const FlatBuffer& buffer) {
+static at::Tensor zeros_beside(const FlatBuffer& buffer) {
   return zeros_on_large_pages(buffer.values_E.numel(), buffer.values_E.options());
 }
 
 /// Joins the parts of a slot. A part that covers everything is the result itself.
-at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts, size_t slot) {
+static at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts,
+                         size_t slot) {
   if (is_whole(parts, buffer.values_E.numel())) return parts.front().slots[slot];
   at::Tensor whole_E = zeros_beside(buffer);
   for (const SlotPart& part : parts) {
@@ -262,20 +260,20 @@ at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts, 
 }
 
 /// Returns one part's slot from the whole form: packed, the tensor itself, or a copy.
-at::Tensor taken_from(const at::Tensor& whole_E, const SlotPart& part) {
+static at::Tensor taken_from(const at::Tensor& whole_E, const SlotPart& part) {
   const at::Tensor dense_R = part.of(whole_E);
   if (part.is_packed()) return part.kept.pack(dense_R);
   return dense_R.numel() == whole_E.numel() ? whole_E : dense_R.clone();
 }
 
 /// Returns zeros for a part's slot that has no memory yet.
-at::Tensor absent(const FlatBuffer& buffer, const SlotPart& part) {
+static at::Tensor absent(const FlatBuffer& buffer, const SlotPart& part) {
   return zeros_on_large_pages(part.is_packed() ? part.kept.num_kept() : part.region.num_elements(),
                               buffer.values_E.options());
 }
 
 /// Appends a piece of a part, with views of the part's slots.
-void add_cut(const SlotPart& part, const ParamShard& region, std::vector<SlotPart>* cut) {
+static void add_cut(const SlotPart& part, const ParamShard& region, std::vector<SlotPart>* cut) {
   if (region.num_elements() == 0) return;
   SlotPart piece{.region = region};
   // Positions in a packed slot count kept elements only.
@@ -290,7 +288,7 @@ void add_cut(const SlotPart& part, const ParamShard& region, std::vector<SlotPar
   cut->push_back(std::move(piece));
 }
 
-void zero_pruned_anywhere(const at::Tensor& whole_E, std::span<const uint8_t> bits) {
+static void zero_pruned_anywhere(const at::Tensor& whole_E, std::span<const uint8_t> bits) {
   const at::Tensor there = whole_E.cpu();  // the same tensor if it is on the CPU
   zero_pruned(there.mutable_data_ptr(), bits.data(), there.numel(),
               static_cast<int>(there.element_size()));
@@ -298,7 +296,7 @@ void zero_pruned_anywhere(const at::Tensor& whole_E, std::span<const uint8_t> bi
 }
 
 /// Zeroes the gaps between parts (other ranks' elements), and pruned elements of packed parts.
-void zero_foreign_and_pruned(const at::Tensor& whole_E, const std::vector<SlotPart>& parts) {
+static void zero_foreign_and_pruned(const at::Tensor& whole_E, const std::vector<SlotPart>& parts) {
   int64_t done_E = 0;
   for (const SlotPart& part : parts) {
     whole_E.narrow(0, done_E, part.region.begin_E - done_E).zero_();
@@ -308,7 +306,7 @@ void zero_foreign_and_pruned(const at::Tensor& whole_E, const std::vector<SlotPa
   whole_E.narrow(0, done_E, whole_E.numel() - done_E).zero_();
 }
 
-void require_apart(const std::vector<SlotPart>& parts, int64_t num_elements) {
+static void require_apart(const std::vector<SlotPart>& parts, int64_t num_elements) {
   int64_t done_E = 0;
   for (const SlotPart& part : parts) {
     check(part.region.begin_E >= done_E && part.region.num_elements() > 0,
@@ -317,8 +315,6 @@ void require_apart(const std::vector<SlotPart>& parts, int64_t num_elements) {
   }
   check(done_E <= num_elements, "a region lies inside its buffer");
 }
-
-}  // namespace
 
 OptimizerState::OptimizerState(std::vector<FlatBuffer>& buffers, const ParamTable& params)
     : buffers_(buffers), params_(params) {

@@ -128,16 +128,14 @@ double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_
 // Section `optimizer`: first the type, then only the keys of its rule. The texts are also the
 // documentation of the keys.
 
-namespace {
-
 /// Least value for epsilon: smaller numbers are 0 in float32, in which updates are computed.
 constexpr double kLeastFloat = 1.2e-38;
 
-bool is_one_of(const std::string& type, std::initializer_list<const char*> types) {
+static bool is_one_of(const std::string& type, std::initializer_list<const char*> types) {
   return std::any_of(types.begin(), types.end(), [&](const char* one) { return type == one; });
 }
 
-void read_moments(ConfigReader* in, OptimizerOptions* options) {
+static void read_moments(ConfigReader* in, OptimizerOptions* options) {
   const std::string& type = options->type;
   in->read("adam_beta1", &options->adam_beta1, half_open(0, 1),
            type + (type == "lion" ? ": weight of the moment in the update"
@@ -146,7 +144,7 @@ void read_moments(ConfigReader* in, OptimizerOptions* options) {
            type + (type == "lion" ? ": decay of the moment" : ": decay of the second moment"));
 }
 
-void read_epsilon(ConfigReader* in, OptimizerOptions* options) {
+static void read_epsilon(ConfigReader* in, OptimizerOptions* options) {
   const std::string& type = options->type;
   std::string place = ": epsilon, before bias correction as in TensorFlow";
   if (type == "adamw") place = ": epsilon, after bias correction";
@@ -155,7 +153,7 @@ void read_epsilon(ConfigReader* in, OptimizerOptions* options) {
   in->read("opt_epsilon", &options->opt_epsilon, at_least(kLeastFloat), type + place);
 }
 
-void read_ftrl(ConfigReader* in, OptimizerOptions* options) {
+static void read_ftrl(ConfigReader* in, OptimizerOptions* options) {
   in->read("ftrl_learning_rate_power", &options->ftrl_learning_rate_power, {.at_most = 0},
            "ftrl: exponent of the accumulator in the learning rate");
   in->read("ftrl_initial_accumulator_value", &options->ftrl_initial_accumulator_value, at_least(0),
@@ -164,7 +162,7 @@ void read_ftrl(ConfigReader* in, OptimizerOptions* options) {
   in->read("ftrl_l2", &options->ftrl_l2, at_least(0), "ftrl: L2 strength");
 }
 
-void read_rule(ConfigReader* in, OptimizerOptions* options) {
+static void read_rule(ConfigReader* in, OptimizerOptions* options) {
   const std::string& type = options->type;
   if (type == "momentum") {
     in->read("momentum", &options->momentum, half_open(0, 1), "momentum: momentum coefficient");
@@ -187,7 +185,7 @@ void read_rule(ConfigReader* in, OptimizerOptions* options) {
   if (type == "ftrl") read_ftrl(in, options);
 }
 
-void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
+static void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
   in->read("weight_decay", &options->weight_decay, at_least(0),
            "weight decay of weight_decay_groups; L2 unless decoupled; a recipe may change it");
   in->read("weight_decay_groups", &options->weight_decay_groups,
@@ -202,8 +200,6 @@ void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
   if (!is_one_of(options->type, {"adamw", "lion", "ftrl"}))
     in->read("decoupled", &options->decoupled, "decoupled weight decay, as in AdamW");
 }
-
-}  // namespace
 
 const std::vector<std::string>& optimizer_types() {
   static const std::vector<std::string> types{"sgd",     "momentum", "adam",    "adamw", "adadelta",

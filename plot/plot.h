@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <vector>
 
 /// Charts as SVG files and as text for terminals. Pure functions over plain values; any thread.

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,11 +13,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "python/python_module.h"
 
 namespace lockstep::python {
 

@@ -6,13 +6,11 @@
 #include <limits>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "base/tensors/params.h"
 #include "recal/masks/mask_update.h"
 #include "recal/recipe/recipe_reader.h"
 #include "recal/schedule/param_selector.h"

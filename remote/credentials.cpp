@@ -134,10 +134,8 @@ Access google_access() {
 // Signatures by AWS Signature Version 4:
 // https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 
-namespace {
-
 /// Returns the HMAC-SHA-256, 32 bytes.
-std::string hmac(std::string_view key, std::string_view text) {
+static std::string hmac(std::string_view key, std::string_view text) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> sum{};
   unsigned int num_bytes = 0;
   ::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()),
@@ -146,14 +144,14 @@ std::string hmac(std::string_view key, std::string_view text) {
 }
 
 /// Returns lower-case hex digits.
-std::string hex(std::string_view bytes) {
+static std::string hex(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text;
 }
 
 /// Returns the query, encoded and sorted by name.
-std::string query_text(const Query& query) {
+static std::string query_text(const Query& query) {
   std::string text;
   for (const auto& [name, value] : query)
     text += fmt::format("{}{}={}", text.empty() ? "" : "&", percent_encoded(name, false),
@@ -162,7 +160,7 @@ std::string query_text(const Query& query) {
 }
 
 /// Formats a time in UTC.
-std::string utc(std::time_t now, const char* format) {
+static std::string utc(std::time_t now, const char* format) {
   std::tm parts{};
   ::gmtime_r(&now, &parts);
   std::array<char, 32> text{};
@@ -170,21 +168,19 @@ std::string utc(std::time_t now, const char* format) {
 }
 
 /// Returns the names of the headers, separated by semicolons.
-std::string names_of(const Headers& headers) {
+static std::string names_of(const Headers& headers) {
   std::string names;
   for (const auto& [name, value] : headers) names += (names.empty() ? "" : ";") + name;
   return names;
 }
 
 // The maps are sorted by name, as the canonical form requires.
-std::string canonical_text(const Request& request, const std::string& body_sum) {
+static std::string canonical_text(const Request& request, const std::string& body_sum) {
   std::string headers;
   for (const auto& [name, value] : request.headers) headers += name + ":" + value + "\n";
   return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", request.method, percent_encoded(request.path, true),
                      query_text(request.query), headers, names_of(request.headers), body_sum);
 }
-
-}  // namespace
 
 std::string percent_encoded(std::string_view text, bool keeps_slashes) {
   std::string encoded;

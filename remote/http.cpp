@@ -184,18 +184,14 @@ Answer send(const Access& access, Request request, int64_t max_body_bytes,
   }
 }
 
-namespace {
-
 constexpr size_t kMaxAnswerBytes = 200;
 
 /// Stores the start of an answer and drops the rest.
-size_t take(const char* bytes, size_t /*one*/, size_t count, void* kept) {
+static size_t take(const char* bytes, size_t /*one*/, size_t count, void* kept) {
   auto* const answer = static_cast<std::string*>(kept);
   answer->append(bytes, std::min(count, kMaxAnswerBytes - answer->size()));
   return count;
 }
-
-}  // namespace
 
 void send_message(const Message& message) {
   const CurlHandle handle = make_curl_handle();

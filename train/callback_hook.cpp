@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <span>
-#include <string_view>
-#include <vector>
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/ivalue.h>
@@ -13,9 +11,6 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/jit/serialization/pickle.h>
-
-#include "coord/callback.h"
-#include "dist/communicator.h"
 
 namespace lockstep::train {
 namespace {
@@ -151,23 +146,21 @@ std::unique_ptr<Hook> make_callback_hook(
 
 // Maps travel between ranks as pickled dictionaries, LibTorch's format of torch.save.
 
-namespace {
+static c10::IValue to_ivalue(const coord::DataMap& data);
 
-c10::IValue to_ivalue(const coord::DataMap& data);
-
-c10::IValue to_ivalue(const coord::DataValue& value) {
+static c10::IValue to_ivalue(const coord::DataValue& value) {
   if (const auto* tensor = std::get_if<at::Tensor>(&value)) return tensor->contiguous();
   if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) return *texts;
   return to_ivalue(*std::get<std::shared_ptr<const coord::DataMap>>(value));
 }
 
-c10::IValue to_ivalue(const coord::DataMap& data) {
+static c10::IValue to_ivalue(const coord::DataMap& data) {
   c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
   for (const auto& [key, value] : data.values()) dict.insert(key, to_ivalue(value));
   return dict;
 }
 
-coord::DataMap to_map(const c10::IValue& dict) {
+static coord::DataMap to_map(const c10::IValue& dict) {
   coord::DataMap data;
   for (const auto& item : dict.toGenericDict()) {
     const std::string key = item.key().toStringRef();
@@ -183,12 +176,10 @@ coord::DataMap to_map(const c10::IValue& dict) {
 }
 
 /// Serialises a map in LibTorch's format, as torch.save does.
-std::string bytes_of(const coord::DataMap& data) {
+static std::string bytes_of(const coord::DataMap& data) {
   const std::vector<char> bytes = torch::jit::pickle_save(to_ivalue(data));
   return {bytes.begin(), bytes.end()};
 }
-
-}  // namespace
 
 coord::Services services_over(dist::Communicator& control) {
   coord::Services services;

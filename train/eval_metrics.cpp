@@ -61,9 +61,7 @@ void require_classes(const std::string& metric, const data::SampleSpec& spec) {
                     metric, name_of(spec.target_kind)));
 }
 
-namespace {
-
-EvalMetric top_k(int64_t k, const data::SampleSpec& spec) {
+static EvalMetric top_k(int64_t k, const data::SampleSpec& spec) {
   require_classes("top_k", spec);
   if (k > spec.num_classes)
     refuse_data(fmt::format("eval.top_k.k is {}, but the data has {} classes: use at most {}", k,
@@ -76,19 +74,19 @@ EvalMetric top_k(int64_t k, const data::SampleSpec& spec) {
           .values = [k](const at::Tensor& sums_S) { return coord::top_k_values(sums_S, {k}); }};
 }
 
-MakeEvalMetric read_top_k(ConfigReader* in) {
+static MakeEvalMetric read_top_k(ConfigReader* in) {
   int64_t k = 5;
   in->read("k", &k, count_from(1), "top_k: number of highest outputs that may contain the class");
   return [k](const data::SampleSpec& spec) { return top_k(k, spec); };
 }
 
 /// Returns part / whole, or 0 if whole is 0, like scikit-learn.
-at::Tensor share(const at::Tensor& part_C, const at::Tensor& whole_C) {
+static at::Tensor share(const at::Tensor& part_C, const at::Tensor& whole_C) {
   return part_C / whole_C.clamp_min(1);
 }
 
 /// Metric with three sums per class: correct samples, predicted samples, actual samples.
-EvalMetric precision_recall(const data::SampleSpec& spec) {
+static EvalMetric precision_recall(const data::SampleSpec& spec) {
   require_classes("precision_recall", spec);
   const int64_t num_classes = spec.num_classes;
   const auto sums = [=](const coord::DataMap& data) {
@@ -114,7 +112,7 @@ EvalMetric precision_recall(const data::SampleSpec& spec) {
 
 /// Metric with C * C counts as sums. Large numbers of classes are refused, since every rank stores
 /// all sums.
-EvalMetric confusion_matrix(const data::SampleSpec& spec) {
+static EvalMetric confusion_matrix(const data::SampleSpec& spec) {
   constexpr int64_t kMaxClasses = 1000;  // 8 MB of sums, 1,000,000 numbers in summary.json
   require_classes("confusion_matrix", spec);
   const int64_t num_classes = spec.num_classes;
@@ -137,7 +135,7 @@ EvalMetric confusion_matrix(const data::SampleSpec& spec) {
 }
 
 /// Metric with two sums: cross-entropy without label smoothing, and tokens or samples.
-EvalMetric perplexity(const data::SampleSpec& spec) {
+static EvalMetric perplexity(const data::SampleSpec& spec) {
   if (spec.target_kind != TargetKind::kTokens && spec.target_kind != TargetKind::kClass)
     refuse_data(
         fmt::format("eval.metrics: perplexity needs tokens or class numbers, the data's targets "
@@ -157,8 +155,6 @@ EvalMetric perplexity(const data::SampleSpec& spec) {
   };
   return {.num_sums = 2, .sums = sums, .values = values};
 }
-
-}  // namespace
 
 NamedTable<EvalMetricType>& eval_metric_types() {
   static NamedTable<EvalMetricType> types = [] {

@@ -151,9 +151,7 @@ EvalMetrics make_eval_metrics(const EvalOptions& options, const data::SampleSpec
 
 // Reader of section `export`, and whether its keys come from a preset or from the user.
 
-namespace {
-
-void read_origins(const ConfigReader& in, PublishOptions* options) {
+static void read_origins(const ConfigReader& in, PublishOptions* options) {
   bool is_written = false;
   if (!in.node().IsMap()) return;
   for (const auto& pair : in.node()) {
@@ -166,8 +164,6 @@ void read_origins(const ConfigReader& in, PublishOptions* options) {
   }
   options->is_from_preset = !options->preset.empty() && !is_written;
 }
-
-}  // namespace
 
 PublishOptions read_publish_options(ConfigReader in) {
   PublishOptions options;

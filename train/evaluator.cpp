@@ -1,7 +1,6 @@
 #include "train/evaluator.h"
 
 #include <optional>
-#include <vector>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <map>
 #include <sstream>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/files/project.h"
-#include "dist/communicator.h"
 #include "train/records.h"
 
 // Patience of a run, and the evaluations in its files.

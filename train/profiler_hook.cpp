@@ -7,7 +7,6 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include <ATen/ops/full.h>
@@ -20,7 +19,6 @@
 #include "base/files/files.h"
 #include "base/files/project.h"
 #include "base/log.h"
-#include "dist/communicator.h"
 
 namespace lockstep::train {
 namespace {
@@ -175,22 +173,20 @@ std::string merged_timeline(const std::vector<std::string>& rank_events) {
 // A traced step: before_step() starts the profiler, after_step() stops it, and the next
 // before_step() or end() merges and writes. Every rank calls the collectives, traced or not.
 
-namespace {
-
 namespace kineto = torch::autograd::profiler;
 namespace profiler = torch::profiler::impl;
 
-double now_s() {
+static double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::set<profiler::ActivityType> activities(at::Device device) {
+static std::set<profiler::ActivityType> activities(at::Device device) {
   if (!device.is_cuda()) return {profiler::ActivityType::CPU};
   return {profiler::ActivityType::CPU, profiler::ActivityType::CUDA};
 }
 
 /// Returns the names of this process' threads, as the system's tools show them.
-std::map<int64_t, std::string> names_of_threads() {
+static std::map<int64_t, std::string> names_of_threads() {
   std::map<int64_t, std::string> names;
   std::error_code fault;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", fault)) {
@@ -201,8 +197,6 @@ std::map<int64_t, std::string> names_of_threads() {
   }
   return names;
 }
-
-}  // namespace
 
 ProfilerHook::ProfilerHook(const ProfileOptions& options, dist::Communicator& control,
                            std::string node, at::Device device)

@@ -2,7 +2,6 @@
 #include "train/recorder.h"
 
 #include <array>
-#include <cmath>
 
 #include <fmt/format.h>
 

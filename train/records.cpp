@@ -7,9 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <sstream>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -17,7 +15,6 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/files/files.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -149,12 +146,10 @@ void CsvRecord::warn_once(const std::string& reason) {
 
 // Numbers are formatted by {fmt} with the fewest digits that give the same bits when read.
 
-namespace {
-
 constexpr std::string_view kHeader = "step,epoch,loss,learning_rate,sparsity";
 
 /// Parses NaN and infinity as append() writes them; NaN for an empty field.
-std::optional<double> parse_loss(std::string_view text) {
+static std::optional<double> parse_loss(std::string_view text) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (text.empty() || text == "nan" || text == "-nan")
     return std::numeric_limits<double>::quiet_NaN();
@@ -163,7 +158,7 @@ std::optional<double> parse_loss(std::string_view text) {
   return parse_number(text);
 }
 
-std::optional<StepLine> parse_line(std::string_view text) {
+static std::optional<StepLine> parse_line(std::string_view text) {
   std::array<std::string_view, 5> fields;
   for (size_t i = 0; i < fields.size(); ++i) {
     const size_t comma = text.find(',');
@@ -179,12 +174,10 @@ std::optional<StepLine> parse_line(std::string_view text) {
   return StepLine{*step, *epoch, *loss, *rate, *sparsity, !fields[2].empty()};
 }
 
-[[noreturn]] void fail_at(const std::filesystem::path& path, int64_t line,
-                          const std::string& what) {
+[[noreturn]] static void fail_at(const std::filesystem::path& path, int64_t line,
+                                 const std::string& what) {
   throw Error(ExitCode::kBadData, "train", fmt::format("{}:{}: {}", path.string(), line, what));
 }
-
-}  // namespace
 
 StepsCsv::StepsCsv(const std::filesystem::path& path, int64_t restored_step)
     : record_(path, kHeader, restored_step) {}
@@ -251,9 +244,7 @@ void EvalsCsv::append(int64_t step, const EvalResult& result) {
 
 // summary.json. Non-finite numbers become null, since JSON has none.
 
-namespace {
-
-nlohmann::ordered_json json_of(const EvalResult& eval) {
+static nlohmann::ordered_json json_of(const EvalResult& eval) {
   nlohmann::ordered_json json{{"accuracy", json_or_null(eval.accuracy)},
                               {"loss", eval.loss},
                               {"num_samples", eval.num_samples}};
@@ -262,8 +253,6 @@ nlohmann::ordered_json json_of(const EvalResult& eval) {
   for (const auto& [name, value] : eval.kpis) json["kpis"][name] = value;
   return json;
 }
-
-}  // namespace
 
 std::string eval_json(const EvalResult& eval) { return json_of(eval).dump(); }
 

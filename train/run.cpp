@@ -4,7 +4,6 @@
 #include "train/run.h"
 
 #include <chrono>
-#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -18,8 +17,6 @@
 #include "base/trace.h"
 #include "coord/callback.h"
 #include "dist/communicator.h"
-#include "train/past_evaluations.h"
-#include "train/weight_checks.h"
 
 namespace lockstep::train {
 namespace {

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "dist/communicator.h"
 #include "dist/replica_check.h"
 #include "dist/tensor_math.h"
 

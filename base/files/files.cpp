@@ -5,13 +5,10 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/error.h"
 
 namespace lockstep::files {
 

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <random>
 #include <sstream>

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -124,17 +123,13 @@ void Mapping::release(int64_t offset, int64_t num_bytes) const {
     (void)::madvise(bytes_ + first, static_cast<size_t>(last - first), MADV_DONTNEED);
 }
 
-namespace {
-
 /// Throws Error(kIo) for a failed call, with a hint if the disk is full.
-[[noreturn]] void fail(const std::filesystem::path& path, const char* call, int number) {
+[[noreturn]] static void fail(const std::filesystem::path& path, const char* call, int number) {
   throw Error(
       ExitCode::kIo, "files",
       path.string() + ": " + call + ": " + std::strerror(number) +
           (number == ENOSPC ? "; free space, or lower checkpoint.keep_checkpoint_max" : ""));
 }
-
-}  // namespace
 
 DirectWriter::DirectWriter(const std::filesystem::path& path, int64_t num_bytes)
     : path_(path), num_bytes_(num_bytes) {
@@ -190,11 +185,7 @@ void DirectWriter::finish() {
 }  // namespace lockstep::files
 
 namespace lockstep {
-namespace {
-
 constexpr uintptr_t kHugePage = uintptr_t{1} << 21;
-
-}  // namespace
 
 StagingBuffer::~StagingBuffer() { give_back(); }
 

@@ -172,17 +172,13 @@ int64_t find_kept(const uint8_t* bits, int64_t num_items, uint32_t* places) {
   return fastest(sizeof(uint32_t)).find_kept(bits, num_items, places);
 }
 
-namespace {
-
 /// Returns the num_items <= 8 bits from `first` on in the low bits of a byte.
-uint8_t bits_at(const uint8_t* bits, int64_t first, int64_t num_items) {
+static uint8_t bits_at(const uint8_t* bits, int64_t first, int64_t num_items) {
   const int64_t shift = first % 8;
   unsigned found = bits[first / 8] >> shift;
   if (shift + num_items > 8) found |= static_cast<unsigned>(bits[first / 8 + 1]) << (8 - shift);
   return static_cast<uint8_t>(found & ((1U << num_items) - 1));
 }
-
-}  // namespace
 
 void copy_bits(const uint8_t* from_bits, int64_t from_item, int64_t num_items, uint8_t* to_bits,
                int64_t to_item) {

@@ -2,7 +2,6 @@
 #include "base/tensors/safetensors_format.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <stdexcept>
 

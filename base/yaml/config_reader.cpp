@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <type_traits>
-#include <utility>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>

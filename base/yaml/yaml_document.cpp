@@ -1,7 +1,6 @@
 #include "base/yaml/yaml_document.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 #include <glob.h>

@@ -69,21 +69,19 @@ void check_size(const BundleEntry& entry) {
 
 int64_t BundleEntry::num_elements() const { return c10::multiply_integers(shape); }
 
-namespace {
-
-void put_shape(const std::vector<int64_t>& shape, pb::BundleEntryProto* proto) {
+static void put_shape(const std::vector<int64_t>& shape, pb::BundleEntryProto* proto) {
   pb::Shape* dims = proto->mutable_shape();  // present even for a scalar, as TensorFlow writes it
   for (const int64_t dim : shape) dims->add_dim()->set_size(dim);
 }
 
-void put_place(const BundlePlace& place, pb::BundleEntryProto* proto) {
+static void put_place(const BundlePlace& place, pb::BundleEntryProto* proto) {
   proto->set_shard_id(place.shard);
   proto->set_offset(place.offset);
   proto->set_size(place.num_bytes);
   proto->set_crc32c(place.masked_crc);
 }
 
-void put_box(const TensorBox& box, pb::SliceProto* proto) {
+static void put_box(const TensorBox& box, pb::SliceProto* proto) {
   for (size_t d = 0; d < box.start.size(); ++d) {
     auto* extent = proto->add_extent();
     // An extent without a length means the whole dimension, as TensorFlow writes it.
@@ -94,7 +92,7 @@ void put_box(const TensorBox& box, pb::SliceProto* proto) {
 }
 
 /// Returns the place after checking the shard's number and the end for overflow.
-BundlePlace checked_place(const pb::BundleEntryProto& proto, int32_t num_shards) {
+static BundlePlace checked_place(const pb::BundleEntryProto& proto, int32_t num_shards) {
   const BundlePlace place{proto.shard_id(), proto.offset(), proto.size(), proto.crc32c()};
   if (place.shard < 0 || place.shard >= num_shards)
     throw std::runtime_error(fmt::format("shard {} of {} does not exist", place.shard, num_shards));
@@ -107,7 +105,7 @@ BundlePlace checked_place(const pb::BundleEntryProto& proto, int32_t num_shards)
 }
 
 /// Converts a slice's box and checks that it is inside a tensor of this shape.
-TensorBox checked_box(const pb::SliceProto& proto, const std::vector<int64_t>& shape) {
+static TensorBox checked_box(const pb::SliceProto& proto, const std::vector<int64_t>& shape) {
   if (static_cast<size_t>(proto.extent_size()) != shape.size())
     throw std::runtime_error(
         fmt::format("a slice has {} dimensions, the tensor {}", proto.extent_size(), shape.size()));
@@ -123,8 +121,8 @@ TensorBox checked_box(const pb::SliceProto& proto, const std::vector<int64_t>& s
 }
 
 /// Returns the slices with their boxes. Their places are set later.
-std::vector<BundleSlice> checked_slices(const pb::BundleEntryProto& proto,
-                                        const BundleEntry& entry) {
+static std::vector<BundleSlice> checked_slices(const pb::BundleEntryProto& proto,
+                                               const BundleEntry& entry) {
   if (!can_be_sliced(entry.dtype))
     throw std::runtime_error(fmt::format("{} cannot be saved in slices", type_name(entry.dtype)));
   if (entry.shape.empty()) throw std::runtime_error("a scalar cannot be saved in slices");
@@ -139,8 +137,6 @@ std::vector<BundleSlice> checked_slices(const pb::BundleEntryProto& proto,
   for (size_t i = 0; i < boxes.size(); ++i) slices[i].box = std::move(boxes[i]);
   return slices;
 }
-
-}  // namespace
 
 // A sliced tensor's entry has no place; its slices have their own rows.
 pb::BundleEntryProto to_proto(const BundleEntry& entry) {

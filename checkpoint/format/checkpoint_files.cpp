@@ -86,17 +86,13 @@ std::optional<FileName> parse_save_name(const std::filesystem::path& prefix) {
   return parse_file_name(index_path(prefix.filename().string()));
 }
 
-namespace {
-
 /// Returns the part before a checkpoint file's ending; nullopt if the name has no such ending.
-std::optional<std::string_view> before_file_ending(std::string_view name) {
+static std::optional<std::string_view> before_file_ending(std::string_view name) {
   std::string_view stem = name;
   if (stem.ends_with(kTemporarySuffix)) stem.remove_suffix(kTemporarySuffix.size());
   stem.remove_suffix(file_ending(stem).size());
   return stem.size() < name.size() ? std::optional(stem) : std::nullopt;
 }
-
-}  // namespace
 
 std::optional<std::string> fault_of_prefix_name(std::string_view name) {
   if (const auto stem = before_file_ending(name))
@@ -181,17 +177,15 @@ std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::pa
   return saves;
 }
 
-namespace {
-
 constexpr size_t kMostNamed = 5;
 
-[[noreturn]] void refuse(ExitCode code, const std::string& message) {
+[[noreturn]] static void refuse(ExitCode code, const std::string& message) {
   throw Error(code, "checkpoint", message);
 }
 
 /// Returns the folder's checkpoints for a message: "there are DIR/a-1, ..., DIR/a-9", or why there
 /// are none.
-std::string saves_text(const std::filesystem::path& folder, std::string_view prefix_name) {
+static std::string saves_text(const std::filesystem::path& folder, std::string_view prefix_name) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored))
     return fmt::format("no folder {}", folder.string());
@@ -204,14 +198,12 @@ std::string saves_text(const std::filesystem::path& folder, std::string_view pre
   return fmt::format("available: {}{}", saves.size() > kMostNamed ? "..., " : "", names);
 }
 
-[[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
+[[noreturn]] static void refuse_folder(const std::filesystem::path& folder) {
   std::string text = saves_text(folder, "");
   refuse(ExitCode::kUsage, fmt::format("'{}' is a folder; name a checkpoint by folder, prefix and "
                                        "number, DIR/model.ckpt-1200: {}",
                                        folder.string(), text));
 }
-
-}  // namespace
 
 // Most specific hint first: a file's ending, a store, a folder, then names nearby.
 std::string require_save(const std::string& prefix) {

@@ -96,30 +96,26 @@ void unpack_range(const char* packed, const uint8_t* bits, const ElementRange& r
 // DenseView: a sparse tensor consists of two tensors, kept values and a form text, which names the
 // mask. Everything else is passed on to the BundleReader.
 
-namespace {
-
 constexpr int64_t kMaxFormBytes = 65536;
 
 /// Returns the bytes of a tensor or of all its slices.
-int64_t stored_bytes(const BundleEntry& entry) {
+static int64_t stored_bytes(const BundleEntry& entry) {
   int64_t sum = entry.is_sliced() ? 0 : entry.num_bytes;
   for (const BundleSlice& slice : entry.slices) sum += slice.num_bytes;
   return sum;
 }
 
 /// Returns the bytes of an element; 0 for types that are not read.
-int64_t item_bytes(int32_t dtype) {
+static int64_t item_bytes(int32_t dtype) {
   const auto type = scalar_type(dtype);
   return type ? static_cast<int64_t>(c10::elementSize(*type)) : 0;
 }
 
 /// True for a type that masks can prune (base/simd/bit_mask.h).
-bool is_prunable(const BundleEntry& values) {
+static bool is_prunable(const BundleEntry& values) {
   const int64_t bytes = item_bytes(values.dtype);
   return values.shape.size() == 1 && (bytes == 2 || bytes == 4 || bytes == 8);
 }
-
-}  // namespace
 
 DenseView::DenseView(BundleReader* reader) : reader_(*reader) {
   for (const auto& [name, entry] : reader_.index().entries)
@@ -252,11 +248,7 @@ void DenseView::read_sparse(const TensorRead& read) {
 // SavedValues: finds the values of keys in checkpoints of all writers. It uses the object graph,
 // our naming rule, or plain variable names.
 
-namespace {
-
 constexpr int64_t kMaxGraphBytes = int64_t{64} << 20;  // some million variables
-
-}  // namespace
 
 std::string ValueForm::text() const {
   return unread.empty() ? type_and_shape(dtype, shape)

@@ -102,17 +102,15 @@ void check_ranges(const std::vector<ElementRange>& ranges, int64_t num_elements)
 
 // Keys in TensorFlow's "ordered code": encoded keys sort by bytes as their numbers and texts do.
 
-namespace {
-
 /// Writes the number of bytes that follow, then the value's bytes, most significant first.
-void put_unsigned(std::string* out, uint64_t value) {
+static void put_unsigned(std::string* out, uint64_t value) {
   const int num_bytes = (std::bit_width(value) + 7) / 8;
   out->push_back(static_cast<char>(num_bytes));
   for (int i = num_bytes - 1; i >= 0; --i) out->push_back(static_cast<char>(value >> (8 * i)));
 }
 
 /// Writes a text. Bytes 00 and ff get a marker byte, and 00 01 ends the text.
-void put_text(std::string* out, std::string_view text) {
+static void put_text(std::string* out, std::string_view text) {
   for (const char byte : text) {
     out->push_back(byte);
     if (byte == '\0') out->push_back('\xff');
@@ -124,7 +122,7 @@ void put_text(std::string* out, std::string_view text) {
 /// Writes a signed number: two's complement, most significant byte first. The number of leading
 /// bits that are the opposite of the sign gives the length in bytes. So 7 of 8 bits of each byte
 /// carry the value.
-void put_signed(std::string* out, int64_t value) {
+static void put_signed(std::string* out, int64_t value) {
   const auto magnitude = static_cast<uint64_t>(value < 0 ? ~value : value);
   const int num_bytes = std::bit_width(magnitude) / 7 + 1;
   constexpr int kMaxBytes = 10;
@@ -139,8 +137,6 @@ void put_signed(std::string* out, int64_t value) {
     bytes[first + static_cast<size_t>(bit / 8)] ^= static_cast<unsigned char>(0x80 >> (bit % 8));
   for (size_t i = first; i < bytes.size(); ++i) out->push_back(static_cast<char>(bytes[i]));
 }
-
-}  // namespace
 
 std::string slice_key(std::string_view name, const TensorBox& box) {
   std::string key;
@@ -164,17 +160,15 @@ TensorBox with_whole_dims(TensorBox box, const std::vector<int64_t>& shape) {
 // require_cover(): checks that slices cover their tensor. Equal volume and no overlap together mean
 // that each element is covered once.
 
-namespace {
-
 using Boxes = std::vector<const TensorBox*>;
 
-[[noreturn]] void refuse_overlap(const TensorBox& a, const TensorBox& b) {
+[[noreturn]] static void refuse_overlap(const TensorBox& a, const TensorBox& b) {
   throw std::runtime_error(fmt::format("slices {} and {} overlap", box_text(a), box_text(b)));
 }
 
 /// Checks the sum of elements. For boxes that do not overlap, an equal sum means that nothing is
 /// left out.
-void require_volume(const Boxes& boxes, const std::vector<int64_t>& shape) {
+static void require_volume(const Boxes& boxes, const std::vector<int64_t>& shape) {
   const int64_t wanted = TensorBox{shape, shape}.num_elements();
   int64_t sum = 0;
   for (const TensorBox* box : boxes) {
@@ -191,7 +185,7 @@ void require_volume(const Boxes& boxes, const std::vector<int64_t>& shape) {
 
 /// Checks boxes that are contiguous runs. After sorting, they overlap only if two neighbours
 /// overlap.
-void require_runs_apart(Boxes* boxes, const std::vector<int64_t>& shape) {
+static void require_runs_apart(Boxes* boxes, const std::vector<int64_t>& shape) {
   const auto first = [&](const TensorBox* box) { return tensor_element(*box, shape, 0); };
   std::ranges::sort(*boxes, {}, first);
   for (size_t i = 1; i < boxes->size(); ++i)
@@ -201,7 +195,7 @@ void require_runs_apart(Boxes* boxes, const std::vector<int64_t>& shape) {
 
 /// Returns the dimension with the most distinct starts. Sweeping along it compares the fewest
 /// pairs.
-size_t most_cut_dim(const Boxes& boxes, size_t num_dims) {
+static size_t most_cut_dim(const Boxes& boxes, size_t num_dims) {
   size_t best = 0, most = 0;
   for (size_t d = 0; d < num_dims; ++d) {
     std::set<int64_t> starts;
@@ -213,7 +207,7 @@ size_t most_cut_dim(const Boxes& boxes, size_t num_dims) {
 }
 
 /// True if the boxes share an element.
-bool overlap(const TensorBox& a, const TensorBox& b) {
+static bool overlap(const TensorBox& a, const TensorBox& b) {
   for (size_t d = 0; d < a.start.size(); ++d)
     if (a.start[d] >= b.start[d] + b.length[d] || b.start[d] >= a.start[d] + a.length[d])
       return false;
@@ -221,7 +215,7 @@ bool overlap(const TensorBox& a, const TensorBox& b) {
 }
 
 /// Checks any boxes. Sweeps along one dimension and compares the boxes that intersect in it.
-void require_apart(Boxes* boxes, size_t num_dims) {
+static void require_apart(Boxes* boxes, size_t num_dims) {
   // A hostile index could otherwise make this quadratic in the number of slices.
   constexpr int64_t kMaxComparisons = int64_t{1} << 22;
   const size_t dim = most_cut_dim(*boxes, num_dims);
@@ -238,8 +232,6 @@ void require_apart(Boxes* boxes, size_t num_dims) {
     }
   }
 }
-
-}  // namespace
 
 void require_cover(const std::vector<TensorBox>& boxes, const std::vector<int64_t>& shape) {
   Boxes list;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -14,7 +13,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/files/files.h"
 #include "checkpoint/format/tensor_type.h"
 #include "checkpoint/import/load_weights.h"
 

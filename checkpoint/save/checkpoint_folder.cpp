@@ -114,14 +114,12 @@ void require_space(const std::filesystem::path& folder, int64_t num_bytes,
 // it, another user replaces it. So after each flock we compare the locked inode with the one that
 // has the name.
 
-namespace {
-
 constexpr int64_t kMaxJournalBytes = int64_t{1} << 20;
 /// Age in seconds after which a save noted by another host counts as interrupted.
 constexpr int64_t kLongestSaveS = 600;
 
 /// Throws for a failed call. A full or failing disk is kIo, everything else kCannotCreate.
-[[noreturn]] void fail(const std::string& path, const char* call) {
+[[noreturn]] static void fail(const std::string& path, const char* call) {
   const int number = errno;
   const bool is_disk = number == ENOSPC || number == EIO || number == EDQUOT || number == EFBIG;
   throw Error(is_disk ? ExitCode::kIo : ExitCode::kCannotCreate, "checkpoint",
@@ -129,7 +127,7 @@ constexpr int64_t kLongestSaveS = 600;
 }
 
 /// Throws for a file that exists but cannot be opened, with its owner and mode.
-[[noreturn]] void refuse_foreign(const std::string& path) {
+[[noreturn]] static void refuse_foreign(const std::string& path) {
   struct stat file {};
   (void)::stat(path.c_str(), &file);
   throw Error(ExitCode::kCannotCreate, "checkpoint",
@@ -140,7 +138,7 @@ constexpr int64_t kLongestSaveS = 600;
 }
 
 /// Logs once per process that the file system has no locks.
-void warn_once(const std::string& path) {
+static void warn_once(const std::string& path) {
   static std::atomic<bool> said = false;
   if (said.exchange(true)) return;
   log::warning("checkpoint",
@@ -150,7 +148,7 @@ void warn_once(const std::string& path) {
 }
 
 /// Returns the numbers of the first line, up to the first word that is not a number.
-std::set<int64_t> numbers_in(const std::string& text) {
+static std::set<int64_t> numbers_in(const std::string& text) {
   std::istringstream line(text.substr(0, text.find('\n')));
   std::set<int64_t> numbers;
   for (int64_t number = 0; line >> number && number >= 0;) numbers.insert(number);
@@ -158,20 +156,18 @@ std::set<int64_t> numbers_in(const std::string& text) {
 }
 
 /// Parses the holder, which starts on the second line.
-std::optional<files::LockHolder> holder_of(const std::string& text) {
+static std::optional<files::LockHolder> holder_of(const std::string& text) {
   const size_t line = text.find('\n');
   return files::LockHolder::parse(
       line == std::string::npos ? std::string_view() : std::string_view(text).substr(line + 1));
 }
 
-std::string text_of(int descriptor) {
+static std::string text_of(int descriptor) {
   std::string text(static_cast<size_t>(kMaxJournalBytes), '\0');
   const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
   text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
   return text;
 }
-
-}  // namespace
 
 SaveLock::SaveLock(const std::string& prefix, double patience_s)
     : path_(prefix + std::string(kJournalSuffix)) {
@@ -315,16 +311,12 @@ void SaveLock::note(const std::set<int64_t>& numbers) {
   if (::ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0) fail(path_, "write");
 }
 
-namespace {
-
-std::filesystem::path best_path(const std::string& prefix) { return prefix + ".best"; }
+static std::filesystem::path best_path(const std::string& prefix) { return prefix + ".best"; }
 
 /// Returns the file name of a prefix.
-std::string file_name(const std::string& prefix) {
+static std::string file_name(const std::string& prefix) {
   return std::filesystem::path(prefix).filename().string();
 }
-
-}  // namespace
 
 void write_best(const std::string& prefix, const BestSave& best) {
   files::write_atomically(best_path(prefix),
@@ -387,11 +379,9 @@ void remove_left_over(const std::string& prefix, const std::set<int64_t>& number
   if (first) throw Error(*first);
 }
 
-namespace {
-
 /// Returns the state file with `restored` at its place among the existing checkpoints that it
 /// names.
-StateFile with_save(const StateFile& before, const std::string& prefix, int64_t restored) {
+static StateFile with_save(const StateFile& before, const std::string& prefix, int64_t restored) {
   std::set<int64_t> numbers{restored};
   for (const SaveName& save : named_by(before, prefix))
     if (std::filesystem::exists(index_path(save.prefix))) numbers.insert(save.number);
@@ -405,7 +395,7 @@ StateFile with_save(const StateFile& before, const std::string& prefix, int64_t 
 /// Calls use(numbers) with the interrupted saves of the journal, while no other program can save.
 /// Does nothing if the journal names none. A fault is only logged.
 template <typename Use>
-void with_interrupted(const std::string& prefix, const Use& use) {
+static void with_interrupted(const std::string& prefix, const Use& use) {
   const auto fault = fault_of([&] {
     if (!std::filesystem::exists(prefix + std::string(kJournalSuffix))) return;
     // No patience: another program that is saving does this work itself.
@@ -420,7 +410,7 @@ void with_interrupted(const std::string& prefix, const Use& use) {
 
 /// Renames shards and index of a save that was killed before its commit. The staged index proves
 /// that all shards are on disk. Changes nothing if it is missing or a shard is.
-void finish_commit(const std::string& prefix) {
+static void finish_commit(const std::string& prefix) {
   const std::string index = index_path(prefix), staged = index + std::string(kTemporarySuffix);
   if (!std::filesystem::exists(staged)) return;
   std::vector<std::string> to_rename;
@@ -444,8 +434,6 @@ void finish_commit(const std::string& prefix) {
                                          "while it replaced this number",
                                          prefix));
 }
-
-}  // namespace
 
 void finish_replacement(const std::string& prefix) {
   const std::filesystem::path dir = folder_of(prefix);

@@ -90,9 +90,7 @@ bool MaskIndex::pack(const char* items, const ElementRange& elements, int item_b
 // save_pieces(): turns the caller's state into pieces, with names, forms and, for sparse
 // checkpoints, kept values.
 
-namespace {
-
-void require_storable(const StateEntry& entry) {
+static void require_storable(const StateEntry& entry) {
   check(entry.tensor.defined() != (entry.text != nullptr),
         "state '" + entry.key + "' is not one tensor or one string");
   if (entry.text != nullptr) return;
@@ -111,11 +109,11 @@ void require_storable(const StateEntry& entry) {
         .everywhere();
 }
 
-StoredTensor text_piece(std::string name, std::string text) {
+static StoredTensor text_piece(std::string name, std::string text) {
   return {.name = std::move(name), .dtype = kStringType, .text = std::move(text)};
 }
 
-StoredTensor tensor_piece(std::string name, const at::Tensor& tensor) {
+static StoredTensor tensor_piece(std::string name, const at::Tensor& tensor) {
   return {.name = std::move(name),
           .dtype = type_number(tensor.scalar_type()).value_or(0),
           .shape = tensor.sizes().vec(),
@@ -124,12 +122,12 @@ StoredTensor tensor_piece(std::string name, const at::Tensor& tensor) {
 }
 
 /// base/simd/bit_mask.h packs elements of these widths only.
-bool can_be_packed(const StateEntry& entry) {
+static bool can_be_packed(const StateEntry& entry) {
   const auto width = entry.tensor.defined() ? entry.tensor.element_size() : 0;
   return entry.kept_bits.defined() && (width == 2 || width == 4 || width == 8);
 }
 
-void add_sparse(const StateEntry& entry, std::vector<StoredTensor>* pieces) {
+static void add_sparse(const StateEntry& entry, std::vector<StoredTensor>* pieces) {
   const at::Tensor kept_bits = entry.kept_bits.cpu().contiguous();
   const MaskIndex kept(kept_bits, entry.tensor.numel());
   StoredTensor values = tensor_piece(sparse_values_name(entry.key), entry.tensor);
@@ -148,8 +146,6 @@ void add_sparse(const StateEntry& entry, std::vector<StoredTensor>* pieces) {
       sparse_form_name(entry.key),
       fmt::format("[{}] {}", fmt::join(entry.tensor.sizes(), ", "), index_name(entry.kept_key))));
 }
-
-}  // namespace
 
 int64_t StoredTensor::num_elements() const { return c10::multiply_integers(shape); }
 
@@ -192,8 +188,6 @@ int64_t dense_bytes(const std::vector<StoredTensor>& pieces) {
 
 // SavePlan: the cuts are computed on one line of bytes: begins_[i] is where piece i starts on it.
 
-namespace {
-
 /// Row length in bytes above which rows are cut inside.
 constexpr int64_t kMaxRowBytes = int64_t{1} << 20;
 // Cuts inside a row fall on multiples of the alignment of direct I/O.
@@ -201,7 +195,7 @@ constexpr int64_t kCutBytes = 4096;
 constexpr int kMostRanks = 99'999;
 
 /// Returns the granularity of cuts in elements.
-int64_t cut_elements(const StoredTensor& piece) {
+static int64_t cut_elements(const StoredTensor& piece) {
   const int64_t num_elements = piece.num_elements();
   if (piece.shape.empty() || piece.shape[0] == 0) return std::max<int64_t>(num_elements, 1);
   const int64_t row_E = std::max<int64_t>(num_elements / piece.shape[0], 1);
@@ -210,7 +204,7 @@ int64_t cut_elements(const StoredTensor& piece) {
 }
 
 /// Returns the element at which a tensor is cut, so that about `bytes` bytes come before it.
-int64_t cut_at(const StoredTensor& piece, int64_t bytes, int64_t min_cut_bytes) {
+static int64_t cut_at(const StoredTensor& piece, int64_t bytes, int64_t min_cut_bytes) {
   const int64_t num_elements = piece.num_elements(), num_bytes = piece.num_bytes();
   if (bytes <= 0) return 0;
   if (bytes >= num_bytes) return num_elements;
@@ -220,8 +214,6 @@ int64_t cut_at(const StoredTensor& piece, int64_t bytes, int64_t min_cut_bytes) 
   const int64_t steps = (bytes / piece.element_bytes + step_E / 2) / step_E;
   return std::min(steps * step_E, num_elements);
 }
-
-}  // namespace
 
 SavePlan::SavePlan(const std::vector<StoredTensor>& pieces, int world_size, int64_t min_cut_bytes)
     : pieces_(pieces), world_size_(world_size), min_cut_bytes_(min_cut_bytes) {

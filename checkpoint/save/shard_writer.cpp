@@ -174,12 +174,8 @@ void StagedShard::fill_slot(Slot* slot) {
 // ShardFile: two threads write 4 MiB chunks of the staged image with direct I/O as soon as the
 // watermark passes them.
 
-namespace {
-
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 constexpr int kNumThreads = 2;  // one prepares its next write while the disk works on the other's
-
-}  // namespace
 
 ShardFile::ShardFile(const std::filesystem::path& path, StagedShard* staged)
     : staged_(staged), file_(path, staged->num_bytes()) {
@@ -254,9 +250,7 @@ void require_written(const std::filesystem::path& path,
 
 // Reports: the protobuf ShardReport; the entries in it have the index's own wire form.
 
-namespace {
-
-void add_item(const pb::ShardReport::Item& item, int32_t num_shards, BundleIndex* index) {
+static void add_item(const pb::ShardReport::Item& item, int32_t num_shards, BundleIndex* index) {
   BundleEntry stored = from_proto(item.entry(), num_shards);
   if (!item.has_shape()) {
     check(index->entries.emplace(item.name(), std::move(stored)).second,
@@ -271,7 +265,7 @@ void add_item(const pb::ShardReport::Item& item, int32_t num_shards, BundleIndex
       {stored, {{item.start().begin(), item.start().end()}, std::move(stored.shape)}});
 }
 
-void require_complete(const StoredTensor& piece, BundleIndex* index) {
+static void require_complete(const StoredTensor& piece, BundleIndex* index) {
   const auto found = index->entries.find(piece.name);
   check(found != index->entries.end(), "'" + piece.name + "' was written by no rank");
   BundleEntry& entry = found->second;
@@ -284,8 +278,6 @@ void require_complete(const StoredTensor& piece, BundleIndex* index) {
   check(num_elements == piece.num_elements(),
         "the ranks' slices do not cover '" + piece.name + "'");
 }
-
-}  // namespace
 
 std::string shard_report(const StagedShard& staged) {
   pb::ShardReport report;

@@ -1,6 +1,5 @@
 #include "checkpoint/tools/gc.h"
 
-#include <algorithm>
 #include <memory>
 #include <set>
 

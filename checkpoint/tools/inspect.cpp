@@ -154,15 +154,13 @@ Answer latest_save(const std::string& dir, const InspectOptions& options) {
 
 // `lockstep ckpt show`: tables and JSON of one checkpoint's tensors.
 
-namespace {
-
-std::string joined(const std::vector<int64_t>& shape) {
+static std::string joined(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 /// Returns the masked crc of a tensor's bytes in row-major order. It is joined from the slices'
 /// crcs, so it does not depend on the cuts. nullopt unless the slices are consecutive runs.
-std::optional<uint32_t> crc_of(const BundleEntry& entry) {
+static std::optional<uint32_t> crc_of(const BundleEntry& entry) {
   if (!entry.is_sliced()) return entry.masked_crc;
   uint32_t crc = 0;
   int64_t at_E = 0;
@@ -178,7 +176,7 @@ std::optional<uint32_t> crc_of(const BundleEntry& entry) {
 }
 
 /// Returns digest and, if requested, values of one tensor as JSON.
-std::string content_json(DenseView* view, const std::string& name, bool values) {
+static std::string content_json(DenseView* view, const std::string& name, bool values) {
   if (!is_known_type(view->find(name)->dtype))
     return fmt::format(R"("sha256": null{})", values ? R"(, "values": null)" : "");
   Sha256 digest;
@@ -201,14 +199,14 @@ std::string content_json(DenseView* view, const std::string& name, bool values) 
                      values ? R"(, "values": )" + list : "");
 }
 
-std::string slice_json(const BundlePlace& place, const TensorBox& box) {
+static std::string slice_json(const BundlePlace& place, const TensorBox& box) {
   return fmt::format(
       R"({{"box": "{}", "shard": {}, "offset": {}, "size": {}, "crc32c": "{:08x}"}})",
       box_text(box), place.shard, place.offset, place.num_bytes, place.masked_crc);
 }
 
 /// Returns an empty text for a tensor with one place.
-std::string slices_json(const DenseTensor& tensor) {
+static std::string slices_json(const DenseTensor& tensor) {
   const BundleEntry& entry = *tensor.entry;
   std::vector<std::string> slices;
   if (!entry.is_sliced())
@@ -221,7 +219,7 @@ std::string slices_json(const DenseTensor& tensor) {
   return text;
 }
 
-std::string tensor_json(DenseView* view, const std::string& name, bool values) {
+static std::string tensor_json(DenseView* view, const std::string& name, bool values) {
   const DenseTensor tensor = view->find(name).value();
   const std::optional<std::string> key = state_key(name);
   const std::optional<uint32_t> crc = crc_of(*tensor.entry);
@@ -237,7 +235,7 @@ std::string tensor_json(DenseView* view, const std::string& name, bool values) {
 }
 
 /// Returns the sizes of the whole checkpoint: dense and stored bytes.
-std::pair<int64_t, int64_t> total_bytes(const DenseView& view) {
+static std::pair<int64_t, int64_t> total_bytes(const DenseView& view) {
   std::pair<int64_t, int64_t> sum;
   for (const std::string& name : view.names()) {
     const DenseTensor tensor = view.find(name).value();
@@ -247,7 +245,7 @@ std::pair<int64_t, int64_t> total_bytes(const DenseView& view) {
   return sum;
 }
 
-std::string show_json(const BundleReader& reader, DenseView* view, bool values) {
+static std::string show_json(const BundleReader& reader, DenseView* view, bool values) {
   std::vector<std::string> tensors;
   for (const std::string& name : view->names()) tensors.push_back(tensor_json(view, name, values));
   const auto [dense, stored] = total_bytes(*view);
@@ -258,7 +256,7 @@ std::string show_json(const BundleReader& reader, DenseView* view, bool values) 
 }
 
 /// Returns "shard 1 at 4096" or "3 slices: 2 in shard 0, 1 in shard 1", and how much is pruned.
-std::string place_text(const DenseTensor& tensor) {
+static std::string place_text(const DenseTensor& tensor) {
   const BundleEntry& entry = *tensor.entry;
   std::string text = fmt::format("shard {} at {}", entry.shard, entry.offset);
   if (entry.is_sliced()) {
@@ -276,7 +274,7 @@ std::string place_text(const DenseTensor& tensor) {
                      num_elements == 0 ? 0 : 100 - 100 * kept / static_cast<double>(num_elements));
 }
 
-std::string table_line(const DenseView& view, const std::string& name, size_t width) {
+static std::string table_line(const DenseView& view, const std::string& name, size_t width) {
   const DenseTensor tensor = view.find(name).value();
   const std::optional<uint32_t> crc = crc_of(*tensor.entry);
   return fmt::format("{:<{}}  {:<10}  {:<20}  {:>12}  {:>12}  {:<24}  {}\n",
@@ -285,7 +283,7 @@ std::string table_line(const DenseView& view, const std::string& name, size_t wi
                      place_text(tensor), crc ? fmt::format("{:08x}", *crc) : "-");
 }
 
-std::string show_table(const BundleReader& reader, const DenseView& view) {
+static std::string show_table(const BundleReader& reader, const DenseView& view) {
   size_t width = 4;
   for (const std::string& name : view.names())
     width = std::max(width, state_key(name).value_or(name).size());
@@ -298,8 +296,6 @@ std::string show_table(const BundleReader& reader, const DenseView& view) {
   for (const std::string& name : view.names()) text += table_line(view, name, width);
   return text;
 }
-
-}  // namespace
 
 Answer show_save(const std::string& where, const InspectOptions& options) {
   BundleReader reader(save_at(where));

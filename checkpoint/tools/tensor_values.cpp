@@ -95,10 +95,8 @@ std::string json_lines(const std::vector<std::string>& items) {
   return items.empty() ? "[]" : fmt::format("[\n  {}\n]", fmt::join(items, ",\n  "));
 }
 
-namespace {
-
 template <typename T>
-double distance(T a, T b) {
+static double distance(T a, T b) {
   // In unsigned arithmetic: the difference of two signed numbers may overflow.
   if constexpr (std::is_integral_v<T>) {
     using Unsigned = std::make_unsigned_t<T>;
@@ -111,22 +109,22 @@ double distance(T a, T b) {
 }
 
 template <typename T>
-double distance(c10::complex<T> a, c10::complex<T> b) {
+static double distance(c10::complex<T> a, c10::complex<T> b) {
   return std::hypot(distance(a.real(), b.real()), distance(a.imag(), b.imag()));
 }
 
 /// Returns the larger one; a NaN stays once it occurred.
-double larger(double so_far, double next) {
+static double larger(double so_far, double next) {
   return std::isnan(so_far) || so_far > next ? so_far : next;
 }
 
 /// True if the bits are equal. Unlike ==, a NaN equals itself, and 0 differs from -0.
-bool same_bits(const void* a, const void* b, size_t num_bytes) {
+static bool same_bits(const void* a, const void* b, size_t num_bytes) {
   return std::memcmp(a, b, num_bytes) == 0;
 }
 
 template <typename T>
-TensorDifference compare_as(const at::Tensor& tensor_a, const at::Tensor& tensor_b) {
+static TensorDifference compare_as(const at::Tensor& tensor_a, const at::Tensor& tensor_b) {
   const auto* const a = static_cast<const T*>(tensor_a.const_data_ptr());
   const auto* const b = static_cast<const T*>(tensor_b.const_data_ptr());
   TensorDifference result{.num_elements = tensor_a.numel()};
@@ -139,8 +137,6 @@ TensorDifference compare_as(const at::Tensor& tensor_a, const at::Tensor& tensor
   }
   return result;
 }
-
-}  // namespace
 
 TensorDifference compare(const at::Tensor& a_, const at::Tensor& b_) {
   check(a_.scalar_type() == b_.scalar_type() && a_.sizes() == b_.sizes(),

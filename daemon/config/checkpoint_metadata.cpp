@@ -1,6 +1,5 @@
 #include "daemon/config/checkpoint_metadata.h"
 
-#include <algorithm>
 #include <map>
 #include <string_view>
 

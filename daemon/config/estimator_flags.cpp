@@ -1,14 +1,12 @@
 #include "daemon/config/estimator_flags.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include <fmt/format.h>
 
 #include "base/diagnostics.h"
 #include "base/error.h"
 #include "base/flags.h"
-#include "daemon/config/overrides.h"
 
 // Flag table, and readers of flags on the command line. The table has the Estimator framework's
 // flags in the order of docs/flags.md and --help. A new row also adds the flag to the command line,
@@ -133,16 +131,16 @@ std::string flags_reference() {
   return text;
 }
 
-namespace {
-
 constexpr std::string_view kSection = "estimator.";
 
-bool is_flag_word(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
+static bool is_flag_word(const std::string& word) {
+  return word.size() > 2 && word.starts_with("--");
+}
 
-Error usage(const std::string& message) { return {ExitCode::kUsage, "usage", message}; }
+static Error usage(const std::string& message) { return {ExitCode::kUsage, "usage", message}; }
 
 /// Returns the flags that may follow `--`: --width, --depth.
-std::vector<std::string> flag_names(const std::vector<FieldDoc>& fields) {
+static std::vector<std::string> flag_names(const std::vector<FieldDoc>& fields) {
   std::vector<std::string> names;
   for (const FieldDoc& field : fields)
     if (field.path.starts_with(kSection) && field.path != "estimator.path" &&
@@ -150,8 +148,6 @@ std::vector<std::string> flag_names(const std::vector<FieldDoc>& fields) {
       names.push_back("--" + field.path.substr(kSection.size()));
   return names;
 }
-
-}  // namespace
 
 std::vector<std::string> take_flags(int* argc, char** argv) {
   // The words stay in argv; only argc changes, so that CLI11 does not see them.

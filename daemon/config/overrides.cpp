@@ -4,7 +4,6 @@
 #include <cctype>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>

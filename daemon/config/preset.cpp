@@ -10,7 +10,6 @@
 
 #include "base/diagnostics.h"
 #include "base/error.h"
-#include "daemon/config/overrides.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -288,15 +287,13 @@ flags::Values flag_values(const std::vector<std::string>& settings,
 // Registers the flag table as CLI11 options. CLI11 only collects the texts; overrides() checks and
 // converts them.
 
-namespace {
-
 /// Lets FlagOptions::overrides() report a flag that is given twice.
-CLI::Option* in_group(const Flag& flag, CLI::Option* option) {
+static CLI::Option* in_group(const Flag& flag, CLI::Option* option) {
   option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   return option->group(fmt::format("{} flags (docs/flags.md)", flag.group));
 }
 
-CLI::Option* add(const Flag& flag, CLI::App* app) {
+static CLI::Option* add(const Flag& flag, CLI::App* app) {
   std::string names = fmt::format("--{}", flag.name);
   if (!flag.alias.empty()) names += fmt::format(",--{}", flag.alias);
   const std::string help(flag.help);
@@ -309,14 +306,14 @@ CLI::Option* add(const Flag& flag, CLI::App* app) {
 }
 
 /// Adds --nodebug for a bool; returns null for other kinds.
-CLI::Option* add_negated(const Flag& flag, CLI::App* app) {
+static CLI::Option* add_negated(const Flag& flag, CLI::App* app) {
   if (flag.kind != Flag::kBool) return nullptr;
   const std::string help =
       fmt::format("--{}=false", flag.name);  // a temporary one would be a value
   return in_group(flag, app->add_flag(fmt::format("--no{}", flag.name), help));
 }
 
-void require_no_value(const Flag& flag, const CLI::Option& negated) {
+static void require_no_value(const Flag& flag, const CLI::Option& negated) {
   for (const std::string& value : negated.results())  // CLI11 reports "true" if there is no value
     if (value != "true")
       throw Error(ExitCode::kUsage, "usage",
@@ -325,14 +322,12 @@ void require_no_value(const Flag& flag, const CLI::Option& negated) {
 }
 
 /// Returns the long names of all options, for suggestions.
-std::vector<std::string> all_names(const CLI::App& app) {
+static std::vector<std::string> all_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   return names;
 }
-
-}  // namespace
 
 FlagOptions::FlagOptions(CLI::App* app) {
   for (const Flag& flag : flag_table())

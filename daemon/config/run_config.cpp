@@ -1,7 +1,5 @@
 #include "daemon/config/run_config.h"
 
-#include <algorithm>
-#include <string>
 #include <string_view>
 
 #include <c10/core/DefaultDtype.h>
@@ -13,9 +11,7 @@
 #include "base/files/files.h"
 #include "base/process.h"
 #include "base/yaml/yaml_document.h"
-#include "coord/callback_types.h"
 #include "daemon/config/estimator_flags.h"
-#include "daemon/config/overrides.h"
 #include "daemon/config/preset.h"
 #include "daemon/config/renamed_keys.h"
 #include "estimator/estimator.h"
@@ -231,11 +227,9 @@ void add_all_types() {
   estimator::add_types();
 }
 
-namespace {
-
 /// Removes the rows of a job's plug-ins and estimators from a table.
 template <typename Row>
-void keep_rows_of_program(NamedTable<Row>& table) {
+static void keep_rows_of_program(NamedTable<Row>& table) {
   // The static exists once per row type, so once per table.
   static const size_t num_rows = table.num_rows();
   // The first call is before any job, so these rows are the program's own.
@@ -243,14 +237,12 @@ void keep_rows_of_program(NamedTable<Row>& table) {
 }
 
 /// Resets LibTorch settings that a job's code may have changed and no run sets.
-void begin_libtorch() {
+static void begin_libtorch() {
   // A static: the value at the first call, before any job ran.
   static const caffe2::TypeMeta dtype = c10::get_default_dtype();
   c10::set_default_dtype(dtype);
   c10::GradMode::set_enabled(true);
 }
-
-}  // namespace
 
 void begin_job() {
   add_all_types();

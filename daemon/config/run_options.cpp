@@ -1,7 +1,6 @@
 #include "daemon/config/run_options.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <csignal>
 #include <string_view>

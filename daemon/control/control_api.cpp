@@ -1,10 +1,8 @@
 #include "daemon/control/control_api.h"
 
 #include <array>
-#include <chrono>
 #include <filesystem>
 #include <functional>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -127,18 +125,14 @@ std::string ControlApi::status() const {
   return json.dump() + "\n";
 }
 
-namespace {
-
-std::string shown(const metrics::HttpCall& call) {
+static std::string shown(const metrics::HttpCall& call) {
   if (call.target.empty()) return fmt::format("an invalid call from {}", call.client);
   return fmt::format("{} {} from {}", printable(call.method), printable(call.target), call.client);
 }
 
-std::string left_out(int64_t count) {
+static std::string left_out(int64_t count) {
   return count == 0 ? "" : fmt::format("; {} more since the last such line", count);
 }
-
-}  // namespace
 
 std::optional<int64_t> LineLimit::admit(Clock::time_point now) {
   if (last_ && now - *last_ < between_) {

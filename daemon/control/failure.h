@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "base/error.h"
 
 namespace lockstep::daemon {
 

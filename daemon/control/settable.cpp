@@ -1,6 +1,5 @@
 #include "daemon/control/settable.h"
 
-#include <string>
 
 #include <fmt/format.h>
 

@@ -119,12 +119,8 @@ bool Signals::end_asked() const {
 
 int64_t Signals::num_saves_asked() const { return means_stop(SIGUSR2) ? 0 : num_received(SIGUSR2); }
 
-namespace {
-
 // A shorter limit would abort saves that a slow disk still completes.
 constexpr double kShortest_s = 5;
-
-}  // namespace
 
 EndLimit::EndLimit(const StopRequest& requests, double grace_s,
                    std::function<void(const Error&)> abort)

@@ -17,7 +17,6 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "base/trace.h"
-#include "dist/communicator.h"
 
 // Detection of hanging ranks and disks, from the spans of all ranks. Each process keeps its newest
 // spans in shared memory. Ranks of a host can therefore read the spans of a process that hangs or
@@ -147,14 +146,12 @@ void RankEvents::write() const {
 
 // The thread compares the loop's last sign of progress with the limits of the current phase.
 
-namespace {
-
 constexpr double kMaxPeriod_s = 1;
 // The files are best effort: a hanging disk must not delay the end of the ranks.
 constexpr std::chrono::seconds kWritingLimit{2};
 
 /// Returns the time between two looks: several looks fit into any limit.
-double period_s(const WatchdogOptions& options) {
+static double period_s(const WatchdogOptions& options) {
   return std::min(kMaxPeriod_s, options.shortest_s() / 8);
 }
 
@@ -163,7 +160,7 @@ constexpr std::array kSpansOfPhases{
     std::pair(std::string_view("masks"), WatchPhase::kMaskUpdate),
     std::pair(std::string_view("wait for a save"), WatchPhase::kSave)};
 
-WatchPhase phase_of_state(metrics::RunState state) {
+static WatchPhase phase_of_state(metrics::RunState state) {
   switch (state) {
     case metrics::RunState::kInitializing:
     case metrics::RunState::kRestoring:
@@ -177,8 +174,6 @@ WatchPhase phase_of_state(metrics::RunState state) {
       return WatchPhase::kStep;
   }
 }
-
-}  // namespace
 
 Watchdog::Watchdog(const WatchdogOptions& options, int rank, const RankEvents& events,
                    const metrics::Health& health, WatchdogActions actions)
@@ -266,11 +261,7 @@ std::string Watchdog::where() const {
 // The main thread marks its disk accesses; this thread only compares times. It needs no cooperation
 // of a main thread that hangs in the kernel.
 
-namespace {
-
 constexpr std::chrono::milliseconds kDiskLookEvery{100};
-
-}  // namespace
 
 DiskLimit::DiskLimit(const StopRequest& stop, double limit_s, std::function<void(int)> abort)
     : stop_(stop), limit_s_(limit_s), abort_(std::move(abort)) {

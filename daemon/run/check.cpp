@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -267,10 +266,8 @@ CommandResult plan_command(const PlanOptions& options) {
   return {recal::plan_text(timeline) + "\n" + recal::plot_text(timeline), 0};
 }
 
-namespace {
-
 /// True if the key repeats one of another section: the page names that section instead.
-bool repeats_another_section(const std::string& path) {
+static bool repeats_another_section(const std::string& path) {
   const bool is_of_each_callback = path.ends_with(".type") || path.ends_with(".modes");
   return path.starts_with("data.eval.") || path.starts_with("inferer.callbacks.") ||
          (path.starts_with("callbacks.") && is_of_each_callback &&
@@ -278,7 +275,7 @@ bool repeats_another_section(const std::string& path) {
 }
 
 /// Type and range as the reference shows them: "integer >= 1", "number 0 to <1".
-std::string type_and_range(const FieldDoc& field) {
+static std::string type_and_range(const FieldDoc& field) {
   std::string range = field.range;
   const std::string shared_bound = " and <= 1000000000";  // of all counts (count_from)
   if (range.ends_with(shared_bound)) range.resize(range.size() - shared_bound.size());
@@ -291,8 +288,6 @@ std::string type_and_range(const FieldDoc& field) {
   const std::string type = field.type == "true or false" ? "boolean" : field.type;
   return range.empty() ? type : type + " " + range;
 }
-
-}  // namespace
 
 std::string run_file_reference() {
   std::string text = "| key | type | default | meaning |\n|---|---|---|---|\n";

@@ -5,10 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -26,7 +24,6 @@
 #include "base/text.h"
 #include "base/yaml/config_reader.h"
 #include "daemon/config/overrides.h"
-#include "dist/communicator.h"
 #include "dist/nccl/load_nccl.h"
 
 // Choice of a rank's device, other processes on its GPU, memory and threads.
@@ -167,12 +164,10 @@ bool is_same_gpu(const std::string& a, const std::string& b) {
   return bare(a) == bare(b);
 }
 
-namespace {
-
 constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";  // cuBLAS, "Results reproducibility"
 
 /// Returns the GPUs for device: auto. GPUs that do not work count as absent, with a warning.
-std::vector<std::string> usable_gpus() {
+static std::vector<std::string> usable_gpus() {
   if (!has_nvidia_driver()) return {};
   try {
     return dist::nccl_device_ids();
@@ -182,7 +177,7 @@ std::vector<std::string> usable_gpus() {
   }
 }
 
-std::string environment(const char* name) {
+static std::string environment(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? "" : text;
 }
@@ -190,7 +185,7 @@ std::string environment(const char* name) {
 /// Warns of other processes on this rank's GPU. Call it before any rank uses its GPU: a container
 /// numbers its own processes differently. Skipped in a restart, which is urgent and whose first
 /// start has warned.
-void name_who_is_there(int index, dist::Communicator& control) {
+static void name_who_is_there(int index, dist::Communicator& control) {
   const std::string restarts = environment("LOCKSTEP_RESTART_COUNT");
   const bool is_first = restarts.empty() || restarts == "0";
   // on_all_ranks: nvidia-smi may fail on one rank alone.
@@ -210,7 +205,7 @@ void name_who_is_there(int index, dist::Communicator& control) {
 }
 
 /// Sets up the memory of this rank's GPU and returns its facts.
-metrics::GpuFacts take_gpu(const dist::GpuMemoryOptions& options, int index) {
+static metrics::GpuFacts take_gpu(const dist::GpuMemoryOptions& options, int index) {
   const dist::GpuMemoryFacts memory = dist::set_up_gpu_memory(index, options);
   const std::string visible = environment("CUDA_VISIBLE_DEVICES");
   return {.index = index,
@@ -222,14 +217,12 @@ metrics::GpuFacts take_gpu(const dist::GpuMemoryOptions& options, int index) {
           .memory_limit_bytes = memory.limit};
 }
 
-std::string text_of(int rank, const metrics::GpuFacts& gpu) {
+static std::string text_of(int rank, const metrics::GpuFacts& gpu) {
   constexpr double kGib = 1 << 30;
   return fmt::format("rank {}: GPU {} ({}), at most {:.1f} of {:.1f} GiB", rank, gpu.name, gpu.id,
                      static_cast<double>(gpu.memory_limit_bytes) / kGib,
                      static_cast<double>(gpu.memory_bytes) / kGib);
 }
-
-}  // namespace
 
 at::Device agree_on_device(const std::string& wanted, const dist::ProcessInfo& process,
                            dist::Communicator& control) {

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "daemon/config/program.h"
 #include "daemon/run/device.h"
-#include "dist/communicator.h"
 #include "dist/nccl/load_nccl.h"
 
 // Findings of `lockstep doctor`, and the measurement of links between ranks.

@@ -293,12 +293,10 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
                  .num_damaged_saves = report->num_damaged};
 }
 
-namespace {
-
 constexpr int64_t kLeastZeros = 5;  // one fifth of the weights: fewer zeros may be chance
 
 /// True for a folder of this host, or for a prefix of names in an object store.
-bool is_folder(const std::string& named) {
+static bool is_folder(const std::string& named) {
   if (checkpoint::is_there(checkpoint::index_path(named))) return false;
   files::FileStore* const store = files::store_of(named);
   if (store == nullptr) return files::is_folder(named);
@@ -307,7 +305,7 @@ bool is_folder(const std::string& named) {
 
 /// Returns the checkpoint for a name. A folder means its newest checkpoint; a run's folder means
 /// the newest in its sub-folder.
-std::string found_save(const std::string& named, dist::Communicator& control) {
+static std::string found_save(const std::string& named, dist::Communicator& control) {
   // Only rank 0 looks, and all ranks take its answer: they may see a file system differently.
   const bool is_found =
       dist::on_all_ranks(control, [&] { return control.rank() == 0 && is_folder(named); });
@@ -321,7 +319,7 @@ std::string found_save(const std::string& named, dist::Communicator& control) {
 }
 
 /// Returns parameters and buffers by dotted name, detached.
-StateList variables_of(const model::Model& model) {
+static StateList variables_of(const model::Model& model) {
   StateList list;
   for (const Param& param : model.params())
     list.push_back({.key = param.name, .tensor = param.tensor.detach()});
@@ -330,13 +328,14 @@ StateList variables_of(const model::Model& model) {
   return list;
 }
 
-std::string text_of(const std::pair<std::string, std::string>& loaded) {
+static std::string text_of(const std::pair<std::string, std::string>& loaded) {
   const auto& [variable, name] = loaded;
   return plain_name(variable) == plain_name(name) ? variable
                                                   : fmt::format("{} from {}", variable, name);
 }
 
-void tell(const checkpoint::LoadReport& report, const std::string& path, size_t num_variables) {
+static void tell(const checkpoint::LoadReport& report, const std::string& path,
+                 size_t num_variables) {
   std::vector<std::string> loaded;
   for (const auto& pair : report.loaded) loaded.push_back(text_of(pair));
   log::info("warm start", fmt::format("{} of {} variables loaded from {}: {}", loaded.size(),
@@ -353,7 +352,7 @@ void tell(const checkpoint::LoadReport& report, const std::string& path, size_t 
 
 /// Warns if the loaded weights are pruned and the recipe does not keep or create zeros from the
 /// first step on. Updates would silently overwrite the zeros.
-void warn_of_zeros(const TrainingContext& context) {
+static void warn_of_zeros(const TrainingContext& context) {
   int64_t num_weights = 0, num_zeros = 0;
   for (const Param& param : context.model->params()) {
     if (!param.prunable) continue;
@@ -370,8 +369,6 @@ void warn_of_zeros(const TrainingContext& context) {
                            "!ConstantPruningModifier with start_epoch 0",
                            num_zeros, num_weights));
 }
-
-}  // namespace
 
 void warm_start(TrainingContext& context, bool is_resumed) {
   const checkpoint::WarmStartOptions& options = context.config.checkpoint.warm_start;

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
 #include "daemon/control/failure.h"
@@ -124,13 +123,11 @@ void conclude_failed(const std::exception& error, const TrainingContext& context
   }
 }
 
-namespace {
-
 /// Time for writing files after an error.
 constexpr double kEnd_s = 5;
 
-Failure failure_of(const std::string& message, ExitCode code, int64_t step,
-                   const dist::ProcessInfo& process) {
+static Failure failure_of(const std::string& message, ExitCode code, int64_t step,
+                          const dist::ProcessInfo& process) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return {.rank = process.rank,
           .node = process.node,
@@ -140,8 +137,6 @@ Failure failure_of(const std::string& message, ExitCode code, int64_t step,
           .message = message,
           .unix_time_s = std::chrono::duration<double>(now).count()};
 }
-
-}  // namespace
 
 void tell_failure(std::exception& error, const TrainingContext& context,
                   const dist::ProcessInfo& process, const RankEvents& events) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <exception>
-#include <filesystem>
 #include <memory>
 
 #include "base/error.h"

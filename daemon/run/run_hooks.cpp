@@ -1,7 +1,6 @@
 #include "daemon/run/run_hooks.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -169,11 +168,9 @@ std::unique_ptr<train::Hook> job_status_hook(
 // Order of the hooks: recorder, estimator's, callbacks, profiler, reports. The recorder is added
 // last but placed first, since it is created after the others.
 
-namespace {
-
 /// Returns the facts that every hook gets.
-train::HookContext context_of(const TrainingContext& context, Telemetry& telemetry,
-                              const dist::ProcessInfo& process) {
+static train::HookContext context_of(const TrainingContext& context, Telemetry& telemetry,
+                                     const dist::ProcessInfo& process) {
   return {.rank = process.rank,
           .world_size = process.world_size,
           .project_dir = context.config.run.project().folder(),
@@ -185,7 +182,7 @@ train::HookContext context_of(const TrainingContext& context, Telemetry& telemet
 
 /// Returns the names in kpi.json and in an evaluation's result that are not KPIs. Callbacks must
 /// not use them.
-std::vector<std::string> figures_of_evaluations(const TrainingContext& context) {
+static std::vector<std::string> figures_of_evaluations(const TrainingContext& context) {
   std::vector<std::string> names = {"global_step", "num_samples", "accuracy", "loss"};
   if (!context.eval_data) return names;
   for (const train::EvalMetric& metric : train::make_eval_metrics(
@@ -194,8 +191,6 @@ std::vector<std::string> figures_of_evaluations(const TrainingContext& context) 
       names.push_back(value.name);
   return names;
 }
-
-}  // namespace
 
 std::unique_ptr<train::Hook> callback_hook(
     coord::Mode mode, const TrainingContext& context,

@@ -17,9 +17,7 @@
 #include "base/text.h"
 #include "checkpoint/save/checkpoint_folder.h"
 #include "daemon/config/program.h"
-#include "daemon/config/run_config.h"
 #include "daemon/control/failure.h"
-#include "dist/communicator.h"
 #include "train/step/step_modes.h"
 
 // Spare ranks that wait, checks that all ranks agree, and the run's folder.
@@ -70,12 +68,10 @@ bool stand_by(dist::Communicator& control, const StopRequest& stop) {
 // Every rank computes a text; only a digest is compared in the usual case of equality. The lines
 // themselves are sent to explain a difference.
 
-namespace {
-
 /// Compares lists of lines over the ranks. The lines are sent only if their digests differ. The
 /// error contains the first differences.
-void require_equal_lines(dist::Communicator& control, const std::string& what,
-                         const std::vector<std::string>& lines) {
+static void require_equal_lines(dist::Communicator& control, const std::string& what,
+                                const std::vector<std::string>& lines) {
   const std::string text = fmt::format("{}", fmt::join(lines, "\n"));
   if (dist::all_equal(control, fnv1a64(text))) return;
   const std::vector<std::string> texts = dist::gather_texts(control, text);
@@ -102,8 +98,6 @@ void require_equal_lines(dist::Communicator& control, const std::string& what,
               message.substr(0, 4000) + "\nstart every rank with the same files and programs")
       .everywhere();
 }
-
-}  // namespace
 
 void check_world_size(const RunOptions& options, const dist::ProcessInfo& process) {
   const auto refuse_if = [](bool is_wrong, const std::string& message) {
@@ -151,15 +145,11 @@ void check_equal_models(const TrainingContext& context) {
 // Two phases: the constructor locks an existing folder, open() creates and fills it. Between the
 // two, everything that may still refuse the run is checked.
 
-namespace {
-
 /// Limits the check for another run's heartbeat, because the other ranks wait for rank 0 in a
 /// collective.
-files::FolderLockTimes lock_times(const RunConfig& config) {
+static files::FolderLockTimes lock_times(const RunConfig& config) {
   return {.heartbeat_patience_s = std::clamp(0.8 * config.sync.timeout_s, 12.0, 30.0)};
 }
-
-}  // namespace
 
 RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& process,
                            dist::Communicator& control)

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/save/checkpoint_folder.h"
 #include "daemon/config/checkpoint_metadata.h"
@@ -13,17 +12,14 @@
 #include "daemon/control/signals.h"
 #include "daemon/control/watchdog.h"
 #include "daemon/run/device.h"
-#include "daemon/run/resume.h"
 #include "daemon/run/run_end.h"
 #include "daemon/run/run_hooks.h"
 #include "daemon/run/run_start.h"
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
-#include "dist/communicator.h"
 #include "dist/nccl/load_nccl.h"
 #include "infer/exports/model_publisher.h"
 #include "train/past_evaluations.h"
-#include "train/run.h"
 #include "train/step/share_weights.h"
 #include "train/weight_checks.h"
 

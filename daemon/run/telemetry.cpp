@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "daemon/run/device.h"
-#include "dist/communicator.h"
 
 // Connects the parts of metrics/ for one rank: series, health, pages and, on rank 0, the control
 // API. All servers run on their own threads.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -13,7 +12,6 @@
 #include "base/log.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
-#include "dist/communicator.h"
 #include "model/networks/model_table.h"
 #include "recal/masks/mask_table.h"
 #include "recal/schedule/decay_exclusions.h"
@@ -52,10 +50,8 @@ FoundData find_data(const data::DataOptions& options, dist::Communicator& contro
 // The saver stores only kept elements of tensors with kept_bits. The bits must be saved under
 // kept_key, from which a restore expands the tensor.
 
-namespace {
-
 /// Returns the parameter A/B of the keys model/A/B, ema/A/B and optimizer/A/B/SLOT.
-std::string param_of(std::string_view key) {
+static std::string param_of(std::string_view key) {
   if (key.starts_with("model/")) return std::string(key.substr(6));
   if (key.starts_with("ema/")) return std::string(key.substr(4));
   if (!key.starts_with("optimizer/")) return "";
@@ -65,7 +61,7 @@ std::string param_of(std::string_view key) {
 
 /// Sets StateEntry::kept_bits of each pruned weight in the list, and of its optimizer moments, to
 /// its mask. The list must contain the entries of the masks.
-void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
+static void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
   std::set<std::string> saved;
   for (const StateEntry& entry : *state) saved.insert(entry.key);
   std::map<std::string, const recal::Mask*> by_param;
@@ -86,8 +82,8 @@ void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
 // above the constructor compute one member's arguments each.
 
 /// Returns the sampler's options. Throws Error(kBadData) for training data without samples.
-data::SamplerOptions sampler_options(const RunConfig& config, const data::Dataset& dataset,
-                                     int world_size) {
+static data::SamplerOptions sampler_options(const RunConfig& config, const data::Dataset& dataset,
+                                            int world_size) {
   if (dataset.num_samples() == 0)
     throw Error(ExitCode::kBadData, "data", "data.train contains no samples").everywhere();
   return {.num_samples = dataset.num_samples(),
@@ -98,7 +94,8 @@ data::SamplerOptions sampler_options(const RunConfig& config, const data::Datase
 }
 
 /// Returns the limit that the run file sets, if any.
-std::optional<int64_t> step_limit(const train::TrainOptions& options, int64_t steps_per_epoch) {
+static std::optional<int64_t> step_limit(const train::TrainOptions& options,
+                                         int64_t steps_per_epoch) {
   std::optional<int64_t> limit = options.max_steps;
   if (options.max_epochs) {
     const int64_t steps = *options.max_epochs * steps_per_epoch;
@@ -108,7 +105,7 @@ std::optional<int64_t> step_limit(const train::TrainOptions& options, int64_t st
 }
 
 /// Returns the parameters outside the scopes, ascending; none without scopes.
-std::vector<int64_t> frozen_by(const NameScopes& trainable, const model::Model& model) {
+static std::vector<int64_t> frozen_by(const NameScopes& trainable, const model::Model& model) {
   if (trainable.empty()) return {};
   std::vector<std::string> names;
   std::vector<int64_t> frozen;
@@ -121,8 +118,9 @@ std::vector<int64_t> frozen_by(const NameScopes& trainable, const model::Model& 
 }
 
 /// Compiles the recipe for this model; all its faults are thrown as one error.
-recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const model::Model& model,
-                                                int64_t steps_per_epoch) {
+static recal::ScheduledModifierManager attached_recipe(const RunConfig& config,
+                                                       const model::Model& model,
+                                                       int64_t steps_per_epoch) {
   recal::ScheduledModifierManager manager(config.recipe);
   Diagnostics faults;
   manager.attach(model.params(),
@@ -142,8 +140,9 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
 }
 
 /// Opens the evaluation data. They must have the same spec as the training data.
-std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config,
-                                              const std::string& found) {
+static std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train,
+                                                     const RunConfig& config,
+                                                     const std::string& found) {
   if (!config.data.eval) return nullptr;
   const bool has_metrics = config.eval.metrics.has_value();  // metrics read the targets too
   std::unique_ptr<data::Dataset> eval =
@@ -160,11 +159,11 @@ std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const 
 }
 
 /// Returns a name in a checkpoint: blocks.0.conv.weight -> model/blocks/0/conv/weight.
-std::string model_key(const std::string& name) { return "model/" + slashed(name); }
+static std::string model_key(const std::string& name) { return "model/" + slashed(name); }
 
 /// Throws Error if two names become one key. Names of a network's own code may contain slashes,
 /// which replace dots in checkpoints.
-void require_distinct_keys(const model::Model& model) {
+static void require_distinct_keys(const model::Model& model) {
   std::map<std::string, std::string> names;
   const auto add = [&](const std::string& name) {
     const auto [other, is_new] = names.emplace(model_key(name), name);
@@ -179,7 +178,8 @@ void require_distinct_keys(const model::Model& model) {
 }
 
 /// Builds the network and marks the parameters that weight decay applies to.
-std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::SampleSpec& spec) {
+static std::unique_ptr<model::Model> make_network(const RunConfig& config,
+                                                  const data::SampleSpec& spec) {
   auto network = model::make_model(config.model, {.input_shape = spec.input_shape,
                                                   .num_classes = spec.num_classes,
                                                   .seed = config.run.seed,
@@ -191,7 +191,7 @@ std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::
 }
 
 /// Returns the saver's options, with time limits that fit each other.
-checkpoint::SaverOptions saver_options(const RunConfig& config, const std::string& prefix) {
+static checkpoint::SaverOptions saver_options(const RunConfig& config, const std::string& prefix) {
   return {.prefix = prefix,
           .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max,
           .keep_every = config.checkpoint.keep_every,
@@ -205,8 +205,8 @@ checkpoint::SaverOptions saver_options(const RunConfig& config, const std::strin
 
 /// Refuses a run whose checkpoints would lack masks: after a resume, all pruned weights would grow
 /// again.
-void require_whole_saves(const checkpoint::CheckpointOptions& saved,
-                         recal::ScheduledModifierManager& recipe) {
+static void require_whole_saves(const checkpoint::CheckpointOptions& saved,
+                                recal::ScheduledModifierManager& recipe) {
   if (!saved.enabled || !saved.includes("clock") || saved.includes("modifiers") ||
       recipe.state().empty())
     return;
@@ -216,8 +216,9 @@ void require_whole_saves(const checkpoint::CheckpointOptions& saved,
               "remove clock to forbid resuming");
 }
 
-std::unique_ptr<train::StepMode> make_mode(const RunConfig& config, dist::Communicator& control,
-                                           dist::Communicator& gradients) {
+static std::unique_ptr<train::StepMode> make_mode(const RunConfig& config,
+                                                  dist::Communicator& control,
+                                                  dist::Communicator& gradients) {
   if (config.run.is_elastic()) return std::make_unique<train::Elastic>(control);
   if (config.sync.sync_replicas || gradients.world_size() == 1)  // a single rank is its own mean
     return std::make_unique<train::Synchronous>(control);
@@ -226,7 +227,7 @@ std::unique_ptr<train::StepMode> make_mode(const RunConfig& config, dist::Commun
 }
 
 /// True if a rank, or one of its micro-batches, gets exactly one of `num_samples` samples.
-bool leaves_one_sample(int64_t num_samples, int64_t world_size, int64_t num_micro_batches) {
+static bool leaves_one_sample(int64_t num_samples, int64_t world_size, int64_t num_micro_batches) {
   for (int64_t rank = 0; rank < world_size; ++rank) {
     const int64_t share = data::shard_of(num_samples, rank, world_size).size();
     // Micro-batches differ by at most one sample, so it is enough to check the first and the last.
@@ -236,11 +237,9 @@ bool leaves_one_sample(int64_t num_samples, int64_t world_size, int64_t num_micr
   return false;
 }
 
-void append(const StateList& part, StateList* all) {
+static void append(const StateList& part, StateList* all) {
   all->insert(all->end(), part.begin(), part.end());
 }
-
-}  // namespace
 
 void take_expected_world(RunConfig* config) {
   if (!config->data.batch_size_per_rank) return;

@@ -165,13 +165,11 @@ ArrayHeader parse_npy_header(std::string_view bytes, int64_t file_bytes, const s
   return header;
 }
 
-namespace {
-
 using Entries = std::map<std::string, SafetensorsEntry>;
 
 /// Returns the result of `read`. What it throws refuses the file.
 template <typename Read>
-auto or_refuse(const std::string& where, const Read& read) {
+static auto or_refuse(const std::string& where, const Read& read) {
   try {
     return read();
   } catch (const std::runtime_error& fault) {
@@ -180,8 +178,8 @@ auto or_refuse(const std::string& where, const Read& read) {
 }
 
 /// Returns the entry of a tensor; throws with the nearest names if there is none.
-const SafetensorsEntry& entry_of(const Entries& entries, const std::string& name,
-                                 const std::string& file) {
+static const SafetensorsEntry& entry_of(const Entries& entries, const std::string& name,
+                                        const std::string& file) {
   if (const auto found = entries.find(name); found != entries.end()) return found->second;
   std::vector<std::string> names;
   for (const auto& [known, entry] : entries) names.push_back(known);
@@ -189,8 +187,6 @@ const SafetensorsEntry& entry_of(const Entries& entries, const std::string& name
       file, fmt::format("no tensor '{}'{}; nearest of its {}: {}", name, did_you_mean(name, names),
                         names.size(), fmt::join(nearest_words(name, names), ", ")));
 }
-
-}  // namespace
 
 int64_t safetensors_header_end(std::string_view bytes, int64_t file_bytes,
                                const std::string& file) {

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <filesystem>
-#include <map>
-#include <string>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fnmatch.h>
@@ -14,7 +10,6 @@
 
 #include "base/diagnostics.h"
 #include "base/error.h"
-#include "base/files/files.h"
 
 namespace lockstep::data {
 namespace {
@@ -124,22 +119,18 @@ bool remote_holds_folders(const std::string& path);
 /// Returns the subfolders sorted by name, with unsorted files.
 std::vector<Subfolder> remote_files_by_folder(const std::string& folder, TakesFile takes);
 
-namespace {
-
 /// Returns the folder with a trailing slash, since a store has no folders but only prefixes.
-std::string with_slash(const std::string& folder) {
+static std::string with_slash(const std::string& folder) {
   return folder.ends_with('/') ? folder : folder + "/";
 }
 
 /// Returns the files below a folder, relative to it.
-std::vector<std::string> names_below(const std::string& folder) {
+static std::vector<std::string> names_below(const std::string& folder) {
   std::vector<std::string> names;
   for (const files::FileFacts& facts : files::store_of(folder)->list(folder))
     names.push_back(facts.path.substr(folder.size()));
   return names;
 }
-
-}  // namespace
 
 std::vector<std::filesystem::path> expand_remote(const std::string& path) {
   std::vector<std::filesystem::path> all;

@@ -3,13 +3,10 @@
 #include "data/formats/formats.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <vector>
 
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
-#include "data/formats/file_list.h"
 #include "data/formats/image_files.h"
 
 namespace lockstep::data {

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
 #include "data/formats/file_list.h"
-#include "data/formats/formats.h"
 #include "data/formats/parsers.h"
 
 namespace lockstep::data {

@@ -1,6 +1,5 @@
 #include "data/images/decode.h"
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstring>
 

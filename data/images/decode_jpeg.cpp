@@ -1,5 +1,4 @@
 #include <csetjmp>
-#include <cstdio>
 
 #include <jpeglib.h>
 // after jpeglib.h, which it needs

@@ -10,7 +10,6 @@
 
 #include "base/random.h"
 #include "data/images/decode.h"
-#include "data/images/pixel_kernels.h"
 
 namespace lockstep::data {
 
@@ -156,10 +155,8 @@ void change_colours(const Draws& draws, int64_t channels, int64_t num_pixels, fl
 // ImageTransform: colours are changed in [0, 1], before the normalisation; without them one pass
 // normalises bytes directly.
 
-namespace {
-
 /// Returns (value / 255 - mean) / deviation as one product and one sum.
-Normalisation normalisation_of(const ImageTarget& target) {
+static Normalisation normalisation_of(const ImageTarget& target) {
   Normalisation by;
   for (size_t c = 0; c < static_cast<size_t>(target.channels); ++c) {
     const double mean = target.means.empty() ? 0 : target.means[c];
@@ -171,13 +168,13 @@ Normalisation normalisation_of(const ImageTarget& target) {
 }
 
 /// Returns the luma of a pixel, with the weights of grey_of_rgb().
-uint8_t luma_of(unsigned red, unsigned green, unsigned blue) {
+static uint8_t luma_of(unsigned red, unsigned green, unsigned blue) {
   return static_cast<uint8_t>((19595U * red + 38470U * green + 7471U * blue + 0x8000U) >> 16);
 }
 
 /// Converts to interleaved pixels with the target's channels. Grey is repeated, colours become
 /// luma, a fourth channel is dropped.
-Pixels converted(const Pixels& in, int64_t channels, std::vector<uint8_t>* storage) {
+static Pixels converted(const Pixels& in, int64_t channels, std::vector<uint8_t>* storage) {
   const int64_t num_pixels = in.height * in.width;
   storage->resize(static_cast<size_t>(num_pixels * channels));
   const int64_t pixel_step = in.is_interleaved ? in.channels : 1;
@@ -194,7 +191,7 @@ Pixels converted(const Pixels& in, int64_t channels, std::vector<uint8_t>* stora
 }
 
 /// Normalises pixels that have the target's size.
-void scale_pixels(const Pixels& in, const Normalisation& by, float* out_CHW) {
+static void scale_pixels(const Pixels& in, const Normalisation& by, float* out_CHW) {
   const PixelKernels& kernels = pixel_kernels();
   const int64_t num_pixels = in.height * in.width;
   if (in.is_interleaved && in.channels == 3) {
@@ -208,8 +205,8 @@ void scale_pixels(const Pixels& in, const Normalisation& by, float* out_CHW) {
 }
 
 /// Shifts and mirrors planes; pixels from outside are black.
-void move_planes(const float* in_CHW, const ImageTarget& target, const Draws& draws,
-                 bool is_mirrored, const std::vector<float>& blacks, float* out_CHW) {
+static void move_planes(const float* in_CHW, const ImageTarget& target, const Draws& draws,
+                        bool is_mirrored, const std::vector<float>& blacks, float* out_CHW) {
   for (int64_t c = 0; c < target.channels; ++c)
     for (int64_t y = 0; y < target.height; ++y) {
       float* const out = out_CHW + (c * target.height + y) * target.width;
@@ -226,7 +223,7 @@ void move_planes(const float* in_CHW, const ImageTarget& target, const Draws& dr
 }
 
 /// Normalises planes of [0, 1] in place.
-void normalise_planes(const ImageTarget& target, float* planes) {
+static void normalise_planes(const ImageTarget& target, float* planes) {
   const int64_t num_pixels = target.height * target.width;
   for (int64_t c = 0; c < target.channels; ++c) {
     const auto at = static_cast<size_t>(c);
@@ -238,15 +235,13 @@ void normalise_planes(const ImageTarget& target, float* planes) {
 }
 
 /// Returns the largest denominator with which the box is still at least as large as the target.
-int jpeg_denominator(const Box& box, const ImageTarget& target) {
+static int jpeg_denominator(const Box& box, const ImageTarget& target) {
   for (const int by : {8, 4, 2})
     if ((box.bottom - box.top) / by >= static_cast<double>(target.height) &&
         (box.right - box.left) / by >= static_cast<double>(target.width))
       return by;
   return 1;
 }
-
-}  // namespace
 
 ImageTransform::ImageTransform(ImageTarget target, AugmentOptions augment)
     : target_(std::move(target)), augment_(augment), normalisation_(normalisation_of(target_)) {

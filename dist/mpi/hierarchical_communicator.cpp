@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include <mpi.h>
 
 #include "base/error.h"
-#include "dist/communicator.h"
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist::mpi {
@@ -312,11 +310,7 @@ void HostExchange::all_gather(const Call& call, const std::byte* values, std::by
 // HierarchicalCommunicator: chooses between the exchange by hosts (large tensors) and flat
 // messages. The choice depends on sizes alone, so all ranks make the same one.
 
-namespace {
-
 constexpr int64_t kSmallBytes = 16 << 10;  // up to here one message to every rank beats six stages
-
-}  // namespace
 
 bool HierarchicalCommunicator::goes_by_hosts(const at::Tensor& piece_K) const {
   return payload_bytes(piece_K) * world_size() > kSmallBytes &&

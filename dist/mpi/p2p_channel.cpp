@@ -76,8 +76,6 @@ bool MpiTransport::test(Request* request) {
 // P2pChannel: messages with deadlines. finish() polls MPI and looks for missing ranks every
 // kLookForPeers; all waits end there.
 
-namespace {
-
 using std::chrono::microseconds;
 
 constexpr int kNoteTag = 0;
@@ -87,13 +85,13 @@ constexpr auto kLookForPeers = std::chrono::milliseconds(100);
 
 // A late rank may compute for long: sleep. A rank that has come sends data, and both sides must
 // keep polling so that bytes move. A yield would give the core away for too long.
-BackOff for_notes() { return BackOff(microseconds(20)); }
+static BackOff for_notes() { return BackOff(microseconds(20)); }
 // The socket buffers must not run empty between two polls: at 10 Gbit/s 50 us are 60 KB.
-BackOff for_values() { return BackOff(microseconds(20), microseconds(50)); }
+static BackOff for_values() { return BackOff(microseconds(20), microseconds(50)); }
 
 /// Calls start(begin, length) for each part of a message, once for an empty one.
 template <typename Start>
-void in_parts(int64_t num_bytes, const Start& start) {
+static void in_parts(int64_t num_bytes, const Start& start) {
   int64_t begin = 0;
   do {
     const int64_t length = std::min(P2pChannel::kPartBytes, num_bytes - begin);
@@ -101,8 +99,6 @@ void in_parts(int64_t num_bytes, const Start& start) {
     begin += length;
   } while (begin < num_bytes);
 }
-
-}  // namespace
 
 P2pChannel::P2pChannel(Transport& transport, int direct_ranks)
     : transport_(transport),

@@ -3,12 +3,10 @@
 #include "dist/mpi/p2p_communicator.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
 #include "base/error.h"
-#include "dist/communicator.h"
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist::mpi {

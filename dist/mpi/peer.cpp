@@ -2,13 +2,10 @@
 #include "dist/mpi/peer.h"
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
-#include <string>
-#include <string_view>
 #include <thread>
 
 #include <fmt/format.h>
@@ -66,9 +63,7 @@ int OwnedComm::num_ranks() const {
 
 // Calls: text and comparison of those that ranks exchange in notes and in shared memory.
 
-namespace {
-
-std::string_view name_of(CallKind kind) {
+static std::string_view name_of(CallKind kind) {
   constexpr std::array<std::string_view, 7> kNames{"all_reduce",  "reduce_scatter", "all_gather",
                                                    "broadcast",   "barrier",        "split",
                                                    "share_memory"};
@@ -76,7 +71,7 @@ std::string_view name_of(CallKind kind) {
   return index < kNames.size() ? kNames[index] : "unknown call";
 }
 
-std::string argument_text(const Call& call) {
+static std::string argument_text(const Call& call) {
   constexpr std::array<std::string_view, 3> kOps{"sum", "minimum", "maximum"};
   const auto index = static_cast<size_t>(call.argument);
   if (call.kind == CallKind::kAllReduce && index < kOps.size())
@@ -84,8 +79,6 @@ std::string argument_text(const Call& call) {
   if (call.kind == CallKind::kBroadcast) return fmt::format(" (from rank {})", call.argument);
   return {};
 }
-
-}  // namespace
 
 std::string text_of(const Call& call) {
   if (call.kind == CallKind::kShareMemory)
@@ -205,13 +198,9 @@ void tell_slow(const Call& call, std::span<const Missing> missing, double waited
                                        text_of(call), waited_s, names_of(missing, false)));
 }
 
-namespace {
-
 constexpr auto kSpinBeforeSleep = std::chrono::microseconds(20);
 constexpr BackOff::Clock::duration kLongestSleep = std::chrono::milliseconds(1);
 constexpr BackOff::Clock::duration kShortestSleep = std::chrono::microseconds(20);
-
-}  // namespace
 
 void BackOff::pause() const {
   const Clock::duration so_far = waited();

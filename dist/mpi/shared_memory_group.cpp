@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <chrono>
 #include <climits>
-#include <cstdint>
 #include <ctime>
 #include <new>
-#include <utility>
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -92,17 +88,13 @@ bool SequenceCounter::sleep_for(uint64_t count, Clock::time_point until) {
 // SharedMemoryGroup: synchronisation by counters. Each member raises its own, and waits for those
 // of the others. Slots need no locks, since the step numbers order writes and reads.
 
-namespace {
-
 using Clock = SequenceCounter::Clock;
 
 constexpr int64_t kPageBytes = 4096;
 // Interval between checks of the members during a wait.
 constexpr auto kLookForMembers = std::chrono::milliseconds(100);
 
-double seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
-
-}  // namespace
+static double seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
 
 int64_t RoomLayout::segment_bytes(int member) const {
   return kPageBytes + num_slots * slot_bytes * (member == 0 ? 1 + num_extra : 1);

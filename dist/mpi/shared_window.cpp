@@ -5,12 +5,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <string>
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "dist/communicator.h"
 #include "dist/mpi/shared_window.h"
 #include "dist/tensor_math.h"
 

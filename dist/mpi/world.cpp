@@ -6,13 +6,9 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 #include <numeric>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <mpi.h>
@@ -22,7 +18,6 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/threads.h"
-#include "dist/communicator.h"
 #include "dist/mpi/hierarchical_communicator.h"
 #include "dist/mpi/p2p_channel.h"
 #include "dist/mpi/p2p_communicator.h"
@@ -97,21 +92,17 @@ class NoticeBoard {
 // NoticeBoard: notices are plain MPI messages, which arrive without a matching call of the
 // receiver. A notice polls them with MPI_Iprobe.
 
-namespace {
-
 constexpr int kNumTags = 32768;  // guaranteed by the MPI standard
 
 // Static, since MPI reads a message's bytes until it is sent.
 constexpr std::array<uint32_t, 1U << Notice::kNumWords> kMessages{0, 1, 2, 3};
 
-uint32_t receive(const OwnedComm& comm, int from, int tag) {
+static uint32_t receive(const OwnedComm& comm, int from, int tag) {
   uint32_t words = 0;
   check_mpi(MPI_Recv(&words, 1, MPI_UINT32_T, from, tag, comm.get(), MPI_STATUS_IGNORE),
             "MPI_Recv");
   return words;
 }
-
-}  // namespace
 
 class NoticeBoard::OneNotice final : public Notice {
  public:
@@ -189,8 +180,6 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
 // make_communicator(): chooses the backend by the placement of ranks. It is shared memory on one
 // host, the exchange by hosts on several, else messages between all ranks.
 
-namespace {
-
 // Measured by bench/programs/allreduce.cpp. On one host, larger slots no longer fit in the caches.
 // Between hosts, smaller slots mean too many messages, unless several peers share a link.
 constexpr int64_t kOneHostSlotBytes = 256 << 10;
@@ -201,8 +190,8 @@ constexpr int64_t kPieceBytes = 1 << 20;
 // after other messages' bytes, and the link is idle for a fourth of the time.
 constexpr int64_t kEagerPieceBytes = 56 << 10;
 
-int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,
-                   const CommunicatorOptions& options) {
+static int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,
+                          const CommunicatorOptions& options) {
   const bool has_several_sums =
       TreeParts::of_hosts(hosts_N).owners.size() > static_cast<size_t>(num_hosts);
   const bool sends_several =
@@ -211,7 +200,7 @@ int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,
                        : kManyHostsSlotBytes;
 }
 
-OwnedComm ranks_of_this_host(const OwnedComm& comm, const CommunicatorOptions& options) {
+static OwnedComm ranks_of_this_host(const OwnedComm& comm, const CommunicatorOptions& options) {
   if (!options.hosts_N.empty()) return split(comm, options.hosts_N.at(comm.rank()));
   MPI_Comm shared = MPI_COMM_NULL;
   check_mpi(
@@ -220,7 +209,7 @@ OwnedComm ranks_of_this_host(const OwnedComm& comm, const CommunicatorOptions& o
   return OwnedComm(shared);
 }
 
-MessageOptions message_options(const CommunicatorOptions& options, int num_hosts) {
+static MessageOptions message_options(const CommunicatorOptions& options, int num_hosts) {
   return {.timeout_s = options.timeout_s,
           .slow_after_s = options.slow_after_s,
           .direct_ranks = options.direct_ranks,
@@ -228,8 +217,8 @@ MessageOptions message_options(const CommunicatorOptions& options, int num_hosts
 }
 
 /// Creates the communicator of all ranks over messages; `make` creates its children.
-std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const MessageOptions& options,
-                                           const MakeCommunicator& make) {
+static std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const MessageOptions& options,
+                                                  const MakeCommunicator& make) {
   auto transport = std::make_unique<MpiTransport>(std::move(comm));
   // Owned by the communicator, so it outlives the callback.
   const OwnedComm& own = transport->comm();
@@ -241,15 +230,13 @@ std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const MessageOptions&
   return std::make_unique<P2pCommunicator>(std::move(transport), options, split_off);
 }
 
-SharedMemoryGroup make_group(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
-                             const CommunicatorOptions& options) {
+static SharedMemoryGroup make_group(SharedSegments made, const OwnedComm& host,
+                                    const OwnedComm& all, const CommunicatorOptions& options) {
   SharedMemoryGroup group(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
   group.set_limits(options.timeout_s, options.slow_after_s);
   check_mpi(MPI_Barrier(all.get()), "MPI_Barrier");  // every member's head is initialised
   return group;
 }
-
-}  // namespace
 
 std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const CommunicatorOptions& options,
                                                 const std::shared_ptr<WindowKeeper>& keeper) {

@@ -515,20 +515,18 @@ std::unique_ptr<MemoryCalls> make_memory_calls(int device_index) {
 // The module's only exported symbol: a table of functions. Everything else stays inside the
 // library.
 
-namespace {
-
-Communicator* make_communicator(Communicator& control, int device_index, double timeout_s) {
+static Communicator* make_communicator(Communicator& control, int device_index, double timeout_s) {
   return start_communicator(control, make_cuda_calls(device_index), {.timeout_s = timeout_s})
       .release();
 }
 
-GpuMemoryFacts set_up_memory_of(int device_index, const GpuMemoryOptions& options) {
+static GpuMemoryFacts set_up_memory_of(int device_index, const GpuMemoryOptions& options) {
   return set_up_memory(*make_memory_calls(device_index), options);
 }
 
-GpuMemoryUse memory_use_of(int device_index) { return make_memory_calls(device_index)->use(); }
-
-}  // namespace
+static GpuMemoryUse memory_use_of(int device_index) {
+  return make_memory_calls(device_index)->use();
+}
 }  // namespace lockstep::dist::nccl
 
 extern "C" __attribute__((visibility("default")))

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/process.h"
-#include "dist/communicator.h"
 
 namespace lockstep::dist {
 namespace {

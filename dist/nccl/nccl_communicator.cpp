@@ -1,10 +1,7 @@
 // Collectives between GPUs, and the collective start of NCCL.
 #include "dist/nccl/nccl_communicator.h"
 
-#include <functional>
 #include <optional>
-#include <string>
-#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -13,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "dist/communicator.h"
 #include "dist/nccl/gpu_backend.h"
 
 namespace lockstep::dist::nccl {
@@ -234,10 +230,8 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
 // start_communicator(): collective start of NCCL. Local work runs in agreed(), which turns one
 // rank's fault into an error of all ranks.
 
-namespace {
-
 /// Runs one rank's part of a collective start; its fault becomes every rank's.
-void agreed(Communicator& control, const std::function<void()>& part) {
+static void agreed(Communicator& control, const std::function<void()>& part) {
   std::optional<Error> fault;
   try {
     part();
@@ -248,8 +242,6 @@ void agreed(Communicator& control, const std::function<void()>& part) {
   }
   throw_if_any(control, fault);
 }
-
-}  // namespace
 
 std::unique_ptr<Communicator> start_communicator(Communicator& control,
                                                  std::shared_ptr<GpuCalls> gpu,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>

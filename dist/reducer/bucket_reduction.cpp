@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/simd/bit_mask.h"
-#include "dist/communicator.h"
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist {
@@ -357,13 +356,9 @@ int64_t ReduceScatterBucket::gather(Communicator& comm, const at::Tensor& values
 // No messages: all ranks map all gradients. Blocks keep the working set in the cache, so that sum,
 // mask, division and check read memory once.
 
-namespace {
-
 /// Block size in elements: fits L2 while the sum is masked, divided and checked. A multiple of 8,
 /// so that blocks of a mask start at a byte.
 constexpr int64_t kBlockElements = 16384;
-
-}  // namespace
 
 SharedBucket::SharedBucket(const std::vector<at::Tensor>& grads_by_rank, const BucketShards& pieces,
                            int rank)
@@ -429,24 +424,20 @@ bool SharedBucket::reduce_kept(int64_t begin_E, int64_t num_elements, int64_t nu
 // Layout of shared memory: one copy for the values, then one copy for each rank's gradients, all
 // with equal offsets.
 
-namespace {
-
 /// Alignment: copies start at pages, buffers at cache lines.
 constexpr int64_t kPageBytes = 4096, kLineBytes = 64;
 
-int64_t rounded_up(int64_t num_bytes, int64_t unit_bytes) {
+static int64_t rounded_up(int64_t num_bytes, int64_t unit_bytes) {
   return (num_bytes + unit_bytes - 1) / unit_bytes * unit_bytes;
 }
 
 /// Returns the bytes of one copy of all parameters. Each parameter may start a buffer.
-int64_t bytes_of_copy(const ParamTable& params) {
+static int64_t bytes_of_copy(const ParamTable& params) {
   int64_t num_bytes = 0;
   for (const Param& param : params)
     num_bytes += rounded_up(static_cast<int64_t>(param.tensor.nbytes()), kLineBytes);
   return rounded_up(num_bytes, kPageBytes);
 }
-
-}  // namespace
 
 SharedFlatMemory::SharedFlatMemory(Communicator& comm, SharedMemory memory,
                                    const ParamTable& params)

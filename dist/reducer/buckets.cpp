@@ -1,6 +1,5 @@
 #include "dist/reducer/buckets.h"
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <utility>
@@ -43,16 +42,12 @@ std::vector<std::vector<int64_t>> plan_buckets(
   return buckets;
 }
 
-namespace {
-
 /// Returns the nearer of two multiples of `unit` around `at`. The upper one is limited to `end`.
-int64_t nearer(int64_t at, int64_t unit, int64_t end) {
+static int64_t nearer(int64_t at, int64_t unit, int64_t end) {
   const int64_t below = at / unit * unit;
   const int64_t above = std::min(below + unit, end);
   return at - below <= above - at ? below : above;
 }
-
-}  // namespace
 
 int64_t RowBorders::nearest(int64_t at_E, int64_t num_rows) const {
   return nearer(at_E, row_E * num_rows, num_elements);
@@ -204,10 +199,8 @@ std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int
                            .num_pieces = num_pieces});
 }
 
-namespace {
-
 /// Returns the slice around element `at_E` of the buffer; null without slices.
-const FlatSlice* slice_around(const FlatBuffer& buffer, int64_t at_E) {
+static const FlatSlice* slice_around(const FlatBuffer& buffer, int64_t at_E) {
   const auto behind = std::upper_bound(
       buffer.slices.begin(), buffer.slices.end(), at_E,
       [](int64_t place_E, const FlatSlice& slice) { return place_E < slice.offset_E; });
@@ -215,8 +208,8 @@ const FlatSlice* slice_around(const FlatBuffer& buffer, int64_t at_E) {
 }
 
 /// Returns the border nearest to element `at_E` of the buffer. even_E: size of an even shard.
-int64_t border_near(const FlatBuffer& buffer, int64_t at_E, int64_t even_E,
-                    const std::vector<int64_t>& row_E_by_param) {
+static int64_t border_near(const FlatBuffer& buffer, int64_t at_E, int64_t even_E,
+                           const std::vector<int64_t>& row_E_by_param) {
   const FlatSlice* slice = slice_around(buffer, at_E);
   if (slice == nullptr) return at_E;
   const RowBorders rows{slice->num_elements, row_E_by_param.at(static_cast<size_t>(slice->param))};
@@ -226,8 +219,6 @@ int64_t border_near(const FlatBuffer& buffer, int64_t at_E, int64_t even_E,
   return slice->offset_E +
          (rows.row_E <= even_E ? rows.nearest(in_slice_E) : rows.nearest_cut(in_slice_E));
 }
-
-}  // namespace
 
 BucketShards::BucketShards(std::vector<int64_t> borders_E) : borders_E_(std::move(borders_E)) {
   check(borders_E_.size() >= 2 && borders_E_.front() == 0 &&
@@ -255,16 +246,14 @@ BucketShards cut_into_pieces(const Bucket& bucket, const FlatBuffer& buffer,
 // BucketAssignment: computes buckets and shards from the buffers alone, so that all ranks compute
 // the same ones.
 
-namespace {
-
 /// True if the gradients of all ranks are shared; that holds for all buffers or for none.
-bool are_shared(const std::vector<FlatBuffer>& buffers) {
+static bool are_shared(const std::vector<FlatBuffer>& buffers) {
   return std::any_of(buffers.begin(), buffers.end(),
                      [](const FlatBuffer& buffer) { return !buffer.grads_by_rank.empty(); });
 }
 
 /// Sorts by buffer and position, and merges adjacent regions.
-std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
+static std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
   std::sort(regions.begin(), regions.end(), [](const ParamShard& a, const ParamShard& b) {
     return std::pair(a.buffer, a.begin_E) < std::pair(b.buffer, b.begin_E);
   });
@@ -277,8 +266,6 @@ std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
   }
   return all;
 }
-
-}  // namespace
 
 at::Tensor part_of(const at::Tensor& flat_E, const Bucket& bucket) {
   return flat_E.narrow(0, bucket.begin_E, bucket.num_elements());

@@ -11,7 +11,6 @@
 
 #include "base/tensors/param_info.h"
 #include "base/tensors/params.h"
-#include "base/tensors/square_sums.h"
 #include "dist/reduction_modes.h"
 
 /// Assignment of gradients to buckets, and of shards of buckets to ranks.

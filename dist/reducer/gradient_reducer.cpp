@@ -15,7 +15,6 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -30,7 +29,6 @@
 #include "base/log.h"
 #include "base/simd/bit_mask.h"
 #include "base/trace.h"
-#include "dist/communicator.h"
 #include "dist/tensor_math.h"
 
 namespace lockstep::dist {

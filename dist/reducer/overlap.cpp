@@ -2,7 +2,6 @@
 #include "dist/reducer/overlap.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 #include <unordered_map>
 #include <utility>
@@ -87,17 +86,15 @@ GradientHooks::~GradientHooks() {
 // ReadyTracker: counts the missing gradients of each bucket with atomics, since several autograd
 // threads may mark at once. The mutex guards only the number of leading complete buckets.
 
-namespace {
-
 /// Returns the number of leading elements of the parameter that complete a bucket. If other
 /// parameters share the bucket: only mark_ready() completes it.
-int64_t end_of_part(const Bucket& bucket, int64_t begin_E) {
+static int64_t end_of_part(const Bucket& bucket, int64_t begin_E) {
   return bucket.params.size() > 1 ? std::numeric_limits<int64_t>::max()
                                   : begin_E + bucket.num_elements();
 }
 
 /// A user's network can cause this, so it is not kBug.
-void require_first(bool is_first) {
+static void require_first(bool is_first) {
   if (is_first) return;
   throw Error(
       ExitCode::kConfig, "dist",
@@ -105,8 +102,6 @@ void require_first(bool is_first) {
       "pass, as torch.utils.checkpoint does with use_reentrant=True: use use_reentrant=False. In a "
       "custom loop, call prepare_for_backward() before the last backward pass");
 }
-
-}  // namespace
 
 void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
   int64_t last_param = -1;

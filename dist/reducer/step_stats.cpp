@@ -1,16 +1,13 @@
 #include "dist/reducer/step_stats.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/ne.h>
 #include <ATen/ops/stack.h>
 
 #include "base/tensors/tensor_memory.h"
-#include "dist/communicator.h"
 
 namespace lockstep::dist {
 namespace {

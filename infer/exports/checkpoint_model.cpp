@@ -1,9 +1,7 @@
 #include "infer/exports/checkpoint_model.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
-#include <string_view>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -186,17 +184,15 @@ CheckpointModel read_checkpoint_model(const std::string& where, bool ema) {
 // Rebuilds a checkpoint's network. The settings in the checkpoint, lines "path=value", become a run
 // file again. The usual readers build the network from it, and the tensors are copied into it.
 
-namespace {
-
 /// Longest list that settings may contain; a larger index means a damaged checkpoint.
 constexpr size_t kMaxItems = 4096;
 
-[[noreturn]] void refuse(const CheckpointModel& saved, const std::string& what) {
+[[noreturn]] static void refuse(const CheckpointModel& saved, const std::string& what) {
   throw Error(ExitCode::kBadData, "export", saved.prefix + ": " + what);
 }
 
 /// Returns the number in channels[3]. Throws std::exception if there is none.
-size_t item_of(const std::string& path, size_t bracket) {
+static size_t item_of(const std::string& path, size_t bracket) {
   const size_t item = std::stoul(path.substr(bracket + 1));
   if (item >= kMaxItems) throw std::out_of_range(path);
   return item;
@@ -205,7 +201,7 @@ size_t item_of(const std::string& path, size_t bracket) {
 /// Writes one setting into the tree: model.channels[3]=64 sets item 3 of the list channels in
 /// section model. Settings are sorted as texts, so [10] comes before [2] and lists may grow with
 /// gaps.
-void place(const std::string& path, const std::string& value, YAML::Node* root) {
+static void place(const std::string& path, const std::string& value, YAML::Node* root) {
   const size_t dot = path.find('.');
   YAML::Node section = dot == std::string::npos ? *root : (*root)[path.substr(0, dot)];
   const std::string key = path.substr(dot == std::string::npos ? 0 : dot + 1);
@@ -227,7 +223,7 @@ using Json = nlohmann::ordered_json;
 
 /// Finds the place of .channels[3].width in the arguments. Throws std::exception for an invalid
 /// path.
-Json* find_argument(const std::string& path, Json* args) {
+static Json* find_argument(const std::string& path, Json* args) {
   for (size_t begin = 0, end; begin < path.size(); begin = end) {
     end = std::min(path.find_first_of(".[", begin + 1), path.size());
     args = path[begin] == '[' ? &(*args)[item_of(path, begin)]
@@ -237,13 +233,13 @@ Json* find_argument(const std::string& path, Json* args) {
 }
 
 /// Parses a value that flat_settings() wrote.
-Json argument_of(const std::string& text) {
+static Json argument_of(const std::string& text) {
   if (text == "{}" || text == "[]") return Json::parse(text);
   if (text.starts_with('\'')) return YAML::Load(text).Scalar();
   return Json::parse(python::json_of_plain(text));
 }
 
-bool concerns_network(const std::string& line) {
+static bool concerns_network(const std::string& line) {
   return line.starts_with("model.") || line.starts_with("estimator.") ||
          line.starts_with("plugins[") || line.starts_with("plugins=");
 }
@@ -251,7 +247,7 @@ bool concerns_network(const std::string& line) {
 /// Returns the path under which this process has opened the plug-in `named`, identified by the
 /// digest in the settings. If it is not open, returns the path as named: a run file's plug-ins may
 /// be next to it.
-std::string opened_path(const CheckpointModel& saved, const std::string& named) {
+static std::string opened_path(const CheckpointModel& saved, const std::string& named) {
   for (const estimator::Plugin& plugin : estimator::opened_plugins()) {
     const std::string told = fmt::format("plugin {} sha256={}\n", named, plugin.sha256);
     if ((saved.settings + "\n").find(told) != std::string::npos) return plugin.path;
@@ -260,7 +256,7 @@ std::string opened_path(const CheckpointModel& saved, const std::string& named) 
 }
 
 /// Returns the sections of the run file that describe the network.
-std::string network_sections(const CheckpointModel& saved) {
+static std::string network_sections(const CheckpointModel& saved) {
   YAML::Node root(YAML::NodeType::Map);
   Json args = Json::object();
   for (const std::string& line : split(saved.settings)) {
@@ -284,12 +280,12 @@ std::string network_sections(const CheckpointModel& saved) {
 }
 
 /// Returns the settings as a document, with `beside` as the file to which paths are relative.
-YamlDocument settings_document(const CheckpointModel& saved, const std::string& beside,
-                               Diagnostics* faults) {
+static YamlDocument settings_document(const CheckpointModel& saved, const std::string& beside,
+                                      Diagnostics* faults) {
   return YamlDocument::parse(beside.empty() ? "settings" : beside, network_sections(saved), faults);
 }
 
-model::ModelOptions options_of(const CheckpointModel& saved, const std::string& beside) {
+static model::ModelOptions options_of(const CheckpointModel& saved, const std::string& beside) {
   python::add_types();
   estimator::add_types();
   Diagnostics faults;
@@ -307,7 +303,7 @@ model::ModelOptions options_of(const CheckpointModel& saved, const std::string& 
 }
 
 /// Sets a value at a.b.c, unless a scalar is on the way.
-void place_deep(const std::string& path, const std::string& value, YAML::Node node) {
+static void place_deep(const std::string& path, const std::string& value, YAML::Node node) {
   size_t begin = 0;
   for (size_t dot; (dot = path.find('.', begin)) != std::string::npos; begin = dot + 1) {
     node.reset(node[path.substr(begin, dot - begin)]);
@@ -318,7 +314,7 @@ void place_deep(const std::string& path, const std::string& value, YAML::Node no
 
 /// Returns the flags of the checkpoint's run. Choices in its settings (type of optimizer, of
 /// network) decide which keys exist, and thus the defaults. Items of lists are not choices.
-flags::Values flags_of(const CheckpointModel& saved) {
+static flags::Values flags_of(const CheckpointModel& saved) {
   std::vector<std::string> settings;
   YAML::Node root(YAML::NodeType::Map);
   for (const std::string& line : split(saved.settings)) {
@@ -332,7 +328,7 @@ flags::Values flags_of(const CheckpointModel& saved) {
   return flag_values(settings, fields_read_with(document));
 }
 
-std::vector<int64_t> shape_of(const CheckpointModel& saved) {
+static std::vector<int64_t> shape_of(const CheckpointModel& saved) {
   const auto list = nlohmann::json::parse(saved.input_shape, nullptr, false);
   std::vector<int64_t> shape;
   if (!list.is_array())
@@ -345,15 +341,15 @@ std::vector<int64_t> shape_of(const CheckpointModel& saved) {
   return shape;
 }
 
-bool is_python_class(const CheckpointModel& saved) {
+static bool is_python_class(const CheckpointModel& saved) {
   return ("\n" + saved.settings + "\n").find("\nmodel.type=python\n") != std::string::npos;
 }
 
-bool says_what_is_needed(const CheckpointModel& saved) {
+static bool says_what_is_needed(const CheckpointModel& saved) {
   return !saved.settings.empty() && !saved.input_shape.empty() && saved.num_classes > 0;
 }
 
-void require_python_file(const CheckpointModel& saved, const std::string& beside) {
+static void require_python_file(const CheckpointModel& saved, const std::string& beside) {
   Diagnostics ignored;
   const YamlDocument document = settings_document(saved, beside, &ignored);
   const std::string named = document.root()["model"]["path"].as<std::string>("");
@@ -364,7 +360,7 @@ void require_python_file(const CheckpointModel& saved, const std::string& beside
                           saved.prefix, named));
 }
 
-void require_facts(const CheckpointModel& saved, NetworkUse use) {
+static void require_facts(const CheckpointModel& saved, NetworkUse use) {
   if (is_python_class(saved) && use == NetworkUse::kExport)
     throw Error(ExitCode::kUsage, "export",
                 fmt::format("{}: its network is a class in Python: use --format safetensors, load "
@@ -383,8 +379,8 @@ void require_facts(const CheckpointModel& saved, NetworkUse use) {
 }
 
 /// Runs one forward pass, because only a class in Python itself knows its input type.
-void require_forward(model::Model& model, const std::vector<int64_t>& input_shape,
-                     at::ScalarType dtype) {
+static void require_forward(model::Model& model, const std::vector<int64_t>& input_shape,
+                            at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   std::vector<int64_t> shape{1};
   shape.insert(shape.end(), input_shape.begin(), input_shape.end());
@@ -394,8 +390,8 @@ void require_forward(model::Model& model, const std::vector<int64_t>& input_shap
 
 /// Builds the network, trying both input types. A checkpoint does not contain the type. No network
 /// accepts both numbers and tokens, so one that refuses numbers may accept tokens.
-void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
-               const std::string& beside) {
+static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
+                      const std::string& beside) {
   const model::ModelOptions options = options_of(saved, beside);
   std::optional<flags::Frozen> frozen;  // the network may read flags of the running or ended run
   if (!flags::are_frozen()) frozen.emplace(flags_of(saved));
@@ -414,8 +410,6 @@ void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
   if (is_python_class(saved)) throw Error(*refusal);  // names the user's file and line
   refuse(saved, fmt::format("no network can be built from its settings: {}", refusal->what()));
 }
-
-}  // namespace
 
 bool names_its_network(const CheckpointModel& saved) {
   return says_what_is_needed(saved) && !is_python_class(saved);

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <map>
-#include <optional>
 
 #include <fmt/format.h>
 
@@ -11,7 +10,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/yaml/yaml_document.h"
-#include "daemon/config/program.h"
 #include "infer/exports/checkpoint_model.h"
 #include "infer/exports/formats.h"
 #include "infer/exports/portable_network.h"

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/yaml/yaml_document.h"
 #include "coord/callback_types.h"
 #include "daemon/config/checkpoint_metadata.h"
 #include "daemon/config/overrides.h"
@@ -19,10 +18,8 @@
 #include "daemon/config/run_config.h"
 #include "estimator/estimator.h"
 #include "estimator/open_plugin.h"
-#include "infer/data_feeder.h"
 #include "infer/exports/checkpoint_model.h"
 #include "infer/exports/export.h"
-#include "infer/saved_model.h"
 
 // Reads two kinds of files: run files, of which most sections are ignored, and inferer.json. Feeds
 // are resolved in steps: arguments, names, files of feeds, data sets.
@@ -274,35 +271,33 @@ std::unique_ptr<infer::DataFeeder> open_feeds(const InferConfig& config,
   return std::make_unique<infer::ListFeeder>(std::move(feeders));
 }
 
-namespace {
-
 namespace fs = std::filesystem;
 using infer::IoNode;
 using infer::LoadedNetwork;
 
 /// Reads the weights that the run's evaluations used: the averages, if they used these.
-CheckpointModel as_evaluated(const std::string& where) {
+static CheckpointModel as_evaluated(const std::string& where) {
   CheckpointModel saved = read_checkpoint_model(where);
   return evaluated_averages(saved.settings) ? read_checkpoint_model(saved.prefix, /*ema=*/true)
                                             : saved;
 }
 
 /// Describes input and output; the first dimension is the batch.
-infer::IoNodes nodes_of(const CheckpointNetwork& network, const std::string& input) {
+static infer::IoNodes nodes_of(const CheckpointNetwork& network, const std::string& input) {
   IoNode in{.name = input, .shape = {IoNode::kAny}, .dtype = network.input_dtype};
   in.shape.insert(in.shape.end(), network.input_shape.begin(), network.input_shape.end());
   // For tokens and other outputs, the network alone decides the extents.
   return {{in}, {{.name = "logits", .shape = {IoNode::kAny, network.num_classes}}}};
 }
 
-void move_to(at::Device device, model::Model& model) {
+static void move_to(at::Device device, model::Model& model) {
   const at::NoGradGuard no_grad;
   for (const Param& param : model.params()) param.tensor.set_data(param.tensor.to(device));
   model.move_buffers_to(device);
 }
 
 /// Uses the rebuilt network. TorchScript is preferred, since engines can optimize it.
-LoadedNetwork of_its_own_code(const CheckpointModel& saved, CheckpointNetwork network) {
+static LoadedNetwork of_its_own_code(const CheckpointModel& saved, CheckpointNetwork network) {
   LoadedNetwork loaded{.source = saved.prefix, .step = saved.step};
   const std::optional<std::string> archive = torchscript_archive(saved, network);
   if (archive) {
@@ -321,8 +316,8 @@ LoadedNetwork of_its_own_code(const CheckpointModel& saved, CheckpointNetwork ne
   return loaded;
 }
 
-[[noreturn]] void refuse_filling(const CheckpointModel& saved, const std::string& export_folder,
-                                 const std::string& what) {
+[[noreturn]] static void refuse_filling(const CheckpointModel& saved,
+                                        const std::string& export_folder, const std::string& what) {
   throw Error(
       ExitCode::kBadData, "infer",
       fmt::format("{}: does not fit the network of {}, which is used instead of its own code: {}",
@@ -330,7 +325,7 @@ LoadedNetwork of_its_own_code(const CheckpointModel& saved, CheckpointNetwork ne
 }
 
 /// Copies the checkpoint's tensors over those of the export.
-void fill(const CheckpointModel& saved, LoadedNetwork* loaded) {
+static void fill(const CheckpointModel& saved, LoadedNetwork* loaded) {
   const at::NoGradGuard no_grad;
   size_t num_filled = 0;
   const auto put = [&](const std::string& name, const at::Tensor& live) {
@@ -349,7 +344,7 @@ void fill(const CheckpointModel& saved, LoadedNetwork* loaded) {
 }
 
 /// Opens the run's newest export; without one, the graph in its checkpoint folder.
-LoadedNetwork open_published(const fs::path& checkpoints) {
+static LoadedNetwork open_published(const fs::path& checkpoints) {
   try {
     const fs::path models = checkpoints.parent_path() / "saved_models";
     return infer::open_saved_model(infer::newest_saved_model(models), version_facts().version);
@@ -360,7 +355,7 @@ LoadedNetwork open_published(const fs::path& checkpoints) {
 }
 
 /// Uses a graph that the run published. `fault`: why the network's own code is not usable.
-LoadedNetwork of_published_graph(const CheckpointModel& saved, const Error& fault) {
+static LoadedNetwork of_published_graph(const CheckpointModel& saved, const Error& fault) {
   std::optional<LoadedNetwork> loaded;
   try {
     loaded = open_published(fs::path(saved.prefix).parent_path());
@@ -387,7 +382,7 @@ LoadedNetwork of_published_graph(const CheckpointModel& saved, const Error& faul
   return *std::move(loaded);
 }
 
-LoadedNetwork network_of(const CheckpointModel& saved, const std::string& run_file) {
+static LoadedNetwork network_of(const CheckpointModel& saved, const std::string& run_file) {
   try {
     return of_its_own_code(saved, rebuild_network(saved, NetworkUse::kInference, run_file));
   } catch (const Error& fault) {
@@ -398,8 +393,6 @@ LoadedNetwork network_of(const CheckpointModel& saved, const std::string& run_fi
     return of_published_graph(saved, fault);
   }
 }
-
-}  // namespace
 
 LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file) {
   const CheckpointModel saved = as_evaluated(where);

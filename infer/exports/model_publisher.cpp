@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,15 +14,12 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
-#include "dist/communicator.h"
 #include "infer/exports/export.h"
 #include "infer/exports/formats.h"
 #include "infer/exports/portable_network.h"
 #include "infer/saved_model.h"
-#include "train/eval_options.h"
 #include "train/past_evaluations.h"
 #include "train/records.h"
-#include "train/run.h"
 #include "train/step/training_pass.h"
 
 // Publication of checkpoints for inference: digests, folders, and the thread of the exports.
@@ -297,10 +290,8 @@ ModelPublisher::ModelPublisher(std::filesystem::path project_dir,
 
 ModelPublisher::~ModelPublisher() { join(); }
 
-namespace {
-
 /// Returns why the network has no TorchScript form; empty if it has one.
-std::string fault_of_form(const model::Model& model) {
+static std::string fault_of_form(const model::Model& model) {
   if (!model.torchscript_archive().empty()) return "";
   try {
     (void)torchscript_source(portable(model, {}, 0));
@@ -309,8 +300,6 @@ std::string fault_of_form(const model::Model& model) {
   }
   return "";
 }
-
-}  // namespace
 
 void ModelPublisher::join() {
   if (done_.valid()) last_ok_ = done_.get();

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <functional>
 #include <future>
-#include <optional>
 #include <string>
 #include <vector>
 

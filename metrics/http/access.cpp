@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
@@ -17,7 +14,6 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/yaml/config_reader.h"
 #include "base/yaml/yaml_document.h"
 #include "metrics/http/listen_address.h"
 

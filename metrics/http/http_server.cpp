@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
-#include <functional>
 #include <optional>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -27,7 +25,6 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "metrics/http/http_session.h"
-#include "metrics/http/listen_address.h"
 #include "metrics/http/tls_stream.h"
 
 // Listener and server, and compression of answers.
@@ -129,8 +126,6 @@ class HttpListener {
 // One thread and one io_context serve all connections. The sessions (http_session.cpp) are
 // asynchronous, so a slow client does not delay others.
 
-namespace {
-
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using Local = asio::local::stream_protocol;
@@ -138,7 +133,7 @@ using TcpAcceptor = HttpListener<tcp>::Acceptor;
 using TcpSocket = HttpListener<tcp>::Socket;
 using boost::beast::error_code;
 
-tcp::endpoint resolve(asio::io_context& io, const ListenAddress& listen) {
+static tcp::endpoint resolve(asio::io_context& io, const ListenAddress& listen) {
   error_code fault;
   const auto found =
       tcp::resolver(io).resolve(listen.host, std::to_string(listen.port),
@@ -151,7 +146,8 @@ tcp::endpoint resolve(asio::io_context& io, const ListenAddress& listen) {
 }
 
 /// Opens, binds and listens; `fault` says what failed.
-TcpAcceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint, error_code* fault) {
+static TcpAcceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint,
+                                 error_code* fault) {
   TcpAcceptor acceptor(io);
   acceptor.open(endpoint.protocol(), *fault);
   // Allows a restart while old connections are in TIME_WAIT.
@@ -163,8 +159,8 @@ TcpAcceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint, e
 }
 
 /// Throws Error unless the address is loopback or the access is protected.
-void require_protection(const asio::ip::address& address, const ListenAddress& listen,
-                        const Access& access) {
+static void require_protection(const asio::ip::address& address, const ListenAddress& listen,
+                               const Access& access) {
   if (address.is_loopback() || access.protects()) return;
   throw Error(
       ExitCode::kConfig, "metrics",
@@ -174,7 +170,8 @@ void require_protection(const asio::ip::address& address, const ListenAddress& l
 }
 
 /// Opens the acceptor, on another port if the requested one is taken and the options allow it.
-TcpAcceptor listen_at(asio::io_context& io, const HttpOptions& options, const Access& access) {
+static TcpAcceptor listen_at(asio::io_context& io, const HttpOptions& options,
+                             const Access& access) {
   tcp::endpoint endpoint = resolve(io, options.listen);
   require_protection(endpoint.address(), options.listen, access);
   error_code fault;
@@ -196,15 +193,13 @@ TcpAcceptor listen_at(asio::io_context& io, const HttpOptions& options, const Ac
 
 /// Limits connections to half of the process' descriptors. Without free descriptors, training could
 /// not open a data file or a checkpoint.
-HttpOptions within_descriptors(HttpOptions options) {
+static HttpOptions within_descriptors(HttpOptions options) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return options;
   const auto half = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur / 2, INT_MAX));
   options.max_connections = static_cast<int>(std::clamp<int64_t>(half, 1, options.max_connections));
   return options;
 }
-
-}  // namespace
 
 void check_http_options(const HttpOptions& options) {
   const Access access(options.access);

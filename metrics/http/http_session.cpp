@@ -18,8 +18,6 @@
 #include <boost/optional.hpp>
 
 #include "base/log.h"
-#include "metrics/http/access.h"
-#include "metrics/http/http_server.h"
 
 namespace lockstep::metrics {
 namespace {

@@ -4,8 +4,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
-#include <optional>
-#include <string>
 #include <thread>
 #include <utility>
 

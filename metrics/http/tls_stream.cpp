@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <openssl/x509v3.h>

@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 

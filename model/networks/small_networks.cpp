@@ -1,16 +1,12 @@
 #include "model/networks/small_networks.h"
 
 #include <algorithm>
-#include <optional>
 
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/tanh.h>
 #include <fmt/format.h>
-
-#include "model/layers.h"
-#include "model/networks/model_table.h"
 
 namespace lockstep::model {
 
@@ -113,14 +109,10 @@ ModelType mlp_type() {
 }
 
 // forward() and network() must describe the same sequence of layers: exports use the latter.
-namespace {
-
-bool pools_after(size_t conv) { return conv % 2 == 1; }
+static bool pools_after(size_t conv) { return conv % 2 == 1; }
 
 /// Rows or columns of the image after all poolings.
-int64_t pooled(int64_t extent, size_t num_convs) { return extent >> (num_convs / 2); }
-
-}  // namespace
+static int64_t pooled(int64_t extent, size_t num_convs) { return extent >> (num_convs / 2); }
 
 bool Cnn::fits(const std::vector<int64_t>& input_shape, const std::vector<int64_t>& channels) {
   // Each pooling halves the image; 64 poolings would shift an int64 out.

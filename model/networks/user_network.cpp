@@ -92,15 +92,13 @@ struct TorchScriptModel::Loaded {
   torch::jit::Module module;
 };
 
-namespace {
-
 /// LibTorch's message without its C++ stack.
-std::string words_of(const c10::Error& fault) {
+static std::string words_of(const c10::Error& fault) {
   const std::string text = fault.what_without_backtrace();
   return text.substr(0, text.find("\nException raised from"));
 }
 
-torch::jit::Module load(const std::string& path) {
+static torch::jit::Module load(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
     throw Error(ExitCode::kInputMissing, "model",
@@ -116,13 +114,13 @@ torch::jit::Module load(const std::string& path) {
 }
 
 /// Class name: Conv2d of __torch__.torch.nn.modules.conv.Conv2d, without a mangling number.
-std::string class_of(const torch::jit::Module& module) {
+static std::string class_of(const torch::jit::Module& module) {
   const auto name = module.type()->name();
   return name ? name->name() : "";
 }
 
 /// Returns the module that owns a parameter of this name.
-torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) {
+static torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) {
   size_t begin = 0;
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
     module = module.attr(name.substr(begin, dot - begin)).toModule();
@@ -130,8 +128,6 @@ torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) 
   }
   return module;
 }
-
-}  // namespace
 
 TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& data)
     : loaded_(new Loaded{load(path)}), path_(path), seed_(data.seed) {

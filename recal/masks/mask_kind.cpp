@@ -1,6 +1,5 @@
 #include "recal/masks/mask_kind.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>

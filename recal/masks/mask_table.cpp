@@ -11,10 +11,8 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/simd/bit_mask.h"
-#include "dist/communicator.h"
 #include "dist/replica_check.h"
 #include "dist/tensor_math.h"
-#include "recal/masks/mask_update.h"
 
 // Masks of all parameters of a recipe, and functions for the bits of one mask.
 namespace lockstep::recal {

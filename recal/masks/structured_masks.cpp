@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -13,7 +12,6 @@
 #include "base/error.h"
 #include "base/simd/bit_mask.h"
 #include "recal/masks/magnitude_kernels.h"
-#include "recal/masks/mask_kind.h"
 
 // Structured masks: the groups of a weight in memory, their scores, and N:M patterns.
 namespace lockstep::recal {

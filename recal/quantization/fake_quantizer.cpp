@@ -13,8 +13,6 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
-#include "base/tensors/params.h"
-#include "recal/quantization/int8_rounding.h"
 
 // Ranges of layer inputs, and fake quantization by these ranges.
 namespace lockstep::recal {

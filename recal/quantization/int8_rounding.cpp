@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
-#include <tuple>
 #include <vector>
 
 #include <ATen/Parallel.h>

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <optional>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>

@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "base/yaml/config_reader.h"
 #include "recal/schedule/modifier_table.h"
-#include "recal/schedule/recipe.h"
 
 // Top level of a recipe, and the modifiers of its stages.
 namespace lockstep::recal {

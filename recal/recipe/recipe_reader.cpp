@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <optional>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -13,8 +12,6 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/yaml/config_reader.h"
-#include "base/yaml/yaml_document.h"
 #include "recal/recipe/recipe_outline.h"
 #include "recal/recipe/recipe_variables.h"
 

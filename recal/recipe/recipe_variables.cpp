@@ -1,7 +1,6 @@
 #include "recal/recipe/recipe_variables.h"
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>

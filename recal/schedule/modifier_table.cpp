@@ -1,6 +1,5 @@
 #include "recal/schedule/modifier_table.h"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>

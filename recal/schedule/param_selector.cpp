@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include <fmt/format.h>
 #include <re2/re2.h>
 #include <yaml-cpp/yaml.h>
 
-#include "base/tensors/param_info.h"
 #include "base/text.h"
 
 // Names, patterns and group numbers by which a modifier selects parameters.

@@ -1,7 +1,6 @@
 #include "recal/schedule/timeline.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <numbers>
 #include <set>

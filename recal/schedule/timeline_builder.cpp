@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "recal/schedule/timeline.h"
 
 // Compilation of a recipe to a timeline.
 namespace lockstep::recal {

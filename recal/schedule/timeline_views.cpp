@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "plot/plot.h"
-#include "recal/schedule/timeline.h"
 #include "recal/schedule/timeline_views.h"
 
 // Views of a timeline for `lockstep plan`: text with plots, CSV and JSON.

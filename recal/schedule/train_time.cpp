@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/exact_numbers.h"
 
 // Exact conversion of moments and periods to steps, and curves between two values.
 namespace lockstep::recal {

@@ -2,9 +2,6 @@
 // end_step() applies them once the update is known to count.
 #include "train/step/buffers.h"
 
-#include <algorithm>
-#include <utility>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -68,14 +65,12 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
   return dist::plan_buckets(planned, bucket_bytes);
 }
 
-namespace {
-
 /// Freezes and unfreezes: lays out parameters, gradients and optimizer slots for this set of
 /// trainable parameters. Values and slots are kept, also of frozen parameters. Collective: throws
 /// Error(kDisagree).everywhere() if the ranks' plans differ.
-void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
-                 optim::FlatParams& flat_params, optim::Optimizer& optimizer,
-                 dist::Communicator& control) {
+static void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
+                        optim::FlatParams& flat_params, optim::Optimizer& optimizer,
+                        dist::Communicator& control) {
   const optim::BufferPlan plan = plan_layout(flat_params.params(), trainable, bucket_bytes);
   // Different plans would mix gradients of different parameters in one message.
   dist::require_equal(control, "the buffer plan", plan_text(plan, trainable));
@@ -83,7 +78,7 @@ void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
 }
 
 /// Returns the mask bits of one buffer's elements (base/simd/bit_mask.h); empty if all are kept.
-std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTable& masks) {
+static std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTable& masks) {
   std::vector<uint8_t> bits;
   for (const FlatSlice& slice : buffer.slices) {
     if (!masks.covers(slice.param)) continue;
@@ -101,7 +96,7 @@ std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTab
   return bits;
 }
 
-void tell_layers(const recal::MaskTable& masks, const ParamTable& params) {
+static void tell_layers(const recal::MaskTable& masks, const ParamTable& params) {
   for (size_t i = 0; i < params.size(); ++i) {
     if (!params[i].follow_mask) continue;
     const auto param = static_cast<int64_t>(i);
@@ -110,8 +105,6 @@ void tell_layers(const recal::MaskTable& masks, const ParamTable& params) {
                                     : nullptr);
   }
 }
-
-}  // namespace
 
 void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
                           int64_t bucket_bytes, optim::FlatParams& flat_params,
@@ -152,22 +145,19 @@ void RecipePart::set_masks() {
   tell_layers(masks, parts_.flat_params.params());
 }
 
-namespace {
-
 /// Encodes statistics as float64 [M] on the CPU, M = N + K: numbers of samples, then sums.
-at::Tensor message_of(const model::SeenStatistics& seen) {
+static at::Tensor message_of(const model::SeenStatistics& seen) {
   return at::cat({at::tensor(seen.num_samples_N, at::kDouble), seen.sums_K.to(at::kCPU)});
 }
 
 /// Decodes them. like: statistics of the same model.
-model::SeenStatistics seen_of(const at::Tensor& message_M, const model::SeenStatistics& like) {
+static model::SeenStatistics seen_of(const at::Tensor& message_M,
+                                     const model::SeenStatistics& like) {
   const auto num_norms = static_cast<int64_t>(like.num_samples_N.size());
   const auto* num_samples = message_M.const_data_ptr<double>();
   return {.num_samples_N = {num_samples, num_samples + num_norms},
           .sums_K = to_device(message_M.slice(0, num_norms), like.sums_K.device())};
 }
-
-}  // namespace
 
 BatchStatistics::BatchStatistics(const TrainerParts& parts, const std::string& mode)
     : parts_(parts),
@@ -234,20 +224,18 @@ at::Tensor BatchStatistics::summed_over_ranks(const at::Tensor& message_M) {
 // Detects changes by memory address and version counter, and in some steps by sums of bytes. Then
 // the ranks agree on the changed tensors (all_reduce of the maximum), and only these are sent.
 
-namespace {
-
 /// Steps that compare all bytes; the first ones also copy all tensors. A tensor that changes at all
 /// mostly does so in one of the first steps.
 constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
 
-uint32_t version_of(const at::Tensor& tensor) {
+static uint32_t version_of(const at::Tensor& tensor) {
   const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
   return version.enabled() ? version.current_version() : 0;  // tensors of inference_mode have none
 }
 
 /// Returns the sum of the tensor's bytes as integers, which detects any change except a
 /// permutation.
-int64_t sum_of_bits(const at::Tensor& tensor) {
+static int64_t sum_of_bits(const at::Tensor& tensor) {
   const at::Tensor values = dist::real_view(tensor.detach());
   if (values.numel() == 0) return 0;
   const at::ScalarType type = values.element_size() == 8   ? at::kLong
@@ -256,8 +244,6 @@ int64_t sum_of_bits(const at::Tensor& tensor) {
                                                            : at::kChar;
   return values.view(type).sum(at::kLong).item<int64_t>();
 }
-
-}  // namespace
 
 MovedBuffers::MovedBuffers(model::Model& model, dist::Communicator& control,
                            const std::string& mode, bool elastic)

@@ -1,7 +1,6 @@
 #include "train/step/share_weights.h"
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>

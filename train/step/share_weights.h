@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string>
 
 #include "dist/communicator.h"
 #include "dist/process_info.h"

@@ -119,16 +119,12 @@ void WeightUpdate::on_recipe_change(const recal::Applied& due) {
     parts_.recipe.zero_pruned(param, parts_.ema.of(param));
 }
 
-namespace {
-
-uint32_t bits_of(const Votes& votes) {
+static uint32_t bits_of(const Votes& votes) {
   return (votes.save ? 1U << kSaveBit : 0) | (votes.stop ? 1U << kStopBit : 0) |
          (votes.end ? 1U << kEndBit : 0) | (votes.save_done ? 1U << kSaveDoneBit : 0) |
          (votes.evaluate ? 1U << kEvaluateBit : 0) | (votes.pause ? 1U << kPauseBit : 0) |
          (votes.change ? 1U << kChangeBit : 0);
 }
-
-}  // namespace
 
 Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
     : parts_(parts),

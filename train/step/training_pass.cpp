@@ -140,16 +140,12 @@ std::vector<std::string> ParamsWatch::new_names(const std::vector<int64_t>& para
   return names;
 }
 
-namespace {
-
-void add(const at::Tensor& loss, HostWaits waits, LossSum* sum) {
+static void add(const at::Tensor& loss, HostWaits waits, LossSum* sum) {
   if (waits == HostWaits::kForLosses)
     sum->here += loss.item<double>();
   else
     sum->there = sum->there.defined() ? sum->there + loss.detach() : loss.detach().to(at::kDouble);
 }
-
-}  // namespace
 
 TrainingPass::TrainingPass(const TrainerParts& parts, const TrainOptions& options,
                            BatchStatistics& statistics, ParamsWatch& watch)
@@ -251,14 +247,10 @@ void TrainingPass::on_recipe_change(const recal::Applied& due) {
 // Capture and replay of one pass. Kernels of a graph use fixed addresses, so inputs are copied into
 // recorded_->inputs, and any move of parameters discards the graph (forget()).
 
-namespace {
-
-std::string reason_of(const std::exception& error) {
+static std::string reason_of(const std::exception& error) {
   const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
   return of_libtorch != nullptr ? of_libtorch->what_without_backtrace() : error.what();
 }
-
-}  // namespace
 
 bool RecordedPass::is_recordable() const {
   const TrainerParts& parts = pass_.parts();
