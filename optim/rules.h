@@ -359,8 +359,4 @@ inline constexpr int64_t kGrain = 32768;
 /// Returns the kernels of a path that simd_paths() lists.
 const UpdateKernels& update_kernels(SimdPath path);
 
-const UpdateKernels& portable_update_kernels();
-const UpdateKernels& avx2_update_kernels();
-const UpdateKernels& avx512_update_kernels();
-
 }  // namespace lockstep::optim
