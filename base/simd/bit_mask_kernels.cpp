@@ -77,7 +77,7 @@ int64_t pack_kept(const void* items, const uint8_t* bits, int64_t num_items, voi
     const auto* values = static_cast<const Item*>(items) + first;
     uint64_t kept = word_of(bits + first / 8, num);
     prefetch_ahead(values);
-    if constexpr (kHasExpand<Item> && is_whole) {
+    if constexpr (kHasCompress && is_whole) {
       const Lanes<Item> lanes;
       for (int lane = 0; lane < kWordItems; lane += kNumLanes<Item>) {
         const auto here = part_of<Item>(kept, lane);

@@ -22,10 +22,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// True if the target has vectors. Without them, kernels leave all items to their scalar loops.
 constexpr bool kHasVectors = HWY_TARGET != HWY_SCALAR;
-/// True if the target has compressed() and expanded() for such items.
+/// True if the target has instructions to compress and expand vectors, and to store some lanes.
+constexpr bool kHasCompress = HWY_TARGET == HWY_AVX3_DL;
+/// True if the target has compressed() and expanded() for such items, by tables or instructions.
 template <typename Item>
-constexpr bool kHasExpand = HWY_TARGET == HWY_AVX3_DL ||
-                            (HWY_TARGET == HWY_AVX2 && sizeof(Item) == 4);
+constexpr bool kHasExpand = kHasCompress || (HWY_TARGET == HWY_AVX2 && sizeof(Item) == 4);
 
 /// Full vectors of items of this type.
 template <typename Item>

@@ -1,5 +1,5 @@
-// Kernels of pixels, without FMA (data/CMakeLists.txt), so that all targets give the same bits.
-// Loops without Highway's operations are vectorised by the compiler.
+// Kernels of pixels, without contraction to FMA (lockstep_kernels() in CMake), so that all targets
+// give the same bits. The compiler vectorises loops without Highway's operations.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "data/images/pixel_kernels.cpp"
 #include "base/simd/targets.h"
@@ -198,7 +198,7 @@ HWY_INLINE int64_t columns_by_eight(int64_t, const float*, const Taps&, int64_t,
 #endif
 
 void columns_3(const float* in, const Taps& taps, int64_t num_out, float* const* outs) {
-  with_constant<3>(taps.num_pairs(), [&](auto num_pairs) {
+  with_constant<6>(taps.num_pairs(), [&](auto num_pairs) {
     const int64_t begin = columns_by_eight(num_pairs, in, taps, num_out, outs);
     columns_from(begin, num_pairs, in, taps, num_out, outs);
   });

@@ -74,7 +74,7 @@ BracketCounts collect(const Bits* all_items, const uint8_t* kept, int64_t num_it
     const Outside outside = compare<is_whole>(items, word, bracket);
     counts.num_below += std::popcount(outside.below & word);
     uint64_t in = word & ~(outside.below | outside.above);
-    if constexpr (lanes::kHasExpand<Bits> && is_whole) {
+    if constexpr (lanes::kHasCompress && is_whole) {
       if (in == 0) return;
       const lanes::SignedLanes<Bits> tag;
       for (int lane = 0; lane < kWordItems; lane += lanes::kNumLanes<Bits>) {
