@@ -17,8 +17,8 @@ class Tensor;
 /// other a whole tensor if no own kernel applies (other types, devices). Rules also use + - * /.
 ///
 /// All operations on floats follow IEEE, and kernel sources are compiled without contraction
-/// (optim/CMakeLists.txt). So an element gets the same bits in a vector, in the remainder after the
-/// last vector, and on every path.
+/// (lockstep_kernels() in CMake). So an element gets the same bits in a vector, in the remainder
+/// after the last vector, and on every path.
 namespace lockstep::optim::rules {
 
 #define LOCKSTEP_INLINE inline __attribute__((always_inline))
@@ -358,9 +358,5 @@ inline constexpr int64_t kGrain = 32768;
 
 /// Returns the kernels of a path that simd_paths() lists.
 const UpdateKernels& update_kernels(SimdPath path);
-
-const UpdateKernels& portable_update_kernels();
-const UpdateKernels& avx2_update_kernels();
-const UpdateKernels& avx512_update_kernels();
 
 }  // namespace lockstep::optim

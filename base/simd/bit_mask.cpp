@@ -12,14 +12,6 @@
 namespace lockstep {
 namespace {
 
-/// Returns the kernels of a path for one width.
-template <typename Item>
-const BitMaskKernels& kernels_of(SimdPath path) {
-  if (path == SimdPath::kAvx512) return avx512_bit_mask_kernels<Item>();
-  return path == SimdPath::kAvx2 ? avx2_bit_mask_kernels<Item>()
-                                 : portable_bit_mask_kernels<Item>();
-}
-
 /// Returns the fastest kernels for one width.
 const BitMaskKernels& fastest(int item_bytes) {
   return bit_mask_kernels(fastest_simd_path(), item_bytes);
@@ -101,12 +93,6 @@ int64_t with_item(int item_bytes, const Function& function) {
 }
 
 }  // namespace
-
-const BitMaskKernels& bit_mask_kernels(SimdPath path, int item_bytes) {
-  check(item_bytes == 2 || item_bytes == 4 || item_bytes == 8, "items have 2, 4 or 8 bytes");
-  if (item_bytes == 2) return kernels_of<uint16_t>(path);
-  return item_bytes == 4 ? kernels_of<uint32_t>(path) : kernels_of<uint64_t>(path);
-}
 
 void drop_range(uint8_t* bits, int64_t first, int64_t num) {
   if (num <= 0) return;

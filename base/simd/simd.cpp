@@ -1,35 +1,22 @@
 #include "base/simd/simd.h"
 
 namespace lockstep {
-namespace {
-
-/// True if processor and system support the instructions; __builtin_cpu_supports() checks both.
-bool has_avx2() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-         __builtin_cpu_supports("popcnt");
-#else
-  return false;
-#endif
-}
-
-bool has_avx512() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vbmi2");
-#else
-  return false;
-#endif
-}
-
-}  // namespace
 
 std::vector<SimdPath> simd_paths() {
   std::vector<SimdPath> paths{SimdPath::kPortable};
-  if (has_avx2()) paths.push_back(SimdPath::kAvx2);
-  if (has_avx2() && has_avx512()) paths.push_back(SimdPath::kAvx512);
+#if defined(__x86_64__)
+  // __builtin_cpu_supports() is true if both processor and system support the instructions.
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+      __builtin_cpu_supports("popcnt"))
+    paths.push_back(SimdPath::kAvx2);
+  if (paths.size() == 2 && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+      __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bitalg") &&
+      __builtin_cpu_supports("avx512vpopcntdq"))
+    paths.push_back(SimdPath::kAvx512);
+#endif
   return paths;
 }
 

@@ -85,8 +85,4 @@ struct PixelKernels {
 /// Returns the kernels of the fastest path of this machine, or of another from simd_paths().
 const PixelKernels& pixel_kernels(SimdPath path = fastest_simd_path());
 
-const PixelKernels& portable_pixel_kernels();
-const PixelKernels& avx2_pixel_kernels();
-const PixelKernels& avx512_pixel_kernels();
-
 }  // namespace lockstep::data

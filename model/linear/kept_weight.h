@@ -63,9 +63,6 @@ struct KeptProducts {
 /// Returns the kernels of a path that simd_paths() lists.
 const KeptProducts& kept_products(SimdPath path);
 
-const KeptProducts& portable_kept_products();
-const KeptProducts& avx2_kept_products();
-
 /// Kept elements of a weight [O, I] with a mask that keeps few, in compressed sparse rows. Computes
 /// a linear layer's products with them. All other elements are 0.
 ///

@@ -53,11 +53,4 @@ constexpr int64_t kCollectSlack = 64;
 template <typename Bits>
 const MagnitudeKernels<Bits>& magnitude_kernels(SimdPath path);
 
-template <typename Bits>
-const MagnitudeKernels<Bits>& portable_magnitude_kernels();
-template <typename Bits>
-const MagnitudeKernels<Bits>& avx2_magnitude_kernels();
-template <typename Bits>
-const MagnitudeKernels<Bits>& avx512_magnitude_kernels();
-
 }  // namespace lockstep::recal

@@ -27,7 +27,7 @@ TEST(SquareSum, IsTheSameBitsOnEveryPathForEveryLength) {
       const long double item = all[static_cast<size_t>(i + 1)];
       sum += item * item;
     }
-    const double first = portable_square_sum(all.data() + 1, num);
+    const double first = square_sum(all.data() + 1, num, SimdPath::kPortable);
     EXPECT_NEAR(first, static_cast<double>(sum), 1e-13 * static_cast<double>(sum)) << num;
     for (const SimdPath path : simd_paths())
       EXPECT_EQ(square_sum(all.data() + 1, num, path), first) << name_of(path) << ' ' << num;
