@@ -43,7 +43,7 @@ constexpr std::array<uint32_t, 63> powers_of_bytes() {
 
 // The format is little-endian.
 static_assert(std::endian::native == std::endian::little,
-              "lengths and sums are written as they lie in memory");
+              "lengths and sums are written in native byte order");
 
 template <typename T>
 std::string_view bytes_of(const T& number) {

@@ -198,7 +198,7 @@ void read_mask_rule(ConfigReader* in, GradualMagnitudePruningOptions* options) {
   if (phased)
     in->refuse("phased",
                "is true: alternating compressed and dense phases (!ACDCPruningModifier) are not "
-               "supported; write false, or leave it out");
+               "supported; write false, or remove it");
 }
 
 struct ConstantPruningOptions {
