@@ -294,7 +294,9 @@ std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& co
   warm_start(context, resumed.has_value());
   // Moving averages that no checkpoint contained begin with the weights.
   if (context.ema.begin() && resumed && context.control.rank() == 0)
-    log::info("resume", "the save holds no moving average: it begins with the weights of the save");
+    log::info(
+        "resume",
+        "the checkpoint contains no moving average: it starts with the weights of the checkpoint");
   telemetry.note_restored();
   return resumed;
 }
@@ -334,8 +336,7 @@ void linger_failed(const std::exception& error, Telemetry& telemetry, const RunC
 
 /// Ends a run that failed after its folder was opened.
 void end_failed(std::exception& error, TrainingContext& context, Telemetry& telemetry,
-                const SessionWorld& world, const RankEvents& events,
-                const StopRequest& requests) {
+                const SessionWorld& world, const RankEvents& events, const StopRequest& requests) {
   const RunConfig& config = context.config;
   // The deadline comes first, since each of the next steps may hang on the disk.
   const auto limit = limit_the_end(error, config, world);
