@@ -37,7 +37,7 @@ void follow(int64_t num, const float* __restrict weights, float share, float* __
 
 /// True if a block of so few kept elements is packed through a list of their positions. It avoids
 /// branches that the processor cannot predict: packing 10 % of 20 M elements then runs at memory
-/// speed. Targets without compressed() always do. pack() and put_kept() make the same choice.
+/// speed. Targets without compressed() list every block. pack() and put_kept() choose alike.
 [[maybe_unused]] constexpr bool is_listed(int64_t num_kept, int64_t num_elements) {
   return HWY_TARGET == HWY_AVX2 && 4 * num_kept <= num_elements;
 }

@@ -47,6 +47,7 @@ HWY_INLINE LaneBits<Item> part_of(uint64_t word, int lane) {
   return static_cast<LaneBits<Item>>(word >> lane);
 }
 
+/// Returns the lanes of a mask as bits.
 template <typename Tag, typename Mask>
 HWY_INLINE uint64_t bits_of(Tag tag, Mask mask) {
   LaneBits<hn::TFromD<Tag>> bits = 0;
@@ -54,6 +55,7 @@ HWY_INLINE uint64_t bits_of(Tag tag, Mask mask) {
   return bits;
 }
 
+/// Returns the mask of these bits.
 template <typename Tag>
 HWY_INLINE auto mask_of(Tag tag, LaneBits<hn::TFromD<Tag>> bits) {
 #if HWY_TARGET == HWY_AVX3_DL
