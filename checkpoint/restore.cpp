@@ -118,12 +118,13 @@ std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
 /// Throws the error of a folder whose checkpoints are all unusable.
 [[noreturn]] void throw_none_readable(const std::filesystem::path& dir,
                                       const std::vector<std::string>& defects) {
-  throw Error(ExitCode::kBadData, "checkpoint",
-              fmt::format("{}: {} save{} and none can be restored:\n  {}\nNothing was started: "
-                          "mend or remove them, or name another folder. Is the folder the same "
-                          "on every rank?",
-                          dir.string(), defects.size(), defects.size() == 1 ? "" : "s",
-                          fmt::join(defects, "\n  ")))
+  throw Error(
+      ExitCode::kBadData, "checkpoint",
+      fmt::format("{}: {} checkpoint{} and none can be restored:\n  {}\nNothing was started: "
+                  "repair or remove them, or name another folder. Is the folder the same "
+                  "on every rank?",
+                  dir.string(), defects.size(), defects.size() == 1 ? "" : "s",
+                  fmt::join(defects, "\n  ")))
       .everywhere();
 }
 
