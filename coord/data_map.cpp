@@ -7,12 +7,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-
 namespace lockstep::coord {
 namespace {
 
 // Names of the alternatives of DataValue, in their order.
-constexpr const char* kKinds[] = {"a tensor", "texts", "a map"};
+constexpr const char* kKinds[] = {"a tensor", "strings", "a map"};
 
 /// Returns the value if it exists and has this kind.
 template <typename Kind>
@@ -104,7 +103,7 @@ DataMap nested_sample(const BatchValue* begin, const BatchValue* end, size_t dep
 
 /// Describes a value for a message; null: there is none.
 std::string described(const DataValue* value) {
-  if (value == nullptr) return "not there";
+  if (value == nullptr) return "missing";
   const at::Tensor* const tensor = std::get_if<at::Tensor>(value);
   if (tensor == nullptr) return kKinds[value->index()];
   return fmt::format("{} [{}]", toString(tensor->scalar_type()), fmt::join(tensor->sizes(), ", "));
@@ -192,14 +191,13 @@ DataMap joined_maps(const std::vector<const DataMap*>& parts, const JoinOptions&
     for (const auto& [key, value] : part->values()) {
       if (all.contains(key)) continue;
       std::vector<const DataValue*> values;
-      for (size_t i = 0; i < parts.size(); ++i) {
-        values.push_back(parts[i]->find(key));
-        if (!may_join(values.front(), values[i], options.stacks))
+      for (const DataMap* const other : parts) {
+        values.push_back(other->find(key));
+        if (!may_join(&value, values.back(), options.stacks))
           throw Error(ExitCode::kBadData, options.area,
-                      fmt::format("'{}' of {} cannot be joined: it is {} in the first, {} in "
-                                  "number {} of the list",
-                                  key, options.parts_are, described(values.front()),
-                                  described(values[i]), i + 1));
+                      fmt::format("'{}' of {} cannot be joined: one is {}, number {} is {}", key,
+                                  options.parts_are, described(&value), values.size(),
+                                  described(values.back())));
       }
       all.put(key, joined(values, options));
     }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/tensors/square_sums.h"
 
 namespace lockstep::dist {
 namespace {

@@ -90,11 +90,10 @@ TEST(Join, WhatDoesNotFitNamesTheKeyAndBothSides) {
   narrow.put("values", at::zeros({2, 2}));
   texts.put("values", std::vector<std::string>{"a"});
   EXPECT_THAT(fault_of(wide, narrow), HasSubstr("'values'"));
-  EXPECT_THAT(fault_of(wide, narrow),
-              HasSubstr("Float [2, 3] in the first, Float [2, 2] in number 2"));
-  EXPECT_THAT(fault_of(wide, texts), HasSubstr("a tensor in the first, texts in number 2"));
-  EXPECT_THAT(fault_of(wide, empty), HasSubstr("there in the first, not there in number 2"));
-  EXPECT_THAT(fault_of(empty, wide), HasSubstr("not there in the first, there in number 2"));
+  EXPECT_THAT(fault_of(wide, narrow), HasSubstr("one is Float [2, 3], number 2 is Float [2, 2]"));
+  EXPECT_THAT(fault_of(wide, texts), HasSubstr("one is Float [2, 3], number 2 is strings"));
+  EXPECT_THAT(fault_of(wide, empty), HasSubstr("one is Float [2, 3], number 2 is missing"));
+  EXPECT_THAT(fault_of(empty, wide), HasSubstr("one is Float [2, 3], number 1 is missing"));
 }
 
 }  // namespace feeder_test
