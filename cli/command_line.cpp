@@ -142,7 +142,7 @@ void add_new(CLI::App* app, ParsedLine* line) {
   CLI::App* project = parent->add_subcommand(
       "project", "a folder with an example network and data, ready to train");
   project->add_option("DIR", *file, "the folder; created if missing")->required();
-  project->add_flag("--python", "network and data in Python")->required();
+  project->add_flag("--python")->description("network and data in Python")->required();
   set_command(project, line, [=] { return new_project_command(*file); });
 }
 
@@ -190,9 +190,10 @@ void add_infer(CLI::App* app, ParsedLine* line) {
 void add_reference(CLI::App* app, ParsedLine* line) {
   CLI::App* sub = app->add_subcommand("reference", "print every key of the run file, as Markdown");
   const CLI::Option* flags =
-      sub->add_flag("--flags", "print the flags of lockstepd that set keys instead");
-  const CLI::Option* series =
-      sub->add_flag("--metrics", "print the Prometheus series instead")->excludes("--flags");
+      sub->add_flag("--flags")->description("print the flags of lockstepd that set keys instead");
+  const CLI::Option* series = sub->add_flag("--metrics")
+                                  ->description("print the Prometheus series instead")
+                                  ->excludes("--flags");
   set_tensor_command(sub, line, [=](auto) {
     return CommandResult{series->count() > 0  ? metrics::series_reference()
                          : flags->count() > 0 ? flags_reference()

@@ -7,7 +7,6 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 
-#include "base/tensors/square_sums.h"
 #include "base/tensors/tensor_memory.h"
 
 namespace lockstep::dist {

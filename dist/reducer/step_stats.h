@@ -11,6 +11,7 @@
 
 #include "base/tensors/param_info.h"
 #include "base/tensors/params.h"
+#include "base/tensors/square_sums.h"
 #include "dist/communicator.h"
 
 /// Statistics of a step and their sums over the ranks, and gradient norms.
