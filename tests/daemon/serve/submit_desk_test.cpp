@@ -69,7 +69,7 @@ TEST_F(SubmitDeskTest, WhatPassesIsInTheQueueAndNothingElseIsLeft) {
   ASSERT_TRUE(spec);
   EXPECT_EQ(spec->run_name, "checked");
   EXPECT_EQ(spec->text, "run: {name: x}\n");
-  EXPECT_THAT(spec->sets, ElementsAre("a=b"));
+  EXPECT_THAT(spec->above.sets, ElementsAre("a=b"));
   EXPECT_THAT(left(), IsEmpty());
   EXPECT_EQ(std::filesystem::current_path(), before);
 }
