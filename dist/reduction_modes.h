@@ -26,7 +26,7 @@ inline constexpr int64_t kGpuBucketBytes = 26214400;
 
 /// Bucket bytes for each member of the exchange between hosts. With small buckets the first leaves
 /// early, and the network idles less between them. But each member sends its share of a bucket as a
-/// separate message, and latency dominates short messages (docs/results/tried.md).
+/// separate message, and latency dominates short messages (bench/results/tried.md).
 inline constexpr int64_t kBucketBytesAMember = 524288;
 
 /// Section `sync` of the run file: how ranks exchange gradients.

@@ -317,7 +317,7 @@ using UpdateKernel = void (*)(int64_t num, float* values, float* grads, float* f
                               const Rule& rule);
 
 /// Block size in elements. Values and gradients of a block, packed and unpacked, fit the
-/// first-level cache (docs/results/tried.md).
+/// first-level cache (bench/results/tried.md).
 inline constexpr int64_t kBlock = 512;
 
 /// Kept elements of kBlock elements, packed.

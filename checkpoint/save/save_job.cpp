@@ -324,7 +324,8 @@ void SaveJob::remove_own_files() {
   if (renamed_ && !index_may_stay) try_to_remove(shard_path_);
   if (replaced_)
     log::warning("checkpoint",
-                 fmt::format("removed the older checkpoint {} to free space", prefix_));
+                 fmt::format("the previous checkpoint {} is lost: the save that replaced it failed",
+                             prefix_));
   if (index_may_stay && is_first())
     log::warning("checkpoint",
                  fmt::format("{} cannot be removed: {}; it may be taken for a valid checkpoint",

@@ -146,7 +146,8 @@ class Saver {
   /// of the new one are on disk.
   ///
   /// Other faults throw the same Error on every rank. It is kDisagree if the ranks' states differ,
-  /// kConfig for a tensor that cannot be stored. Throws kUnavailable if a peer is lost.
+  /// kConfig for a tensor that cannot be stored. Throws kUnavailable if a peer is lost; after the
+  /// index was renamed the checkpoint is committed all the same.
   SaveResult wait();
 
   /// Returns once no save is in progress and nothing is being written. wait() still returns the

@@ -41,7 +41,7 @@ def driven(section):
                           input=values.tobytes() + grads.tobytes(), capture_output=True)
     if done.returncode != 0:
         raise AssertionError(done.stderr.decode())
-    num_rate_bytes = 0 if section.startswith("outer=") else 8 * STEPS
+    num_rate_bytes = 8 * STEPS
     rates = np.frombuffer(done.stdout[:num_rate_bytes])
     return rates, np.frombuffer(done.stdout[num_rate_bytes:], np.float32).reshape(STEPS, -1)
 
