@@ -173,7 +173,7 @@ class Ddp {
   bool is_first_ = true;
 };
 
-/// What each step trains on, this rank's part of the global batch.
+/// Batches of the steps: this rank's part of each global batch.
 std::vector<at::Tensor> batches_of(const Options& options, int rank, int num_ranks) {
   data::Sampler sampler(
       {.num_samples = options.samples, .global_batch_size = options.batch * num_ranks, .seed = 17});

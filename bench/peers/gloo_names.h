@@ -1,6 +1,6 @@
-// What LibTorch's ProcessGroupGloo.hpp names of gloo. The wheel holds gloo's code, in
-// libtorch_cpu, but not gloo's headers; who only holds pointers to its classes needs no more than
-// this. The build puts it where gloo's own headers would be. Nothing here is called.
+// Names of gloo that LibTorch's ProcessGroupGloo.hpp uses. The wheel contains gloo's code, in
+// libtorch_cpu, but not gloo's headers. A program that only has pointers to its classes needs no
+// more than this. The build puts it in place of gloo's own headers. Nothing here is called.
 #pragma once
 
 #include <chrono>

@@ -17,7 +17,8 @@ class TorchUpdates {
   TorchUpdates(std::string type, double learning_rate, std::vector<at::Tensor> values,
                std::vector<at::Tensor> grads);
 
-  /// Before each step(), untimed: the counts of updates that fused kernels want, a tensor each.
+  /// Increments the update counts that fused kernels need, one tensor each. Called before each
+  /// step(), untimed.
   void count();
   void step();
 

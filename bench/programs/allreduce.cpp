@@ -139,7 +139,7 @@ Contest both_halves(dist::Communicator& comm, const at::Tensor& values_K) {
   return {values_K, ours, theirs};
 }
 
-/// By pair; ratio: theirs over ours.
+/// Times by pair; ratio: theirs over ours.
 struct Times {
   std::vector<double> ours_ms, theirs_ms, floor_ms, ratio;
 };
@@ -168,7 +168,7 @@ void print(const Options& options, const dist::ProcessInfo& place, const Times& 
     fmt::print("\n");
   }
   if (options.link_gbit > 0) {
-    // What each host must at least send, whatever the number of its ranks.
+    // Bytes that each host must send at least, for any number of its ranks.
     const double sent = bytes * 2 * (place.num_nodes - 1) / place.num_nodes;
     const double share = 100 * sent * 8 / (ours_ms * 1e-3) / (options.link_gbit * 1e9);
     fmt::print("{:.1f} % of a link of {} Gbit/s, goal {} %: {}\n", share, options.link_gbit,

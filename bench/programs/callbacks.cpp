@@ -108,7 +108,7 @@ double save_s(const std::filesystem::path& folder) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// What the peer prints: its seconds.
+/// Seconds that the peer prints.
 double peer_s(const std::string& python, const std::filesystem::path& folder) {
   const std::string command =
       fmt::format("TF_CPP_MIN_LOG_LEVEL=3 '{}' '{}/bench/peers/tfrecord_writer.py' '{}' {} {}",

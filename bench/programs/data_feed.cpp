@@ -80,7 +80,7 @@ void answer_decoding(int denominator, const std::vector<std::string>& paths) {
     });
 }
 
-/// As a source reads records: the next one is on its way while this one is used.
+/// Answers like a source that reads records: the next record is prefetched while this one is used.
 void answer_moving(int64_t record_bytes, const std::string& path, int64_t batch) {
   const data::ResidentFile file(path);
   const int64_t num_records = file.num_bytes() / record_bytes;

@@ -136,7 +136,7 @@ void time_steps(const std::string& type, const std::string& shape_name, const Sh
   print(contest, run(contest));
 }
 
-/// What agreement and saves cost where moments are packed.
+/// Times the agreement check and the saves with packed moments.
 void time_state() {
   Flat ours(kLarge, "adam");
   ours.prune();
@@ -160,7 +160,8 @@ struct Memory {
   double slots_mb = 0, moments_mb = 0, training_mb = 0;
 };
 
-/// In a process of its own: resident memory that the moments add, and the whole while training.
+/// Measures resident memory in a child process: the bytes that the moments add, and the total
+/// during training.
 Memory memory_of(bool pruned) {
   std::array<int, 2> ends{};
   check(pipe(ends.data()) == 0, "a pipe");
