@@ -14,8 +14,8 @@ namespace {
 using lockstep::ConfigReader;
 namespace coord = lockstep::coord;
 
-/// Of `logits` [samples, classes]: the most probable class of each sample and its probability; -1
-/// where that is below min_probability.
+/// Returns the most probable class of each sample and its probability, from `logits` [samples,
+/// classes]; -1 if the probability is below min_probability.
 class Verdict final : public coord::Callback {
  public:
   explicit Verdict(double min_probability) : min_probability_(min_probability) {}

@@ -26,7 +26,8 @@ using lockstep::checkpoint::latest_checkpoint;
 
 constexpr int64_t kBatch = 64, kSaveEvery = 100;
 
-/// Its layers know how many outputs they have; how many inputs, they learn from the first batch.
+/// Network of two lazy layers: the outputs are given, the number of inputs is taken from the first
+/// batch.
 struct MlpImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& images) {
     return classes(at::gelu(hidden(images.flatten(1))));
