@@ -23,7 +23,7 @@ class Console : public ::testing::Test {
     log::configure_console({});
     log::configure({});
   }
-  /// What `write` leaves on stderr.
+  /// Returns the stderr output of `write`.
   template <class Write>
   static std::string told(const log::ConsoleOptions& options, Write write) {
     log::configure_console(options);

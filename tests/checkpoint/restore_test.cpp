@@ -30,8 +30,8 @@ void flip(const std::string& path, size_t place) {
   tests::put_bytes(path, bytes);
 }
 
-/// What restore_latest finds on `world_size` ranks, -1 for nothing; the state must be that of the
-/// number.
+/// Number that restore_latest finds on `world_size` ranks, -1 for none. Checks that the state is
+/// that of the number.
 int64_t restored_number(const TemporaryFolder& folder, int world_size) {
   std::vector<int64_t> numbers(static_cast<size_t>(world_size));
   lockstep::tests::run_ranks(world_size, [&](dist::Communicator& control) {

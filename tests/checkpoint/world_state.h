@@ -54,11 +54,11 @@ struct WorldState {
     return all;
   }
 
-  /// As an update does; the pruned elements stay zero.
+  /// Changes the tensors as an update does; pruned elements stay zero.
   void change_what_is_steady() {
     for (const at::Tensor& tensor : {weight, moment, pruned_weight, pruned_moment}) tensor.mul_(-3);
   }
-  /// As forward, backward and the loop do.
+  /// Changes the other values as forward, backward and the loop do.
   void change_the_rest() {
     statistic.fill_(-1);
     step = -1;

@@ -27,7 +27,7 @@ DataMap with_x() {
   return data;
 }
 
-/// What a callback throws, or does wrong, in iteration 7.
+/// Error of a callback that throws or misbehaves in iteration 7.
 std::string fault_in_iteration(RecordingCallback::Options options) {
   CallbacksHandler handler(recording({std::move(options)}), {"x"}, {});
   handler.context().iteration_info.iteration_number = 7;

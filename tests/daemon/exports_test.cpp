@@ -50,7 +50,7 @@ Refusal refusal_of(const std::function<void()>& body) {
 class Exports : public ::testing::Test {
  protected:
   std::string at(const std::string& name) const { return (folder_.path() / name).string(); }
-  /// As a run lays them out.
+  /// Saves with the folders of a run.
   std::string save(TrainedNetwork* trained) { return trained->save(at("run/checkpoints/m")); }
   CommandResult to(ExportFormat format, const std::string& where) {
     return export_command({.where = where, .out_file = at("out"), .format = format});

@@ -11,7 +11,7 @@
 
 namespace lockstep::daemon::flag_lines {
 
-/// What a command line of flags comes to, as in lockstepd. Throws as its parts.
+/// Overrides that a command line of flags gives in lockstepd. Throws like its parts.
 inline std::vector<Override> parse_flag_line(const std::string& line) {
   CLI::App app{"", "lockstepd"};
   const FlagOptions table(&app);

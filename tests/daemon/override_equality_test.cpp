@@ -15,7 +15,7 @@ namespace override_equality_test {
 
 constexpr int kNumTexts = 1000;
 
-/// Where the text stands: the file's part before the key, then the key's own lines.
+/// Position of the text: the file's part before the key, then the key's own lines.
 struct Spot {
   std::string path;
   std::string before;  ///< of the section, ends where the key's line begins
@@ -209,7 +209,8 @@ TEST_F(OverrideEquality, AThousandTextsSayInAnOverrideWhatTheySayInTheFile) {
     Outcome in_file = outcome_of(file_with(spot, text), {});
     const Outcome above =
         outcome_of(file_with(spot, spot.usual), {parse_set(spot.path + "=" + text)});
-    // What YAML refuses ends the reading of an override. A file is read on for its other faults.
+    // A syntax error of YAML ends the reading of an override. A file is read further for other
+    // faults.
     if (!above.faults.empty() && in_file.faults.size() > above.faults.size())
       in_file.faults.resize(above.faults.size());
     EXPECT_EQ(in_file, above) << spot.path << "=" << text << "\nin the file: " << text_of(in_file)

@@ -78,7 +78,7 @@ inline std::vector<NetworkCase> network_cases() {
   };
 }
 
-/// Which layers of a network round as int8 will.
+/// Layers of a network that int8 rounds.
 struct QuantizedCase {
   std::string title;
   size_t network = 0;  ///< in network_cases()
@@ -130,7 +130,8 @@ struct TrainedNetwork {
   TrainedNetwork(const TrainedNetwork&) = delete;
   TrainedNetwork& operator=(const TrainedNetwork&) = delete;
 
-  /// As after some steps of a !QuantizationModifier: from here on logits() rounds. Once.
+  /// Quantizes like some steps of a !QuantizationModifier: from here on logits() rounds. Call it
+  /// once.
   void quantize(const QuantizedCase& c) {
     quantizer.emplace(net->layers());
     net->set_layer_hook(&*quantizer);
@@ -143,7 +144,7 @@ struct TrainedNetwork {
     }
     for (const StateEntry& entry : quantizer->state()) state.push_back(entry);
   }
-  /// What the same weights give without rounding.
+  /// Logits of the same weights without rounding.
   at::Tensor plain_logits(const at::Tensor& inputs) {
     net->set_layer_hook(nullptr);
     const at::Tensor result = logits(inputs);
@@ -167,15 +168,15 @@ struct TrainedNetwork {
     return at::randn(extents) *
            at::arange(1, num_samples + 1).remainder(4).add(0.5).view(by_sample);
   }
-  /// What the network itself computes in evaluation.
+  /// Logits of the network itself in evaluation mode.
   at::Tensor logits(const at::Tensor& inputs) {
     const at::NoGradGuard no_grad;
     net->set_training(false);
     return net->forward(inputs);
   }
 
-  /// How far logits differ between samples, as a share of the largest: near 0, they say nothing of
-  /// the layers that made them.
+  /// Difference of logits between samples, as a share of the largest. If it is near 0, the logits
+  /// do not depend on the layers.
   static double liveliness(const at::Tensor& logits_BC) {
     const at::Tensor spread_C = std::get<0>(logits_BC.max(0)) - std::get<0>(logits_BC.min(0));
     return (spread_C.max() / logits_BC.abs().max()).item<double>();

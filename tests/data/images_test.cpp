@@ -55,7 +55,7 @@ TEST(Resize, EveryPathGivesTheSameBits) {
   for (const std::vector<float>& result : results) EXPECT_EQ(result, results[0]);
 }
 
-/// Of 41 pixels to more and to fewer, by 1 to 42 taps, mirrored or not.
+/// Resizes 41 pixels to more and to fewer, by 1 to 42 taps, mirrored or not.
 TEST(Resize, ColumnsAreTheSumsOfTheirTapsOnEveryPath) {
   std::vector<float> row(3 * 41 + 3 * 42 + 5, 0.0F);
   for (size_t i = 0; i < 3 * 41; ++i) row[i] = std::sin(static_cast<float>(i * i));

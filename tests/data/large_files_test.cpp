@@ -11,8 +11,8 @@
 #include "data/written_files.h"
 #include "support/tfrecord_writer.h"
 
-/// What small files do not reach: pieces of digests, files that are not mapped, more files than
-/// stay open. Files are sparse.
+/// Cases that small files do not reach: pieces of digests, files that are not mapped, more files
+/// than stay open. Files are sparse.
 namespace lockstep::data {
 namespace large_files_test {
 

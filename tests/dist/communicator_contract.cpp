@@ -142,7 +142,8 @@ class Contract {
       expect_equal(buckets[i], ramp_sum(1000 * i, num_ranks_, i, at::kFloat));
   }
 
-  /// On all ranks or on none: zeros, then what each rank has written for all.
+  /// Checks shared memory, which exists on all ranks or on none: zeros, then the values that each
+  /// rank has written for all.
   void check_shared_memory() {
     if (!comm_.device().is_cpu()) return;
     constexpr int64_t kBytesEach = 10'000;

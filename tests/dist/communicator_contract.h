@@ -4,9 +4,9 @@
 
 namespace lockstep::tests {
 
-/// What dist/communicator.h promises, checked on this rank with GoogleTest expectations.
-/// Collective; every backend runs it at every world size it has. Expected values are closed forms,
-/// or sums written out here in rank order.
+/// Checks on this rank the contract of dist/communicator.h with GoogleTest expectations.
+/// Collective; every backend runs it at every world size that it supports. Expected values are
+/// closed forms, or sums computed here in rank order.
 ///
 /// exact_order: the backend adds floats in rank order (CPU backends). Without it, floats are small
 /// whole numbers only, of which every order has the same sum.

@@ -1,5 +1,5 @@
-// What is asked of gradients on a device with one wait of the host for all of them; the same
-// operations on CPU tensors.
+// Checks of gradients on a device with one wait of the host for all of them; here the same
+// operations run on CPU tensors.
 #include <cmath>
 #include <limits>
 
@@ -87,7 +87,7 @@ TEST(StepNumbers, TakeALossThatIsStillToBeComputed) {
             1.5);
 }
 
-/// What the device says before the host knows is what the host finds then.
+/// Verdict of the device before the host knows it: equal to the verdict of the host.
 TEST(StepNumbers, TheDeviceRefusesWhatTheHostDoesNotCount) {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
   for (const double loss : {0.0, 2.5, infinity, -infinity, nan})

@@ -178,7 +178,7 @@ TEST_P(InfererRows, N84_list_of_feeds_is_one_iteration_and_gives_what_one_feed_g
   }
 }
 
-/// In the last of three iterations.
+/// Checks the context in the last of three iterations.
 void expect_known(const coord::CallbackContext& context) {
   EXPECT_EQ(context.mode, coord::Mode::kInfer);
   EXPECT_FALSE(context.is_training());

@@ -1,4 +1,4 @@
-// What a TensorRT module of another build looks like: it must not be called.
+// A TensorRT module of another build: it must not be called.
 #include <cstdlib>
 
 extern "C" const char* lockstep_tensorrt_build_id() { return "another"; }

@@ -41,7 +41,7 @@ void add_loss(EventFile* file, int64_t step, double value) {
   file->add(step, std::vector<Scalar>{{"loss/train", value}});
 }
 
-/// What the newest of the folder's files holds.
+/// Content of the folder's newest file.
 std::string newest_in(const std::filesystem::path& folder) {
   return files::read(folder / files::list(folder).back());
 }

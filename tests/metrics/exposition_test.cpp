@@ -113,7 +113,7 @@ TEST_F(ExpositionTest, ARestoreMayTakeLongerThanTheLimits) {
   EXPECT_EQ(get("/healthz", 3611).status, 503);
 }
 
-/// What the log holds of a run that pauses and is stopped.
+/// Log of a run that pauses and is stopped.
 std::string log_of_states(Health* told, log::Level level) {
   log::configure_console({.level = level});
   log::configure({.console = level});

@@ -1,4 +1,5 @@
-// Who is let in, and what whoever tries without end can do: nothing to others.
+// Access control: which clients are admitted, and that clients that retry endlessly do not affect
+// others.
 #include "metrics/http/access.h"
 
 #include <atomic>

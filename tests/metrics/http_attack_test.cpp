@@ -208,8 +208,8 @@ TEST(HttpAttackByNumbers, TheServerGoesOnAfterAFaultInTurningOneAway) {
   EXPECT_THAT(answer, HasSubstr("200 OK"));
 }
 
-/// On a machine without other work an answer beside these attacks takes less than 0.1 s; this is
-/// for a crowded one. A client that waits behind another one waits for ever.
+/// Time limit for a crowded machine. An answer during these attacks takes less than 0.1 s on an
+/// idle machine. A client that is queued after another one would wait forever.
 constexpr double kPatienceS = 5;
 
 /// The longest of five answers in a row.

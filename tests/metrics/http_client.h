@@ -32,7 +32,7 @@ class Connection {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   }
-  /// To a Unix socket.
+  /// Connects to a Unix socket.
   explicit Connection(const std::filesystem::path& path)
       : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
@@ -56,7 +56,7 @@ class Connection {
     return true;
   }
 
-  /// What arrives until the server closes or the time limit passes.
+  /// Reads until the server closes or the time limit passes.
   std::string read_to_end() {
     std::string text;
     while (read_some(&text)) {
@@ -84,7 +84,7 @@ class Connection {
     return ::recv(socket_, &byte, 1, MSG_PEEK) == 1;
   }
 
-  /// Whether the server has closed it (waits at most the time limit).
+  /// True if the server has closed it (waits at most the time limit).
   bool is_closed() {
     char byte = 0;
     return ::recv(socket_, &byte, 1, 0) == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);

@@ -1,4 +1,4 @@
-// What a peer may answer, and when it is a page.
+// Answers of a peer, and which of them count as a page.
 #include "metrics/http/page_fetch.h"
 
 #include <optional>

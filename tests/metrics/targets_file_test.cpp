@@ -34,7 +34,7 @@ TEST(TargetsFile, HoldsTheListAsLongAsTheObjectLives) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-/// How many targets a reader finds now; nothing while there is no file.
+/// Number of targets that a reader finds now; nullopt if there is no file.
 std::optional<size_t> targets_in(const std::filesystem::path& path) {
   try {
     return nlohmann::json::parse(files::read(path)).size();

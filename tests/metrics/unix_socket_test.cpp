@@ -27,7 +27,7 @@ HttpResponse echo(std::string_view target) {
   return {200, "text/plain", "you asked for " + std::string(target) + "\n", "/echo"};
 }
 
-/// What listening there is refused with; empty: it is not.
+/// Error of listening on `path`; empty if there is none.
 std::string refusal(const std::filesystem::path& path) {
   try {
     const UnixSocket socket(path);

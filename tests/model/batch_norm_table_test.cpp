@@ -1,4 +1,4 @@
-// What batch normalisations share: sums over samples and moving statistics of all at once.
+// Shared work of batch normalisations: sums over samples and moving statistics of all at once.
 #include "model/batch_norm.h"
 
 #include <functional>
@@ -85,7 +85,7 @@ TEST_P(BatchNormTableSaw, EachMovesTowardsTheMeanOfItsOwnSamples) {
   }
 }
 
-/// Who shares a kernel with whom changes no bit.
+/// Sharing a kernel with other normalisations changes no bit.
 TEST_P(BatchNormTableSaw, EachHasTheBitsThatItHasAlone) {
   const std::vector<Passes>& passes = GetParam().norms;
   Table table(passes, at::kDouble);
@@ -124,7 +124,7 @@ TEST(BatchNormTable, OfNoNormsSeesNothing) {
   norms.update(seen);
 }
 
-/// How many calls a step makes, by the number of normalisations.
+/// Number of calls in a step, by the number of normalisations.
 int calls_of_a_step(size_t num_norms, const Passes& passes) {
   Table table(std::vector<Passes>(num_norms, passes), at::kFloat);
   const tests::CountedCalls calls;

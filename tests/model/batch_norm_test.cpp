@@ -44,7 +44,7 @@ at::Tensor images(int64_t num_samples) {
          at::tensor({0.0F, 3.0F, -0.5F}).view({1, -1, 1, 1});
 }
 
-/// What the loss multiplies each output by, so that gradients differ by element.
+/// Factors of the outputs in the loss, so that gradients differ by element.
 at::Tensor loss_weights(int64_t num_samples) {
   return at::cos(at::arange(num_samples * kChannels * 4 * 2).mul(0.37))
       .view({num_samples, kChannels, 4, 2});
@@ -143,7 +143,7 @@ TEST(BatchNorm, OneValueAndNoValueAreFinite) {
   EXPECT_LT(distance(net.moving_variance(), at::full({kChannels}, 0.9)), 1e-6);
 }
 
-/// How many samples of one batch each rank has.
+/// Parameter: number of samples of one batch on each rank.
 class SyncBatchNorm : public ::testing::TestWithParam<std::vector<int64_t>> {};
 
 TEST_P(SyncBatchNorm, OfDividedBatchIsThatOfTheWhole) {

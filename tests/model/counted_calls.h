@@ -20,7 +20,7 @@ class CountedCalls {
   CountedCalls(const CountedCalls&) = delete;
   CountedCalls& operator=(const CountedCalls&) = delete;
 
-  /// Those that no other operation calls.
+  /// Number of calls that no other operation makes.
   int outer() const { return outer_; }
   /// aten::mm, wherever it is called from.
   int of(const std::string& name) const {

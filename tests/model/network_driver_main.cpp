@@ -66,7 +66,7 @@ void describe(const Model& net) {
   std::fflush(stdout);
 }
 
-/// As a run keeps gradients: there, and overwritten where a layer can.
+/// Zeroes gradients as a run does: they stay defined, and layers that support it overwrite them.
 void zero_gradients(const Model& net) {
   for (const auto& param : net.params()) {
     at::Tensor& grad = at::Tensor(param.tensor).mutable_grad();

@@ -1,4 +1,4 @@
-// What all networks of the table have in common, and how large the known ones are.
+// Common properties of all networks of the table, and the sizes of the known ones.
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -109,7 +109,7 @@ TEST(Networks, EvaluationDoesNotDependOnTheOtherSamplesOrTheStep) {
   }
 }
 
-/// Those without normalisation by the batch.
+/// Networks without batch normalisation.
 TEST(Networks, ABatchGivesTheSameHoweverItIsCut) {
   for (const Case& c : small_networks()) {
     const auto net = make_model(network(c.section), c.data);

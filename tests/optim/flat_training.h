@@ -64,8 +64,8 @@ struct Training {
   }
   int64_t num_elements() { return flat_params.buffers()[0].values_E.numel(); }
 
-  /// As the recipe does at a mask change; `packs`: the optimizer is told, else its slots are zeroed
-  /// from outside.
+  /// Prunes as the recipe does at a mask change. `packs`: the optimizer is informed, else its slots
+  /// are zeroed here.
   void prune(double kept_share, bool packs) {
     const at::NoGradGuard no_grad;
     bits = random_bits(flat_params.buffers()[0].values_E.numel(), kept_share, 17);

@@ -72,7 +72,7 @@ TEST_P(PackedState, ReadingItChangesNothing) {
     EXPECT_TRUE(at::equal(read.params[i].tensor, left_alone.params[i].tensor));
 }
 
-/// Before a restore the masks are not known yet, as in a run that goes on.
+/// The masks are not known before a restore, as in a resumed run.
 TEST_P(PackedState, GoesOnFromASave) {
   Training unbroken(GetParam()), resumed(GetParam());
   unbroken.prune(0.25, true);
@@ -153,7 +153,7 @@ TEST_P(PackedState, ASteadyStepAllocatesNoTensor) {
   EXPECT_GT(num_allocations_of([&] { (void)training.optimizer->state(); }), 0);
 }
 
-/// What is made whole and freed again stays resident.
+/// Memory that is expanded and freed again stays resident.
 TEST_P(PackedState, AMaskThatKeepsAllMakesNothingWhole) {
   Training training(GetParam());
   training.optimizer->set_shards({{0, 5, 1000}, {1, 0, 19}});

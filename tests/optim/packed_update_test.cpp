@@ -166,7 +166,7 @@ TEST(PackedAdam, LeavesPrunedValuesAsTheyAre) {
     }
 }
 
-/// What stands in the gradients of pruned elements, NaN too, changes no bit.
+/// Gradients of pruned elements, NaN included, change no bit.
 TEST(PackedAdam, ReadsKeptGradientsAlone) {
   for (const SimdPath path : simd_paths())
     for (const double kept : {0.01, 0.3}) {

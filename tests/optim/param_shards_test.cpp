@@ -39,7 +39,7 @@ struct Ranks {
           if (rank != ranks[from]) part(*rank).copy_(part(*ranks[from]));
         }
   }
-  /// What an all-reduce of sharded_state() leaves on every rank.
+  /// Completes the states as an all-reduce of sharded_state() does on every rank.
   void complete() {
     std::vector<StateList> lists;
     for (const auto& rank : ranks) lists.push_back(rank->optimizer->sharded_state());

@@ -164,7 +164,7 @@ TEST(PythonCallback, What_Python_keeps_of_a_thread_stays_to_its_end) {
   EXPECT_EQ(count(), 2);
 }
 
-/// What the first three iterations throw.
+/// Error of the first three iterations.
 std::string fault(const std::string& how, const std::string& name = "Bad") {
   return fault_of([&] {
     CallbacksHandler handler =

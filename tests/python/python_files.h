@@ -19,7 +19,7 @@ inline python::PythonArgs python_args(const std::string& file, const std::string
           .python = ""};
 }
 
-/// What the action throws, with its exit code in front: "78 [python] ...".
+/// Error of the action with its exit code in front: "78 [python] ...".
 template <typename Action>
 std::string fault_of(const Action& action) {
   try {

@@ -108,7 +108,7 @@ TEST(PythonModel, AllThatIsNotTrainedIsABuffer) {
   EXPECT_THAT(names_of(net.unsaved_buffers()), ElementsAre("center"));
 }
 
-/// On a GPU frozen parameters move too (tests/integration/gpu_test.py); to `meta` they cannot.
+/// Frozen parameters also move to a GPU (tests/integration/gpu_test.py), but cannot move to `meta`.
 TEST(PythonModel, BuffersMoveToTheDeviceAndSharedOnesStayOne) {
   PythonModel net(python_args("odd_nets.py", "Mask"), inputs());
   net.move_buffers_to(at::kMeta);

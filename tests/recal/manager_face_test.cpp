@@ -1,4 +1,4 @@
-// What a program sees of the manager: order of calls, summaries, faults.
+// The manager's interface to a program: order of calls, summaries, faults.
 #include <cctype>
 #include <map>
 

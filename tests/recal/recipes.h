@@ -44,7 +44,7 @@ inline std::string faults_of(const std::string& text) {
   return brief(faults);
 }
 
-/// What a refusal of an unknown tag ends with: the tags that there are, and their other names.
+/// End of the refusal of an unknown tag: the known tags and their other names.
 inline std::string known_tags() {
   std::string tags;
   for (const std::string& name : modifier_kinds().names())

@@ -8,7 +8,7 @@
 
 namespace lockstep::fuzz {
 
-/// Which cases a fuzzer tries: --first I, --cases N, --seconds S; without --cases, S seconds of
+/// Cases that a fuzzer tries: --first I, --cases N, --seconds S; without --cases, S seconds of
 /// them.
 class CaseBudget {
  public:
@@ -25,7 +25,7 @@ class CaseBudget {
   }
 
   uint64_t first() const { return first_; }
-  /// Whether case `index` is tried; counts from first().
+  /// True if case `index` is tried; counts from first().
   bool has(uint64_t index) {
     const bool is_in =
         index - first_ < num_cases_ && (seconds_.count() <= 0 || Clock::now() - begin_ < seconds_);

@@ -219,7 +219,7 @@ class FakeGpu final : public GpuCalls {
       if (!has_begun) return {Result::Kind::kInProgress};
     if (comm->splits || comm->never_ends || Clock::now() < comm->busy_until)
       return {Result::Kind::kInProgress};
-    // Whoever asks next must find it on the stream.
+    // The next query must find it on the stream.
     if (const auto launch = std::exchange(comm->launch, nullptr)) launch();
     return {Result::Kind::kDone};
   }
@@ -320,7 +320,7 @@ class FakeGpu final : public GpuCalls {
     return {Result::Kind::kInProgress};
   }
 
-  /// On the callers' stream.
+  /// Runs the kernel on the callers' stream.
   void launch(std::function<void()> kernel) {
     auto* const stream = static_cast<FakeStream*>(callers_stream());
     if (stream == nullptr)

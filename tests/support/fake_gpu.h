@@ -10,7 +10,7 @@
 
 namespace lockstep::tests {
 
-/// What goes wrong on one rank (the victim) of a FakeCluster.
+/// Fault on one rank (the victim) of a FakeCluster.
 enum class FakeFault {
   kNone,
   kHang,         ///< the victim's device never begins the collective
@@ -35,12 +35,12 @@ struct FakePlan {
   bool refuses_pinned_memory = false;
   /// The callers' streams are threads, too (FakeCluster::enqueue()); else the caller's host thread.
   bool has_async_callers = false;
-  /// Before each job of a stream it sleeps for up to so many microseconds, by chance of the seed.
+  /// Longest random sleep before each job of a stream, in microseconds; drawn with the seed.
   int most_delay_us = 0;
   uint64_t seed = 0;
 };
 
-/// What a killed rank's call throws: its thread has nothing to do any more.
+/// Exception of a killed rank's call: its thread has nothing left to do.
 struct Killed {};
 
 /// N devices, one for each rank (a thread), whose memory is the CPU's. Each has a stream that does

@@ -40,7 +40,7 @@ struct FakeCollective {
 
 struct FakeComm;
 
-/// What the ranks of one communicator share; guarded by the cluster's mutex.
+/// State that the ranks of one communicator share; guarded by the cluster's mutex.
 struct FakeRoom {
   explicit FakeRoom(int num_ranks) : comm_N(num_ranks), begun_N(num_ranks), split_N(num_ranks) {}
   struct Split {
@@ -113,7 +113,7 @@ struct FakeCluster::Shared {
     int64_t num_bytes = 0;
   };
   std::vector<Pinned> pinned;
-  /// By rank; empty: the callers' host threads.
+  /// Streams by rank; empty: the callers' host threads.
   std::vector<std::unique_ptr<FakeStream>> callers_N;
 
   bool hits(int rank, int64_t collective, FakeFault fault) const {
@@ -147,7 +147,7 @@ struct FakeCluster::Shared {
   /// The collective, if all ranks have called it alike.
   void complete(FakeRoom& room, FakeCollective& now);
 
-  /// On the stream's thread: one rank's part of the collective, from its begin to its end.
+  /// Runs one rank's part of the collective, from begin to end, on the stream's thread.
   void run(FakeComm* comm, int64_t number, int64_t place, FakeCall call, const at::Tensor& out);
 
   /// All have begun: each gets its part, as with NCCL some time after the whole says that it is

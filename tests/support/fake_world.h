@@ -10,7 +10,7 @@
 
 namespace lockstep::tests {
 
-/// How one rank ended.
+/// Result of one rank.
 struct FakeEnd {
   int exit_code = 0;  ///< 0: all done; -1: killed
   std::string text;
@@ -24,7 +24,7 @@ struct FakeRun {
   std::vector<int64_t> num_collectives_N;
 };
 
-/// What a rank does: control (threads), and the communicator over the fake devices.
+/// Body of a rank: control (threads), and the communicator over the fake devices.
 using FakeRankBody =
     std::function<void(dist::Communicator& control, std::unique_ptr<dist::Communicator> gradients)>;
 

@@ -8,7 +8,7 @@
 
 namespace lockstep::tests {
 
-/// What a run file's section `model` asks for: network("{type: gpt, layers: 2}").
+/// Options of a run file's section `model`: network("{type: gpt, layers: 2}").
 inline model::ModelOptions network(const std::string& section) {
   Diagnostics faults;
   const YamlDocument document = YamlDocument::parse("test", section, &faults);

@@ -32,12 +32,12 @@ class Patience {
   double passed_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   }
-  /// At most 8 limits, so that a test that waits for nothing ends.
+  /// Time limit in seconds: at most 8 limits, so that a test that waits for nothing ends.
   double allowed_s() const {
     return std::min(limit_s_ + stalled_s() - stalled_before_s_, 8 * limit_s_);
   }
   bool is_over() const { return passed_s() > allowed_s(); }
-  /// For EXPECT_TRUE: false, with the times, if the limit has passed.
+  /// Assertion for EXPECT_TRUE: false, with the times, if the limit has passed.
   ::testing::AssertionResult is_kept() const {
     if (!is_over()) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure()

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "heap_meter.h"
 
-/// What fuzzers of readers share: the options of AddressSanitizer, and what a reader must keep to.
-/// One source of a program includes it.
+/// Common part of fuzzers of readers: options of AddressSanitizer and limits that a reader must
+/// keep. One source of a program includes it.
 extern "C" const char* __asan_default_options() {
   return "handle_abort=1:malloc_context_size=4:quarantine_size_mb=8:detect_leaks=0:"
          "detect_stack_use_after_return=0";
@@ -23,9 +23,9 @@ inline constexpr double kMaxSeconds = 5;  // the sanitizers make it several time
 inline constexpr unsigned kHangSeconds = 60;
 inline constexpr int64_t kMaxHeapBytes = 64 << 20;
 
-/// What is wrong with how a case was read; empty if nothing is: it throws anything but
-/// Error(kBadData), takes too much of the processor's time, or too much memory. After kHangSeconds
-/// comes SIGALRM. Counts what was read whole.
+/// Defect of reading a case; empty if there is none. Defects: an exception other than
+/// Error(kBadData), too much CPU time or too much memory. SIGALRM comes after kHangSeconds. Counts
+/// cases that were read completely.
 template <typename Read>
 std::string reading_trouble(const Read& read, int64_t* num_read) {
   HeapMeter::restart();

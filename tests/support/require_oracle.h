@@ -7,7 +7,7 @@
 
 namespace lockstep::tests {
 
-/// Whether a missing tool or oracle fails a test instead of skipping it, as in CI.
+/// True if a missing tool or oracle fails a test instead of skipping it, as in CI.
 inline bool oracles_are_required() {
   const char* value = std::getenv("LOCKSTEP_REQUIRE_ORACLES");
   return value != nullptr && std::string_view(value) == "ON";

@@ -74,7 +74,7 @@ class Barrier {
 
 struct Room;
 
-/// What one rank brings to a collective. Read by the others between two rounds of the barrier.
+/// Arguments of one rank's collective. The other ranks read them between two rounds of the barrier.
 struct Call {
   std::string_view name;
   at::ScalarType dtype = at::kByte;
@@ -94,7 +94,7 @@ struct Call {
   }
 };
 
-/// What the ranks of one communicator share.
+/// State that the ranks of one communicator share.
 struct Room {
   explicit Room(int world_size) : barrier(world_size), calls(world_size) {}
   Barrier barrier;

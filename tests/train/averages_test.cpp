@@ -65,7 +65,7 @@ TEST(Averages, ElasticWorldsHaveTheSame) {
   for (const int world_size : {2, 4}) expect_same_bits(averages_of(options, world_size), alone);
 }
 
-/// After every step: an average of what the weights were, and 0 where they are pruned.
+/// The average after every step is that of the previous weights, and 0 where they are pruned.
 TEST(Averages, FollowFrozenAndPrunedWeights) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     SmallRun run(comm, options_of("adam"));

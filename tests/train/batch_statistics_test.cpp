@@ -33,7 +33,7 @@ const at::Tensor& moving_mean(const SmallRun& run) { return run.model->buffers()
 const at::Tensor& moving_variance(const SmallRun& run) { return run.model->buffers()[1].tensor; }
 int64_t num_batches(const SmallRun& run) { return run.model->buffers()[2].tensor.item<int64_t>(); }
 
-/// What the first convolution gives for a share of the first global batch, by the initial weights.
+/// Output of the first convolution for a share of the first global batch, with the initial weights.
 at::Tensor first_outputs(dist::Communicator& comm, const SmallRunOptions& options, int rank) {
   SmallRun fresh(comm, options);
   const std::vector<int64_t> order = fresh.sampler.next().indices;

@@ -39,7 +39,7 @@ TEST(ElasticShards, OnlyWorldSizesThatDivideEight) {
               world_size == 1 || world_size == 2 || world_size == 4 || world_size == 8);
 }
 
-/// What 8 ranks would sum up to: the communicator's own tree.
+/// Sum over 8 ranks along the communicator's own tree.
 at::Tensor sum_over_ranks(const std::vector<at::Tensor>& shards_E) {
   std::vector<const std::byte*> values;
   for (const at::Tensor& shard_E : shards_E)

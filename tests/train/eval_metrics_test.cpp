@@ -26,7 +26,7 @@ SampleSpec spec_of(TargetKind kind, int64_t num_classes) {
   return {.input_shape = {3}, .target_kind = kind, .num_classes = num_classes};
 }
 
-/// What `eval: {TEXT}` reads as; its faults as text.
+/// Options of `eval: {TEXT}`; faults as text.
 EvalOptions options_of(const std::string& text, std::string* faults_text = nullptr) {
   Diagnostics faults;
   const YamlDocument document = YamlDocument::parse("run.yaml", "{" + text + "}", &faults);

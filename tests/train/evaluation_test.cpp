@@ -207,7 +207,7 @@ TEST_F(ReadEvals, CountsAStepThatWasEvaluatedAgainOnceWithItsLastNumber) {
               ElementsAre(0.5, 0.125));
 }
 
-/// What a run knows that goes on from its save of step 20, of epochs of 10 steps.
+/// Past evaluations of a run that resumes from its checkpoint of step 20, with epochs of 10 steps.
 class PastEvaluation : public ::testing::Test {
  protected:
   PastEvaluation() { write({10, 20}); }

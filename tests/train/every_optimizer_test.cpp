@@ -1,4 +1,4 @@
-// What holds for each update rule, whatever its formula, while a recipe prunes and freezes.
+// Properties of every update rule while a recipe prunes and freezes.
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -122,7 +122,7 @@ TEST_P(EveryOptimizer, UpdatesByBucketHaveTheSameBits) {
   }
 }
 
-/// After every step, of weights and of all slots, packed and whole.
+/// Weights and all slots, packed and whole, are checked after every step.
 TEST_P(EveryOptimizer, WhatIsPrunedStaysZero) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     SmallRun run(comm, options_of(GetParam()));

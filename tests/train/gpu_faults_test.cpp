@@ -30,7 +30,7 @@ constexpr int kRanks = 3, kSteps = 2;
 /// Waits that are to end by themselves, and those that are to end by the deadline.
 constexpr double kLong = 60, kShort = 0.4;
 constexpr double kGrace = 2;
-/// What a rank may take beyond the deadline.
+/// Seconds that a rank may take beyond the deadline.
 constexpr double kSlack = 5;
 
 struct Setting {
@@ -104,7 +104,7 @@ void run_beside(const std::vector<std::function<void()>>& cases) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// What is wrong with how a run ended; empty: nothing.
+/// Defect in how a run ended; empty if there is none.
 std::string defect_of(const FakeRun& run, const FakePlan& plan, double timeout_s) {
   const bool must_hang = timeout_s == kShort;
   bool any_watchdog = false;

@@ -86,7 +86,7 @@ Outcome trained(const SmallRunOptions& options, int world_size, bool records = f
   return outcome;
 }
 
-/// By hand: the whole batch at once, PyTorch's mean, plain steps of 0.1.
+/// Outcome by hand: the whole batch at once, PyTorch's mean, plain steps of 0.1.
 Outcome by_hand(const data::Dataset& data) {
   const auto net = model::make_model(tests::network("{type: gpt, layers: 1, heads: 2, width: 8}"),
                                      {.input_shape = {kNumTokens},

@@ -26,7 +26,7 @@ EvalMetric mean_output() {
           }};
 }
 
-/// How many there are: a second metric, whose sums lie beside the first one's.
+/// Number of outputs: a second metric, whose sums follow those of the first one.
 EvalMetric num_outputs() {
   return {.num_sums = 1,
           .sums =

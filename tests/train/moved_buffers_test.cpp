@@ -211,7 +211,7 @@ TEST(MovedBuffers, OneThatNoSaveHoldsMayGrowAndIsThenARanksOwn) {
   });
 }
 
-/// As `.data.add_()` of Python: no version tells of it.
+/// Adds like Python's `.data.add_()`, which increments no version counter.
 void add_unseen(const at::Tensor& values, float step) {
   for (int64_t i = 0; i < values.numel(); ++i) values.mutable_data_ptr<float>()[i] += step;
 }

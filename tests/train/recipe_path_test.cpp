@@ -155,7 +155,7 @@ struct Rank {
     return text;
   }
 
-  /// What a save holds.
+  /// Content of a checkpoint.
   StateList state() {
     StateList all;
     for (const Param& param : model->params())

@@ -28,7 +28,7 @@ struct Outcome {
   int num_records = 0, num_replays = 0;
 };
 
-/// Of rank 0.
+/// Outcome of rank 0.
 Outcome train(int num_ranks, SmallRunOptions options, bool records, bool refuses = false) {
   Outcome outcome;
   tests::run_ranks(num_ranks, [&](dist::Communicator& comm) {

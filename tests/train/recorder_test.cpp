@@ -1,4 +1,4 @@
-// What a run's files hold of its recipe.
+// Content of a run's files about its recipe.
 #include "train/recorder.h"
 
 #include <gtest/gtest.h>

@@ -155,7 +155,7 @@ TEST(RunSaves, ABestSaveBehindTheRestoredStepIsNotToBeBeaten) {
   }
 }
 
-/// It may be a disk that hangs: a look that throws ends the wait, not the save.
+/// The disk may hang: a callback that throws ends the wait, not the save.
 TEST(RunSaves, WhoWaitsForASaveLooksAroundMeanwhile) {
   SavedRun run;
   run.door.set(false);

@@ -42,7 +42,7 @@ modifiers:
 
 using Change = void (*)(SmallRunOptions*);
 
-/// What a run may be, by name.
+/// Situations of a run, by name.
 const std::map<std::string, Change> kSituations{
     {"plain", [](SmallRunOptions*) {}},
     {"pruned", [](SmallRunOptions* options) { options->recipe = kPruned; }},
@@ -65,8 +65,8 @@ const std::map<std::string, Change> kSituations{
     {"elastic", [](SmallRunOptions* options) { options->elastic = true; }},
     {"averaged", [](SmallRunOptions* options) { options->optimizer.ema_decay = 0.9; }}};
 
-/// How the ranks work together, which may change no bit of what they learn. Without any of it
-/// gradients travel whole and in few messages, after backward.
+/// Mechanisms by which ranks share the work; none may change a bit of the result. Without any,
+/// gradients are sent whole and in few messages, after backward.
 const std::map<std::string, Change> kMechanisms{
     {"one copy of the weights", [](SmallRunOptions* options) { options->shares_weights = true; }},
     {"a divided optimizer", [](SmallRunOptions* options) { options->sync.shard_optimizer = true; }},
@@ -111,8 +111,9 @@ Trained train(const SmallRunOptions& options, int world_size) {
 
 class SharedWeights : public ::testing::TestWithParam<std::string> {};
 
-/// Of the table of mechanisms, situations and ranks make soak runs all, make test all of the one
-/// copy of the weights, and of the others what most has to do with them.
+/// True if the test runs this case. make soak runs the whole table of mechanisms, situations and
+/// ranks. make test runs all cases of the one copy of the weights, and the closest cases of the
+/// others.
 bool is_run(const std::string& mechanism, const std::string& situation, int world_size) {
   if (mechanism == "one copy of the weights" || std::getenv("LOCKSTEP_SOAK") != nullptr)
     return true;

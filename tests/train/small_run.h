@@ -93,7 +93,7 @@ class SmallRun {
 
   train::StepReport step() { return trainer.step({}); }
 
-  /// What a trainer of this network is made of.
+  /// Parts of a trainer for this network.
   train::TrainerParts parts(model::Model& network) {
     return {.control = control,
             .loader = loader,

@@ -16,7 +16,7 @@ namespace step_order_test {
 using ::testing::ElementsAre;
 using Calls = std::vector<std::string>;
 
-/// What a step does, in order; of the same thing done several times in a row, the first.
+/// Calls of a step in order; of equal calls in a row, the first.
 class Record {
  public:
   void add(const std::string& call) {

@@ -31,7 +31,7 @@ std::string text_of(const std::function<void()>& body) {
   return "";
 }
 
-/// This thread reaches files as a user who owns none of them, while it lives.
+/// Scope in which this thread accesses files as a user who owns none of them.
 class Stranger {
  public:
   Stranger() : before_(::setfsuid(65534)) {}

@@ -78,7 +78,7 @@ std::string refusal_of(const std::filesystem::path& folder, const FolderLockTime
   return "";
 }
 
-/// As a holder does: the file is never empty meanwhile.
+/// Writes the lock file as a holder does: the file is never empty.
 void write_holder(const std::filesystem::path& folder, const LockHolder& holder) {
   const std::string text = holder.file_text();
   const int file = ::open((folder / ".lock").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);

@@ -15,7 +15,7 @@ namespace yaml_test {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// What a program that knows a few keys of each type says to a text.
+/// Result of a program that reads a text with one or more keys of each type.
 struct Reading {
   explicit Reading(const std::string& text) {
     YamlDocument document = YamlDocument::parse("run.yaml", text, &faults);

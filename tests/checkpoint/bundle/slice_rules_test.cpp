@@ -1,4 +1,4 @@
-// What an index may say of slices: checksums are right in all of these.
+// Rules for slices in an index: checksums are right in all of these.
 #include <algorithm>
 #include <ctime>
 #include <functional>
@@ -24,7 +24,7 @@ using ::testing::StartsWith;
 using tests::cut_along;
 using tests::cut_at;
 
-/// What decoding says; "sound" if nothing.
+/// Error message of decoding; "sound" if there is none.
 std::string verdict(const TableRows& rows) {
   try {
     decode_index(encode_table(rows), "m-1.index");
@@ -60,7 +60,7 @@ std::string hex(const std::string& bytes) {
                      fmt::join(std::vector<unsigned char>(bytes.begin(), bytes.end()), ""));
 }
 
-/// As TensorFlow 2.21 wrote them (docs/design/checkpoint_format.md, Slices).
+/// Expected bytes were written by TensorFlow 2.21 (docs/design/checkpoint_format.md, Slices).
 TEST(SliceKey, HasTensorFlowsBytes) {
   EXPECT_EQ(hex(slice_key("rows", {{4, 0}, {4, -1}})), "00726f7773000101028484807f");
   EXPECT_EQ(hex(slice_key("columns", {{0, 2}, {-1, 6}})), "00636f6c756d6e7300010102807f8286");

@@ -72,7 +72,7 @@ class SaveMaker {
     return put_bytes({static_cast<const char*>(whole.const_data_ptr()), whole.nbytes()}, shard);
   }
 
-  /// At a multiple of 64, so that there are gaps.
+  /// Appends bytes at a multiple of 64, so that there are gaps.
   BundlePlace put_bytes(std::string_view bytes, int32_t shard) {
     std::string& file = shards_.at(static_cast<size_t>(shard));
     if (!bytes.empty()) file.resize((file.size() + 63) / 64 * 64);

@@ -204,7 +204,7 @@ TEST(Sparse, AnotherShapeThanTheLiveOneIsRefused) {
   EXPECT_THAT(fault.what(), HasSubstr("is float32 [13, 11], but this run needs float32 [11, 13]"));
 }
 
-/// As a tensor on a device, which is copied row by row too.
+/// Strided tensors are copied row by row, like a tensor on a device.
 TEST(Sparse, ATensorOfAnyStridesIsStoredSparse) {
   const TemporaryFolder folder;
   const Pruned pruned;

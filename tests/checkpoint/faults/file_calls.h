@@ -5,7 +5,7 @@
 
 namespace lockstep::checkpoint::tests {
 
-/// What a struck call does.
+/// Effect of a fault on the call that it hits.
 enum class Strike {
   kIoError,       ///< fails with EIO
   kBrokenDisk,    ///< fails with EIO, and so does every pread after it
@@ -29,7 +29,7 @@ class StruckCall {
   StruckCall(const StruckCall&) = delete;
   StruckCall& operator=(const StruckCall&) = delete;
 
-  /// Whether there were so many calls.
+  /// True if the number of calls reached the faulty one.
   bool was_reached() const;
 
  private:

@@ -1,5 +1,4 @@
-// Whatever becomes of one read of a restore, each variable holds what it held before, or what was
-// saved, and never a part of each.
+// After a failed read in a restore, each variable has its old or its saved value, never a mixture.
 #include <functional>
 
 #include <ATen/Parallel.h>
@@ -45,7 +44,7 @@ struct Variables {
     all.push_back({.key = "model/part", .tensor = part});
     return all;
   }
-  /// As one of several ranks restores it.
+  /// State as one of several ranks restores it.
   StateList wanted() {
     StateList all = list();
     for (StateEntry& entry : all)
@@ -113,7 +112,7 @@ class Target {
   StateList state_ = live_.wanted(), before_ = old_ones_.list(), saved_ = new_ones_.list();
 };
 
-/// Whether it failed, in a way that a read may fail.
+/// True if the restore failed with an error that a failed read may cause.
 bool fails_to_restore(const std::string& prefix, const StateList& state, int num_threads) {
   try {
     restore(prefix, state, num_threads);
@@ -277,8 +276,7 @@ TEST(RestoreFaults, AProcessKilledAtAnyReadRestoresTheSameSaveAtItsNextStart) {
   EXPECT_GT(kill_at_each_read("pread", folder.path(), folder), 10);
 }
 
-/// What restore_latest on two ranks ends with while a call of a file fails; saves 1 and 2 are
-/// there.
+/// Error of restore_latest on two ranks while a file call fails; checkpoints 1 and 2 exist.
 std::string fault_while(const StruckCall&, const TemporaryFolder& folder) {
   try {
     lockstep::tests::run_ranks(2, [&](dist::Communicator& control) {

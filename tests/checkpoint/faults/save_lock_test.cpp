@@ -410,7 +410,7 @@ TEST(SaveLock, WhatAnotherHostNotedAShortTimeAgoMayBeUnderWay) {
   }
 }
 
-/// As on a file system without locks.
+/// Simulates a file system without locks.
 TEST(SaveLock, WithoutLocksGarbageLeavesWhatMayBeWritten) {
   const TemporaryFolder folder;
   for (const int64_t number : {1, 2}) tests::save_small({.prefix = folder.prefix()}, number);

@@ -1,4 +1,4 @@
-// Where the system has no more threads or no more memory.
+// Saves and restores without further threads or memory.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -156,7 +156,7 @@ TEST(Collect, APrefixMayHoldWhatFilesOfSavesEndIn) {
   }
 }
 
-/// As if the program had been killed between the commit of `number` and its state file.
+/// Simulates a kill between the commit of `number` and the write of its state file.
 void forget_in_state_file(const TemporaryFolder& folder, int64_t number, const StateFile& before) {
   write_state_file(folder.path(), before);
   const auto index = folder / fmt::format("model.ckpt-{}.index", number);

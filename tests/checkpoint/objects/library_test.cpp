@@ -76,7 +76,7 @@ TEST(Library, NumbersRiseFromOneAndTenIsTheLatestOfTen) {
   EXPECT_EQ(value[0].item<double>(), 9);
 }
 
-/// As if the state file had been written so long after (before, if negative) all saves.
+/// Writes the state file with a time `seconds_after` all checkpoints (before them, if negative).
 void write_state(const TemporaryFolder& folder, const std::string& newest, int64_t seconds_after) {
   write_state_file(folder.path(), {.newest = newest, .all = {newest}});
   std::filesystem::last_write_time(

@@ -251,7 +251,7 @@ TEST(AsyncSaverFaults, ASaveThatEndsBeforeItBeginsLetsTheStateGo) {
   });
 }
 
-/// Where the index of a failed save may still be there, all that it names is.
+/// Files that the index of a failed save names exist as long as the index may exist.
 TEST(AsyncSaverFaults, AnIndexThatCannotBeTakenBackKeepsItsShards) {
   TemporaryFolder folder;
   run_ranks(2, [&](dist::Communicator& comm) {

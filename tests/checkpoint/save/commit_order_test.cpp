@@ -90,9 +90,9 @@ TEST(CommitOrder, TheFirstSaveKilledMeansNoSaveAtAll) {
   }
 }
 
-/// What may be found when save 4 is rewritten with value 2 and save 1 lies below it. One outcome,
-/// except where rank 0 does not wait for the rank that dies and may or may not have given up the
-/// older save by then.
+/// Checkpoints that may be found after save 4 was rewritten with value 2 above save 1. There is one
+/// outcome, unless rank 0 does not wait for the killed rank: then the older save may or may not be
+/// removed yet.
 std::vector<int64_t> values_after(KillPoint point) {
   if (point.phase == SavePhase::kEntriesAgreed && point.rank != 0) return {4, 1};
   if (point.phase < SavePhase::kOldRemoved) return {4};

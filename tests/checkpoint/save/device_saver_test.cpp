@@ -185,7 +185,7 @@ class ElsewhereStager final : public DeviceStager {
   }
 };
 
-/// As masks: the host changes them at once, while the saver still reads.
+/// Host tensors such as masks change at once, while the saver still reads.
 TEST(DeviceSaver, WhatLiesOnTheHostIsCopiedAtBegin) {
   WorldState state(3, 0, 1);
   Snapshot snapshot(state.list(/*sparse=*/true));

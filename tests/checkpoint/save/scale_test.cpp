@@ -113,7 +113,7 @@ struct Planned {
   int64_t rows = 0, index_bytes = 0, largest_report = 0, smallest_shard = 0, largest_shard = 0;
 };
 
-/// What the ranks of a save would write and say, one after the other, and the index of it.
+/// Sizes that the ranks of a save would write and send, one rank after the other, and its index.
 Planned plan(const PlannedState& state, int world_size) {
   Planned result{.smallest_shard = INT64_MAX};
   StagingBuffer memory;  // of which nothing is touched

@@ -171,7 +171,7 @@ TEST_F(TorchFiles, ArchivesWithoutChecksumsAreRead) {
   EXPECT_THAT(refusal(archive), HasSubstr("checksum of 'archive/data.pkl' is wrong"));
 }
 
-/// What little bytes could make much of.
+/// Few bytes that could expand to much data.
 TEST_F(TorchFiles, LimitsOfAPickle) {
   const auto of = [&](const std::string& pickle) { return refusal(torch_archive(pickle, {})); };
   const auto times = [](int64_t count, const std::string& text) {

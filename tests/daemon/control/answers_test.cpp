@@ -107,7 +107,7 @@ Answer ask(const Pages& pages, const std::string& request) {
   return answer_in(connection.read_to_end());
 }
 
-/// Of some that try passwords at once.
+/// Answers to some clients that try passwords at the same time.
 std::vector<Answer> try_at_once(const Pages& pages, const std::string& request) {
   std::vector<std::unique_ptr<Connection>> all;
   for (int i = 0; i < kNumTries; ++i) {
@@ -126,7 +126,7 @@ class ControlAnswers : public ::testing::Test {
     return (folder.path() / name).string();
   }
 
-  /// In every way; `target` has what the call needs to be followed.
+  /// Answers to the call in every variant; `target` has the query that the call needs.
   std::vector<Answer> all_answers(const Call& call) {
     const std::string path = call.target.substr(0, call.target.find('?'));
     std::vector<Answer> answers = try_at_once(guarded, call.text(kWrongUser));

@@ -35,7 +35,7 @@ std::vector<std::string> visible() {
   return seen;
 }
 
-/// Of 80 GiB, 8 of which another process holds.
+/// Memory of 80 GiB, 8 of which another process uses.
 class FakeMemory final : public MemoryCalls {
  public:
   explicit FakeMemory(int index) : id_(visible().at(static_cast<size_t>(index))) {}

@@ -23,7 +23,7 @@ ScaleInputs inputs_of(double gradient_bytes, bool divides_batch = false,
           .latency_s = 1e-3};
 }
 
-/// By hand: 2 S (H - 1) / H bytes and 2 ceil(log2 H) messages.
+/// Expected values by hand: 2 S (H - 1) / H bytes and 2 ceil(log2 H) messages.
 TEST(ScaleModel, ExchangeIsBytesAndLatency) {
   const std::vector<ScaleRow> rows = scale_rows(inputs_of(1448e6), 12);
   EXPECT_EQ(rows[0].exchange_s, 0) << "one rank has no peers";

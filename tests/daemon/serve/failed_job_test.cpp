@@ -22,7 +22,7 @@ class OneJob : public ::testing::Test {
     queue.make();
     (void)queue.submit({.file = "/data/run.yaml", .text = "", .folder = "/data", .run_name = "a"});
   }
-  /// As the server does.
+  /// Begins a job as the server does.
   Job begin() const {
     Job job = queue.take().value();
     ++job.spec.tries;

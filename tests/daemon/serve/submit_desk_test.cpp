@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// In a child of this process.
+/// Checks a job in a child of this process.
 void check(JobSpec* job) {
   if (std::filesystem::current_path() != job->folder)
     throw Error(ExitCode::kBug, "test", "the check has another working folder");
@@ -42,7 +42,7 @@ class SubmitDeskTest : public ::testing::Test {
   void write_run_file(const std::string& text) {
     files::write_atomically(options_.config_file, text);
   }
-  /// What a client is told while the desk is looked at.
+  /// Answer to a client while the desk is polled.
   std::optional<CommandResult> submit() {
     auto told = std::async(std::launch::async, [this] { return submit_at_desk(options_); });
     while (told.wait_for(std::chrono::milliseconds(2)) != std::future_status::ready)

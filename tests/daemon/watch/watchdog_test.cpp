@@ -126,7 +126,7 @@ TEST_F(WatchdogOfALoop, ARunThatHasEndedMayTakeItsTime) {
   }
 }
 
-/// What the loop is at, as it shows it.
+/// State of the loop as it is displayed.
 struct Shown {
   WatchPhase phase;
   metrics::RunState state;

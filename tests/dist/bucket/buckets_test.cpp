@@ -148,7 +148,7 @@ TEST(Buckets, HoldEachElementOnceWithItsParameters) {
 
 TEST(Buckets, NeedASize) { EXPECT_THROW(cut_into_buckets({}, 0), Error); }
 
-/// With rows, as for buckets that are divided among ranks.
+/// Buckets cut at rows, as for buckets that are divided among ranks.
 std::vector<std::string> texts_by_rows(const std::vector<Size>& sizes, int64_t bucket_bytes,
                                        const std::vector<int64_t>& rows, int num_pieces) {
   return texts(cut_into_buckets({buffer_of(sizes)}, bucket_bytes, rows, num_pieces));

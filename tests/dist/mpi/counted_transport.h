@@ -20,7 +20,7 @@ class CountedTransport final : public dist::mpi::Transport {
     int64_t num_messages = 0, num_bytes = 0, largest_bytes = 0;
   };
   const Counts& counts() const { return counts_; }
-  /// Of values, without notes.
+  /// Bytes of values, without notes.
   const std::vector<int64_t>& bytes_to_N() const { return bytes_to_N_; }
 
   int rank() const override { return rank_; }

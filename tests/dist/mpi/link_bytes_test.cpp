@@ -86,7 +86,7 @@ double sent_by_leaders(int hosts, int ranks_per_host, bool in_halves = false) {
 
 using Shapes = std::vector<std::pair<int, int>>;  ///< hosts, ranks of each
 
-/// By hand: the share of one host of H, there and back.
+/// Share of one host of H, there and back, computed by hand.
 double there_and_back(int hosts) { return 2.0 * (hosts - 1) / hosts; }
 
 TEST(LinkBytes, RanksThatSendToEachOther) {
@@ -96,8 +96,8 @@ TEST(LinkBytes, RanksThatSendToEachOther) {
         << hosts << " hosts of " << per_host;
 }
 
-/// By hand. 3 ranks a host: host 0 has ranks 0 and 1 as one node of the tree, and 2 alone, so it
-/// sends two sums.
+/// Expected values by hand. 3 ranks a host: host 0 has ranks 0 and 1 as one node of the tree, and 2
+/// alone, so it sends two sums.
 TEST(LinkBytes, HostsThatSendToEachOther) {
   for (const bool in_halves : {false, true}) {
     for (const auto& [hosts, per_host] : Shapes{{2, 1}, {3, 2}, {8, 4}, {2, 8}})
@@ -108,8 +108,8 @@ TEST(LinkBytes, HostsThatSendToEachOther) {
   }
 }
 
-/// By hand. 4 hosts and one more: the block of 4 halves and doubles (3/4 each), its members give
-/// the fifth its results (1/4 each); the fifth sends all it has (1).
+/// Expected values by hand, for 4 hosts and one more. The block of 4 halves and doubles (3/4 each),
+/// its members send the results to the fifth (1/4 each). The fifth sends all that it has (1).
 TEST(LinkBytes, RanksAlongTheTree) {
   for (const auto& [hosts, per_host] : Shapes{{2, 1}, {4, 1}, {8, 1}, {2, 4}, {8, 4}})
     EXPECT_NEAR(sent_by_ranks(hosts, per_host, 1, at::kFloat), there_and_back(hosts), 0.01)

@@ -72,8 +72,8 @@ int64_t num_collectives(const Step& step) {
   return step.num_buckets * (step.shard ? 2 : 1) + (step.shard ? 2 : 1);
 }
 
-/// Of one collective: log2 N notes of each rank, 2 log2 N messages of each rank, and two for each
-/// rank between the blocks of a number that is no power of two.
+/// Limit for one collective: log2 N notes of each rank, 2 log2 N messages of each rank, and two for
+/// each rank between the blocks if N is not a power of two.
 int64_t limit_of(int64_t num_ranks) {
   const auto log2 = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(num_ranks - 1)));
   return num_ranks * (3 * log2 + 4);

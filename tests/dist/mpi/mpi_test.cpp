@@ -111,7 +111,7 @@ TEST(Notice, HearsOnlyItsOwn) {
   }
 }
 
-/// In a child, as it ends the process: what is under test is this process's own end.
+/// The test runs in a child process, since the end of the process is under test.
 TEST(World, AnAbortThatHangsInMpiEndsTheProcessWithinFourSeconds) {
   const tests::Patience patience(4);
   const pid_t child = ::fork();
@@ -143,8 +143,9 @@ double cpu_ms_of_a_wait(Communicator& comm) {
   return thread_cpu_ms() - before_ms;
 }
 
-/// Who waits must not slow who computes on the same core: it may use 8 % of it. Measured:
-/// 0.1 % over a window, 2 % over messages, 4 % over both. A busy machine gets three tries.
+/// A waiting rank must not slow a rank that computes on the same core: it may use 8 % of it.
+/// Measured: 0.1 % over a window, 2 % over messages, 4 % over both. A busy machine gets three
+/// tries.
 TEST_P(EveryWay, AWaitingRankLeavesItsCoreToOthers) {
   constexpr double kMost = 0.08 * 600;
   const auto comm = make();

@@ -11,7 +11,7 @@
 namespace lockstep::dist::mpi {
 namespace p2p_channel_test {
 
-/// What is sent leaves after MPI has been asked so many times, as while a connection is made.
+/// Transport whose messages leave after a number of MPI polls, as while a connection is made.
 class LateTransport final : public Transport {
  public:
   LateTransport(int num_ranks, int looks) : others_(0, num_ranks), looks_left_(looks) {}

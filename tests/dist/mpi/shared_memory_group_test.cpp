@@ -49,7 +49,7 @@ class Groups {
 
 const Call kReduce{.kind = CallKind::kAllReduce, .dtype = 6, .num_items = 7};
 
-/// What the wait throws.
+/// Error message of the wait.
 std::string failure(SharedMemoryGroup& group, uint64_t count, ExitCode code) {
   try {
     group.wait_for_all(count);

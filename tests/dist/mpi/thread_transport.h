@@ -16,7 +16,7 @@
 
 namespace lockstep::tests {
 
-/// What ranks that are threads have sent and not yet received.
+/// Messages between ranks that are threads: sent, but not yet received.
 class ThreadPost {
  public:
   explicit ThreadPost(int num_ranks) : boxes_(num_ranks) {}

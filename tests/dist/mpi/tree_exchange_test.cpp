@@ -18,14 +18,14 @@ using tests::run_message_ranks;
 
 constexpr MessageOptions kTree{.timeout_s = 60, .direct_ranks = 1};
 
-/// What rank r brings: numbers whose sum depends on the order.
+/// Input of rank r: numbers whose sum depends on the order.
 at::Tensor values_of(int rank, int64_t num_items, at::ScalarType dtype) {
   const at::Tensor numbers = at::arange(num_items, at::kDouble) * 1.3 + rank * 0.7;
   if (dtype == at::kLong) return (numbers * 1000).to(dtype);
   return (at::sin(numbers) * at::exp(at::cos(numbers * 3) * 6)).to(dtype);
 }
 
-/// As dist/tensor_math.h has it.
+/// Expected result by dist/tensor_math.h.
 at::Tensor reduced(int num_ranks, int64_t num_items, at::ScalarType dtype, ReduceOp op) {
   std::vector<at::Tensor> all;
   std::vector<const std::byte*> bytes;
@@ -143,8 +143,8 @@ TEST(TreeExchange, ARankThatHangsIsNamed) {
               ::testing::HasSubstr("for rank 13 (process"));
 }
 
-/// In a barrier notes wait for notes, so a rank that is missed may itself wait: no error takes it
-/// for the one that hangs, and those whom that one would have told speak first.
+/// Notes wait for notes in a barrier, so a missing rank may itself wait. No error names that rank
+/// as the hanging one, and the ranks next to the hanging one report first.
 TEST(TreeExchange, OfABarrierOnlyTheRankThatHangsIsSaidToHang) {
   std::mutex mutex;
   std::vector<std::string> texts;  // in the order in which ranks gave up

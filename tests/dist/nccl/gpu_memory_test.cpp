@@ -29,7 +29,8 @@ class NotedMemory final : public MemoryCalls {
     EXPECT_EQ(taken_bytes, 0) << "the limit comes before what is taken";
     asked_fraction = fraction;
   }
-  /// As LibTorch's allocator: large blocks are rounded up, and the limit holds for what comes out.
+  /// Reserves like LibTorch's allocator: large blocks are rounded up, and the limit applies to the
+  /// rounded size.
   void reserve(int64_t num_bytes) override {
     const int64_t rounded = (num_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
     const double limit = asked_fraction.value_or(1) * static_cast<double>(40 * kGib);

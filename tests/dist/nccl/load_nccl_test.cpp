@@ -27,7 +27,7 @@ class ModuleVariable {
   ~ModuleVariable() { unsetenv("LOCKSTEP_NCCL_MODULE"); }
 };
 
-/// What make_nccl_communicator tells each of `world_size` ranks; the test fails if one gets a
+/// Error of make_nccl_communicator on each of `world_size` ranks. The test fails if one gets a
 /// communicator.
 std::string refusal(int world_size) {
   std::string text;

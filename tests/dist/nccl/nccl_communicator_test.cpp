@@ -215,7 +215,7 @@ TEST(NcclOnFakeDevice, ARankThatThrowsDoesNotWaitForItsPeers) {
   for (const tests::FakeEnd& end : run.end_N) EXPECT_LT(end.seconds, 10);
 }
 
-/// In a process of its own: the default end of the watchdog.
+/// The test runs in a child process, since the watchdog ends it by default.
 TEST(NcclOnFakeDeviceDeathTest, TheProcessEndsWithTheCodeAndTheMessage) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto hang_for_ever = [] {

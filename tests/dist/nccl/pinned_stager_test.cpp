@@ -92,7 +92,8 @@ class Schedule {
     cluster_.enqueue(comm_.rank(), [state = state_] { (void)state[0].sum().item<float>(); });
   }
 
-  /// What owned the state lets it go, as when buffers are laid out anew; the stream is held first.
+  /// Replaces the tensors of the state, as when buffers are laid out again. The stream is held
+  /// first.
   void lay_out_anew() {
     copy_->hold_caller();
     for (at::Tensor& tensor : state_) {

@@ -49,7 +49,7 @@ class Schedule {
     done.get_future().wait();
   }
 
-  /// What the updates read, by step and bucket, that is not the sum; empty: all were.
+  /// Values other than the sum that updates read, by step and bucket; empty if there are none.
   const std::vector<std::string>& faults() const { return faults_; }
 
  private:

@@ -16,7 +16,7 @@ namespace all_reduce_bucket_test {
 constexpr int64_t kElements = 77;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// Of `num_items` items, every third is kept.
+/// Mask that keeps every third of `num_items` items.
 std::vector<uint8_t> every_third(int64_t num_items) {
   std::vector<uint8_t> bits(static_cast<size_t>(num_mask_bytes(num_items)));
   keep_all(bits.data(), num_items);
@@ -29,7 +29,7 @@ at::Tensor numbers(at::ScalarType dtype = at::kFloat) {
   return at::sin(at::arange(kElements, at::kFloat) + 1).mul(5).to(dtype);
 }
 
-/// What a world of `num_ranks` ranks with equal gradients would make of them.
+/// Reduces as a world of `num_ranks` ranks with equal gradients would.
 bool carry(AllReduceBucket* bucket, bool packed, int64_t num_samples, int num_ranks = 1) {
   const at::Tensor travelling = bucket->pack(packed);
   travelling.copy_(travelling.to(at::kFloat) * num_ranks);
@@ -127,7 +127,8 @@ TEST(AllReduceBucket, OnlyKeptGradientsHaveToBeFinite) {
   }
 }
 
-/// Where nobody reads the others: kept means have the same bits, in few elements and in many.
+/// Kept means have the same bits if dropped elements are not read, for few kept elements and for
+/// many.
 TEST(AllReduceBucket, WhatIsDroppedMayStay) {
   for (const int64_t every : {int64_t{3}, kElements}) {
     std::vector<uint8_t> bits(static_cast<size_t>(num_mask_bytes(kElements)));

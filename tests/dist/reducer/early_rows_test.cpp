@@ -28,7 +28,7 @@ using torch::autograd::variable_list;
 constexpr int64_t kWidth = 12, kRowsAPiece = 3;
 constexpr int64_t kLast = 3;  // the layer whose gradient comes first
 
-/// What a layer that writes row by row does after each.
+/// Callback of a layer that writes row by row, called after each row.
 using AfterRow = std::function<void(int64_t row)>;
 
 /// inputs_BI, weight_OI -> [B, O]; backward adds the weight's gradient in place, row by row.
@@ -64,7 +64,7 @@ at::Tensor some_inputs(int rank) {
   return at::cos(at::arange(2 * kWidth, at::kFloat) + rank).view({2, kWidth});
 }
 
-/// What is done with the last layer's weight besides the layer's product.
+/// Other uses of the last layer's weight, in addition to the layer's product.
 enum class Also { kNothing, kUsedTwice, kInTheLoss, kViewInTheLoss };
 
 at::Tensor loss_of(const FlatModel& model, int rank, Also also, const AfterRow& after_row) {

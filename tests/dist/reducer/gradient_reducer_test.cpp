@@ -74,8 +74,8 @@ TEST_P(Reducer, GivesTheMeanOverUnevenPartsThatOneRankWouldHave) {
   });
 }
 
-/// Whoever weights the losses before backward divides by 1, or by the loss scale; the step's own
-/// count of samples stays what the loss is divided by.
+/// Callers that weight the losses before backward divide by 1, or by the loss scale. The loss is
+/// still divided by the step's own count of samples.
 TEST_P(Reducer, DividesGradientsByWhatIsGivenAndTheLossBySamples) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     const SyncOptions small_buckets{

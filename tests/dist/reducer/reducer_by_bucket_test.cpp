@@ -81,7 +81,7 @@ TEST_P(ReducerByBucket, FinishReturnsBeforeTheLastBucketHasTravelled) {
   });
 }
 
-/// Whatever a late gradient is: the verdict is that of a step that waits for all.
+/// The verdict is that of a step that waits for all gradients, for any value of a late gradient.
 TEST_P(ReducerByBucket, WaitsForAllWhereTheVerdictIsOpen) {
   constexpr float kHuge = 3e38F, kInfinite = std::numeric_limits<float>::infinity();
   for (const float bad : {kHuge, kInfinite, std::numeric_limits<float>::quiet_NaN()})

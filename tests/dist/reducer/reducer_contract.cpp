@@ -21,7 +21,7 @@ using dist::SyncOptions;
 
 constexpr int64_t kWidth = 13;  // rows and biases do not divide evenly among 2 to 4 ranks
 
-/// What is trained, besides how its gradients travel.
+/// Job to train: everything except how its gradients are sent.
 struct Job {
   int num_steps = 4;
   int num_micro_batches = 1;
@@ -97,7 +97,7 @@ void update(FlatModel* model, GradientReducer* reducer) {
   reducer->gather_values();
 }
 
-/// What enforcing a mask does, on every rank.
+/// Enforces a mask, on every rank.
 void prune(FlatModel* model, const std::vector<uint8_t>& bits) {
   const at::Tensor& values_E = model->buffers[0].values_E;
   zero_pruned(values_E.mutable_data_ptr(), bits.data(), values_E.numel(), 4);

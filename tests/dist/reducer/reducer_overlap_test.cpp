@@ -235,7 +235,7 @@ TEST(ReducerOverlap, ARankWhoseBackwardThrowsEndsAndItsPeersAreTold) {
   }
 }
 
-/// Nothing that was asked for is left out silently.
+/// Options that a GPU does not support are refused, not ignored.
 TEST(ReducerOverlap, WhatAGpuCannotDoIsRefused) {
   tests::run_ranks(2, [](Communicator& comm) {
     SpyCommunicator spy(comm);
@@ -268,8 +268,8 @@ TEST(ReducerOverlap, WhatAGpuCannotDoIsRefused) {
   });
 }
 
-/// By step: whether buckets travelled during backward, where the first sender of a step is delayed
-/// by `when_beside_s` if it is another thread than backward's, else by `when_after_s`.
+/// Returns by step whether buckets were sent during backward. The first sender of a step is delayed
+/// by `when_beside_s` if it is not backward's thread, else by `when_after_s`.
 std::vector<bool> ways_taken(Communicator& comm, double when_beside_s, double when_after_s) {
   SpyCommunicator spy(comm);
   FlatModel model(4, 300);  // more than a million bytes

@@ -272,7 +272,7 @@ TEST(ReducerSharding, CallsOutOfTurnAreBugs) {
   });
 }
 
-/// What `part` throws.
+/// Message of the error that `part` throws.
 std::string text_thrown(const std::function<void()>& part) {
   try {
     part();

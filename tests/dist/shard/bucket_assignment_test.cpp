@@ -60,7 +60,7 @@ TEST(BucketAssignment, OneRankOwnsAll) {
   EXPECT_EQ(elements_of(assignment.local_shards()), elements_of(model.buffers));
 }
 
-/// As few pieces as there are buffers, since nothing travels.
+/// There are as few pieces as buffers, since nothing is sent.
 TEST(BucketAssignment, SharedBuffersAreOneBucketEach) {
   tests::FlatModel model(4, 100);
   for (FlatBuffer& buffer : model.buffers)

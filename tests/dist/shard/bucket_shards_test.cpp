@@ -80,7 +80,7 @@ TEST(BucketShards, WithoutSlicesAreCutAnywhere) {
               ElementsAre(2, 3, 2, 3));
 }
 
-/// What the header promises, for many layouts.
+/// The header's promises are checked for many layouts.
 TEST(BucketShards, AreBalancedToARow) {
   for (int num_pieces = 1; num_pieces <= 8; ++num_pieces)
     for (int64_t row_E = 1; row_E <= 5'000; row_E = row_E * 3 + 1)

@@ -73,7 +73,7 @@ void every_signal() {
     (void)std::raise(number);
 }
 
-/// In main(), as a program of one's own does, where no caller catches errors.
+/// Adds rows in main(), like a user's own program, where no caller catches errors.
 void add_rows(const std::string& action) {
   if (action == "two_networks")
     for (int i = 0; i < 2; ++i)

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 
-// Of the sanitizer's allocator_interface.h, which g++ 12 does not bring.
+// Declarations of the sanitizer's allocator_interface.h, which g++ 12 does not ship.
 extern "C" {
 int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, size_t),
                                               void (*on_free)(const volatile void*));

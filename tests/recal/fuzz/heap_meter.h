@@ -9,7 +9,7 @@ namespace lockstep::fuzz {
 class HeapMeter {
  public:
   static void install();
-  /// From now on: the bytes held at most beyond those held now.
+  /// Starts a measurement: peak_bytes() counts bytes beyond those allocated now.
   static void restart();
   static int64_t peak_bytes();
 };

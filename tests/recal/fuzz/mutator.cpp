@@ -318,7 +318,7 @@ void Mutator::fill(std::string* text) {
   if (part.front() != '\n') *text += "]\n";
 }
 
-/// As many top-level entries.
+/// Adds many top-level entries.
 void Mutator::add_entries(std::string* text) {
   static const std::vector<std::string> entries{"e{}: 1\n",         "e{}_modifiers: []\n",
                                                 "e{}_modifiers:\n", "e{}: eval(e1)\n",

@@ -97,7 +97,7 @@ recal::TimelineInputs inputs_of(uint64_t index) {
   return inputs;
 }
 
-/// What is wrong with a reading's faults; empty if nothing.
+/// Defect in the faults of a read recipe; empty if there is none.
 std::string trouble_in(const Diagnostics& faults, const std::string& text) {
   const auto num_lines = 1 + std::count(text.begin(), text.end(), '\n');
   for (const Fault& fault : faults.list())
@@ -136,7 +136,7 @@ Outcome run(const std::string& text, uint64_t index) {
   return outcome;
 }
 
-/// Of this program, so that what else the machine does makes no case slow.
+/// CPU time of this process, so that other load does not make a case slow.
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 std::string trouble_of_current(Outcome* outcome) {

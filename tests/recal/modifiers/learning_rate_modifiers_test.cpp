@@ -1,4 +1,4 @@
-// What modifiers of the learning rate become in the timeline.
+// Timeline of modifiers of the learning rate.
 #include <gmock/gmock.h>
 
 #include "tests/recal/modifiers/timeline_events.h"
@@ -81,7 +81,7 @@ TEST(LearningRates, WithoutAFirstRateTheOneInForceGoesOn) {
   EXPECT_THAT(rates({set + "}", steps + "}"}), ElementsAre(0.8, 0.2, 0.2));
   EXPECT_THAT(rates({steps + "}", set + "}"}), ElementsAre(0.8, 0.2, 0.2));  // whatever the order
   EXPECT_THAT(rates({set + ", param_groups: [1]}", steps + "}"}), ElementsAre(0.1, 0.025, 0.2));
-  // What a schedule ends with, and one schedule behind another.
+  // The end of a schedule, and one schedule after another.
   EXPECT_THAT(
       rates({"!LearningRateFunctionModifier {start_epoch: 0, end_epoch: 2, lr_func: linear, "
              "init_lr: 0, final_lr: 0.4}",

@@ -1,5 +1,4 @@
-// What modifiers have in common, and what those of values and of the weight decay become in the
-// timeline.
+// Common properties of modifiers, and the timeline of modifiers of values and of the weight decay.
 #include <gmock/gmock.h>
 
 #include "tests/recal/modifiers/timeline_events.h"

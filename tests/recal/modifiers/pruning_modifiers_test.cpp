@@ -1,4 +1,4 @@
-// What modifiers that prune become in the timeline.
+// Timeline of modifiers that prune.
 #include <gmock/gmock.h>
 
 #include "tests/recal/modifiers/timeline_events.h"
@@ -180,7 +180,7 @@ TEST(GradualPruning, OneAfterAnotherIsOneSchedule) {
   const Timeline timeline = compiled(recipe_of({first, second}), 10);
   EXPECT_DOUBLE_EQ(timeline.target_sparsity_at(149), 0.5);
   EXPECT_DOUBLE_EQ(timeline.target_sparsity_at(150), 0.7);
-  // What the first lets go at its end, the second takes up there, wherever it stands.
+  // The second modifier continues with the masks that the first releases at its end, in any order.
   std::vector<std::string> with_release = expected;
   with_release.insert(with_release.begin() + 3, "100 release the masks of head.weight");
   EXPECT_EQ(events({released, second}), with_release);

@@ -109,7 +109,7 @@ TEST(QuantizedLayers, TheNarrowestOverrideHolds) {
   // A name goes before a class.
   EXPECT_THAT(quantized("scheme_overrides: {Linear: " + off + ", head: default}").layers,
               ElementsAre(0, 1, 3));
-  // What cannot be done does no harm where no layer has it.
+  // Unsupported settings do no harm if no layer uses them.
   const std::string four = "{weights: {num_bits: 4, symmetric: true}}";
   EXPECT_THAT(quantized("scheme_overrides: {Conv3d: " + four + ", Embedding: " + four + "}").layers,
               ElementsAre(0, 1, 2, 3));

@@ -1,4 +1,4 @@
-// What a recipe's text may not hold: place and message of each refusal.
+// Faults in a recipe's text: place and message of each refusal.
 #include <gmock/gmock.h>
 
 #include "recal/recipe/recipe_reader.h"
@@ -27,7 +27,7 @@ std::string or_twin(const std::string& key) {
 
 std::string faults_of(const Item& changed) { return recal::faults_of(recipe_of({changed.text()})); }
 
-/// What is -1 where it is missing, as in the system that these recipes come from.
+/// True if a missing key means -1, as in the system where these recipes come from.
 bool has_default(const std::string& tag, const std::string& key) {
   return (tag == "LearningRateModifier" && key == "end_epoch") ||
          ((tag.starts_with("Set") || tag == "QuantizationModifier") && key == "start_epoch");

@@ -1,4 +1,4 @@
-// What a recipe may not hold, one case a line: place, what was found, what is allowed or meant.
+// Refused recipes, one case a line: place, found text, and what is allowed or meant.
 #include <gmock/gmock.h>
 
 #include "recal/recipe/recipe_reader.h"
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"an empty file", "", "0:0: is empty"},
         Refusal{"a comment alone", "# nothing\n", "0:0: is empty"}));
 
-/// What looks as odd and is right.
+/// Values that look wrong but are right.
 TEST(Refusals, AFractionOfAThirdIsNotTooLong) {
   for (const char* period : {"eval(1 / 3)", "eval(1 / 300)", "eval(1 / 30000)", "eval(1 / 300000)"})
     EXPECT_EQ(faults_of(recipe_of({std::string("!GradualKSModifier {params: [head], init_sparsity: "

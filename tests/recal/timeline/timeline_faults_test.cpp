@@ -1,4 +1,4 @@
-// What only shows once the model and the steps per epoch are known.
+// Faults that show only once the model and the steps per epoch are known.
 #include <gmock/gmock.h>
 
 #include "tests/recal/recipes.h"

@@ -1,4 +1,4 @@
-// What a recipe becomes; the traces of the recipe grammar are in golden_traces_test.cpp.
+// Timeline of a recipe; the traces of the recipe grammar are in golden_traces_test.cpp.
 #include <cmath>
 
 #include <gmock/gmock.h>

@@ -66,7 +66,7 @@ class HeldData final : public data::Dataset {
   std::set<int> held_;
 };
 
-/// Before the loader waits for its threads, however a run ends.
+/// Releases the data before the loader joins its threads, however a run ends.
 struct LetThrough {
   HeldData& held;
   ~LetThrough() { held.let_through(); }
@@ -91,7 +91,7 @@ void normalise(const std::string& how, SmallRunOptions* options) {
   options->train.batch_norm = how;
 }
 
-/// What a run may be, by name.
+/// Situations of a run, by name.
 const std::map<std::string, Change> kSituations{
     {"divided",
      [](SmallRunOptions* options) {

@@ -145,8 +145,8 @@ TEST(LocalSteps, MovingStatisticsAreEqualAfterMeans) {
     });
 }
 
-/// What a mean of momentum sends with all parameters trained, and with the first layer's 3 x 17
-/// weights frozen from the start: neither these nor their slots.
+/// Bytes that a mean with momentum sends: with all parameters trained, and with the first layer's 3
+/// x 17 weights frozen from the start. Frozen weights and their slots are not sent.
 TEST(LocalSteps, WhatIsFrozenDoesNotTravel) {
   const auto bytes_of_mean = [](const std::string& recipe) {
     int64_t num_bytes = 0;
