@@ -1,6 +1,7 @@
 """Rules of plain English that a program can check. tools/check_rules.py runs them.
 
-Product headers and sources are those outside tests/, bench/ and examples/; pages are the *.md files outside bench/results and tests/.
+Doc comments are checked in all headers and sources, the rest in product files, which are those outside tests/, bench/ and examples/.
+Pages are the *.md files outside bench/results and tests/.
 """
 import re
 import subprocess
@@ -10,7 +11,7 @@ MOST_OF_SUBJECT = 72
 NUM_COMMITS = 20
 NO_PRODUCT = ("tests/", "bench/", "examples/")
 NO_NOUN = re.compile(r"(?:What|Of|Whose|Which|Whether|How|Where|When|Who|In|On|At|By|For|From|With|Without|To|As|If|It|Its|They|That|This|These|Those|Nothing|None|"
-                     r"Into|Behind|Before|After)\b")
+                     r"Into|Behind|Before|After|Whom|Whoever|Whatever)\b")
 # Home-made words, and the word of the field for each.
 FIELD_WORDS = {r"[Ww]h(?:o|om)ever": "any rank that, callers that", r"parted": "diverged", r"carriers?": "sending rank", r"a wish": "best effort",
                r"lets? go of": "releases", r"looks? after": "supervises", r"given? free": "releases",
@@ -46,7 +47,7 @@ def doc_comments(text):
 def comments_without_a_noun(root, files):
     for path in files:
         name = name_of(root, path)
-        if is_product(name, ".h", ".cpp", ".cu"):
+        if name.endswith((".h", ".cpp", ".cu")):
             for line, first in doc_comments(path.read_text()):
                 word = NO_NOUN.match(first)
                 if word:

@@ -120,9 +120,10 @@ class CheckRules(unittest.TestCase):
                     "docs/a.md:2: no_such.md does not exist", "docs/a.md:2: pictures/a.svg does not exist")
 
     def test_first_words_of_doc_comments(self):
-        self.expect({"deep/a.h": "/// Returns a.\n/// Of all.\nint a();\n", "tests/base/a.h": "/// What it is.\n", "bench/a.h": "/// What it is.\n"})
-        self.expect({"deep/a.h": "int b();\n  /// What it is.\n"},
-                    "deep/a.h:2: a doc comment begins with 'What': begin with a noun, or a verb such as 'Returns'")
+        self.expect({"deep/a.h": "/// Returns a.\n/// Of all.\nint a();\n", "tests/base/a.h": "// What it is.\n"})
+        for name in ("bench/a.cpp", "deep/a.h", "examples/a.cpp", "tests/base/a.h"):
+            self.expect({name: "int b();\n  /// What it is.\n"},
+                        f"{name}:2: a doc comment begins with 'What': begin with a noun, or a verb such as 'Returns'")
 
     def test_long_sentences(self):
         good = " ".join(["word"] * 25) + "."
