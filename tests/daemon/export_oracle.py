@@ -35,7 +35,7 @@ else:
 
 @functools.cache
 def exported():
-    """What the driver wrote, once for all classes of this process."""
+    """Files that the driver wrote, once for all classes of this process."""
     folder = tempfile.TemporaryDirectory(prefix="lockstep-export-")
     unittest.addModuleCleanup(folder.cleanup)
     subprocess.run([DRIVER, folder.name], check=True, timeout=100)
@@ -60,7 +60,7 @@ class Exported:
                 check(folder, load_file(folder / "answers.safetensors"))
 
     def test_the_answers_say_something_of_the_layers(self):
-        """Where signals fade or units die, logits are biases, and any network would pass."""
+        """Logits depend on the layers. If signals fade or units die, logits are biases, and any network would pass."""
         def check(folder, answers):
             logits = answers["logits"]
             self.assertGreater(np.ptp(logits, axis=0).max() / np.abs(logits).max(), 0.2)

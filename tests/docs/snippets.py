@@ -28,7 +28,7 @@ FOLDERS = ("bench/", "configs/", "examples/", "launch/", "tests/", "tools/")
 
 
 def pages():
-    """What a reader gets. Decisions and results are history."""
+    """Pages for readers. Decisions and results are history."""
     listed = subprocess.run(["git", "-C", SOURCE, "ls-files", "*.md"], capture_output=True, text=True, check=True).stdout.split()
     return [SOURCE / name for name in listed if not name.startswith(("CHANGELOG", "docs/decisions/", "bench/results/", "tests/"))]
 
@@ -82,7 +82,7 @@ def parts_of(program, *path):
 
 @functools.cache
 def flags():
-    """Those of runs without a file, from the table that the programs write (tools.run_file_reference)."""
+    """Flags of runs without a file, from the table that the programs write (tools.run_file_reference)."""
     rows = re.findall(r"(?m)^\| (`--[^|]*)\|", (SOURCE / "docs/flags.md").read_text())
     return {name for row in rows for name in re.findall(r"`--(\w+)`", row)}
 
@@ -105,7 +105,7 @@ def faults_of_command(program, arguments):
 
 
 def is_built(name):
-    """Whether the CMakeLists.txt of that folder makes a program of this name, here or where there is CUDA."""
+    """True if the CMakeLists.txt of that folder builds a program of this name, here or with CUDA."""
     cmake = (SOURCE / name).parent / "CMakeLists.txt"
     return cmake.exists() and re.search(rf"\b(?:bench_)?{re.escape(pathlib.Path(name).name)}\b", cmake.read_text()) is not None
 
@@ -148,7 +148,7 @@ def faults_of_json(text):
 
 
 def promtool(command, files):
-    """What promtool says of the first file; "" if nothing is wrong, or if there is no promtool."""
+    """promtool's messages about the first file; "" if nothing is wrong, or without promtool."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             pathlib.Path(folder, name).write_text(text)
@@ -182,7 +182,7 @@ def checked(text, folder):
 
 
 def faults_of_run_file(text):
-    """Of a whole run file every fault but a file that is not here. Of a part each key must be one of a run file."""
+    """Faults of a run file. A whole file may only lack files that are not here. In a part each key must be one of a run file."""
     with tempfile.TemporaryDirectory() as folder:
         code, said = checked(text, folder)
     is_whole = re.search(r"(?m)^train:", text) and re.search(r"(?m)^model:", text)
@@ -194,7 +194,7 @@ def faults_of_run_file(text):
 
 
 def yaml_syntax(text):
-    """What a parser says, whatever the tags mean; "" if nothing is wrong."""
+    """The parser's message, for any tags; "" if nothing is wrong."""
     code, said = run(SOURCE / ".venv-test/bin/python", "-c", "import sys, yaml; list(yaml.compose_all(sys.stdin))", input=text)
     return "" if code == 0 else f"YAML: {said.strip().splitlines()[-1]}"
 

@@ -1,4 +1,4 @@
-"""What goes wrong around a run that is sound itself; docs/faults.md has the table of all such cases, with the test of each."""
+"""Faults around a run that is sound itself; docs/faults.md has the table of all such cases, with the test of each."""
 import pathlib
 import re
 import subprocess
@@ -23,7 +23,7 @@ class BadDays(LockstepTest):
         return path
 
     def test_another_build_on_one_rank(self):
-        """Of the same version, commit and compiler: one byte of the linker's digest differs."""
+        """The builds have the same version, commit and compiler, and differ in one byte of the linker's digest."""
         found = re.search(r"Build ID: (\w+)", subprocess.run(["readelf", "-n", LOCKSTEPD], capture_output=True, text=True, check=True).stdout)[1]
         content, build_id = LOCKSTEPD.read_bytes(), bytes.fromhex(found)
         self.assertEqual(content.count(build_id), 1)

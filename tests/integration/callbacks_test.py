@@ -234,7 +234,7 @@ class Traces(LockstepTest):
         self.assertTrue(any(event.get("name") == "[memory]" for event in trace["traceEvents"]))
 
     def test_a_trace_keeps_the_rules_of_its_format(self):
-        """Those of the Trace Event Format for complete events and metadata, as Perfetto and chrome://tracing read it."""
+        """Rules of the Trace Event Format for complete events and metadata, as Perfetto and chrome://tracing read it."""
         begin_s = time.time()
         run = self.train(2, sets=[*SHORT, "trainer.run_config.profile_hook_config={save_steps: 20}", "sync.overlap=true", "data.loader_threads=1",
                                   "data.eval.type=digits", "data.eval.split=test", "checkpoint.save_checkpoints_steps=20", "eval.on_save=true"])

@@ -1,4 +1,4 @@
-"""What a person sees: on a terminal a bar below the log, elsewhere lines; --quiet, --json-logs, NO_COLOR, a log file of each rank."""
+"""Console output: on a terminal a bar below the log, elsewhere lines; --quiet, --json-logs, NO_COLOR, a log file of each rank."""
 import fcntl
 import json
 import os

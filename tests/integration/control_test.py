@@ -207,7 +207,7 @@ class Control(LockstepTest):
         return done.returncode, done.stdout
 
     def port_of(self, run):
-        """Of rank 0, which listens on every address."""
+        """Port of rank 0, which listens on every address."""
         run.rank_pids()
         wait_for((run.folder / "targets.json").exists, "targets.json")
         return int(json.loads((run.folder / "targets.json").read_text())[0]["targets"][0].rsplit(":", 1)[1])
@@ -318,7 +318,7 @@ class Control(LockstepTest):
         self.assertIn("is writable by all users", run.log)
 
     def test_a_foreign_lock_on_the_folder_of_the_socket_delays_nothing(self):
-        """Whoever may open the folder may hold a lock on it for ever."""
+        """Any process that may open the folder may hold a lock on it forever."""
         sockets = self.folder / "sockets"
         sockets.mkdir()
         holder = os.open(sockets, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""What a test counts, told in one line each when its program ends: "20 of 20 kills survived"."""
+"""Counters of events in a test, printed in one line each ("20 of 20 kills survived") when its program ends."""
 import atexit
 import collections
 

@@ -47,8 +47,8 @@ class DataWait(LockstepTest):
         print(f"{took.passed_s():.1f} s from {tell.__name__} to the end, at step {step}")
 
     def test_a_stop_ends_it_and_changes_no_bit(self):
-        """Where masks are due, and where a rank stands in the step's reduction while the other waits; before the first step on both.
-        One rank is told, which has its data but not those behind them; there both."""
+        """The stop comes where masks are due, where a rank is in the step's reduction while the other waits, and before the first step on both.
+        Only one rank is told to stop, which has its data but not that of the following steps; before the first step both are."""
         def term_to_all(run):
             for pid in run.rank_pids().values():
                 os.kill(pid, signal.SIGTERM)

@@ -24,7 +24,7 @@ class Divergence(LockstepTest):
             self.assertEqual(run.log.count(" E rank"), 1, run.log)  # and one of them speaks
 
     def test_a_weight_that_no_mask_covers_stops_all_at_the_next_comparison(self):
-        """Without a recipe nothing but the comparison every replica_check_every steps, or the one before a save, can see it."""
+        """Only the comparison every replica_check_every steps, or the one before a save, can detect it without a recipe."""
         no_recipe = [self.recipe("version: 1.0.0\nmodifiers: []\n"), "train.max_steps=40", "eval.every_epochs=0"]
         for every, save_steps, when in counted("altered weights caught at the next comparison, and not saved", ((5, 1000, "at step 15"), (0, 20, "to be saved at step 20"))):
             run = self.start_faulty("alter", rank=1, step=12, ranks=2, run=f"every{every}", sets=[

@@ -30,7 +30,7 @@ class Export(LockstepTest):
         return file, text, json.loads((self.folder / (name + ".json")).read_text())
 
     def check(self, run):
-        """What the file answers, and what its manifest says, is what the run measured."""
+        """The file's answers and its manifest are the run's measurements."""
         summary = run.summary()
         for form, name in (("onnx", "model.onnx"), ("torchscript", "model.pt")):
             if form == "torchscript":

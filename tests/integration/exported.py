@@ -1,4 +1,4 @@
-"""What an exported file answers for the digits' test split, in the hands of those it is for."""
+"""Answers of an exported file to the digits' test split, in the programs that it is made for."""
 import atexit
 import functools
 import json

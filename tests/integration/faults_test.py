@@ -101,7 +101,7 @@ class Faults(unittest.TestCase):
             check_tidied(job, self.expected)
 
     def test_a_disk_that_fails_for_good_leaves_no_half_save(self):
-        """From the moment of a commit on nothing works any more on rank 0, taking back what was begun neither."""
+        """All calls fail on rank 0 from the moment of a commit on, also those that undo what was begun."""
         watched = self.job("watched")
         watched.start_struck(0, "NOTE", "1+").wait()
         renames = [number for call, number, path in watched.struck() if call == "rename" and path.endswith(f"ckpt-{2 * EVERY}.index")]

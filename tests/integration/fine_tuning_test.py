@@ -58,7 +58,7 @@ with tf.Graph().as_default(), tf1.Session() as session:
 
 
 def ours(name):
-    """What a variable of the PyTorch network is called here."""
+    """Our name of a variable of the PyTorch network."""
     place = re.match(r"features\.(\d+)\.(?:conv\.([01])\.)?([01])\.(\w+)$", name)
     if not place:
         return "Logits/" + name.rsplit(".", 1)[1]

@@ -1,4 +1,4 @@
-"""What each flag of the Estimator framework changes in a run."""
+"""Effect of each flag of the Estimator framework on a run."""
 import csv
 import json
 import pathlib
@@ -112,7 +112,7 @@ class FlagEffects(FlagRuns):
         loaded, layers = self.tensors(source), ["layers/0", "layers/1"]
 
         def filled(**flags):
-            """Which layers have the source's weights."""
+            """Layers that have the source's weights."""
             now = self.tensors(self.run_with(train_steps=0, warm_start_ckpt=prefix, **flags))
             return [layer for layer in layers if all(now[name] == loaded[name] for name in now if name.startswith(layer + "/"))]
         self.assertEqual(filled(), layers)

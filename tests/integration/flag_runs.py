@@ -52,7 +52,7 @@ class FlagRuns(LockstepTest):
         return self.ran[key]
 
     def reference(self):
-        """What `lockstep reference` prints, of keys and of flags; asked once."""
+        """Output of `lockstep reference` for keys and flags; called once."""
         if not hasattr(type(self), "pages"):
             type(self).pages = self.tool("reference"), self.tool("reference", "--flags")
         return type(self).pages

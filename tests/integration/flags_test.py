@@ -11,7 +11,7 @@ from harness import BUILD, LOCKSTEPD, SOURCE, evaluated_steps, faked_time, saves
 
 class Flags(FlagRuns):
     def test_the_local_command_line_runs_as_written(self):
-        """On CSV files and on TFRecords whose pattern has no ending; stopped, as 10000 steps are long."""
+        """Runs on CSV files and on TFRecords whose pattern has no ending; stopped, since 10000 steps are long."""
         pixels = 3 * 299 * 299
         network = ["--model", "mlp", "--set", f"model.layers=[{pixels}, 3]"]
         start = ["--train_metadata", self.data / "train*", *network, "--train_steps", "0"]
@@ -30,7 +30,7 @@ class Flags(FlagRuns):
             self.assertAlmostEqual(self.rates(run)[0], 0.00001)
 
     def test_E28_an_evaluation_comes_every_eval_throttle_secs(self):
-        """By no other key than the flag: saves of their own come every 600 s."""
+        """The flag alone sets the time: saves have their own time of 600 s."""
         clock = self.folder / "clock"
         clock.write_text("+0\n")
         run = self.start(1, config=None, environment=faked_time(clock),

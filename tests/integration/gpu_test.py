@@ -143,7 +143,7 @@ class OneRank(GpuTest):
                 f"data={{train: {{type: random, shape: [4], samples: {samples}, classes: 3}}, global_batch_size: 16}}"]
 
     def test_networks_in_python_with_frozen_parts_masks_and_branches(self):
-        """What no flat buffer holds moves to the GPU too; what backward does not reach is left out by the device's update as well."""
+        """Tensors outside the flat buffers move to the GPU, too; the device's update skips parameters that backward does not reach."""
         for name in ("Teacher", "Mask", "Branches"):
             for optimizer in ("{type: adamw, learning_rate: 0.01, weight_decay: 0.1}", "{type: momentum, learning_rate: 0.1, weight_decay: 0.1}"):
                 with self.subTest(f"{name} {optimizer}"):

@@ -1,4 +1,4 @@
-"""What the integration tests share: start lockstepd under mpirun, read what it leaves.
+"""Common part of the integration tests: start lockstepd under mpirun, read its files.
 
 LOCKSTEP_BUILD names the build folder. Every test gets a folder of its own; ports are free ones (metrics.listen port 0).
 """
@@ -36,7 +36,7 @@ ANSWER_S = 100  # no command of these tests takes this long
 
 
 class SocketConnection(http.client.HTTPConnection):
-    """To a Unix socket, whose path may be long."""
+    """Connection to a Unix socket, whose path may be long."""
     def __init__(self, path):
         super().__init__("localhost", timeout=ANSWER_S)
         self.path = pathlib.Path(path)
@@ -88,7 +88,7 @@ class Run:
         return wait_for(lambda: (pids := read()) and alive(pids.values()) and pids, "ranks to start", timeout_s)
 
     def ctl(self, *words):
-        """What `lockstep ctl` says of this run; its code and text where it is refused."""
+        """Output of `lockstep ctl` for this run; code and text if it is refused."""
         done = subprocess.run([LOCKSTEP, "ctl", self.folder, *map(str, words)], capture_output=True, text=True, timeout=ANSWER_S, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else (done.returncode, done.stderr)
 
@@ -100,7 +100,7 @@ class Run:
             return answer.status, answer.read().decode()
 
     def status(self):
-        """What rank 0 answers to /control/status, without a program's start; None where it does not answer (yet)."""
+        """Answer of rank 0 to /control/status, without starting a program; None if it does not answer (yet)."""
         try:
             return json.loads(self.ask("GET", "/control/status")[1])
         except (OSError, ValueError, http.client.HTTPException):  # no socket yet, nobody there

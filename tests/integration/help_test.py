@@ -14,7 +14,7 @@ def said(program, *words):
 
 
 def parts_of(program, *path):
-    """What --help names: sub-commands, and options in all their spellings."""
+    """Parts that --help names: sub-commands, and options in all their spellings."""
     commands, options, section = [], [], ""
     for line in said(program, *path, "--help").splitlines():
         if re.match(r"^\w.*:$", line):
@@ -35,7 +35,7 @@ def all_commands(program, *path):
 
 class Help(LockstepTest):
     def completed(self, script, program, *words):
-        """What bash offers for the last of the words."""
+        """Completions that bash offers for the last of the words."""
         line = " ".join(f"'{word}'" for word in (program, *words))
         done = subprocess.run(["bash", "-c", f'source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _{program}; printf "%s\\n" "${{COMPREPLY[@]}}"'],
                               capture_output=True, text=True, timeout=ANSWER_S, check=True)

@@ -9,7 +9,7 @@ UNTIDY = "is saved, but: "            # of one that is committed, where somethin
 
 
 def check_hindered(job, start, expected):
-    """After a run whose disk failed now and then. Returns (saves that failed, saves that stayed untidy for a while)."""
+    """Checks a run whose disk failed now and then. Returns (saves that failed, saves that left files for a while)."""
     log = start.log()
     failed = log.count(FAILED)
     last_failed = start.code == 74

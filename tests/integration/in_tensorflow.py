@@ -22,7 +22,7 @@ for line in sys.stdin:
 
 
 class InTensorFlow:
-    """For a TestCase: run_tensorflow()."""
+    """Mixin of a TestCase: run_tensorflow()."""
     server = None
 
     @classmethod
@@ -31,7 +31,7 @@ class InTensorFlow:
             cls.server.communicate()  # it ends with its input
 
     def run_tensorflow(self, program, *arguments):
-        """What the program prints; fails the test where it throws."""
+        """Output of the program; fails the test if it throws."""
         cls = type(self)
         if cls.server is None:
             cls.server = subprocess.Popen([PYTHON, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

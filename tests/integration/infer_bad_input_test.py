@@ -1,4 +1,4 @@
-"""What `lockstep infer` says of bad callbacks, names, disks and files: exit code, callback, key; nothing stands outside the results' folder.
+"""Errors of `lockstep infer` for bad callbacks, names, disks and files: exit code, callback, key; nothing is written outside the results' folder.
 Exports and feeds that do not fit, signals and worlds of several processes: infer_test.py."""
 import itertools
 import json
@@ -38,7 +38,7 @@ class InferBadInput(InferTest):
         return results
 
     def refused(self, callbacks, *said, **more):
-        """Before the start."""
+        """Refusal before the start."""
         self.assertFalse(self.ends(78, callbacks, *said, **more).exists())
 
     def test_an_unknown_callback_or_key(self):

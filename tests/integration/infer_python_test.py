@@ -23,7 +23,7 @@ def python(name, args="{}", **keys):
 
 class InferPython(InferTest):
     def answer(self, section, name="infer.yaml", expect=0, **config):
-        """What it says, and the folder of what is stored."""
+        """Output, and the folder of the stored files."""
         config, results = self.config(f"batch_size: 50, {section}", name, **config)
         return self.infer("--saved_model", self.digits().folder / "saved_models/46", "--config", config, *FEED, expect=expect), results
 

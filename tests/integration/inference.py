@@ -1,4 +1,4 @@
-"""What the tests of `lockstep infer` share: a small run of digits, sections `inferer`, and what callbacks stored."""
+"""Common part of the tests of `lockstep infer`: a small run of digits, sections `inferer`, and the files that callbacks stored."""
 import os
 import subprocess
 

@@ -16,7 +16,7 @@ CALLS_BEFORE_THE_END = {0: 320, 1: 120}  # calls on files of saves that a rank m
 
 @dataclass
 class Kill:
-    """How one job is killed. `text` says it; do(job) starts it and returns the Start, killed or about to be."""
+    """A way to kill a job. `text` describes it; do(job) starts it and returns the Start, killed or about to be."""
     text: str
     do: object
 
@@ -89,7 +89,7 @@ def by_strace(random, rank, call, nth):
 
 
 def kills_at_random_moments(random):
-    """Without end; for jobs with a short sync.timeout_s."""
+    """Endless kills; for jobs with a short sync.timeout_s."""
     while True:
         for whom in ("rank", "all ranks", "mpirun"):
             yield whom, at_a_random_moment(random, whom)
@@ -97,7 +97,7 @@ def kills_at_random_moments(random):
 
 
 def kills(random):
-    """Without end: kinds in turn, so that each has its share whatever the number."""
+    """Endless kills: kinds in turn, so that each has its share for any number."""
     phases = []
     while True:
         for whom in ("rank", "all ranks", "mpirun"):

@@ -1,4 +1,4 @@
-"""What Kubernetes' manifests count on, without a cluster: launcher.sh, and pods' sshd, mpirun and preStop between network namespaces."""
+"""Parts that the Kubernetes manifests rely on, without a cluster: launcher.sh, and pods' sshd, mpirun and preStop between network namespaces."""
 import os
 import pathlib
 import re
@@ -63,7 +63,7 @@ class Launcher(LockstepTest):
         self.assertEqual(self.starts(), starts + 1)
 
     def test_ranks_that_a_signal_ends_while_they_are_loaded_are_no_failure(self):
-        """As by a worker's preStop; and by a launcher that is told to stop, where there is nothing to save yet."""
+        """The signal comes from a worker's preStop, or from a launcher that is told to stop when there is nothing to save yet."""
         noted = ("--tries", "1", "--job", "uid", "--notes", self.folder / "notes")
         self.ended(self.start(self.program(f'[ "$(wc -l <{self.folder}/starts)" -gt 1 ] || kill -USR1 $$'), *noted), 0)
         self.assertEqual(self.starts(), 2)

@@ -20,12 +20,12 @@ def documents():
 
 
 def graces(found):
-    """What each kind of pod has to save and stop, in seconds."""
+    """Seconds that each kind of pod has to save and stop."""
     return [int(seconds) for seconds in re.findall(r'"terminationGracePeriodSeconds": (\d+)', json.dumps(found))]
 
 
 def hopeless_codes():
-    """Those of which docs/exit_codes.md says that a job shall fail."""
+    """Codes for which docs/exit_codes.md says that a job shall fail."""
     return re.findall(r"^\| (\d+) \|.*\| fail; ", (SOURCE / "docs/exit_codes.md").read_text(), re.MULTILINE)
 
 
@@ -40,7 +40,7 @@ def commands(node):
 
 
 def pod_templates(node):
-    """What pods are made from, at any depth: a map with containers in its `spec`."""
+    """Templates of pods, at any depth: a map with containers in its `spec`."""
     if isinstance(node, list):
         return [one for item in node for one in pod_templates(item)]
     if not isinstance(node, dict):
@@ -120,7 +120,7 @@ class Manifests(ManifestsTest):
         print(f"\n{number} pod templates have the labels, rights and resources")
 
     def test_variables_of_open_mpi_have_the_names_of_4_and_5(self):
-        """Where an operator sets those of Open MPI 4, those of 5 stand alone."""
+        """The variables of Open MPI 5 are there alone if an operator sets those of Open MPI 4."""
         for name in ("mpijob/job.yaml", "jobset/job.yaml", "trainjob/job.yaml"):
             self.assertIn("name: PRTE_MCA_plm_ssh_args, value: \"-o ConnectionAttempts=10\"", (KUBERNETES / name).read_text(), name)
         for name in ("mpijob/job.yaml", "trainjob/job.yaml"):
@@ -194,7 +194,7 @@ class Rendered(ManifestsTest):
         self.assertEqual(found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"], labels, "one job's rules are for its own pods")
 
     def test_the_rest_is_as_the_manifests_say(self):
-        """With the values that stand in launch/kubernetes, every field is there again: nothing is lost or changes its type on the way."""
+        """Filling in the values of launch/kubernetes gives every field again: none is lost or changes its type."""
         found = self.documents_of(self.render("--kind", "jobset", name="lockstep"))
         text = (KUBERNETES / "jobset/job.yaml").read_text()
         wanted = self.documents_of(text)["JobSet"]

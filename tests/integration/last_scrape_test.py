@@ -1,4 +1,4 @@
-"""What a run that ends leaves to those who watch: its pages for a last scrape, and a file for a node exporter. And what it tells of starts and clients."""
+"""Traces of an ending run for monitoring: pages for a last scrape, a file for a node exporter, and its output about starts and clients."""
 import hashlib
 import json
 import os
@@ -42,7 +42,7 @@ class Linger(LockstepTest):
         self.assertEqual(run.wait().code, 0, run.log)
 
     def test_a_run_that_is_watched_waits_for_the_watcher_and_no_other_does(self):
-        """By default: where Prometheus has scraped a rank, it shall see how the run ends."""
+        """The default: if Prometheus has scraped a rank, it gets to see how the run ends."""
         with within(19, "a run that nobody watches"):
             run = self.start(1, sets=SHORT).wait()
         self.assertEqual(run.code, 0, run.log)

@@ -31,13 +31,13 @@ def words_of(pid):
 
 
 def is_heard(pid, number):
-    """Whether the process catches this signal, or holds it."""
+    """True if the process catches this signal, or blocks it."""
     masks = re.findall(r"(?m)^Sig(?:Cgt|Blk):\s*(\w+)$", pathlib.Path(f"/proc/{pid}/status").read_text())
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
 def is_pending(pid, number):
-    """Whether the signal was sent and not taken yet."""
+    """True if the signal was sent and not handled yet."""
     masks = re.findall(r"(?m)^(?:Sig|Shd)Pnd:\s*(\w+)$", pathlib.Path(f"/proc/{pid}/status").read_text())
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
@@ -277,7 +277,7 @@ class Launch(SupervisedTest):
         return Run(process, folder)
 
     def test_a_log_that_nobody_reads_keeps_no_signal_waiting(self):
-        """As behind Ctrl-S, or a collector that stalls: the ranks save and stop all the same."""
+        """The log's reader stalls, as with Ctrl-S: the ranks save and stop all the same."""
         reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
         self.addCleanup(os.close, reader)
@@ -294,7 +294,7 @@ class Launch(SupervisedTest):
         self.assert_nothing_runs(run)
 
     def test_a_reader_of_the_log_that_goes_ends_nothing(self):
-        """As `| head`, or a log shipper that starts again."""
+        """The log's reader ends, like `| head`, or a log shipper that restarts."""
         reader, writer = os.pipe()
         run = self.supervise_into(writer)
         os.read(reader, 10)
@@ -356,7 +356,7 @@ class Launch(SupervisedTest):
         self.assertIn("cannot start mpirun: No such file or directory; is it installed", run.log)
 
     def test_ranks_that_mpi_does_not_join_do_not_train_each_for_itself(self):
-        """As under torchrun, and under srun without pmix: each process is a world of its own. Under mpirun such variables say nothing."""
+        """Each process is a world of its own, like under torchrun, and under srun without pmix. Under mpirun such variables say nothing."""
         torchrun, srun = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"}
         for name, variables, ranks in (("torchrun", torchrun, 2), ("srun", srun, 4)):
             folder = self.folder / name

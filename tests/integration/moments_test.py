@@ -34,7 +34,7 @@ class Moments(SupervisedTest):
         return self.supervise(config=ENDLESS, run=name, sets=SHORT).process
 
     def struck(self, process, after_s, number):
-        """Its exit code, whether it could take the signal when that came, and what it said."""
+        """Its exit code, whether it could handle the signal when that came, and its output."""
         try:
             process.wait(after_s)
             return process.returncode, True, ""

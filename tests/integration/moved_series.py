@@ -1,4 +1,4 @@
-"""Which series of docs/metrics.md a real run has moved: the harness records the last page of each run, by test file, under moved_series/ of
+"""Series of docs/metrics.md that a real run has changed. The harness records the last page of each run, by test file, under moved_series/ of
 the build folder; this script lists those that no run has moved:
 
     python3 tests/integration/moved_series.py BUILD_FOLDER
@@ -48,7 +48,7 @@ def record(build, page):
 
 
 def remove_what_is_old(build):
-    """What programs of before have moved, or tests that are gone, says nothing of this build."""
+    """Removes records of earlier builds, or of deleted tests, which say nothing about this build."""
     built_s = (pathlib.Path(build) / "bin/lockstepd").stat().st_mtime
     for path in (pathlib.Path(build) / "moved_series").glob("*.txt"):
         test = TESTS / f"{path.stem}.py"
@@ -63,7 +63,7 @@ def all_series(build):
 
 
 def unmoved(build):
-    """In the table's order, without those that have an excuse."""
+    """Unchanged series in the table's order, without those that have an excuse."""
     remove_what_is_old(build)
     moved = {name for path in (pathlib.Path(build) / "moved_series").glob("*.txt") for name in path.read_text().split()}
     return [name for name in all_series(build) if name not in moved and name not in EXCUSED]

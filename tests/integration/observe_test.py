@@ -1,4 +1,4 @@
-"""What a running job shows: /metrics that promtool accepts, probes, targets.json; and what a CPU worker costs."""
+"""Output of a running job: /metrics that promtool accepts, probes, targets.json; and the cost of a CPU worker."""
 import json
 import pathlib
 import re

@@ -72,7 +72,7 @@ class Prometheus:
         return [(one["metric"], float(one["value"][1])) for one in data["result"]] if data else []
 
     def value(self, expression):
-        """Of a query with one answer; None where it has none."""
+        """Value of a query with one answer; None if it has none."""
         found = self.query(expression)
         assert len(found) <= 1, f"{expression}: {found}"
         return found[0][1] if found else None

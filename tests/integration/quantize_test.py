@@ -35,7 +35,7 @@ class Quantize(LockstepTest):
         return {tensor["key"]: tensor["values"] for tensor in json.loads(shown)["tensors"] if tensor["key"]}
 
     def check_zeros(self, run, file):
-        """By the save's own masks and weights, not by what the tool says of them."""
+        """Checks zeros by the save's own masks and weights, not by the tool's output."""
         saved, converted = self.saved_values(run), int8_weights(file)
         for layer, num_weights in NUM_WEIGHTS.items():
             path = layer.replace(".", "/")

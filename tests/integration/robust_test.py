@@ -1,4 +1,4 @@
-"""What must not happen: hangs where ranks differ, traces of a run that was refused, results that mislead."""
+"""Forbidden outcomes: hangs when ranks differ, files left by a refused run, misleading results."""
 import os
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""What TensorBoard's own reader finds in a folder of event files.
+"""Tags that TensorBoard's own reader finds in a folder of event files.
 
 usage: run_tags.py FOLDER    prints JSON: {kind: {tag: [[step, value], ...]}} of all that it has; values of scalars alone, else null
 """

@@ -1,4 +1,4 @@
-"""What tests of docs/running.md share: its blocks of commands, and a shell that runs them as a reader would."""
+"""Common part of the tests of docs/running.md: its blocks of commands, and a shell that runs them as a reader would."""
 import os
 import re
 import subprocess
@@ -21,7 +21,7 @@ class PageTest(LockstepTest):
         self.environment = {**os.environ, **ROOT_TOO, "PATH": f"{BUILD}/bin:{os.environ['PATH']}", "LOCKSTEP_RUN_THREADS": "1"}
 
     def shell(self, text, timeout_s=100):
-        """What the commands print, all of which must end with 0."""
+        """Output of the commands, all of which must end with 0."""
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False)
         self.assertEqual(done.returncode, 0, f"{text}\n{done.stdout}")

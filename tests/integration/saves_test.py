@@ -1,4 +1,4 @@
-"""What the run file says of saves: what they hold, how often, which stay, how long training waits."""
+"""Settings of saves in a run file: content, frequency, retention, and how long training waits."""
 import json
 import re
 import unittest

@@ -51,7 +51,7 @@ class Secured(ScrapedRun):
         return f"basic_auth_users: {{ada: '{crypt.crypt(PASSWORD, crypt.mksalt(crypt.METHOD_BLOWFISH, rounds=2 ** cost))}'}}\n"
 
     def address(self, run):
-        """Where rank 0 serves, once targets.json tells."""
+        """Address of rank 0, as soon as targets.json has it."""
         path = run.folder / "targets.json"
         wait_for(path.exists, "targets.json")
         return json.loads(path.read_text())[0]["targets"][0]

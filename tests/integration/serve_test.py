@@ -96,7 +96,7 @@ class Serve(ServeTest):
         self.ended(server, 75)
 
     def test_a_disk_that_is_full_for_the_final_save_keeps_the_job(self):
-        """That is no error of the run, which ends in order with 74: the summary says why."""
+        """A full disk is not an error of the run, which ends in order with 74: the summary says why."""
         job = self.submit(sets=TINY)
         fault = {"LD_PRELOAD": str(BUILD / "tests/integration/libfault_calls.so"), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": ".index", "LOCKSTEP_FAULT_CALL": "rename",
                  "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "ENOSPC", "LOCKSTEP_FAULT_REPORT": str(self.folder / "report")}
@@ -124,7 +124,7 @@ class Serve(ServeTest):
         self.assertEqual(self.states(), {job: "queued"})
 
     def test_each_job_of_an_estimator_has_its_own_flags(self):
-        """Its loss, and all else of it, is code that refers to one object with the job's flags."""
+        """The loss and all other code of a job refers to one object with the job's flags."""
         config = self.folder / "run.yaml"
         config.write_text("run: {name: scaled}\nestimator: {name: full, loss: mine}\ndata: {train: {type: estimator}, global_batch_size: 4}\ntrain: {max_steps: 2}\n"
                           "metrics: {listen: 'off'}\n")
@@ -136,7 +136,7 @@ class Serve(ServeTest):
         self.assertEqual(again, first)
 
     def test_a_stop_ends_a_server_whose_disk_hangs(self):
-        """Where it looks for jobs and where it takes one."""
+        """The disk hangs where the server looks for jobs and where it takes one."""
         for name in counted("servers with a disk that hangs ended by a signal", ("queued/1.json", "running/1.json")):
             self.queue = self.folder / name.split("/")[0]
             self.submit(sets=TINY)

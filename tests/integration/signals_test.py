@@ -1,4 +1,4 @@
-"""What a run does when it is told to save, to stop or to end, and what it leaves when it fails or hangs."""
+"""Behaviour of a run that is told to save, to stop or to end, and its files if it fails or hangs."""
 import json
 import os
 import signal
@@ -11,7 +11,7 @@ RARE = ["checkpoint.save_checkpoints_steps=1000000", "eval.every_epochs=0"]
 
 
 def hanging_disk(report, rank, path):
-    """For the environment: each call of that rank on a file whose path holds this text waits; the first makes the file `report`."""
+    """Environment in which each call of that rank on a file whose path has this text waits; the first creates the file `report`."""
     return {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": str(rank), "LOCKSTEP_FAULT_PATH": path, "LOCKSTEP_FAULT_CALL": "any",
             "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "WAIT", "LOCKSTEP_FAULT_REPORT": str(report)}
 
@@ -26,7 +26,7 @@ def failures_of(run):
 
 class Signals(LockstepTest):
     def test_usr2_saves_and_goes_on(self):
-        """From either rank alone: a save after that very step, and training ends as if nothing had been asked."""
+        """The signal comes to either rank alone: a save follows after that very step, and training ends as if nothing had happened."""
         unbroken = self.train(run="unbroken", sets=[*RARE, "train.max_steps=40"])
         for rank in (0, 1):
             run = self.start_faulty("usr2", rank, step=12, run=f"usr2_{rank}", sets=[*RARE, "train.max_steps=40"]).wait()

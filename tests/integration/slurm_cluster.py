@@ -74,7 +74,7 @@ class Cluster:
         self.command("slurmd", "-f", self.base / "slurm.conf", "-N", name)
 
     def bring_back(self, node):
-        """After `down`; a node that registers again comes back by itself (ReturnToService), and then cannot be resumed."""
+        """Resumes nodes after `down`; a node that registers again resumes automatically (ReturnToService), and then cannot be resumed."""
         def is_up():
             if not self.command("sinfo", "-h", "-n", node, "-o", "%t").startswith("down"):
                 return True

@@ -31,7 +31,7 @@ class Script(PageTest):
         return dict(line.split("=", 1) for line in (self.folder / "environment").read_text().splitlines() if "=" in line)
 
     def words_of_srun(self, script, **variables):
-        """What srun is called with where this script runs."""
+        """Arguments of srun where this script runs."""
         stand_in = self.folder / "srun"
         stand_in.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" >{self.folder}/words\nenv >{self.folder}/environment\n')
         stand_in.chmod(0o755)
@@ -242,7 +242,7 @@ class Slurm(PageTest):
         return re.search(r"Submitted batch job (\d+)", submitted)[1]
 
     def test_the_page_on_running(self):
-        """Its commands, in its order."""
+        """The page's commands, in its order."""
         self.environment.update(LOCKSTEP_TRAIN_MAX_STEPS="100")
         job = self.job_of_the_page()
         self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), self.log_of_the_page())

@@ -46,7 +46,7 @@ def debris_in(folder):
 
 
 def is_running(pid, of_folder):
-    """Whether a process of the job in that folder has this number; numbers are used again."""
+    """True if a process of the job in that folder has this number; numbers are reused."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
         return state not in "ZX" and str(of_folder) in pathlib.Path(f"/proc/{pid}/cmdline").read_text()
@@ -130,7 +130,7 @@ class Start:
         return self
 
     def end(self):
-        """Whatever happened, none of its processes stays."""
+        """Ends every process of the job in any case."""
         self._over.set()
         self._watcher.join()
         for pid in self.survivors():
@@ -185,7 +185,7 @@ class Job:
         return [(call, int(number), path) for call, number, path in (line.split(" ", 2) for line in lines)]
 
     def result(self):
-        """What an unbroken run and a resumed one must have in common."""
+        """Result that an unbroken run and a resumed one must have in common."""
         summary = json.loads((self.folder / "summary.json").read_text())
         return {"steps": summary["steps"], "parameters_sha256": summary["parameters_sha256"], "sparsity": summary["sparsity"],
                 "curve": (self.folder / "train" / "steps.csv").read_text()}

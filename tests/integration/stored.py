@@ -36,7 +36,7 @@ def whole_numbers(body):
 
 
 def values_of(feature):
-    """Of one tf.train.Feature: bytes, floats or whole numbers."""
+    """Values of one tf.train.Feature: bytes, floats or integers."""
     for kind, body in fields(feature):
         for _, items in fields(body):
             if kind == 1:

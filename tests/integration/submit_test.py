@@ -92,7 +92,7 @@ class Submit(ServeTest):
         self.assertIsNone(server.process.poll())
 
     def test_a_server_that_is_gone_is_said(self):
-        """Before one was started, and after one was killed: its file says still that it runs."""
+        """The server was never started, or it was killed: its file still says that it runs."""
         job, other = self.submit(ENDLESS, RARE), self.submit(sets=TINY)
         self.assertIn("no server runs on", self.client("wait", job, "--timeout", 0.1, expect=69))
         self.assertIn(f"job {job} is queued: it has no log yet", self.client("logs", job))

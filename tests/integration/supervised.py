@@ -1,4 +1,4 @@
-"""What tests of `lockstep run` share: a supervised run, and whether anything of it is left."""
+"""Common part of the tests of `lockstep run`: a supervised run, and whether any part of it is left."""
 import os
 import pathlib
 import re

@@ -53,7 +53,7 @@ def victims(run, whom, random, before):
 
 
 def kill_again_and_again(run, random, number, spares=0):
-    """How many of each kind; raises AssertionError where the run ends before, or does not come back. With spare ranks none is killed while it starts: it
+    """Counts of each kind; raises AssertionError if the run ends before, or does not recover. With spare ranks none is killed while it starts: it
     could be one that waits."""
     counts, before = collections.Counter(), set()
     for whom in itertools.islice(itertools.cycle(WHOM[:-1] if spares else WHOM), number):

@@ -1,4 +1,4 @@
-"""How gradients travel changes when and how many bytes, and no bit of the result."""
+"""Ways of sending gradients change the time and the number of bytes, but no bit of the result."""
 import os
 import re
 import signal

@@ -73,7 +73,7 @@ class TensorBoard(LockstepTest):
                 self.assertAlmostEqual(value, rows[step][column], delta=1e-5 * max(1, abs(value)), msg=f"{tag} at {step}")
 
     def assert_evaluations(self, run, found):
-        """Those of evals.csv, all of them and nothing else."""
+        """Checks that the evaluations are those of evals.csv and no others."""
         with open(run.folder / "train/evals.csv") as file:
             rows = list(csv.DictReader(file))
         self.assertEqual({row["name"] for row in rows}, {*OF_CLASSES, *OF_ALL})

@@ -36,7 +36,7 @@ CANNOT_EXPORT = "cannot be exported"
 
 @dataclass
 class Feature:
-    """What a run with it has beside CONFIG."""
+    """Settings of a run with it, in addition to CONFIG."""
     sets: list = field(default_factory=list)
     modifiers: str = ""
     ranks: int = 2
@@ -139,7 +139,7 @@ class UserNetworks(ServeTest):
                           sets=[*self.sets_of(form, feature), *kwargs.pop("sets", [])], **kwargs).wait()
 
     def weights(self, run, *options):
-        """By name; the mask must be what it was."""
+        """Weights by name; the mask must be unchanged."""
         file = run.folder / "weights.safetensors"
         self.tool("ckpt", "export", run.folder / "checkpoints", *options, "-o", file)
         data = file.read_bytes()
@@ -196,7 +196,7 @@ class UserNetworks(ServeTest):
                     self.note(name, form, f"equal to {found:.0e}")
 
     def test_kill_and_resume(self):
-        """With a parameter that is frozen, then thawed, and pruning beside it."""
+        """The run has a parameter that is frozen, then thawed, and pruning at the same time."""
         for form in FORMS:
             for name in ("thawing", "pruning", "trainable_scopes", "rank without samples"):
                 with self.subTest(feature=name, form=form):

@@ -46,7 +46,7 @@ class EvalCommand(LockstepTest):
         return process
 
     def at_opens_of(self, path, what):
-        """For the environment: `what` (WAIT, NOTE) happens at each open() of a file whose path holds this text; self.folder/opens gets a line each."""
+        """Environment in which `what` (WAIT, NOTE) happens at each open() of a file whose path has this text; self.folder/opens gets a line each."""
         return {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "", "LOCKSTEP_FAULT_PATH": path, "LOCKSTEP_FAULT_CALL": "open",
                 "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": what, "LOCKSTEP_FAULT_REPORT": str(self.folder / "opens")}
 
@@ -57,7 +57,7 @@ class EvalCommand(LockstepTest):
 
 class OneSave(EvalCommand):
     def test_its_curves_stand_beside_those_of_others(self):
-        """Of two saves, by a process each: no point makes a viewer drop another, or one of the run."""
+        """Curves of two saves, by a process each: no point makes a viewer drop another one, or one of the run."""
         config, sets = SOURCE / "configs/digits.yaml", ["train.max_steps=40", "run.threads=1"]
         run = self.train(1, sets=[*sets, "checkpoint.save_checkpoints_steps=20"])
         found = {step: self.evaluated(config, *sets, restore=run.folder / f"checkpoints/model.ckpt-{step}") for step in (40, 20)}
@@ -141,7 +141,7 @@ modifiers:
         self.assertEqual((plain["ema"], plain["parameters_sha256"], plain.get("evaluated_sha256")), (False, summary["parameters_sha256"], None))
 
     def test_the_training_data_need_not_be_there(self):
-        """Its recipe quantizes from an epoch on, so how long one is comes from the save."""
+        """The recipe quantizes from an epoch on, so the save gives the length of an epoch."""
         data = shutil.copy(SOURCE / "data/digits/digits.csv", self.folder / "digits.csv")
         sets = [self.recipe("version: 1.0.0\nmodifiers:\n  - !QuantizationModifier {start_epoch: 1}\n"), "train.max_steps=30", "run.threads=1",
                 f"data.train.path={data}", "data.drop_last=true"]

@@ -14,7 +14,7 @@ NEVER_ELSE = ["sync.timeout_s=300", "watchdog.slow_seconds=300", "watchdog.hang_
 
 
 def limits(phase, slow_s=0.6, hang_s=1.5):
-    """Of this phase alone."""
+    """Limits of this phase alone."""
     return [*NEVER_ELSE, f"watchdog.{phase}.slow_seconds={slow_s}", f"watchdog.{phase}.hang_seconds={hang_s}"]
 
 

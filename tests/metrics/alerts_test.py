@@ -38,7 +38,7 @@ class Alerts(unittest.TestCase):
             self.assertRegex(cases, rf"- alertname: {name}\n +eval_time: \w+\n +exp_alerts:\n +- exp_labels:", name)
 
     def test_a_case_fails_without_its_alert(self):
-        """For every alert in turn: the cases see that it is not there."""
+        """Cases notice the absence of each alert in turn."""
         text = (RULES / "lockstep_alerts.rules.yml").read_text()
         recording = RULES / "lockstep_recording.rules.yml"
         for name in alert_names():

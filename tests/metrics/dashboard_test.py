@@ -34,7 +34,7 @@ def queries():
 
 
 def with_values(expression):
-    """As Grafana asks it, with a value for each variable."""
+    """The expression as Grafana sends it, with a value for each variable."""
     return re.sub(r"\$(job|run|node|instance)", ".*", expression.replace("$__rate_interval", "5m"))
 
 

@@ -35,7 +35,7 @@ def check_with_tensorflow(files):
 
 
 def check_values(values):
-    """What write_values() of write_events.cpp wrote, as TensorFlow decodes it."""
+    """Checks the output of write_values() of write_events.cpp, as TensorFlow decodes it."""
     histogram = values["weights/w"].histo
     assert (histogram.min, histogram.max, histogram.num) == (-2, 3, 7), histogram
     assert close(histogram.sum, 1.75) and close(histogram.sum_squares, 13.3125)

@@ -1,4 +1,4 @@
-"""What the tests of dashboard and alerts share: the series that exist, the names in an expression, and promtool's parser."""
+"""Common part of the tests of dashboard and alerts: the existing series, the names in an expression, and promtool's parser."""
 import json
 import pathlib
 import re
@@ -42,7 +42,7 @@ def promtool(*arguments, **kwargs):
 
 
 def parser_fault(expressions):
-    """What promtool says of expressions that are no PromQL; empty if all are. JSON is YAML."""
+    """promtool's message about expressions that are not PromQL; empty if all are. JSON is YAML."""
     rules = [{"record": f"parsed_{i}", "expr": expression} for i, expression in enumerate(expressions)]
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
         json.dump({"groups": [{"name": "parsed", "rules": rules}]}, file)

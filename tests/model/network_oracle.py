@@ -67,7 +67,7 @@ def tensors_of(module):
 
 
 def stirred(module, seed=0):
-    """Nothing is as at the start, and signals neither fade nor grow."""
+    """Changes all values of the network, so that none is as at the start; signals neither fade nor grow."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in tensors_of(module).values():
@@ -122,7 +122,7 @@ def tokens(count, length, vocabulary):
 
 
 def thin_vgg(vgg, hidden):
-    """With a head of other size, as the original's has 100 million weights."""
+    """A VGG with a smaller head, since the original's has 100 million weights."""
     for place, inputs in ((0, 512 * 7 * 7), (3, hidden), (6, hidden)):
         vgg.classifier[place] = nn.Linear(inputs, hidden if place < 6 else vgg.classifier[6].out_features)
     return vgg

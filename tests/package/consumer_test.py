@@ -78,7 +78,7 @@ class Consumer(unittest.TestCase):
         return output
 
     def train_the_plugin(self):
-        """Its flags come from the command line, its losses fall, it is stopped and goes on, and its network is exported."""
+        """The plug-in's flags come from the command line, its losses fall, it stops and resumes, and its network is exported."""
         flags = ["--estimator=libmoons.so", "--", "--width", 32]
         self.assertIn("Moons on 2000 training samples", self.lockstep("check", "run.yaml", *flags))
         self.assertIn("40 steps per epoch", self.lockstep("plan", "run.yaml", *flags))
@@ -118,7 +118,7 @@ class Consumer(unittest.TestCase):
         self.assertRegex(output, r"settings differ between ranks:\n +rank 0 has plugin libmoons.so sha256=\w+, rank 1 does not")
 
     def tell_what_a_plugin_throws(self):
-        """On a rank while it trains: its text, and which plug-in is there; on one rank at the start, all end with its code."""
+        """Messages of an exception on a rank while it trains: text and plug-in. An exception on one rank at the start ends all with its code."""
         run_file = self.plugin / "throws.yaml"
         run_file.write_text("run: {name: throws}\ntrain: {max_steps: 1}\nmodel: {type: plugin, path: librows.so, name: line, fails: forward}\n"
                             "data: {train: {type: digits}, global_batch_size: 64}\n")
@@ -154,7 +154,7 @@ class Consumer(unittest.TestCase):
             self.assertIn("0.1.0", output)
 
     def test_another_libtorch_is_refused_in_one_line(self):
-        """Its version is read from a header, its libraries are not opened."""
+        """The version is read from a header, the libraries are not opened."""
         other = pathlib.Path(self.scratch.name) / "torch"
         for name in ("include/ATen/ATen.h", "lib/libtorch_cpu.so", "lib/libc10.so"):
             (other / name).parent.mkdir(parents=True, exist_ok=True)

@@ -69,7 +69,7 @@ print(json.dumps({{
 
 
 def run(*command, path, cwd, **more):
-    """As in a shell where the environment is first in PATH, and that knows nothing else of this machine."""
+    """Runs in a shell with the environment first in PATH, and without anything else of this machine."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=cwd, timeout=100,
                           env={"PATH": f"{path}:/usr/bin:/bin", "HOME": str(cwd), **quick_start(), **more})
     return done.returncode, done.stdout, done.stderr
@@ -140,7 +140,7 @@ class Wheel(unittest.TestCase):
             self.assertIn("0.1.0", self.run_there(program, "--version")[1])
 
     def test_who_builds_the_daemon_alone_has_the_python_module(self):
-        """As `make run` does, after which a new project shall train."""
+        """The build is that of `make run`, after which a new project shall train."""
         inputs = subprocess.run(["ninja", "-C", BUILD, "-t", "inputs", "bin/lockstepd"], capture_output=True, text=True).stdout
         self.assertIn("lib/lockstep/liblockstep_python.so\n", inputs)
 

@@ -110,7 +110,7 @@ def distance(wanted, found):
 
 
 class Recipe:
-    """What a recipe does around a step of the network; facts() are compared beside loss, rate and weights."""
+    """Work of a recipe around a step of the network; facts() are compared in addition to loss, rate and weights."""
     items = []
 
     def before(self, network, step):

@@ -12,7 +12,7 @@ NAME = "chromium-headless-shell"
 
 
 class Seen:
-    """What a browser made of a page."""
+    """Contents of a page in a browser."""
 
     def __init__(self, dom, log):
         self.dom = dom
@@ -28,7 +28,7 @@ class Seen:
         return [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", self.dom.split("<tbody>")[1])]
 
     def num_points(self, curve_id):
-        """Of a curve that is drawn as one path."""
+        """Number of points of a curve that is drawn as one path."""
         svg = re.search(rf'<svg id="{curve_id}"[^>]*>(.*?)</svg>', self.dom, re.S)[1]
         path = re.search(r'<path d="([^"]*)"', svg)
         return len(re.findall(r"[ML]", path[1])) if path else 0

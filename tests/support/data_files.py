@@ -6,7 +6,7 @@ import zlib
 
 
 def png(side=8, shift=0):
-    """Of side x side pixels, a pattern moved by `shift`."""
+    """A PNG of side x side pixels, a pattern moved by `shift`."""
     def chunk(name, body):
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
     rows = b"".join(b"\0" + bytes((x + shift) % 256 for x in range(3 * side)) for _ in range(side))

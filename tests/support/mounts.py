@@ -24,7 +24,7 @@ def is_something_shared():
 
 
 def _folder():
-    """For temporary files: a plain user who is mapped to root may not write into those of root."""
+    """A folder for temporary files: a plain user who is mapped to root may not write into those of root."""
     folder = tempfile.mkdtemp(prefix="lockstep-mounts-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

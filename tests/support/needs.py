@@ -1,4 +1,4 @@
-"""What tests need of a machine, by the names of tests/may_skip.txt, and which of it this machine lacks."""
+"""Requirements that tests have of a machine, by the names of tests/may_skip.txt, and those that this machine lacks."""
 import os
 import pathlib
 import shutil

@@ -102,7 +102,7 @@ class Store:
 
 
 def is_signed(environ, secret):
-    """What botocore makes of the same request must be what came."""
+    """True if botocore signs the same request alike."""
     from botocore.auth import S3SigV4Auth
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials

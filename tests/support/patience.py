@@ -73,7 +73,7 @@ def stays(condition, what, time_s):
 
 
 def communicate(process, limit_s):
-    """What the process prints until it ends. subprocess.TimeoutExpired if that takes longer."""
+    """Output of the process until it ends. subprocess.TimeoutExpired if that takes longer."""
     patience = Patience(limit_s)
     while True:
         try:

@@ -39,7 +39,7 @@ class Runner(unittest.TextTestRunner):
 
 
 def run(argv=None):
-    """In place of unittest.main()."""
+    """Replaces unittest.main()."""
     result = unittest.TestProgram(module="__main__", argv=argv, exit=False, testRunner=Runner).result
     for test, reason in result.skipped:
         print(f"SKIPPED {name_of(test)}: {reason}", flush=True)

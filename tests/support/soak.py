@@ -1,4 +1,4 @@
-"""Which rounds of a case make test runs, and which only make soak (tools/soak --parts tests), where LOCKSTEP_SOAK is 1.
+"""Rounds of a case that make test runs, and those that only make soak runs (tools/soak --parts tests), with LOCKSTEP_SOAK=1.
 
 A round that is left to make soak has another one of the same mechanism beside it.
 """

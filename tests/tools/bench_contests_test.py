@@ -1,4 +1,4 @@
-"""What bench/contests promises: verdicts, order, waiting, equal losses, cold files."""
+"""Promises of bench/contests: verdicts, order, waiting, equal losses, cold files."""
 import argparse
 import contextlib
 import io

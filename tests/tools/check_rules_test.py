@@ -137,7 +137,7 @@ class CheckRules(unittest.TestCase):
                     "docs/a.md:2: 'who" + "ever': say any rank that, callers that")
 
     def test_every_field_word_is_found(self):
-        """In a literal of a source, a comment of a header and a page, but not in identifiers or code."""
+        """Words are found in a literal of a source, a comment of a header and a page, but not in identifiers or code."""
         planted = ("nobody listens", "start it anew", "mend the disk", "it was told to stop", "is passed over", "training goes on", "beside this program",
                    "cannot be with cpu", "is cut short", "stands in the folder", "the last commit stands", "list of texts", "holds no save", "leave --ema out",
                    "takes it out")

@@ -21,7 +21,7 @@ UPDATE = load_update_docs()
 
 
 def differing_lines(page, table):
-    """Without those that are equal, of which there are hundreds."""
+    """Lines that differ; hundreds are equal."""
     lines = list(difflib.unified_diff(page.splitlines(), table.splitlines(), lineterm="", n=0))[2:]
     return [line for line in lines if not line.startswith("@@")]
 

@@ -1,4 +1,4 @@
-"""What is missing fails where oracles are required; what is forbidden is skipped, case by case (tests/support/run_cases.py)."""
+"""Missing programs fail if oracles are required, forbidden ones skip, case by case (tests/support/run_cases.py)."""
 import os
 import pathlib
 import subprocess

@@ -30,7 +30,7 @@ constexpr FolderLockTimes kQuick{
 constexpr FolderLockTimes kNoFlock{
     .patience_s = 0.3, .heartbeat_s = 0.05, .heartbeat_patience_s = 0.6, .use_flock = false};
 
-/// Whoever waits for anything with these is not "at once".
+/// Seconds that count as "at once": callers that wait with kPatient wait longer.
 constexpr double kAtOnce_s = 30;
 constexpr FolderLockTimes kPatient{
     .patience_s = 10 * kAtOnce_s, .heartbeat_s = 0.05, .heartbeat_patience_s = 10 * kAtOnce_s};

@@ -24,7 +24,7 @@ TYPES = {
 
 
 def expected_values():
-    """What exchange_main.cpp saves, by name in the index."""
+    """Values that exchange_main.cpp saves, by name in the index."""
     small = (np.arange(6) % 4).reshape(2, 3)
     values = {f"_lockstep/types/{name}": small.astype(t.as_numpy_dtype) for name, t in TYPES.items()}
     values["model/blocks/0/conv/weight" + SUFFIX] = np.arange(5000, dtype=np.float32).reshape(50, 100) / np.float32(7)

@@ -46,7 +46,7 @@ class Link(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_a_divided_optimizer_sends_as_little_as_an_all_reduce(self):
-        """What the leaders of two hosts of two ranks send, by the bytes, which nothing else here changes. All ranks by themselves send twice as much."""
+        """Bytes that the leaders of two hosts of two ranks send; nothing else here changes them. Ranks that send individually send twice as much."""
         calls, mib = 5, 0.8
         count = f"for host in $LOCKSTEP_NETNS_HOSTS; do {NETNS} on $host cat /proc/net/dev; done"
         done = on_two_hosts(f"{NETNS} mpirun 4 {BUILD}/bench/allreduce --mib {mib} --call reduce_scatter+all_gather --pairs {calls - 3} --peer none && {count}",

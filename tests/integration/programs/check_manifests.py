@@ -71,7 +71,7 @@ SCHEMAS = {"MPIJob": MPI_JOB, "JobSet": JOB_SET, "TrainingRuntime": TRAINING_RUN
 
 
 def pods_and_jobs(document):
-    """What of Kubernetes itself stands in a document of another kind, as documents of their own."""
+    """Kubernetes' own parts of a document of another kind, as separate documents."""
     spec = document["spec"]
     if document["kind"] == "MPIJob":
         for role, replica in spec["mpiReplicaSpecs"].items():

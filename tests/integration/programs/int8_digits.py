@@ -64,7 +64,7 @@ class Layer:
         return self.shape(sums * (self.input_scale * self.scales) + self.bias)
 
     def imitated(self, values):
-        """As training computes: in floats that int8 could hold."""
+        """Computes as training does: in floats that int8 could represent."""
         rows = self.weight.reshape(len(self.weight), -1) * self.scales.reshape(-1, 1)
         return self.shape(self.arrange(self.quantized(values) * self.input_scale) @ rows.T + self.bias)
 

@@ -38,7 +38,7 @@ def recipe_part(text):
 
 
 def known_modifiers(lockstep, scratch):
-    """What the program lists to who names another one."""
+    """Modifiers that the program lists when an unknown one is named."""
     scratch.write_text("modifiers:\n  - !Wrong {a: 1}\n")
     told = subprocess.run([lockstep, "plan", scratch, "--steps-per-epoch", "1"], capture_output=True, text=True)
     return set(re.findall(r"!(\w+Modifier)", told.stderr))

@@ -159,7 +159,7 @@ class Bad:
 
 
 class WrongParameters(Bad):
-    """Its method does not take what incoming_keys name."""
+    """A callback whose method lacks the parameters that incoming_keys name."""
 
     def on_iteration_end(self, outputs):
         return {}

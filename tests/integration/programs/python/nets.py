@@ -22,7 +22,7 @@ class Plain(nn.Module):
 
 
 class Noisy(nn.Module):
-    """With all that a resume must not lose: dropout, batch normalisation, a buffer that is replaced."""
+    """A network with everything that a resume must not lose: dropout, batch normalisation, a buffer that is replaced."""
 
     def __init__(self):
         super().__init__()

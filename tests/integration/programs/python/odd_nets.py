@@ -12,7 +12,7 @@ except ModuleNotFoundError:  # nothing else here needs it
 
 
 class Mask(nn.Module):
-    """With the mask of torch.nn.Transformer, whose upper half is -inf."""
+    """A network with the mask of torch.nn.Transformer, whose upper half is -inf."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +93,7 @@ class Counts(nn.Module):
 
 
 class MaxNorm(nn.Module):
-    """Its embedding shortens, in forward, the rows that the samples name."""
+    """A network whose embedding shortens, in forward, the rows that the samples name."""
 
     def __init__(self):
         super().__init__()
