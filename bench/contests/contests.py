@@ -1,4 +1,4 @@
-"""What the benchmarks in Python share: rounds of runs in turn, rows with goals, verdicts, and the wait for a quiet machine."""
+"""Common part of the benchmarks in Python: alternating runs, rows with goals, verdicts, and the wait for an idle machine."""
 import dataclasses
 import os
 import signal
@@ -42,7 +42,7 @@ class Quiet:
 
 @dataclasses.dataclass
 class Row:
-    """What is said of the rounds: `value` makes a number of one round's measures, a dict of seconds by name."""
+    """One row of the table: `value` computes a number from one round's measures, a dict of seconds by name."""
     text: str
     value: object
     goal: float | None = None

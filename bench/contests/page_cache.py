@@ -15,7 +15,7 @@ def drop(path):
 
 
 def cached_bytes(path):
-    """How much of the file is in the page cache, in whole pages."""
+    """Bytes of the file in the page cache, in whole pages."""
     with open(path, "rb") as file:
         num_bytes = os.fstat(file.fileno()).st_size
         if num_bytes == 0:

@@ -65,7 +65,7 @@ class Scraper(threading.Thread):
 
 
 def seconds(build, is_scraped):
-    """Of 1000 samples on one rank, and the share of its time that the server's thread computes."""
+    """Seconds of 1000 samples on one rank, and the share of this time in which the server's thread computes."""
     with tempfile.TemporaryDirectory() as folder:
         sets = (f"run.project_dir={folder}/run", "run.threads=1", f"train.max_steps={NUM_STEPS}", "metrics.listen='127.0.0.1:0'")
         command = [build / "bin/lockstepd", "--config", SOURCE / "bench/digits.yaml", *(word for one in sets for word in ("--set", one))]

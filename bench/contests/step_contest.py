@@ -30,7 +30,7 @@ class StepContest:
             board.hold(self.name, self.rows, measure, num_rounds=num_rounds, hidden=(UNHIDDEN,))
 
     def tune(self, peers):
-        """Before the first round, and after the wait for a quiet machine."""
+        """Tunes both sides before the first round and after the wait for an idle machine."""
         for mode in TUNED_MODES.intersection(self.modes) - self.buckets_mb.keys():
             seconds = peers.tune(self.build, self.job, mode)
             self.buckets_mb[mode] = min(seconds, key=seconds.get)
@@ -38,7 +38,7 @@ class StepContest:
             print(f"    {NAMES.get(mode, f'DDP {mode}')}: bucket_cap_mb={self.buckets_mb[mode]} is the best of {trials}", flush=True)
 
     def tolerance(self, name):
-        """Of losses. A GPU's convolutions compute in TF32 on both sides, and not always by the same kernel."""
+        """Tolerance of losses. Convolutions of a GPU compute in TF32 on both sides, and not always with the same kernel."""
         is_rounded = "fp16" in name or self.job.precision != "fp32" or isinstance(self.place, Gpus)
         return ROUNDED_LOSSES_AGREE if is_rounded else LOSSES_AGREE
 

@@ -1,4 +1,4 @@
-"""What the threads of the watchdog and of the control API compute beside the training: for bench/run.
+"""CPU time of the watchdog's and the control API's threads during training: for bench/run.
 
 Rank 0 of the digits on 2 ranks, with the control API at a Unix socket that is asked for the status once a second. The processor time is the
 scheduler's own, in nanoseconds; its share of the time is its share of a step, whose time it is counted in.

@@ -17,7 +17,7 @@ UNWRITTEN = ("summary.tensorboard=false", "summary.progress_secs=0")
 
 
 def seconds(build, sets):
-    """Of 1000 samples on one rank."""
+    """Seconds of 1000 samples on one rank."""
     with tempfile.TemporaryDirectory() as folder:
         command = [build / "bin/lockstepd", "--config", SOURCE / "bench/digits.yaml"]
         for one in (f"run.project_dir={folder}/run", "run.threads=1", f"train.max_steps={NUM_STEPS}", *sets):

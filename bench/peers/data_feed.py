@@ -143,7 +143,7 @@ def tensorflow_feeds(folder):
 
 
 def numbers(sample):
-    """As bench/programs/data_feed.cpp picks them."""
+    """Numbers of a sample, picked as in bench/programs/data_feed.cpp."""
     values = sample.numpy().ravel() if hasattr(sample, "numpy") else sample.ravel()
     return " ".join(f"{float(values[i * (len(values) - 1) // 96]):.7g}" for i in range(97))
 

@@ -76,7 +76,7 @@ def mask_of(weight, sparsity):
 
 
 class Ddp:
-    """How DistributedDataParallel takes a step; weights are masked again after each, as its momentum knows no masks."""
+    """A step with DistributedDataParallel; weights are masked again after each, since its momentum has no masks."""
 
     def __init__(self, network, masks, options):
         tuned = options.mode != "default"
@@ -136,8 +136,8 @@ class Graphed:
 
 
 class Packed:
-    """What one would write by hand for fixed masks: only kept gradients travel, in one all-reduce after backward.
-    Gradients of pruned weights stay zero, so momentum and weights do."""
+    """A hand-written step for fixed masks: only kept gradients are sent, in one all-reduce after backward.
+    Gradients of pruned weights stay zero, therefore momentum and weights do, too."""
 
     def __init__(self, network, masks, options):
         self.network = network
@@ -167,7 +167,7 @@ class Packed:
 
 
 def mean_loss(outputs, targets):
-    """Of [B, classes] and [B], or, of tokens, of [B, T, vocabulary] and [B, T]."""
+    """Mean loss of [B, classes] and [B], or, for tokens, of [B, T, vocabulary] and [B, T]."""
     return F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 

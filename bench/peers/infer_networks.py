@@ -24,7 +24,7 @@ def mobilenet_v1():
 
 
 def with_statistics(network):
-    """Of a few random images, so that outputs neither fade nor grow without bound."""
+    """The network with statistics of a few random images, so that outputs neither fade nor grow without bound."""
     for part in network.modules():
         if isinstance(part, torch.nn.BatchNorm2d):
             part.momentum = None  # a plain mean

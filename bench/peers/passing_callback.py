@@ -1,4 +1,4 @@
-"""For bench/callbacks: reads two tensors, gives one back."""
+"""Callback for bench/callbacks: reads two tensors and returns one."""
 
 
 class Passing:

@@ -1,4 +1,4 @@
-"""Where ranks run: two on this host, or one or more on each of two hosts with a slow link between (tools/netns)."""
+"""Places of ranks: two on this host, or one or more on each of two hosts with a slow link between (tools/netns)."""
 import contextlib
 import os
 import pathlib
@@ -30,7 +30,7 @@ class Here:
         return [([SOURCE / "launch/mpirun.sh", num_ranks, *command], environment)]
 
     def default_ranks(self, num_ranks, command, environment):
-        """As Open MPI starts them by itself: bound to cores, messages copied once where the kernel lets it."""
+        """Ranks as Open MPI starts them by default: bound to cores, messages copied once if the kernel permits it."""
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         return [(["mpirun", "-n", num_ranks, "--bind-to", "core", *root, *command], environment)]
 
@@ -54,7 +54,7 @@ class Gpus(Here):
 
 
 class Link:
-    """As many ranks on each of two hosts (tools/netns). Use it with `with`; Failed if that is not permitted."""
+    """Equal numbers of ranks on each of two hosts (tools/netns). Use it with `with`; raises Failed if that is not permitted."""
 
     settings = ()
 

@@ -1,4 +1,4 @@
-"""What TCP alone makes of a link: each of two ranks sends `--bytes` to the other and receives as many, a connection for each direction, `--steps` times.
+"""Speed of plain TCP on a link: each of two ranks sends `--bytes` to the other and receives as many, a connection for each direction, `--steps` times.
 RANK, MASTER_ADDR and MASTER_PORT as for ddp.py. Rank 0 writes a JSON object to --out: the seconds of each step. The first does not count."""
 import argparse
 import json

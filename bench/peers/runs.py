@@ -54,7 +54,7 @@ class Job:
     peer_warm: int = 10
 
     def settings(self):
-        """For lockstepd, on top of bench/step.yaml."""
+        """Settings of lockstepd, in addition to bench/step.yaml."""
         return [f"model={self.model or self.model_in_python()}", f"data.train={self.data()}",
                 f"data.batch_size_per_rank={self.batch}", f"optimizer={self.optimizer_section()}", f"train.precision={self.precision}",
                 f"sync.shard_optimizer={str(self.shard_optimizer).lower()}"]
@@ -74,7 +74,7 @@ class Job:
         return f"{{type: random, shape: {list(self.shape or self.widths[:1])}, samples: {self.samples}, classes: {self.classes()}}}"
 
     def request(self):
-        """For ddp.py."""
+        """Settings of ddp.py."""
         network = ({"network": "Mlp", "arguments": {"widths": self.widths, "activation": self.activation}} if self.widths
                    else {"network": self.network, "arguments": json.loads(self.arguments)})
         data = ({"tokens": str(self.tokens or token_file(self)), "context": self.context} if self.context
@@ -93,7 +93,7 @@ class Job:
 
 @dataclasses.dataclass
 class Steps:
-    """Of one run: mean seconds of the steps that count, and the loss of every step."""
+    """Results of one run: mean seconds of the steps that count, and the loss of every step."""
     seconds: float
     losses: list  # none: no training, but what limits it
     unhidden: float = 0  # seconds of forward, of backward before anything travels, and of the update; 0: not known
@@ -119,8 +119,8 @@ def lockstep(build, job, place, ranks=None, sets=(), source=SOURCE):
 
 
 def unhidden_seconds(page):
-    """What no overlap hid, from a metrics page: the mean over all steps of the run. Too much rather than too little, since
-    `sync.overlap: auto` tries steps without overlap first: a limit made of it can be beaten by some per cent."""
+    """Seconds of a step that cannot overlap with communication, from a metrics page: the mean over all steps of the run. Too high rather than
+    too low, since `sync.overlap: auto` tries steps without overlap first. A limit computed from it can be beaten by some per cent."""
     def value(name):
         return float(re.search(rf"^lockstep_{re.escape(name)} (\S+)$", page, re.MULTILINE)[1])
     def phase(name):
@@ -143,7 +143,7 @@ class Ddp:
                                                    stderr=self.said, env=own, text=True, start_new_session=True))
 
     def train(self, request):
-        """What rank 0 answers."""
+        """Answer of rank 0."""
         try:
             for process in self.processes:
                 process.stdin.write(json.dumps(request) + "\n")
