@@ -24,7 +24,7 @@ class Extend(LockstepTest):
         self.assertGreater(alone.summary()["eval"]["accuracy"], 0.95)
 
     def test_the_modifier_halves_the_weights(self):
-        """At its step, and not in a run that ends before it."""
+        """The modifier acts at its step, and not in a run that ends before it."""
         sets = ["optimizer.learning_rate=1e-30", "eval.every_epochs=0"]
         norms = []
         for steps in (31, 33):
@@ -47,7 +47,7 @@ class Extend(LockstepTest):
         self.assertNotIn("extend_train_perplexity", pages[1])
 
     def test_ranks_find_the_metric_of_evaluations_together(self):
-        """Of two classes the more probable one has at least a half; a trained network is surer than one that was hardly trained."""
+        """The more probable of two classes has at least 0.5; a trained network is surer than one that was hardly trained."""
         found = {}
         for ranks, steps in ((1, 128), (2, 128), (2, 1)):
             run = self.train(ranks, program=EXTEND, config=RUN, run=f"run{ranks}_{steps}", sets=[f"train.max_steps={steps}"])

@@ -27,7 +27,7 @@ class TrainEstimator(LockstepTest):
         self.assertIn("batches of 100", run.log)
 
     def test_a_stopped_run_goes_on_bit_for_bit(self):
-        """With gradients of every step: a run that ends takes the mean of its ranks' weights, which a longer one does not take there."""
+        """Gradients are sent at every step: a run that ends averages its ranks' weights, and a longer one would not do that there."""
         whole = self.circle("whole", 2, "--sync_replicas", "--train_steps", "40")
         self.circle("stopped", 2, "--sync_replicas", "--train_steps", "15")
         resumed = self.circle("stopped", 2, "--sync_replicas", "--train_steps", "40")
