@@ -29,7 +29,7 @@ def read_layers(text):
 
 
 def reach_of(name, uses):
-    """What a folder may include: what it uses, and what that uses."""
+    """Folders that a folder may include: those that it uses, and those that these use."""
     reach, new = {name}, {name}
     while new:
         new = set().union(*(uses.get(each, set()) for each in new)) - reach

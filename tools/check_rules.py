@@ -55,7 +55,7 @@ def files_of(root):
 
 
 def text_of(path):
-    """None for a file that is not text."""
+    """Text of the file; None if it is not text."""
     try:
         return path.read_text()
     except UnicodeDecodeError:

@@ -63,8 +63,8 @@ def symbols(objects, tool, pattern):
 
 
 def readable(names):
-    """As people write them: the variants of a constructor are one. Generated code is left out, and what stands in a nameless namespace, which
-    the compiler looks after (nvcc alone shows it to others)."""
+    """Function names in sources: the variants of a constructor are one. Generated code is left out, and so is an anonymous namespace, which
+    the compiler checks (nvcc alone shows it to others)."""
     shown = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
     return {name for name in shown if "::pb::" not in name and "(anonymous namespace)" not in name}
 

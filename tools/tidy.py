@@ -110,7 +110,7 @@ class Linter:
         return (PASSED / self.key(path)).exists()
 
     def finding_of(self, commands_folder, source, paths, more_options=()):
-        """What clang-tidy says about a source that is, or includes, these files; None, which is remembered, where that is nothing."""
+        """clang-tidy's messages about a source that is, or includes, these files; None (remembered) if there are none."""
         keys = [self.key(path) for path in paths]
         options = [option.format(root=ROOT) for option in (*OPTIONS, *more_options)]
         done = subprocess.run(["clang-tidy", *options, "-p", commands_folder, source], capture_output=True, text=True, cwd=ROOT)
@@ -123,7 +123,7 @@ class Linter:
         return done.stdout + "\n".join(found)
 
     def batch_passes(self, paths):
-        """Whether they pass as one source, which holds nothing but their include lines."""
+        """True if they pass as one source, which contains only their include lines."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             source = pathlib.Path(folder, "batch.cpp")
             source.write_text("".join(f'#include "{path}"\n' for path in paths))
@@ -133,7 +133,7 @@ class Linter:
             return self.finding_of(folder, source, paths, BATCH_OPTIONS) is None
 
     def clean_files(self, paths):
-        """How many of a batch's files have no finding; findings are printed."""
+        """Number of a batch's files without a finding; findings are printed."""
         pending = [path for path in paths if not self.passed(path)]
         if len(pending) > 1 and self.batch_passes(pending):
             return len(paths)
@@ -144,7 +144,7 @@ class Linter:
 
 
 def tidy_version():
-    """Without the line that names this machine's processor."""
+    """Version without the line that names this machine's processor."""
     lines = subprocess.run(["clang-tidy", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()
     return "\n".join(line for line in lines if "version" in line)
 

@@ -33,7 +33,7 @@ class Source:
         self.ask, self.span, self.rate_interval = ask, (begin, end), rate_interval
 
     def expression(self, text):
-        """As Grafana asks it where all values of each variable are chosen."""
+        """The expression as Grafana sends it if all values of each variable are selected."""
         return re.sub(r"\$(job|run|node|instance)", ".*", text.replace("$__rate_interval", self.rate_interval))
 
     def series(self, expression, legend):
@@ -59,7 +59,7 @@ def moments_of(dashboard, source):
 
 
 def content(panel, source, moments):
-    """What stands below the title; empty without data."""
+    """Content below the title; empty without data."""
     series = [one for target in panel["targets"] for one in source.series(target["expr"], target["legendFormat"])]
     if not series:
         return ""
