@@ -1,8 +1,8 @@
-# Finds LibTorch 2.11 without its own CMake files, which want a CUDA toolkit and a newer CMake.
+# Finds LibTorch 2.11 without its own CMake files, which need a CUDA toolkit and a newer CMake.
 #
 # Takes, as tools/setup does, $LIBTORCH, else the torch 2.11 that python3 imports, else .venv (filled by tools/setup).
-# What was found is kept; another $LIBTORCH, or a folder that is gone, makes it look again.
-#   LibTorch::cpu   libtorch_cpu and libc10, all that a CPU worker links
+# The result is cached. Another $LIBTORCH, or a missing folder, starts a new search.
+#   LibTorch::cpu   libtorch_cpu and libc10, all that a CPU rank links
 #   LibTorch_ROOT_DIR, LibTorch_VERSION
 function(lockstep_is_libtorch folder result)
   if(EXISTS "${folder}/include/ATen/ATen.h" AND EXISTS "${folder}/lib/libtorch_cpu.so")
@@ -17,13 +17,13 @@ set(environment_asks "$ENV{LIBTORCH}")
 if(LibTorch_ROOT_DIR AND NOT DEFINED LOCKSTEP_LIBTORCH_SEEN)
   set(environment_asks "")  # -DLibTorch_ROOT_DIR=... was given, which is more explicit
 elseif(environment_asks STREQUAL "${LOCKSTEP_LIBTORCH_SEEN}")
-  set(environment_asks "")  # already followed
+  set(environment_asks "")  # already used
 endif()
 
 if(environment_asks)
   lockstep_is_libtorch("${environment_asks}" is_libtorch)
   if(NOT is_libtorch)
-    message(FATAL_ERROR "LIBTORCH=${environment_asks} holds no include/ATen/ATen.h and lib/libtorch_cpu.so")
+    message(FATAL_ERROR "LIBTORCH=${environment_asks} has no include/ATen/ATen.h or lib/libtorch_cpu.so")
   endif()
   set(LibTorch_ROOT_DIR "${environment_asks}" CACHE PATH "folder of LibTorch (holds include and lib)" FORCE)
 elseif(NOT is_libtorch)
@@ -57,7 +57,7 @@ find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_ROOT_DIR VERSI
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
   add_library(LibTorch::cpu INTERFACE IMPORTED)
-  # Behind the system's folders: the wheel brings its own fmt and protobuf headers, which must not win.
+  # After the system's folders: the wheel contains its own fmt and protobuf headers, which must not take precedence.
   target_compile_options(LibTorch::cpu INTERFACE
     "SHELL:-idirafter ${LibTorch_ROOT_DIR}/include"
     "SHELL:-idirafter ${LibTorch_ROOT_DIR}/include/torch/csrc/api/include")

@@ -1,13 +1,13 @@
 # lockstep_module(<folder> [COLD] [NO_LIBTORCH] SOURCES ... [USES <folder> ...] [LINKS <target> ...] [PRIVATE_LINKS <target> ...]
 #                 [FOLDERS "<sub-folder>: <sub-folder> ..." ...])
-# A top-level folder as static library lockstep::<folder>. USES is the only place where a dependency between folders is
-# declared: CMake links by it, and the test `layers` checks every #include against it. FOLDERS says the same of the
-# folders inside it, each with those that it uses, which stand above it; `.` is the folder's own files, `/infer/exports` a folder of
-# another module that this folder alone stands above, and LINKS names its library. COLD: its code runs a few
-# times a run, and is compiled with -O1, in a quarter less time. NO_LIBTORCH: without the precompiled header, most of which is LibTorch's.
+# Makes a top-level folder the static library lockstep::<folder>. USES is the only place that declares dependencies between folders:
+# CMake links by it, and the test `layers` checks every #include against it. FOLDERS declares the same for sub-folders: each with the
+# sub-folders that it uses. There `.` means the folder's own files, and `/infer/exports` a folder of another module that only this
+# sub-folder may use (LINKS names its library). COLD: code that runs a few times in a run. It is compiled with -O1, which takes a quarter
+# less time. NO_LIBTORCH: no precompiled header, most of which is LibTorch's.
 #
-# lockstep_library(<name> ...) with the same arguments makes a further library inside a folder (dist/mpi).
-set_property(GLOBAL PROPERTY GLOBAL_DEPENDS_NO_CYCLES ON)  # else CMake accepts a cycle of static libraries silently
+# lockstep_library(<name> ...) has the same arguments and makes another library inside a folder (dist/mpi).
+set_property(GLOBAL PROPERTY GLOBAL_DEPENDS_NO_CYCLES ON)  # otherwise CMake silently accepts a cycle of static libraries
 
 add_library(lockstep_options INTERFACE)
 target_compile_features(lockstep_options INTERFACE cxx_std_20)
@@ -18,14 +18,14 @@ target_link_libraries(lockstep_options INTERFACE fmt::fmt)  # its definitions mu
 
 add_library(lockstep_warnings INTERFACE)
 target_compile_options(lockstep_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
-  -Wno-missing-field-initializers  # members left out of a designated initialiser have their defaults
-  -Wno-restrict)                   # g++ 12 warns of its own string header
+  -Wno-missing-field-initializers  # members omitted in a designated initialiser have their defaults
+  -Wno-restrict)                   # g++ 12 warns about its own string header
 if(LOCKSTEP_WARNINGS_AS_ERRORS)
   target_compile_options(lockstep_warnings INTERFACE -Werror)
 endif()
 
-# Precompiled headers: pch.h for the libraries, test_pch.h for the tests. LibTorch's and GoogleTest's headers take seconds in
-# every file otherwise. lockstep_pch(<name> HEADER <file> [LINKS ...] [OPTIONS ...]); OPTIONS are those of all who use it.
+# Precompiled headers: pch.h for the libraries, test_pch.h for the tests. They save seconds in every file that includes LibTorch's or
+# GoogleTest's headers. lockstep_pch(<name> HEADER <file> [LINKS ...] [OPTIONS ...]); OPTIONS must equal those of all its users.
 function(lockstep_pch name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER" "LINKS;OPTIONS")
   file(WRITE "${CMAKE_BINARY_DIR}/${name}.cpp" "")
@@ -38,11 +38,11 @@ if(LOCKSTEP_PCH)
   lockstep_pch(lockstep_pch HEADER pch.h)
 endif()
 
-# Everything of ours that compiles C++ passes here: options, warnings, the precompiled header.
+# Settings of every own C++ target: options, warnings, the precompiled header.
 function(lockstep_target target)
   target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:lockstep_warnings,INTERFACE_COMPILE_OPTIONS>)
   get_target_property(type ${target} TYPE)
-  if(type STREQUAL EXECUTABLE)  # CMake would say -fPIE, and the precompiled header was made with -fPIC
+  if(type STREQUAL EXECUTABLE)  # CMake would pass -fPIE, but the precompiled header was made with -fPIC
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()
@@ -52,11 +52,11 @@ function(lockstep_target target)
   lockstep_unity(${target})
 endfunction()
 
-# Compiles its sources in batches, where the build asks for that: headers and templates are read once a batch.
+# Compiles sources in batches if LOCKSTEP_UNITY is on: headers and templates are read once a batch.
 function(lockstep_unity target)
   if(LOCKSTEP_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 32)
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # it takes the sources of a batch for headers
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # g++ takes the sources of a batch for headers
   endif()
 endfunction()
 
@@ -92,11 +92,11 @@ function(lockstep_module folder)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${arg_FOLDERS})
 endfunction()
 
-# lockstep_kernels(<folder> <source> ...)  those of its sources that are compiled for several instruction sets (base/simd/targets.h).
-# Only -O3 makes g++ 12 vectorise all their loops, and only without errno from roots. Vectors are as wide as the set's. Contraction
-# would round differently from one set to the next. Small loops would run at half speed where they cross a line of the decoded
-# instructions. The precompiled header was made with none of this, and unity builds do not fit sources that include themselves.
-find_path(LOCKSTEP_HIGHWAY hwy/foreach_target.h REQUIRED)  # headers alone
+# lockstep_kernels(<folder> <source> ...)  sources that are compiled for several instruction sets (base/simd/targets.h).
+# g++ 12 vectorises all their loops only with -O3 and -fno-math-errno (square roots). Vectors are as wide as those of the instruction set.
+# Contraction would round differently between instruction sets. Small loops would run at half speed if they cross a line of the cache of
+# decoded instructions. The precompiled header has none of these options, and unity builds do not suit sources that include themselves.
+find_path(LOCKSTEP_HIGHWAY hwy/foreach_target.h REQUIRED)  # headers only
 function(lockstep_kernels folder)
   set(options "$<$<CONFIG:Release>:-O3;-falign-loops=32>" -ffp-contract=off -fno-math-errno -fno-trapping-math)
   if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
@@ -107,8 +107,8 @@ function(lockstep_kernels folder)
   target_include_directories(lockstep_${folder} SYSTEM PRIVATE "${LOCKSTEP_HIGHWAY}")
 endfunction()
 
-# lockstep_protos(<name> <file.proto> ...)  the messages of these files as static library lockstep_<name>_pb, which sources include as
-# "<folder>/<file>.pb.h". Generated code is not our code: no warnings, no precompiled header.
+# lockstep_protos(<name> <file.proto> ...)  messages of these files as the static library lockstep_<name>_pb. Sources include
+# "<folder>/<file>.pb.h". Generated code is compiled without warnings and without the precompiled header.
 find_package(Protobuf 3.21 REQUIRED)
 function(lockstep_protos name)
   set(pb_dir "${PROJECT_BINARY_DIR}/generated")
@@ -140,7 +140,7 @@ function(lockstep_program name)
   lockstep_target(${name}_program)
 endfunction()
 
-# Tests are compiled with little optimisation, as they run once. The helpers of each stand in a namespace named after its file.
+# Tests are compiled with little optimisation, since they run once. Helpers of each test are in a namespace named after its file.
 set(LOCKSTEP_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 if(LOCKSTEP_PCH AND LOCKSTEP_TESTS)
   find_package(GTest REQUIRED)
@@ -155,8 +155,8 @@ function(lockstep_test_target target)
 endfunction()
 
 # lockstep_test(<name> SOURCES ... [LINKS ...] [ALONE <suite> ...] [WAITS <suite> ...])  one GoogleTest program, whose suites share
-# a few CTest cases, <name>.1 and so on. ALONE: suites with a case of their own: they take long, they start processes or threads that
-# nothing may run beside, or may be skipped. WAITS: the same for those that mostly wait.
+# a few CTest cases, <name>.1 and so on. ALONE: suites with their own case: they take long, start processes or threads that need the
+# machine for themselves, or may be skipped. WAITS: the same for suites that mostly wait.
 function(lockstep_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS;ALONE;WAITS")
   list(JOIN arg_ALONE "," alone)
@@ -171,7 +171,7 @@ function(lockstep_test name)
   if(LOCKSTEP_SANITIZE)
     set(timeout 1200)
   endif()
-  if(LOCKSTEP_SANITIZE MATCHES "thread")  # LibTorch's OpenMP threads synchronise where the sanitizer cannot see it
+  if(LOCKSTEP_SANITIZE MATCHES "thread")  # the sanitizer does not see how LibTorch's OpenMP threads synchronise
     set(environment OMP_NUM_THREADS=1)
   endif()
   set(suites "${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake")
@@ -197,7 +197,7 @@ function(lockstep_rank_test name)
     set(cost 60)
     if(ranks LESS 2)
       set(half_cores 2)
-    elseif(ranks GREATER 2)  # first of all: later it would wait until others have left it the cores
+    elseif(ranks GREATER 2)  # starts first: later it would wait until enough cores are free
       math(EXPR cost "300 + ${ranks}")
     endif()
     set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ranks TIMEOUT 400 COST ${cost} PROCESSORS ${half_cores}

@@ -1,12 +1,12 @@
-# What `cmake --install` puts where, and the package that find_package(Lockstep) finds:
+# Layout of `cmake --install`, and the package that find_package(Lockstep) finds:
 #   include/lockstep/   headers, as #include "lockstep/dist/communicator.h"
 #   lib/                static libraries; targets lockstep::dist, lockstep::recal, lockstep::checkpoint, lockstep::lockstepd, ...
-#   lib/lockstep/       lockstep-tensors (the half of lockstep that needs LibTorch), the CUDA module and the Python module with its package, where they were built
+#   lib/lockstep/       lockstep-tensors (the commands of lockstep that need LibTorch), the CUDA module and the Python module with its package, if they were built
 #   bin/                lockstepd, lockstep
-# LibTorch is not part of an installation: programs find it where it was when they were built (RPATH), others by LIBTORCH or
-# -DLibTorch_ROOT_DIR (FindLibTorch.cmake, which comes along). With LOCKSTEP_BUNDLE_LIBTORCH its libraries are copied into
-# lib/lockstep/, so that the programs run wherever the tree is put: `make package` makes a .deb and an archive of that kind.
-option(LOCKSTEP_BUNDLE_LIBTORCH "install LibTorch's libraries beside the programs" OFF)
+# LibTorch is not installed: programs find it where it was during the build (RPATH), other projects by LIBTORCH or
+# -DLibTorch_ROOT_DIR (FindLibTorch.cmake, which is installed). With LOCKSTEP_BUNDLE_LIBTORCH its libraries are copied into
+# lib/lockstep/, so that the programs run in any folder: `make package` makes such a .deb and archive.
+option(LOCKSTEP_BUNDLE_LIBTORCH "install LibTorch's libraries with the programs" OFF)
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep")
 
@@ -26,12 +26,12 @@ foreach(name IN ITEMS lockstep lockstepd)
   install(FILES "${PROJECT_BINARY_DIR}/help/${name}.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT runtime)
   install(FILES "${PROJECT_BINARY_DIR}/help/${name}" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" COMPONENT runtime)
 endforeach()
-file(RELATIVE_PATH own_libraries "/${CMAKE_INSTALL_BINDIR}" /lib/lockstep)  # nccl_module_paths() looks there too
+file(RELATIVE_PATH own_libraries "/${CMAKE_INSTALL_BINDIR}" /lib/lockstep)  # nccl_module_paths() searches this folder too
 set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${own_libraries}")
 set_property(TARGET lockstep-tensors_program APPEND PROPERTY INSTALL_RPATH "$ORIGIN")
-if(NOT LOCKSTEP_BUNDLE_LIBTORCH)  # CMake itself leaves out what lies below the source folder, as .venv does
+if(NOT LOCKSTEP_BUNDLE_LIBTORCH)  # CMake itself omits files below the source folder, such as .venv
   set_property(TARGET lockstepd_program lockstep_program lockstep-tensors_program APPEND PROPERTY INSTALL_RPATH "${LibTorch_ROOT_DIR}/lib")
-  # Else CMake fills the build's path up with colons, and the loader takes an empty entry for the folder a program is started in.
+  # Otherwise CMake pads the build's path with colons, and the loader takes an empty entry for the current folder of the program.
   set_target_properties(lockstepd_program lockstep_program lockstep-tensors_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
 else()
   set_target_properties(lockstepd_program lockstep_program lockstep-tensors_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH OFF)
@@ -39,12 +39,12 @@ else()
     file(GET_RUNTIME_DEPENDENCIES LIBRARIES \"${LibTorch_ROOT_DIR}/lib/libtorch_cpu.so\" RESOLVED_DEPENDENCIES_VAR found
       UNRESOLVED_DEPENDENCIES_VAR missing PRE_EXCLUDE_REGEXES \"^ld-linux\" POST_EXCLUDE_REGEXES \"^/(usr/)?lib(64)?/\")
     if(missing)
-      message(FATAL_ERROR \"libtorch_cpu.so needs \${missing}, which is not there\")
+      message(FATAL_ERROR \"libtorch_cpu.so needs \${missing}, which is missing\")
     endif()
     file(INSTALL \"${LibTorch_ROOT_DIR}/lib/libtorch_cpu.so\" \${found} FOLLOW_SYMLINK_CHAIN
       DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/lockstep\")" COMPONENT runtime)
 endif()
-if(TARGET lockstep_nccl AND NOT LOCKSTEP_BUNDLE_LIBTORCH)  # GPUs need 2 GB more of LibTorch than is copied
+if(TARGET lockstep_nccl AND NOT LOCKSTEP_BUNDLE_LIBTORCH)  # GPUs need 2 GB more of LibTorch than are copied
   install(TARGETS lockstep_nccl LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
 endif()
 if(TARGET lockstep_tensorrt AND NOT LOCKSTEP_BUNDLE_LIBTORCH)
@@ -73,7 +73,7 @@ install(FILES "${PROJECT_BINARY_DIR}/LockstepConfig.cmake" "${PROJECT_BINARY_DIR
   "${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake" "${CMAKE_CURRENT_LIST_DIR}/python_torch.py"
   DESTINATION "${package_dir}" COMPONENT development)
 
-# `make package`: lockstep_VERSION_ARCH.deb and the same tree as .tar.zst, to be unpacked anywhere on a Debian 12.
+# `make package`: lockstep_VERSION_ARCH.deb and the same tree as .tar.zst, which can be unpacked anywhere on Debian 12.
 set(CPACK_PACKAGE_VENDOR "Lockstep")
 set(CPACK_PACKAGE_CONTACT "Lockstep's maintainers <noreply@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
@@ -83,7 +83,7 @@ set(CPACK_COMPONENTS_ALL runtime)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
-file(WRITE "${PROJECT_BINARY_DIR}/CPackProject.cmake"  # of the archive only: dpkg unpacks into the root
+file(WRITE "${PROJECT_BINARY_DIR}/CPackProject.cmake"  # top-level folder only in the archive: dpkg unpacks into /
   "string(COMPARE NOTEQUAL \"\${CPACK_GENERATOR}\" DEB CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY)\n")
 set(CPACK_PROJECT_CONFIG_FILE "${PROJECT_BINARY_DIR}/CPackProject.cmake")
 set(CPACK_ARCHIVE_THREADS 0)

@@ -1,10 +1,10 @@
 # cmake -DPROGRAM=... -DOUTPUT=... -DLABELS=... -DTIMEOUT=... -DENVIRONMENT=... -DALONE=suite,... -DWAITS=suite,... -P list_suites.cmake
-# Writes a CTest file with the test suites of a GoogleTest program: those of ALONE and WAITS as a test each, the others together, as a
-# process of each spends most of its time loading LibTorch. The output of a failing test names the case.
+# Writes a CTest file with the test suites of a GoogleTest program. Suites of ALONE and WAITS are separate tests, the others are one test,
+# since each process spends most of its time loading LibTorch. The output of a failing test names the case.
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE failed)
 if(failed)
-  file(REMOVE "${PROGRAM}")  # else the next build takes it for done
+  file(REMOVE "${PROGRAM}")  # otherwise the next build considers it up to date
   message(FATAL_ERROR "${PROGRAM} --gtest_list_tests: ${failed}")
 endif()
 
@@ -25,11 +25,11 @@ set(number 0)
 string(REGEX MATCHALL "(^|\n)[A-Za-z0-9_/]+\\." suites "${listed}")
 list(TRANSFORM suites REPLACE "[\n.]" "")
 list(FILTER suites EXCLUDE REGEX "DISABLED_")
-set(brief "")  # each skipped case is named
+set(brief "")  # skipped cases are named
 foreach(suite IN LISTS apart)
   if(NOT suite IN_LIST suites)
     file(REMOVE "${PROGRAM}")
-    message(FATAL_ERROR "${PROGRAM} has no suite ${suite}: its name stands in ALONE or WAITS")
+    message(FATAL_ERROR "${PROGRAM} has no suite ${suite}: remove its name from ALONE or WAITS")
   endif()
   set(properties "PROCESSORS 2")
   if(suite IN_LIST WAITS)

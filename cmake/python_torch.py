@@ -1,6 +1,6 @@
 """Prints the folder of the torch 2.11 that this python3 would import, without importing it; exit 1 if there is none.
 
-Both cmake/FindLibTorch.cmake and tools/setup ask here, so that what one finds good the other uses.
+Both cmake/FindLibTorch.cmake and tools/setup call it, so that both use the same LibTorch.
 """
 import importlib.metadata
 import importlib.util

@@ -1,4 +1,4 @@
-// What nearly every test reads first; tests still include what they use.
+// Headers that nearly every test includes. Tests still include the headers that they use.
 #pragma once
 
 #include "pch.h"

@@ -1,4 +1,4 @@
-# Writes estimator/headers_digest.h: a digest of the headers that a plug-in is built with; touches the file only when it changed.
+# Writes estimator/headers_digest.h: a digest of the headers that a plug-in is built with. Changes the file only if the digest changed.
 set(digests "")
 foreach(folder IN LISTS FOLDERS)
   file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}" "${SOURCE_DIR}/${folder}/*.h")

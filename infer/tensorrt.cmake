@@ -1,6 +1,6 @@
-# The one place that compiles against Torch-TensorRT: a module that programs open at run time, where a run file asks for it
-# (infer/tensorrt.cpp). Read by CMakeLists.txt; return() goes on there.
-set(LOCKSTEP_WITH_TENSORRT auto CACHE STRING "build the TensorRT module: on, off, auto (where Torch-TensorRT is found)")
+# The only target that compiles against Torch-TensorRT: a module that programs open at run time if a run file needs it
+# (infer/tensorrt.cpp). CMakeLists.txt includes this file; return() continues there.
+set(LOCKSTEP_WITH_TENSORRT auto CACHE STRING "build the TensorRT module: on, off, auto (if Torch-TensorRT is found)")
 if(NOT LOCKSTEP_WITH_TENSORRT MATCHES "^(on|off|auto)$")
   message(FATAL_ERROR "LOCKSTEP_WITH_TENSORRT must be on, off or auto, not '${LOCKSTEP_WITH_TENSORRT}'")
 endif()
@@ -9,9 +9,9 @@ if(LOCKSTEP_WITH_TENSORRT STREQUAL off)
   return()
 endif()
 
-# What the module is compiled with: Torch-TensorRT's header and library, as its wheel of LibTorch's version holds
-# them, in .venv and beside LibTorch, and CUDA's headers. TensorRT itself is needed only where the module is opened.
-#   LOCKSTEP_TENSORRT_MISSING   what was not found; empty: all is there
+# Headers and libraries of the module: Torch-TensorRT's header and library from its wheel for LibTorch's version, in .venv and next to
+# LibTorch, and CUDA's headers. TensorRT itself is needed only on machines that open the module.
+#   LOCKSTEP_TENSORRT_MISSING   missing parts; empty if all were found
 set(LOCKSTEP_TORCH_TENSORRT "" CACHE PATH "folder of Torch-TensorRT (holds include and lib); empty: beside LibTorch and in .venv")
 
 set(tensorrt_roots "${LOCKSTEP_TORCH_TENSORRT}")

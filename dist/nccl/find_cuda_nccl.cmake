@@ -1,7 +1,7 @@
-# Looks for the headers, libraries and compiler (LOCKSTEP_NVCC) that the NCCL module needs: in the NVIDIA wheels beside LibTorch and in .venv first
-# (their NCCL is LibTorch's own, and a process can hold only one), then in a CUDA toolkit.
-#   LOCKSTEP_CUDA_MISSING   what was not found; empty: all is there
-#   LOCKSTEP_CUDA_FOUND_IN  where, for the status line
+# Searches headers, libraries and compiler (LOCKSTEP_NVCC) of the NCCL module: first in the NVIDIA wheels next to LibTorch and in .venv
+# (their NCCL is LibTorch's own, and a process can load only one), then in a CUDA toolkit.
+#   LOCKSTEP_CUDA_MISSING   missing parts; empty if all were found
+#   LOCKSTEP_CUDA_FOUND_IN  their folder, for the status line
 set(LOCKSTEP_CUDA_TOOLKIT /usr/local/cuda CACHE PATH "folder of a CUDA toolkit with NCCL (holds include and lib or lib64)")
 set(LOCKSTEP_CUDA_WHEELS "" CACHE PATH "folder of NVIDIA's wheels (site-packages/nvidia); empty: beside LibTorch and in .venv")
 
@@ -12,7 +12,7 @@ else()
 endif()
 list(APPEND cuda_roots "${LOCKSTEP_CUDA_TOOLKIT}")
 
-# find_cuda_part(<name> HEADERS <header>... LIBRARIES <file>...)  the first root that holds all of the headers and one
+# find_cuda_part(<name> HEADERS <header>... LIBRARIES <file>...)  finds the first root that contains all of the headers and one
 # of the libraries: <name>_INCLUDE, <name>_LIBRARY.
 function(find_cuda_part name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBRARIES")
@@ -59,7 +59,7 @@ endif()
 if(NOT EXISTS "${LibTorch_ROOT_DIR}/lib/libc10_cuda.so" OR NOT EXISTS "${LibTorch_ROOT_DIR}/include/c10/cuda/CUDAStream.h")
   list(APPEND LOCKSTEP_CUDA_MISSING "a LibTorch with CUDA (libc10_cuda.so)")
 endif()
-if(NOT LOCKSTEP_CUDA_MISSING)  # a process holds one CUDA runtime: LibTorch's
+if(NOT LOCKSTEP_CUDA_MISSING)  # a process can load one CUDA runtime: LibTorch's
   file(STRINGS "${LibTorch_ROOT_DIR}/lib/libc10_cuda.so" needed REGEX "libcudart\\.so\\.[0-9]+" LIMIT_COUNT 1)
   string(REGEX REPLACE ".*libcudart\\.so\\.([0-9]+).*" "\\1" needed "${needed}")
   file(STRINGS "${cudart_INCLUDE}/cuda_runtime_api.h" found REGEX "^#define CUDART_VERSION +[0-9]+")
@@ -69,7 +69,7 @@ if(NOT LOCKSTEP_CUDA_MISSING)  # a process holds one CUDA runtime: LibTorch's
   endif()
 endif()
 list(JOIN LOCKSTEP_CUDA_MISSING ", " LOCKSTEP_CUDA_MISSING)
-if(NOT LOCKSTEP_CUDA_MISSING)  # its objects call the runtime that the process holds
+if(NOT LOCKSTEP_CUDA_MISSING)  # its objects call the runtime that the process has loaded
   execute_process(COMMAND "${LOCKSTEP_NVCC}" --version OUTPUT_VARIABLE found ERROR_QUIET)
   if(NOT found MATCHES "release ${needed}\\.")
     set(LOCKSTEP_CUDA_MISSING "nvcc of CUDA ${needed} (${LOCKSTEP_NVCC} is of another)")
