@@ -15,8 +15,8 @@ sys.path.insert(0, str(SOURCE / "tools/dashboard"))
 import draw
 
 # Panels that stay empty in the run below: it has none of what they show.
-EMPTY = {"Metrics of validations", "KPIs of callbacks", "Metrics of classes", "Sparsity of layers", "Layers now", "Length of the gradient", "Memory of GPUs",
-         "Memory kept by the allocator", "Allocations that failed"}
+EMPTY = {"Evaluation metrics", "Callback KPIs", "Per-class metrics", "Layer sparsity", "Layer sparsity table", "Gradient norm", "GPU memory",
+         "GPU memory reserved", "Failed GPU allocations"}
 
 
 class ScrapedRun(LockstepTest):

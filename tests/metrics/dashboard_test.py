@@ -112,7 +112,7 @@ class Dashboard(unittest.TestCase):
         rows = [panel["title"] for panel in dashboard()["panels"] if panel["type"] == "row"]
         self.assertEqual(rows, ["Run", "Speed", "Ranks", "Recipe", "Checkpoints", "Data", "Memory", "Service", "Hardware"])
         kinds = {panel["title"]: panel["type"] for panel in panels()}
-        self.assertEqual((kinds["Steps of each rank"], kinds["Layers now"]), ("heatmap", "table"))
+        self.assertEqual((kinds["Work per step by rank"], kinds["Layer sparsity table"]), ("heatmap", "table"))
 
     def test_panels_lie_in_a_grid_without_overlap(self):
         taken = set()
