@@ -10,11 +10,11 @@ POLL_S = 1
 
 
 def add_options(parser, rounds):
-    parser.add_argument("--rounds", type=int, default=rounds, help="of each contest; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=rounds, help="rounds of each contest; default: %(default)s")
     parser.add_argument("--max-load", type=float, default=1.5,
-                        help="each contest waits until the load of the last minute is below it; default: %(default)s")
+                        help="highest load of the last minute at which a contest starts; default: %(default)s")
     parser.add_argument("--wait", type=float, default=300, metavar="SECONDS",
-                        help="it waits so long at most, then runs all the same, and its rows are marked; default: %(default)s")
+                        help="longest wait for this load; later contests run, and their rows are marked; default: %(default)s")
 
 
 def parse(parser):

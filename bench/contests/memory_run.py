@@ -50,7 +50,7 @@ def memory(build, way):
             deadline = time.monotonic() + START_S
             while not has_begun(steps_file):
                 if time.monotonic() > deadline or run.poll() is not None:
-                    raise runs.Failed("the run whose memory is measured did not start")
+                    raise runs.Failed("the run for the memory measurement did not start")
                 time.sleep(0.2)
             return sum(pss_bytes(pid) for pid in pids_below(run.pid) if is_rank(pid, build))
         finally:

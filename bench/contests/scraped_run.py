@@ -77,7 +77,7 @@ def seconds(build, is_scraped):
         if run.returncode != 0:
             raise SystemExit(errors)
         if is_scraped and scraper.num_scrapes < 10:
-            raise SystemExit(f"only {scraper.num_scrapes} scrapes came through")
+            raise SystemExit(f"only {scraper.num_scrapes} scrapes succeeded")
         return 1e3 / json.loads(pathlib.Path(folder, "run/summary.json").read_text())["samples_per_second"], scraper.share
 
 

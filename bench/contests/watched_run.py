@@ -55,7 +55,7 @@ def thread_seconds(pid):
         if name in THREADS:
             found[name] = int((task / "schedstat").read_text().split()[0]) / 1e9
     if set(found) != set(THREADS):
-        raise SystemExit(f"rank 0 has no thread of the names {set(THREADS) - set(found)}")
+        raise SystemExit(f"no threads of these names in rank 0: {set(THREADS) - set(found)}")
     return found
 
 
@@ -82,7 +82,7 @@ def measure(build, _number):
             deadline = time.monotonic() + START_S
             while not path.exists() or status(path)["step"] < 100:
                 if time.monotonic() > deadline or run.poll() is not None:
-                    raise SystemExit("the run that is watched did not start")
+                    raise SystemExit("the run for the thread measurement did not start")
                 time.sleep(0.05)
             return watch(path)
         finally:

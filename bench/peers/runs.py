@@ -256,7 +256,7 @@ def plain_tcp(place, num_bytes, steps=9):
 def peer_environment():
     torch = os.environ.get("LOCKSTEP_TORCH") or next((SOURCE / ".venv").glob("lib/python3*/site-packages/torch"), "")
     if not PEER_PYTHON.exists() or not pathlib.Path(torch, "__init__.py").exists():
-        raise Failed("PyTorch in Python is not here: `tools/setup test` fetches what is missing (.venv, .venv-test)")
+        raise Failed("PyTorch for Python not found; run `tools/setup test` (.venv, .venv-test)")
     return {"LOCKSTEP_TORCH": torch, "OMP_NUM_THREADS": 1, "PYTHONDONTWRITEBYTECODE": 1}
 
 

@@ -145,7 +145,7 @@ void time_state() {
       5, [&] { ours.step(); }, [&] { (void)ours.optimizer->state(); });
   const double step_ms = median_ms(
       5, [&] { (void)ours.optimizer->state(); }, [&] { ours.step(); });
-  fmt::print("{:<32}{:>8.2f} ms   and {:.2f} ms for the step behind, which packs again\n",
+  fmt::print("{:<32}{:>8.2f} ms   and {:.2f} ms for the next step, which packs again\n",
              "state() of packed moments", state_ms, step_ms);
 }
 
