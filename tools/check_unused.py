@@ -80,11 +80,11 @@ def main():
     own = [str(build / path) for path in objects if path.startswith(modules)]
     others = [str(build / path) for path in objects if not path.startswith(TESTS)]
     if not own:
-        sys.exit(f"{build} holds no objects: build it first")
+        sys.exit(f"no objects in {build}: build it first")
     defined = readable(symbols(own, ["nm", "--defined-only"], DEFINED))
     unused = sorted(defined - readable(symbols(others, ["readelf", "-rW"], REFERRED)))
     faults = [name for name in unused if without_arguments(name) not in ALLOWED]
-    print("\n".join(f"only tests call, or nothing: {fault}" for fault in faults)
+    print("\n".join(f"called only by tests, or not at all: {fault}" for fault in faults)
           or f"every function of {len(own)} objects is called")
     return bool(faults)
 

@@ -155,7 +155,7 @@ def main(build, names):
     paths = [(ROOT / name).resolve() for name in names]
     unknown = [path for path in paths if path not in entry_of]
     if unknown:
-        sys.exit(f"tidy: no compile command for {unknown[0]}: configure a build that compiles each source by itself (cmake --preset develop, again for a new file), with LOCKSTEP_CUDA=on for the CUDA module")
+        sys.exit(f"tidy: no compile command for {unknown[0]}: configure a build that compiles sources one by one (cmake --preset develop, again for a new file), with LOCKSTEP_CUDA=on for the CUDA module")
     asked = set(paths)
     batches = [[path for path in batch if path in asked] for batch in batches_of(entry_of)]
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -91,7 +91,7 @@ class Cases(unittest.TestCase):
     def test_a_skip_that_is_not_excused_fails_where_oracles_are_required(self):
         code, wrong, said = self.told({"netns"}, LOCKSTEP_REQUIRE_ORACLES="ON")
         self.assertEqual((code, wrong), (4, ["TwoUsers.May"]))
-        self.assertIn("WITHOUT AN EXCUSE TwoUsers.May: only root may become other users", said)
+        self.assertIn("UNEXCUSED TwoUsers.May: only root may become other users", said)
         self.assertEqual(self.told({"netns"}, LOCKSTEP_REQUIRE_ORACLES="")[0], 0)
 
     def test_time_is_judged_by_what_the_processors_did(self):
