@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # A launcher pod's first process: lockstep-launcher [--wait SECONDS] [--tries N] [--pause SECONDS] [--job ID --notes FOLDER] mpirun ARGUMENTS...
 #
-# Waits until each worker runs a command for ssh (--wait 300: so long at most, then 69 with the names of those that do not). The hosts are those of
-# -host, else of the host file that OMPI_MCA_orte_default_hostfile or PRTE_MCA_prte_default_hostfile names. Then it starts mpirun, passes signals
-# on to it, and ends with its exit code. Where the pod was not told to end:
-#   75                        the ranks have saved and stopped, as where a worker's pod goes: started again
-#   1, 69, 79, 129, ..., 255  ranks are lost: started again, N times at most (--tries, 0); the transient ones of base/exit_class.h
-#   any other                 no other try mends it (docs/exit_codes.md). It is noted in FOLDER/ID, and each further launcher of this job ends
-#                             with the same code and starts nothing: a Job of Kubernetes cannot be told to try some codes again only.
+# Waits until each worker runs a command over ssh (--wait 300: at most so many seconds, then exits with 69 and the names of the missing workers).
+# The hosts are those of -host, else of the host file in OMPI_MCA_orte_default_hostfile or PRTE_MCA_prte_default_hostfile. Then it starts mpirun,
+# forwards signals to it, and exits with its code. If the pod was not told to stop, it acts on the code:
+#   75                        the ranks have saved and stopped, for example because a worker's pod is removed: started again
+#   1, 69, 79, 129, ..., 255  ranks are lost: started again, at most N times (--tries, 0); the transient codes of base/exit_class.h
+#   any other                 another try cannot help (docs/exit_codes.md). The code is written to FOLDER/ID. Each further launcher of this job exits
+#                             with it and starts nothing, since a Kubernetes Job cannot retry only for certain codes.
 # shellcheck disable=SC2317 # functions are called by their names, as commands of `run`
 set -uo pipefail
 
@@ -31,16 +31,16 @@ trap 'told=yes; pass_on USR1' USR1
 trap 'told=yes; pass_on TERM' TERM INT
 trap 'pass_on USR2' USR2
 
-# In the log, and in what `kubectl describe pod` shows of the end.
+# Logs to stderr and to the termination message that `kubectl describe pod` shows.
 say() {
   echo "$(date -Is) launcher: $*" >&2
   [ ! -w /dev/termination-log ] || echo "$*" >/dev/termination-log
 }
 
-# Runs a command to its end: $code.
+# Runs a command until it ends; sets $code.
 run() {
   "$@" & child=$!
-  [ -z "$told" ] || pass_on USR1  # told in between
+  [ -z "$told" ] || pass_on USR1  # a signal came before the start
   while kill -0 "$child" 2>/dev/null; do wait "$child"; done  # a signal ends `wait`, not the command
   wait "$child"; code=$?
   child=''
@@ -55,10 +55,10 @@ hosts() {  # ARGUMENTS of mpirun
   [ ! -f "$file" ] || sed -n 's/^[[:space:]]*\([^#[:space:]][^[:space:]]*\).*/\1/p' "$file"
 }
 
-# HOST: returns when it answers; after the deadline prints a line about it. At the latest it ends behind the launcher itself.
+# HOST: returns when the host answers; after the deadline prints a line about it. Ends at the latest after the launcher itself.
 wait_for_host() {
   local arguments said
-  read -ra arguments <<<"${OMPI_MCA_plm_rsh_args:-${PRTE_MCA_plm_ssh_args:-}}"  # as mpirun's; of an option given twice ssh takes the first
+  read -ra arguments <<<"${OMPI_MCA_plm_rsh_args:-${PRTE_MCA_plm_ssh_args:-}}"  # as mpirun's; ssh uses the first of repeated options
   until said=$(timeout 15 ssh -o BatchMode=yes -o ConnectTimeout=5 -o ConnectionAttempts=1 ${arguments[@]+"${arguments[@]}"} "$1" true </dev/null 2>&1); do
     [ "$SECONDS" -lt "$deadline" ] || { said=${said//$'\r'/}; said=${said##*$'\n'}; echo "$1: ${said:-no answer}"; return; }
     [ -e "/proc/$$" ] || return
@@ -70,11 +70,11 @@ wait_for_hosts() {  # ARGUMENTS of mpirun; prints a line for each host that does
   local host number=0 deadline=$((SECONDS + wait_s))
   for host in $(hosts "$@" | sort -u); do
     wait_for_host "$host" &
-    number=$((number + 1)); [ $((number % 16)) != 0 ] || wait  # so many at a time
+    number=$((number + 1)); [ $((number % 16)) != 0 ] || wait  # 16 at a time
   done | head -n 10
 }
 
-# Waits for the hosts, and runs mpirun: $code.
+# Waits for the hosts, then runs mpirun; sets $code.
 start() {
   local silent=$scratch/silent
   run wait_for_hosts "$@" >"$silent"
@@ -107,9 +107,9 @@ while [ -z "$told" ]; do
       exit "$code" ;;
   esac
   run sleep "$pause_s"
-  code=75  # told to end in that time: there is nothing more to save
+  code=75  # told to stop meanwhile: there is nothing more to save
 done
 case $code in
-  1 | 69 | 129 | 130 | 137 | 138 | 140 | 143 | 255) code=75 ;;  # what mpirun and its ranks also end with when they are told to
+  1 | 69 | 129 | 130 | 137 | 138 | 140 | 143 | 255) code=75 ;;  # other codes of mpirun and its ranks when they are told to stop
 esac
 exit "$code"
