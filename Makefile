@@ -1,18 +1,18 @@
-# Front door. `make run` and `make test` work as the first command on a bare Debian 12, as root or with sudo.
+# Entry point. `make run` and `make test` work as the first command on a bare Debian 12, as root or with sudo.
 #
-#   make run      install what is missing, build, train the digits on 2 ranks, say where results are
-#   make test     the same without training, then the tests, in 8 minutes on 2 cores; SLOW=1 runs those of tests/slow_tests.txt too,
-#                 TEST_LIMIT_S=900 fails if they take more seconds of processor time, as CI asks
+#   make run      install dependencies, build, train the digits on 2 ranks, print where the results are
+#   make test     install, build and run the tests, in 8 minutes on 2 cores; SLOW=1 adds those of tests/slow_tests.txt,
+#                 TEST_LIMIT_S=900 fails if they take more seconds of CPU time, as in CI
 #   make build    build only              make bench    paired timings (bench-recipe: of pruning, bench-sync: of steps,
 #                                                       bench-checkpoint: of saves)
-#                 RESULT=FILE keeps what is printed, BENCH="--rounds 2 --max-load 99" are options of bench/all
+#                 RESULT=FILE keeps the output, BENCH="--rounds 2 --max-load 99" are options of bench/all
 #   make package  a Debian package and an archive, with LibTorch's libraries, in build/default/package/
 #   make wheel    a Python wheel for an environment that has the linked torch, in build/default/package/
-#   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less);
+#   make soak     kills a small job 200 times and fills its disk; no data may be lost (SOAK="--kills 20" for less);
 #                 then every round of the tests, tools/mutants, and ten minutes of each fuzzer (SOAK="--parts fuzz --fuzz-minutes 1")
-#   make format   clang-format            make style    is it formatted, shellcheck, rules of the repository
-#   make lint     the same, include arrows, clang-tidy (a quarter of an hour at first; files that passed are remembered)
-#   make clean    remove build/ (runs/ and the virtual environments stay)
+#   make format   clang-format            make style    formatting check, shellcheck, rules of the repository
+#   make lint     make style, folder dependencies, clang-tidy (a quarter of an hour at first; results are cached)
+#   make clean    remove build/ (runs/ and the virtual environments remain)
 #
 # PRESET=default|develop|debug|asan|tsan chooses the build: default compiles sources in batches, develop one by one; LOCKSTEP_CUDA=on|off|auto the CUDA module.
 SHELL := /bin/bash
