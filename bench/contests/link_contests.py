@@ -92,7 +92,7 @@ def contests_of_wide(build, link):
         return runs.Steps(runs.plain_tcp(link, gradient_bytes(job)), [])
 
     def limit(times):
-        """No step ends before what nothing travels beside and what TCP alone takes."""
+        """A lower bound of a step: compute that cannot overlap with communication, and the time of plain TCP."""
         return times["TCP alone"] + times[UNHIDDEN]
 
     dense = StepContest(f"link-wide: wide, batch 128, dense, {link.name}; the wire takes {1e3 * wire:.0f} ms", build, DENSE_128,

@@ -1,4 +1,4 @@
-"""A run that is scraped ten times a second beside one that nobody asks: for bench/run."""
+"""A run that is scraped ten times a second, compared with one that is not scraped: for bench/run."""
 import json
 import pathlib
 import re

@@ -70,7 +70,7 @@ def compare(contest, name, ours, theirs, tolerance):
 
 
 def one_alone(build, job, _bucket_mb):
-    """The floor of what memory and cores allow: one rank, which shares them with nobody and sends nothing."""
+    """The floor of what memory and cores allow: one rank, which shares them with no other process and sends nothing."""
     return runs.lockstep(build, job, Here(), ranks=1)
 
 

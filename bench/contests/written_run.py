@@ -1,4 +1,4 @@
-"""A run that writes a point of every curve and a line of its log at every step beside one that writes none: for bench/run.
+"""A run that writes a point of every curve and a line of its log at every step, compared with one that writes none: for bench/run.
 
 stderr is a pipe that nobody reads, which is full after some seconds: a step that waited for it would never end.
 """

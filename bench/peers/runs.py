@@ -86,7 +86,7 @@ class Job:
         return self.widths[-1] if self.widths else self.num_classes
 
     def recipe(self):
-        """Masks of one sparsity from the first step on, computed anew every 50 steps."""
+        """Masks of one sparsity from the first step on, computed again every 50 steps."""
         return (f"version: 1.0.0\nmodifiers:\n  - !GradualKSModifier {{params: __ALL__, init_sparsity: {self.sparsity}, "
                 f"final_sparsity: {self.sparsity}, start_step: 0, end_step: 1000000, update_frequency_steps: 50}}\n")
 

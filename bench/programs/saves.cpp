@@ -1,10 +1,10 @@
 // Saves and restores of 1 GB on demand: reads commands from standard input, answers each with one
-// line of numbers. bench/checkpoint starts it beside its peers, which know the same commands, so
+// line of numbers. bench/checkpoint starts it and its peers, which know the same commands, so
 // that all sides keep warm memory and take turns. Clocks stand around the calls that a caller
 // makes.
 //
 //   durable DIR    save into DIR; seconds until it is committed
-//   blocked DIR    a save beside rounds of matrix products, until the save is done: seconds of the
+//   blocked DIR    a save during rounds of matrix products, until the save is done: seconds of the
 //                  caller inside the save's calls, seconds that all those rounds took longer than
 //                  without a save, seconds of one round without
 //   restore DIR    into place, checksums verified; as many threads as cores
