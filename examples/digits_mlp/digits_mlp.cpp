@@ -1,5 +1,5 @@
 // Save while training, restore to use: a multilayer perceptron for the handwritten digits.
-//   digits_mlp --mode=train FOLDER [BATCHES]   saves every 100 batches; goes on where the newest
+//   digits_mlp --mode=train FOLDER [BATCHES]   saves every 100 batches; resumes where the newest
 //                                              save ends, for BATCHES (300) more
 //   digits_mlp --mode=test FOLDER              restores the newest save; its accuracy
 #include <torch/nn.h>

@@ -1,4 +1,4 @@
-"""Training saves every 100 batches and goes on where it ended; what is restored classifies as it did."""
+"""Training saves every 100 batches and resumes where it ended; a restored model gives the same classes."""
 import os
 import pathlib
 import re

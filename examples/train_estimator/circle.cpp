@@ -1,4 +1,5 @@
-// An estimator in a program of one's own: which points of a square lie in a circle.
+// An estimator in a user's own program: classifies points of a square as inside or outside a
+// circle.
 //   launch/mpirun.sh 2 build/default/examples/train_estimator/circle --model_dir models
 //   --train_steps 400 --learning_rate 0.05 -- --width 32
 

@@ -1,4 +1,4 @@
-"""The example trains its estimator with flags, on one rank and on two, stops and goes on, and evaluates."""
+"""The example trains its estimator with flags, on one rank and on two, stops, resumes and evaluates."""
 import pathlib
 import sys
 import unittest
