@@ -1,4 +1,4 @@
-"""The dashboard as one HTML page that needs nobody: metrics/grafana/lockstep.json, each panel's query answered by a Prometheus.
+"""The dashboard as one self-contained HTML page: metrics/grafana/lockstep.json, each panel's query answered by a Prometheus.
 
 Grafana draws more; this shows what stands in the panels of a run, for pictures and tests.
 """

@@ -43,7 +43,7 @@ def shown(value, unit):
 
 
 def on_axis(value, unit):
-    """The same for the narrow space beside an axis: units that are words stand in the legend alone."""
+    """The same for the narrow space beside an axis: units that are words are only in the legend."""
     return shown(value, "short" if "/" in unit else unit)
 
 
