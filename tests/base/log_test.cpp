@@ -96,7 +96,7 @@ TEST_F(Log, AFileBeginsWithTheLinesOfBeforeItWasOpen) {
   EXPECT_THAT(files::read(next), ::testing::MatchesRegex(".* I .run. fifth\n"));
 }
 
-/// stderr as a pipe that nobody reads until the test asks for what went through.
+/// stderr as a pipe that is not read until the test asks for the text.
 class FullPipe {
  public:
   FullPipe() : before_(::dup(STDERR_FILENO)) {

@@ -1,4 +1,4 @@
-// Reports to a TrainJob while training goes on. tests/integration/reports_test.py has those of a
+// Reports to a TrainJob during training. tests/integration/reports_test.py has those of a
 // whole run, over TLS.
 #include "daemon/run/run_hooks.h"
 

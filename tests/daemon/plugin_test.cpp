@@ -41,7 +41,7 @@ class Plugins : public ::testing::Test {
     return path.string();
   }
 
-  /// The plug-in with one text in the place of another of the same length; beside the run file.
+  /// The plug-in with one text replaced by another of the same length; next to the run file.
   std::string patched(const std::string& from, const std::string& to) {
     std::string bytes = files::read(LOCKSTEP_TEST_PLUGIN);
     EXPECT_EQ(from.size(), to.size());
@@ -130,7 +130,7 @@ TEST_F(Plugins, ANetworkIsARowOfThePlugin) {
   const std::string by_name = "plugins: [" LOCKSTEP_TEST_PLUGIN "]\nmodel: {type: line}\n";
   EXPECT_EQ(load(by_name).model.type, "line");
   files::write_atomically(folder_.path() / "copy.so", files::read(LOCKSTEP_TEST_PLUGIN));
-  EXPECT_EQ(load(network("", "copy.so")).model.type, "plugin");  // found beside the run file
+  EXPECT_EQ(load(network("", "copy.so")).model.type, "plugin");  // found next to the run file
   const std::string wrong =
       fault("model: {type: plugin, path: " LOCKSTEP_TEST_PLUGIN ", name: lime}\n");
   EXPECT_THAT(wrong,

@@ -123,7 +123,7 @@ TEST(Loader, TellsOfABadSampleWhenItsBatchIsAskedFor) {
   EXPECT_THROW(loader.next(), Error);
 }
 
-/// A source that stands still until it is told to go on.
+/// A source that blocks until it is released.
 class StandingDataset final : public Dataset {
  public:
   explicit StandingDataset(std::shared_future<void> goes_on) : goes_on_(std::move(goes_on)) {}
@@ -205,7 +205,7 @@ TEST(Loader, TellsHowManyBatchesAreReady) {
   Sampler sampler(kSampler);
   Loader alone(dataset, sampler, 0, 1);
   (void)alone.next();
-  EXPECT_EQ(alone.num_ready(), std::nullopt);  // nobody reads ahead
+  EXPECT_EQ(alone.num_ready(), std::nullopt);  // no prefetching
   Loader loader(dataset, sampler, 0, 1, {.num_threads = 1, .prefetch_batches = 3});
   (void)loader.next();
   EXPECT_TRUE(tests::comes_true([&] { return loader.num_ready() == 3; }));

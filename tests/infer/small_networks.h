@@ -36,7 +36,7 @@ inline infer::LoadedNetwork line_network() {
           .module = std::make_shared<torch::jit::Module>(line_module())};
 }
 
-/// A map of `inputs`, [num_samples, 3], whose numbers go on from `first`.
+/// A map of `inputs`, [num_samples, 3], whose numbers continue from `first`.
 inline coord::DataMap feed_from(double first, int64_t num_samples) {
   coord::DataMap feed;
   feed.put("inputs", at::arange(first, first + 3.0 * static_cast<double>(num_samples), at::kFloat)

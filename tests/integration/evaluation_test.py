@@ -110,7 +110,7 @@ class EvaluationOfSaves(LockstepTest):
         self.assertEqual(run.wait().code, 75, run.log)
 
     def test_an_evaluation_that_was_cut_is_made_up_for(self):
-        """Killed, and stopped, in the evaluation of the save of step 20: the run that goes on evaluates it first."""
+        """Killed, and stopped, in the evaluation of the save of step 20: the resumed run evaluates it first."""
         slow = "data.eval={type: random, shape: [1, 8, 8], classes: 10, samples: 400000}"
         sets = [*SAVES, "train.max_steps=34", "eval.batch_size=1"]
         for name, end, code in (("killed", signal.SIGKILL, 137), ("stopped", signal.SIGUSR1, 75)):

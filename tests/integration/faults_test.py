@@ -1,4 +1,4 @@
-"""Kills, failing disks and hanging ranks around saves that are written beside training. tools/soak runs the same at length."""
+"""Kills, failing disks and hanging ranks around saves that are written during training. tools/soak repeats them for longer."""
 import os
 import pathlib
 import random
@@ -50,7 +50,7 @@ class Faults(unittest.TestCase):
         job.go_on_to_the_end(self.expected)
 
     def test_a_kill_behind_the_last_commit(self):
-        """The run that goes on has nothing left to save; it still ends what the killed one had begun."""
+        """The resumed run has nothing left to save; it still completes what the killed one had begun."""
         job = self.job()
         killed = job.start_faulty("kill", 0, "committed", when=STEPS // EVERY).wait()
         job.require_nothing_lost(killed.seen | {STEPS})
@@ -197,7 +197,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(start.code, 80, start.log())
 
     def test_the_folder_is_given_free_when_nothing_is_written_there_any_more(self):
-        """A run that ends without a save of its own still has one under way; the next run waits for it, and goes on from it."""
+        """A run ends while a save is still in progress; the next run waits for it and resumes from it."""
         job = self.job(every=24)
         first = job.start_faulty("sleep", rank=0, phase="shard_renamed", when=1, more=["preemption.grace_seconds=0.001"])
         first.until((job.saves / "model.ckpt-24.data-00000-of-00002").exists)

@@ -180,7 +180,7 @@ class FineTuning(InTensorFlow, LockstepTest):
             file = re.search(r"warm_start_ckpt: (\S+)", snippet)
             said = self.tool("check", config, expect=66 if file else 0)
             if file:
-                self.assertIn(file[1], said.splitlines()[0])  # the one fault: it is nobody's here
+                self.assertIn(file[1], said.splitlines()[0])  # the only fault
                 self.assertEqual(said.count("["), 1, said)
         on_cpu = self.train(config=self.folder / "page2.yaml", run="gpu", sets=["run.device=cpu"])
         self.assertIn("the section gpu has no effect", on_cpu.log)

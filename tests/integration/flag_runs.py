@@ -36,7 +36,7 @@ class FlagRuns(LockstepTest):
             (cls.data / name).write_bytes(b"".join(part))
 
     def described(self, **flags):
-        """The words of a small run, with these flags in place of its own or beside them; None leaves one out."""
+        """The words of a small run, with these flags in place of its own or in addition; None removes one."""
         usual = {"train_metadata": self.data / "train*", "eval_metadata": self.data / "eval*", "batch_size": 4, "train_steps": 6,
                  "image_size": SIDE, "optimizer": "momentum", "learning_rate": 0.1,
                  "eval_freq": 3}

@@ -104,7 +104,7 @@ class Flags(FlagRuns):
         self.assertIn("unknown flag --batchsize (did you mean '--batch_size'?)", refused.log)
 
     def test_the_page(self):
-        """docs/flags.md: its command runs, its run file passes, its C++ stands in the example."""
+        """docs/flags.md: its command runs, its run file passes, its C++ is in the example."""
         page = (SOURCE / "docs/flags.md").read_text()
         command = re.search(r"^```sh\n.*?lockstepd (.*?)^```", page, re.MULTILINE | re.DOTALL)[1].replace("\\\n", " ")
         words = [word.replace("data/", f"{self.data}/") for word in shlex.split(command)]

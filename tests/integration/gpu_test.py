@@ -129,7 +129,7 @@ class OneRank(GpuTest):
         self.assert_near(self.losses(there), self.losses(here), 1e-3)
 
     def test_networks_in_python(self):
-        """PyTorch's own modules, whose parameters lie in Lockstep's buffers."""
+        """PyTorch's own modules, whose parameters are in Lockstep's buffers."""
         networks = pathlib.Path(__file__).parents[2] / "bench/peers/networks.py"
         for name, args, data in (("Mlp", '{"widths": [64, 32, 10]}', "shape: [64]"), ("ResNet18", "{}", "shape: [3, 32, 32]"),):
             with self.subTest(name):

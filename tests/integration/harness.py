@@ -103,7 +103,7 @@ class Run:
         """Answer of rank 0 to /control/status, without starting a program; None if it does not answer (yet)."""
         try:
             return json.loads(self.ask("GET", "/control/status")[1])
-        except (OSError, ValueError, http.client.HTTPException):  # no socket yet, nobody there
+        except (OSError, ValueError, http.client.HTTPException):  # no socket yet, no server
             return None
 
     def wait_for_status(self, what, **wanted):

@@ -1,4 +1,4 @@
-"""Disks that fail under a small job (small_job.py), and what must hold: training goes on, nothing is left lying about."""
+"""Disks that fail under a small job (small_job.py), and what must hold: training continues, no files are left."""
 import re
 
 from harness import metric

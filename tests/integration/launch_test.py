@@ -108,7 +108,7 @@ class Launch(SupervisedTest):
 
     def test_a_stop_ends_spare_ranks_too(self):
         run = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=20"], arguments=["--spare", "1"])
-        run.wait_for_commit(20)  # before it there is nothing that spare ranks could go on from
+        run.wait_for_commit(20)  # before it spare ranks have no checkpoint to resume from
         run.hold()
         self.spare_ranks(run)
         run.process.send_signal(signal.SIGINT)
@@ -213,7 +213,7 @@ class Launch(SupervisedTest):
         self.assertEqual(first.wait().code, 75, first.log)
 
     def test_signals_save_and_stop(self):
-        """Each of them reaches the ranks as SIGUSR1; the same command then goes on from that save."""
+        """Each of them reaches the ranks as SIGUSR1; the same command then resumes from that save."""
         steps = 0
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             run = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=1000000"])
@@ -377,7 +377,7 @@ class Launch(SupervisedTest):
         self.assertIn("lockstep run configs/digits.yaml", self.tool("run", "--help"))
 
     def test_a_cut_link_leaves_the_host_out(self):
-        """Two hosts; the link between them goes: the run goes on with the ranks of the one that is left."""
+        """The link between two hosts fails: the run continues with the ranks of the remaining one."""
         netns = [SOURCE / "tools/netns", "exec", SOURCE / "tools/netns", "on", "a"]
         if subprocess.run([*netns, "true"], capture_output=True, check=False).returncode == 77:
             self.skipTest("network namespaces are not permitted here")

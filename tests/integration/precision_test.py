@@ -19,7 +19,7 @@ modifiers:
 
 class Precision(LockstepTest):
     def saved(self, run):
-        """Checksum by tensor of the last save: all but the shards it lies in."""
+        """Checksum by tensor of the last save: everything except its shards."""
         table = self.tool("ckpt", "show", run.folder / "checkpoints")
         return dict(re.findall(r"^((?:model|optimizer|_lockstep)/\S+) .* ([0-9a-f]{8})$", table, re.MULTILINE))
 

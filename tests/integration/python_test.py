@@ -38,7 +38,7 @@ class Python(LockstepTest):
         return self.config(net, module="odd_nets")
 
     def assert_resumes(self, config, name, sets, num_ranks=2):
-        """A killed run goes on to the bits of an unbroken one."""
+        """A killed run resumes to the bits of an unbroken one."""
         sets = ["checkpoint.save_checkpoints_steps=20", "sync.replica_check_every=10", "data.shuffle=true", *sets]
         unbroken = self.train(num_ranks, config=config, run=f"{name}_unbroken", sets=sets)
         killed = self.start_faulty("kill", rank=num_ranks - 1, step=45, ranks=num_ranks, config=config, run=name, sets=sets).wait()

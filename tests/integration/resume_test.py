@@ -1,4 +1,4 @@
-"""Kill, stop, go on: nothing committed is lost, and a resumed run ends bit for bit where an unbroken one does."""
+"""Kill, stop, resume: nothing committed is lost, and a resumed run ends bit for bit where an unbroken one does."""
 import pathlib
 import re
 import shutil
@@ -56,7 +56,7 @@ class Resume(InTensorFlow, LockstepTest):
         self.assert_same_weights(pairs[-1][1], self.unbroken_60())
 
     def test_kill_9_while_a_save_is_written(self):
-        """Saves go on beside training: a kill may cost the one under way, never one that was reported."""
+        """Saves run during training: a kill may lose the one in progress, never one that was reported."""
         pairs = self.killed_around_saves("killed", sorted(rounds((21, 43), (20, 22, 28, 40, 41, 52))), SAVES)
         for killed, following in pairs:
             saved = max(map(int, re.findall(r"saved step (\d+):", killed.log)), default=0)
@@ -177,7 +177,7 @@ modifiers:
         self.assertIn("checkpoint.include lacks modifiers, but the recipe prunes", self.tool("check", DIGITS, "--set", without, expect=78))
         self.train(run="refused", sets=[*SAVES, without], expect=78)
         self.assertFalse((self.folder / "refused").exists())
-        for include in ("[model]", "[model, modifiers, clock]"):  # nothing goes on from the first
+        for include in ("[model]", "[model, modifiers, clock]"):  # nothing resumes from the first
             self.tool("check", DIGITS, "--set", f"checkpoint.include={include}")
 
     def test_a_save_without_masks_is_not_resumed_with_all_weights_kept(self):

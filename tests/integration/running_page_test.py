@@ -35,7 +35,7 @@ class Page(PageTest):
         self.assertEqual(results[0]["parameters_sha256"], results[1]["parameters_sha256"])
 
     def endless(self):
-        """`lockstep run` that goes on in runs/digits."""
+        """`lockstep run` that resumes in runs/digits."""
         process = self.begin("lockstep", "run", ENDLESS, "-n", 2, "--set", "metrics.listen='127.0.0.1:0'")
         run = Run(process, self.folder / "runs/digits")
         run.wait_for_step(1)

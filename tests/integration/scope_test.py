@@ -1,4 +1,4 @@
-"""One page for a node or for the run (metrics.scope): a real Prometheus sees all ranks through it, a browser too, and a rank that hangs keeps nobody."""
+"""One page for a node or for the run (metrics.scope): a real Prometheus sees all ranks through it, a browser too, and a rank that hangs blocks no reader."""
 import json
 import os
 import pathlib

@@ -58,7 +58,7 @@ class Serve(ServeTest):
         self.assertEqual(self.run_of(jobs[-1]).summary()["parameters_sha256"], unlike.summary()["parameters_sha256"])
 
     def test_a_fault_of_the_host_fails_no_job(self):
-        """A place for runs that cannot be written to, and a folder that is not mounted: the jobs keep their places, and run once the host is mended."""
+        """A place for runs that cannot be written to, and a folder that is not mounted: the jobs keep their places, and run once the host is repaired."""
         place, mount = self.folder / "place", self.folder / "not_mounted"
         place.write_text("a file, where a folder should be")
         mount.mkdir()
@@ -107,7 +107,7 @@ class Serve(ServeTest):
         self.assertEqual(self.result(job)["tries"], 1)
 
     def test_a_job_that_alone_meets_such_faults_has_so_many_tries(self):
-        """Others run well beside it: so the host is sound."""
+        """Other jobs succeed on the same host: so the host is sound."""
         place = self.folder / "place"
         place.write_text("a file, where a folder should be")
         bad, *good = self.submit(sets=[*TINY, f"run.project_dir={place}/a"]), *(self.submit(sets=TINY) for _ in range(3))

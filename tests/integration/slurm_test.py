@@ -163,7 +163,7 @@ class Slurm(PageTest):
 
     @only_in_soak("test_told_before_the_time_limit_it_saves_queues_again_and_ends_bit_for_bit")
     def test_slurms_own_time_limit(self):
-        """Held in a pause until Slurm warns of its limit, it saves, queues again and goes on to the end, bit for bit."""
+        """Held in a pause until Slurm warns of its limit, it saves, queues again and continues to the end, bit for bit."""
         job, run = self.submit(sets=SAVES, minutes=2, arguments=["--grace", "20"])
         held = run.hold()["step"]
         self.cluster.wait_for(lambda: "the ranks ended with 75: queued again" in self.log_of(job), "the warning, and what follows it", timeout_s=240)

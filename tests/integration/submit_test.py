@@ -124,7 +124,7 @@ class Submit(ServeTest):
         path = self.queue / f"queued/{other}.json"
         path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
         path = self.queue / f"queued/{lost}.json"
-        path.rename(self.queue / f"running/{lost}.json")  # as a server that was killed would leave it, but cut short
+        path.rename(self.queue / f"running/{lost}.json")  # as a killed server leaves it, but truncated
         (self.queue / f"running/{lost}.json").write_text("{")
         (self.queue / "queued/notes.txt").write_text("not a job")
         server = self.ended(self.serve("--until-empty"), 0)

@@ -10,7 +10,7 @@ from harness import DIGITS, LOCKSTEP, SOURCE, Run, wait_for
 from supervised import processes_of
 
 SETS = ["checkpoint.save_checkpoints_steps=20", "eval.every_epochs=0", "metrics.listen='off'", "run.threads=1", "summary.tensorboard=false"]
-# 6,000 steps of batches of 64; masks are computed anew at every second save or so.
+# 6,000 steps of batches of 64; masks are computed again at about every second save.
 RECIPE = """version: 1.0.0
 modifiers:
   - !EpochRangeModifier {start_epoch: 0, end_epoch: 261}

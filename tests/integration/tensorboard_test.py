@@ -19,7 +19,7 @@ RECAL_AT_ONCE = {"sparsity", "mask_updates", "revived_weights", "quantized_layer
                  *(f"{modifier}/{param}/sparsity" for modifier in ("8:GMPruningModifier", "10:ConstantPruningModifier") for param in CONVOLUTIONS)}
 RECAL_LATER = {"12:GradualParamModifier/blocks.2.conv.bias/value": 0.3 * STEPS_PER_EPOCH, "weight_decay/weights": 0.75 * STEPS_PER_EPOCH,
                "11:SetParamModifier/classifier.bias/value": 1.0 * STEPS_PER_EPOCH}
-# Of each rate while its modifier sets it, by the steps of its first and last points.
+# Steps of the first and last points of each rate while its modifier sets it.
 RECAL_WHILE = {f"{modifier}/learning_rate/{group}": (first * STEPS_PER_EPOCH, last * STEPS_PER_EPOCH) for group in ("weights", "other") for modifier, first, last in
                (("2:SetLearningRateModifier", 0, 0.5), ("3:LearningRateModifier", 0.5, 1.5), ("4:LearningRateModifier", 1.5, 2), ("5:LearningRateFunctionModifier", 2, 9))}
 RECAL_LATER["6:SetWeightDecayModifier/weight_decay/weights"] = 0.75 * STEPS_PER_EPOCH

@@ -1,4 +1,4 @@
-"""`lockstep` itself is linked to no LibTorch: commands that need no tensor start in milliseconds, the others go on as lockstep-tensors."""
+"""`lockstep` itself is linked to no LibTorch: commands that need no tensor start in milliseconds, the others continue as lockstep-tensors."""
 import os
 import re
 import shutil
@@ -16,7 +16,7 @@ def needed_by(program):
     return re.findall(r"^\s*(\S+)", subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout, re.MULTILINE)
 
 
-# What a person may mistype, the exit code, and what the message must hold.
+# Typing mistakes, the exit code, and text that the message must contain.
 MISTAKES = (
     ("statsu", 64, ["unknown command 'statsu'", "--help"]),
     ("runn x.yaml", 64, ["unknown command 'runn' (did you mean 'run'?)"]),

@@ -1,4 +1,4 @@
-"""`lockstep eval`: one save, and every save of a run, beside it, with kills of both sides."""
+"""`lockstep eval`: one save, and every save of a running run, with kills of both sides."""
 import csv
 import json
 import os

@@ -1,4 +1,4 @@
-"""One run that goes on at 4, 2, 3 and 1 ranks: each sample once an epoch, and the curve of a run that kept its size."""
+"""One run that resumes with 4, 2, 3 and 1 ranks: each sample once an epoch, and the curve of a run that kept its size."""
 import collections
 import unittest
 

@@ -54,7 +54,7 @@ TEST(Processes, ASignalIsItsCode) {
   Child child({"sleep", "60"}, {});
   child.signal(SIGKILL);
   EXPECT_EQ(code_of(child), 128 + SIGKILL);
-  child.signal(SIGKILL);  // it has ended: nobody is meant any more
+  child.signal(SIGKILL);  // it has ended: no signal is sent
 }
 
 TEST(Processes, ItsGroupIsItsOwn) {
@@ -115,7 +115,7 @@ TEST(Processes, AChildHearsWhatItIsTold) {
   EXPECT_EQ(child.read_errors(), "go, 1\n") << "and then the input ends";
   Child ended({"true"}, {}, Child::Input::kPipe);
   EXPECT_EQ(code_of(ended), 0);
-  ended.tell("go\n");  // to nobody: no signal
+  ended.tell("go\n");  // no receiver: no signal
 }
 
 TEST(Processes, AChildIsToldToEndWhenItsParentIsKilled) {

@@ -1,6 +1,6 @@
 // Hostile clients, as measured against other servers before this one was chosen: an endless header,
-// a huge chunked body, many slow connections. The server must cut them, stay small, and go on
-// answering.
+// a huge chunked body, many slow connections. The server must close them, stay small, and continue
+// to answer.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -266,7 +266,7 @@ TEST_F(HttpAttack, ProbesAreAnsweredAtOnceBesideOneThatSendsWithoutEnd) {
       send_until_cut(&connection, "10000\r\n" + std::string(65536, 'b') + "\r\n", 200 * kMiB);
     }
   });
-  while (observer.rejections(Rejection::kBody) < 3) std::this_thread::yield();  // it goes on
+  while (observer.rejections(Rejection::kBody) < 3) std::this_thread::yield();  // it continues
   EXPECT_LT(slowest_of_five_s(port), kPatienceS);
 }
 

@@ -64,7 +64,7 @@ class Connection {
     return text;
   }
 
-  /// One answer with its body (as Content-Length tells), so that the connection can go on.
+  /// One answer with its body (by Content-Length), so that the connection can continue.
   std::string read_answer(bool has_body = true) {
     while (rest_.find("\r\n\r\n") == std::string::npos)
       if (!read_some(&rest_)) return std::exchange(rest_, {});

@@ -30,7 +30,7 @@ def exported_types():
 
 
 def series_in(expression):
-    """Names of series that stand in an expression; those of recording rules hold a colon and are left out."""
+    """Names of series in an expression, without those of recording rules, which contain a colon."""
     bare = re.sub(r'"[^"]*"|\[[^\]]*\]', "", expression)
     return re.findall(r"(?<![\w:])(?:lockstep|process)_\w+(?![\w:]*:)|\bup\b", bare)
 

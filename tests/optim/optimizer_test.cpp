@@ -54,7 +54,7 @@ TEST(FlatParams, BackwardAddsIntoTheFlatBuffer) {
   for (int i = 0; i < 2; ++i) (f.params[0].tensor.sum() + 3 * f.params[1].tensor.sum()).backward();
   const std::vector<FlatBuffer>& buffers = f.flat_params.buffers();
   EXPECT_TRUE(at::equal(buffers[0].grads_E.narrow(0, 4, 6),
-                        at::full({6}, 2.0F)));  // a.weight stands behind b.weight
+                        at::full({6}, 2.0F)));  // a.weight is after b.weight
   EXPECT_TRUE(at::equal(buffers[0].grads_E.narrow(0, 0, 4), at::zeros({4})));
   EXPECT_TRUE(at::equal(buffers[1].grads_E, at::full({2}, 6.0F)));
   f.flat_params.zero_grads();

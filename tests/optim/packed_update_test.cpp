@@ -69,8 +69,8 @@ void update_adam(const AdamCase& one, const Before& before, const at::Tensor& va
   update<rules::Adam>(before.mask, values, grads, slots_K, one.options(), one.rates(), path);
 }
 
-/// ATen rounds the elements behind the last whole vector in another way than the others; behind
-/// zeros enough all elements stand in whole vectors.
+/// ATen rounds the elements after the last whole vector in another way than the others. With enough
+/// zeros appended, all elements are in whole vectors.
 at::Tensor padded(const at::Tensor& dense_R) {
   at::Tensor all = at::zeros({dense_R.numel() + 64 - dense_R.numel() % 64});
   all.narrow(0, 0, dense_R.numel()).copy_(dense_R);

@@ -29,7 +29,7 @@ class Consumer(unittest.TestCase):
         cls.prefix = pathlib.Path(cls.scratch.name) / "prefix"
         code, output = run("cmake", "--install", BUILD, "--prefix", cls.prefix)
         assert code == 0, output
-        cls.example = pathlib.Path(cls.scratch.name) / "extend.cpp"  # away from the tree, so that no header is found beside it
+        cls.example = pathlib.Path(cls.scratch.name) / "extend.cpp"  # outside the tree, so that no header is found next to it
         cls.example.write_bytes((SOURCE / "examples/extend/extend.cpp").read_bytes())
         cls.plugin = pathlib.Path(cls.scratch.name) / "estimator_plugin"
         shutil.copytree(SOURCE / "examples/estimator_plugin", cls.plugin)
@@ -131,7 +131,7 @@ class Consumer(unittest.TestCase):
         self.lockstepd("--estimator=libmoons.so", "--set", "train.max_steps=1", "--set", "run.project_dir=embedded", program=(program,), ranks=1)
 
     def check_the_page(self):
-        """docs/plugins.md: its C++ stands in files that were compiled, its run files pass, its commands are real."""
+        """docs/plugins.md: its C++ is in files that were compiled, its run files pass, its commands exist."""
         page = (SOURCE / "docs/plugins.md").read_text()
         compiled = [re.sub(r"\s+", " ", (SOURCE / name).read_text())
                     for name in ("examples/estimator_plugin/moons.cpp", "examples/estimator_plugin/CMakeLists.txt", "tests/daemon/plugins/rows.cpp")]

@@ -158,11 +158,10 @@ TEST(ParamSelector, ParamsThatAreNotStrictOnlyWarn) {
   EXPECT_THAT(timeline.param_sets()[0].names, ElementsAre("head.weight"));
 }
 
-// (a+)+$ on a name of a's and one other letter: an engine that goes back tries every way to cut the
-// a's into groups. Each further a doubles that, so a difference of six says it without a long wait;
-// at 40 it would be weeks.
-// A matcher that goes back and tries anew would take 2^10000 steps here, so that this test would
-// never end.
+// (a+)+$ on a name of a's and one other letter: an engine with backtracking tries every way to cut
+// the a's into groups. Each further a doubles that, so a difference of six shows it without a long
+// wait; at 40 it would take weeks. It would take 2^10000 steps here, so that this test would never
+// end.
 TEST(ParamSelector, APatternThatExplodesElsewhereDoesNot) {
   std::vector<ParamInfo> params{{std::string(10'000, 'a').append("b.weight"), true, 1}};
   Diagnostics unmatched;

@@ -161,7 +161,7 @@ class Rate(Recipe):
 
 
 class GradualPruning(Recipe):
-    """Cubic, set anew every half epoch; nothing between."""
+    """Cubic, set again every half epoch; nothing between."""
     START, END, EVERY, INIT, FINAL = 2.0, 16.0, 0.5, 0.05, 0.9
     items = [f"!GradualKSModifier {{params: __ALL__, init_sparsity: {INIT}, final_sparsity: {FINAL}, "
              f"start_epoch: {START}, end_epoch: {END}, update_frequency: {EVERY}}}"]

@@ -16,7 +16,7 @@ enum class FakeFault {
   kHang,         ///< the victim's device never begins the collective
   kHostHang,     ///< the victim's host never makes the call
   kKill,         ///< the victim is gone before the call, and NCCL tells its peers
-  kKillUnseen,   ///< the victim is gone before the call, and nobody is told
+  kKillUnseen,   ///< the victim ends before the call, without a notice
   kAsyncError,   ///< the victim's communicator fails while the collective runs
   kCudaError,    ///< the victim's device fails: every later look at an event throws
   kTorchError,   ///< the victim's device stops, and who looks but its caller gets LibTorch's error
@@ -47,7 +47,7 @@ struct Killed {};
 /// what was enqueued in order, on a thread of its own: collectives, kernels, events. The caller's
 /// stream is the caller's host thread, so that to hold it is what a copy to the host is on a real
 /// device: the thread waits without limit, until the event is reached or the communicator is
-/// aborted, and goes on with garbage (bytes 0xFF) in the second case.
+/// aborted, and continues with garbage (bytes 0xFF) in the second case.
 ///
 /// As NCCL's, communicators are not told of each other's mistakes: collectives that do not match
 /// wait for ever. A rank that aborts is seen by its peers as a lost one. Calls take some time,

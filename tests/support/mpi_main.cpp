@@ -1,6 +1,6 @@
 // main() of every rank test: starts MPI, runs every test on every rank, and returns on all ranks 1
 // if a test failed on any, 77 if all tests were skipped, else 0. Rank 0 prints as GoogleTest does;
-// the others print failures only, with their rank. A rank that cannot go on with a test
+// the others print failures only, with their rank. A rank that cannot continue a test
 // (ASSERT_..., an exception) ends the world, since its peers would wait for it.
 #include "tests/support/mpi_world.h"
 

@@ -29,9 +29,8 @@ class PeerEnded final : public Error {
   }
 };
 
-/// A barrier whose members may end. A round is over when each member has arrived or left; whoever
-/// completes it decides whether it failed, so that all members get one verdict, whatever the
-/// timing.
+/// A barrier whose members may end. A round is over when each member has arrived or left. The last
+/// member decides whether it failed, so that all members get one verdict, for any timing.
 class Barrier {
  public:
   explicit Barrier(int num_members) : num_members_(num_members) {}

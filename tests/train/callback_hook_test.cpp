@@ -294,7 +294,7 @@ TEST(CallbackHook, N53_KPIs_of_training_are_told_at_each_epochs_end) {
   EXPECT_EQ(found[0], found[1]);
 }
 
-/// Lets rank 0 alone go on.
+/// Lets only rank 0 continue.
 class OnFirstRank : public coord::Callback {
  public:
   std::vector<std::string> incoming_keys() const override { return {"targets"}; }

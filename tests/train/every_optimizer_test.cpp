@@ -107,7 +107,7 @@ TEST_P(EveryOptimizer, ElasticWorldsHaveTheSameBits) {
                    "four ranks and then one");
 }
 
-/// Updates that begin while the last buckets travel, beside those that wait for all.
+/// Updates that begin while the last buckets are sent, compared with those that wait for all.
 TEST_P(EveryOptimizer, UpdatesByBucketHaveTheSameBits) {
   SmallRunOptions by_bucket = options_of(GetParam());
   by_bucket.elastic = false;

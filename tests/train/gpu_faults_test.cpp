@@ -128,8 +128,8 @@ std::string defect_of(const FakeRun& run, const FakePlan& plan, double timeout_s
   return run.breaches.empty() ? "" : run.breaches.front();
 }
 
-/// Makes the victim's reduction number `at` only after the next call, where nobody waits for it
-/// before: the order in which this rank speaks is another one.
+/// Starts the victim's reduction number `at` only after the next call, if no rank waits for it
+/// before: this rank has another order of calls.
 class SwappingCommunicator final : public dist::Communicator {
  public:
   SwappingCommunicator(std::unique_ptr<dist::Communicator> comm, int64_t at)

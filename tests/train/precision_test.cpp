@@ -27,7 +27,7 @@ TEST(LossScale, FollowsTheVerdicts) {
   };
   const std::vector<std::pair<bool, std::pair<int64_t, bool>>> trace{
       {true, {4, false}},  {true, {4, false}}, {true, {8, false}},  // three in a row
-      {true, {8, false}},  {true, {8, false}}, {false, {4, true}},  // the count starts anew
+      {true, {8, false}},  {true, {8, false}}, {false, {4, true}},  // the count restarts
       {true, {4, false}},  {true, {4, false}}, {true, {8, false}},  //
       {false, {4, true}},  {false, {2, true}}, {false, {1, true}},  //
       {false, {1, false}}, {true, {1, false}}};                     // it cannot fall further
@@ -188,7 +188,7 @@ TEST(Precision, AScaleThatCannotMendItStopsTheRun) {
   });
 }
 
-/// A run that takes over the state between steps goes on with the same bits.
+/// A run that takes over the state between steps continues with the same bits.
 TEST(Precision, AResumedRunIsTheSame) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     SmallRunOptions options = with_precision("fp16");

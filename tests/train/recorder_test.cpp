@@ -20,7 +20,7 @@ std::string event_file_of(const std::filesystem::path& folder, const char* mode)
   return bytes;
 }
 
-/// A tag as it stands in a record: its length, then its bytes.
+/// A tag as in a record: its length, then its bytes.
 bool holds_tag(const std::string& bytes, const std::string& tag) {
   return bytes.find(static_cast<char>(tag.size()) + tag) != std::string::npos;
 }

@@ -43,7 +43,7 @@ class Door {
 /// The saves of a run of one rank, without a run: the test says what the steps bring.
 struct SavedRun {
   SavedRun() = default;
-  /// One that goes on from the save of `step`, in a folder whose best save is `best`.
+  /// A run that resumes from the save of `step`, in a folder whose best save is `best`.
   SavedRun(const checkpoint::BestSave& best, int64_t step)
       : best_before(best), clock{.step = step} {}
   void evaluated(int64_t step, double accuracy) {
@@ -144,8 +144,7 @@ TEST(RunSaves, ABestSaveThatFailsIsNotNamed) {
   EXPECT_EQ(checkpoint::read_best(run.prefix)->number, 3) << "the best of what is saved";
 }
 
-/// A run that goes on from an older save makes those behind it anew: so train/evals.csv has it,
-/// too.
+/// A run that resumes from an older save repeats the later ones: so train/evals.csv has it, too.
 TEST(RunSaves, ABestSaveBehindTheRestoredStepIsNotToBeBeaten) {
   for (const int64_t restored : {1, 2}) {
     SavedRun run({.number = 2, .metric = "eval.accuracy", .value = 0.9}, restored);

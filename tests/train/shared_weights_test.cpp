@@ -149,7 +149,7 @@ TEST(SharedWeights, AreInOneMemory) {
     SmallRunOptions options = options_of("adam", "frozen");
     options.shares_weights = true;
     SmallRun run(comm, options);
-    for (int step = 0; step < 8; ++step) {  // laid out anew on the way
+    for (int step = 0; step < 8; ++step) {  // with a new layout in between
       run.step();
       comm.barrier();
       const at::Tensor weight = run.model->params()[0].tensor.detach();

@@ -11,7 +11,7 @@
 
 namespace lockstep::checkpoint::tests {
 
-/// Damages a file in place and mends it again: much faster than writing it anew.
+/// Damages a file in place and repairs it: much faster than writing it again.
 class FileDamage {
  public:
   explicit FileDamage(const std::string& path)

@@ -175,7 +175,7 @@ TEST(BundleIndex, RefusesFalseHeaders) {
   EXPECT_THAT(text_of_fault(rows), HasSubstr("cannot be parsed"));
 }
 
-/// A block of a table as it lies in a file; every key is the one before with another end.
+/// A block of a table as in a file; every key is the previous one with another end.
 std::string block_of(const std::vector<std::pair<std::string, std::string>>& rows) {
   std::string block, last;
   for (const auto& [key, value] : rows) {

@@ -90,7 +90,7 @@ def check_we_restore_tensorflows(folder):
     names = [name for name, _ in tf.train.list_variables(save)]
     assert not any(name.startswith("model/") for name in names), names  # else this shows nothing
     check_close(outputs("restore", save), theirs.forward(), "TensorFlow's here")
-    # Numbers go on where TensorFlow's ended, and TensorFlow goes on where ours end.
+    # Our numbers continue TensorFlow's, and TensorFlow's continue ours.
     ours = exchange("again", save, f"{folder}/elsewhere/model.ckpt")
     assert ours == f"{folder}/elsewhere/model.ckpt-3", ours
     back = Objects()

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kFooterBytes = 48;
 constexpr std::string_view kMagic("\x57\xfb\x80\x8b\x24\x75\x47\xdb", 8);
 
-/// The block at this place gets its crc, if it lies in the table; its content is given back.
+/// Writes the crc of the block at this place, if it is in the table; returns its content.
 std::optional<std::string> mend_block(std::string* table, std::string_view* place) {
   const auto offset = checkpoint::take_varint(place), num_bytes = checkpoint::take_varint(place);
   if (!offset || !num_bytes || *offset > table->size() || *num_bytes > table->size() - *offset ||

@@ -153,7 +153,7 @@ TEST(Library, NumbersAreNotUsedAgainAfterARestore) {
   EXPECT_EQ(again.save_counter(), 0);
   again.restore(folder.prefix() + "-3").assert_consumed();
   EXPECT_EQ(again.save_counter(), 3);
-  EXPECT_EQ(again.save(other.prefix()), other.prefix() + "-4");    // goes on
+  EXPECT_EQ(again.save(other.prefix()), other.prefix() + "-4");    // continues
   EXPECT_EQ(again.save(folder.prefix()), folder.prefix() + "-6");  // 4 and 5 are there
   Checkpoint fresh({{"value", value}});
   EXPECT_EQ(fresh.save(folder.prefix()), folder.prefix() + "-7");

@@ -1,4 +1,4 @@
-// Kinds of objects beside tensors, modules and the common optimizers.
+// Kinds of objects other than tensors, modules and the common optimizers.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Saves beside training: what is saved is the state at begin(), whatever happens to it afterwards.
+// Saves during training: the saved state is that at begin(), unaffected by later changes.
 #include <atomic>
 #include <future>
 
@@ -164,7 +164,7 @@ TEST_P(AsyncSaver, ItsEndIsTheEndOfTheSaveUnderWay) {
   expect_restored(folder_.prefix() + "-3", 3, 2, sparse);
 }
 
-/// A fault of the disk that one rank meets beside training is told to all by wait(), not before.
+/// wait() reports a disk error of one rank during training to all ranks, not before.
 TEST_P(AsyncSaver, AFaultOfOneRankIsToldByWaitAndTheNextSaveWorks) {
   const auto [world_size, sparse] = GetParam();
   const int num_ranks = world_size;
@@ -227,8 +227,8 @@ TEST(AsyncSaverReplicas, StatesThatHavePartedEndTheSaveOnEveryRank) {
   }
 }
 
-/// A peer is lost before anything is staged: whoever waits for the state is told by wait(), and the
-/// loop is told at once.
+/// A peer is lost before anything is staged: wait() reports it to callers that wait for the state,
+/// and the loop gets the error at once.
 TEST(AsyncSaverFaults, ASaveThatEndsBeforeItBeginsLetsTheStateGo) {
   TemporaryFolder folder;
   run_ranks(2, [&](dist::Communicator& control) {

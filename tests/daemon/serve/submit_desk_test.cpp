@@ -31,7 +31,7 @@ void check(JobSpec* job) {
   job->run_name = "checked";
 }
 
-/// A queue with a run file beside it, and a server as far as server.json tells.
+/// A queue with a run file next to it, and a server according to server.json.
 class SubmitDeskTest : public ::testing::Test {
  protected:
   SubmitDeskTest() {

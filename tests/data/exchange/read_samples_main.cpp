@@ -3,7 +3,7 @@
 // them: inputs.bin, targets.bin (row-major, native), shape.txt, and classes.txt. Answers "done", or
 // exit code and fault. The line `again` reads the set that was opened last once more, `forget`
 // makes the stores forget what they know, as between two jobs. A line `eval SECTION` opens it as
-// `data.eval` beside the set that was opened last, `infer SECTION` as a feed.
+// `data.eval` with the set that was opened last, `infer SECTION` as a feed.
 //
 // read_samples --write-tfrecord FILE: records of our own hand.
 #include <cstdio>

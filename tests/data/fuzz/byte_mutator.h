@@ -27,8 +27,8 @@ class ByteMutator {
   std::mt19937_64 random_;
 };
 
-/// Puts right checksums into what can be followed of a PNG or tar file, so that what stands behind
-/// them is reached.
+/// Writes right checksums into the parsable part of a PNG or tar file, so that the parts after them
+/// are reached.
 void mend_png(std::string* bytes);
 void mend_tar(std::string* bytes);
 

@@ -96,7 +96,7 @@ TEST(Notice, IsHeardByARankForWhichTheOthersWait) {
   beside.join();
 }
 
-/// Words that nobody has listened to are no later notice's, and do not keep MPI from its end.
+/// Unread messages do not reach a later notice, and do not prevent the end of MPI.
 TEST(Notice, HearsOnlyItsOwn) {
   const auto control = tests::mpi_world().make_communicator();
   for (const uint32_t word : {1U, 2U}) {

@@ -1,6 +1,5 @@
-// Copies of a state for saves, beside steps whose work comes late by chance: each copy holds what
-// the state was at begin(), and no update is made before it was read. LOCKSTEP_SOAK=1: 10,000
-// schedules.
+// Copies of a state for saves, during steps with random delays: each copy contains the state at
+// begin(), and no update starts before it was read. LOCKSTEP_SOAK=1: 10,000 schedules.
 #include "dist/nccl/gpu_backend.h"
 
 #include <cstdlib>
@@ -83,7 +82,7 @@ class Schedule {
     if (random_() % 4 == 0 && state_[0].numel() > 4)
       parts[0].held = std::vector<ElementRange>{{0, 2}, {3, state_[0].numel()}};
     is_held_ = parts[0].held.has_value();
-    // Memory that nobody holds any more, as that of clones.
+    // Memory without owner, like that of clones.
     parts.push_back({at::full({7}, static_cast<double>(expected_))});
     copy_ = stager_->begin(parts);
   }
@@ -189,7 +188,7 @@ TEST(PinnedStager, OutlivesItsCommunicatorWhileItCopies) {
       auto comm = start_communicator(control, cluster.gpu(0), kLimits);
       stager = comm->make_stager();
       comm.reset();
-      (void)stager->begin({{state_9}});  // nobody asks for it
+      (void)stager->begin({{state_9}});  // unused
       stager.reset();
     }
   });

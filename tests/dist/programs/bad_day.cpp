@@ -1,4 +1,4 @@
-// One rank of a world that something happens to; tests/dist/programs/bad_days_test.py starts it.
+// One rank of a world with a fault; tests/dist/programs/bad_days_test.py starts it.
 //     bad_day WHAT VICTIM WAY TIMEOUT_S REPORT
 // All ranks reduce a large tensor a few times, then the victim
 //     stop      is stopped (SIGSTOP) between two calls
@@ -6,14 +6,14 @@
 //     kill      is killed (SIGKILL)
 //     size      brings a tensor of another size
 //     call      makes another call
-//     none      does nothing bad: all go on without end
+//     none      no fault: all continue without end
 // or all ranks train a small network, and in the midst of a step the victim
 //     stop-step, kill-step    is stopped, killed
 //     stop-share, kill-share  the same, where each rank updates its share of the weights
 // or all ranks gather large tensors, and between two calls the victim
 //     stop-gather, kill-gather, call-gather  is stopped, killed, makes another call
-// and whoever notices appends the error to the file REPORT, since mpirun loses last lines when it
-// is aborted, and ends the world with its exit code.
+// and a rank that notices it appends the error to the file REPORT, since mpirun loses last lines
+// when it is aborted, and ends the world with its exit code.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -108,7 +108,7 @@ int run(const std::vector<std::string>& arguments) {
     check(comm->set_timeout(std::stod(arguments[3])) == kTooLong_s, "the limit before");
     for (int i = 0; i < 2; ++i) reduce(*comm, kItems);
     if (comm->rank() == 0) std::ofstream(arguments[4], std::ios::app) << "all well so far\n";
-    reduce(*comm, kItems);  // behind it the line stands there, whoever ends whom
+    reduce(*comm, kItems);  // after it the line exists, whichever rank ends first
     const std::string& what = arguments[0];
     const bool is_victim = comm->rank() == std::stoi(arguments[1]);
     if (what.ends_with("-step") || what.ends_with("-share"))

@@ -52,7 +52,7 @@ class Link(unittest.TestCase):
         done = on_two_hosts(f"{NETNS} mpirun 4 {BUILD}/bench/allreduce --mib {mib} --call reduce_scatter+all_gather --pairs {calls - 3} --peer none && {count}",
                             gbit=0.5)  # two calls more check the sums, one warms
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        sent = max(int(line.split(":")[1].split()[8]) for line in done.stdout.splitlines() if re.match(r" *ls\d+v", line))  # column 9 of the one device beside lo
+        sent = max(int(line.split(":")[1].split()[8]) for line in done.stdout.splitlines() if re.match(r" *ls\d+v", line))  # column 9 of the one device other than lo
         share = sent / calls / (mib * 2**20)  # two hosts: half of the bytes there, half back
         print(f"sent {share:.3f} of the tensor")
         self.assertLess(abs(share - 1), 0.1)

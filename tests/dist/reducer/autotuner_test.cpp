@@ -57,8 +57,8 @@ TEST(Autotuner, FirstStepsAndOutliersDoNotCount) {
   });
 }
 
-/// Rank 0 comes late to the collectives of the second way: it waits for nobody, so only what it
-/// takes there counts. Own work counts where it takes longest.
+/// Rank 0 is late in the collectives of the second way. It waits for no rank, so only its own time
+/// in them counts. Own work counts for the slowest rank.
 TEST(Autotuner, WaitingForALateRankDoesNotCountAndTheVerdictIsShared) {
   tests::run_ranks(3, [](Communicator& comm) {
     const bool is_late = comm.rank() == 0;

@@ -120,7 +120,7 @@ TEST(EarlyRows, LeaveWhileTheirLayerComputesOthers) {
 
 class SomethingElse : public ::testing::TestWithParam<Also> {};
 
-/// A row that left before the other part came would be wrong on every rank, and nobody would know.
+/// A row sent before the other part is added would be wrong on every rank, without an error.
 TEST_P(SomethingElse, AddsToTheGradientSoThatNoRowLeavesBefore) {
   tests::run_ranks(2, [](Communicator& comm) {
     const at::Tensor expected = grads_without_overlap(comm, GetParam());

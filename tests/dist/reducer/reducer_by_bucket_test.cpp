@@ -58,8 +58,7 @@ TEST_P(ReducerByBucket, FinishReturnsBeforeTheLastBucketHasTravelled) {
     EXPECT_EQ(totals.num_samples, 2 * comm.world_size());
     const LateShards late = reducer.late_shards();
     if (comm.world_size() > 1) {
-      // The first layer's weights: the biases, whose first parameter stands behind them, come
-      // before.
+      // The first layer's weights: the biases, whose first parameter follows them, come before.
       EXPECT_EQ(spy.num_reductions, 4 + 1);
       EXPECT_EQ(late.regions,
                 (std::vector<ParamShard>{{0, 3 * kWidth * kWidth, 4 * kWidth * kWidth}}));

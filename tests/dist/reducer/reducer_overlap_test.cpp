@@ -212,7 +212,7 @@ TEST(ReducerOverlap, AFaultOnTheCommunicationThreadComesOutOfFinish) {
 }
 
 /// The peers of a rank that fails in backward get the buckets which it sent before, and then the
-/// communicator's verdict; nobody hangs.
+/// communicator's verdict; no rank hangs.
 TEST(ReducerOverlap, ARankWhoseBackwardThrowsEndsAndItsPeersAreTold) {
   for (const int num_ranks : {2, 4}) {
     try {

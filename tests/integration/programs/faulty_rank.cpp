@@ -12,7 +12,7 @@
 //   nap_and_stop       half a second later, when the others wait for it
 //   sleep | nap        stands still for two seconds, for a tenth of one
 //   hang               stands still for good
-//   throw              has an error of its own that nobody foresaw (steps only)
+//   throw              throws an unexpected error (steps only)
 //   fail               has a fault of the disk (phases only)
 
 #include <atomic>

@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
              .notes = {"the recipe has no version"},
              .total_steps = 120},
         Form{.file = "defaults_of_set_and_rate.md",
-             // 0.02, the rate in force at epoch 3, goes on; it falls at epoch 6.
+             // 0.02, the rate in force at epoch 3, continues; it falls at epoch 6.
              .events = {"0 learning rate 0.02", "30 learning rate 0.02", "60 learning rate 0.005",
                         "0 weight decay 0.001 of parameter group 0"},
              .notes = {"SetLearningRateModifier: no start_epoch is given: -1, the run's start",

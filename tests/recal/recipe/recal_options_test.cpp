@@ -50,7 +50,7 @@ TEST_F(RecalOptions, AnAbsoluteFile) {
   EXPECT_TRUE(faults_.empty()) << faults_.text();
 }
 
-/// The name is relative: in the working folder it is one file, beside the run file another.
+/// The name is relative: the working folder and the run file's folder have different files of it.
 TEST_F(RecalOptions, AFileOfTheWorkingFolderComesBeforeOneBesideTheRunFile) {
   const std::filesystem::path before = std::filesystem::current_path();
   const std::filesystem::path working = folder_ / "working";

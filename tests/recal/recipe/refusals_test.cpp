@@ -15,7 +15,7 @@ struct Refusal {
 
 std::ostream& operator<<(std::ostream& out, const Refusal& refusal) { return out << refusal.what; }
 
-/// A gradual modifier of these keys beside `params`, `init_sparsity` and `update_frequency`.
+/// A gradual modifier with these keys and `params`, `init_sparsity` and `update_frequency`.
 std::string pruning(const std::string& rest) {
   return "!GradualKSModifier {params: [head], init_sparsity: 0.1, update_frequency: 1, " + rest +
          "}";

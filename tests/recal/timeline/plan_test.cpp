@@ -196,7 +196,7 @@ TEST(PlanSvg, HasAPanelForEachThingThatChanges) {
        {"Learning rate", "rate of weights", "rate of the rest", "Target sparsity",
         "Weight decay that the recipe sets", "Trained parameters", "Quantized layers"})
     EXPECT_THAT(svg, HasSubstr(heading));
-  EXPECT_THAT(svg, Not(HasSubstr("decay of the rest")));  // nobody sets it
+  EXPECT_THAT(svg, Not(HasSubstr("decay of the rest")));  // no modifier sets it
   const std::string other = plan_svg(compiled(two_phases(), 23), "t");
   for (const std::string heading : {"Weight decay", "Trained parameters", "Quantized layers"})
     EXPECT_THAT(other, Not(HasSubstr(heading)));

@@ -147,7 +147,7 @@ data::RandomDataset numbers_of(const SmallRunOptions& options) {
                               .tokens = options.tokens});
 }
 
-/// The last rank is told to stop while it waits; the others are asked to go on at last.
+/// The last rank is told to stop while it waits; the others are asked to continue at last.
 void leave_out(SmallRun* run, Told* told, bool waits) {
   const State before = state_of(run);
   const data::SamplerPosition position = run->sampler.position();
