@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,7 +90,7 @@ class Communicator {
   virtual std::shared_ptr<StreamMark> mark() { return nullptr; }
   /// Makes the next collective start after this mark, instead of after all that its caller's stream
   /// has by then. Its input must be complete at the mark. Null: the default order.
-  virtual void begin_behind(std::shared_ptr<StreamMark> mark) { static_cast<void>(mark); }
+  virtual void begin_behind(std::shared_ptr<StreamMark> /*mark*/) {}
 
   /// Replaces values_K [K] by its reduction over the N ranks. K = 0 is allowed.
   [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) = 0;
@@ -135,8 +136,7 @@ class Communicator {
   /// Allocates memory that all N ranks map, if they share a host with enough space; else null on
   /// all ranks. No later write into it can fail. Ordering is the caller's: a collective call must
   /// separate a write from another rank's read. Collective, blocks; equal sizes.
-  virtual SharedMemory share_memory(int64_t num_bytes) {
-    static_cast<void>(num_bytes);
+  virtual SharedMemory share_memory(int64_t /*num_bytes*/) {
     return {nullptr, "the ranks exchange messages"};
   }
 
@@ -278,6 +278,13 @@ int64_t min_of(Communicator& comm, int64_t value);
 int64_t max_of(Communicator& comm, int64_t value);
 int64_t sum_of(Communicator& comm, int64_t value);
 
+/// Returns values on the host reduced over the ranks, on the host. May overwrite the values.
+at::Tensor reduced_on_host(Communicator& comm, const at::Tensor& values_K, ReduceOp op);
+
+/// Returns the indices of the words that differ between ranks. Costs one all_reduce of two int64
+/// per word.
+std::vector<size_t> differing_words(Communicator& comm, at::IntArrayRef words_K);
+
 /// Returns every rank's text, by rank. Texts may differ in length.
 std::vector<std::string> gather_texts(Communicator& comm, std::string_view text);
 
@@ -298,6 +305,12 @@ void throw_if_any(Communicator& comm, const std::optional<Error>& fault);
 
 /// Formats ranks for messages: "rank 3", "ranks 0, 2", "ranks 1-4, 7". Ascending, not empty.
 std::string ranks_text(const std::vector<int>& ranks);
+
+/// Formats the texts of all ranks, equal ones once: "ranks 0, 2: 1; rank 1: 0". shown: form of a
+/// text in the message.
+std::string texts_by_ranks(
+    const std::vector<std::string>& texts,
+    const std::function<std::string(const std::string&)>& shown = std::identity());
 
 /// Runs a part that every rank does alone and that sends nothing. If it throws on some rank
 /// (anything derived from std::exception), all ranks throw the error of the lowest such rank.

@@ -196,9 +196,7 @@ std::optional<std::vector<bool>> Autotuner::add_step(const std::vector<ItemSecon
 
 std::vector<bool> Autotuner::verdict(Communicator& comm) {
   // One message for all steps.
-  const at::Tensor there_2S = at::tensor(steps_).to(comm.device());
-  comm.all_reduce(there_2S, ReduceOp::kMin)->wait();
-  const at::Tensor merged_2S = copy_to_host(comm, there_2S);
+  const at::Tensor merged_2S = reduced_on_host(comm, at::tensor(steps_), ReduceOp::kMin);
   const double* const merged = merged_2S.const_data_ptr<double>();
   const auto median_of = [&](size_t item, size_t way) {
     std::array<double, kRounds> rounds{};

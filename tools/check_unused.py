@@ -40,7 +40,6 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::NameScopes::text": SEAM,
     "lockstep::dist::num_nccl_devices": SEAM,
     "lockstep::dist::nccl::end_process": CUDA,
-    "lockstep::dist::nccl::make_cuda_graph": "the compiler puts its one line in the place of the call",
     "lockstep::dist::nccl::set_up_memory": CUDA,
     "lockstep::dist::nccl::start_communicator": CUDA,
     "lockstep::dist::nccl::view_of": CUDA,

@@ -569,9 +569,7 @@ GatherTotals GradientReducer::gather_values() {
 
 void GradientReducer::sum(const at::Tensor& numbers) {
   check(!is_under_way(), "sum() while gradients are in flight");
-  const at::Tensor there = numbers.to(comm_.device());
-  comm_.all_reduce(there, ReduceOp::kSum)->wait();
-  numbers.copy_(copy_to_host(comm_, there));
+  numbers.copy_(reduced_on_host(comm_, numbers, ReduceOp::kSum));
 }
 
 /// Adds bytes sent and saved, and seconds of the step. bytes_reduced must be set.

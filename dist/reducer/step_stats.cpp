@@ -106,9 +106,7 @@ void join_over_ranks(Communicator& comm, Superaccumulator* sum, std::span<int64_
   int64_t* items = host_C.mutable_data_ptr<int64_t>();
   std::copy(sum->counters().begin(), sum->counters().end(), items);
   std::copy(flags.begin(), flags.end(), items + num_counters);
-  const at::Tensor there_C = host_C.to(comm.device());
-  comm.all_reduce(there_C, ReduceOp::kSum)->wait();
-  const at::Tensor joined_C = copy_to_host(comm, there_C);
+  const at::Tensor joined_C = reduced_on_host(comm, host_C, ReduceOp::kSum);
   items = joined_C.mutable_data_ptr<int64_t>();
   std::copy_n(items, num_counters, sum->counters().begin());
   std::copy_n(items + num_counters, flags.size(), flags.begin());
