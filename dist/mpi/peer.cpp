@@ -21,14 +21,10 @@ namespace lockstep::dist::mpi {
 // Errors: MPI returns them as codes (MPI_ERRORS_RETURN), and check_mpi() turns these into
 // exceptions.
 
-namespace {
-
-bool is_running() {
+static bool is_running() {
   int finalized = 0;
   return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
 }
-
-}  // namespace
 
 void check_mpi(int code, std::string_view call) {
   if (code == MPI_SUCCESS) return;
@@ -59,6 +55,12 @@ int OwnedComm::num_ranks() const {
   int num_ranks = 0;
   check_mpi(MPI_Comm_size(comm_, &num_ranks), "MPI_Comm_size");
   return num_ranks;
+}
+
+OwnedComm split(const OwnedComm& comm, int color, int key) {
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(comm.get(), color, key, &part), "MPI_Comm_split");
+  return OwnedComm(part);
 }
 
 // Calls: text and comparison of those that ranks exchange in notes and in shared memory.
@@ -178,6 +180,10 @@ bool is_running_here(const Peer& peer) {
          start_time_of(peer.pid) == peer.start_time;
 }
 
+PeerWatch::PeerWatch(std::vector<Peer> peers) : peers_(std::move(peers)) {
+  for (const Peer& peer : peers_) seen_here_.push_back(is_running_here(peer));
+}
+
 void throw_missing(const Call& call, std::span<const Missing> missing, double waited_s,
                    bool in_chain) {
   check(!missing.empty(), "no rank is missing");
@@ -205,15 +211,12 @@ constexpr BackOff::Clock::duration kShortestSleep = std::chrono::microseconds(20
 void BackOff::pause() const {
   const Clock::duration so_far = waited();
   if (so_far < kSpinBeforeSleep) return;
+  const auto longest = std::max(longest_sleep_, std::min(so_far / 64, kLongestSleep));
   // A yield lets other threads run first; a sleep frees the core for longer.
   if (so_far < yield_for_)
     sched_yield();
   else
-    std::this_thread::sleep_for(std::clamp(so_far / 8, kShortestSleep, longest_sleep(so_far)));
-}
-
-BackOff::Clock::duration BackOff::longest_sleep(Clock::duration so_far) const {
-  return std::max(longest_sleep_, std::min(so_far / 64, kLongestSleep));
+    std::this_thread::sleep_for(std::clamp(so_far / 8, kShortestSleep, longest));
 }
 
 }  // namespace lockstep::dist::mpi

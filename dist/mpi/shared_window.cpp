@@ -16,10 +16,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
 #endif
 
 namespace lockstep::dist::mpi {
@@ -149,15 +153,9 @@ std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const 
   return std::nullopt;
 }
 
-}  // namespace lockstep::dist::mpi
-
 // An unlinked file. Unlike a window, it can use large pages and needs no collective call to free
 // it.
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
 
-namespace lockstep::dist::mpi {
 namespace {
 
 constexpr int64_t kLargePageBytes = int64_t{2} << 20;
@@ -177,21 +175,6 @@ int64_t whole_pages(int64_t num_bytes) {
 }
 
 double mib(int64_t num_bytes) { return static_cast<double>(num_bytes) / (1 << 20); }
-
-/// A file descriptor, closed at the end.
-class File {
- public:
-  File(const std::string& path, int flags) : descriptor_(open(path.c_str(), flags, 0600)) {}
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 /// Removes files of processes that were killed before they could. Files of the last minute stay:
 /// their processes may be in another container that shares the folder.
@@ -225,7 +208,7 @@ Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
   // Other names may exist: files of other runs, or of another container with equal process ids.
   for (int i = 0; i < 1000; ++i) {
     path = fmt::format("{}/lockstep-{}-{}", window_folder(), getpid(), i);
-    const File file(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC);
+    const files::Descriptor file(open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
     if (file.get() < 0 && errno == EEXIST) continue;
     const int fault = file.get() < 0 ? errno : posix_fallocate(file.get(), 0, num_bytes);
     if (fault == 0) {
@@ -242,7 +225,7 @@ Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
 
 /// Maps the file at a large-page boundary, so that this process can use its large pages.
 std::shared_ptr<std::byte> map_file(const std::string& path, int64_t num_bytes) {
-  const File file(path, O_RDWR | O_CLOEXEC);
+  const files::Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return nullptr;
   const auto size = static_cast<size_t>(num_bytes), slack = static_cast<size_t>(kLargePageBytes);
   // Reserves the address range first, with room for the alignment.

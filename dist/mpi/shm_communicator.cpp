@@ -227,9 +227,7 @@ SharedMemory ShmCommunicator::share_memory(int64_t num_bytes) {
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key) {
   check(color >= 0, "split needs a color >= 0");
   meet_before_mpi({.kind = CallKind::kSplit});
-  MPI_Comm part = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(comm_.get(), color, key, &part), "MPI_Comm_split");
-  return make_(OwnedComm(part));
+  return make_(mpi::split(comm_, color, key));
 }
 
 }  // namespace lockstep::dist::mpi

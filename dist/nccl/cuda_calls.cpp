@@ -399,7 +399,6 @@ class CudaCalls final : public GpuCalls {
   std::optional<c10::cuda::CUDAStream> stream_;  ///< from require_usable() on
 };
 
-/// Returns NCCL's version number: 22809 for 2.28.9.
 int library_version() {
   int version = 0;
   check_nccl(ncclGetVersion(&version), "ncclGetVersion");
