@@ -32,7 +32,7 @@ struct MessageOptions {
 /// MPI's own reductions choose their order by size and rank count, so their bits would depend on
 /// both. Tensors travel in chunks, several at a time, which bounds the scratch memory and keeps
 /// both directions of a link busy.
-class P2pCommunicator final : public Communicator {
+class P2pCommunicator : public Communicator {
  public:
   /// Function that creates the children, after all ranks have called; collective over the
   /// transport's ranks.
@@ -55,21 +55,21 @@ class P2pCommunicator final : public Communicator {
   int64_t bytes_reduced() const override { return bytes_reduced_; }
   double set_timeout(double timeout_s) override { return channel_.set_timeout(timeout_s); }
 
-  /// Channel of this communicator, for one with several paths, so that every call begins with
-  /// notes.
-  P2pChannel& channel() { return channel_; }
+ private:
+  std::unique_ptr<Transport> transport_;
+
+ protected:
+  P2pChannel channel_;  ///< on which every call begins with notes, whatever path it takes
+  int64_t bytes_reduced_ = 0;
 
  private:
   void reduce_notes(std::byte* values, int64_t num_items, const Items& items);
   void reduce_by_pieces(std::byte* values, int64_t num_items, const Items& items);
 
-  std::unique_ptr<Transport> transport_;
-  P2pChannel channel_;
   ChunkedAllReduce pieces_;
   TreeExchange tree_;
   Split split_;
   const int64_t piece_bytes_;
-  int64_t bytes_reduced_ = 0;
   // Members, so that a steady step allocates nothing.
   std::vector<const std::byte*> runs_N_;
   std::array<std::vector<std::byte>, 2> scratch_;

@@ -173,8 +173,7 @@ void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
     const auto rest = std::min<Clock::duration>(start + limit - now, kLookForMembers);
     if (head(member).ticks.wait_for(count, gone ? now : now + rest)) return;
     const Clock::duration waited = Clock::now() - start;
-    if (gone || waited >= limit)
-      throw_missing(call_, missing(count), seconds(waited), in_chains_);
+    if (gone || waited >= limit) throw_missing(call_, missing(count), seconds(waited), in_chains_);
     if (!is_told && waited >= slow_after) tell_slow(call_, missing(count), seconds(waited));
     is_told = is_told || waited >= slow_after;
   }
