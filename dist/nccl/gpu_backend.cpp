@@ -19,9 +19,8 @@ namespace lockstep::dist::nccl {
 // GpuPacking: computes word masks and prefix sums on the host once per mask; the kernels use them
 // every step.
 
-namespace {
-
-void check_shapes(const DeviceMask& mask, const at::Tensor& items_E, const at::Tensor& packed_K) {
+static void check_shapes(const DeviceMask& mask, const at::Tensor& items_E,
+                         const at::Tensor& packed_K) {
   const auto width = items_E.element_size();
   check(items_E.is_contiguous() && packed_K.is_contiguous() && items_E.numel() == mask.num_items &&
             packed_K.numel() == mask.num_kept && packed_K.scalar_type() == items_E.scalar_type() &&
@@ -29,14 +28,10 @@ void check_shapes(const DeviceMask& mask, const at::Tensor& items_E, const at::T
         "packed items do not fit their mask");
 }
 
-}  // namespace
-
 MaskView view_of(const DeviceMask& mask) {
   return {static_cast<const uint64_t*>(mask.words_W.const_data_ptr()),
           mask.before_W.const_data_ptr<int64_t>()};
 }
-
-GpuPacking::GpuPacking(std::shared_ptr<GpuCalls> gpu) : gpu_(std::move(gpu)) {}
 
 DeviceMask GpuPacking::to_device(const uint8_t* bits, int64_t num_items) const {
   const int64_t num_words = (num_items + kItemsPerWord - 1) / kItemsPerWord;
@@ -125,9 +120,6 @@ void never_free(std::shared_ptr<std::byte> memory) {
 }
 
 }  // namespace
-
-PinnedStager::PinnedStager(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm)
-    : gpu_(std::move(gpu)), comm_(std::move(comm)) {}
 
 PinnedStager::~PinnedStager() {
   if (!is_idle()) never_free(std::move(memory_));

@@ -163,7 +163,6 @@ class BucketAssignment {
 
  private:
   bool has(const std::vector<FlatBuffer>& buffers) const;
-  std::vector<Bucket> cut(const std::vector<FlatBuffer>& buffers) const;
 
   const ParamTable& params_;
   const SyncOptions options_;

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -99,11 +98,9 @@ class ReadyTracker {
   Param* find(int64_t param);
   bool mark_parts(Param& param, int64_t num_elements);
 
-  /// Arrays by parameter and by bucket; not vectors, since atomics cannot move.
-  std::unique_ptr<Param[]> params_;
-  size_t num_params_ = 0;
-  std::vector<int32_t> num_awaited_;
-  std::unique_ptr<std::atomic<int32_t>[]> num_missing_;
+  std::vector<Param> params_;         ///< replaced as a whole, since atomics cannot move
+  std::vector<int32_t> num_awaited_;  ///< by bucket
+  std::vector<std::atomic<int32_t>> num_missing_;  ///< by bucket
 
   mutable std::mutex mutex_;
   size_t num_complete_ = 0;  ///< guarded by mutex_
