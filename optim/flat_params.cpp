@@ -23,24 +23,27 @@ void require_each_once(const BufferPlan& plan, size_t num_params) {
   std::vector<int> num_uses(num_params, 0);
   for (const auto& members : plan)
     for (const int64_t index : members) ++num_uses.at(static_cast<size_t>(index));
-  check(std::all_of(num_uses.begin(), num_uses.end(), [](int uses) { return uses == 1; }),
+  check(std::ranges::all_of(num_uses, [](int uses) { return uses == 1; }),
         "a plan names each parameter once");
 }
 
-std::vector<FlatSlice> flat_slices(const ParamTable& params, const std::vector<int64_t>& members,
-                                   const std::vector<bool>& trainable) {
-  std::vector<FlatSlice> slices;
-  int64_t offset_E = 0;
+/// Returns a buffer's layout, without memory.
+FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& members,
+                     const std::vector<bool>& trainable) {
   const auto first = static_cast<size_t>(members.at(0));
+  FlatBuffer buffer;
+  buffer.group = group_of(params[first]);
+  buffer.frozen = !trainable[first];
+  int64_t offset_E = 0;
   for (const int64_t index : members) {
     const auto i = static_cast<size_t>(index);
-    check(group_of(params[i]) == group_of(params[first]) && trainable[i] == trainable[first] &&
+    check(group_of(params[i]) == buffer.group && trainable[i] == trainable[first] &&
               params[i].tensor.options().type_equal(params[first].tensor.options()),
           "a buffer holds parameters of one kind");
-    slices.push_back({index, offset_E, params[i].tensor.numel()});
+    buffer.slices.push_back({index, offset_E, params[i].tensor.numel()});
     offset_E += params[i].tensor.numel();
   }
-  return slices;
+  return buffer;
 }
 
 /// Makes the parameter's tensor and gradient views of the buffer. Copies the value unless it is
@@ -55,15 +58,6 @@ void move_in(const FlatBuffer& buffer, const FlatSlice& slice, const at::Tensor&
   tensor.set_data(view);
   tensor.set_requires_grad(!buffer.frozen);
   if (!buffer.frozen) tensor.mutable_grad() = view_of_slice(buffer.grads_E, slice, params);
-}
-
-/// Returns a buffer's layout, without memory.
-FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& members,
-                     const std::vector<bool>& trainable) {
-  FlatBuffer buffer{.slices = flat_slices(params, members, trainable)};
-  buffer.group = group_of(params[static_cast<size_t>(members.front())]);
-  buffer.frozen = !trainable[static_cast<size_t>(members.front())];
-  return buffer;
 }
 
 std::vector<FlatBuffer> layouts_of(const ParamTable& params, const BufferPlan& plan,

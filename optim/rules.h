@@ -69,9 +69,8 @@ template <typename N>
 struct Sgd {
   static constexpr std::array<const char*, 0> kSlots{};
 
-  explicit Sgd(double learning_rate) : minus_rate(static_cast<N>(-learning_rate)) {}
   Sgd(const OptimizerOptions& /*options*/, const GroupRates& rates, int64_t /*num_updates*/)
-      : Sgd(rates.learning_rate) {}
+      : minus_rate(static_cast<N>(-rates.learning_rate)) {}
 
   template <typename V>
   LOCKSTEP_INLINE V operator()(const V& w, const V& g) const {

@@ -38,7 +38,6 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::recal::FakeQuantizer::view": SEAM,
     "lockstep::recal::MaskTable::digest": SEAM,
     "lockstep::NameScopes::text": SEAM,
-    "lockstep::dist::num_nccl_devices": SEAM,
     "lockstep::dist::nccl::end_process": CUDA,
     "lockstep::dist::nccl::set_up_memory": CUDA,
     "lockstep::dist::nccl::start_communicator": CUDA,

@@ -62,8 +62,6 @@ std::vector<std::filesystem::path> nccl_module_paths() {
           (folder / "../lib/lockstep").lexically_normal() / nccl::kModuleFile};
 }
 
-int num_nccl_devices() { return open_module().num_devices(); }
-
 std::vector<std::string> nccl_device_ids() {
   const nccl::ModuleTable& module = open_module();
   std::vector<std::string> ids;

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -249,9 +248,8 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
 }
 
 void GradientReducer::follow_graph(const at::Tensor& loss) {
-  const bool may_tell = std::any_of(params_.begin(), params_.end(), [](const Param& param) {
-    return param.grad_in_place != nullptr;
-  });
+  const bool may_tell = std::ranges::any_of(
+      params_, [](const Param& param) { return param.grad_in_place != nullptr; });
   if (is_armed_ && is_beside_ && hooks_ != nullptr && may_tell)
     listen_to(hooks_->with_one_source(loss));
 }
@@ -519,13 +517,10 @@ bool GradientReducer::finalize_buckets(int64_t divisor) {
 /// the means.
 at::Tensor GradientReducer::begin_means(int64_t divisor) {
   while (num_unpacked_ < buckets_.size()) finalize_bucket(num_unpacked_, divisor);
+  if (!modes_.is_sharded())  // whole buffers: fewer passes
+    return largest_of_all(comm_.device(), assignment_.grads_by_buffer());
   std::vector<at::Tensor> means;
-  const std::vector<at::Tensor>& all = assignment_.grads_by_buffer();
-  if (modes_.is_sharded())
-    for (const auto& bucket : buckets_) means.push_back(bucket->means_E());
-  else  // whole buffers: fewer passes
-    std::copy_if(all.begin(), all.end(), std::back_inserter(means),
-                 [](const at::Tensor& grads_E) { return grads_E.defined(); });
+  for (const auto& bucket : buckets_) means.push_back(bucket->means_E());
   return largest_of_all(comm_.device(), means);
 }
 
