@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
-#include <optional>
-#include <sstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -15,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 
 namespace lockstep::dist::mpi {
 
@@ -107,22 +105,6 @@ void require_same_call(const Call& mine, int rank, const Call& theirs, int their
 
 namespace {
 
-constexpr int kFieldsToStart = 20;  // of /proc/PID/stat: from the state, field 3, to field 22
-
-/// Returns the start of the process, in ticks since the host's boot; nullopt if it is gone or a
-/// zombie. Its name, in brackets, may contain any character, so fields are counted after it.
-std::optional<uint64_t> start_time_of(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(stat.substr(name_end + 1));
-  std::vector<std::string> field(kFieldsToStart);
-  for (std::string& text : field) fields >> text;
-  if (!fields || field.front() == "Z" || field.front() == "X") return std::nullopt;
-  return std::stoull(field.back());
-}
-
 /// A space in which a process id denotes one process: PID namespace and boot.
 struct PidSpace {
   uint64_t inode = 0;
@@ -158,7 +140,7 @@ std::string names_of(std::span<const Missing> missing, bool gone) {
 Peer this_process() {
   Peer peer;
   peer.pid = getpid();
-  peer.start_time = start_time_of(peer.pid).value_or(0);
+  peer.start_time = static_cast<uint64_t>(start_ticks_of(peer.pid));
   peer.pid_space = own_space().inode;
   peer.boot_id = own_space().boot_id;
   static_cast<void>(gethostname(peer.node.data(), peer.node.size() - 1));
@@ -177,7 +159,7 @@ std::vector<Peer> gather_peers(const OwnedComm& comm) {
 
 bool is_running_here(const Peer& peer) {
   return peer.pid_space == own_space().inode && peer.boot_id == own_space().boot_id &&
-         start_time_of(peer.pid) == peer.start_time;
+         peer.start_time != 0 && static_cast<uint64_t>(start_ticks_of(peer.pid)) == peer.start_time;
 }
 
 PeerWatch::PeerWatch(std::vector<Peer> peers) : peers_(std::move(peers)) {

@@ -319,39 +319,18 @@ ProcessInfo find_place() {
   return info;
 }
 
-/// Limits the start of MPI, which waits forever for a rank that does not start or cannot be
-/// reached.
-class StartWatch {
- public:
-  explicit StartWatch(const StartLimits& limits) {
-    slow_.emplace(std::chrono::duration<double>(limits.slow_s),
-                  [limits] { log::warning("dist.mpi", waits_text(limits.slow_s)); });
-    if (limits.hang_s > 0)
-      hang_.emplace(std::chrono::duration<double>(limits.hang_s), [limits] { give_up(limits); });
-  }
+/// Formats how long this process waits for MPI, and why.
+std::string waits_text(double time_s, std::string_view cause) {
+  return fmt::format("process {} on {} has waited {} s for MPI to {}", ::getpid(), host_name(),
+                     time_s, cause);
+}
 
- private:
-  static std::string waits_text(double time_s) {
-    return fmt::format(
-        "process {} on {} has waited {} s for MPI to start: a rank has not started, or the ranks' "
-        "hosts cannot reach each other; find the rank without such a line",
-        ::getpid(), host_name(), time_s);
-  }
-  [[noreturn]] static void give_up(const StartLimits& limits) {
-    log::error("dist.mpi", waits_text(limits.hang_s) + "; --init-timeout sets a longer limit");
-    static_cast<void>(log::flush(1.0));
-    std::_Exit(static_cast<int>(ExitCode::kWatchdog));
-  }
+constexpr std::string_view kNoStart =
+    "start: a rank has not started, or the ranks' hosts cannot reach each other; find the rank "
+    "without such a line";
 
-  std::optional<Deadline> slow_, hang_;
-};
-
-/// Ends this process. All ranks have announced their end, so nothing is lost.
-[[noreturn]] void give_up_the_end(double limit_s) {
-  log::error("dist.mpi",
-             fmt::format("process {} on {} has waited {} s for MPI to end: another rank hangs, or "
-                         "its host cannot be reached; this one ends without it",
-                         ::getpid(), host_name(), limit_s));
+[[noreturn]] void give_up(const std::string& text) {
+  log::error("dist.mpi", text);
   static_cast<void>(log::flush(1.0));
   std::_Exit(static_cast<int>(ExitCode::kWatchdog));
 }
@@ -360,7 +339,15 @@ class StartWatch {
 
 World::World(const StartLimits& limits) {
   {
-    const StartWatch watch(limits);
+    // MPI waits forever for a rank that does not start or cannot be reached.
+    const Deadline slow(std::chrono::duration<double>(limits.slow_s), [limits] {
+      log::warning("dist.mpi", waits_text(limits.slow_s, kNoStart));
+    });
+    std::optional<Deadline> hang;
+    if (limits.hang_s > 0)
+      hang.emplace(std::chrono::duration<double>(limits.hang_s), [limits] {
+        give_up(waits_text(limits.hang_s, kNoStart) + "; --init-timeout sets a longer limit");
+      });
     start_mpi();
     info_ = find_place();
     notices_ = std::make_unique<NoticeBoard>(copy_of_world());
@@ -371,8 +358,12 @@ World::World(const StartLimits& limits) {
 World::~World() {
   std::optional<Deadline> limit;
   if (end_limit_s_)
-    limit.emplace(std::chrono::duration<double>(*end_limit_s_),
-                  [limit_s = *end_limit_s_] { give_up_the_end(limit_s); });
+    // All ranks have announced their end, so nothing is lost.
+    limit.emplace(std::chrono::duration<double>(*end_limit_s_), [limit_s = *end_limit_s_] {
+      give_up(waits_text(limit_s,
+                         "end: another rank hangs, or its host cannot be reached; this one ends "
+                         "without it"));
+    });
   // Collective calls, in the same order on all ranks: windows first, then unread notices.
   keeper_.reset();
   try {
