@@ -97,16 +97,12 @@ std::vector<SyncConflict> conflicts_of(const SyncOptions& options) {
   return conflicts;
 }
 
-namespace {
-
 constexpr const char* kPackingOnGpu =
     "sync.sparse_allreduce: always on GPUs needs unsharded gradients that are sent after the "
     "backward pass: with sync.shard_optimizer, sync.overlap: true or local steps use auto or never";
 constexpr const char* kOverlapOnGpu =
     "sync.overlap: true on GPUs needs unsharded gradients in fp32: with sync.shard_optimizer or "
     "another sync.comm_dtype than fp32 use auto or false";
-
-}  // namespace
 
 const char* refusal_of_packing_on_gpu(const SyncOptions& options) {
   const bool is_wanted = options.sparse_allreduce == "always";

@@ -212,22 +212,18 @@ void FlatParams::zero_unwritten_grads() {
 
 // Averages are dense tensors by parameter. A GPU or another type uses ATen's lerp.
 
-/// Updates float32 averages with own kernels: ATen's round the last elements of each thread
-/// differently.
-static void follow_floats(const at::Tensor& weight, const at::Tensor& average, float share) {
+static void follow(const at::Tensor& weight, const at::Tensor& average, double share) {
+  if (!average.is_cpu() || average.scalar_type() != at::kFloat) {
+    average.lerp_(weight, share);
+    return;
+  }
+  // Own kernels: ATen's round the last elements of each thread differently.
   const float* const weights = weight.const_data_ptr<float>();
   float* const averages = average.mutable_data_ptr<float>();
   const auto follow_part = update_kernels(fastest_simd_path()).follow;
   at::parallel_for(0, average.numel(), kGrain, [=](int64_t begin, int64_t end) {
-    follow_part(end - begin, weights + begin, share, averages + begin);
+    follow_part(end - begin, weights + begin, static_cast<float>(share), averages + begin);
   });
-}
-
-static void follow(const at::Tensor& weight, const at::Tensor& average, double share) {
-  if (average.is_cpu() && average.scalar_type() == at::kFloat)
-    follow_floats(weight, average, static_cast<float>(share));
-  else
-    average.lerp_(weight, share);
 }
 
 Ema::Ema(std::optional<double> decay, ParamTable& params) : decay_(decay), params_(params) {

@@ -166,8 +166,11 @@ struct Offer {
   std::array<char, 256> why_not{};  ///< set if path is empty
 };
 
-void set(std::array<char, 256>* text, const std::string& value) {
-  std::strncpy(text->data(), value.c_str(), text->size() - 1);
+Offer offer_of(const std::string& path, const std::string& why_not) {
+  Offer offer;
+  std::strncpy(offer.path.data(), path.c_str(), offer.path.size() - 1);
+  std::strncpy(offer.why_not.data(), why_not.c_str(), offer.why_not.size() - 1);
+  return offer;
 }
 
 int64_t whole_pages(int64_t num_bytes) {
@@ -196,31 +199,22 @@ void remove_left_behind() {
 /// Creates a file with all its pages. With ftruncate() alone, a write without a free page would
 /// kill the writer.
 Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
-  Offer offer;
   remove_left_behind();
   const int64_t free = free_bytes(window_folder());
-  if (free < num_bytes + reserved_bytes) {
-    set(&offer.why_not, fmt::format("{} has {:.1f} MiB free of the {:.1f} MiB needed",
+  if (free < num_bytes + reserved_bytes)
+    return offer_of("", fmt::format("{} has {:.1f} MiB free of the {:.1f} MiB needed",
                                     window_folder(), mib(free), mib(num_bytes + reserved_bytes)));
-    return offer;
-  }
-  std::string path;
   // Other names may exist: files of other runs, or of another container with equal process ids.
   for (int i = 0; i < 1000; ++i) {
-    path = fmt::format("{}/lockstep-{}-{}", window_folder(), getpid(), i);
+    const std::string path = fmt::format("{}/lockstep-{}-{}", window_folder(), getpid(), i);
     const files::Descriptor file(open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
     if (file.get() < 0 && errno == EEXIST) continue;
     const int fault = file.get() < 0 ? errno : posix_fallocate(file.get(), 0, num_bytes);
-    if (fault == 0) {
-      set(&offer.path, path);
-      return offer;
-    }
+    if (fault == 0) return offer_of(path, "");
     if (file.get() >= 0) unlink(path.c_str());
-    set(&offer.why_not, fmt::format("{}: {}", path, std::strerror(fault)));
-    return offer;
+    return offer_of("", fmt::format("{}: {}", path, std::strerror(fault)));
   }
-  set(&offer.why_not, fmt::format("{} contains other runs' files", window_folder()));
-  return offer;
+  return offer_of("", fmt::format("{} contains other runs' files", window_folder()));
 }
 
 /// Maps the file at a large-page boundary, so that this process can use its large pages.

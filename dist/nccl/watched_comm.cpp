@@ -51,6 +51,10 @@ double seconds_since(SteadyClock::time_point start) {
   return Seconds(SteadyClock::now() - start).count();
 }
 
+SteadyClock::duration ticks(double seconds) {
+  return std::chrono::duration_cast<SteadyClock::duration>(Seconds(seconds));
+}
+
 /// Waits between two polls: first only yields the core, since most waits are short.
 void pause_since(SteadyClock::time_point start) {
   if (seconds_since(start) < 200e-6)
@@ -93,10 +97,9 @@ WatchedComm::~WatchedComm() {
   if (!is_closing_) close_beside(in_order ? close_in_order : abort, limits_.grace_s);
   const auto since = failure_ ? failed_at_ : Clock::now();
   // An orderly shutdown may end in an abort.
-  const Seconds limit((in_order ? 2 : 1) * limits_.grace_s);
+  const double limit_s = (in_order ? 2 : 1) * limits_.grace_s;
   std::unique_lock lock(handle_->mutex);
-  handle_->changed.wait_until(lock, since + std::chrono::duration_cast<Clock::duration>(limit),
-                              [&] { return handle_->is_closed; });
+  handle_->changed.wait_until(lock, since + ticks(limit_s), [&] { return handle_->is_closed; });
 }
 
 void WatchedComm::start(const std::string& unique_id, int num_ranks, int rank) {
@@ -202,8 +205,7 @@ void WatchedComm::fail(const Error& error) {
     failed_at_ = Clock::now();
     // See the class comment: other ranks must detect the hang before they see a lost peer.
     if (error.code() == ExitCode::kWatchdog)
-      handle_->abort_not_before =
-          failed_at_ + std::chrono::duration_cast<Clock::duration>(Seconds(limits_.grace_s / 4));
+      handle_->abort_not_before = failed_at_ + ticks(limits_.grace_s / 4);
   }
   wake_.notify_all();
 }
@@ -221,8 +223,7 @@ void WatchedComm::watch_until_end() {
   }
   is_closing_ = true;
   close_beside(abort, limits_.grace_s);
-  const auto end =
-      failed_at_ + std::chrono::duration_cast<Clock::duration>(Seconds(limits_.grace_s));
+  const auto end = failed_at_ + ticks(limits_.grace_s);
   if (wake_.wait_until(lock, end, [&] { return must_end_; })) return;
   const Error error = *failure_;
   lock.unlock();

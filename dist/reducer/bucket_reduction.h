@@ -153,6 +153,9 @@ class MessageBucket : public BucketReduction {
   Times times;
 
  protected:
+  /// Rounds the payload to the wire type, in scratch memory. No effect without one.
+  void round_payload(ScratchBuffer* scratch);
+
   /// dense_items: number of items that travel dense. packs_here: the device of the gradients packs.
   /// `wire`: nullopt, or a float type; one that is not narrower than the gradients' has no effect.
   MessageBucket(at::Tensor grads_E, BucketShards pieces, int own,
