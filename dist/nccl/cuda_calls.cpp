@@ -1,6 +1,7 @@
 // The only source of liblockstep_nccl.so that is compiled against CUDA and NCCL: calls, graphs,
 // memory, and the module's table of functions.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -74,17 +75,8 @@ ncclDataType_t type_of(const at::Tensor& values) {
   }
 }
 
-ncclRedOp_t nccl_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMin:
-      return ncclMin;
-    case ReduceOp::kMax:
-      return ncclMax;
-    case ReduceOp::kSum:
-      break;
-  }
-  return ncclSum;
-}
+/// Operations by ReduceOp.
+constexpr std::array kOperations{ncclSum, ncclMin, ncclMax};
 
 int width_of(const at::Tensor& items) { return static_cast<int>(items.element_size()); }
 size_t num_items(const at::Tensor& values) { return static_cast<size_t>(values.numel()); }
@@ -139,12 +131,7 @@ Graph captured(cudaStream_t stream, const std::function<void()>& body) {
 class CudaGraph final : public DeviceGraph {
  public:
   explicit CudaGraph(int device_index) : index_(static_cast<c10::DeviceIndex>(device_index)) {}
-  ~CudaGraph() override {
-    try {
-      forget();
-    } catch (const std::exception&) {  // the device failed, which others report
-    }
-  }
+  ~CudaGraph() override { forget_quietly(); }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
@@ -165,12 +152,8 @@ class CudaGraph final : public DeviceGraph {
                                                cudaGraphInstantiateFlagAutoFreeOnLaunch),
                  "cudaGraphInstantiateWithFlags");
     } catch (...) {
-      const std::exception_ptr reason = std::current_exception();
-      try {
-        forget();
-      } catch (const std::exception&) {
-      }
-      std::rethrow_exception(reason);
+      forget_quietly();
+      throw;
     }
   }
 
@@ -190,6 +173,13 @@ class CudaGraph final : public DeviceGraph {
   }
 
  private:
+  void forget_quietly() noexcept {
+    try {
+      forget();
+    } catch (const std::exception&) {  // the device failed, which others report
+    }
+  }
+
   const c10::DeviceIndex index_;
   std::optional<c10::cuda::CUDAStream> stream_;
   std::optional<PoolId> pool_;
@@ -349,8 +339,9 @@ class CudaCalls final : public GpuCalls {
 
   Result all_reduce(CommHandle comm, const at::Tensor& values_K, ReduceOp op) override {
     return result_of(ncclAllReduce(values_K.const_data_ptr(), values_K.mutable_data_ptr(),
-                                   num_items(values_K), type_of(values_K), nccl_op(op),
-                                   as_comm(comm), stream_->stream()));
+                                   num_items(values_K), type_of(values_K),
+                                   kOperations.at(static_cast<size_t>(op)), as_comm(comm),
+                                   stream_->stream()));
   }
   Result reduce_scatter(CommHandle comm, const at::Tensor& out_K,
                         const at::Tensor& values_NK) override {

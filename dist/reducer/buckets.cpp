@@ -77,57 +77,47 @@ int64_t border_near(const FlatSlice& slice, int64_t at_E, int64_t limit_E, const
 }
 
 /// Cuts one buffer, front to back.
-class BufferCut {
- public:
-  BufferCut(size_t buffer, int64_t limit_E, int64_t first_limit_E, const Limits& limits,
-            std::vector<Bucket>* out)
-      : buffer_(buffer),
-        limit_E_(limit_E),
-        limit_now_E_(first_limit_E),
-        limits_(limits),
-        out_(*out) {}
+struct BufferCut {
+  size_t buffer;
+  int64_t limit_E, limit_now_E;
+  const Limits& limits;
+  std::vector<Bucket>& out;
+  int64_t begin_E = 0, end_E = 0;
+  std::vector<int64_t> params = {};
 
   void add(const FlatSlice& slice) {
     if (slice.num_elements == 0) return;
-    if (end_E_ > begin_E_ && end_E_ - begin_E_ + slice.num_elements > limit_now_E_) close();
-    params_.push_back(slice.param);
-    end_E_ += slice.num_elements;
-    if (end_E_ - begin_E_ > limit_E_) close_in_pieces(slice);
+    if (end_E > begin_E && end_E - begin_E + slice.num_elements > limit_now_E) close();
+    params.push_back(slice.param);
+    end_E += slice.num_elements;
+    if (end_E - begin_E > limit_E) close_in_pieces(slice);
   }
 
   void close() {
-    if (end_E_ == begin_E_) return;
-    out_.push_back({buffer_, begin_E_, end_E_, params_});
-    begin_E_ = end_E_;
-    params_.clear();
-    limit_now_E_ = limit_E_;
+    if (end_E == begin_E) return;
+    out.push_back({buffer, begin_E, end_E, params});
+    begin_E = end_E;
+    params.clear();
+    limit_now_E = limit_E;
   }
 
- private:
   /// Cuts the only open slice, which is longer than a bucket, into near-equal buckets.
   void close_in_pieces(const FlatSlice& slice) {
-    const std::vector<int64_t> params = params_;
-    const int64_t first_E = begin_E_;
-    const int64_t early_E = limit_now_E_ < limit_E_ ? limit_now_E_ : 0;  // the step's first bucket
+    const std::vector<int64_t> members = params;
+    const int64_t first_E = begin_E;
+    const int64_t early_E = limit_now_E < limit_E ? limit_now_E : 0;  // the step's first bucket
     const int64_t rest_E = slice.num_elements - early_E;
-    const int64_t num_pieces = (rest_E + limit_E_ - 1) / limit_E_;
+    const int64_t num_pieces = (rest_E + limit_E - 1) / limit_E;
     const int64_t piece_E = (rest_E + num_pieces - 1) / num_pieces;
     for (int64_t piece = early_E > 0 ? 0 : 1; piece <= num_pieces; ++piece) {
       const int64_t at_E = std::min(early_E + piece * piece_E, slice.num_elements);
-      params_ = params;
-      end_E_ = first_E +
-               (at_E == slice.num_elements ? at_E : border_near(slice, at_E, limit_E_, limits_));
+      params = members;
+      end_E =
+          first_E + (at_E == slice.num_elements ? at_E : border_near(slice, at_E, limit_E, limits));
       close();
     }
-    params_.clear();
+    params.clear();
   }
-
-  size_t buffer_;
-  int64_t limit_E_, limit_now_E_;
-  const Limits& limits_;
-  std::vector<Bucket>& out_;
-  int64_t begin_E_ = 0, end_E_ = 0;
-  std::vector<int64_t> params_;
 };
 
 /// Returns the parameter of the bucket that backward reaches last; -1 if there is none.
@@ -143,7 +133,11 @@ void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool begi
   const int64_t bucket_bytes = limits.bucket_bytes;
   const int64_t first_bytes =
       begins_small ? std::min(bucket_bytes, kFirstBucketBytes) : bucket_bytes;
-  BufferCut pieces(index, as_elements(bucket_bytes), as_elements(first_bytes), limits, out);
+  BufferCut pieces{.buffer = index,
+                   .limit_E = as_elements(bucket_bytes),
+                   .limit_now_E = as_elements(first_bytes),
+                   .limits = limits,
+                   .out = *out};
   if (buffer.slices.empty()) {
     const size_t begin = out->size();
     pieces.add({.param = -1, .num_elements = buffer.grads_E.numel()});
