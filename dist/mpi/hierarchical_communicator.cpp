@@ -85,7 +85,7 @@ RoomLayout HostExchange::layout_for(const std::vector<int>& hosts_N, int host) {
 }
 
 HostExchange::HostExchange(P2pChannel& notes, SharedMemoryGroup group, Hosts hosts,
-                           const MessageOptions& options)
+                           const CommunicatorOptions& options)
     : notes_(notes),
       group_(std::move(group)),
       hosts_(std::move(hosts)),

@@ -41,7 +41,7 @@ Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host);
 /// sends as much for an all_gather and twice that for an all_reduce, for any number of its ranks.
 /// Chunks pass through six stages, and stages of neighbouring chunks overlap.
 ///
-/// More than MessageOptions::direct_ranks hosts all-reduce along the tree
+/// More than CommunicatorOptions::direct_ranks hosts all-reduce along the tree
 /// (dist/mpi/tree_exchange.h), if each has one part of it: 1, 2, 4, 8, ... ranks each, in order
 /// (the last host may have fewer). They cannot scatter. Otherwise each leader sends to each other
 /// leader.
@@ -51,7 +51,7 @@ class HostExchange {
  public:
   /// notes: the channel between all ranks; outlives this.
   HostExchange(P2pChannel& notes, SharedMemoryGroup group, Hosts hosts,
-               const MessageOptions& options);
+               const CommunicatorOptions& options);
 
   /// Returns the layout of a group: slots for chunks in all stages, and rings for this host's
   /// partial sums and the result.
@@ -126,7 +126,7 @@ class HostExchange {
 /// HostExchange; all else is sent in messages between all ranks.
 class HierarchicalCommunicator final : public P2pCommunicator {
  public:
-  HierarchicalCommunicator(std::unique_ptr<Transport> transport, const MessageOptions& options,
+  HierarchicalCommunicator(std::unique_ptr<Transport> transport, const CommunicatorOptions& options,
                            Split split_off, SharedMemoryGroup group, Hosts hosts)
       : P2pCommunicator(std::move(transport), options, std::move(split_off)),
         exchange_(channel_, std::move(group), std::move(hosts), options) {}

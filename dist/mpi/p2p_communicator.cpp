@@ -37,7 +37,7 @@ void in_two_lanes(int64_t num_items, int64_t run_items, const Start& start, cons
 }  // namespace
 
 P2pCommunicator::P2pCommunicator(std::unique_ptr<Transport> transport,
-                                 const MessageOptions& options, Split split)
+                                 const CommunicatorOptions& options, Split split)
     : transport_(std::move(transport)),
       channel_(*transport_, options.direct_ranks),
       pieces_(channel_, TreeParts::of_ranks(channel_.num_ranks())),

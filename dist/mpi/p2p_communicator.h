@@ -8,16 +8,9 @@
 #include "dist/mpi/chunked_all_reduce.h"
 #include "dist/mpi/p2p_channel.h"
 #include "dist/mpi/tree_exchange.h"
+#include "dist/mpi/world.h"
 
 namespace lockstep::dist::mpi {
-
-/// Transport options of a P2pCommunicator.
-struct MessageOptions {
-  double timeout_s = 300;                       ///< longer waits for a rank throw, in seconds
-  double slow_after_s = 60;                     ///< longer waits are logged, in seconds
-  int direct_ranks = P2pChannel::kDirectRanks;  ///< most ranks that send to all others
-  int64_t piece_bytes = 1 << 20;                ///< longest message of a tensor; whole 8 bytes
-};
 
 /// Collectives over messages between CPUs. Every call is done when it returns.
 ///
@@ -39,7 +32,8 @@ class P2pCommunicator : public Communicator {
   using Split = std::function<std::unique_ptr<Communicator>(int color, int key)>;
 
   /// Takes over the transport. Collective.
-  P2pCommunicator(std::unique_ptr<Transport> transport, const MessageOptions& options, Split split);
+  P2pCommunicator(std::unique_ptr<Transport> transport, const CommunicatorOptions& options,
+                  Split split);
 
   int rank() const override { return channel_.rank(); }
   int world_size() const override { return channel_.num_ranks(); }

@@ -176,7 +176,6 @@ void NoticeBoard::settle() {
 // Between hosts, smaller slots mean too many messages, unless several peers share a link.
 constexpr int64_t kOneHostSlotBytes = 256 << 10;
 constexpr int64_t kManyHostsSlotBytes = 1 << 20;
-constexpr int64_t kPieceBytes = 1 << 20;
 // Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before data flows.
 // That costs nothing for a single message to a single host. With several messages, answers queue
 // after other messages' bytes, and the link is idle for a fourth of the time.
@@ -200,16 +199,9 @@ static OwnedComm ranks_of_this_host(MPI_Comm comm, int rank) {
   return OwnedComm(shared);
 }
 
-static MessageOptions message_options(const CommunicatorOptions& options, int num_hosts) {
-  return {.timeout_s = options.timeout_s,
-          .slow_after_s = options.slow_after_s,
-          .direct_ranks = options.direct_ranks,
-          .piece_bytes = num_hosts > 2 ? kEagerPieceBytes : kPieceBytes};
-}
-
 /// Creates a communicator of all ranks that can send messages; `make` creates its children.
 template <typename Kind, typename... More>
-static std::unique_ptr<Communicator> make_flat(OwnedComm comm, const MessageOptions& options,
+static std::unique_ptr<Communicator> make_flat(OwnedComm comm, const CommunicatorOptions& options,
                                                const MakeCommunicator& make, More&&... more) {
   auto transport = std::make_unique<MpiTransport>(std::move(comm));
   // Owned by the communicator, so it outlives the callback.
@@ -243,7 +235,8 @@ static std::unique_ptr<Communicator> make_communicator(
                              : split(comm, options.hosts_N.at(comm.rank()), comm.rank());
   Hosts hosts = find_hosts(comm, host);
   const int num_hosts = hosts.num_hosts();
-  const MessageOptions messages = message_options(options, num_hosts);
+  CommunicatorOptions messages = options;
+  if (num_hosts > 2) messages.piece_bytes = kEagerPieceBytes;
   const bool shares = options.shared_window && num_hosts < comm.num_ranks();
   if (shares && num_hosts == 1) {
     if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {

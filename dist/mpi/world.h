@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,9 +21,11 @@ struct CommunicatorOptions {
   double timeout_s = 300;     ///< longest wait for a peer within a collective, in seconds; longer
                               ///< waits throw
   double slow_after_s = 60;   ///< a longer wait is logged, once, naming the peer
-  std::vector<int> hosts_N;   ///< host of each rank, from 0; empty: determined by MPI. For tests
+  /// Host of each rank, from 0; empty: determined by MPI. For tests.
+  std::vector<int> hosts_N = {};
   /// Largest number of ranks, or hosts, that send to all others (dist/mpi/p2p_communicator.h).
   int direct_ranks = 16;
+  int64_t piece_bytes = 1 << 20;  ///< longest message of a tensor; whole 8 bytes
 };
 
 /// Time limits for the start of MPI on all ranks.
