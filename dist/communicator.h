@@ -173,8 +173,7 @@ class Notice {
   virtual uint32_t heard() = 0;
 };
 
-// Helpers of the backends: DoneWork, check_values(), check_pieces() and payload_bytes(). Callers of
-// Communicator do not need them.
+// Helpers of the backends.
 
 /// A collective that was complete when its call returned.
 class DoneWork final : public Work {
@@ -223,9 +222,8 @@ class SelfCommunicator final : public Communicator {
 /// PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL). For a backend that detects no mismatch and names no
 /// rank, such as NCCL. A call that differs in kind, operation, root, items or dtype throws
 /// Error(kDisagree).everywhere(), with the call of each rank. The communicator that carries the
-/// comparison names a rank that hangs or is gone.
-///
-/// Costs one message of 128 bytes per call, for which the host waits.
+/// comparison names a rank that hangs or is gone. Costs one message of 128 bytes per call, for
+/// which the host waits.
 class CheckedCommunicator final : public Communicator {
  public:
   /// comparison: a communicator of the same ranks, for this use alone.
@@ -345,15 +343,13 @@ at::Tensor real_view(const at::Tensor& tensor);
 void mean_over_ranks(Communicator& comm, const std::vector<at::Tensor>& tensors,
                      int64_t message_bytes);
 
-/// Consolidates sharded state: afterwards every rank has all elements. Required before sharded
-/// state is saved or sharded in another way.
+/// Consolidates sharded state: afterwards every rank has all elements, on a device too. Required
+/// before sharded state is saved or sharded in another way. Texts are ignored.
 ///
 /// Before the call each element is, on each rank, either its value or +0 (all bits 0). The ranks
-/// that have its value have the same one. Complete tensors stay as they are. Texts are ignored.
-/// Method: the maximum of each byte over the ranks, so NaN and -0 keep their bits.
-///
-/// Collective: the same list on all ranks, tensors contiguous and on comm.device(). One all_reduce
-/// per tensor, in place. On return the state is complete, on a device too.
+/// that have its value have the same one. Method: the maximum of each byte over the ranks, so NaN
+/// and -0 keep their bits. Collective: the same list on all ranks, tensors contiguous and on
+/// comm.device(). One all_reduce per tensor, in place.
 void consolidate_state(Communicator& comm, const StateList& parts);
 
 }  // namespace lockstep::dist
