@@ -155,8 +155,12 @@ void SharedMemoryGroup::wait_for_all(uint64_t count) {
   check(count <= num_ticks_, "a wait for a step that needs this rank too");
   for (int m = 0; m < num_members(); ++m)
     if (m != self_) wait_for(m, count, 1);
+  if (calls_compared_ || count < first_tick_) return;
   // The first steps of all members are complete, so their calls are readable.
-  if (!calls_compared_ && count >= first_tick_) compare_calls();
+  calls_compared_ = true;
+  for (int m = 0; m < num_members(); ++m)
+    require_same_call(call_, peers_[self_].world_rank, head(m).calls[call_.number % 2],
+                      peers_[m].world_rank);
 }
 
 void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
@@ -187,13 +191,6 @@ std::vector<Missing> SharedMemoryGroup::missing(uint64_t count) const {
   for (int m = 0; m < num_members(); ++m)
     if (m != self_ && head(m).ticks.value() <= least) all.push_back(missing_rank(m));
   return all;
-}
-
-void SharedMemoryGroup::compare_calls() {
-  calls_compared_ = true;
-  for (int m = 0; m < num_members(); ++m)
-    require_same_call(call_, peers_[self_].world_rank, head(m).calls[call_.number % 2],
-                      peers_[m].world_rank);
 }
 
 int SharedMemoryGroup::take_slot() {

@@ -101,7 +101,6 @@ class SharedMemoryGroup : public PeerWatch {
   struct Head;
 
   Head& head(int member) const;
-  void compare_calls();
   std::vector<Missing> missing(uint64_t count) const;
 
   std::vector<std::byte*> segments_M_;

@@ -18,8 +18,7 @@ class WindowKeeper;
 /// Transport options of a communicator. Equal on all ranks.
 struct CommunicatorOptions {
   bool shared_window = true;  ///< ranks of one host use shared memory, if it has the space
-  double timeout_s = 300;     ///< longest wait for a peer within a collective, in seconds; longer
-                              ///< waits throw
+  double timeout_s = 300;     ///< longer waits for a peer within a collective throw
   double slow_after_s = 60;   ///< a longer wait is logged, once, naming the peer
   /// Host of each rank, from 0; empty: determined by MPI. For tests.
   std::vector<int> hosts_N = {};

@@ -167,25 +167,19 @@ std::unique_ptr<StagedCopy> PinnedStager::begin(const std::vector<StagedPart>& p
 std::vector<at::Tensor> PinnedStager::copy_all(const std::vector<StagedPart>& parts) {
   std::vector<at::Tensor> copies;
   std::byte* to = memory_.get();
-  for (const StagedPart& part : parts) {
+  for (const auto& [tensor, held] : parts) {
     copies.push_back(at::from_blob(
-        to, part.tensor.sizes(), [memory = memory_](void*) {}, part.tensor.scalar_type()));
-    copy(part, to);
-    to += padded_bytes(part.tensor);
+        to, tensor.sizes(), [memory = memory_](void*) {}, tensor.scalar_type()));
+    const auto* from = static_cast<const std::byte*>(tensor.const_data_ptr());
+    const auto item_bytes = static_cast<int64_t>(tensor.element_size());
+    for (const auto& range : held.value_or(std::vector<ElementRange>{{0, tensor.numel()}}))
+      if (range.num_elements() > 0)
+        gpu_->copy_to_host(to + range.begin_E * item_bytes, from + range.begin_E * item_bytes,
+                           range.num_elements() * item_bytes, tensor);
+    gpu_->keep_until_done(tensor);
+    to += padded_bytes(tensor);
   }
   return copies;
-}
-
-void PinnedStager::copy(const StagedPart& part, std::byte* to) {
-  const at::Tensor& tensor = part.tensor;
-  const auto* from = static_cast<const std::byte*>(tensor.const_data_ptr());
-  const auto item_bytes = static_cast<int64_t>(tensor.element_size());
-  const auto ranges = part.held.value_or(std::vector<ElementRange>{{0, tensor.numel()}});
-  for (const ElementRange& range : ranges)
-    if (range.num_elements() > 0)
-      gpu_->copy_to_host(to + range.begin_E * item_bytes, from + range.begin_E * item_bytes,
-                         range.num_elements() * item_bytes, tensor);
-  gpu_->keep_until_done(tensor);
 }
 
 }  // namespace lockstep::dist::nccl

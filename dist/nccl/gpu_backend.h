@@ -57,7 +57,6 @@ class PinnedStager final : public DeviceStager {
  private:
   bool is_idle() const;
   std::vector<at::Tensor> copy_all(const std::vector<StagedPart>& parts);
-  void copy(const StagedPart& part, std::byte* to);
 
   const std::shared_ptr<GpuCalls> gpu_;
   const std::shared_ptr<WatchedComm> comm_;

@@ -137,24 +137,18 @@ void WatchedComm::wait_for_part() {
 }
 
 void WatchedComm::call(std::string_view what, const std::function<Result(CommHandle)>& part) {
-  Result result;
-  // The lock ends before the wait, so that the watchdog can poll the state meanwhile.
-  {
+  // The lock ends before each wait, so that the watchdog can poll the state meanwhile.
+  const auto locked = [&](const std::function<Result(CommHandle)>& ask) {
     const std::lock_guard calls(handle_->calls);
     require_healthy();
-    result = part(handle_->comm);
-  }
-  wait_until_taken(std::move(result), what);
-}
-
-void WatchedComm::wait_until_taken(Result result, std::string_view what) {
+    return ask(handle_->comm);
+  };
+  Result result = locked(part);
   const auto start = SteadyClock::now();
   while (result.is_in_progress()) {
     if (seconds_since(start) > limits_.timeout_s) fail(hang(std::string(what)));
     pause_since(start);
-    const std::lock_guard calls(handle_->calls);
-    require_healthy();
-    result = gpu_->state(handle_->comm);
+    result = locked([&](CommHandle comm) { return gpu_->state(comm); });
   }
   if (result.is_failed()) fail(unavailable(what, result.reason));
   require_healthy();

@@ -122,14 +122,13 @@ class WatchedComm {
     std::mutex calls;  ///< held during a call with the handle
     CommHandle comm = nullptr;
     std::chrono::steady_clock::time_point abort_not_before{};  ///< set before it is closed
-    CommHandle part = nullptr;  ///< of the last split(); NCCL writes it some time after `comm`
-                                ///< reports the end of the call
-    std::mutex mutex;           ///< guards all below
+    /// Result of the last split(); NCCL may write it after `comm` reports the end of the call.
+    CommHandle part = nullptr;
+    std::mutex mutex;  ///< guards all below
     std::condition_variable changed;
     bool is_closed = false;
   };
 
-  void wait_until_taken(Result result, std::string_view what);
   void wait_for_part();
   void fail(const Error& error);
   Error hang(const std::string& what) const;

@@ -88,8 +88,8 @@ struct StepRequests {
 /// Errors: finish() throws those of the communicator, from any thread, with the bucket's position
 /// and first parameter at the end of the text. Error(kBug) for calls in the wrong order or a step
 /// without samples. After an error only destruction is allowed. A rank whose backward pass has
-/// thrown may destroy it before finish(), which waits for a bucket whose reduction has begun. The
-/// other ranks' communicator then reports a lost rank.
+/// thrown may destroy the reducer before finish(). That waits for a bucket whose reduction has
+/// begun; the other ranks' communicator then reports a lost rank.
 class GradientReducer {
  public:
   /// `params` is the table that the buffers' slices index. Only the reducer uses `comm`. All must

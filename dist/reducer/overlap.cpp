@@ -89,13 +89,6 @@ GradientHooks::~GradientHooks() {
 // ReadyTracker: counts the missing gradients of each bucket with atomics, since several autograd
 // threads may mark at once. The mutex guards only the number of leading complete buckets.
 
-/// Returns the number of leading elements of the parameter that complete a bucket. If other
-/// parameters share the bucket: only mark_ready() completes it.
-static int64_t end_of_part(const Bucket& bucket, int64_t begin_E) {
-  return bucket.params.size() > 1 ? std::numeric_limits<int64_t>::max()
-                                  : begin_E + bucket.num_elements();
-}
-
 /// A user's network can cause this, so it is not kBug.
 static void require_first(bool is_first) {
   if (is_first) return;
@@ -119,7 +112,10 @@ void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
       // mark_parts() stops at the first missing part, so parts must ascend in memory.
       check(parts.empty() || buckets[parts.back().bucket].end_E == buckets[b].begin_E,
             "the pieces of a parameter are in memory order");
-      parts.push_back({b, end_of_part(buckets[b], parts.empty() ? 0 : parts.back().end_E)});
+      const int64_t begin_E = parts.empty() ? 0 : parts.back().end_E;
+      // A bucket with other parameters is completed only by mark_ready().
+      parts.push_back({b, buckets[b].params.size() > 1 ? std::numeric_limits<int64_t>::max()
+                                                       : begin_E + buckets[b].num_elements()});
     }
   }
   num_missing_ = std::vector<std::atomic<int32_t>>(buckets.size());
