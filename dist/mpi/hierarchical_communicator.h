@@ -37,9 +37,8 @@ Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host);
 /// The ranks of a host add their nodes of the sum tree (docs/decisions/0011-sums-as-a-tree.md) in
 /// shared memory. One of them, the leader, exchanges these partial sums with the leaders of the
 /// other hosts. Then every rank copies its part of the result. Let each of H equal hosts hold a
-/// whole node of the tree. Then a host sends S (H - 1) / H of S bytes for a reduce_scatter. It
-/// sends as much for an all_gather and twice that for an all_reduce, for any number of its ranks.
-/// Chunks pass through six stages, and stages of neighbouring chunks overlap.
+/// whole node of the tree. Then a host sends S (H - 1) / H of S bytes for a reduce_scatter or an
+/// all_gather, and twice that for an all_reduce. Stages of neighbouring chunks overlap.
 ///
 /// More than CommunicatorOptions::direct_ranks hosts all-reduce along the tree
 /// (dist/mpi/tree_exchange.h), if each has one part of it: 1, 2, 4, 8, ... ranks each, in order

@@ -107,8 +107,8 @@ class P2pChannel : public PeerWatch {
   void begin(Call call, const std::byte* values = nullptr, int64_t num_bytes = 0);
 
   /// Waits until all notes for this rank have arrived and its own have left. A note that waits for
-  /// its connection moves only while MPI is called. A rank that computes or sleeps in shared memory
-  /// does not call MPI. Throws like wait(), and Error(kDisagree) if a rank makes another call.
+  /// its connection moves only while MPI is called. Throws like wait(), and Error(kDisagree) if a
+  /// rank makes another call.
   void wait_for_notes();
 
   /// Calls begin() and wait_for_notes(), and returns once every rank has called it. Unless

@@ -23,9 +23,8 @@ namespace lockstep::dist {
 /// parameters whose gradient has one source only.
 ///
 /// The listener runs on the autograd thread that added the gradient, once per parameter and
-/// backward pass. Calls for different parameters may be concurrent. Exceptions of the listener
-/// leave backward(). Parameters that require no gradient at construction are ignored. Construct and
-/// destroy while no backward runs.
+/// backward pass; calls may be concurrent. Its exceptions leave backward(). Parameters that require
+/// no gradient at construction are ignored. Construct and destroy while no backward runs.
 class GradientHooks {
  public:
   /// Function that receives the parameter's index in the table.
@@ -52,10 +51,9 @@ class GradientHooks {
 
 /// Tracks the gradients that the current backward pass has completed, and so the complete buckets.
 ///
-/// Call rebuild() and begin() while no backward runs. mark_written() and mark_ready() may come from
-/// any of its threads; for one parameter, one call after another. Any thread may call the rest.
-/// Memory that a thread wrote before it marked is visible to every thread that sees the bucket as
-/// complete.
+/// Call rebuild() and begin() while no backward runs. Any thread may call the rest; for one
+/// parameter, one mark after another. Memory that a thread wrote before it marked is visible to
+/// every thread that sees the bucket as complete.
 class ReadyTracker {
  public:
   /// Replaces the buckets. They are in sending order.
