@@ -212,11 +212,10 @@ std::string ranks_text(const std::vector<int>& ranks) {
   for (size_t i = 0; i < ranks.size();) {
     size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (last - i >= 2) {
-      parts.push_back(fmt::format("{}-{}", ranks[i], ranks[last]));
-    } else {
-      for (size_t j = i; j <= last; ++j) parts.push_back(std::to_string(ranks[j]));
-    }
+    // Only three or more are joined.
+    if (last - i < 2) last = i;
+    parts.push_back(last == i ? std::to_string(ranks[i])
+                              : fmt::format("{}-{}", ranks[i], ranks[last]));
     i = last + 1;
   }
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(parts, ", "));

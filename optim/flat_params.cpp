@@ -77,12 +77,6 @@ at::TensorOptions options_of(const FlatBuffer& buffer, const ParamTable& params)
   return params[first].tensor.options().requires_grad(false);
 }
 
-std::vector<at::Tensor> values_of(const ParamTable& params) {
-  std::vector<at::Tensor> values;
-  for (const Param& param : params) values.push_back(param.tensor.detach());
-  return values;
-}
-
 }  // namespace
 
 at::Tensor view_of_slice(const at::Tensor& flat_E, const FlatSlice& slice,
@@ -101,16 +95,10 @@ std::vector<FlatBuffer> FlatParams::flatten(const BufferPlan& plan,
                                             const std::vector<bool>& trainable) {
   const at::NoGradGuard no_grad;
   std::vector<FlatBuffer> now = layouts_of(params_, plan, trainable);
-  if (memory_ == nullptr) {
+  if (memory_ == nullptr)
     fill(now, device());
-  } else {  // shared memory is reused: the writing rank needs copies of the old values
-    std::vector<at::Tensor> values_by_param(params_.size());
-    if (memory_->is_writer()) {
-      values_by_param = values_of(params_);
-      for (at::Tensor& value : values_by_param) value = value.clone();
-    }
-    fill_shared(now, std::move(values_by_param));
-  }
+  else
+    fill_shared(now, /*is_reused=*/true);
   // The old buffers go to the caller, who moves its tensors of the same layout.
   std::swap(buffers_, now);
   return now;
@@ -119,8 +107,7 @@ std::vector<FlatBuffer> FlatParams::flatten(const BufferPlan& plan,
 void FlatParams::move_to(std::unique_ptr<FlatMemory> memory) {
   const at::NoGradGuard no_grad;
   memory_ = std::move(memory);
-  fill_shared(buffers_,
-              memory_->is_writer() ? values_of(params_) : std::vector<at::Tensor>(params_.size()));
+  fill_shared(buffers_, /*is_reused=*/false);
 }
 
 void FlatParams::fill(std::vector<FlatBuffer>& buffers, at::Device device) {
@@ -133,9 +120,15 @@ void FlatParams::fill(std::vector<FlatBuffer>& buffers, at::Device device) {
   }
 }
 
-/// Fills buffers in shared memory. Undefined values are written by another rank.
-void FlatParams::fill_shared(std::vector<FlatBuffer>& buffers,
-                             std::vector<at::Tensor> values_by_param) {
+/// Fills buffers in shared memory. is_reused: it contains the old values, so that the writing rank
+/// needs copies of them.
+void FlatParams::fill_shared(std::vector<FlatBuffer>& buffers, bool is_reused) {
+  // Undefined on all other ranks.
+  std::vector<at::Tensor> values_by_param(params_.size());
+  for (size_t i = 0; memory_->is_writer() && i < params_.size(); ++i) {
+    const at::Tensor value = params_[i].tensor.detach();
+    values_by_param[i] = is_reused ? value.clone() : value;
+  }
   // Collective: all ranks have copied what they need from the old layout.
   memory_->begin();
   for (FlatBuffer& buffer : buffers) {

@@ -110,8 +110,7 @@ struct Momentum {
 /// this update included, at least 1. Source: Kingma & Ba 2015.
 ///
 /// The order of operations and their fusion match ATen's fused vector kernels on x86-64 with AVX2
-/// or AVX-512 (determined by experiment, LibTorch 2.11). tests/optim/packed_update_test.cpp
-/// compares bits.
+/// or AVX-512 (LibTorch 2.11). tests/optim/packed_update_test.cpp compares bits.
 template <typename N>
 struct Adam {
   static constexpr std::array kSlots{"m", "v"};
@@ -148,8 +147,7 @@ struct Adam {
 
 // Rules whose means of squares have an initial value in TensorFlow. Here every slot starts at 0 and
 // contains only the gradients' part. The remainder of the initial value is a function of the number
-// of updates and is added where it is used (docs/decisions/0028-slots-start-at-zero.md). So a
-// pruned weight's slots are 0 with every rule.
+// of updates and is added where it is used (docs/decisions/0028-slots-start-at-zero.md).
 
 /// Adagrad: a += g²;  w -= rate * g / sqrt(initial + a). Source: Duchi et al. 2011, in the form of
 /// tf.compat.v1.train.AdagradOptimizer, without epsilon.

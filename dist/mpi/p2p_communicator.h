@@ -17,14 +17,11 @@ namespace lockstep::dist::mpi {
 /// With more than `direct_ranks` ranks: dist/mpi/tree_exchange.h. A rank sends about 2 log2 N
 /// messages for each collective, and log2 N notes (dist/mpi/p2p_channel.h).
 ///
-/// With fewer ranks each rank sends to each other: N squared messages, but one or two stages. Cost
-/// of an all_reduce of S bytes, sent by each rank. Small tensors (S <= 4 KiB, N * S <= 64 KiB) go
-/// whole to every rank with its note: S * (N - 1). Larger ones take 2 * S * (N - 1) / N. Piece r
-/// goes to rank r, which adds the N pieces, and back to all.
-///
-/// MPI's own reductions choose their order by size and rank count, so their bits would depend on
-/// both. Tensors travel in chunks, several at a time, which bounds the scratch memory and keeps
-/// both directions of a link busy.
+/// With fewer ranks each rank sends to each other: N squared messages, but one or two stages. Small
+/// tensors (S <= 4 KiB, N * S <= 64 KiB) go whole to every rank with its note: S * (N - 1) bytes by
+/// each rank. Of larger ones piece r goes to rank r, which adds the N pieces, and back to all:
+/// 2 * S * (N - 1) / N. They travel in chunks, several at a time, which bounds the scratch memory
+/// and keeps both directions of a link busy. (The order of MPI's own reductions depends on sizes.)
 class P2pCommunicator : public Communicator {
  public:
   /// Function that creates the children, after all ranks have called; collective over the

@@ -83,7 +83,6 @@ std::vector<std::byte*> segments_of(MPI_Win window, int num_members) {
     void* begin = nullptr;
     check_mpi(MPI_Win_shared_query(window, m, &num_bytes, &unit_bytes, &begin),
               "MPI_Win_shared_query");
-
     segments_M.push_back(begin_of_page(begin));
   }
   return segments_M;
