@@ -39,7 +39,7 @@ Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
   return hosts;
 }
 
-// HostExchange: run() is the pipeline copy_in, reduce, start_exchange, finish_scatter,
+// HostExchange: run_stages() is the pipeline copy_in, reduce, start_exchange, finish_scatter,
 // finish_gather, copy_out. Chunk i is in stage s while chunk i + 1 is in stage s - 1. Only the
 // leader acts in the middle stages; steps of the group tell the other members when to read.
 
@@ -54,16 +54,6 @@ int64_t share_begin(int64_t num_items, int member, int num_members) {
   constexpr int64_t kLineItems = 64;  // whole cache lines in any dtype
   return member == num_members ? num_items
                                : num_items * member / num_members / kLineItems * kLineItems;
-}
-
-ChunkedAllReduce::Format format_of(const Items& items, bool has_pieces) {
-  const at::ScalarType wide = accumulator_of(items.dtype);
-  return {.in = wide,
-          .out = items.dtype,
-          .in_bytes = static_cast<int64_t>(c10::elementSize(wide)),
-          .out_bytes = items.item_bytes,
-          .op = items.op,
-          .by_ranks = has_pieces};
 }
 
 }  // namespace
@@ -210,9 +200,8 @@ void HostExchange::finish_scatter(Chunk& chunk) {
   if (!is_leader() || !job_.reduces()) return;
   const ChunkedAllReduce::Format& format = job_.format;
   if (tree_exchange_ != nullptr)
-    return tree_exchange_->all_reduce(
-        group_.extra_slot(0, chunk.slot), result(chunk), chunk.num_items,
-        {format.in, format.out, format.in_bytes, format.out_bytes, format.op});
+    return tree_exchange_->all_reduce(group_.extra_slot(0, chunk.slot), result(chunk),
+                                      chunk.num_items, format);
   // Writes the leader's piece of the result into shared memory.
   exchange_->finish_scatter(chunk.lane, result(chunk));
   if (job_.gathers()) exchange_->start_gather(chunk.lane);
@@ -282,7 +271,8 @@ void HostExchange::run(const Call& call, const at::Tensor& values, const at::Ten
   // A rank that makes another call may use another path, so all paths send notes.
   notes_.begin(call);
   if (is_leader()) leader_mail_->begin(call);
-  job_ = {call.kind, bytes_of(values), bytes_of(out), call.num_items, format_of(items, has_pieces)};
+  job_ = {call.kind, bytes_of(values), bytes_of(out), call.num_items,
+          SumFormat::of(items, has_pieces)};
   run_stages();
 }
 

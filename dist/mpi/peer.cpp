@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "dist/tensor_math.h"
 
 namespace lockstep::dist::mpi {
 
@@ -98,6 +99,12 @@ void require_same_call(const Call& mine, int rank, const Call& theirs, int their
               fmt::format("ranks make different calls: rank {}: {}; rank {}: {}. All ranks need "
                           "the same run file, data and program",
                           rank, text_of(mine), their_rank, text_of(theirs)));
+}
+
+SumFormat SumFormat::of(const Items& items, bool by_ranks) {
+  const at::ScalarType wide = accumulator_of(items.dtype);
+  return {wide,     items.dtype, static_cast<int64_t>(c10::elementSize(wide)), items.item_bytes,
+          items.op, by_ranks};
 }
 
 // Peers: the processes of ranks are identified, so that a rank whose process has ended is reported

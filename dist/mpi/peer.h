@@ -81,6 +81,17 @@ inline Items items_of(const at::Tensor& values, ReduceOp op) {
   return {values.scalar_type(), static_cast<int64_t>(values.itemsize()), op};
 }
 
+/// Types and operation of sums between ranks: the accumulator `in`, and `out` for the result.
+struct SumFormat {
+  at::ScalarType in, out;
+  int64_t in_bytes, out_bytes;  ///< size of an item
+  ReduceOp op;
+  /// Pieces of a ChunkedAllReduce are proportional to the members' ranks; false: all are equal.
+  bool by_ranks = false;
+
+  static SumFormat of(const Items& items, bool by_ranks = false);
+};
+
 inline std::byte* bytes_of(const at::Tensor& values) {
   return static_cast<std::byte*>(values.mutable_data_ptr());
 }
