@@ -156,9 +156,8 @@ inline at::Tensor copy_to_host(Communicator& comm, const at::Tensor& values) {
   return values.cpu();
 }
 
-/// Flags that any rank sends to all others without a matching call there. The others may be in a
-/// collective, or busy elsewhere, and poll heard(). Flags are the lowest kNumWords bits of a
-/// number. Threads: one sender, one reader.
+/// Flags that any rank sends to all others, which poll heard() also during a collective. Flags are
+/// the lowest kNumWords bits of a number. Threads: one sender, one reader.
 class Notice {
  public:
   static constexpr int kNumWords = 2;
@@ -310,8 +309,8 @@ std::string texts_by_ranks(
     const std::vector<std::string>& texts,
     const std::function<std::string(const std::string&)>& shown = std::identity());
 
-/// Runs a part that every rank does alone and that sends nothing. If it throws on some rank
-/// (anything derived from std::exception), all ranks throw the error of the lowest such rank.
+/// Runs a part that every rank does alone and that sends nothing. If it throws a std::exception on
+/// some rank, all ranks throw the error of the lowest such rank.
 template <typename Part>
 auto on_all_ranks(Communicator& comm, const Part& part) {
   std::optional<Error> fault;

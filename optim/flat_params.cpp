@@ -18,15 +18,6 @@
 namespace lockstep::optim {
 namespace {
 
-/// Checks that the plan contains each parameter exactly once.
-void require_each_once(const BufferPlan& plan, size_t num_params) {
-  std::vector<int> num_uses(num_params, 0);
-  for (const auto& members : plan)
-    for (const int64_t index : members) ++num_uses.at(static_cast<size_t>(index));
-  check(std::ranges::all_of(num_uses, [](int uses) { return uses == 1; }),
-        "a plan names each parameter once");
-}
-
 /// Returns a buffer's layout, without memory.
 FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& members,
                      const std::vector<bool>& trainable) {
@@ -62,7 +53,11 @@ void move_in(const FlatBuffer& buffer, const FlatSlice& slice, const at::Tensor&
 
 std::vector<FlatBuffer> layouts_of(const ParamTable& params, const BufferPlan& plan,
                                    const std::vector<bool>& trainable) {
-  require_each_once(plan, params.size());
+  std::vector<int> num_uses(params.size(), 0);
+  for (const auto& members : plan)
+    for (const int64_t index : members) ++num_uses.at(static_cast<size_t>(index));
+  check(std::ranges::all_of(num_uses, [](int uses) { return uses == 1; }),
+        "a plan names each parameter once");
   std::vector<FlatBuffer> buffers;
   for (const auto& members : plan) buffers.push_back(layout_of(params, members, trainable));
   return buffers;

@@ -119,21 +119,17 @@ CommHandle WatchedComm::split(int color, int key) {
   call("ncclCommSplit",
        [&](CommHandle comm) { return gpu_->split(comm, color, key, &handle_->part); });
   try {
-    wait_for_part();
+    const auto start = SteadyClock::now();
+    while (std::atomic_ref(handle_->part).load() == nullptr) {
+      if (seconds_since(start) > limits_.timeout_s) fail(hang("ncclCommSplit"));
+      pause_since(start);
+      require_healthy();
+    }
   } catch (...) {  // NCCL may still write to `part`: leak the handle
     static_cast<void>(new std::shared_ptr<Handle>(handle_));
     throw;
   }
   return std::exchange(handle_->part, nullptr);
-}
-
-void WatchedComm::wait_for_part() {
-  const auto start = SteadyClock::now();
-  while (std::atomic_ref(handle_->part).load() == nullptr) {
-    if (seconds_since(start) > limits_.timeout_s) fail(hang("ncclCommSplit"));
-    pause_since(start);
-    require_healthy();
-  }
 }
 
 void WatchedComm::call(std::string_view what, const std::function<Result(CommHandle)>& part) {
@@ -227,7 +223,12 @@ void WatchedComm::watch_until_end() {
 void WatchedComm::look() {
   try {
     const auto on_device = gpu_->use_device();
-    look_at_state();
+    // A call in progress holds the lock; its own thread polls the state then.
+    if (const std::unique_lock calls(handle_->calls, std::try_to_lock);
+        calls.owns_lock() && handle_->comm != nullptr) {
+      const Result state = gpu_->state(handle_->comm);
+      if (state.is_failed()) fail(unavailable("a collective in flight", state.reason));
+    }
     std::optional<std::string> overdue;
     {
       const std::lock_guard lock(mutex_);
@@ -239,14 +240,6 @@ void WatchedComm::look() {
   } catch (const std::exception& error) {  // thrown by LibTorch when it calls CUDA
     fail(unavailable("CUDA", error.what()));
   }
-}
-
-void WatchedComm::look_at_state() {
-  // A call in progress holds the lock; its own thread polls the state then.
-  const std::unique_lock calls(handle_->calls, std::try_to_lock);
-  if (!calls.owns_lock() || handle_->comm == nullptr) return;
-  const Result state = gpu_->state(handle_->comm);
-  if (state.is_failed()) fail(unavailable("a collective in flight", state.reason));
 }
 
 void WatchedComm::close_beside(void (*close)(Handle&, double limit_s), double limit_s) {

@@ -124,10 +124,8 @@ class WatchedComm {
     bool is_closed = false;
   };
 
-  void wait_for_part();
   void fail(const Error& error);
   Error hang(const std::string& what) const;
-  void look_at_state();
   void watch_until_end();
   void look();
   /// Runs `close` on a detached thread.

@@ -108,9 +108,8 @@ class ReadyTracker {
 ///
 ///   begin();  release(2);  release(5);  ...  num_done = end();   // the caller executes the rest
 ///
-/// The thread sleeps while no released job is left. One thread at a time calls begin(), wait_for()
-/// and end(); any thread calls release(). A job sees all writes made before its release. After
-/// end() the caller sees all writes of the jobs.
+/// One thread at a time calls begin(), wait_for() and end(); any thread calls release(). A job sees
+/// all writes made before its release. After end() the caller sees all writes of the jobs.
 class CommunicationThread {
  public:
   /// Objects that `job` uses must outlive this. `job` runs only between begin() and end().

@@ -39,9 +39,7 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   std::copy(share.counts.begin(), share.counts.end(), items + kNumShareItems);
   // The loss is added on the device, so the host need not wait for it.
   const at::Tensor there_V = to_device(share_V, device);
-  if (share.loss_sum_there.defined()) {
-    there_V[kLossSum].add_(share.loss_sum_there);
-  }
+  if (share.loss_sum_there.defined()) there_V[kLossSum].add_(share.loss_sum_there);
   return there_V;
 }
 
