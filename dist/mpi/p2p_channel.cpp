@@ -222,8 +222,7 @@ void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
 void P2pChannel::look_after(Batch* batch, double waited_s, double patience, Seen* seen) const {
   const std::vector<Missing> missing = missing_in(batch);
   if (missing.empty()) return;
-  const bool any_gone =
-      std::any_of(missing.begin(), missing.end(), [](const Missing& one) { return one.is_gone; });
+  const bool any_gone = std::ranges::any_of(missing, &Missing::is_gone);
   if (waited_s >= timeout_s_ * patience || (any_gone && seen->gone))
     throw_missing(own_->call, missing, waited_s, in_chains_);
   seen->gone = any_gone;

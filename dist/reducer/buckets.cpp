@@ -259,17 +259,14 @@ BucketAssignment::BucketAssignment(const ParamTable& params, const SyncOptions& 
       world_size_(world_size),
       row_E_by_param_(row_elements(params)) {}
 
-bool BucketAssignment::has(const std::vector<FlatBuffer>& buffers) const {
-  // A layout change creates new tensors, so identity tells whether buckets still fit.
-  return has_any_ &&
-         std::equal(buffers.begin(), buffers.end(), grads_by_buffer_.begin(),
-                    grads_by_buffer_.end(), [](const FlatBuffer& now, const at::Tensor& before) {
-                      return now.grads_E.is_same(before);
-                    });
-}
-
 bool BucketAssignment::rebuild(const std::vector<FlatBuffer>& buffers) {
-  if (has(buffers)) return false;
+  const auto is_same = [](const FlatBuffer& now, const at::Tensor& before) {
+    return now.grads_E.is_same(before);
+  };
+  // A layout change creates new tensors, so identity tells whether buckets still fit.
+  if (has_any_ && std::equal(buffers.begin(), buffers.end(), grads_by_buffer_.begin(),
+                             grads_by_buffer_.end(), is_same))
+    return false;
   has_any_ = true;
   grads_by_buffer_.clear();
   for (const FlatBuffer& buffer : buffers) grads_by_buffer_.push_back(buffer.grads_E);

@@ -160,8 +160,6 @@ class BucketAssignment {
   std::string text_of(size_t bucket) const;
 
  private:
-  bool has(const std::vector<FlatBuffer>& buffers) const;
-
   const ParamTable& params_;
   const SyncOptions options_;
   const int rank_, world_size_;

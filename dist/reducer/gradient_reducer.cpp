@@ -83,7 +83,6 @@ void GradientReducer::rebuild_buckets() {
   // Hooks, masks and measurements belong to the old buckets.
   if (!assignment_.rebuild(buffers_)) return;
   messages_.clear();
-  reduce_scatters_.clear();
   buckets_.clear();
   update_modes();
   for (size_t i = 0; i < assignment_.size(); ++i) make_bucket(i);
@@ -114,9 +113,8 @@ void GradientReducer::make_bucket(size_t bucket) {
           add(std::make_unique<AllReduceBucket>(grads_E, modes_.wire, packing_kernels_)));
       break;
     case ReductionKind::kReduceScatter:
-      reduce_scatters_.push_back(add(std::make_unique<ReduceScatterBucket>(
+      messages_.push_back(add(std::make_unique<ReduceScatterBucket>(
           grads_E, assignment_.shards(bucket), comm_.rank(), modes_.wire, scratch_)));
-      messages_.push_back(reduce_scatters_.back());
       break;
     case ReductionKind::kShared:
       for (const at::Tensor& flat_E : buffers_[cut.buffer].grads_by_rank)
@@ -546,8 +544,8 @@ GatherTotals GradientReducer::gather_values() {
   const auto start = Clock::now();
   GatherTotals totals;
   if (modes_.kind == ReductionKind::kShared) comm_.barrier();
-  for (size_t i = 0; i < reduce_scatters_.size(); ++i) {
-    const ReduceScatterBucket& scattered = *reduce_scatters_[i];
+  for (size_t i = 0; modes_.kind == ReductionKind::kReduceScatter && i < messages_.size(); ++i) {
+    const auto& scattered = static_cast<const ReduceScatterBucket&>(*messages_[i]);
     const Bucket& bucket = assignment_.buckets()[i];
     const at::Tensor values_E = part_of(buffers_[bucket.buffer].values_E, bucket);
     // New masks apply from the next step on; until then the old choice does not fit them.

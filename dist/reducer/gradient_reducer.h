@@ -245,9 +245,8 @@ class GradientReducer {
   ScratchBuffer scratch_;  ///< before the buckets, which use it
   // by bucket
   std::vector<std::unique_ptr<BucketReduction>> buckets_;
-  std::vector<MessageBucket*> messages_;               ///< the same objects; none if shared
-  std::vector<ReduceScatterBucket*> reduce_scatters_;  ///< the same objects; only of this kind
-  std::vector<Dropped> dropped_;  ///< contents of dropped elements in the means
+  std::vector<MessageBucket*> messages_;  ///< the same objects; none if shared
+  std::vector<Dropped> dropped_;          ///< contents of dropped elements in the means
   bool masks_changed_ = false;
   PackingChoice packing_;
   Autotuner overlap_trial_;
