@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -84,7 +83,6 @@ void GradientReducer::rebuild_buckets() {
   // Hooks, masks and measurements belong to the old buckets.
   if (!assignment_.rebuild(buffers_)) return;
   messages_.clear();
-  reduce_scatters_.clear();
   buckets_.clear();
   update_modes();
   for (size_t i = 0; i < assignment_.size(); ++i) make_bucket(i);
@@ -115,9 +113,8 @@ void GradientReducer::make_bucket(size_t bucket) {
           add(std::make_unique<AllReduceBucket>(grads_E, modes_.wire, packing_kernels_)));
       break;
     case ReductionKind::kReduceScatter:
-      reduce_scatters_.push_back(add(std::make_unique<ReduceScatterBucket>(
+      messages_.push_back(add(std::make_unique<ReduceScatterBucket>(
           grads_E, assignment_.shards(bucket), comm_.rank(), modes_.wire, scratch_)));
-      messages_.push_back(reduce_scatters_.back());
       break;
     case ReductionKind::kShared:
       for (const at::Tensor& flat_E : buffers_[cut.buffer].grads_by_rank)
@@ -249,9 +246,8 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
 }
 
 void GradientReducer::follow_graph(const at::Tensor& loss) {
-  const bool may_tell = std::any_of(params_.begin(), params_.end(), [](const Param& param) {
-    return param.grad_in_place != nullptr;
-  });
+  const bool may_tell = std::ranges::any_of(
+      params_, [](const Param& param) { return param.grad_in_place != nullptr; });
   if (is_armed_ && is_beside_ && hooks_ != nullptr && may_tell)
     listen_to(hooks_->with_one_source(loss));
 }
@@ -519,13 +515,10 @@ bool GradientReducer::finalize_buckets(int64_t divisor) {
 /// the means.
 at::Tensor GradientReducer::begin_means(int64_t divisor) {
   while (num_unpacked_ < buckets_.size()) finalize_bucket(num_unpacked_, divisor);
+  if (!modes_.is_sharded())  // whole buffers: fewer passes
+    return largest_of_all(comm_.device(), assignment_.grads_by_buffer());
   std::vector<at::Tensor> means;
-  const std::vector<at::Tensor>& all = assignment_.grads_by_buffer();
-  if (modes_.is_sharded())
-    for (const auto& bucket : buckets_) means.push_back(bucket->means_E());
-  else  // whole buffers: fewer passes
-    std::copy_if(all.begin(), all.end(), std::back_inserter(means),
-                 [](const at::Tensor& grads_E) { return grads_E.defined(); });
+  for (const auto& bucket : buckets_) means.push_back(bucket->means_E());
   return largest_of_all(comm_.device(), means);
 }
 
@@ -551,8 +544,8 @@ GatherTotals GradientReducer::gather_values() {
   const auto start = Clock::now();
   GatherTotals totals;
   if (modes_.kind == ReductionKind::kShared) comm_.barrier();
-  for (size_t i = 0; i < reduce_scatters_.size(); ++i) {
-    const ReduceScatterBucket& scattered = *reduce_scatters_[i];
+  for (size_t i = 0; modes_.kind == ReductionKind::kReduceScatter && i < messages_.size(); ++i) {
+    const auto& scattered = static_cast<const ReduceScatterBucket&>(*messages_[i]);
     const Bucket& bucket = assignment_.buckets()[i];
     const at::Tensor values_E = part_of(buffers_[bucket.buffer].values_E, bucket);
     // New masks apply from the next step on; until then the old choice does not fit them.
@@ -569,9 +562,7 @@ GatherTotals GradientReducer::gather_values() {
 
 void GradientReducer::sum(const at::Tensor& numbers) {
   check(!is_under_way(), "sum() while gradients are in flight");
-  const at::Tensor there = numbers.to(comm_.device());
-  comm_.all_reduce(there, ReduceOp::kSum)->wait();
-  numbers.copy_(copy_to_host(comm_, there));
+  numbers.copy_(reduced_on_host(comm_, numbers, ReduceOp::kSum));
 }
 
 /// Adds bytes sent and saved, and seconds of the step. bytes_reduced must be set.
