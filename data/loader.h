@@ -10,7 +10,6 @@
 
 namespace lockstep::data {
 
-template <typename Item>
 class ReadAhead;
 
 /// One rank's part of one global batch.
@@ -70,8 +69,7 @@ class Loader {
   const int world_size_;
   const LoaderOptions options_;
   const bool owns_data_;
-  std::unique_ptr<ReadAhead<Batch>>
-      read_ahead_;  ///< null before the first batch, and without threads
+  std::unique_ptr<ReadAhead> read_ahead_;  ///< null before the first batch, and without threads
 };
 
 }  // namespace lockstep::data

@@ -5,31 +5,10 @@
 namespace lockstep::model {
 
 std::string kind_name(LayerKind kind) {
-  switch (kind) {
-    case LayerKind::kFlatten:
-      return "flatten";
-    case LayerKind::kLinear:
-      return "linear";
-    case LayerKind::kConv2d:
-      return "conv2d";
-    case LayerKind::kBatchNorm:
-      return "batch_norm";
-    case LayerKind::kMaxPool2d:
-      return "max_pool2d";
-    case LayerKind::kGlobalAveragePool:
-      return "global_average_pool";
-    case LayerKind::kChannelsFirst:
-      return "channels_first";
-    case LayerKind::kRelu:
-      return "relu";
-    case LayerKind::kGelu:
-      return "gelu";
-    case LayerKind::kTanh:
-      return "tanh";
-    case LayerKind::kOther:
-      break;
-  }
-  return "other";
+  constexpr std::array kNames = {
+      "flatten",        "linear", "conv2d", "batch_norm", "max_pool2d", "global_average_pool",
+      "channels_first", "relu",   "gelu",   "tanh",       "other"};
+  return kNames.at(static_cast<size_t>(kind));
 }
 
 // These names are in checkpoints and exports, so they must not change.

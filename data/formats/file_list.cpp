@@ -299,6 +299,11 @@ std::string lower_ending(const std::filesystem::path& file) {
   return ending;
 }
 
+bool is_image_name(const std::filesystem::path& file) {
+  const std::string ending = lower_ending(file);
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
 void Subfolder::add(const std::filesystem::path& file, TakesFile takes) {
   if (takes(file))
     files.push_back(file);

@@ -10,7 +10,6 @@
 #include "base/yaml/config_reader.h"
 #include "data/formats/file_set.h"
 #include "data/formats/formats.h"
-#include "data/formats/image_files.h"
 #include "data/formats/parsers.h"
 
 namespace lockstep::data {

@@ -59,12 +59,8 @@ ImageHeader jpeg_header(std::string_view file) {
 }  // namespace
 
 void grey_of_rgb(uint8_t* pixels, size_t num_pixels) {
-  for (size_t i = 0; i < num_pixels; ++i) {
-    const uint8_t* from = pixels + 3 * i;
-    pixels[i] = static_cast<uint8_t>(
-        // 0.299, 0.587 and 0.114 as 16-bit fixed-point numbers, rounded.
-        (19595U * from[0] + 38470U * from[1] + 7471U * from[2] + 0x8000U) >> 16);
-  }
+  for (size_t i = 0; i < num_pixels; ++i)
+    pixels[i] = luma_of(pixels[3 * i], pixels[3 * i + 1], pixels[3 * i + 2]);
 }
 
 void refuse_image(const std::string& what) { throw Error(ExitCode::kBadData, "data", what); }

@@ -87,8 +87,6 @@ struct LossScaleOptions {
   int64_t growth_steps = 2000;  ///< finite updates in a row after which the scale doubles
 };
 
-LossScaleOptions read_loss_scale_options(ConfigReader in);
-
 /// Power of two by which losses are multiplied before backward, so that small gradients do not
 /// round to 0 in float16. It doubles after many finite updates and halves when a gradient
 /// overflows. It depends only on decisions that are equal on all ranks, so it is equal too.
