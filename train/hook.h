@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -96,18 +97,36 @@ class Hooks {
   /// may contain a mean.
   void set_summaries(summary::DefaultWriterOptions summaries) { summaries_ = std::move(summaries); }
   /// Returns the options of a summary::DefaultWriter for the iteration at `summary_step`.
-  summary::DefaultWriterOptions summaries_at(int64_t summary_step) const;
-  bool read_tensors() const;
+  summary::DefaultWriterOptions summaries_at(int64_t summary_step) const {
+    summary::DefaultWriterOptions summaries = summaries_;
+    summaries.step = summary_step;
+    return summaries;
+  }
+  bool read_tensors() const { return std::ranges::any_of(all_, &Hook::reads_tensors); }
   /// Run one loop after another; see Hook.
-  void begin(coord::Mode mode, int64_t step, int64_t num_iterations);
-  void before_step(int64_t step);
-  void after_step(const IterationEnd& end);
-  void after_evaluation(int64_t step, const EvalResult& result);
-  void end();
-  void break_off();
-  void complete(EvalResult* result);
+  void begin(coord::Mode mode, int64_t step, int64_t num_iterations) {
+    const LoopStart start{.run = context_,
+                          .mode = mode,
+                          .step = step,
+                          .num_iterations = num_iterations,
+                          .summary_writer = summaries_.file};
+    call(&Hook::begin, start);
+  }
+  void before_step(int64_t step) { call(&Hook::before_step, step); }
+  void after_step(const IterationEnd& end) { call(&Hook::after_step, end); }
+  void after_evaluation(int64_t step, const EvalResult& result) {
+    call(&Hook::after_evaluation, step, result);
+  }
+  void end() { call(&Hook::end); }
+  void break_off() { call(&Hook::break_off); }
+  void complete(EvalResult* result) { call(&Hook::complete, result); }
 
  private:
+  template <typename Method, typename... Values>
+  void call(Method method, const Values&... values) {
+    for (Hook* hook : all_) (hook->*method)(values...);
+  }
+
   const HookContext context_;
   std::vector<Hook*> all_;
   summary::DefaultWriterOptions summaries_;
