@@ -72,11 +72,12 @@ double number_of(const EvalResult& result, const std::string& metric);
 std::string text_of(const EvalResult& result);
 
 /// Results of metrics as single numbers, of all samples or of one class each. Values of pairs of
-/// classes are omitted.
-std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found);
+/// classes are omitted, and those of more than max_classes.
+std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found,
+                                                 int64_t max_classes = INT64_MAX);
 
-/// Values to export; per-class values only for few classes, since each becomes a separate series
-/// and curve.
-std::vector<metrics::ValidationValue> shown_numbers(const std::vector<EvalValue>& found);
+/// Most classes of a metric that is exported by class: each becomes a time series in Prometheus and
+/// a curve in TensorBoard.
+inline constexpr int64_t kMaxShownClasses = 100;
 
 }  // namespace lockstep::train

@@ -60,13 +60,15 @@ class Recorder final : public Hook {
   /// Records the recipe's closing actions, after `step` updates.
   void closing(int64_t step, const recal::Applied& applied, int64_t num_trainable);
   /// Records a save, which blocked training for stall_s seconds.
-  void save(const metrics::SaveSample& sample);
+  void save(const metrics::SaveSample& sample) { metrics_.record_save(sample); }
   void replica_check(const ReplicaCheck& replica_check) {
     metrics_.set_replica_checks(replica_check.num_checks(), replica_check.seconds());
   }
   void signal(int signal_number) { metrics_.record_signal(signal_number); }
   /// Records a new value of a callback's KPI.
-  void kpi(coord::Mode mode, const std::string& name, double value);
+  void kpi(coord::Mode mode, const std::string& name, double value) {
+    metrics_.set_kpi(coord::mode_name(mode), name, value);
+  }
   void flush();
 
   /// Returns the TensorBoard hook; null if no summaries are written.

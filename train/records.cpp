@@ -180,12 +180,12 @@ static std::optional<StepLine> parse_line(std::string_view text) {
 }
 
 StepsCsv::StepsCsv(const std::filesystem::path& path, int64_t restored_step)
-    : record_(path, kHeader, restored_step) {}
+    : CsvRecord(path, kHeader, restored_step) {}
 
 void StepsCsv::append(const StepLine& line) {
-  record_.append(csv_line_of(line.step, line.epoch,
-                             line.has_loss ? fmt::format("{}", line.loss) : std::string(),
-                             line.learning_rate, line.sparsity));
+  CsvRecord::append(csv_line_of(line.step, line.epoch,
+                                line.has_loss ? fmt::format("{}", line.loss) : std::string(),
+                                line.learning_rate, line.sparsity));
 }
 
 std::vector<StepLine> read_steps(const std::filesystem::path& path) {
@@ -238,8 +238,8 @@ void EvalsCsv::append(int64_t step, const EvalResult& result) {
     lines +=
         csv_line_of(step, number.name,
                     number.class_number ? std::to_string(*number.class_number) : "", number.value);
-  record_.append(lines);
-  record_.flush();
+  CsvRecord::append(lines);
+  flush();
 }
 
 // summary.json. Non-finite numbers become null, since JSON has none.

@@ -8,6 +8,7 @@
 
 #include "base/files/project.h"
 #include "base/log.h"
+#include "train/recorder.h"
 
 namespace lockstep::train {
 namespace {
@@ -17,25 +18,25 @@ constexpr int64_t kPoints_bytes = 64 << 20;
 constexpr int kTensorBoardPort = 6006;  ///< TensorBoard's default port
 
 /// Returns the memory of one copy of the weights, which may wait until its histograms are computed.
-int64_t histogram_bytes(const SummarySaverOptions& options) {
-  if (options.histogram_steps == 0) return 0;
+int64_t histogram_bytes(const RecorderOptions& options) {
+  if (options.summary.histogram_steps == 0) return 0;
   int64_t num_bytes = 0;
   for (const Param& param : *options.params)
     num_bytes += param.tensor.numel() * static_cast<int64_t>(sizeof(float));
   return num_bytes;
 }
 
-metrics::EventFileOptions event_file(const SummarySaverOptions& options,
+metrics::EventFileOptions event_file(const RecorderOptions& options,
                                      const std::filesystem::path& folder) {
   return {.folder = folder,
           .node = options.node,
           .resumed_step = options.resumed_from_step,
-          .flush_s = options.flush_s,
-          .axis_units_per_step = options.axis_units_per_step,
+          .flush_s = options.summary.flush_s,
+          .axis_units_per_step = options.summary.axis_units_per_step(options.global_batch_size),
           .capacity_bytes = kPoints_bytes + histogram_bytes(options)};
 }
 
-void tell_viewers(const SummarySaverOptions& options) {
+void tell_viewers(const RecorderOptions& options) {
   const std::string folder = options.project_dir.string();
   log::info("summary", fmt::format("for TensorBoard: tensorboard --logdir {}, then "
                                    "http://localhost:{} in a browser, or with --bind_all "
@@ -61,7 +62,7 @@ std::vector<std::string> tags_of(const std::vector<metrics::ValidationValue>& nu
 
 }  // namespace
 
-SummarySaverHook::SummarySaverHook(const SummarySaverOptions& options,
+SummarySaverHook::SummarySaverHook(const RecorderOptions& options,
                                    const recal::ScheduledModifierManager& recipe)
     : options_(options),
       recipe_(recipe),
@@ -75,7 +76,7 @@ SummarySaverHook::SummarySaverHook(const SummarySaverOptions& options,
 
 void SummarySaverHook::after_step(const IterationEnd& end) {
   if (end.report == nullptr) return;
-  if (options_.histogram_steps > 0 && end.step % options_.histogram_steps == 0)
+  if (const int64_t every = options_.summary.histogram_steps; every > 0 && end.step % every == 0)
     write_histograms(end.step);
   const StepReport& report = *end.report;
   const optim::GroupRates& weights = report.rates[kWeightGroup];
@@ -85,7 +86,7 @@ void SummarySaverHook::after_step(const IterationEnd& end) {
            .weight_decay = weights.weight_decay,
            .sparsity = report.sparsity};
   // The first step too: short runs have a curve, and mistakes are visible early.
-  if (written_step_ == 0 || end.step % options_.save_summary_steps == 0) write_point();
+  if (written_step_ == 0 || end.step % options_.summary.save_summary_steps == 0) write_point();
 }
 
 void SummarySaverHook::end_training() {
@@ -130,7 +131,8 @@ void SummarySaverHook::write_recipe(int64_t num_updates, int64_t step) {
 void add_evaluation(metrics::EventFile* curves, int64_t step, const EvalResult& result) {
   std::vector<metrics::Scalar> scalars{{"loss/eval", result.loss}};
   if (result.accuracy) scalars.push_back({"accuracy/eval", *result.accuracy});
-  const std::vector<metrics::ValidationValue> numbers = shown_numbers(result.metrics);
+  const std::vector<metrics::ValidationValue> numbers =
+      numbers_of(result.metrics, kMaxShownClasses);
   const std::vector<std::string> tags = tags_of(numbers);
   for (size_t i = 0; i < numbers.size(); ++i) scalars.push_back({tags[i], numbers[i].value});
   curves->add(step, scalars);
