@@ -11,22 +11,10 @@
 namespace lockstep::model {
 namespace {
 
-struct MobileNetStep {
-  int64_t stride, channels;
-};
-constexpr std::array<MobileNetStep, 13> kMobileNetSteps = {{{1, 64},
-                                                            {2, 128},
-                                                            {1, 128},
-                                                            {2, 256},
-                                                            {1, 256},
-                                                            {2, 512},
-                                                            {1, 512},
-                                                            {1, 512},
-                                                            {1, 512},
-                                                            {1, 512},
-                                                            {1, 512},
-                                                            {2, 1024},
-                                                            {1, 1024}}};
+// Strides and outputs of the depthwise convolutions.
+constexpr std::array<int64_t, 13> kStrides = {1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1};
+constexpr std::array<int64_t, 13> kChannels = {64,  128, 128, 256, 256,  512, 512,
+                                               512, 512, 512, 512, 1024, 1024};
 
 /// Depthwise and pointwise convolutions, each with batch normalisation and ReLU, with the names of
 /// TensorFlow (slim): Conv2d_0, Conv2d_<n>_depthwise, Conv2d_<n>_pointwise, each with .weight and
@@ -41,10 +29,10 @@ class MobileNetV1 final : public Model {
     };
     int64_t num_inputs = scaled(32);
     add("Conv2d_0", image.channels, num_inputs, {.kernel = 3, .stride = 2, .padding = 1});
-    for (size_t i = 0; i < kMobileNetSteps.size(); ++i) {
-      const int64_t num_outputs = scaled(kMobileNetSteps[i].channels);
+    for (size_t i = 0; i < kStrides.size(); ++i) {
+      const int64_t num_outputs = scaled(kChannels[i]);
       add(fmt::format("Conv2d_{}_depthwise", i + 1), num_inputs, num_inputs,
-          {.kernel = 3, .stride = kMobileNetSteps[i].stride, .padding = 1, .groups = num_inputs});
+          {.kernel = 3, .stride = kStrides[i], .padding = 1, .groups = num_inputs});
       add(fmt::format("Conv2d_{}_pointwise", i + 1), num_inputs, num_outputs, {.kernel = 1});
       num_inputs = num_outputs;
     }
