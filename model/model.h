@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,29 @@ class Model {
 
  protected:
   LayerTable table_;
+};
+
+/// Network whose layers follow each other. forward() and network() come from one list of layers.
+class Sequence final : public Model {
+ public:
+  at::Tensor forward(const at::Tensor& inputs_BX) override;
+  Network network() const override;
+
+  /// Adds a layer with tensors. `args`: those of its constructor between name and table.
+  template <typename Layer, typename... Args>
+  void add(const std::string& name, const Args&... args) {
+    const Layer layer(name, args..., &table_);
+    steps_.push_back({layer.description(), layer});
+  }
+  /// Adds a layer without tensors.
+  void add(const NetworkLayer& layer);
+
+ private:
+  struct Step {
+    NetworkLayer description;
+    std::function<at::Tensor(const at::Tensor& values)> compute;
+  };
+  std::vector<Step> steps_;
 };
 
 }  // namespace lockstep::model

@@ -90,8 +90,4 @@ ImageShape require_images(const ModelInputs& data, const std::string& type, int6
   return image;
 }
 
-at::Tensor channels_first(const at::Tensor& inputs_BX, const ImageShape& image) {
-  return image.channels_last ? inputs_BX.permute({0, 3, 1, 2}) : inputs_BX;
-}
-
 }  // namespace lockstep::model

@@ -77,7 +77,4 @@ struct ImageShape {
 ImageShape require_images(const ModelInputs& data, const std::string& type, int64_t least_extent,
                           bool may_be_last = false);
 
-/// Permutes [B, H, W, C] to [B, C, H, W] if the data has its channels last.
-at::Tensor channels_first(const at::Tensor& inputs_BX, const ImageShape& image);
-
 }  // namespace lockstep::model
