@@ -3,7 +3,6 @@
 #include "train/records.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -159,14 +158,8 @@ static std::optional<double> parse_loss(std::string_view text) {
 }
 
 static std::optional<StepLine> parse_line(std::string_view text) {
-  std::array<std::string_view, 5> fields;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    const size_t comma = text.find(',');
-    // Exactly five fields: a comma after each but the last.
-    if ((comma == std::string_view::npos) != (i + 1 == fields.size())) return std::nullopt;
-    fields[i] = text.substr(0, comma);
-    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
-  }
+  const std::vector<std::string> fields = split(text, ',');
+  if (fields.size() != 5 || text.ends_with(',')) return std::nullopt;
   const std::optional<int64_t> step = parse_integer(fields[0]);
   const std::optional<double> epoch = parse_number(fields[1]), loss = parse_loss(fields[2]),
                               rate = parse_number(fields[3]), sparsity = parse_number(fields[4]);

@@ -119,7 +119,6 @@ class ArraySource final : public Source {
   }
 
   int64_t num_records() const override { return inputs_.num_rows(); }
-  const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
     record->input = spec_.content == Content::kPixels ? inputs_.row(index, &record->input_storage)
                     : spec_.content == Content::kFloats
@@ -201,7 +200,6 @@ class ArraySource final : public Source {
   ArrayFile inputs_;
   std::optional<ArrayFile> targets_;
   Paths files_;
-  SourceSpec spec_;
 };
 
 /// Opens a .npy file.

@@ -31,7 +31,6 @@ class ImageFiles final : public Source {
   }
 
   int64_t num_records() const override { return images_.num_files(); }
-  const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
     const files::Reader reader(images_.path(index));
     record->input_storage.resize(static_cast<size_t>(reader.num_bytes()));
@@ -53,7 +52,6 @@ class ImageFiles final : public Source {
   FileSet images_;
   std::vector<int64_t> labels_;
   Paths lists_;
-  SourceSpec spec_;
 };
 
 // Image folders: a folder per class gives the labels, or one folder of images without labels.

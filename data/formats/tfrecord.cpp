@@ -124,7 +124,6 @@ class TfRecordSource final : public Source {
   }
 
   int64_t num_records() const override { return ends_.back(); }
-  const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
     use_example(index, record, [&](pb::Example* example) {
       take_input(example, record);
@@ -268,7 +267,6 @@ class TfRecordSource final : public Source {
 
   FileSet files_;
   TfRecordOptions options_;
-  SourceSpec spec_;
   std::vector<int64_t> offsets_;  // of all files
   std::vector<int64_t> ends_;     // records up to the end of each file
 };

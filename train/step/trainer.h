@@ -239,7 +239,6 @@ class Trainer {
     double loss_divisor = 1;   ///< of `loss`, before the reduction
   };
 
-  void apply_changes(const recal::Applied& due);
   /// Begins the step, with the recipe's changes before it. Returns false if a stop comes first; the
   /// step is left out then.
   bool begin(Step* step);
