@@ -80,27 +80,23 @@ void SummarySaverHook::after_step(const IterationEnd& end) {
     write_histograms(end.step);
   const StepReport& report = *end.report;
   const optim::GroupRates& weights = report.rates[kWeightGroup];
-  last_ = {.step = end.step,
-           .loss = report.has_loss ? std::optional(report.loss) : std::nullopt,
-           .learning_rate = weights.learning_rate,
-           .weight_decay = weights.weight_decay,
-           .sparsity = report.sparsity};
+  last_step_ = end.step;
+  last_ = {{"lr", weights.learning_rate},
+           {"weight_decay", weights.weight_decay},
+           {"sparsity", report.sparsity}};
+  if (report.has_loss) last_.insert(last_.begin(), {"loss/train", report.loss});
   // The first step too: short runs have a curve, and mistakes are visible early.
   if (written_step_ == 0 || end.step % options_.summary.save_summary_steps == 0) write_point();
 }
 
 void SummarySaverHook::end_training() {
-  if (last_.step > written_step_) write_point();
+  if (last_step_ > written_step_) write_point();
 }
 
 void SummarySaverHook::write_point() {
-  written_step_ = last_.step;
-  std::vector<metrics::Scalar> scalars{{"lr", last_.learning_rate},
-                                       {"weight_decay", last_.weight_decay},
-                                       {"sparsity", last_.sparsity}};
-  if (last_.loss) scalars.insert(scalars.begin(), {"loss/train", *last_.loss});
-  train_.add(last_.step, scalars);
-  if (!recipe_.recipe().empty()) write_recipe(last_.step, last_.step - 1);
+  written_step_ = last_step_;
+  train_.add(last_step_, last_);
+  if (!recipe_.recipe().empty()) write_recipe(last_step_, last_step_ - 1);
 }
 
 void SummarySaverHook::write_histograms(int64_t step) {

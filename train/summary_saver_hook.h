@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <vector>
 
 #include "metrics/tensorboard/event_file.h"
 #include "recal/scheduled_modifier_manager.h"
@@ -38,13 +38,6 @@ class SummarySaverHook final : public Hook {
   int64_t num_write_errors() const { return train_.num_write_errors() + eval_.num_write_errors(); }
 
  private:
-  /// Values of a step on the curves.
-  struct Point {
-    int64_t step = 0;
-    std::optional<double> loss;
-    double learning_rate = 0, weight_decay = 0, sparsity = 0;
-  };
-
   void write_point();
   void write_histograms(int64_t step);
   void write_recipe(int64_t num_updates, int64_t step);
@@ -52,8 +45,8 @@ class SummarySaverHook final : public Hook {
   const RecorderOptions& options_;
   const recal::ScheduledModifierManager& recipe_;
   metrics::EventFile train_, eval_;
-  Point last_;  ///< step 0: none yet
-  int64_t written_step_ = 0;
+  std::vector<metrics::Scalar> last_;         ///< values of last_step_ on the curves
+  int64_t last_step_ = 0, written_step_ = 0;  ///< 0: none yet
 };
 
 }  // namespace lockstep::train

@@ -67,23 +67,19 @@ namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-struct NpyType {
-  std::string_view name;
-  NumberType type;
-};
-
 // Types as in numpy.dtype.descr: byte order, kind, bytes per element.
-constexpr std::array<NpyType, 11> kNpyTypes{{{"|u1", NumberType::kU8},
-                                             {"|i1", NumberType::kI8},
-                                             {"|b1", NumberType::kBool},
-                                             {"<u2", NumberType::kU16},
-                                             {"<i2", NumberType::kI16},
-                                             {"<u4", NumberType::kU32},
-                                             {"<i4", NumberType::kI32},
-                                             {"<i8", NumberType::kI64},
-                                             {"<f2", NumberType::kF16},
-                                             {"<f4", NumberType::kF32},
-                                             {"<f8", NumberType::kF64}}};
+constexpr std::array<std::pair<std::string_view, NumberType>, 11> kNpyTypes{
+    {{"|u1", NumberType::kU8},
+     {"|i1", NumberType::kI8},
+     {"|b1", NumberType::kBool},
+     {"<u2", NumberType::kU16},
+     {"<i2", NumberType::kI16},
+     {"<u4", NumberType::kU32},
+     {"<i4", NumberType::kI32},
+     {"<i8", NumberType::kI64},
+     {"<f2", NumberType::kF16},
+     {"<f4", NumberType::kF32},
+     {"<f8", NumberType::kF64}}};
 
 /// Returns the text after 'key': in the text of a Python dict; nullopt without this key.
 std::optional<std::string_view> value_behind(std::string_view dict, std::string_view key) {
@@ -96,8 +92,8 @@ std::optional<std::string_view> value_behind(std::string_view dict, std::string_
 
 /// Converts a type name; throws with a hint for types that are not supported.
 NumberType npy_type(std::string_view value, const std::string& file) {
-  for (const NpyType& known : kNpyTypes)
-    if (value.starts_with(fmt::format("'{}'", known.name))) return known.type;
+  for (const auto& [name, type] : kNpyTypes)
+    if (value.starts_with(fmt::format("'{}'", name))) return type;
   if (value.starts_with("'|O'"))
     refuse_file(file,
                 "contains Python objects, which only Python can read; save an array of numbers");
