@@ -66,8 +66,7 @@ std::string MemoryDataset::digest() const {
   return Sha256().add(inputs_SX_).add(targets_SY_).hex();
 }
 
-// SkippingDataset: reads whole batches first. Only if a batch fails, its samples are read one by
-// one.
+// SkippingDataset: reads whole batches first. If a batch fails, its samples are read singly.
 
 namespace {
 

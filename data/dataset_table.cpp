@@ -141,8 +141,7 @@ DatasetType digits_type() {
           }};
 }
 
-// RandomDataset: all numbers come from counters, so every rank generates the same data without
-// communication.
+// RandomDataset: numbers come from counters, so all ranks generate the same data without messages.
 
 namespace {
 

@@ -177,8 +177,7 @@ class FilesDataset final : public Dataset {
     return target;
   }
 
-  /// The spec decides which network fits, so every option that changes shapes or targets is applied
-  /// here.
+  /// The spec decides which network fits: every option that changes shapes or targets applies here.
   SampleSpec make_spec() {
     const SourceSpec& from = source_->spec();
     SampleSpec spec{.input_shape = from.shape,

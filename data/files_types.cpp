@@ -206,8 +206,7 @@ class FilesReader {
   FilesOptions options_;
 };
 
-// Listing happens on rank 0 only; the others parse the result. So the order of files is the same on
-// all ranks.
+// Only rank 0 lists; the others parse the result. So files have the same order on all ranks.
 
 /// Returns the only file of a format that is a single file.
 std::filesystem::path only_file(const FilesOptions& options) {

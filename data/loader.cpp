@@ -25,8 +25,7 @@ class ReadAhead {
   using Make = std::function<Batch(const GlobalBatch&)>;
 
   /// Starts at the position of `sampler`, with a copy of it. `make` runs on several threads at
-  /// once. may_leave_threads: `make` owns everything that it uses, so a thread may outlive this
-  /// object.
+  /// once. may_leave_threads: `make` owns everything that it uses, so a thread may outlive this.
   ReadAhead(const Sampler& sampler, Make make, int64_t num_threads, int64_t max_items,
             bool may_leave_threads)
       : may_leave_threads_(may_leave_threads),

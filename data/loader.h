@@ -46,8 +46,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Returns the next batch. Throws what Dataset::get threw for this batch; the loader is unusable
-  /// then.
+  /// Returns the next batch. Throws what Dataset::get threw for it; the loader is unusable then.
   Batch next() { return *next_unless({}); }
   /// Returns the next batch, or nullopt if `leaves` returns true. `leaves` is called now and then
   /// while threads still read the batch. On nullopt the sampler has not moved, and the next call

@@ -35,8 +35,7 @@ namespace {
 constexpr uint64_t kWordsOfANormal = 3;
 
 /// Approximately normal: the sum of twelve 16-bit uniform numbers minus its mean. Variance 1,
-/// limits ±6. Exact on every machine, unlike logarithms and cosines, which differ between C
-/// libraries.
+/// limits ±6. Exact on every machine, unlike the logarithms and cosines of C libraries.
 double normal_number(const CounterRandom& random, uint64_t index) {
   int64_t sum = 0;
   for (uint64_t word = 0; word < kWordsOfANormal; ++word) {

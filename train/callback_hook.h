@@ -39,8 +39,7 @@ std::unique_ptr<Hook> make_callback_hook(
     dist::Communicator& control,
     const std::function<void(const std::string& name, double value)>& show_kpi);
 
-/// Returns the services of callbacks that need other ranks, over `control`, which must outlive
-/// them.
+/// Returns callbacks' services that need other ranks, over `control`, which must outlive them.
 coord::Services services_over(dist::Communicator& control);
 
 }  // namespace lockstep::train

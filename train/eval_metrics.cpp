@@ -110,8 +110,7 @@ static EvalMetric precision_recall(const data::SampleSpec& spec) {
   return {.num_sums = 3 * num_classes, .sums = sums, .values = values};
 }
 
-/// Metric with C * C counts as sums. Large numbers of classes are refused, since every rank stores
-/// all sums.
+/// Metric with C * C counts as sums. Many classes are refused, since every rank stores all sums.
 static EvalMetric confusion_matrix(const data::SampleSpec& spec) {
   constexpr int64_t kMaxClasses = 1000;  // 8 MB of sums, 1,000,000 numbers in summary.json
   require_classes("confusion_matrix", spec);

@@ -15,8 +15,7 @@
 #include "data/dataset.h"
 #include "metrics/samples.h"
 
-/// Metrics of evaluations (the values of eval.metrics in a run file), and results of evaluations.
-/// Symbols: C = classes.
+/// Metrics of evaluations (values of eval.metrics), and results. Symbols: C = classes.
 namespace lockstep::train {
 
 using coord::ClassOutputs;

@@ -71,8 +71,7 @@ class RankShare final : public data::Dataset {
   int64_t num_samples() const override { return mine_.size(); }
   data::SampleSpec spec() const override { return all_.spec(); }
   std::string digest() const override { return all_.digest(); }
-  /// Returns no samples for a second epoch, which read-ahead threads begin although it is not
-  /// needed.
+  /// Returns no samples for a second epoch, which read-ahead threads begin needlessly.
   data::Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override {
     if (epoch > 0) return data::no_samples(spec());
     std::vector<int64_t> places(indices_B.begin(), indices_B.end());

@@ -12,8 +12,7 @@
 #include "dist/communicator.h"
 #include "train/hook.h"
 
-/// Traces of whole steps in the Trace Event Format of Chrome, which Perfetto and chrome://tracing
-/// open.
+/// Traces of whole steps in Chrome's Trace Event Format, which Perfetto and chrome://tracing open.
 namespace lockstep::train {
 
 /// Selects the steps to trace: `trainer.run_config.profile_hook_config` of the run file, with the

@@ -122,8 +122,7 @@ void Recorder::record_recipe(const StepReport& report) {
   record_followed_formulas(report.step - 1);
 }
 
-/// Counts modifiers that set a rate by a formula at every step, since only the first step is an
-/// action.
+/// Counts modifiers that set a rate by a formula at every step; only the first step is an action.
 void Recorder::record_followed_formulas(int64_t step) {
   const recal::Timeline& timeline = recipe_.timeline();
   int counted = -1;  // both groups usually have the same modifier

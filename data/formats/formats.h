@@ -109,8 +109,7 @@ struct CsvOptions {
 /// Opens CSV files, one after the other. A line has an image's path and a class number. The path is
 /// relative to the CSV's folder or in a store.
 std::unique_ptr<Source> open_image_csv(const Paths& files, const CsvOptions& options);
-/// Returns the paths of their images in stores that exist. Their facts are then known to the
-/// stores.
+/// Returns the paths of their existing images in stores, which then know the facts of these.
 Paths look_at_remote_images(const Paths& files, const CsvOptions& options);
 
 struct TfRecordOptions {

@@ -89,8 +89,7 @@ ImageHeader read_image_header(std::string_view file) {
 
 namespace {
 
-/// Error state of libjpeg. Errors of both libraries end in longjmp, so functions on the way must
-/// have no destructors.
+/// Error state of libjpeg. Both libraries end errors by longjmp: no destructors on the way.
 struct JpegFault {
   jpeg_error_mgr manager;  // first: libjpeg sees only this member
   std::jmp_buf end;
@@ -130,8 +129,7 @@ class JpegReader {
   std::string fault() const { return fault_.text; }
 
   bool read_rows(uint8_t* pixels) {
-    // Every function that calls libjpeg needs its own setjmp: the frame must still exist at
-    // longjmp.
+    // Each caller of libjpeg needs its own setjmp: the frame must still exist at longjmp.
     if (setjmp(fault_.end) != 0) return false;
     const size_t row_bytes =
         size_t{codec_.output_width} * static_cast<size_t>(codec_.output_components);

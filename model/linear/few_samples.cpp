@@ -167,8 +167,7 @@ LOCKSTEP_FMA_LOOP void write_rows(int64_t o, const Part& part, const float* grad
     }
 }
 
-/// Computes outputs_OT = W inputs_IT + bias for the part's rows and all columns. bias_O may be
-/// null.
+/// Computes outputs_OT = W inputs_IT + bias for the part's rows, all columns. bias_O may be null.
 void outputs(const Part& part, const float* weight_OI, const float* inputs_IT, const float* bias_O,
              int64_t width_T, float* outputs_OT) {
   if (width_T == 8) return outputs_in_tile<1>(part, weight_OI, inputs_IT, bias_O, outputs_OT);

@@ -15,8 +15,7 @@
 /// is added in the order of inputs, outputs or samples. So no bit depends on the number of threads.
 namespace lockstep::model {
 
-/// True if these functions are faster: 2 to 16 samples, 2^20 or more elements of the weight, a
-/// processor with AVX2.
+/// True if these functions are faster: 2 to 16 samples, 2^20 or more weight elements, AVX2.
 bool few_samples_pay(int64_t num_samples, int64_t num_elements);
 
 /// True if they are faster and usable: all tensors are contiguous float32 on the CPU.

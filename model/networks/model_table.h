@@ -10,8 +10,7 @@
 #include "base/yaml/config_reader.h"
 #include "model/model.h"
 
-/// Table of the networks that `model.type` of a run file can name, and checks of the data they are
-/// built for.
+/// Table of the networks that `model.type` can name, and checks of the data they are built for.
 namespace lockstep::model {
 
 /// Properties of the data that a network is built for. X = shape of one input, C = classes.

@@ -29,8 +29,7 @@ std::unique_ptr<Model> make_digits_net(int64_t seed) {
   return net;
 }
 
-/// Linear layers layers.0, layers.1, ... of the given widths with an activation between them.
-/// Inputs are flattened.
+/// Linear layers layers.0, ... of these widths with an activation between them; flattens inputs.
 std::unique_ptr<Model> make_mlp(const MlpOptions& options, int64_t seed) {
   const LayerKind activation = options.activation == "relu"   ? LayerKind::kRelu
                                : options.activation == "tanh" ? LayerKind::kTanh

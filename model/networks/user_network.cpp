@@ -197,8 +197,7 @@ class TorchScriptModel final : public Model {
     module_.train(training);
   }
 
-  /// Looks the buffers up by name at each call: an assignment in forward replaces the tensor
-  /// object.
+  /// Looks the buffers up by name: an assignment in forward replaces the tensor object.
   const std::vector<Buffer>& buffers() const override {
     buffers_ = table_.buffers;
     for (Buffer& buffer : buffers_) {
