@@ -53,8 +53,7 @@ void require_classes(const std::string& metric, const data::SampleSpec& spec);
 
 /// Results of an evaluation; the same on every rank.
 struct EvalResult {
-  double loss = 0;  ///< mean over all samples without damaged ones, or all tokens without ignored
-                    ///< ones
+  double loss = 0;  ///< mean over undamaged samples, or over tokens that are not ignored
   std::optional<double> accuracy;  ///< Loss::num_correct / samples; nullopt for values
   int64_t num_samples = 0;
   std::vector<EvalValue> metrics = {};  ///< those of eval.metrics

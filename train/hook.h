@@ -21,13 +21,11 @@ namespace lockstep::train {
 struct HookContext {
   int rank = 0;
   int world_size = 1;
-  std::filesystem::path project_dir;  ///< folder of the run; a hook that writes there does so on
-                                      ///< one rank
+  std::filesystem::path project_dir;  ///< folder of the run; one rank alone writes there
   int64_t total_steps = 0;
   int64_t steps_per_epoch = 1;
   const model::Model& model;
-  metrics::TrainingMetrics* metrics =
-      nullptr;  ///< registry() accepts additional series; null in `lockstep eval`
+  metrics::TrainingMetrics* metrics = nullptr;  ///< for additional series; null in `lockstep eval`
 };
 
 /// Start of a loop: the training, or an evaluation.
@@ -41,8 +39,7 @@ struct LoopStart {
 
 /// Results of one iteration of a loop on this rank.
 struct IterationEnd {
-  int64_t iteration = 0;  ///< from 0: in training since the run's first start, else in this
-                          ///< evaluation
+  int64_t iteration = 0;  ///< from 0, since training's first start or of this evaluation
   int64_t step = 0;       ///< updates done; in training including this iteration
   double loss = 0;        ///< training: StepReport::loss; evaluation: mean over the batch
   double network_s = 0;   ///< duration of forward and backward

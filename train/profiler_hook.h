@@ -19,8 +19,7 @@ namespace lockstep::train {
 /// names of TensorFlow's ProfilerHook.
 struct ProfileOptions {
   std::optional<int64_t> save_steps;  ///< each step whose number is a multiple
-  std::optional<double> save_secs;    ///< alternatively: the next step after this time, by rank 0's
-                                      ///< clock
+  std::optional<double> save_secs;    ///< or the next step after this time, by rank 0's clock
   bool show_memory = false;           ///< include allocations
   bool show_dataflow = true;          ///< include arrows from forward to backward operators
   std::vector<int64_t> ranks;         ///< traced ranks; empty: all

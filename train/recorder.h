@@ -22,16 +22,14 @@ struct RecorderOptions {
   bool is_root = true;  ///< true on the rank that writes the run's files and progress lines
   int64_t total_steps = 0;
   int64_t global_batch_size = 1;  ///< samples of a step, over all ranks
-  bool is_interactive = false;    ///< show a progress bar instead of lines; the log file gets the
-                                  ///< lines
+  bool is_interactive = false;    ///< show a progress bar; lines go to the log file only
   std::optional<int64_t> resumed_from_step;
   std::vector<int> pruning_modifiers;  ///< positions of sparsity modifiers in the timeline's list
   int64_t num_parameters = 0;          ///< elements, of the whole model
   int64_t num_prunable_weights = 0;
-  std::string run_text = {};  ///< settings of the run, as Markdown
-  const ParamTable* params =
-      nullptr;  ///< needed for summary.histogram_steps; outlives the recorder
-  std::optional<double> save_interval_s;            ///< set if saves go by time, in seconds
+  std::string run_text = {};              ///< settings of the run, as Markdown
+  const ParamTable* params = nullptr;     ///< for summary.histogram_steps; outlives the recorder
+  std::optional<double> save_interval_s;  ///< set if saves go by time, in seconds
   std::optional<int64_t> save_interval_steps = {};  ///< set if saves go by steps
 };
 

@@ -103,9 +103,8 @@ struct Summary {
   std::optional<EvalResult> eval;
   double sparsity = 0;
   int64_t num_prunable_weights = 0;
-  double samples_per_second =
-      0;  ///< without the first 10 steps, saves and evaluation; 0 without further steps
-  std::string checkpoint;  ///< prefix of the last commit; empty: none
+  double samples_per_second = 0;  ///< Recorder::samples_per_second()
+  std::string checkpoint;         ///< prefix of the last commit; empty: none
   std::optional<int64_t> resumed_from_step;
   std::string parameters_sha256;
   std::string evaluated_sha256;  ///< of the moving averages, if evaluated; else empty

@@ -166,8 +166,7 @@ class Run {
 
   RunParts parts_;
   Agenda agenda_;
-  std::array<int64_t, kCountedSignals.size()> counted_{};  ///< signals recorded so far, by
-                                                           ///< kCountedSignals
+  std::array<int64_t, kCountedSignals.size()> counted_{};  ///< recorded signals
   int64_t saves_seen_ = 0;  ///< requested saves (StopRequest::num_saves_asked()) voted for
   std::string written_;     ///< parameters written in forward, for messages; empty: none
   /// Time when training began, or resumed after an evaluation, by this rank's clock.

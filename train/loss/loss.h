@@ -127,13 +127,11 @@ struct TrainOptions {
   LossScaleOptions loss_scale;         ///< fp16
   std::string batch_norm = "average";  ///< train/step/buffers.h
   std::string cuda_graphs = "auto";    ///< auto | on | off: train/step/training_pass.h
-  int64_t replicas_to_aggregate =
-      1;  ///< micro-batches of one update on each rank (gradient accumulation)
-  NameScopes trainable_scopes;        ///< variables that are trained; none: all
-  std::optional<int64_t> max_steps;   ///< caps the recipe too
-  std::optional<int64_t> max_epochs;  ///< caps the recipe too
-  int64_t max_nonfinite_steps =
-      10;  ///< skipped steps in a row after which all ranks stop (exit 80)
+  int64_t replicas_to_aggregate = 1;   ///< micro-batches of an update per rank (accumulation)
+  NameScopes trainable_scopes;         ///< variables that are trained; none: all
+  std::optional<int64_t> max_steps;    ///< caps the recipe too
+  std::optional<int64_t> max_epochs;   ///< caps the recipe too
+  int64_t max_nonfinite_steps = 10;    ///< skipped in a row, after which all ranks stop (exit 80)
 };
 
 TrainOptions read_train_options(ConfigReader in);

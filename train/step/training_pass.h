@@ -167,8 +167,7 @@ enum class HostWaits {
 class RecordedPass {
  public:
   static constexpr int64_t kPassesBefore = 3;
-  static constexpr int64_t kMost = 12;  ///< cap of the count: after this many others, another shape
-                                        ///< becomes usual
+  static constexpr int64_t kMost = 12;  ///< so many others make another shape usual
 
   /// graph: null if passes are not recorded. The pass must outlive this.
   RecordedPass(TrainingPass& pass, std::shared_ptr<DeviceGraph> graph)
