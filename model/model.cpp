@@ -49,12 +49,14 @@ at::Tensor Sequence::forward(const at::Tensor& inputs_BX) {
 
 Network Sequence::network() const {
   Network all;
-  for (const Step& step : steps_) all.push_back(step.description);
+  for (const Step& step : steps_)
+    if (step.description) all.push_back(*step.description);
   return all;
 }
 
 void Sequence::add(const NetworkLayer& layer) {
-  const LayerKind before = steps_.empty() ? LayerKind::kOther : steps_.back().description.kind;
+  const bool is_after = !steps_.empty() && steps_.back().description;
+  const LayerKind before = is_after ? steps_.back().description->kind : LayerKind::kOther;
   // A ReLU may overwrite the outputs of these layers, but not those of linear(), which are a view.
   const bool in_place = before == LayerKind::kConv2d || before == LayerKind::kBatchNorm;
   const auto compute = [layer, in_place](const at::Tensor& values) -> at::Tensor {

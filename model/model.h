@@ -1,7 +1,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -81,7 +83,7 @@ class Model {
 };
 
 /// Network whose layers follow each other. forward() and network() come from one list of layers.
-class Sequence final : public Model {
+class Sequence : public Model {
  public:
   at::Tensor forward(const at::Tensor& inputs_BX) override;
   Network network() const override;
@@ -94,11 +96,14 @@ class Sequence final : public Model {
   }
   /// Adds a layer without tensors.
   void add(const NetworkLayer& layer);
+  using Compute = std::function<at::Tensor(const at::Tensor& values)>;
+  /// Adds a step that network() leaves out, since evaluation does, such as dropout.
+  void add_undescribed(Compute compute) { steps_.push_back({std::nullopt, std::move(compute)}); }
 
  private:
   struct Step {
-    NetworkLayer description;
-    std::function<at::Tensor(const at::Tensor& values)> compute;
+    std::optional<NetworkLayer> description;
+    Compute compute;
   };
   std::vector<Step> steps_;
 };
