@@ -51,10 +51,6 @@ ModelOptions read_model_options(ConfigReader in) {
   return options;
 }
 
-std::unique_ptr<Model> make_model(const ModelOptions& options, const ModelInputs& data) {
-  return options.make(data);
-}
-
 void require_fit(bool fits, const std::string& type, const std::string& wanted,
                  const ModelInputs& data) {
   if (!fits)

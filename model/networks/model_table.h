@@ -56,9 +56,6 @@ NamedTable<ModelType>& model_types();
 /// Reads the section; without a `type`, digits_net. Faults go to the reader's diagnostics.
 ModelOptions read_model_options(ConfigReader in);
 
-/// Calls options.make, and throws as it does.
-std::unique_ptr<Model> make_model(const ModelOptions& options, const ModelInputs& data);
-
 /// Throws Error(kConfig) unless the data fits: "cnn takes `wanted`; the data has ...".
 void require_fit(bool fits, const std::string& type, const std::string& wanted,
                  const ModelInputs& data);
