@@ -32,14 +32,11 @@ DatasetOptions read_dataset_options(ConfigReader in, DatasetUse use) {
   return options;
 }
 
-}  // namespace lockstep::data
-
 // DigitsDataset: data/digits/digits_csv.S puts data/digits/digits.csv into the program, so that a
 // first run needs no download.
 extern "C" const char lockstep_digits_csv_begin[];
 extern "C" const char lockstep_digits_csv_end[];
 
-namespace lockstep::data {
 namespace {
 
 constexpr int64_t kNumPixels = 64;
