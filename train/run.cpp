@@ -364,8 +364,7 @@ void Run::finish_saves(const recal::Applied& closing, RunResult* result) {
   if (is_new && !is_saved && compares)  // a save compares too
     agree(fmt::format("at the end, step {}", step));
   if (!closing.masks_changed) return;
-  // Evaluation and export of this step have other masks, and so has a checkpoint from before the
-  // closing.
+  // Evaluation, export and checkpoint from before the closing have other masks.
   last_eval_.reset();
   is_saved ? agenda_.owe(Agenda::kPublish) : agenda_.drop(Agenda::kPublish);
 }

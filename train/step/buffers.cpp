@@ -233,8 +233,7 @@ static uint32_t version_of(const at::Tensor& tensor) {
   return version.enabled() ? version.current_version() : 0;  // tensors of inference_mode have none
 }
 
-/// Returns the sum of the tensor's bytes as integers, which detects any change except a
-/// permutation.
+/// Returns the sum of the tensor's bytes as integers: detects changes except permutations.
 static int64_t sum_of_bits(const at::Tensor& tensor) {
   const at::Tensor values = dist::real_view(tensor.detach());
   if (values.numel() == 0) return 0;

@@ -15,8 +15,7 @@
 namespace lockstep::train {
 
 /// Returns learning rate and weight decay of each parameter group for the update at `step` (the
-/// number of updates done before it): those of the recipe, else the optimizer's own. A pure
-/// function.
+/// number of updates done before it): the recipe's, else the optimizer's own. Pure.
 optim::StepRates rates_at(int64_t step, const optim::OptimizerOptions& options,
                           const recal::Timeline& timeline, int64_t total_steps);
 

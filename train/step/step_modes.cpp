@@ -166,8 +166,7 @@ struct LearnedState {
   std::vector<at::Tensor> counts;      // int64, reduced to the maximum
 };
 
-/// Returns the slots to average. Slots of frozen parameters have not changed since the average
-/// before the freeze.
+/// Returns the slots to average. Frozen parameters' slots are equal on all ranks since the freeze.
 StateList moving_slots(const TrainerParts& parts) {
   std::set<std::string> frozen;
   for (const FlatBuffer& buffer : parts.flat_params.buffers())

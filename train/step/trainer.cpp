@@ -178,7 +178,7 @@ bool Trainer::begin(Step* step) {
   // A save may still read weights and masks, so it comes before their change.
   if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
   const recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
-  apply_changes(due);
+  for (StepPart* part : step_parts_) part->on_recipe_change(due);
   for (StepPart* part : step_parts_) part->begin_step();
   step->report.num_mask_updates = due.num_mask_updates;
   return true;
@@ -197,10 +197,6 @@ bool Trainer::stops_before_recipe(StepReport* report) {
   return true;
 }
 
-void Trainer::apply_changes(const recal::Applied& due) {
-  for (StepPart* part : step_parts_) part->on_recipe_change(due);
-}
-
 void Trainer::end_parts(StepEnd end, StepReport* report) {
   for (StepPart* part : step_parts_) part->end_step(end, report->rank_samples);
   report->is_left_out = end == StepEnd::kLeftOut;
@@ -209,7 +205,7 @@ void Trainer::end_parts(StepEnd end, StepReport* report) {
 recal::Applied Trainer::close() {
   before_changes();
   const recal::Applied closing = parts_.recipe.apply_closing(parts_.clock.step, parts_.control);
-  apply_changes(closing);
+  for (StepPart* part : step_parts_) part->on_recipe_change(closing);
   return closing;
 }
 

@@ -283,8 +283,9 @@ TEST(Library, RanksSaveTogetherAndOneProcessRestores) {
 
 TEST(Library, LockstepsOwnModelAndOptimizerHaveTheDaemonsNames) {
   const TemporaryFolder folder;
-  model::Mlp network({.layers = {4, 3, 2}, .activation = "tanh"}, 1),
-      other({.layers = {4, 3, 2}, .activation = "tanh"}, 2);
+  const model::MakeModel make = model::mlp({.layers = {4, 3, 2}, .activation = "tanh"}).make;
+  const auto owned = make({{4}, 2, 1}), owned_other = make({{4}, 2, 2});
+  model::Model &network = *owned, &other = *owned_other;
   optim::FlatParams arena(network.params(), {{0, 2}, {1, 3}}, at::kCPU);
   const auto optimizer = optim::make_optimizer({}, arena.buffers(), network.params());
   for (const StateEntry& slot : optimizer->state())
