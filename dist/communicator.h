@@ -90,7 +90,7 @@ class Communicator {
   virtual std::shared_ptr<StreamMark> mark() { return nullptr; }
   /// Makes the next collective start after this mark, instead of after all that its caller's stream
   /// has by then. Its input must be complete at the mark. Null: the default order.
-  virtual void begin_behind(std::shared_ptr<StreamMark> /*mark*/) {}
+  virtual void start_after(std::shared_ptr<StreamMark> /*mark*/) {}
 
   /// Replaces values_K [K] by its reduction over the N ranks. K = 0 is allowed.
   [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) = 0;
@@ -234,8 +234,8 @@ class CheckedCommunicator final : public Communicator {
   bool is_asynchronous() const override { return comm_->is_asynchronous(); }
 
   std::shared_ptr<StreamMark> mark() override { return comm_->mark(); }
-  void begin_behind(std::shared_ptr<StreamMark> mark) override {
-    comm_->begin_behind(std::move(mark));
+  void start_after(std::shared_ptr<StreamMark> mark) override {
+    comm_->start_after(std::move(mark));
   }
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
   [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,

@@ -241,7 +241,7 @@ bool PackingChoice::adopt_stored() {
 
 bool PackingChoice::packs(size_t bucket) const {
   // During a trial the second way is "packed", in odd steps.
-  return autotuner_.is_running() ? autotuner_.takes_second() && can_pack_.at(bucket)
+  return autotuner_.is_running() ? autotuner_.times_second_way() && can_pack_.at(bucket)
                                  : chosen_.at(bucket);
 }
 

@@ -168,7 +168,7 @@ class Autotuner {
   void start(size_t num_items);
   bool is_running() const { return num_items_ > 0; }
   /// True if the current step must use the second way.
-  bool takes_second() const { return is_running() && num_steps_ % 2 == 1; }
+  bool times_second_way() const { return is_running() && num_steps_ % 2 == 1; }
 
   /// Records the step's times, by item. After the last step the trial ends. The result says for
   /// each item whether the second way is faster; it is equal on all ranks. That last call is

@@ -104,7 +104,7 @@ void Optimizer::update_all_but(const std::vector<Apart>& apart, const StepRates&
 }
 
 /// Updates late shards after all others, each when its gradients have arrived.
-void Optimizer::update_in_turn(const LateShards& late, const StepRates& rates) {
+void Optimizer::update_in_turn(const PendingShards& late, const StepRates& rates) {
   if (late.regions.empty()) {
     for (size_t b = 0; b < buffers_.size(); ++b)
       if (!buffers_[b].frozen)
@@ -119,7 +119,8 @@ void Optimizer::update_in_turn(const LateShards& late, const StepRates& rates) {
   }
 }
 
-void Optimizer::step(const StepRates& rates, const LateShards& late, const at::Tensor& found_inf) {
+void Optimizer::step(const StepRates& rates, const PendingShards& late,
+                     const at::Tensor& found_inf) {
   check(!found_inf.defined() || (takes_found_inf() && late.regions.empty()),
         "a rule that reads a number on the device, and no late region");
   const at::NoGradGuard no_grad;

@@ -212,7 +212,8 @@ class Optimizer {
   ///
   /// late: regions of float32 buffers on the CPU inside owned ones, without overlap. All else is
   /// updated first, then each late region after a wait_for_next(). The bits are the same.
-  void step(const StepRates& rates, const LateShards& late = {}, const at::Tensor& found_inf = {});
+  void step(const StepRates& rates, const PendingShards& late = {},
+            const at::Tensor& found_inf = {});
   /// True if the rule has kernels that read found_inf and uses them for these buffers.
   virtual bool takes_found_inf() const { return false; }
   /// Reverts the count of an update that the device has skipped.
@@ -277,7 +278,7 @@ class Optimizer {
   int64_t usual_updates() const;
   std::vector<Apart> regions_apart();
   void update_all_but(const std::vector<Apart>& apart, const StepRates& rates);
-  void update_in_turn(const LateShards& late, const StepRates& rates);
+  void update_in_turn(const PendingShards& late, const StepRates& rates);
   void update_part(SlotPart& part, const StepRates& rates);
 
   const OptimizerOptions options_;

@@ -161,7 +161,7 @@ void Recorder::end_training() {
   if (summaries_) summaries_->end_training();
 }
 
-void Recorder::closing(int64_t step, const recal::Applied& applied, int64_t num_trainable) {
+void Recorder::closing(int64_t step, const recal::AppliedActions& applied, int64_t num_trainable) {
   // No mask changed, so the last point is still true.
   if (applied.num_mask_updates == 0) return;
   record_due(step, applied.num_mask_updates, num_trainable);

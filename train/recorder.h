@@ -56,7 +56,7 @@ class Recorder final : public Hook {
   /// Ends the training's curves after the last step; an evaluation may follow.
   void end_training();
   /// Records the recipe's closing actions, after `step` updates.
-  void closing(int64_t step, const recal::Applied& applied, int64_t num_trainable);
+  void closing(int64_t step, const recal::AppliedActions& applied, int64_t num_trainable);
   /// Records a save, which blocked training for stall_s seconds.
   void save(const metrics::SaveSample& sample) { metrics_.record_save(sample); }
   void replica_check(const ReplicaCheck& replica_check) {

@@ -144,7 +144,7 @@ class Run {
   void count_signals();
   RunResult finish();
   /// Saves the final weights, as far as they are new.
-  void finish_saves(const recal::Applied& closing, RunResult* result);
+  void finish_saves(const recal::AppliedActions& closing, RunResult* result);
   void agree(const std::string& when);
   /// Returns false if an evaluation was aborted.
   bool save_and_evaluate(const StepReport& report, bool is_last);
@@ -160,7 +160,7 @@ class Run {
     return parts_.eval_data != nullptr && (parts_.eval.on_save || parts_.publish.after_evaluation);
   }
   Votes votes();
-  bool is_told_to_stop() const { return parts_.stop.stop_asked() || parts_.stop.end_asked(); }
+  bool is_asked_to_stop() const { return parts_.stop.stop_asked() || parts_.stop.end_asked(); }
   bool can_save(const StepReport& report);
   void log_once(const char* component, const std::string& text) const;
 

@@ -209,7 +209,7 @@ void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
   while (!batch->empty() && !are_done(batch)) {
     back_off.pause();
     if (back_off.waited() < next_look) continue;
-    look_after(batch, std::chrono::duration<double>(back_off.waited()).count(), patience, &seen);
+    check_peers(batch, std::chrono::duration<double>(back_off.waited()).count(), patience, &seen);
     next_look = back_off.waited() + kLookForPeers;
   }
   batch->requests_.clear();
@@ -219,7 +219,7 @@ void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
 
 /// Throws or logs if ranks are missing. Data sent before a rank ended may still arrive, so the rank
 /// must be seen gone twice.
-void P2pChannel::look_after(Batch* batch, double waited_s, double patience, Seen* seen) const {
+void P2pChannel::check_peers(Batch* batch, double waited_s, double patience, Seen* seen) const {
   const std::vector<Missing> missing = missing_in(batch);
   if (missing.empty()) return;
   const bool any_gone = std::ranges::any_of(missing, &Missing::is_gone);

@@ -149,7 +149,7 @@ class P2pChannel : public PeerWatch {
     bool gone = false;  ///< a rank has ended
     bool slow = false;  ///< the slow wait was logged
   };
-  void look_after(Batch* batch, double waited_s, double patience, Seen* seen) const;
+  void check_peers(Batch* batch, double waited_s, double patience, Seen* seen) const;
 
   Transport& transport_;
   const bool is_direct_;

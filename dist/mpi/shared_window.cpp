@@ -88,7 +88,7 @@ std::vector<std::byte*> segments_of(MPI_Win window, int num_members) {
   return segments_M;
 }
 
-void say_why_not(const OwnedComm& host, int64_t free) {
+void warn_no_shared_memory(const OwnedComm& host, int64_t free) {
   if (host.rank() != 0) return;
   log::warning(
       "dist.mpi",
@@ -136,7 +136,7 @@ std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const 
       fitting_slot_bytes(layout, largest_slot_bytes, free - keeper.reserved_bytes());
   // All hosts must use one slot size, since chunks are cut by it.
   layout.slot_bytes = least_of(fitting, all);
-  if (fitting == 0) say_why_not(host, free);
+  if (fitting == 0) warn_no_shared_memory(host, free);
   if (layout.slot_bytes == 0) return std::nullopt;
 
   MPI_Win window = make_window(host, layout.segment_bytes(host.rank()));
@@ -147,7 +147,7 @@ std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const 
     keeper.keep(window);
     return made;
   }
-  if (least_of(is_made ? 1 : 0, host) == 0) say_why_not(host, free);
+  if (least_of(is_made ? 1 : 0, host) == 0) warn_no_shared_memory(host, free);
   check_mpi(MPI_Win_free(&window), "MPI_Win_free");
   return std::nullopt;
 }

@@ -34,7 +34,7 @@ void prefer(const char* name, const char* value) { static_cast<void>(setenv(name
 /// Lets a part of a tensor leave at once. Larger messages wait for an answer and are then split
 /// over the connections, so the network is idle until the slower one is done. The two limits belong
 /// together: if the user has set one, the other keeps Open MPI's value.
-void prefer_parts_sent_at_once() {
+void prefer_eager_fragments() {
   constexpr const char* kAtOnce = "OMPI_MCA_btl_tcp_eager_limit";
   constexpr const char* kLongest = "OMPI_MCA_btl_tcp_max_send_size";
   constexpr int64_t kHeaderBytes = 4096;
@@ -58,7 +58,7 @@ void prefer_open_mpi_settings() {
   // On one connection, small control messages queue after large ones, and the two directions of a
   // link alternate: half of its speed.
   prefer("OMPI_MCA_btl_tcp_links", "2");
-  prefer_parts_sent_at_once();
+  prefer_eager_fragments();
   // A single process needs no daemon, which only serves to start further processes.
   prefer("OMPI_MCA_ess_singleton_isolated", "1");
   if (!are_on_one_host()) return;

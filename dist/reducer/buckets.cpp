@@ -11,7 +11,7 @@
 
 namespace lockstep::dist {
 
-std::vector<std::vector<int64_t>> plan_buckets(
+std::vector<std::vector<int64_t>> plan_buffers(
     const std::vector<PlannedParam>& params_in_model_order, int64_t bucket_bytes) {
   check(bucket_bytes > 0, "bucket_bytes must be positive");
   struct OpenBucket {  // of one group; still takes parameters

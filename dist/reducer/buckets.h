@@ -32,7 +32,7 @@ struct PlannedParam {
 ///
 /// A pure function of values that are equal on all ranks, so the plan is equal too. bucket_bytes >
 /// 0.
-std::vector<std::vector<int64_t>> plan_buckets(
+std::vector<std::vector<int64_t>> plan_buffers(
     const std::vector<PlannedParam>& params_in_model_order, int64_t bucket_bytes);
 
 /// Positions where one parameter may be divided among ranks: between rows, and inside a row at

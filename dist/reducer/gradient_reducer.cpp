@@ -191,7 +191,7 @@ void GradientReducer::begin_changes() {
 }
 
 std::vector<ParamShard> GradientReducer::local_shards() {
-  check(!is_armed_, "owned() while gradients are in flight");
+  check(!is_armed_, "local_shards() while gradients are in flight");
   rebuild_buckets();
   return assignment_.local_shards();
 }
@@ -199,7 +199,8 @@ std::vector<ParamShard> GradientReducer::local_shards() {
 bool GradientReducer::overlaps_now() const {
   if (!modes_.may_overlap) return false;
   // Packing is measured first, since overlap depends on it.
-  if (overlap_trial_.is_running() && !packing_.is_measuring()) return overlap_trial_.takes_second();
+  if (overlap_trial_.is_running() && !packing_.is_measuring())
+    return overlap_trial_.times_second_way();
   return options_.overlap == "true" || overlap_is_faster_;
 }
 
@@ -317,7 +318,7 @@ void GradientReducer::reduce_bucket(size_t bucket) {
   message.ensure_packed(packing_.packs(bucket));
   // A packed or rounded payload is made by the stream's later work, so only in-place payloads may
   // start at the mark.
-  if (message.travels_in_place()) comm_.begin_behind(std::exchange(marks_[bucket], nullptr));
+  if (message.travels_in_place()) comm_.start_after(std::exchange(marks_[bucket], nullptr));
   message.times.launched = Clock::now();
   with_bucket("reducing", bucket, [&] {
     std::unique_ptr<Work> work = message.launch(comm_);
@@ -408,8 +409,8 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const Early
   return totals;
 }
 
-LateShards GradientReducer::late_shards() {
-  LateShards late{.regions = {}, .wait_for_next = [this] { wait_for_late(); }};
+PendingShards GradientReducer::pending_shards() {
+  PendingShards late{.regions = {}, .wait_for_next = [this] { wait_for_late(); }};
   const std::vector<Bucket>& buckets = assignment_.buckets();
   for (size_t i = buckets.size() - num_late_; i < buckets.size(); ++i)
     late.regions.push_back({buckets[i].buffer, buckets[i].begin_E, buckets[i].end_E});

@@ -28,7 +28,7 @@ struct StepRequests {
   /// (dist/reducer/step_stats.h).
   bool squared_grad_norm = false;
   /// Lets updates begin before all means have arrived: finish() may return while the last buckets
-  /// travel (GradientReducer::late_shards()). Equal on all ranks.
+  /// travel (GradientReducer::pending_shards()). Equal on all ranks.
   bool by_bucket = false;
 };
 
@@ -62,8 +62,8 @@ struct StepRequests {
 /// With by_bucket, if buckets overlap with backward (ReductionModes::may_be_late):
 ///
 ///   totals = reducer.finish(share);
-///   if (totals.finite()) optimizer.step(rates, reducer.late_shards());  // waits for the last ones
-///   reducer.finish_late(&totals);
+///   if (totals.finite()) optimizer.step(rates, reducer.pending_shards());  // waits for the last
+///   ones reducer.finish_late(&totals);
 ///
 /// The statistics then travel before the buckets that backward completes last. They include the
 /// largest magnitude among these buckets' gradients. If its sum over the ranks is far from the
@@ -148,7 +148,7 @@ class GradientReducer {
   GlobalStepStats finish(const LocalStepStats& share, const EarlyUpdate& update = {});
   /// Returns the shards that are still in transit after finish(). Wait for them on this thread,
   /// before finish_late().
-  LateShards late_shards();
+  PendingShards pending_shards();
   /// Completes the totals after the last wait_for_next(). No effect if nothing was late.
   void finish_late(GlobalStepStats* totals);
 

@@ -101,7 +101,7 @@ struct Rank {
 
   /// One step; returns every decision of it as text.
   std::string step() {
-    const recal::Applied due = recipe.apply_due(now, comm);
+    const recal::AppliedActions due = recipe.apply_due(now, comm);
     apply_recipe_changes(due, recipe, kBucketBytes, flat_params, *optimizer, comm);
     show_inputs();
     for (size_t i = 0; i < model->params().size(); ++i) {

@@ -48,7 +48,7 @@ class StepPart {
  public:
   virtual ~StepPart() = default;
   /// Adapts to the recipe's changes. Called before each step, also without changes, and at close().
-  virtual void on_recipe_change(const recal::Applied&) {}
+  virtual void on_recipe_change(const recal::AppliedActions&) {}
   /// Begins a step, before its first forward pass.
   virtual void begin_step() {}
   /// Keeps the step's effects if `end` is kUpdated, else reverts them. num_samples: of this rank.

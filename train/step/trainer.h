@@ -119,7 +119,7 @@ class DataWait final : public StepPart {
   }
 
  private:
-  bool is_told_to_stop() const { return parts_.stop->stop_asked() || parts_.stop->end_asked(); }
+  bool is_asked_to_stop() const { return parts_.stop->stop_asked() || parts_.stop->end_asked(); }
 
   const TrainerParts& parts_;
   data::SamplerPosition before_;
@@ -137,7 +137,7 @@ class StepLimits {
   /// Resets the count of damaged samples at the first step of an epoch.
   void begin_step(const StepClock& clock);
   /// Adds damaged samples found on all ranks. Throws Error(kBadData).everywhere() above the limit.
-  void add_damaged(int64_t num_samples, const StepClock& clock);
+  void count_damaged_samples(int64_t num_samples, const StepClock& clock);
 
   /// Counts an update. counted: it was applied. is_excused: it was not, but the cause was handled.
   void add_update(bool counted, bool is_excused = false);
@@ -165,7 +165,7 @@ class SkippedUpdates {
  private:
   std::function<double()> clock_s_;
   int64_t num_skipped_ = 0;
-  std::optional<double> told_at_s_;
+  std::optional<double> logged_at_s_;
 };
 
 /// Update of the weights and of their moving average. On GPUs it may be enqueued before the host
@@ -185,7 +185,7 @@ class WeightUpdate final : public StepPart {
     if (std::exchange(is_enqueued_, false)) parts_.optimizer.uncount();
   }
 
-  void on_recipe_change(const recal::Applied& due) override;
+  void on_recipe_change(const recal::AppliedActions& due) override;
   void begin_step() override { is_enqueued_ = false; }
   void end_step(StepEnd end, int64_t) override {
     end == StepEnd::kUpdated ? parts_.ema.update() : revert();
@@ -225,7 +225,7 @@ class Trainer {
   }
 
   /// Applies the recipe's closing actions after the last step. Collective, like step().
-  recal::Applied close();
+  recal::AppliedActions close();
 
  private:
   /// A step under way.

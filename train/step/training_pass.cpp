@@ -87,7 +87,7 @@ void ParamsWatch::set_hooks() {
       params_, [this](int64_t param) { reached_[static_cast<size_t>(param)] = true; });
 }
 
-void ParamsWatch::on_recipe_change(const recal::Applied& due) {
+void ParamsWatch::on_recipe_change(const recal::AppliedActions& due) {
   if (due.trainable) set_hooks();
 }
 
@@ -239,7 +239,7 @@ at::Tensor TrainingPass::sum_of_losses(const at::Tensor& inputs_BX, const at::Te
   return own_loss.to(at::kFloat).mul(static_cast<double>(inputs_BX.size(0)));
 }
 
-void TrainingPass::on_recipe_change(const recal::Applied& due) {
+void TrainingPass::on_recipe_change(const recal::AppliedActions& due) {
   if (due.trainable) recorded_pass_.forget();
 }
 

@@ -90,7 +90,7 @@ class ParamsWatch final : public StepPart {
 
   bool is_on() const { return !params_.empty(); }
   /// Adapts to a new set of parameters that require a gradient.
-  void on_recipe_change(const recal::Applied& due) override;
+  void on_recipe_change(const recal::AppliedActions& due) override;
   /// Marks all parameters as not reached.
   void begin_step() override;
   void end_step(StepEnd, int64_t) override {}
@@ -231,7 +231,7 @@ class TrainingPass final : public StepPart {
   /// run backward passes of its own.
   LossSum compute(const PassInputs& inputs, const PassRequest& request, HostWaits waits);
 
-  void on_recipe_change(const recal::Applied& due) override;
+  void on_recipe_change(const recal::AppliedActions& due) override;
   void end_step(StepEnd, int64_t) override {}
 
  private:
