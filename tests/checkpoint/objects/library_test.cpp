@@ -162,7 +162,7 @@ TEST(Library, NumbersAreNotUsedAgainAfterARestore) {
 TEST(Library, KeysAreFreeButNotAnything) {
   const at::Tensor value = at::zeros({2});
   for (const auto& [key, why] : std::vector<std::pair<std::string, std::string>>{
-           {"", "empty"}, {"a/b", "'/'"}, {"save_counter", "count"}, {"_lockstep", "kept for"}})
+           {"", "empty"}, {"a/b", "'/'"}, {"save_counter", "count"}, {"_lockstep", "reserved for"}})
     EXPECT_THAT(error_of(
                     [&, k = key] {
                       Checkpoint({{k, value}});
@@ -237,7 +237,7 @@ TEST(Library, OptimizersThatAreNotKnownAreRefused) {
                     Checkpoint({{"optimizer", optimizer}});
                   },
                   ExitCode::kConfig),
-              HasSubstr("not known"));
+              HasSubstr("is unknown"));
 }
 
 TEST(Library, WhatDoesNotMatchIsNamedOnBothSides) {
