@@ -197,6 +197,20 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
+int64_t start_ticks_of(int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const size_t name_end = stat.rfind(')');  // the name may contain any characters
+  if (name_end == std::string::npos) return 0;
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string field;
+  if (fields >> field && (field == "Z" || field == "X")) return 0;  // dead, not yet reaped
+  // Field 22 of /proc/PID/stat is the start time (proc(5)).
+  for (int i = 4; i < 22; ++i) fields >> field;
+  int64_t ticks = 0;
+  return fields >> ticks ? ticks : 0;
+}
+
 std::string dl_error() {
   const char* text = ::dlerror();
   return text == nullptr ? "unknown reason" : text;

@@ -67,6 +67,9 @@ ShellResult run_in_shell(const std::string& command);
 /// Returns the host name from the OS; "unknown" on failure.
 std::string host_name();
 
+/// Returns the start of a process in ticks since the host's boot; 0 if it is gone or a zombie.
+int64_t start_ticks_of(int64_t pid);
+
 /// Returns the reason of the last dlopen() or dlsym() that failed.
 std::string dl_error();
 

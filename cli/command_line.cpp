@@ -231,7 +231,7 @@ std::string unknown_command(int argc, char** argv, const CLI::App& app) {
   return "";
 }
 
-int tell_fault(const CLI::ParseError& fault, int argc, char** argv, const CLI::App& app) {
+int print_fault(const CLI::ParseError& fault, int argc, char** argv, const CLI::App& app) {
   if (fault.get_exit_code() == 0) return app.exit(fault);  // --help and the like
   std::string message = unknown_command(argc, argv, app);
   if (message.empty()) message = fault.what();
@@ -271,7 +271,7 @@ int run_command_line(int argc, char** argv) {
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;
   } catch (const CLI::ParseError& fault) {
-    return tell_fault(fault, argc, argv, app);
+    return print_fault(fault, argc, argv, app);
   } catch (const Error& fault) {
     std::fprintf(stderr, "%s\n", fault.what());
     return static_cast<int>(fault.code());

@@ -19,7 +19,7 @@ namespace {
 
 /// Executes lockstep-tensors with the same command line in this process. So signals and the exit
 /// code are that program's.
-int go_on_with_tensors(char** argv) {
+int execute_tensors_program(char** argv) {
   std::error_code ignored;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   const auto program = (folder / "../lib/lockstep/lockstep-tensors").lexically_normal();
@@ -38,7 +38,7 @@ int run(int argc, char** argv) {
   } catch (const lockstep::daemon::NeedsTensors&) {
     // A signal during exec() must stay pending until the other program handles it.
     if (supervises) launch::hold_stop_signals();
-    return go_on_with_tensors(argv);
+    return execute_tensors_program(argv);
   }
 }
 

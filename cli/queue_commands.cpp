@@ -110,9 +110,9 @@ void add_queue_commands(CLI::App* app, ParsedLine* line) {
   add_serve(app, line);
   add_submit(app, line);
   add_ps(app, line);
-  const auto asked = std::make_shared<OfJobOptions>();
+  const auto asked = std::make_shared<JobCommandOptions>();
   const auto add = [&](const char* name, const char* help,
-                       CommandResult (*of_job)(const OfJobOptions&)) {
+                       CommandResult (*of_job)(const JobCommandOptions&)) {
     CLI::App* sub = app->add_subcommand(name, help);
     sub->add_option("ID", asked->id, "job number printed by lockstep submit")
         ->required()

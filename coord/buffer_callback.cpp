@@ -99,7 +99,7 @@ class Statistics : public BufferCallback {
 
   std::string stores_as() const override { return "statistics.json"; }
   void end() override {
-    if (is_half_told(context(), "statistics.json")) return;
+    if (is_incomplete_pass(context(), "statistics.json")) return;
     is_end_ = true;
     // Collective with `gather`: every rank must come here.
     evaluate();

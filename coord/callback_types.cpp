@@ -125,7 +125,7 @@ NamedTable<CallbackType>& callback_types() {
   return types;
 }
 
-bool is_half_told(const CallbackContext& context, const std::string& file) {
+bool is_incomplete_pass(const CallbackContext& context, const std::string& file) {
   const bool is_half = context.is_broken_off && !context.is_training();
   if (is_half && context.rank == 0)
     log::warning("callbacks", fmt::format("{} is not written: a stop or an error ended it before "

@@ -69,7 +69,7 @@ CallbackType confusion();
 
 /// True in end() if a stop or an error broke off an evaluation or inference. Then `file` must not
 /// be written, and a warning says so. A training is never incomplete in this sense.
-bool is_half_told(const CallbackContext& context, const std::string& file);
+bool is_incomplete_pass(const CallbackContext& context, const std::string& file);
 
 /// Reads `keys`, the keys that the callback reads; required and not empty.
 std::vector<std::string> read_keys(ConfigReader* in, const std::string& help);

@@ -173,7 +173,7 @@ class Confusion : public Callback {
 
   void end() override {
     // Before the collective, because after an error the other ranks may not call it.
-    if (is_half_told(context(), "confusion.csv")) return;
+    if (is_incomplete_pass(context(), "confusion.csv")) return;
     if (services_.sum_over_ranks)
       services_.sum_over_ranks(
           {counts_.mutable_data_ptr<double>(), static_cast<size_t>(counts_.numel())});

@@ -1,5 +1,4 @@
-// Section `data`: reading it, and opening its data sets with a SkippingDataset around them for
-// on_error: skip.
+// Section `data`: reads it and opens its data sets, for on_error: skip in a SkippingDataset.
 #include "data/data_options.h"
 
 #include <yaml-cpp/yaml.h>

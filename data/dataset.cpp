@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <array>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -15,17 +16,8 @@
 namespace lockstep::data {
 
 std::string name_of(TargetKind kind) {
-  switch (kind) {
-    case TargetKind::kClass:
-      return "class numbers";
-    case TargetKind::kSoft:
-      return "soft labels";
-    case TargetKind::kValues:
-      return "values";
-    case TargetKind::kTokens:
-      break;
-  }
-  return "tokens";
+  constexpr std::array kNames = {"class numbers", "soft labels", "values", "tokens"};
+  return kNames.at(static_cast<size_t>(kind));
 }
 
 std::string describe(const SampleSpec& spec) {
@@ -74,8 +66,7 @@ std::string MemoryDataset::digest() const {
   return Sha256().add(inputs_SX_).add(targets_SY_).hex();
 }
 
-// SkippingDataset: reads whole batches first. Only if a batch fails, its samples are read one by
-// one.
+// SkippingDataset: reads whole batches first. If a batch fails, its samples are read singly.
 
 namespace {
 

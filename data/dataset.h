@@ -15,8 +15,7 @@
 /// Data sets: the interface, a data set in memory, and one that continues at damaged samples.
 namespace lockstep::data {
 
-/// Kind of a sample's target. Symbols: C = classes, T = tokens of one sample, Y = shape of one
-/// target.
+/// Kind of a sample's target. Symbols: C = classes, T = tokens of a sample, Y = shape of a target.
 enum class TargetKind {
   kClass,   ///< a class number, int64 []
   kSoft,    ///< a probability for each class, float32 [C]: one-hot or soft labels
@@ -58,8 +57,7 @@ struct Samples {
                           ///< which only DatasetUse::kInference allows
   /// Number of damaged samples among the requested ones (SkippingDataset).
   int64_t num_skipped = 0;
-  /// Records that were read from files for the samples, and their size there in bytes, packed or
-  /// not.
+  /// Records read from files for the samples, and their size there in bytes, packed or not.
   int64_t num_records = 0, num_record_bytes = 0;
 };
 
@@ -85,8 +83,7 @@ class Dataset {
   virtual int64_t usual_threads() const { return 1; }
 };
 
-/// Data set in memory as two tensors. Symbols: S = samples, X = shape of one input, Y = shape of
-/// one target.
+/// Data set in memory as two tensors. Symbols: S = samples, X = shape of an input, Y = of a target.
 class MemoryDataset : public Dataset {
  public:
   /// inputs_SX is float32, or int64 for tokens. targets_SY is as `target_kind` says; class numbers

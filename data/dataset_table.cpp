@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -31,14 +32,11 @@ DatasetOptions read_dataset_options(ConfigReader in, DatasetUse use) {
   return options;
 }
 
-}  // namespace lockstep::data
-
 // DigitsDataset: data/digits/digits_csv.S puts data/digits/digits.csv into the program, so that a
 // first run needs no download.
 extern "C" const char lockstep_digits_csv_begin[];
 extern "C" const char lockstep_digits_csv_end[];
 
-namespace lockstep::data {
 namespace {
 
 constexpr int64_t kNumPixels = 64;
@@ -104,32 +102,25 @@ bool belongs_to(const std::string& split, size_t row) {
   return (row % 5 == 4) == (split == "test");
 }
 
-Samples load(const std::string& split, const std::string& path) {
+MemoryDataset load(const std::string& split, const std::string& path) {
   const std::string file_text = path.empty() ? "" : files::read(path, int64_t{64} << 20);
   const std::vector<Row> rows =
       parse_rows(path.empty() ? built_in_csv() : file_text, path.empty() ? "digits.csv" : path);
-  std::vector<const Row*> chosen;
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (belongs_to(split, i)) chosen.push_back(&rows[i]);
-
-  const auto num_chosen = static_cast<int64_t>(chosen.size());
-  Samples all{at::empty({num_chosen, 1, 8, 8}, at::kFloat), at::empty({num_chosen}, at::kLong)};
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    std::copy(chosen[i]->pixels.begin(), chosen[i]->pixels.end(),
-              all.inputs_BX.mutable_data_ptr<float>() + i * kNumPixels);
-    all.targets_BY.mutable_data_ptr<int64_t>()[i] = chosen[i]->label;
+  std::vector<float> pixels;
+  std::vector<int64_t> labels;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!belongs_to(split, i)) continue;
+    pixels.insert(pixels.end(), rows[i].pixels.begin(), rows[i].pixels.end());
+    labels.push_back(rows[i].label);
   }
-  return all;
-}
-
-MemoryDataset as_dataset(const Samples& all) {
-  return {all.inputs_BX, all.targets_BY, kNumClasses};
+  return {at::tensor(pixels, at::kFloat).view({-1, 1, 8, 8}), at::tensor(labels, at::kLong),
+          kNumClasses};
 }
 
 }  // namespace
 
 DigitsDataset::DigitsDataset(const std::string& split, const std::string& path)
-    : MemoryDataset(as_dataset(load(split, path))) {}
+    : MemoryDataset(load(split, path)) {}
 
 DatasetType digits_type() {
   return {"digits", [](ConfigReader* in, DatasetUse use) {
@@ -147,8 +138,7 @@ DatasetType digits_type() {
           }};
 }
 
-// RandomDataset: all numbers come from counters, so every rank generates the same data without
-// communication.
+// RandomDataset: numbers come from counters, so all ranks generate the same data without messages.
 
 namespace {
 
@@ -187,10 +177,6 @@ at::Tensor uniform_counts(at::IntArrayRef shape, int64_t bound, int64_t seed, St
   return counts;
 }
 
-at::Tensor uniform_targets(int64_t num_classes, int64_t num_samples, int64_t seed) {
-  return uniform_counts({num_samples}, num_classes, seed, kTargets);
-}
-
 MemoryDataset random_tokens(const RandomOptions& options) {
   const int64_t num_tokens = options.shape.at(0);
   // One token more than a sample has: inputs and targets are two windows of the same text.
@@ -202,7 +188,8 @@ MemoryDataset random_tokens(const RandomOptions& options) {
 
 MemoryDataset random_numbers(const RandomOptions& options) {
   return {uniform_inputs(options.shape, options.samples, options.seed),
-          uniform_targets(options.classes, options.samples, options.seed), options.classes};
+          uniform_counts({options.samples}, options.classes, options.seed, kTargets),
+          options.classes};
 }
 
 }  // namespace

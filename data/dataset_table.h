@@ -11,8 +11,7 @@
 #include "base/yaml/config_reader.h"
 #include "data/dataset.h"
 
-/// Table of the data sets for `data.train.type` and `data.eval.type` of a run file, and Lockstep's
-/// own rows.
+/// Table of data sets for `data.train.type` and `data.eval.type`, and Lockstep's own rows.
 namespace lockstep::data {
 
 enum class DatasetUse {
@@ -37,8 +36,7 @@ struct DatasetInputs {
 };
 
 /// Function that opens a data set with the options that were read for it. Throws
-/// Error(kInputMissing or kBadData) if a file is missing or malformed; the text names file and
-/// line.
+/// Error(kInputMissing or kBadData) if a file is missing or malformed, naming file and line.
 using MakeDataset = std::function<std::unique_ptr<Dataset>(const DatasetInputs& inputs)>;
 
 /// Function that lists what only one rank should list (patterns, folders, stores), as a text for
@@ -101,8 +99,7 @@ struct RandomOptions {
 };
 
 /// Uniform noise in [-1, 1) with random labels, or random tokens with the next token as target. For
-/// benchmarks, where only shapes matter. The numbers are a pure function of (seed, sample,
-/// position).
+/// benchmarks, where only shapes matter. Numbers are a pure function of (seed, sample, place).
 class RandomDataset final : public MemoryDataset {
  public:
   explicit RandomDataset(const RandomOptions& options);

@@ -1,6 +1,8 @@
 // Rows `files` and one for each format of the table of data sets: options, listing, opening.
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
@@ -13,6 +15,7 @@
 #include "data/formats/formats.h"
 
 namespace lockstep::data {
+namespace {
 
 /// Keys of data sets that are made of files.
 struct FilesOptions {
@@ -27,15 +30,6 @@ struct FilesOptions {
   FeedOptions feed;
   SampleSpec trained;  ///< as DatasetInputs::trained
 };
-
-/// Reads the format's keys of the section.
-FilesOptions read_files_options(const std::string& format, ConfigReader* in, DatasetUse use);
-
-/// Finds the files that the options name: expands patterns, lists folders and stores, detects the
-/// format. Throws Error(kInputMissing or kConfig) as expand_files() and detect_format() do.
-FoundFiles find_files(const FilesOptions& options);
-
-namespace {
 
 /// Reader of one format's keys; `files` has the keys of all formats.
 class FilesReader {
@@ -212,17 +206,10 @@ class FilesReader {
   FilesOptions options_;
 };
 
-}  // namespace
-
-FilesOptions read_files_options(const std::string& format, ConfigReader* in, DatasetUse use) {
-  return FilesReader(format, in, use).read();
-}
-
-// Listing happens on rank 0 only; the others parse the result. So the order of files is the same on
-// all ranks.
+// Only rank 0 lists; the others parse the result. So files have the same order on all ranks.
 
 /// Returns the only file of a format that is a single file.
-static std::filesystem::path only_file(const FilesOptions& options) {
+std::filesystem::path only_file(const FilesOptions& options) {
   const Paths paths = expand_files(options.path);
   if (paths.size() > 1)
     throw Error(ExitCode::kConfig, "data",
@@ -232,7 +219,7 @@ static std::filesystem::path only_file(const FilesOptions& options) {
 }
 
 /// Returns the files of the training set; a folder also has the test set.
-static Paths cifar_files(const FilesOptions& options, std::string_view training_name) {
+Paths cifar_files(const FilesOptions& options, std::string_view training_name) {
   Paths paths = expand_files(options.path);
   if (!is_folder(options.path)) return paths;
   std::erase_if(paths, [&](const std::filesystem::path& path) {
@@ -245,14 +232,14 @@ static Paths cifar_files(const FilesOptions& options, std::string_view training_
 }
 
 /// Returns the facts of the files in order.
-static std::vector<files::FileFacts> all_of(const Paths& paths) {
+std::vector<files::FileFacts> all_of(const Paths& paths) {
   std::vector<files::FileFacts> all(paths.size());
   std::transform(paths.begin(), paths.end(), all.begin(), found_file);
   return all;
 }
 
 /// Finds the files of a format: its samples' files, and others such as targets.
-static FoundFiles found_in_format(const std::string& format, const FilesOptions& options) {
+FoundFiles found_in_format(const std::string& format, const FilesOptions& options) {
   if (format == "image_folder")
     return find_class_folder(options.path, options.feed.may_lack_targets);
   if (format == "images") return find_images(options.path);
@@ -279,6 +266,8 @@ static FoundFiles found_in_format(const std::string& format, const FilesOptions&
   return found;
 }
 
+/// Finds the files that the options name: expands patterns, lists folders and stores, detects the
+/// format. Throws Error(kInputMissing or kConfig) as expand_files() and detect_format() do.
 FoundFiles find_files(const FilesOptions& options) {
   const std::string format =
       options.format == "files" ? detect_format(options.path) : options.format;
@@ -290,21 +279,18 @@ FoundFiles find_files(const FilesOptions& options) {
 // Table of the formats. To add a format: an open function in data/formats/formats.h, a line in
 // kFormats, and its files in found_in_format().
 
-namespace {
-
 /// Function that opens the files of a format.
 using OpenSource = std::unique_ptr<Source> (*)(const FoundFiles& found,
                                                const FilesOptions& options);
 
 struct FileFormat {
-  const char* name;
+  std::string_view name;
   OpenSource open;
 };
 
-/// Returns the value of an option; throws Error(kConfig) with `what` if it is empty.
-const std::string& needed(const std::string& value, const char* what) {
+/// Throws Error(kConfig) with `what` if an option is empty.
+void require_option(const std::string& value, const char* what) {
   if (value.empty()) throw Error(ExitCode::kConfig, "data", what);
-  return value;
 }
 
 ArrayOptions array_options(const FilesOptions& options) {
@@ -313,7 +299,6 @@ ArrayOptions array_options(const FilesOptions& options) {
 
 std::filesystem::path file_of(const FoundFiles& found) { return found.files.front().path; }
 
-/// Table of the formats. A new one needs a row here.
 constexpr FileFormat kFormats[] = {
     {"idx",
      [](const FoundFiles& found, const FilesOptions&) {
@@ -339,14 +324,14 @@ constexpr FileFormat kFormats[] = {
      [](const FoundFiles& found, const FilesOptions& o) {
        if (o.feed.may_lack_targets && o.targets.empty())
          return open_npy(file_of(found), {}, array_options(o));
-       (void)needed(o.targets, "npy: give `targets`, the file of targets");
+       require_option(o.targets, "npy: give `targets`, the file of targets");
        return open_npy(file_of(found), found.others.front().path, array_options(o));
      }},
     {"safetensors",
      [](const FoundFiles& found, const FilesOptions& o) {
-       (void)needed(o.inputs, "safetensors: give `inputs`, the tensor of inputs");
+       require_option(o.inputs, "safetensors: give `inputs`, the tensor of inputs");
        if (!o.feed.may_lack_targets)
-         (void)needed(o.targets, "safetensors: give `targets`, the tensor of targets");
+         require_option(o.targets, "safetensors: give `targets`, the tensor of targets");
        return open_safetensors(file_of(found), o.inputs, o.targets, array_options(o));
      }},
     {"tokens", [](const FoundFiles& found,
@@ -358,11 +343,9 @@ constexpr FileFormat kFormats[] = {
 };
 
 std::unique_ptr<Dataset> open_files(const FoundFiles& found, const FilesOptions& options) {
-  for (const FileFormat& format : kFormats)
-    if (found.format == format.name)
-      return std::make_unique<FilesDataset>(format.open(found, options), options.feed);
-  check(false, "a format that the table lacks");
-  return nullptr;
+  const auto* const format = std::ranges::find(kFormats, found.format, &FileFormat::name);
+  check(format != std::end(kFormats), "a format that the table lacks");
+  return make_files_dataset(format->open(found, options), options.feed);
 }
 
 /// Returns the functions that open a data set of files, and that list its files.
@@ -383,7 +366,7 @@ DatasetPlan files_plan(const FilesOptions& options) {
 
 DatasetType files_type(const std::string& name) {
   return {name, [name](ConfigReader* in, DatasetUse use) {
-            return files_plan(read_files_options(name, in, use));
+            return files_plan(FilesReader(name, in, use).read());
           }};
 }
 
@@ -391,7 +374,7 @@ DatasetType files_type(const std::string& name) {
 
 std::vector<DatasetType> files_types() {
   std::vector<DatasetType> types = {files_type("files")};
-  for (const FileFormat& format : kFormats) types.push_back(files_type(format.name));
+  for (const FileFormat& format : kFormats) types.push_back(files_type(std::string(format.name)));
   return types;
 }
 

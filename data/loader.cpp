@@ -20,14 +20,12 @@ namespace lockstep::data {
 /// Threads that make an item for each of a sampler's global batches, in order and ahead of the
 /// consumer. With max_items 0 nothing is made ahead, only while the consumer waits. One caller at a
 /// time.
-template <typename Item>
 class ReadAhead {
  public:
-  using Make = std::function<Item(const GlobalBatch&)>;
+  using Make = std::function<Batch(const GlobalBatch&)>;
 
   /// Starts at the position of `sampler`, with a copy of it. `make` runs on several threads at
-  /// once. may_leave_threads: `make` owns everything that it uses, so a thread may outlive this
-  /// object.
+  /// once. may_leave_threads: `make` owns everything that it uses, so a thread may outlive this.
   ReadAhead(const Sampler& sampler, Make make, int64_t num_threads, int64_t max_items,
             bool may_leave_threads)
       : may_leave_threads_(may_leave_threads),
@@ -52,7 +50,7 @@ class ReadAhead {
   /// Returns the next item in order, or throws what `make` threw for it. Returns nullopt if
   /// `leaves`, called now and then while the item is not ready, returns true. The next call then
   /// waits for the same item.
-  std::optional<Item> next_unless(const std::function<bool()>& leaves) {
+  std::optional<Batch> next_unless(const std::function<bool()>& leaves) {
     std::optional<Slot> slot = shared_->take(leaves);
     is_left_ = !slot;
     if (!slot) return std::nullopt;
@@ -72,7 +70,7 @@ class ReadAhead {
 
   struct Slot {
     bool done = false;
-    Item item;
+    Batch item;
     std::exception_ptr fault;
     SamplerPosition after;
   };
@@ -131,7 +129,7 @@ class ReadAhead {
         slot.after = sampler_.position();
         ++num_making_;
         lock.unlock();
-        Item item;
+        Batch item;
         std::exception_ptr fault;
         try {
           item = make_(batch);
@@ -213,9 +211,9 @@ std::optional<Batch> Loader::next_unless(const std::function<bool()>& leaves) {
                            device = options_.device](const GlobalBatch& global) {
       return load(*dataset, global, rank, world_size, device);
     };
-    read_ahead_ = std::make_unique<ReadAhead<Batch>>(sampler_, load_one, options_.num_threads,
-                                                     options_.prefetch_batches,
-                                                     /*may_leave_threads=*/owns_data_);
+    read_ahead_ = std::make_unique<ReadAhead>(sampler_, load_one, options_.num_threads,
+                                              options_.prefetch_batches,
+                                              /*may_leave_threads=*/owns_data_);
   }
   std::optional<Batch> batch = read_ahead_->next_unless(leaves);
   if (batch) sampler_.set_position(read_ahead_->position());

@@ -10,7 +10,6 @@
 
 namespace lockstep::data {
 
-template <typename Item>
 class ReadAhead;
 
 /// One rank's part of one global batch.
@@ -47,8 +46,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Returns the next batch. Throws what Dataset::get threw for this batch; the loader is unusable
-  /// then.
+  /// Returns the next batch. Throws what Dataset::get threw for it; the loader is unusable then.
   Batch next() { return *next_unless({}); }
   /// Returns the next batch, or nullopt if `leaves` returns true. `leaves` is called now and then
   /// while threads still read the batch. On nullopt the sampler has not moved, and the next call
@@ -70,8 +68,7 @@ class Loader {
   const int world_size_;
   const LoaderOptions options_;
   const bool owns_data_;
-  std::unique_ptr<ReadAhead<Batch>>
-      read_ahead_;  ///< null before the first batch, and without threads
+  std::unique_ptr<ReadAhead> read_ahead_;  ///< null before the first batch, and without threads
 };
 
 }  // namespace lockstep::data

@@ -39,8 +39,7 @@ Shard shard_of(int64_t count, int64_t part, int64_t num_parts);
 /// Order of the samples. It depends only on (seed, epoch, global position), not on the world size
 /// or on earlier training. Each sample occurs once per epoch.
 ///
-/// The position (epoch, samples taken in it) is the entire state; state() lists it for a
-/// checkpoint.
+/// The position (epoch, samples taken in it) is the entire state, which state() lists.
 class Sampler {
  public:
   /// All counts must be > 0; with drop_last also num_samples >= global_batch_size.

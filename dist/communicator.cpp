@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
-#include <span>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/flatten_dense_tensors.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/unflatten_dense_tensors.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
@@ -23,29 +21,14 @@ namespace lockstep::dist {
 
 // Argument checks that all backends share. They run before any message is sent.
 
-namespace {
-
-bool is_supported(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-    case at::kDouble:
-    case at::kBFloat16:
-    case at::kHalf:
-    case at::kLong:
-    case at::kByte:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
+constexpr std::array kSupported{at::kFloat, at::kDouble, at::kBFloat16,
+                                at::kHalf,  at::kLong,   at::kByte};
 
 void check_values(const at::Tensor& values, at::Device device) {
   check(values.defined() && values.is_contiguous(), "a collective needs a contiguous tensor");
   check(values.device() == device,
         fmt::format("a collective of {} got a tensor on {}", device.str(), values.device().str()));
-  check(is_supported(values.scalar_type()),
+  check(std::ranges::find(kSupported, values.scalar_type()) != kSupported.end(),
         fmt::format("no collective for dtype {}", c10::toString(values.scalar_type())));
 }
 
@@ -98,17 +81,8 @@ static std::string text_of(std::string_view name, const at::Tensor& values) {
   return fmt::format("{} of {} {}", name, values.numel(), c10::toString(values.scalar_type()));
 }
 
-static std::string_view name_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMin:
-      return "all_reduce (min)";
-    case ReduceOp::kMax:
-      return "all_reduce (max)";
-    case ReduceOp::kSum:
-      break;
-  }
-  return "all_reduce (sum)";
-}
+/// Names of all_reduce by ReduceOp.
+constexpr std::array kReductions{"all_reduce (sum)", "all_reduce (min)", "all_reduce (max)"};
 
 CheckedCommunicator::CheckedCommunicator(std::unique_ptr<Communicator> comm,
                                          std::unique_ptr<Communicator> comparison)
@@ -120,7 +94,7 @@ void CheckedCommunicator::require_equal_calls(const std::string& call) {
 }
 
 std::unique_ptr<Work> CheckedCommunicator::all_reduce(at::Tensor values_K, ReduceOp op) {
-  require_equal_calls(text_of(name_of(op), values_K));
+  require_equal_calls(text_of(kReductions.at(static_cast<size_t>(op)), values_K));
   return comm_->all_reduce(std::move(values_K), op);
 }
 
@@ -159,12 +133,6 @@ std::unique_ptr<Communicator> CheckedCommunicator::split(int color, int key) {
 // Agreements go through comm.device(), so that NCCL works too. While ranks agree, one small
 // all_reduce suffices; texts are exchanged only after a difference.
 
-static at::Tensor int64_tensor(std::span<const int64_t> values_K, at::Device device) {
-  const at::Tensor host_K = at::empty({static_cast<int64_t>(values_K.size())}, at::kLong);
-  std::copy(values_K.begin(), values_K.end(), host_K.mutable_data_ptr<int64_t>());
-  return host_K.to(device);
-}
-
 static at::Tensor byte_tensor(std::string_view text, int64_t num_bytes, at::Device device) {
   const at::Tensor host_K = at::zeros({num_bytes}, at::kByte);
   if (!text.empty()) std::memcpy(host_K.mutable_data_ptr(), text.data(), text.size());
@@ -176,32 +144,33 @@ static std::string text_of(Communicator& comm, const at::Tensor& bytes_K) {
   return {static_cast<const char*>(host_K.const_data_ptr()), host_K.nbytes()};
 }
 
-static at::Tensor reduced(Communicator& comm, std::span<const int64_t> values_K, ReduceOp op) {
-  at::Tensor tensor_K = int64_tensor(values_K, comm.device());
-  comm.all_reduce(tensor_K, op)->wait();
-  return copy_to_host(comm, tensor_K);
+at::Tensor reduced_on_host(Communicator& comm, const at::Tensor& values_K, ReduceOp op) {
+  const at::Tensor there_K = values_K.to(comm.device());
+  comm.all_reduce(there_K, op)->wait();
+  return copy_to_host(comm, there_K);
 }
 
 static int64_t reduced_one(Communicator& comm, int64_t value, ReduceOp op) {
-  return reduced(comm, {&value, 1}, op).const_data_ptr<int64_t>()[0];
+  return reduced_on_host(comm, at::tensor(at::IntArrayRef(&value, 1)), op).item<int64_t>();
 }
 
-static bool all_words_equal(Communicator& comm, std::span<const int64_t> words_K) {
+std::vector<size_t> differing_words(Communicator& comm, at::IntArrayRef words_K) {
   // ~ reverses order, so ~max(~v) is the smallest v; unlike -, ~ cannot overflow.
-  std::vector<int64_t> both_2K(words_K.begin(), words_K.end());
+  std::vector<int64_t> both_2K = words_K.vec();
   for (const int64_t word : words_K) both_2K.push_back(~word);
-  const at::Tensor most_2K = reduced(comm, both_2K, ReduceOp::kMax);
+  const at::Tensor most_2K = reduced_on_host(comm, at::tensor(both_2K), ReduceOp::kMax);
   const int64_t* most = most_2K.const_data_ptr<int64_t>();
+  std::vector<size_t> indices;
   for (size_t i = 0; i < words_K.size(); ++i)
-    if (most[i] != ~most[words_K.size() + i]) return false;
-  return true;
+    if (most[i] != ~most[words_K.size() + i]) indices.push_back(i);
+  return indices;
 }
 
 static std::string broadcast_from(Communicator& comm, std::string_view text, int root) {
   const auto own_bytes = static_cast<int64_t>(text.size());
-  at::Tensor length_1 = int64_tensor({&own_bytes, 1}, comm.device());
+  const at::Tensor length_1 = at::tensor(at::IntArrayRef(&own_bytes, 1)).to(comm.device());
   comm.broadcast(length_1, root);
-  const int64_t num_bytes = copy_to_host(comm, length_1).const_data_ptr<int64_t>()[0];
+  const auto num_bytes = copy_to_host(comm, length_1).item<int64_t>();
   const bool is_root = comm.rank() == root;
   const at::Tensor bytes_K =
       byte_tensor(is_root ? text : std::string_view(), num_bytes, comm.device());
@@ -243,17 +212,30 @@ std::string ranks_text(const std::vector<int>& ranks) {
   for (size_t i = 0; i < ranks.size();) {
     size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (last - i >= 2) {
-      parts.push_back(fmt::format("{}-{}", ranks[i], ranks[last]));
-    } else {
-      for (size_t j = i; j <= last; ++j) parts.push_back(std::to_string(ranks[j]));
-    }
+    // Only three or more are joined.
+    if (last - i < 2) last = i;
+    parts.push_back(last == i ? std::to_string(ranks[i])
+                              : fmt::format("{}-{}", ranks[i], ranks[last]));
     i = last + 1;
   }
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(parts, ", "));
 }
 
-bool all_equal(Communicator& comm, int64_t value) { return all_words_equal(comm, {&value, 1}); }
+std::string texts_by_ranks(const std::vector<std::string>& texts,
+                           const std::function<std::string(const std::string&)>& shown) {
+  std::vector<std::string> groups;
+  for (auto first = texts.begin(); first != texts.end(); ++first) {
+    // A group of equal texts is listed at its lowest rank.
+    if (std::find(texts.begin(), first, *first) != first) continue;
+    std::vector<int> ranks;
+    for (auto other = first; other != texts.end(); ++other)
+      if (*other == *first) ranks.push_back(static_cast<int>(other - texts.begin()));
+    groups.push_back(fmt::format("{}: {}", ranks_text(ranks), shown(*first)));
+  }
+  return fmt::format("{}", fmt::join(groups, "; "));
+}
+
+bool all_equal(Communicator& comm, int64_t value) { return differing_words(comm, value).empty(); }
 
 bool any_of(Communicator& comm, bool value) { return max_of(comm, value ? 1 : 0) == 1; }
 
@@ -271,8 +253,8 @@ int64_t sum_of(Communicator& comm, int64_t value) {
 std::vector<std::string> gather_texts(Communicator& comm, std::string_view text) {
   const auto num_ranks = static_cast<int64_t>(comm.world_size());
   const auto own_bytes = static_cast<int64_t>(text.size());
-  const at::Tensor lengths_N = int64_tensor(std::vector<int64_t>(num_ranks), comm.device());
-  comm.all_gather(lengths_N, int64_tensor({&own_bytes, 1}, comm.device()))->wait();
+  const at::Tensor lengths_N = at::zeros({num_ranks}, at::kLong).to(comm.device());
+  comm.all_gather(lengths_N, lengths_N.new_full({1}, own_bytes))->wait();
   const at::Tensor host_N = copy_to_host(comm, lengths_N);
   const int64_t* length = host_N.const_data_ptr<int64_t>();
   const int64_t most_bytes = *std::max_element(length, length + num_ranks);
@@ -297,21 +279,15 @@ void require_equal(Communicator& comm, std::string_view what, std::string_view t
   std::array<int64_t, 8> words_8{};
   check(digest.size() == sizeof(words_8), "a SHA-256 has 64 hex digits");
   std::memcpy(words_8.data(), digest.data(), sizeof(words_8));
-  if (all_words_equal(comm, words_8)) return;
+  if (differing_words(comm, words_8).empty()) return;
 
   // All ranks see the difference, so all take part in this second exchange.
   const std::vector<std::string> texts = gather_texts(comm, text);
-  std::map<std::string, std::vector<int>> ranks_of;
-  for (size_t rank = 0; rank < texts.size(); ++rank)
-    ranks_of[texts[rank]].push_back(static_cast<int>(rank));
-  std::map<int, std::string> group_at;  // by the group's lowest rank
-  const size_t place = first_difference(texts);
-  for (const auto& [group_text, ranks] : ranks_of)
-    group_at[ranks.front()] = fmt::format("{}: {}", ranks_text(ranks), excerpt(group_text, place));
-  std::vector<std::string> groups;
-  for (const auto& [rank, group] : group_at) groups.push_back(group);
+  const auto shown = [place = first_difference(texts)](const std::string& one) {
+    return excerpt(one, place);
+  };
   throw Error(ExitCode::kDisagree, "dist",
-              fmt::format("{} differs: {}", what, fmt::join(groups, "; ")))
+              fmt::format("{} differs: {}", what, texts_by_ranks(texts, shown)))
       .everywhere();
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,7 +90,7 @@ class Communicator {
   virtual std::shared_ptr<StreamMark> mark() { return nullptr; }
   /// Makes the next collective start after this mark, instead of after all that its caller's stream
   /// has by then. Its input must be complete at the mark. Null: the default order.
-  virtual void begin_behind(std::shared_ptr<StreamMark> mark) { static_cast<void>(mark); }
+  virtual void start_after(std::shared_ptr<StreamMark> /*mark*/) {}
 
   /// Replaces values_K [K] by its reduction over the N ranks. K = 0 is allowed.
   [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) = 0;
@@ -135,8 +136,7 @@ class Communicator {
   /// Allocates memory that all N ranks map, if they share a host with enough space; else null on
   /// all ranks. No later write into it can fail. Ordering is the caller's: a collective call must
   /// separate a write from another rank's read. Collective, blocks; equal sizes.
-  virtual SharedMemory share_memory(int64_t num_bytes) {
-    static_cast<void>(num_bytes);
+  virtual SharedMemory share_memory(int64_t /*num_bytes*/) {
     return {nullptr, "the ranks exchange messages"};
   }
 
@@ -156,9 +156,8 @@ inline at::Tensor copy_to_host(Communicator& comm, const at::Tensor& values) {
   return values.cpu();
 }
 
-/// Flags that any rank sends to all others without a matching call there. The others may be in a
-/// collective, or busy elsewhere, and poll heard(). Flags are the lowest kNumWords bits of a
-/// number. Threads: one sender, one reader.
+/// Flags that any rank sends to all others, which poll heard() also during a collective. Flags are
+/// the lowest kNumWords bits of a number. Threads: one sender, one reader.
 class Notice {
  public:
   static constexpr int kNumWords = 2;
@@ -173,8 +172,7 @@ class Notice {
   virtual uint32_t heard() = 0;
 };
 
-// Helpers of the backends: DoneWork, check_values(), check_pieces() and payload_bytes(). Callers of
-// Communicator do not need them.
+// Helpers of the backends.
 
 /// A collective that was complete when its call returned.
 class DoneWork final : public Work {
@@ -223,9 +221,8 @@ class SelfCommunicator final : public Communicator {
 /// PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL). For a backend that detects no mismatch and names no
 /// rank, such as NCCL. A call that differs in kind, operation, root, items or dtype throws
 /// Error(kDisagree).everywhere(), with the call of each rank. The communicator that carries the
-/// comparison names a rank that hangs or is gone.
-///
-/// Costs one message of 128 bytes per call, for which the host waits.
+/// comparison names a rank that hangs or is gone. Costs one message of 128 bytes per call, for
+/// which the host waits.
 class CheckedCommunicator final : public Communicator {
  public:
   /// comparison: a communicator of the same ranks, for this use alone.
@@ -237,8 +234,8 @@ class CheckedCommunicator final : public Communicator {
   bool is_asynchronous() const override { return comm_->is_asynchronous(); }
 
   std::shared_ptr<StreamMark> mark() override { return comm_->mark(); }
-  void begin_behind(std::shared_ptr<StreamMark> mark) override {
-    comm_->begin_behind(std::move(mark));
+  void start_after(std::shared_ptr<StreamMark> mark) override {
+    comm_->start_after(std::move(mark));
   }
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
   [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
@@ -278,6 +275,13 @@ int64_t min_of(Communicator& comm, int64_t value);
 int64_t max_of(Communicator& comm, int64_t value);
 int64_t sum_of(Communicator& comm, int64_t value);
 
+/// Returns values on the host reduced over the ranks, on the host. May overwrite the values.
+at::Tensor reduced_on_host(Communicator& comm, const at::Tensor& values_K, ReduceOp op);
+
+/// Returns the indices of the words that differ between ranks. Costs one all_reduce of two int64
+/// per word.
+std::vector<size_t> differing_words(Communicator& comm, at::IntArrayRef words_K);
+
 /// Returns every rank's text, by rank. Texts may differ in length.
 std::vector<std::string> gather_texts(Communicator& comm, std::string_view text);
 
@@ -299,8 +303,14 @@ void throw_if_any(Communicator& comm, const std::optional<Error>& fault);
 /// Formats ranks for messages: "rank 3", "ranks 0, 2", "ranks 1-4, 7". Ascending, not empty.
 std::string ranks_text(const std::vector<int>& ranks);
 
-/// Runs a part that every rank does alone and that sends nothing. If it throws on some rank
-/// (anything derived from std::exception), all ranks throw the error of the lowest such rank.
+/// Formats the texts of all ranks, equal ones once: "ranks 0, 2: 1; rank 1: 0". shown: form of a
+/// text in the message.
+std::string texts_by_ranks(
+    const std::vector<std::string>& texts,
+    const std::function<std::string(const std::string&)>& shown = std::identity());
+
+/// Runs a part that every rank does alone and that sends nothing. If it throws a std::exception on
+/// some rank, all ranks throw the error of the lowest such rank.
 template <typename Part>
 auto on_all_ranks(Communicator& comm, const Part& part) {
   std::optional<Error> fault;
@@ -332,15 +342,13 @@ at::Tensor real_view(const at::Tensor& tensor);
 void mean_over_ranks(Communicator& comm, const std::vector<at::Tensor>& tensors,
                      int64_t message_bytes);
 
-/// Consolidates sharded state: afterwards every rank has all elements. Required before sharded
-/// state is saved or sharded in another way.
+/// Consolidates sharded state: afterwards every rank has all elements, on a device too. Required
+/// before sharded state is saved or sharded in another way. Texts are ignored.
 ///
 /// Before the call each element is, on each rank, either its value or +0 (all bits 0). The ranks
-/// that have its value have the same one. Complete tensors stay as they are. Texts are ignored.
-/// Method: the maximum of each byte over the ranks, so NaN and -0 keep their bits.
-///
-/// Collective: the same list on all ranks, tensors contiguous and on comm.device(). One all_reduce
-/// per tensor, in place. On return the state is complete, on a device too.
+/// that have its value have the same one. Method: the maximum of each byte over the ranks, so NaN
+/// and -0 keep their bits. Collective: the same list on all ranks, tensors contiguous and on
+/// comm.device(). One all_reduce per tensor, in place.
 void consolidate_state(Communicator& comm, const StateList& parts);
 
 }  // namespace lockstep::dist

@@ -1,6 +1,8 @@
 // Rank and world size from the environment of mpirun, srun or torchrun, before MPI starts.
 #include "dist/process_info.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 
@@ -48,13 +50,15 @@ int entry_of_slurm_list(std::string_view list, int index) {
   return 0;
 }
 
-ProcessInfo from_mpirun(const Environment& environment) {
+/// names: variables of the rank and the world size, then of both on this host.
+ProcessInfo from_variables(const Environment& environment, const char* launcher,
+                           const std::array<const char*, 4>& names) {
   ProcessInfo info;
-  info.launcher = "mpirun";
-  info.rank = number(environment, "OMPI_COMM_WORLD_RANK", 0);
-  info.world_size = number(environment, "OMPI_COMM_WORLD_SIZE", 1);
-  info.local_rank = number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", 0);
-  info.local_world_size = number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+  info.launcher = launcher;
+  info.rank = number(environment, names[0], 0);
+  info.world_size = number(environment, names[1], 1);
+  info.local_rank = number(environment, names[2], 0);
+  info.local_world_size = number(environment, names[3], 0);
   // The number of nodes is known only if all ranks are on this one.
   info.num_nodes = info.local_world_size == info.world_size ? 1 : 0;
   return info;
@@ -74,24 +78,18 @@ ProcessInfo from_srun(const Environment& environment) {
   return info;
 }
 
-ProcessInfo from_torchrun(const Environment& environment) {
-  ProcessInfo info;
-  info.launcher = "torchrun";
-  info.rank = number(environment, "RANK", 0);
-  info.world_size = number(environment, "WORLD_SIZE", 1);
-  info.local_rank = number(environment, "LOCAL_RANK", 0);
-  info.local_world_size = number(environment, "LOCAL_WORLD_SIZE", 0);
-  info.num_nodes = info.local_world_size == info.world_size ? 1 : 0;
-  return info;
-}
-
 ProcessInfo from_launcher(const Environment& environment) {
   // mpirun first: inside a Slurm job, Slurm's variables describe mpirun's own step.
-  if (environment("OMPI_COMM_WORLD_RANK")) return from_mpirun(environment);
+  if (environment("OMPI_COMM_WORLD_RANK"))
+    return from_variables(environment, "mpirun",
+                          {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
   // A batch script itself has SLURM_PROCID too; only a step's tasks have SLURM_STEP_NUM_TASKS.
   if (environment("PMIX_RANK") || environment("SLURM_STEP_NUM_TASKS"))
     return from_srun(environment);
-  if (environment("RANK") && environment("WORLD_SIZE")) return from_torchrun(environment);
+  if (environment("RANK") && environment("WORLD_SIZE"))
+    return from_variables(environment, "torchrun",
+                          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
   ProcessInfo alone;
   alone.launcher = "none";
   return alone;

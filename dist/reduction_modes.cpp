@@ -97,16 +97,12 @@ std::vector<SyncConflict> conflicts_of(const SyncOptions& options) {
   return conflicts;
 }
 
-namespace {
-
 constexpr const char* kPackingOnGpu =
     "sync.sparse_allreduce: always on GPUs needs unsharded gradients that are sent after the "
     "backward pass: with sync.shard_optimizer, sync.overlap: true or local steps use auto or never";
 constexpr const char* kOverlapOnGpu =
     "sync.overlap: true on GPUs needs unsharded gradients in fp32: with sync.shard_optimizer or "
     "another sync.comm_dtype than fp32 use auto or false";
-
-}  // namespace
 
 const char* refusal_of_packing_on_gpu(const SyncOptions& options) {
   const bool is_wanted = options.sparse_allreduce == "always";
@@ -196,9 +192,7 @@ std::optional<std::vector<bool>> Autotuner::add_step(const std::vector<ItemSecon
 
 std::vector<bool> Autotuner::verdict(Communicator& comm) {
   // One message for all steps.
-  const at::Tensor there_2S = at::tensor(steps_).to(comm.device());
-  comm.all_reduce(there_2S, ReduceOp::kMin)->wait();
-  const at::Tensor merged_2S = copy_to_host(comm, there_2S);
+  const at::Tensor merged_2S = reduced_on_host(comm, at::tensor(steps_), ReduceOp::kMin);
   const double* const merged = merged_2S.const_data_ptr<double>();
   const auto median_of = [&](size_t item, size_t way) {
     std::array<double, kRounds> rounds{};
@@ -247,7 +241,7 @@ bool PackingChoice::adopt_stored() {
 
 bool PackingChoice::packs(size_t bucket) const {
   // During a trial the second way is "packed", in odd steps.
-  return autotuner_.is_running() ? autotuner_.takes_second() && can_pack_.at(bucket)
+  return autotuner_.is_running() ? autotuner_.times_second_way() && can_pack_.at(bucket)
                                  : chosen_.at(bucket);
 }
 

@@ -83,8 +83,7 @@ const char* refusal_of_packing_on_gpu(const SyncOptions& options);
 const char* refusal_of_overlap_on_gpu(const SyncOptions& options);
 
 /// Throws Error(kConfig) for a combination that the device of `comm` does not support. Returns the
-/// kernels that pack gradients on a device. Null if the CPU packs them or nothing is packed. `auto`
-/// gives null on a device, since it would measure only the time to enqueue kernels.
+/// kernels that pack gradients on a device; null if the CPU packs them or nothing is packed.
 std::shared_ptr<const DevicePacking> require_supported(Communicator& comm,
                                                        const SyncOptions& options);
 
@@ -158,9 +157,9 @@ struct ItemSeconds {
 /// first and the second way alternately, kRounds times each, after one uncounted step of each. Then
 /// the ranks agree on one result.
 ///
-/// The time of an item in a step is the largest alone_s of the ranks plus the smallest together_s.
-/// The last rank to enter a collective waits for no other, so its time is that of the transfer
-/// itself. Each way is judged by its median over the rounds; the first way wins a tie.
+/// The time of an item in a step is the largest alone_s of the ranks plus the smallest together_s:
+/// that of the last rank to enter, which waits for no other. Each way is judged by its median over
+/// the rounds; the first way wins a tie.
 class Autotuner {
  public:
   static constexpr int kRounds = 5;
@@ -169,7 +168,7 @@ class Autotuner {
   void start(size_t num_items);
   bool is_running() const { return num_items_ > 0; }
   /// True if the current step must use the second way.
-  bool takes_second() const { return is_running() && num_steps_ % 2 == 1; }
+  bool times_second_way() const { return is_running() && num_steps_ % 2 == 1; }
 
   /// Records the step's times, by item. After the last step the trial ends. The result says for
   /// each item whether the second way is faster; it is equal on all ranks. That last call is
@@ -185,13 +184,11 @@ class Autotuner {
   std::vector<double> steps_;  ///< -alone_s and together_s of each item, step by step
 };
 
-/// Choice of the buckets that travel packed (dist/reducer/bucket_reduction.h). Equal on all ranks:
-/// the inputs are equal and the ranks agree on measurements.
+/// Choice of the buckets that travel packed (dist/reducer/bucket_reduction.h). Equal on all ranks.
 ///
 /// `auto` measures both ways for each bucket after each change of masks and keeps the faster one.
-/// The result is part of the checkpoint, with a digest of the fingerprint it belongs to. A resumed
-/// run with the same fingerprint repeats the choice without measuring. An unfinished trial is not
-/// saved; it starts again.
+/// The result is part of the checkpoint, with its fingerprint. A resumed run with the same
+/// fingerprint repeats the choice without measuring. An unfinished trial starts again.
 class PackingChoice {
  public:
   /// mode: auto, always, never.

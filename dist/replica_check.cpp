@@ -2,11 +2,9 @@
 // with further collectives. All ranks see the same digests, so all take the same path.
 #include "dist/replica_check.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <map>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -25,37 +23,9 @@ std::vector<int64_t> digests_of(const std::vector<NamedTensor>& tensors) {
   return digests;
 }
 
-/// Returns the indices of the digests that differ between ranks.
-std::vector<size_t> differing(Communicator& comm, const std::vector<int64_t>& digests_T) {
-  const auto num_tensors = static_cast<int64_t>(digests_T.size());
-  const at::Tensor host_2T = at::empty({2 * num_tensors}, at::kLong);
-  int64_t* both = host_2T.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < num_tensors; ++i) {
-    both[i] = digests_T[i];
-    both[num_tensors + i] = ~digests_T[i];  // ~ reverses order: its maximum gives the minimum
-  }
-  const at::Tensor most_2T = host_2T.to(comm.device());
-  comm.all_reduce(most_2T, ReduceOp::kMax)->wait();
-  const at::Tensor found_2T = most_2T.cpu();
-  const int64_t* most = found_2T.const_data_ptr<int64_t>();
-  std::vector<size_t> indices;
-  for (int64_t i = 0; i < num_tensors; ++i)
-    if (most[i] != ~most[num_tensors + i]) indices.push_back(static_cast<size_t>(i));
-  return indices;
-}
-
 std::string signature(const NamedTensor& named) {
   return fmt::format("{} {} [{}]", named.name, c10::toString(named.tensor.scalar_type()),
                      fmt::join(named.tensor.sizes(), ", "));
-}
-
-/// Groups ranks with equal texts, by the lowest rank of each group.
-std::map<int, std::vector<int>> group_ranks(const std::vector<std::string>& texts) {
-  std::map<std::string, int> first_with;
-  std::map<int, std::vector<int>> groups;
-  for (int rank = 0; rank < static_cast<int>(texts.size()); ++rank)
-    groups[first_with.try_emplace(texts[rank], rank).first->second].push_back(rank);
-  return groups;
 }
 
 /// Formats "rank 1 from ranks 0, 2, 3": the ranks that differ from rank 0, then those that do not.
@@ -66,17 +36,10 @@ std::string sides_text(const std::vector<std::string>& digest_texts) {
   return fmt::format("{} from {}", ranks_text(other), ranks_text(as_first));
 }
 
-/// Copies the bytes to the communicator's device, whatever the dtype.
-at::Tensor bytes_there(const at::Tensor& host, at::Device device) {
-  const at::Tensor bytes = at::empty({static_cast<int64_t>(host.nbytes())}, at::kByte);
-  if (host.nbytes() > 0)
-    std::memcpy(bytes.mutable_data_ptr(), host.const_data_ptr(), host.nbytes());
-  return bytes.to(device);
-}
-
 /// Returns the first item in which any rank differs from rank 0.
 int64_t first_differing_item(Communicator& comm, const at::Tensor& host) {
-  const at::Tensor there = bytes_there(host, comm.device());
+  // A copy, which the broadcast overwrites; as bytes, whatever the dtype.
+  const at::Tensor there = host.view(-1).view(at::kByte).clone().to(comm.device());
   comm.broadcast(there, 0);
   const at::Tensor of_rank_0 = there.cpu();
   const auto* mine = static_cast<const std::byte*>(host.const_data_ptr());
@@ -110,20 +73,11 @@ std::string value_text(const at::Tensor& host, int64_t item) {
   return fmt::format("{} (bytes {:02x})", text, fmt::join(bytes, bytes + host.itemsize(), " "));
 }
 
-/// Formats "ranks 0, 2, 3: 1; rank 1: 0".
-std::string values_text(Communicator& comm, const std::string& own_value) {
-  const std::vector<std::string> values = gather_texts(comm, own_value);
-  std::vector<std::string> parts;
-  for (const auto& [lowest, ranks] : group_ranks(values))
-    parts.push_back(fmt::format("{}: {}", ranks_text(ranks), values[lowest]));
-  return fmt::format("{}", fmt::join(parts, "; "));
-}
-
 /// Formats "first at item 17 [1, 1, 2]: ranks 0, 2, 3: 1; rank 1: 0".
 std::string first_difference_text(Communicator& comm, const at::Tensor& host) {
   const int64_t item = first_differing_item(comm, host);
   check(item < host.numel(), "digests differ of equal tensors");
-  const std::string values = values_text(comm, value_text(host, item));
+  const std::string values = texts_by_ranks(gather_texts(comm, value_text(host, item)));
   return fmt::format("first at item {} {}: {}", item, index_text(host.sizes(), item), values);
 }
 
@@ -132,7 +86,7 @@ std::string first_difference_text(Communicator& comm, const at::Tensor& host) {
 void require_equal_replicas(Communicator& comm, std::string_view what,
                             const std::vector<NamedTensor>& tensors) {
   const std::vector<int64_t> digests_T = digests_of(tensors);
-  const std::vector<size_t> differing_tensors = differing(comm, digests_T);
+  const std::vector<size_t> differing_tensors = differing_words(comm, digests_T);
   if (differing_tensors.empty()) return;
 
   const size_t index = differing_tensors.front();

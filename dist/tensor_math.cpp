@@ -266,7 +266,7 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
 at::Tensor largest_of_all(at::Device device, const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> largest;
   for (const at::Tensor& tensor : tensors)  // one read-only pass; a maximum keeps a NaN
-    if (tensor.numel() > 0)
+    if (tensor.defined() && tensor.numel() > 0)
       largest.push_back(at::linalg_vector_norm(tensor, kInfinity, c10::nullopt, /*keepdim=*/false,
                                                wide_type(tensor)));
   if (largest.empty()) return at::zeros({1}, at::TensorOptions(at::kFloat).device(device));

@@ -59,7 +59,7 @@ bool divide_and_check(void* sums_E, int64_t num_items, at::ScalarType dtype, int
 
 /// Returns the largest magnitude of all items of all tensors, float [1] (float64 if some are) on
 /// `device`. The host does not wait. The result is finite exactly if all items are. The tensors are
-/// floats on that device; any of them may be empty.
+/// floats on that device; any of them may be empty or undefined.
 at::Tensor largest_of_all(at::Device device, const std::vector<at::Tensor>& tensors);
 
 /// Returns the largest magnitude of contiguous float32 items on the CPU: infinite if one is not

@@ -161,7 +161,7 @@ static void begin_as_new_process(const Job& job, const std::filesystem::path& fo
 static ExitCode run(const Job& job, const ServerParts& parts, StopRequest& requests) {
   // The job's folder may be missing on one host alone.
   const auto there = dist::on_all_ranks(
-      parts.control, [&] { return std::make_unique<InFolder>(job.spec.folder); });
+      parts.control, [&] { return std::make_unique<ScopedWorkingFolder>(job.spec.folder); });
   const SessionOptions session =
       dist::on_all_ranks(parts.control, [&] { return session_of(job.spec); });
   return parts.run(session, requests);

@@ -184,7 +184,7 @@ CommandResult list_command(const ListOptions& options) {
   return {table, 0};
 }
 
-CommandResult logs_command(const OfJobOptions& options) {
+CommandResult logs_command(const JobCommandOptions& options) {
   const JobQueue queue = queue_at(options.queue);
   Absence absence(queue);
   std::streamoff offset = 0;
@@ -203,7 +203,7 @@ CommandResult logs_command(const OfJobOptions& options) {
   }
 }
 
-CommandResult cancel_command(const OfJobOptions& options) {
+CommandResult cancel_command(const JobCommandOptions& options) {
   const JobState now = queue_at(options.queue).cancel(options.id);
   return {now == JobState::kCancelled
               ? fmt::format("job {} is cancelled\n", options.id)
@@ -212,7 +212,7 @@ CommandResult cancel_command(const OfJobOptions& options) {
           0};
 }
 
-CommandResult wait_command(const OfJobOptions& options) {
+CommandResult wait_command(const JobCommandOptions& options) {
   const JobQueue queue = queue_at(options.queue);
   const auto began = std::chrono::steady_clock::now();
   Absence absence(queue);

@@ -33,7 +33,7 @@ struct ListOptions {
 /// Lists the jobs, one per line, ordered by number.
 CommandResult list_command(const ListOptions& options);
 
-struct OfJobOptions {
+struct JobCommandOptions {
   std::string queue;
   int64_t id = 0;
   bool follow = false;   ///< for logs: print until the job has ended
@@ -41,11 +41,11 @@ struct OfJobOptions {
 };
 
 /// Prints the log of rank 0. With `follow`, prints new lines as they are written.
-CommandResult logs_command(const OfJobOptions& options);
+CommandResult logs_command(const JobCommandOptions& options);
 /// Cancels a job. Throws as JobQueue::cancel().
-CommandResult cancel_command(const OfJobOptions& options);
+CommandResult cancel_command(const JobCommandOptions& options);
 /// Waits until the job has ended; the exit code is the job's. Reports on stderr if no server runs.
 /// Throws Error(kUnavailable) after the time limit, kBadData for a job that is set aside.
-CommandResult wait_command(const OfJobOptions& options);
+CommandResult wait_command(const JobCommandOptions& options);
 
 }  // namespace lockstep::daemon

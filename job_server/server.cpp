@@ -191,7 +191,7 @@ class Server {
       const bool has_next = is_root_ && look();
       // The maximum of each element over the ranks decides; only rank 0 sets the last three.
       at::Tensor wishes_4 = at::zeros({4}, at::kLong);
-      wishes_4[0] = is_told_to_stop() ? 1 : 0;
+      wishes_4[0] = is_asked_to_stop() ? 1 : 0;
       wishes_4[1] = has_next ? 1 : 0;
       wishes_4[2] = is_root_ && desk_->is_busy() ? 1 : 0;
       wishes_4[3] = static_cast<int64_t>(fault_of_host_);
@@ -251,7 +251,9 @@ class Server {
                     .file = is_root_ ? (queue_.root() / "server.log").string() : ""});
   }
 
-  bool is_told_to_stop() const { return parts_.signals.stop_asked() || parts_.signals.end_asked(); }
+  bool is_asked_to_stop() const {
+    return parts_.signals.stop_asked() || parts_.signals.end_asked();
+  }
 
   /// Starts the desk's next check. Returns true if a job may begin. Rank 0 only.
   bool look() {

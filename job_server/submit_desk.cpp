@@ -160,7 +160,7 @@ void check_and_tell(const std::filesystem::path& taken, const std::filesystem::p
   nlohmann::json said;
   try {
     JobSpec spec = parse_job(taken.string(), files::read(taken, JobQueue::kMaxJobBytes));
-    const InFolder there(spec.folder);
+    const ScopedWorkingFolder there(spec.folder);
     check(&spec);
     said = {{"exit_code", 0}, {"job", text_of(spec)}};
   } catch (const Error& fault) {

@@ -20,9 +20,9 @@ namespace lockstep::daemon {
 
 /// Scope in which relative paths of this process start at another folder, the one where a job was
 /// submitted. Throws Error(kInputMissing) if the folder does not exist.
-class InFolder {
+class ScopedWorkingFolder {
  public:
-  explicit InFolder(const std::string& folder) {
+  explicit ScopedWorkingFolder(const std::string& folder) {
     std::error_code fault;
     before_ = std::filesystem::current_path(fault);
     std::filesystem::current_path(folder, fault);
@@ -32,12 +32,12 @@ class InFolder {
                               "all ranks",
                               folder, fault.message()));
   }
-  ~InFolder() {
+  ~ScopedWorkingFolder() {
     std::error_code ignored;
     std::filesystem::current_path(before_, ignored);
   }
-  InFolder(const InFolder&) = delete;
-  InFolder& operator=(const InFolder&) = delete;
+  ScopedWorkingFolder(const ScopedWorkingFolder&) = delete;
+  ScopedWorkingFolder& operator=(const ScopedWorkingFolder&) = delete;
 
  private:
   std::filesystem::path before_;

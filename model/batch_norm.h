@@ -7,8 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-/// Batch normalisation: statistics of a model's layers, and normalisation over the samples of all
-/// ranks.
+/// Batch normalisation: statistics of a model's layers, and normalisation over all ranks' samples.
 namespace lockstep::model {
 
 /// Sums each rank's float64 values over the ranks, on any device, in place. Collective: every rank
@@ -42,8 +41,7 @@ struct SeenStatistics {
 /// Training normalises by mean and variance of the batch. Forward only records these. The moving
 /// statistics change in update() alone, once per step. So a skipped step changes nothing, and
 /// several micro-batches count as one batch. Neighbours with equal numbers of samples (normally
-/// all) are summed and updated together. That takes a few kernels per step instead of a few for
-/// each.
+/// all) are summed and updated together. That takes few kernels per step.
 class BatchNormTable {
  public:
   static constexpr double kEpsilon = 1e-5;  ///< added to a variance
@@ -69,8 +67,7 @@ class BatchNormTable {
 
   /// Returns the statistics since the last call. They may be summed over the ranks.
   SeenStatistics take_seen();
-  /// Moves the moving statistics towards the means of `seen`, by a factor of 1 - kKept. Skips those
-  /// without samples.
+  /// Moves the statistics by 1 - kKept towards the means of `seen`. Skips those without samples.
   void update(const SeenStatistics& seen);
 
  private:

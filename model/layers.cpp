@@ -35,8 +35,7 @@ namespace {
 constexpr uint64_t kWordsOfANormal = 3;
 
 /// Approximately normal: the sum of twelve 16-bit uniform numbers minus its mean. Variance 1,
-/// limits ±6. Exact on every machine, unlike logarithms and cosines, which differ between C
-/// libraries.
+/// limits ±6. Exact on every machine, unlike the logarithms and cosines of C libraries.
 double normal_number(const CounterRandom& random, uint64_t index) {
   int64_t sum = 0;
   for (uint64_t word = 0; word < kWordsOfANormal; ++word) {
@@ -46,6 +45,11 @@ double normal_number(const CounterRandom& random, uint64_t index) {
   }
   // Twelve uniform numbers of variance 1/12 each add up to variance 1.
   return static_cast<double>(sum - 6 * 0xffff) * 0x1.0p-16;
+}
+
+/// Product of all extents but the first: the number of inputs of one output of a weight [O, ...].
+int64_t fan_in_of(at::IntArrayRef weight_shape) {
+  return c10::multiply_integers(weight_shape.slice(1));
 }
 
 int64_t fan_out_of(at::IntArrayRef weight_shape) {
@@ -68,12 +72,8 @@ Initial for_shape(Initial values, at::IntArrayRef shape) {
   }
 }
 
-}  // namespace
-
-int64_t fan_in_of(at::IntArrayRef weight_shape) {
-  return c10::multiply_integers(weight_shape.slice(1));
-}
-
+/// Returns a float32 leaf tensor that requires a gradient. The kinds by inputs and outputs use
+/// those of a weight [O, I, ...]: the products of I, or of O, with the kernel's extents.
 at::Tensor initial_parameter(const std::string& name, at::IntArrayRef shape, Initial values,
                              int64_t seed) {
   const Initial by = for_shape(values, shape);
@@ -90,33 +90,31 @@ at::Tensor initial_parameter(const std::string& name, at::IntArrayRef shape, Ini
   return tensor.set_requires_grad(true);
 }
 
+}  // namespace
+
 LayerParams::LayerParams(const std::string& name, at::IntArrayRef weight_shape,
                          const LayerParamsOptions& options, int64_t seed, LayerTable* table)
     : table_(table), index_(static_cast<int64_t>(table->layers.size())) {
-  const std::string weight_name = name + ".weight";
-  weight_ = initial_parameter(weight_name, weight_shape, options.weight, seed);
   // The weight's index is that of the next parameter.
   table->layers.push_back(
       {.name = name, .weight_param = static_cast<int64_t>(table->params.size())});
-  table->params.push_back(
-      {.name = weight_name, .tensor = weight_, .prunable = true, .decayed = true});
+  weight_ = add_parameter({.name = name + ".weight",
+                           .shape = weight_shape.vec(),
+                           .values = options.weight,
+                           .prunable = true,
+                           .decayed = true},
+                          seed, table);
   if (!options.has_bias) return;
-  const std::string bias_name = name + ".bias";
   const double bound = 1 / std::sqrt(static_cast<double>(fan_in_of(weight_shape)));
-  bias_O_ =
-      initial_parameter(bias_name, {weight_shape[0]}, options.bias.value_or(uniform(bound)), seed);
-  table->params.push_back({.name = bias_name, .tensor = bias_O_});
+  bias_O_ = add_parameter(
+      {name + ".bias", {weight_shape[0]}, options.bias.value_or(uniform(bound))}, seed, table);
 }
 
-void LayerParams::writes_grad_in_place() {
+void LayerParams::uses_linear() {
   grad_in_place_ = std::make_shared<GradInPlace>();
-  const auto weight = static_cast<size_t>(table_->layers[static_cast<size_t>(index_)].weight_param);
-  table_->params[weight].grad_in_place = grad_in_place_;
-}
-
-void LayerParams::may_follow_mask() {
   kept_ = std::make_shared<std::shared_ptr<const KeptWeight>>();
   const auto weight = static_cast<size_t>(table_->layers[static_cast<size_t>(index_)].weight_param);
+  table_->params[weight].grad_in_place = grad_in_place_;
   // Captures shared pointers and the tensor, not `this`: layers are moved after their construction.
   table_->params[weight].follow_mask = [kept = kept_, weight_OI = weight_](const uint8_t* bits) {
     kept->reset();
@@ -129,8 +127,7 @@ void LayerParams::may_follow_mask() {
 Linear::Linear(const std::string& name, int64_t num_inputs, int64_t num_outputs,
                const LayerParamsOptions& options, int64_t seed, LayerTable* table)
     : params_(name, {num_outputs, num_inputs}, options, seed, table) {
-  params_.writes_grad_in_place();
-  params_.may_follow_mask();
+  params_.uses_linear();
 }
 
 at::Tensor Linear::operator()(const at::Tensor& inputs) const {

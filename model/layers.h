@@ -39,14 +39,6 @@ inline Initial constant(double value) { return {Initial::Kind::kConstant, value}
 inline Initial uniform(double bound) { return {Initial::Kind::kUniform, bound}; }
 inline Initial normal(double deviation) { return {Initial::Kind::kNormal, deviation}; }
 
-/// Returns a float32 leaf tensor that requires a gradient. The kinds by inputs and outputs use
-/// those of a weight [O, I, ...]: the products of I, or of O, with the kernel's extents.
-at::Tensor initial_parameter(const std::string& name, at::IntArrayRef shape, Initial values,
-                             int64_t seed);
-
-/// Product of all extents but the first: the number of inputs of one output of a weight [O, ...].
-int64_t fan_in_of(at::IntArrayRef weight_shape);
-
 /// Tensor that forward uses or writes and that has no gradient. Shares memory with the model.
 struct Buffer {
   std::string name;  ///< dotted, unique among buffers and parameters
@@ -108,14 +100,13 @@ class LayerParams {
   /// Bias; undefined if there is none.
   const at::Tensor& bias() const { return bias_O_; }
   const std::string& name() const { return table_->layers[static_cast<size_t>(index_)].name; }
-  /// State of the weight's in-place gradient; null unless the layer uses writes_grad_in_place().
+  /// Declares in the table that the layer computes with model::linear(). Its backward writes the
+  /// weight's gradient in place, and it can compute with kept elements only.
+  void uses_linear();
+  /// State of the weight's in-place gradient; null before uses_linear().
   const std::shared_ptr<GradInPlace>& grad_in_place() const { return grad_in_place_; }
-  /// Declares in the table that the layer's backward writes the weight's gradient in place.
-  void writes_grad_in_place();
   /// Kept elements of a weight [O, I] with a mask that keeps few; else null (follow_mask()).
   const KeptWeight* kept() const { return kept_->get(); }
-  /// Declares in the table that the layer can compute with kept elements only.
-  void may_follow_mask();
   /// Weight in the table, without the hook.
   const at::Tensor& plain_weight() const { return weight_; }
 

@@ -9,8 +9,7 @@
 
 /// Layers for LibTorch modules that take their shape from their first input. Their parameters do
 /// not exist before the first forward(). Names, shapes and initial values are those of
-/// torch::nn::Linear and torch::nn::Conv2d. Create the optimizer after the first forward() of the
-/// whole model.
+/// torch::nn::Linear and torch::nn::Conv2d. Create the optimizer after the model's first forward().
 namespace lockstep::model {
 
 /// Common part of both layers: weight and bias, created once.

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -77,6 +80,32 @@ class Model {
 
  protected:
   LayerTable table_;
+};
+
+/// Network whose layers follow each other. forward() and network() come from one list of layers.
+class Sequence : public Model {
+ public:
+  at::Tensor forward(const at::Tensor& inputs_BX) override;
+  Network network() const override;
+
+  /// Adds a layer with tensors. `args`: those of its constructor between name and table.
+  template <typename Layer, typename... Args>
+  void add(const std::string& name, const Args&... args) {
+    const Layer layer(name, args..., &table_);
+    steps_.push_back({layer.description(), layer});
+  }
+  /// Adds a layer without tensors.
+  void add(const NetworkLayer& layer);
+  using Compute = std::function<at::Tensor(const at::Tensor& values)>;
+  /// Adds a step that network() leaves out, since evaluation does, such as dropout.
+  void add_undescribed(Compute compute) { steps_.push_back({std::nullopt, std::move(compute)}); }
+
+ private:
+  struct Step {
+    std::optional<NetworkLayer> description;
+    Compute compute;
+  };
+  std::vector<Step> steps_;
 };
 
 }  // namespace lockstep::model

@@ -18,29 +18,23 @@
 namespace lockstep::optim {
 namespace {
 
-/// Checks that the plan contains each parameter exactly once.
-void require_each_once(const BufferPlan& plan, size_t num_params) {
-  std::vector<int> num_uses(num_params, 0);
-  for (const auto& members : plan)
-    for (const int64_t index : members) ++num_uses.at(static_cast<size_t>(index));
-  check(std::all_of(num_uses.begin(), num_uses.end(), [](int uses) { return uses == 1; }),
-        "a plan names each parameter once");
-}
-
-std::vector<FlatSlice> flat_slices(const ParamTable& params, const std::vector<int64_t>& members,
-                                   const std::vector<bool>& trainable) {
-  std::vector<FlatSlice> slices;
-  int64_t offset_E = 0;
+/// Returns a buffer's layout, without memory.
+FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& members,
+                     const std::vector<bool>& trainable) {
   const auto first = static_cast<size_t>(members.at(0));
+  FlatBuffer buffer;
+  buffer.group = group_of(params[first]);
+  buffer.frozen = !trainable[first];
+  int64_t offset_E = 0;
   for (const int64_t index : members) {
     const auto i = static_cast<size_t>(index);
-    check(group_of(params[i]) == group_of(params[first]) && trainable[i] == trainable[first] &&
+    check(group_of(params[i]) == buffer.group && trainable[i] == trainable[first] &&
               params[i].tensor.options().type_equal(params[first].tensor.options()),
           "a buffer holds parameters of one kind");
-    slices.push_back({index, offset_E, params[i].tensor.numel()});
+    buffer.slices.push_back({index, offset_E, params[i].tensor.numel()});
     offset_E += params[i].tensor.numel();
   }
-  return slices;
+  return buffer;
 }
 
 /// Makes the parameter's tensor and gradient views of the buffer. Copies the value unless it is
@@ -57,18 +51,13 @@ void move_in(const FlatBuffer& buffer, const FlatSlice& slice, const at::Tensor&
   if (!buffer.frozen) tensor.mutable_grad() = view_of_slice(buffer.grads_E, slice, params);
 }
 
-/// Returns a buffer's layout, without memory.
-FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& members,
-                     const std::vector<bool>& trainable) {
-  FlatBuffer buffer{.slices = flat_slices(params, members, trainable)};
-  buffer.group = group_of(params[static_cast<size_t>(members.front())]);
-  buffer.frozen = !trainable[static_cast<size_t>(members.front())];
-  return buffer;
-}
-
 std::vector<FlatBuffer> layouts_of(const ParamTable& params, const BufferPlan& plan,
                                    const std::vector<bool>& trainable) {
-  require_each_once(plan, params.size());
+  std::vector<int> num_uses(params.size(), 0);
+  for (const auto& members : plan)
+    for (const int64_t index : members) ++num_uses.at(static_cast<size_t>(index));
+  check(std::ranges::all_of(num_uses, [](int uses) { return uses == 1; }),
+        "a plan names each parameter once");
   std::vector<FlatBuffer> buffers;
   for (const auto& members : plan) buffers.push_back(layout_of(params, members, trainable));
   return buffers;
@@ -81,12 +70,6 @@ int64_t num_elements(const FlatBuffer& buffer) {
 at::TensorOptions options_of(const FlatBuffer& buffer, const ParamTable& params) {
   const auto first = static_cast<size_t>(buffer.slices.front().param);
   return params[first].tensor.options().requires_grad(false);
-}
-
-std::vector<at::Tensor> values_of(const ParamTable& params) {
-  std::vector<at::Tensor> values;
-  for (const Param& param : params) values.push_back(param.tensor.detach());
-  return values;
 }
 
 }  // namespace
@@ -107,16 +90,10 @@ std::vector<FlatBuffer> FlatParams::flatten(const BufferPlan& plan,
                                             const std::vector<bool>& trainable) {
   const at::NoGradGuard no_grad;
   std::vector<FlatBuffer> now = layouts_of(params_, plan, trainable);
-  if (memory_ == nullptr) {
+  if (memory_ == nullptr)
     fill(now, device());
-  } else {  // shared memory is reused: the writing rank needs copies of the old values
-    std::vector<at::Tensor> values_by_param(params_.size());
-    if (memory_->is_writer()) {
-      values_by_param = values_of(params_);
-      for (at::Tensor& value : values_by_param) value = value.clone();
-    }
-    fill_shared(now, std::move(values_by_param));
-  }
+  else
+    fill_shared(now, /*is_reused=*/true);
   // The old buffers go to the caller, who moves its tensors of the same layout.
   std::swap(buffers_, now);
   return now;
@@ -125,8 +102,7 @@ std::vector<FlatBuffer> FlatParams::flatten(const BufferPlan& plan,
 void FlatParams::move_to(std::unique_ptr<FlatMemory> memory) {
   const at::NoGradGuard no_grad;
   memory_ = std::move(memory);
-  fill_shared(buffers_,
-              memory_->is_writer() ? values_of(params_) : std::vector<at::Tensor>(params_.size()));
+  fill_shared(buffers_, /*is_reused=*/false);
 }
 
 void FlatParams::fill(std::vector<FlatBuffer>& buffers, at::Device device) {
@@ -139,9 +115,15 @@ void FlatParams::fill(std::vector<FlatBuffer>& buffers, at::Device device) {
   }
 }
 
-/// Fills buffers in shared memory. Undefined values are written by another rank.
-void FlatParams::fill_shared(std::vector<FlatBuffer>& buffers,
-                             std::vector<at::Tensor> values_by_param) {
+/// Fills buffers in shared memory. is_reused: it contains the old values, so that the writing rank
+/// needs copies of them.
+void FlatParams::fill_shared(std::vector<FlatBuffer>& buffers, bool is_reused) {
+  // Undefined on all other ranks.
+  std::vector<at::Tensor> values_by_param(params_.size());
+  for (size_t i = 0; memory_->is_writer() && i < params_.size(); ++i) {
+    const at::Tensor value = params_[i].tensor.detach();
+    values_by_param[i] = is_reused ? value.clone() : value;
+  }
   // Collective: all ranks have copied what they need from the old layout.
   memory_->begin();
   for (FlatBuffer& buffer : buffers) {
@@ -218,22 +200,18 @@ void FlatParams::zero_unwritten_grads() {
 
 // Averages are dense tensors by parameter. A GPU or another type uses ATen's lerp.
 
-/// Updates float32 averages with own kernels: ATen's round the last elements of each thread
-/// differently.
-static void follow_floats(const at::Tensor& weight, const at::Tensor& average, float share) {
+static void follow(const at::Tensor& weight, const at::Tensor& average, double share) {
+  if (!average.is_cpu() || average.scalar_type() != at::kFloat) {
+    average.lerp_(weight, share);
+    return;
+  }
+  // Own kernels: ATen's round the last elements of each thread differently.
   const float* const weights = weight.const_data_ptr<float>();
   float* const averages = average.mutable_data_ptr<float>();
   const auto follow_part = update_kernels(fastest_simd_path()).follow;
   at::parallel_for(0, average.numel(), kGrain, [=](int64_t begin, int64_t end) {
-    follow_part(end - begin, weights + begin, share, averages + begin);
+    follow_part(end - begin, weights + begin, static_cast<float>(share), averages + begin);
   });
-}
-
-static void follow(const at::Tensor& weight, const at::Tensor& average, double share) {
-  if (average.is_cpu() && average.scalar_type() == at::kFloat)
-    follow_floats(weight, average, static_cast<float>(share));
-  else
-    average.lerp_(weight, share);
 }
 
 Ema::Ema(std::optional<double> decay, ParamTable& params) : decay_(decay), params_(params) {

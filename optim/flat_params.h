@@ -56,7 +56,7 @@ class FlatParams {
  private:
   /// Allocates the buffers, copies the parameters' values, and makes the parameters views.
   void fill(std::vector<FlatBuffer>& buffers, at::Device device);
-  void fill_shared(std::vector<FlatBuffer>& buffers, std::vector<at::Tensor> values_by_param);
+  void fill_shared(std::vector<FlatBuffer>& buffers, bool is_reused);
 
   ParamTable& params_;
   std::unique_ptr<FlatMemory> memory_;  ///< null: this rank's own memory
@@ -75,10 +75,9 @@ at::Tensor view_of_slice(const at::Tensor& flat_E, const FlatSlice& slice,
 /// after the n-th update, so that the first updates have more weight. Source: TensorFlow's
 /// tf.train.ExponentialMovingAverage(decay, num_updates), with num_updates = n.
 ///
-/// Averages all parameters, including frozen ones, each as one dense tensor. So flat layout and
-/// sharding do not matter. Needs as much memory as the weights, on each rank, and one pass over
-/// both at each update. On CPUs no bit of a float32 average depends on the number of threads. One
-/// caller at a time.
+/// Averages all parameters, including frozen ones, each as one dense tensor on each rank, whatever
+/// the layout. On CPUs no bit of a float32 average depends on the number of threads. One caller at
+/// a time.
 class Ema {
  public:
   /// The table must outlive this. Without decay the EMA is off: no call has an effect or uses

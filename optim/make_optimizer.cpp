@@ -31,11 +31,7 @@
 #include "optim/rules.h"
 
 namespace lockstep::optim {
-namespace {
-
 constexpr int kItemBytes = sizeof(float);
-
-}  // namespace
 
 PackedMask::PackedMask(std::span<const uint8_t> buffer_bits, int64_t begin_E, int64_t num_elements)
     : num_elements_(num_elements), bits_(static_cast<size_t>(num_mask_bytes(num_elements))) {
@@ -220,8 +216,7 @@ class Fused : public Elementwise<Rule> {
 
  public:
   bool takes_found_inf() const override {
-    const std::vector<FlatBuffer>& buffers = this->buffers();
-    return std::none_of(buffers.begin(), buffers.end(), [](const FlatBuffer& buffer) {
+    return std::ranges::none_of(this->buffers(), [](const FlatBuffer& buffer) {
       return !buffer.frozen && takes_kernels(buffer);
     });
   }
@@ -270,21 +265,19 @@ static void decay_values(const FusedBatch& batch, const rules::WeightDecay<doubl
   at::_foreach_mul_(batch.values, factor.masked_fill_(batch.found_inf->squeeze().ne(0), 1));
 }
 
-static void fused_sgd(const FusedBatch& batch, const OptimizerOptions& options) {
-  const rules::WeightDecay<double> decay(options, *batch.rates);
-  decay_values(batch, decay);
-  const bool has_momentum = !batch.slots.empty();
-  at::_fused_sgd_(batch.values, batch.grads,
-                  has_momentum ? at::TensorList(batch.slots[0]) : at::TensorList(), decay.l2,
-                  has_momentum ? options.momentum : 0, batch.rates->learning_rate,
-                  /*dampening=*/0.0, has_momentum && options.nesterov,
-                  /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, batch.found_inf);
-}
-
 template <template <typename> class Rule>
 class FusedSgd final : public Fused<Rule> {
   using Fused<Rule>::Fused;
-  void update_batch(const FusedBatch& batch) override { fused_sgd(batch, this->options()); }
+  void update_batch(const FusedBatch& batch) override {
+    const rules::WeightDecay<double> decay(this->options(), *batch.rates);
+    decay_values(batch, decay);
+    const bool has_momentum = !batch.slots.empty();
+    at::_fused_sgd_(
+        batch.values, batch.grads, has_momentum ? at::TensorList(batch.slots[0]) : at::TensorList(),
+        decay.l2, has_momentum ? this->options().momentum : 0, batch.rates->learning_rate,
+        /*dampening=*/0.0, has_momentum && this->options().nesterov,
+        /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, batch.found_inf);
+  }
 };
 
 /// Fused kernel for adam and adamw.

@@ -16,10 +16,8 @@
 namespace lockstep::optim {
 
 bool Optimizer::reads_kept_alone(size_t buffer) {
-  const std::vector<SlotPart>& parts = slots_.parts(buffer);
   return takes_kernels(buffers_.at(buffer)) &&
-         std::all_of(parts.begin(), parts.end(),
-                     [](const SlotPart& part) { return part.is_packed(); });
+         std::ranges::all_of(slots_.parts(buffer), &SlotPart::is_packed);
 }
 
 /// True if updates are counted by parameter: PyTorch does so, and in TensorFlow's RMSProp the
@@ -106,7 +104,7 @@ void Optimizer::update_all_but(const std::vector<Apart>& apart, const StepRates&
 }
 
 /// Updates late shards after all others, each when its gradients have arrived.
-void Optimizer::update_in_turn(const LateShards& late, const StepRates& rates) {
+void Optimizer::update_in_turn(const PendingShards& late, const StepRates& rates) {
   if (late.regions.empty()) {
     for (size_t b = 0; b < buffers_.size(); ++b)
       if (!buffers_[b].frozen)
@@ -121,7 +119,8 @@ void Optimizer::update_in_turn(const LateShards& late, const StepRates& rates) {
   }
 }
 
-void Optimizer::step(const StepRates& rates, const LateShards& late, const at::Tensor& found_inf) {
+void Optimizer::step(const StepRates& rates, const PendingShards& late,
+                     const at::Tensor& found_inf) {
   check(!found_inf.defined() || (takes_found_inf() && late.regions.empty()),
         "a rule that reads a number on the device, and no late region");
   const at::NoGradGuard no_grad;
@@ -191,31 +190,22 @@ std::vector<at::Tensor> Optimizer::slots_of(int64_t param) {
   return found;
 }
 
-namespace {
-
-at::Tensor gradients_of(const std::vector<FlatBuffer>& buffers, const ParamShard& region) {
+static at::Tensor gradients_of(const std::vector<FlatBuffer>& buffers, const ParamShard& region) {
   return buffers[region.buffer].grads_E.narrow(0, region.begin_E, region.num_elements());
 }
-
-/// Returns the norm before clipping.
-double clip_by_norm(double limit, std::vector<FlatBuffer>& buffers,
-                    const std::vector<ParamShard>& regions,
-                    std::optional<double> squared_grad_norm) {
-  check(squared_grad_norm.has_value(), "clipping by norm needs the sum of squares");
-  const double norm = std::sqrt(*squared_grad_norm);
-  // Every rank scales its own regions by the same factor, since the norm is equal on all ranks.
-  if (norm > limit)
-    for (const ParamShard& region : regions) gradients_of(buffers, region).mul_(limit / norm);
-  return norm;
-}
-
-}  // namespace
 
 std::optional<double> clip_gradients(const ClipOptions& options, std::vector<FlatBuffer>& buffers,
                                      const std::vector<ParamShard>& regions,
                                      std::optional<double> squared_grad_norm) {
   std::optional<double> norm;
-  if (options.norm) norm = clip_by_norm(*options.norm, buffers, regions, squared_grad_norm);
+  if (options.norm) {
+    check(squared_grad_norm.has_value(), "clipping by norm needs the sum of squares");
+    norm = std::sqrt(*squared_grad_norm);
+    // Every rank scales its own regions by the same factor, since the norm is equal on all ranks.
+    if (*norm > *options.norm)
+      for (const ParamShard& region : regions)
+        gradients_of(buffers, region).mul_(*options.norm / *norm);
+  }
   if (options.value)
     for (const ParamShard& region : regions)
       gradients_of(buffers, region).clamp_(-*options.value, *options.value);
@@ -348,9 +338,7 @@ void OptimizerState::set_shards(const std::vector<ParamShard>& regions) {
     store.parts.clear();
     for (const ParamShard& region : regions)
       if (region.buffer == b && region.num_elements() != 0) store.parts.push_back({region});
-    std::sort(store.parts.begin(), store.parts.end(), [](const auto& one, const auto& other) {
-      return one.region.begin_E < other.region.begin_E;
-    });
+    std::ranges::sort(store.parts, {}, [](const SlotPart& part) { return part.region.begin_E; });
     require_apart(store.parts, buffers_[b].values_E.numel());
     if (!is_absent) take_back(b);
   }
@@ -376,8 +364,7 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
         "a mask has a bit for each element of its buffer");
   BufferStore& store = stores_[buffer];
   const bool packs_now = packs(flat, bits);
-  const bool was_packed = std::any_of(store.parts.begin(), store.parts.end(),
-                                      [](const SlotPart& part) { return part.is_packed(); });
+  const bool was_packed = std::ranges::any_of(store.parts, &SlotPart::is_packed);
   // Nothing was packed and nothing will be.
   if (bits.empty() && !was_packed) return;
   const bool is_absent = store.is_absent();
@@ -397,8 +384,7 @@ void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   const at::NoGradGuard no_grad;
   std::vector<BufferStore> before = std::exchange(stores_, {});
   own_all();
-  if (std::all_of(before.begin(), before.end(), [](const auto& one) { return one.is_absent(); }))
-    return;
+  if (std::ranges::all_of(before, &BufferStore::is_absent)) return;
   for (size_t b = 0; b < before.size(); ++b) expand(buffers_before[b], &before[b]);
   for (size_t slot = 0; slot < names_.size(); ++slot) {
     std::vector<at::Tensor> by_param(params_.size());
@@ -422,8 +408,7 @@ CutParts& OptimizerState::cut_at(const std::vector<ParamShard>& regions) {
   if (!cut_regions_.empty() && cut_regions_ == regions) return cut_;
   drop_cut();
   std::vector<ParamShard> ascending = regions;
-  std::sort(ascending.begin(), ascending.end(),
-            [](const auto& one, const auto& other) { return one.begin_E < other.begin_E; });
+  std::ranges::sort(ascending, {}, &ParamShard::begin_E);
   for (size_t b = 0; b < stores_.size(); ++b) {
     if (buffers_[b].frozen) continue;
     for (const SlotPart& part : stores_[b].parts) {
@@ -474,7 +459,7 @@ const std::vector<at::Tensor>& OptimizerState::expand_clean(size_t buffer) {
 
 void OptimizerState::take_back() {
   const bool were_whole =
-      is_divided_ && std::any_of(stores_.begin(), stores_.end(), [](auto& one) {
+      is_divided_ && std::ranges::any_of(stores_, [](const auto& one) {
         return !one.whole.empty() && !is_whole(one.parts, one.whole.front().numel());
       });
   for (size_t b = 0; b < stores_.size(); ++b) take_back(b);

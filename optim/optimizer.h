@@ -93,15 +93,12 @@ struct CutParts {
 /// A buffer's slots have one of three forms: absent (zeros without memory), in parts (for steps),
 /// or whole (dense, for saves). expand() creates the whole form from the other two and frees the
 /// parts; take_back() does the reverse. If a single dense part covers the whole buffer, both forms
-/// are the same memory, and conversions cost nothing.
-///
-/// One caller at a time.
+/// are the same memory, and conversions cost nothing. One caller at a time.
 class OptimizerState {
  public:
-  /// Largest kept fraction of a buffer at which a mask packs its slots. Measured with Adam on 20 M
-  /// weights: at this value the packed update takes as long as the dense one, with half the memory.
-  /// Depends only on the mask of the whole buffer, so ranks, resumed runs and all divisions of the
-  /// buffer choose alike.
+  /// Largest kept fraction of a whole buffer at which a mask packs its slots, the same for all
+  /// divisions of the buffer. Measured with Adam on 20 M weights: at this value the packed update
+  /// takes as long as the dense one, with half the memory.
   static constexpr double kPackBelow = 0.5;
 
   /// The buffers and the table must outlive the store.
@@ -168,10 +165,9 @@ class OptimizerState {
 /// applies to dense buffers and to kept elements of masked ones. It runs in own kernels for float32
 /// on the CPU, otherwise in ATen's operations. One caller at a time.
 ///
-/// Stores only the slots (moments) that its own updates need. These are the slots of the regions
-/// that this rank owns (ZeRO-1). If a mask keeps at most OptimizerState::kPackBelow of a buffer,
-/// only kept weights have slots there. A pruned weight is 0 and its gradient counts as 0, so its
-/// slots would stay 0: with every rule slots start at 0
+/// Stores only the slots (moments) that its own updates need: those of the regions that this rank
+/// owns (ZeRO-1). If a mask keeps at most OptimizerState::kPackBelow of a buffer, only kept weights
+/// have slots there. Slots of a pruned weight would stay 0
 /// (docs/decisions/0028-slots-start-at-zero.md).
 ///
 /// Float32 on the CPU: no bit of a weight or slot depends on the division into regions, on packing,
@@ -216,7 +212,8 @@ class Optimizer {
   ///
   /// late: regions of float32 buffers on the CPU inside owned ones, without overlap. All else is
   /// updated first, then each late region after a wait_for_next(). The bits are the same.
-  void step(const StepRates& rates, const LateShards& late = {}, const at::Tensor& found_inf = {});
+  void step(const StepRates& rates, const PendingShards& late = {},
+            const at::Tensor& found_inf = {});
   /// True if the rule has kernels that read found_inf and uses them for these buffers.
   virtual bool takes_found_inf() const { return false; }
   /// Reverts the count of an update that the device has skipped.
@@ -229,11 +226,8 @@ class Optimizer {
   /// some rules per parameter (`optimizer/<name>/updates`): for saves and restores. Contains values
   /// that this rank owns, zeros for other elements and for those that packing omits. Live memory
   /// until step(), set_shards(), set_kept() or rebuild(), which take over its contents. Another
-  /// call returns the same memory, with those zeros restored.
-  ///
-  /// Until then the slots need the memory of dense slots of all parameters, on each rank, plus one
-  /// packed tensor at the peak. Time: about three packed updates to expand, one to pack again in
-  /// the next step. Nothing is copied if no slot is packed or sharded.
+  /// call returns the same memory, with those zeros restored. Until then each rank needs the memory
+  /// of dense slots of all parameters. Nothing is copied if no slot is packed or sharded.
   StateList state();
   /// Entries of state() that set_shards() has sharded: their sum over the ranks is the complete
   /// tensor. Equal names on all ranks. The same memory as that of state().
@@ -246,9 +240,8 @@ class Optimizer {
   void reset_momentum(int64_t param);
 
   /// Adapts the slots to the buffers' new layout and keeps their values. Call it after
-  /// FlatParams::flatten(). Slots are dense until the next step() or set_kept(), complete until
-  /// set_shards(). If slots are sharded, consolidate sharded_state() before the buffers are
-  /// flattened.
+  /// FlatParams::flatten(), before which sharded slots must be consolidated (sharded_state()).
+  /// Slots are dense until the next step() or set_kept(), complete until set_shards().
   void rebuild(const std::vector<FlatBuffer>& buffers_before) { slots_.rebuild(buffers_before); }
 
   /// Bytes that the slots use now.
@@ -285,7 +278,7 @@ class Optimizer {
   int64_t usual_updates() const;
   std::vector<Apart> regions_apart();
   void update_all_but(const std::vector<Apart>& apart, const StepRates& rates);
-  void update_in_turn(const LateShards& late, const StepRates& rates);
+  void update_in_turn(const PendingShards& late, const StepRates& rates);
   void update_part(SlotPart& part, const StepRates& rates);
 
   const OptimizerOptions options_;

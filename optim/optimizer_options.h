@@ -68,11 +68,9 @@ struct OptimizerOptions {
   double ftrl_learning_rate_power = -0.5;          ///< ftrl
   double ftrl_l1 = 0.0, ftrl_l2 = 0.0;             ///< ftrl
   double weight_decay = 0.0;                       ///< on the parameters of weight_decay_groups
-  bool decoupled = false;  ///< weight decay multiplies the weights by 1 - rate * weight_decay; else
-                           ///< it is L2, a part of the gradient
+  bool decoupled = false;  ///< weights are multiplied by 1 - rate * weight_decay; else decay is L2
   std::vector<std::string> weight_decay_groups{"weights"};  ///< weights, normalisation, biases
-  std::vector<std::string> weight_decay_exclude;  ///< names or `re:` patterns of weights without
-                                                  ///< decay
+  std::vector<std::string> weight_decay_exclude;  ///< names, `re:` patterns of weights without it
   ClipOptions clip;                               ///< of the gradients, before the update
   std::optional<double> ema_decay;                ///< of the moving average of the weights (Ema)
 };

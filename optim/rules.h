@@ -69,9 +69,8 @@ template <typename N>
 struct Sgd {
   static constexpr std::array<const char*, 0> kSlots{};
 
-  explicit Sgd(double learning_rate) : minus_rate(static_cast<N>(-learning_rate)) {}
   Sgd(const OptimizerOptions& /*options*/, const GroupRates& rates, int64_t /*num_updates*/)
-      : Sgd(rates.learning_rate) {}
+      : minus_rate(static_cast<N>(-rates.learning_rate)) {}
 
   template <typename V>
   LOCKSTEP_INLINE V operator()(const V& w, const V& g) const {
@@ -111,8 +110,7 @@ struct Momentum {
 /// this update included, at least 1. Source: Kingma & Ba 2015.
 ///
 /// The order of operations and their fusion match ATen's fused vector kernels on x86-64 with AVX2
-/// or AVX-512 (determined by experiment, LibTorch 2.11). tests/optim/packed_update_test.cpp
-/// compares bits.
+/// or AVX-512 (LibTorch 2.11). tests/optim/packed_update_test.cpp compares bits.
 template <typename N>
 struct Adam {
   static constexpr std::array kSlots{"m", "v"};
@@ -149,8 +147,7 @@ struct Adam {
 
 // Rules whose means of squares have an initial value in TensorFlow. Here every slot starts at 0 and
 // contains only the gradients' part. The remainder of the initial value is a function of the number
-// of updates and is added where it is used (docs/decisions/0028-slots-start-at-zero.md). So a
-// pruned weight's slots are 0 with every rule.
+// of updates and is added where it is used (docs/decisions/0028-slots-start-at-zero.md).
 
 /// Adagrad: a += g²;  w -= rate * g / sqrt(initial + a). Source: Duchi et al. 2011, in the form of
 /// tf.compat.v1.train.AdagradOptimizer, without epsilon.

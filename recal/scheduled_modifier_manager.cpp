@@ -194,7 +194,7 @@ const Timeline& ScheduledModifierManager::timeline() const {
   return *timeline_;
 }
 
-Applied ScheduledModifierManager::apply_due(int64_t step, dist::Communicator& control) {
+AppliedActions ScheduledModifierManager::apply_due(int64_t step, dist::Communicator& control) {
   return apply_at(step, /*closing=*/false, control);
 }
 
@@ -207,11 +207,11 @@ void ScheduledModifierManager::write_weights(dist::Communicator& control, const 
   control.barrier();
 }
 
-Applied ScheduledModifierManager::apply_at(int64_t step, bool closing,
-                                           dist::Communicator& control) {
+AppliedActions ScheduledModifierManager::apply_at(int64_t step, bool closing,
+                                                  dist::Communicator& control) {
   require_stage(stage_ != Stage::kFinalized, "apply_due", "cannot follow finalize()");
   initialize();
-  Applied applied;
+  AppliedActions applied;
   // After a restart, optimizer and quantizer do not know the timeline's state at `step`. So the
   // first call reports it even if no action is due.
   const bool is_first = std::exchange(last_step_, step) < 0;
@@ -235,7 +235,7 @@ Applied ScheduledModifierManager::apply_at(int64_t step, bool closing,
 }
 
 void ScheduledModifierManager::apply(const Action& action, dist::Communicator& control,
-                                     Applied* applied) {
+                                     AppliedActions* applied) {
   if (action.param_set < 0) return;
   const ParamSet& set = timeline_->param_sets()[static_cast<size_t>(action.param_set)];
   if (traits_of(action.kind).is_on_masks) apply_to_masks(action, set, control, applied);
@@ -244,7 +244,8 @@ void ScheduledModifierManager::apply(const Action& action, dist::Communicator& c
 }
 
 void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamSet& set,
-                                              dist::Communicator& control, Applied* applied) {
+                                              dist::Communicator& control,
+                                              AppliedActions* applied) {
   std::vector<int64_t> changed;
   if (action.kind == ActionKind::kPrune) {
     changed = masks_.prune(set.params, action.value, set.mask_rule, control);
@@ -282,7 +283,7 @@ void ScheduledModifierManager::change_values(const Action& action, const ParamSe
 }
 
 /// Reports trainability if it differs from the last call.
-void ScheduledModifierManager::follow_trainable(int64_t step, Applied* applied) {
+void ScheduledModifierManager::follow_trainable(int64_t step, AppliedActions* applied) {
   std::vector<bool> wanted = timeline_->trainable_at(step);
   if (wanted == trainable_) return;
   trainable_ = wanted;
@@ -307,10 +308,10 @@ void ScheduledModifierManager::end_step(bool updated, dist::Communicator& contro
   if (quantizer_) quantizer_->end_step(control, updated);
 }
 
-Applied ScheduledModifierManager::apply_closing(int64_t step, dist::Communicator& control) {
+AppliedActions ScheduledModifierManager::apply_closing(int64_t step, dist::Communicator& control) {
   // last_step_ == step: apply_due() of this step has already applied these actions.
   if (stage_ == Stage::kFinalized || last_step_ == step) return {};
-  Applied applied = apply_at(step, /*closing=*/true, control);
+  AppliedActions applied = apply_at(step, /*closing=*/true, control);
   write_weights(control, [&] { masks_.enforce(); });
   return applied;
 }

@@ -44,7 +44,7 @@ struct AttachOptions {
 };
 
 /// Changes that apply_due() made.
-struct Applied {
+struct AppliedActions {
   bool masks_changed = false;
   std::vector<int64_t> changed_params;  ///< parameters with a changed mask: indexes, ascending
   std::vector<int64_t> reset_params;    ///< parameters whose momentum must be zeroed, ascending
@@ -83,7 +83,7 @@ std::vector<std::string> modifier_names(const Timeline& timeline);
 ///   attach(params, options, &faults)   once, after the model exists; needs no optimizer
 ///   restored(control)                  after a restore from a checkpoint has filled state()
 ///   each step s:
-///     apply_due(s, control)            before the forward pass; then act on Applied
+///     apply_due(s, control)            before the forward pass; then act on AppliedActions
 ///     forward, backward, gradients reduced over the ranks
 ///     mask_gradients()                 keeps the optimizer's moments of pruned weights at zero
 ///     optimizer update                 with learning_rate_at(s, group), weight decay likewise
@@ -124,7 +124,7 @@ class ScheduledModifierManager {
   /// over all ranks and applied to the weights. Values are set, quantization is switched. Throws
   /// Error(kDisagree).everywhere() with tensor and ranks if masks differ. Collective at steps that
   /// compute masks.
-  Applied apply_due(int64_t step, dist::Communicator& control);
+  AppliedActions apply_due(int64_t step, dist::Communicator& control);
 
   /// Declares that all ranks use one copy of the weights (sync.share_weights). From then on rank 0
   /// alone writes into the weights, between barriers.
@@ -143,7 +143,7 @@ class ScheduledModifierManager {
   /// Applies the actions that are due after the last update, such as a final sparsity at the run's
   /// end. step: number of updates done. Releases of masks are skipped. The weights then contain
   /// exact zeros.
-  Applied apply_closing(int64_t step, dist::Communicator& control);
+  AppliedActions apply_closing(int64_t step, dist::Communicator& control);
 
   /// Makes the model independent of the recipe: masks become exact zeros in the weights and are
   /// dropped (their counts stay). With quantization, the layer hook stays on the model and keeps
@@ -216,15 +216,15 @@ class ScheduledModifierManager {
   /// Logs surprises of the recipe for this model, at the first step, on rank 0.
   void report_start() const;
   /// Applies the actions due at `step`. closing: true if no update follows.
-  Applied apply_at(int64_t step, bool closing, dist::Communicator& control);
-  void apply(const Action& action, dist::Communicator& control, Applied* applied);
+  AppliedActions apply_at(int64_t step, bool closing, dist::Communicator& control);
+  void apply(const Action& action, dist::Communicator& control, AppliedActions* applied);
   void apply_to_masks(const Action& action, const ParamSet& set, dist::Communicator& control,
-                      Applied* applied);
+                      AppliedActions* applied);
   void change_values(const Action& action, const ParamSet& set);
   /// Runs `part`, which writes into weights; with shared weights on rank 0 only, between barriers.
   template <typename Part>
   void write_weights(dist::Communicator& control, const Part& part);
-  void follow_trainable(int64_t step, Applied* applied);
+  void follow_trainable(int64_t step, AppliedActions* applied);
   void follow_quantization(int64_t step);
 
   Recipe recipe_;

@@ -3,6 +3,7 @@
 #include "train/callback_hook.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 
 #include <ATen/core/Dict.h>
@@ -34,90 +35,111 @@ coord::CallbackContext context_of(const CallbackHookOptions& options) {
           .world_size = options.world_size};
 }
 
-}  // namespace
+using Kpis = std::map<std::string, double>;
 
-CallbackHook::CallbackHook(std::vector<coord::NamedCallback> callbacks,
-                           const CallbackHookOptions& options, std::shared_ptr<Kpis> kpis)
-    : options_(options),
-      handler_(std::move(callbacks), source_keys(options), context_of(options)),
-      keys_read_(handler_.keys_read_here()),
-      kpis_(std::move(kpis)) {
-  // Tensors are kept, and copied from a GPU, only if a callback reads them.
-  reads_tensors_ = reads(kInputs) || reads(kTargets) || reads(kOutputs);
-}
+/// Runs callbacks as a hook of training or of evaluations. Each iteration is a DataMap with this
+/// rank's `inputs` and `targets`, `logits` (the network's outputs), and numbers: `loss`, `step`,
+/// `epoch`. Training adds `learning_rate`, `weight_decay`, `sparsity`, and `_gradient_norm` if
+/// known. Callbacks live as long as the hook; each evaluation calls their begin() and end().
+class CallbackHook final : public Hook {
+ public:
+  /// `kpis`: storage for values of the callbacks' Services::set_kpi.
+  CallbackHook(std::vector<coord::NamedCallback> callbacks, const CallbackHookOptions& options,
+               std::shared_ptr<Kpis> kpis = std::make_shared<Kpis>())
+      : options_(options),
+        handler_(std::move(callbacks), source_keys(options), context_of(options)),
+        keys_read_(handler_.keys_read_here()),
+        kpis_(std::move(kpis)) {}
 
-bool CallbackHook::reads(const char* key) const {
-  return std::binary_search(keys_read_.begin(), keys_read_.end(), key);
-}
+  /// True if a callback reads them: tensors are kept, and copied from a GPU, only then.
+  bool reads_tensors() const override {
+    return reads(kInputs) || reads(kTargets) || reads(kOutputs);
+  }
 
-void CallbackHook::begin(const LoopStart& start) {
-  steps_per_epoch_ = start.run.steps_per_epoch;
-  num_iterations_ = start.num_iterations;
-  coord::CallbackContext& context = handler_.context();
-  context.number_iterations_per_epoch = start.num_iterations;
-  context.summary_writer = start.summary_writer;
-  if (is_evaluation()) context.log_dir = options_.log_dir / std::to_string(start.step);
-  // Values of an earlier evaluation must not reach the next result.
-  kpis_->clear();
-  set_place(is_evaluation() ? 0 : start.step, start.step);
-  handler_.begin();
-}
+  void begin(const LoopStart& start) override {
+    steps_per_epoch_ = start.run.steps_per_epoch;
+    num_iterations_ = start.num_iterations;
+    coord::CallbackContext& context = handler_.context();
+    context.number_iterations_per_epoch = start.num_iterations;
+    context.summary_writer = start.summary_writer;
+    if (is_evaluation()) context.log_dir = options_.log_dir / std::to_string(start.step);
+    // Values of an earlier evaluation must not reach the next result.
+    kpis_->clear();
+    set_place(is_evaluation() ? 0 : start.step, start.step);
+    handler_.begin();
+  }
 
-/// Sets the position to an iteration, after or before `step` updates.
-void CallbackHook::set_place(int64_t iteration, int64_t step) {
-  coord::CallbackContext& context = handler_.context();
-  iteration_ = iteration;
-  // An evaluation belongs to the epoch that it ends, training to the epoch of the iteration.
-  const int64_t update = is_evaluation() ? std::max<int64_t>(step - 1, 0) : iteration;
-  context.iteration_info.epoch_number = update / steps_per_epoch_;
-  context.iteration_info.iteration_number = iteration;
-  context.iteration_info.execution_time = 0;
-  context.summary_step = is_evaluation()
-                             ? coord::SummaryClock::eval_step(step, num_iterations_, iteration)
-                             : coord::SummaryClock::train_step(iteration + 1);
-}
+  void before_step(int64_t step) override {
+    set_place(is_evaluation() ? iteration_ : step, step);
+    handler_.on_iteration_start();
+  }
 
-void CallbackHook::before_step(int64_t step) {
-  set_place(is_evaluation() ? iteration_ : step, step);
-  handler_.on_iteration_start();
-}
+  void after_step(const IterationEnd& end) override {
+    handler_.context().iteration_info.execution_time = end.network_s;
+    handler_.on_iteration_end(data_of(end));
+    ++iteration_;
+  }
 
-void CallbackHook::after_step(const IterationEnd& end) {
-  handler_.context().iteration_info.execution_time = end.network_s;
-  handler_.on_iteration_end(data_of(end));
-  ++iteration_;
-}
+  void end() override { handler_.end(); }
+  void break_off() override { handler_.end(/*is_broken_off=*/true); }
+  /// Adds the KPIs to the result.
+  void complete(EvalResult* result) override {
+    for (const auto& [name, value] : *kpis_) result->kpis[name] = value;
+  }
 
-coord::DataMap CallbackHook::data_of(const IterationEnd& end) const {
-  coord::DataMap data;
-  const auto put = [&data](const char* key, double value) {
-    data.put(key, at::scalar_tensor(value, at::TensorOptions(at::kDouble)));
-  };
-  // Copies to the CPU only what some callback reads.
-  if (reads(kInputs)) data.put(kInputs, end.tensors->inputs_BX().cpu());
-  if (reads(kTargets)) data.put(kTargets, end.tensors->targets_BY().cpu());
-  if (reads(kOutputs) && options_.has_outputs) data.put(kOutputs, end.tensors->outputs_BO().cpu());
-  if (reads("loss")) put("loss", end.loss);
-  if (reads("step")) data.put("step", at::scalar_tensor(end.step, at::TensorOptions(at::kLong)));
-  if (reads("epoch"))
+ private:
+  bool is_evaluation() const { return options_.mode == coord::Mode::kEval; }
+  bool reads(const char* key) const {
+    return std::binary_search(keys_read_.begin(), keys_read_.end(), key);
+  }
+
+  /// Sets the position to an iteration, after or before `step` updates.
+  void set_place(int64_t iteration, int64_t step) {
+    coord::CallbackContext& context = handler_.context();
+    iteration_ = iteration;
+    // An evaluation belongs to the epoch that it ends, training to the epoch of the iteration.
+    const int64_t update = is_evaluation() ? std::max<int64_t>(step - 1, 0) : iteration;
+    context.iteration_info.epoch_number = update / steps_per_epoch_;
+    context.iteration_info.iteration_number = iteration;
+    context.iteration_info.execution_time = 0;
+    context.summary_step = is_evaluation()
+                               ? coord::SummaryClock::eval_step(step, num_iterations_, iteration)
+                               : coord::SummaryClock::train_step(iteration + 1);
+  }
+
+  coord::DataMap data_of(const IterationEnd& end) const {
+    coord::DataMap data;
+    const auto put = [&](const char* key, double value) {
+      if (reads(key)) data.put(key, at::scalar_tensor(value, at::TensorOptions(at::kDouble)));
+    };
+    // Copies to the CPU only what some callback reads.
+    if (reads(kInputs)) data.put(kInputs, end.tensors->inputs_BX().cpu());
+    if (reads(kTargets)) data.put(kTargets, end.tensors->targets_BY().cpu());
+    if (reads(kOutputs) && options_.has_outputs)
+      data.put(kOutputs, end.tensors->outputs_BO().cpu());
+    put("loss", end.loss);
+    if (reads("step")) data.put("step", at::scalar_tensor(end.step, at::TensorOptions(at::kLong)));
     put("epoch", static_cast<double>(end.step) / static_cast<double>(steps_per_epoch_));
-  // Values of an update; an evaluation has none.
-  if (end.report == nullptr) return data;
-  const StepReport& report = *end.report;
-  if (reads("learning_rate")) put("learning_rate", report.rates[kWeightGroup].learning_rate);
-  if (reads("weight_decay")) put("weight_decay", report.rates[kWeightGroup].weight_decay);
-  if (reads("sparsity")) put("sparsity", report.sparsity);
-  if (report.gradient_norm && reads("gradient_norm")) put("gradient_norm", *report.gradient_norm);
-  return data;
-}
+    // Values of an update; an evaluation has none.
+    if (end.report == nullptr) return data;
+    const StepReport& report = *end.report;
+    put("learning_rate", report.rates[kWeightGroup].learning_rate);
+    put("weight_decay", report.rates[kWeightGroup].weight_decay);
+    put("sparsity", report.sparsity);
+    if (report.gradient_norm) put("gradient_norm", *report.gradient_norm);
+    return data;
+  }
 
-void CallbackHook::end() { handler_.end(); }
+  const CallbackHookOptions options_;
+  coord::CallbacksHandler handler_;
+  const std::vector<std::string> keys_read_;
+  int64_t steps_per_epoch_ = 1;
+  int64_t num_iterations_ = 0;  // of the loop; as in LoopStart
+  int64_t iteration_ = 0;       // the current or next one
+  const std::shared_ptr<Kpis> kpis_;
+};
 
-void CallbackHook::break_off() { handler_.end(/*is_broken_off=*/true); }
-
-void CallbackHook::complete(EvalResult* result) {
-  for (const auto& [name, value] : *kpis_) result->kpis[name] = value;
-}
+}  // namespace
 
 std::unique_ptr<Hook> to_hook(coord::NamedCallback callback, const CallbackHookOptions& options) {
   std::vector<coord::NamedCallback> callbacks;
@@ -129,7 +151,7 @@ std::unique_ptr<Hook> make_callback_hook(
     const std::vector<coord::WantedCallback>& wanted, const CallbackHookOptions& options,
     dist::Communicator& control,
     const std::function<void(const std::string& name, double value)>& show_kpi) {
-  const auto kpis = std::make_shared<CallbackHook::Kpis>();
+  const auto kpis = std::make_shared<Kpis>();
   coord::Services services = services_over(control);
   services.own_figures = options.own_figures;
   services.class_names = options.class_names;

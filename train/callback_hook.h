@@ -1,7 +1,7 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,47 +27,8 @@ struct CallbackHookOptions {
   int64_t num_classes = 0;                    ///< as in coord::Services
 };
 
-/// Runs callbacks as a hook of training or of evaluations. Each iteration is a DataMap with this
-/// rank's `inputs` and `targets`, `logits` (the network's outputs), and numbers: `loss`, `step`,
-/// `epoch`. Training adds `learning_rate`, `weight_decay`, `sparsity`, and `_gradient_norm` if
-/// known. Callbacks live as long as the hook; each evaluation calls their begin() and end().
-class CallbackHook final : public Hook {
- public:
-  using Kpis = std::map<std::string, double>;
-
-  /// `kpis`: storage for values of the callbacks' Services::set_kpi. Throws Error(kConfig) like
-  /// coord::CallbacksHandler.
-  CallbackHook(std::vector<coord::NamedCallback> callbacks, const CallbackHookOptions& options,
-               std::shared_ptr<Kpis> kpis = std::make_shared<Kpis>());
-  CallbackHook(const CallbackHook&) = delete;
-  CallbackHook& operator=(const CallbackHook&) = delete;
-
-  bool reads_tensors() const override { return reads_tensors_; }
-  void begin(const LoopStart& start) override;
-  void before_step(int64_t step) override;
-  void after_step(const IterationEnd& end) override;
-  void end() override;
-  void break_off() override;
-  /// Adds the KPIs to the result.
-  void complete(EvalResult* result) override;
-
- private:
-  bool is_evaluation() const { return options_.mode == coord::Mode::kEval; }
-  bool reads(const char* key) const;
-  coord::DataMap data_of(const IterationEnd& end) const;
-  void set_place(int64_t iteration, int64_t step);
-
-  const CallbackHookOptions options_;
-  coord::CallbacksHandler handler_;
-  std::vector<std::string> keys_read_;
-  bool reads_tensors_ = false;
-  int64_t steps_per_epoch_ = 1;
-  int64_t num_iterations_ = 0;  // of the loop; as in LoopStart
-  int64_t iteration_ = 0;       // the current or next one
-  const std::shared_ptr<Kpis> kpis_;
-};
-
-/// Creates a hook from one callback with a given name.
+/// Creates a hook from one callback with a given name. Throws Error(kConfig) like
+/// coord::CallbacksHandler.
 std::unique_ptr<Hook> to_hook(coord::NamedCallback callback, const CallbackHookOptions& options);
 
 /// Creates the callbacks of the run file for this mode; null if there are none. `show_kpi` is
@@ -78,8 +39,7 @@ std::unique_ptr<Hook> make_callback_hook(
     dist::Communicator& control,
     const std::function<void(const std::string& name, double value)>& show_kpi);
 
-/// Returns the services of callbacks that need other ranks, over `control`, which must outlive
-/// them.
+/// Returns callbacks' services that need other ranks, over `control`, which must outlive them.
 coord::Services services_over(dist::Communicator& control);
 
 }  // namespace lockstep::train

@@ -110,8 +110,7 @@ static EvalMetric precision_recall(const data::SampleSpec& spec) {
   return {.num_sums = 3 * num_classes, .sums = sums, .values = values};
 }
 
-/// Metric with C * C counts as sums. Large numbers of classes are refused, since every rank stores
-/// all sums.
+/// Metric with C * C counts as sums. Many classes are refused, since every rank stores all sums.
 static EvalMetric confusion_matrix(const data::SampleSpec& spec) {
   constexpr int64_t kMaxClasses = 1000;  // 8 MB of sums, 1,000,000 numbers in summary.json
   require_classes("confusion_matrix", spec);
@@ -181,25 +180,15 @@ std::string text_of(const EvalResult& result) {
   return text + fmt::format(" over {} samples", result.num_samples);
 }
 
-std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found) {
+std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found,
+                                                 int64_t max_classes) {
   std::vector<metrics::ValidationValue> numbers;
   for (const auto& [name, value] : found) {
     if (value.dim() == 0) numbers.push_back({name, std::nullopt, value.item<double>()});
-    if (value.dim() != 1) continue;
+    if (value.dim() != 1 || value.size(0) > max_classes) continue;
     for (int64_t i = 0; i < value.size(0); ++i)
       numbers.push_back({name, i, value[i].item<double>()});
   }
-  return numbers;
-}
-
-std::vector<metrics::ValidationValue> shown_numbers(const std::vector<EvalValue>& found) {
-  // Each class becomes a time series in Prometheus and a curve in TensorBoard.
-  constexpr int64_t kMaxShownClasses = 100;
-  std::vector<metrics::ValidationValue> numbers;
-  for (const EvalValue& value : found)
-    if (value.value.dim() == 0 || value.value.size(0) <= kMaxShownClasses)
-      for (metrics::ValidationValue& number : numbers_of({value}))
-        numbers.push_back(std::move(number));
   return numbers;
 }
 

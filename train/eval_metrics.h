@@ -15,8 +15,7 @@
 #include "data/dataset.h"
 #include "metrics/samples.h"
 
-/// Metrics of evaluations (the values of eval.metrics in a run file), and results of evaluations.
-/// Symbols: C = classes.
+/// Metrics of evaluations (values of eval.metrics), and results. Symbols: C = classes.
 namespace lockstep::train {
 
 using coord::ClassOutputs;
@@ -54,8 +53,7 @@ void require_classes(const std::string& metric, const data::SampleSpec& spec);
 
 /// Results of an evaluation; the same on every rank.
 struct EvalResult {
-  double loss = 0;  ///< mean over all samples without damaged ones, or all tokens without ignored
-                    ///< ones
+  double loss = 0;  ///< mean over undamaged samples, or over tokens that are not ignored
   std::optional<double> accuracy;  ///< Loss::num_correct / samples; nullopt for values
   int64_t num_samples = 0;
   std::vector<EvalValue> metrics = {};  ///< those of eval.metrics
@@ -72,11 +70,12 @@ double number_of(const EvalResult& result, const std::string& metric);
 std::string text_of(const EvalResult& result);
 
 /// Results of metrics as single numbers, of all samples or of one class each. Values of pairs of
-/// classes are omitted.
-std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found);
+/// classes are omitted, and those of more than max_classes.
+std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found,
+                                                 int64_t max_classes = INT64_MAX);
 
-/// Values to export; per-class values only for few classes, since each becomes a separate series
-/// and curve.
-std::vector<metrics::ValidationValue> shown_numbers(const std::vector<EvalValue>& found);
+/// Most classes of a metric that is exported by class: each becomes a time series in Prometheus and
+/// a curve in TensorBoard.
+inline constexpr int64_t kMaxShownClasses = 100;
 
 }  // namespace lockstep::train

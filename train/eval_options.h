@@ -17,11 +17,9 @@ struct EvalOptions {
   bool on_save = false;      ///< each save is evaluated, and each evaluation needs a save first
   int64_t batch_size = 256;  ///< samples of one forward pass on a rank
   std::optional<int64_t> eval_freq;   ///< batches of one evaluation; nullopt: the whole data set
-  std::string eval_freq_origin = {};  ///< source of the value: "line 4", "flag --eval_freq"; for
-                                      ///< messages
+  std::string eval_freq_origin = {};  ///< its source for messages: "line 4", "flag --eval_freq"
   double eval_throttle_secs = 0;  ///< seconds after an evaluation's start; saves in them have none
-  std::optional<double> every_secs;  ///< seconds of training between two evaluations, by rank 0's
-                                     ///< clock
+  std::optional<double> every_secs;  ///< training between two evaluations, by rank 0's clock
   int64_t patience = 0;              ///< evaluations without improvement that end the run; 0: never
   bool strict_restore_on_switch = false;  ///< read the checkpoint before and after each evaluation
   std::optional<std::vector<MakeEvalMetric>> metrics;  ///< absent: perplexity of tokens

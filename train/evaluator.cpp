@@ -71,8 +71,7 @@ class RankShare final : public data::Dataset {
   int64_t num_samples() const override { return mine_.size(); }
   data::SampleSpec spec() const override { return all_.spec(); }
   std::string digest() const override { return all_.digest(); }
-  /// Returns no samples for a second epoch, which read-ahead threads begin although it is not
-  /// needed.
+  /// Returns no samples for a second epoch, which read-ahead threads begin needlessly.
   data::Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override {
     if (epoch > 0) return data::no_samples(spec());
     std::vector<int64_t> places(indices_B.begin(), indices_B.end());
@@ -93,17 +92,15 @@ class ShareReader {
               const data::LoaderOptions& options)
       : share_(all, mine),
         sampler_({.num_samples = mine.size(), .global_batch_size = batch_size, .shuffle = false}),
-        loader_(share_, sampler_, /*rank=*/0, /*world_size=*/1, options),
-        num_batches_(sampler_.steps_per_epoch()) {}
+        loader_(share_, sampler_, /*rank=*/0, /*world_size=*/1, options) {}
 
-  int64_t num_batches() const { return num_batches_; }
+  int64_t num_batches() const { return sampler_.steps_per_epoch(); }
   data::Samples next() { return loader_.next().samples; }
 
  private:
   const RankShare share_;
   data::Sampler sampler_;
   data::Loader loader_;
-  const int64_t num_batches_;
 };
 
 /// State of one evaluation on this rank.
@@ -146,11 +143,7 @@ class Evaluation {
 
   /// True if any rank must stop. Sends nothing if stops are not possible. Collective.
   bool all_stop(dist::Communicator& control) const {
-    if (!loop_.must_stop) return false;
-    at::Tensor asked = at::zeros({1}, at::kLong);
-    asked[0] = loop_.must_stop() ? 1 : 0;
-    control.all_reduce(asked, dist::ReduceOp::kMax)->wait();
-    return asked.item<int64_t>() > 0;
+    return loop_.must_stop && dist::any_of(control, loop_.must_stop());
   }
 
   /// Ends without a result; callbacks store what they have.

@@ -50,8 +50,7 @@ class ModelHandler {
   optim::Ema* ema_;
 };
 
-/// Updates the metrics of eval.metrics batch by batch, as sums that the ranks add at the end. Every
-/// evaluation has one.
+/// Updates the metrics of eval.metrics by batch, as sums that the ranks add at an evaluation's end.
 class MetricUpdateHook final : public Hook {
  public:
   explicit MetricUpdateHook(EvalMetrics metrics) : metrics_(std::move(metrics)) {}

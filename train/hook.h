@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -20,13 +21,11 @@ namespace lockstep::train {
 struct HookContext {
   int rank = 0;
   int world_size = 1;
-  std::filesystem::path project_dir;  ///< folder of the run; a hook that writes there does so on
-                                      ///< one rank
+  std::filesystem::path project_dir;  ///< folder of the run; one rank alone writes there
   int64_t total_steps = 0;
   int64_t steps_per_epoch = 1;
   const model::Model& model;
-  metrics::TrainingMetrics* metrics =
-      nullptr;  ///< registry() accepts additional series; null in `lockstep eval`
+  metrics::TrainingMetrics* metrics = nullptr;  ///< for additional series; null in `lockstep eval`
 };
 
 /// Start of a loop: the training, or an evaluation.
@@ -40,8 +39,7 @@ struct LoopStart {
 
 /// Results of one iteration of a loop on this rank.
 struct IterationEnd {
-  int64_t iteration = 0;  ///< from 0: in training since the run's first start, else in this
-                          ///< evaluation
+  int64_t iteration = 0;  ///< from 0, since training's first start or of this evaluation
   int64_t step = 0;       ///< updates done; in training including this iteration
   double loss = 0;        ///< training: StepReport::loss; evaluation: mean over the batch
   double network_s = 0;   ///< duration of forward and backward
@@ -96,18 +94,36 @@ class Hooks {
   /// may contain a mean.
   void set_summaries(summary::DefaultWriterOptions summaries) { summaries_ = std::move(summaries); }
   /// Returns the options of a summary::DefaultWriter for the iteration at `summary_step`.
-  summary::DefaultWriterOptions summaries_at(int64_t summary_step) const;
-  bool read_tensors() const;
+  summary::DefaultWriterOptions summaries_at(int64_t summary_step) const {
+    summary::DefaultWriterOptions summaries = summaries_;
+    summaries.step = summary_step;
+    return summaries;
+  }
+  bool read_tensors() const { return std::ranges::any_of(all_, &Hook::reads_tensors); }
   /// Run one loop after another; see Hook.
-  void begin(coord::Mode mode, int64_t step, int64_t num_iterations);
-  void before_step(int64_t step);
-  void after_step(const IterationEnd& end);
-  void after_evaluation(int64_t step, const EvalResult& result);
-  void end();
-  void break_off();
-  void complete(EvalResult* result);
+  void begin(coord::Mode mode, int64_t step, int64_t num_iterations) {
+    const LoopStart start{.run = context_,
+                          .mode = mode,
+                          .step = step,
+                          .num_iterations = num_iterations,
+                          .summary_writer = summaries_.file};
+    call(&Hook::begin, start);
+  }
+  void before_step(int64_t step) { call(&Hook::before_step, step); }
+  void after_step(const IterationEnd& end) { call(&Hook::after_step, end); }
+  void after_evaluation(int64_t step, const EvalResult& result) {
+    call(&Hook::after_evaluation, step, result);
+  }
+  void end() { call(&Hook::end); }
+  void break_off() { call(&Hook::break_off); }
+  void complete(EvalResult* result) { call(&Hook::complete, result); }
 
  private:
+  template <typename Method, typename... Values>
+  void call(Method method, const Values&... values) {
+    for (Hook* hook : all_) (hook->*method)(values...);
+  }
+
   const HookContext context_;
   std::vector<Hook*> all_;
   summary::DefaultWriterOptions summaries_;

@@ -13,8 +13,7 @@
 namespace lockstep::train {
 
 /// True if an evaluation's value is better than the best so far, if there is one. `metric`:
-/// eval.loss (lower is better) or eval.accuracy. An equal value is not better, and a non-finite one
-/// never is.
+/// eval.loss (lower is better) or eval.accuracy. An equal or non-finite value is not better.
 bool is_better(const std::string& metric, double value, const std::optional<double>& best);
 
 /// Tracks the best evaluation and the number of evaluations since without improvement

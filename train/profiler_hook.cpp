@@ -3,7 +3,6 @@
 #include "train/profiler_hook.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -18,7 +17,9 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/project.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint_options.h"
 
 namespace lockstep::train {
 namespace {
@@ -36,23 +37,6 @@ bool is_flow(const Json& event) {
   const std::string phase = event.value("ph", "");
   return phase == "s" || phase == "t" || phase == "f";
 }
-
-/// Gives each arrow a number that is unique over all ranks. Viewers join the ends of an arrow by
-/// it.
-class FlowNumbers {
- public:
-  void next_rank() { numbers_.clear(); }
-  void renumber(Json* event) {
-    if (!is_flow(*event) || !event->contains("id")) return;
-    const auto [known, is_new] = numbers_.try_emplace((*event)["id"].dump(), num_flows_);
-    if (is_new) ++num_flows_;
-    (*event)["id"] = known->second;
-  }
-
- private:
-  std::map<std::string, int64_t> numbers_;  // of the current rank
-  int64_t num_flows_ = 0;
-};
 
 bool is_wanted(const Json& event, const TimelineOptions& options) {
   const std::string phase = event.value("ph", "");
@@ -145,18 +129,21 @@ std::string rank_events(const RankTrace& trace, const TimelineOptions& options) 
   for (const trace::SpanRecord& span : trace.spans) add_span(span, options.rank, &events);
   for (const auto& [thread, name] : names_of_threads(trace, events))
     events.push_back(metadata("thread_name", options.rank, thread, {{"name", name}}));
-  return events.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(events);
 }
 
 std::string merged_timeline(const std::vector<std::string>& rank_events) {
   Json all = Json::array();
   int64_t first_ns = std::numeric_limits<int64_t>::max();
-  FlowNumbers flows;
-  for (const std::string& text : rank_events) {
-    if (text.empty()) continue;
-    flows.next_rank();
-    for (Json& event : Json::parse(text)) {
-      flows.renumber(&event);
+  // Viewers join the ends of an arrow by a number, which must be unique over all ranks.
+  std::map<std::pair<size_t, std::string>, int64_t> flow_numbers;
+  for (size_t rank = 0; rank < rank_events.size(); ++rank) {
+    if (rank_events[rank].empty()) continue;
+    for (Json& event : Json::parse(rank_events[rank])) {
+      if (is_flow(event) && event.contains("id")) {
+        const auto next = static_cast<int64_t>(flow_numbers.size());
+        event["id"] = flow_numbers.try_emplace({rank, event["id"].dump()}, next).first->second;
+      }
       if (event.contains("ts")) first_ns = std::min(first_ns, event["ts"].get<int64_t>());
       all.push_back(std::move(event));
     }
@@ -167,7 +154,7 @@ std::string merged_timeline(const std::vector<std::string>& rank_events) {
   // Times from 0 keep full precision as doubles in microseconds.
   const int64_t base_ns = all.empty() ? 0 : first_ns;
   const Json trace{{"displayTimeUnit", "ms"}, {kBase, base_ns}, {kEvents, std::move(all)}};
-  return trace.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(trace) + "\n";
 }
 
 // A traced step: before_step() starts the profiler, after_step() stops it, and the next
@@ -176,9 +163,7 @@ std::string merged_timeline(const std::vector<std::string>& rank_events) {
 namespace kineto = torch::autograd::profiler;
 namespace profiler = torch::profiler::impl;
 
-static double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+static double now_s() { return checkpoint::SaveSchedule::steady_seconds(); }
 
 static std::set<profiler::ActivityType> activities(at::Device device) {
   if (!device.is_cuda()) return {profiler::ActivityType::CPU};

@@ -12,16 +12,14 @@
 #include "dist/communicator.h"
 #include "train/hook.h"
 
-/// Traces of whole steps in the Trace Event Format of Chrome, which Perfetto and chrome://tracing
-/// open.
+/// Traces of whole steps in Chrome's Trace Event Format, which Perfetto and chrome://tracing open.
 namespace lockstep::train {
 
 /// Selects the steps to trace: `trainer.run_config.profile_hook_config` of the run file, with the
 /// names of TensorFlow's ProfilerHook.
 struct ProfileOptions {
   std::optional<int64_t> save_steps;  ///< each step whose number is a multiple
-  std::optional<double> save_secs;    ///< alternatively: the next step after this time, by rank 0's
-                                      ///< clock
+  std::optional<double> save_secs;    ///< or the next step after this time, by rank 0's clock
   bool show_memory = false;           ///< include allocations
   bool show_dataflow = true;          ///< include arrows from forward to backward operators
   std::vector<int64_t> ranks;         ///< traced ranks; empty: all

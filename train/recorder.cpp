@@ -61,19 +61,7 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
   const std::filesystem::path folder = Project(options.project_dir).train();
   steps_csv_.emplace(folder / "steps.csv", options.resumed_from_step.value_or(0));
   evals_csv_.emplace(folder / "evals.csv", options.resumed_from_step.value_or(0));
-  if (options.summary.tensorboard)
-    summaries_.emplace(
-        SummarySaverOptions{
-            .project_dir = options.project_dir,
-            .node = options.node,
-            .save_summary_steps = options.summary.save_summary_steps,
-            .histogram_steps = options.summary.histogram_steps,
-            .flush_s = options.summary.flush_s,
-            .axis_units_per_step = options.summary.axis_units_per_step(options.global_batch_size),
-            .run_text = options.run_text,
-            .params = options.params,
-            .resumed_from_step = options.resumed_from_step},
-        recipe);
+  if (options.summary.tensorboard) summaries_.emplace(options_, recipe);
 }
 
 Recorder::~Recorder() {
@@ -134,8 +122,7 @@ void Recorder::record_recipe(const StepReport& report) {
   record_followed_formulas(report.step - 1);
 }
 
-/// Counts modifiers that set a rate by a formula at every step, since only the first step is an
-/// action.
+/// Counts modifiers that set a rate by a formula at every step; only the first step is an action.
 void Recorder::record_followed_formulas(int64_t step) {
   const recal::Timeline& timeline = recipe_.timeline();
   int counted = -1;  // both groups usually have the same modifier
@@ -174,7 +161,7 @@ void Recorder::end_training() {
   if (summaries_) summaries_->end_training();
 }
 
-void Recorder::closing(int64_t step, const recal::Applied& applied, int64_t num_trainable) {
+void Recorder::closing(int64_t step, const recal::AppliedActions& applied, int64_t num_trainable) {
   // No mask changed, so the last point is still true.
   if (applied.num_mask_updates == 0) return;
   record_due(step, applied.num_mask_updates, num_trainable);
@@ -214,19 +201,13 @@ void Recorder::tell_progress(const StepReport& report) {
 }
 
 void Recorder::after_evaluation(int64_t step, const EvalResult& result) {
-  metrics_.record_validation({result.loss, result.accuracy, shown_numbers(result.metrics)});
+  metrics_.record_validation(
+      {result.loss, result.accuracy, numbers_of(result.metrics, kMaxShownClasses)});
   if (!options_.is_root) return;
   log::info("eval", fmt::format("step {}: {} ({:.3f} s)", step, text_of(result), result.seconds));
   evals_csv_->append(step, result);
-
   if (summaries_) summaries_->after_evaluation(step, result);
 }
-
-void Recorder::kpi(coord::Mode mode, const std::string& name, double value) {
-  metrics_.set_kpi(coord::mode_name(mode), name, value);
-}
-
-void Recorder::save(const metrics::SaveSample& sample) { metrics_.record_save(sample); }
 
 void Recorder::flush() {
   if (steps_csv_) steps_csv_->flush();

@@ -22,16 +22,14 @@ struct RecorderOptions {
   bool is_root = true;  ///< true on the rank that writes the run's files and progress lines
   int64_t total_steps = 0;
   int64_t global_batch_size = 1;  ///< samples of a step, over all ranks
-  bool is_interactive = false;    ///< show a progress bar instead of lines; the log file gets the
-                                  ///< lines
+  bool is_interactive = false;    ///< show a progress bar; lines go to the log file only
   std::optional<int64_t> resumed_from_step;
   std::vector<int> pruning_modifiers;  ///< positions of sparsity modifiers in the timeline's list
   int64_t num_parameters = 0;          ///< elements, of the whole model
   int64_t num_prunable_weights = 0;
-  std::string run_text = {};  ///< settings of the run, as Markdown
-  const ParamTable* params =
-      nullptr;  ///< needed for summary.histogram_steps; outlives the recorder
-  std::optional<double> save_interval_s;            ///< set if saves go by time, in seconds
+  std::string run_text = {};              ///< settings of the run, as Markdown
+  const ParamTable* params = nullptr;     ///< for summary.histogram_steps; outlives the recorder
+  std::optional<double> save_interval_s;  ///< set if saves go by time, in seconds
   std::optional<int64_t> save_interval_steps = {};  ///< set if saves go by steps
 };
 
@@ -58,15 +56,17 @@ class Recorder final : public Hook {
   /// Ends the training's curves after the last step; an evaluation may follow.
   void end_training();
   /// Records the recipe's closing actions, after `step` updates.
-  void closing(int64_t step, const recal::Applied& applied, int64_t num_trainable);
+  void closing(int64_t step, const recal::AppliedActions& applied, int64_t num_trainable);
   /// Records a save, which blocked training for stall_s seconds.
-  void save(const metrics::SaveSample& sample);
+  void save(const metrics::SaveSample& sample) { metrics_.record_save(sample); }
   void replica_check(const ReplicaCheck& replica_check) {
     metrics_.set_replica_checks(replica_check.num_checks(), replica_check.seconds());
   }
   void signal(int signal_number) { metrics_.record_signal(signal_number); }
   /// Records a new value of a callback's KPI.
-  void kpi(coord::Mode mode, const std::string& name, double value);
+  void kpi(coord::Mode mode, const std::string& name, double value) {
+    metrics_.set_kpi(coord::mode_name(mode), name, value);
+  }
   void flush();
 
   /// Returns the TensorBoard hook; null if no summaries are written.

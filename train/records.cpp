@@ -3,7 +3,6 @@
 #include "train/records.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -159,14 +158,8 @@ static std::optional<double> parse_loss(std::string_view text) {
 }
 
 static std::optional<StepLine> parse_line(std::string_view text) {
-  std::array<std::string_view, 5> fields;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    const size_t comma = text.find(',');
-    // Exactly five fields: a comma after each but the last.
-    if ((comma == std::string_view::npos) != (i + 1 == fields.size())) return std::nullopt;
-    fields[i] = text.substr(0, comma);
-    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
-  }
+  const std::vector<std::string> fields = split(text, ',');
+  if (fields.size() != 5 || text.ends_with(',')) return std::nullopt;
   const std::optional<int64_t> step = parse_integer(fields[0]);
   const std::optional<double> epoch = parse_number(fields[1]), loss = parse_loss(fields[2]),
                               rate = parse_number(fields[3]), sparsity = parse_number(fields[4]);
@@ -180,12 +173,12 @@ static std::optional<StepLine> parse_line(std::string_view text) {
 }
 
 StepsCsv::StepsCsv(const std::filesystem::path& path, int64_t restored_step)
-    : record_(path, kHeader, restored_step) {}
+    : CsvRecord(path, kHeader, restored_step) {}
 
 void StepsCsv::append(const StepLine& line) {
-  record_.append(csv_line_of(line.step, line.epoch,
-                             line.has_loss ? fmt::format("{}", line.loss) : std::string(),
-                             line.learning_rate, line.sparsity));
+  CsvRecord::append(csv_line_of(line.step, line.epoch,
+                                line.has_loss ? fmt::format("{}", line.loss) : std::string(),
+                                line.learning_rate, line.sparsity));
 }
 
 std::vector<StepLine> read_steps(const std::filesystem::path& path) {
@@ -238,8 +231,8 @@ void EvalsCsv::append(int64_t step, const EvalResult& result) {
     lines +=
         csv_line_of(step, number.name,
                     number.class_number ? std::to_string(*number.class_number) : "", number.value);
-  record_.append(lines);
-  record_.flush();
+  CsvRecord::append(lines);
+  flush();
 }
 
 // summary.json. Non-finite numbers become null, since JSON has none.

@@ -56,16 +56,11 @@ struct StepLine {
 
 /// Record of a run's steps as CSV (step,epoch,loss,learning_rate,sparsity). Restored steps and full
 /// disks: see CsvRecord. Numbers are written so that reading them gives the same bits.
-class StepsCsv {
+class StepsCsv : public CsvRecord {
  public:
-  /// Throws like CsvRecord.
   StepsCsv(const std::filesystem::path& path, int64_t restored_step);
 
   void append(const StepLine& line);
-  void flush() { record_.flush(); }
-
- private:
-  CsvRecord record_;
 };
 
 /// Reads the lines of a steps.csv, in rising order of steps. A last line without its line break is
@@ -85,17 +80,13 @@ std::map<int64_t, double> read_evals(const std::filesystem::path& path, const st
 /// Record of a run's evaluations, <project_dir>/train/evals.csv (step,name,class,value): one value
 /// per line, loss and accuracy first. `class` is empty for values of all samples. Restored steps
 /// and full disks: see CsvRecord.
-class EvalsCsv {
+class EvalsCsv : public CsvRecord {
  public:
-  /// Throws like CsvRecord.
   EvalsCsv(const std::filesystem::path& path, int64_t restored_step)
-      : record_(path, "step,name,class,value", restored_step) {}
+      : CsvRecord(path, "step,name,class,value", restored_step) {}
 
   /// Writes the result after `step` updates, without buffering, since evaluations are rare.
   void append(int64_t step, const EvalResult& result);
-
- private:
-  CsvRecord record_;
 };
 
 /// Contents of <project_dir>/summary.json.
@@ -112,9 +103,8 @@ struct Summary {
   std::optional<EvalResult> eval;
   double sparsity = 0;
   int64_t num_prunable_weights = 0;
-  double samples_per_second =
-      0;  ///< without the first 10 steps, saves and evaluation; 0 without further steps
-  std::string checkpoint;  ///< prefix of the last commit; empty: none
+  double samples_per_second = 0;  ///< Recorder::samples_per_second()
+  std::string checkpoint;         ///< prefix of the last commit; empty: none
   std::optional<int64_t> resumed_from_step;
   std::string parameters_sha256;
   std::string evaluated_sha256;  ///< of the moving averages, if evaluated; else empty

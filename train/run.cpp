@@ -131,7 +131,7 @@ void Run::pause() {
   parts_.recorder.state(metrics::RunState::kPaused);
   log_once("control", fmt::format("paused after step {}", step));
   while (true) {
-    const bool must_stop = is_told_to_stop();
+    const bool must_stop = is_asked_to_stop();
     // Read before the vote: requests made while ranks wait in it count for the next one.
     const int64_t num_saves_asked = parts_.stop.num_saves_asked();
     const bool wants_save = parts_.saves.enabled() && num_saves_asked > saves_seen_;
@@ -212,7 +212,7 @@ std::optional<EvalResult> Run::evaluate_now(bool ignores_stops) {
       parts_.handler, parts_.training.loss, *parts_.eval_data, parts_.eval, parts_.training.control,
       {.hooks = &parts_.eval_hooks,
        .step = step,
-       .must_stop = [&] { return !ignores_stops && is_told_to_stop(); },
+       .must_stop = [&] { return !ignores_stops && is_asked_to_stop(); },
        .loader = parts_.eval_loader});
   reload();
   trains_since_s_ = checkpoint::SaveSchedule::steady_seconds();
@@ -321,8 +321,8 @@ RunResult Run::finish() {
   parts_.recorder.end_training();
   parts_.saves.settle();
   // All steps are done: only a later stop request aborts the rest.
-  const bool ignores_stops = is_told_to_stop();
-  const recal::Applied closing = parts_.trainer.close();
+  const bool ignores_stops = is_asked_to_stop();
+  const recal::AppliedActions closing = parts_.trainer.close();
   parts_.recorder.closing(clock.step, closing,
                           parts_.training.flat_params.num_trainable_elements());
   // Before the final save: non-finite weights must not replace a good checkpoint.
@@ -354,7 +354,7 @@ RunResult Run::finish() {
   return result;
 }
 
-void Run::finish_saves(const recal::Applied& closing, RunResult* result) {
+void Run::finish_saves(const recal::AppliedActions& closing, RunResult* result) {
   const int64_t step = parts_.training.clock.step;
   const bool is_new = closing.masks_changed || parts_.saves.last_saved_step() != step;
   const bool must_save = is_new && (parts_.save_at_end || agenda_.is_due(Agenda::kSave));
@@ -364,8 +364,7 @@ void Run::finish_saves(const recal::Applied& closing, RunResult* result) {
   if (is_new && !is_saved && compares)  // a save compares too
     agree(fmt::format("at the end, step {}", step));
   if (!closing.masks_changed) return;
-  // Evaluation and export of this step have other masks, and so has a checkpoint from before the
-  // closing.
+  // Evaluation, export and checkpoint from before the closing have other masks.
   last_eval_.reset();
   is_saved ? agenda_.owe(Agenda::kPublish) : agenda_.drop(Agenda::kPublish);
 }

@@ -36,8 +36,7 @@ class Exports {
   virtual ~Exports() = default;
   /// Starts an export. First waits for the previous one.
   virtual void begin(const Evaluated& evaluated) = 0;
-  /// Waits until the checkpoint that is being published has been read. Call it before another save
-  /// may remove it.
+  /// Waits until the checkpoint being published has been read. Call it before a save may remove it.
   virtual void wait_until_read() = 0;
   /// Waits for the running export. Collective. False on all ranks if the last one failed.
   virtual bool settle() = 0;
@@ -52,8 +51,7 @@ enum class RunEnd {
   kNotExported,   ///< all steps done and saved, but the last export failed
 };
 
-/// Hook before each step, on every rank, with the number of updates done. It may read and change
-/// the model.
+/// Hook before each step, on every rank, with the updates done. It may read and change the model.
 using StepHook = std::function<void(int64_t step, model::Model& model)>;
 
 /// Components of the loop; all outlive the run.
@@ -146,7 +144,7 @@ class Run {
   void count_signals();
   RunResult finish();
   /// Saves the final weights, as far as they are new.
-  void finish_saves(const recal::Applied& closing, RunResult* result);
+  void finish_saves(const recal::AppliedActions& closing, RunResult* result);
   void agree(const std::string& when);
   /// Returns false if an evaluation was aborted.
   bool save_and_evaluate(const StepReport& report, bool is_last);
@@ -162,14 +160,13 @@ class Run {
     return parts_.eval_data != nullptr && (parts_.eval.on_save || parts_.publish.after_evaluation);
   }
   Votes votes();
-  bool is_told_to_stop() const { return parts_.stop.stop_asked() || parts_.stop.end_asked(); }
+  bool is_asked_to_stop() const { return parts_.stop.stop_asked() || parts_.stop.end_asked(); }
   bool can_save(const StepReport& report);
   void log_once(const char* component, const std::string& text) const;
 
   RunParts parts_;
   Agenda agenda_;
-  std::array<int64_t, kCountedSignals.size()> counted_{};  ///< signals recorded so far, by
-                                                           ///< kCountedSignals
+  std::array<int64_t, kCountedSignals.size()> counted_{};  ///< recorded signals
   int64_t saves_seen_ = 0;  ///< requested saves (StopRequest::num_saves_asked()) voted for
   std::string written_;     ///< parameters written in forward, for messages; empty: none
   /// Time when training began, or resumed after an evaluation, by this rank's clock.

@@ -67,8 +67,7 @@ void RunSaves::begin() {
 }
 
 /// Waits for the save on all ranks. A rank that waits here votes regularly, so it is known to be
-/// alive. A rank that hangs in its save is detected by the time limit of training, not by that of
-/// saves.
+/// alive. The time limit of training, not that of saves, detects a rank that hangs in its save.
 void RunSaves::wait_together() {
   bool is_done_here = false;
   do is_done_here = parts_.saver.is_done_within(kMeetEvery);

@@ -24,11 +24,9 @@ struct RunSavesParts {
   Recorder& recorder;
   dist::Communicator& control;
   const StepClock& clock;
-  int64_t last_saved_step = -1;  ///< step of the checkpoint in the own folder that the run resumes
-                                 ///< from
+  int64_t last_saved_step = -1;  ///< step of the own checkpoint that the run resumes from
   std::string last_commit;       ///< prefix of the checkpoint that the run resumes from, if any
-  std::function<void()> before = {};  ///< called before each save, which may remove checkpoints;
-                                      ///< may be empty
+  std::function<void()> before = {};  ///< called before saves, which may remove checkpoints
 };
 
 /// Saves of a run: begun between two steps, written in parallel to the next steps, recorded when

@@ -8,6 +8,7 @@
 
 #include "base/files/project.h"
 #include "base/log.h"
+#include "train/recorder.h"
 
 namespace lockstep::train {
 namespace {
@@ -17,25 +18,25 @@ constexpr int64_t kPoints_bytes = 64 << 20;
 constexpr int kTensorBoardPort = 6006;  ///< TensorBoard's default port
 
 /// Returns the memory of one copy of the weights, which may wait until its histograms are computed.
-int64_t histogram_bytes(const SummarySaverOptions& options) {
-  if (options.histogram_steps == 0) return 0;
+int64_t histogram_bytes(const RecorderOptions& options) {
+  if (options.summary.histogram_steps == 0) return 0;
   int64_t num_bytes = 0;
   for (const Param& param : *options.params)
     num_bytes += param.tensor.numel() * static_cast<int64_t>(sizeof(float));
   return num_bytes;
 }
 
-metrics::EventFileOptions event_file(const SummarySaverOptions& options,
+metrics::EventFileOptions event_file(const RecorderOptions& options,
                                      const std::filesystem::path& folder) {
   return {.folder = folder,
           .node = options.node,
           .resumed_step = options.resumed_from_step,
-          .flush_s = options.flush_s,
-          .axis_units_per_step = options.axis_units_per_step,
+          .flush_s = options.summary.flush_s,
+          .axis_units_per_step = options.summary.axis_units_per_step(options.global_batch_size),
           .capacity_bytes = kPoints_bytes + histogram_bytes(options)};
 }
 
-void tell_viewers(const SummarySaverOptions& options) {
+void tell_viewers(const RecorderOptions& options) {
   const std::string folder = options.project_dir.string();
   log::info("summary", fmt::format("for TensorBoard: tensorboard --logdir {}, then "
                                    "http://localhost:{} in a browser, or with --bind_all "
@@ -61,7 +62,7 @@ std::vector<std::string> tags_of(const std::vector<metrics::ValidationValue>& nu
 
 }  // namespace
 
-SummarySaverHook::SummarySaverHook(const SummarySaverOptions& options,
+SummarySaverHook::SummarySaverHook(const RecorderOptions& options,
                                    const recal::ScheduledModifierManager& recipe)
     : options_(options),
       recipe_(recipe),
@@ -75,31 +76,27 @@ SummarySaverHook::SummarySaverHook(const SummarySaverOptions& options,
 
 void SummarySaverHook::after_step(const IterationEnd& end) {
   if (end.report == nullptr) return;
-  if (options_.histogram_steps > 0 && end.step % options_.histogram_steps == 0)
+  if (const int64_t every = options_.summary.histogram_steps; every > 0 && end.step % every == 0)
     write_histograms(end.step);
   const StepReport& report = *end.report;
   const optim::GroupRates& weights = report.rates[kWeightGroup];
-  last_ = {.step = end.step,
-           .loss = report.has_loss ? std::optional(report.loss) : std::nullopt,
-           .learning_rate = weights.learning_rate,
-           .weight_decay = weights.weight_decay,
-           .sparsity = report.sparsity};
+  last_step_ = end.step;
+  last_ = {{"lr", weights.learning_rate},
+           {"weight_decay", weights.weight_decay},
+           {"sparsity", report.sparsity}};
+  if (report.has_loss) last_.insert(last_.begin(), {"loss/train", report.loss});
   // The first step too: short runs have a curve, and mistakes are visible early.
-  if (written_step_ == 0 || end.step % options_.save_summary_steps == 0) write_point();
+  if (written_step_ == 0 || end.step % options_.summary.save_summary_steps == 0) write_point();
 }
 
 void SummarySaverHook::end_training() {
-  if (last_.step > written_step_) write_point();
+  if (last_step_ > written_step_) write_point();
 }
 
 void SummarySaverHook::write_point() {
-  written_step_ = last_.step;
-  std::vector<metrics::Scalar> scalars{{"lr", last_.learning_rate},
-                                       {"weight_decay", last_.weight_decay},
-                                       {"sparsity", last_.sparsity}};
-  if (last_.loss) scalars.insert(scalars.begin(), {"loss/train", *last_.loss});
-  train_.add(last_.step, scalars);
-  if (!recipe_.recipe().empty()) write_recipe(last_.step, last_.step - 1);
+  written_step_ = last_step_;
+  train_.add(last_step_, last_);
+  if (!recipe_.recipe().empty()) write_recipe(last_step_, last_step_ - 1);
 }
 
 void SummarySaverHook::write_histograms(int64_t step) {
@@ -130,7 +127,8 @@ void SummarySaverHook::write_recipe(int64_t num_updates, int64_t step) {
 void add_evaluation(metrics::EventFile* curves, int64_t step, const EvalResult& result) {
   std::vector<metrics::Scalar> scalars{{"loss/eval", result.loss}};
   if (result.accuracy) scalars.push_back({"accuracy/eval", *result.accuracy});
-  const std::vector<metrics::ValidationValue> numbers = shown_numbers(result.metrics);
+  const std::vector<metrics::ValidationValue> numbers =
+      numbers_of(result.metrics, kMaxShownClasses);
   const std::vector<std::string> tags = tags_of(numbers);
   for (size_t i = 0; i < numbers.size(); ++i) scalars.push_back({tags[i], numbers[i].value});
   curves->add(step, scalars);

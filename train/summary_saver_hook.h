@@ -1,28 +1,14 @@
 #pragma once
 
-#include <filesystem>
-#include <optional>
-#include <string>
+#include <vector>
 
-#include "base/tensors/params.h"
 #include "metrics/tensorboard/event_file.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "train/hook.h"
 
 namespace lockstep::train {
 
-struct SummarySaverOptions {
-  std::filesystem::path project_dir;
-  std::string node;
-  int64_t save_summary_steps = 100;
-  int64_t histogram_steps = 0;  ///< steps between histograms of weights; 0: none
-  double flush_s = 30;
-  int64_t axis_units_per_step = 1;     ///< of the curves' x axis: samples per step, if it counts
-                                       ///< samples
-  std::string run_text;                ///< settings of the run; empty: not shown
-  const ParamTable* params = nullptr;  ///< parameters for histograms; outlives the hook
-  std::optional<int64_t> resumed_from_step;
-};
+struct RecorderOptions;
 
 /// Adds the curves of an evaluation after `step` updates: loss/eval, accuracy/eval and its metrics.
 void add_evaluation(metrics::EventFile* curves, int64_t step, const EvalResult& result);
@@ -33,9 +19,8 @@ void add_evaluation(metrics::EventFile* curves, int64_t step, const EvalResult& 
 /// samples. Every run has one, on rank 0; callbacks use its writers.
 class SummarySaverHook final : public Hook {
  public:
-  /// `recipe` outlives this.
-  SummarySaverHook(const SummarySaverOptions& options,
-                   const recal::ScheduledModifierManager& recipe);
+  /// Both outlive this.
+  SummarySaverHook(const RecorderOptions& options, const recal::ScheduledModifierManager& recipe);
 
   void after_step(const IterationEnd& end) override;
   void after_evaluation(int64_t step, const EvalResult& result) override;
@@ -53,22 +38,15 @@ class SummarySaverHook final : public Hook {
   int64_t num_write_errors() const { return train_.num_write_errors() + eval_.num_write_errors(); }
 
  private:
-  /// Values of a step on the curves.
-  struct Point {
-    int64_t step = 0;
-    std::optional<double> loss;
-    double learning_rate = 0, weight_decay = 0, sparsity = 0;
-  };
-
   void write_point();
   void write_histograms(int64_t step);
   void write_recipe(int64_t num_updates, int64_t step);
 
-  const SummarySaverOptions options_;
+  const RecorderOptions& options_;
   const recal::ScheduledModifierManager& recipe_;
   metrics::EventFile train_, eval_;
-  Point last_;  ///< step 0: none yet
-  int64_t written_step_ = 0;
+  std::vector<metrics::Scalar> last_;         ///< values of last_step_ on the curves
+  int64_t last_step_ = 0, written_step_ = 0;  ///< 0: none yet
 };
 
 }  // namespace lockstep::train

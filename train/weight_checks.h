@@ -12,8 +12,7 @@
 /// Checks of the state in training: equal on all ranks, and finite.
 namespace lockstep::train {
 
-/// Function that lists the state to save. It is called for each save, since tensors move when
-/// parameters are frozen.
+/// Function that lists the state to save, called for each save: freezing moves tensors.
 using StateSource = std::function<StateList()>;
 
 /// Verifies that ranks have the same state, bit for bit: parameters, optimizer state, masks,

@@ -31,21 +31,6 @@ std::string pid_space_of_self() {
   return ::readlink("/proc/self/ns/pid", name.data(), name.size() - 1) > 0 ? name.data() : "";
 }
 
-/// Returns a process's start in ticks since boot; 0 if there is no such process.
-int64_t start_ticks_of(int64_t pid) {
-  const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
-  const size_t name_end = line.rfind(')');  // the name may contain any characters
-  if (name_end == std::string::npos) return 0;
-  std::istringstream fields(line.substr(name_end + 1));
-  std::string field;
-  if (fields >> field && (field == "Z" || field == "X")) return 0;  // dead, not yet reaped
-  // Field 22 of /proc/PID/stat is the start time (proc(5)).
-  for (int i = 4; i <= 22; ++i) fields >> field;
-  int64_t ticks = 0;
-  std::from_chars(field.data(), field.data() + field.size(), ticks);
-  return ticks;
-}
-
 std::string random_token() {
   std::random_device source;
   return fmt::format("{:08x}{:08x}", source(), source());

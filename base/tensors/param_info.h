@@ -32,7 +32,7 @@ struct ParamShard {
 };
 
 /// Regions whose mean gradients are still being reduced, in the order of their arrival.
-struct LateShards {
+struct PendingShards {
   std::vector<ParamShard> regions;
   std::function<void()> wait_for_next;  ///< once per region: returns when its gradients are there
 };

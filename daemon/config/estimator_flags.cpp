@@ -111,7 +111,7 @@ const Flag* find_flag(std::string_view name) {
 }
 
 std::string_view kind_text(Flag::Kind kind) {
-  constexpr std::string_view kTexts[] = {"text", "comma-separated strings", "integer", "number",
+  constexpr std::string_view kTexts[] = {"string", "comma-separated strings", "integer", "number",
                                          "true or false"};  // in the order of Flag::Kind
   return kTexts[kind];
 }

@@ -138,8 +138,8 @@ static Failure failure_of(const std::string& message, ExitCode code, int64_t ste
           .unix_time_s = std::chrono::duration<double>(now).count()};
 }
 
-void tell_failure(std::exception& error, const TrainingContext& context,
-                  const dist::ProcessInfo& process, const RankEvents& events) {
+void report_failure(std::exception& error, const TrainingContext& context,
+                    const dist::ProcessInfo& process, const RankEvents& events) {
   auto* const known = dynamic_cast<Error*>(&error);
   const std::filesystem::path logs = context.config.run.project().logs();
   const Failure own =
@@ -157,8 +157,8 @@ void tell_failure(std::exception& error, const TrainingContext& context,
   log::print(boxed(own));
 }
 
-std::unique_ptr<Deadline> limit_the_end(const std::exception& error, const RunConfig& config,
-                                        const SessionWorld& world) {
+std::unique_ptr<Deadline> limit_shutdown(const std::exception& error, const RunConfig& config,
+                                         const SessionWorld& world) {
   const Error own = known_error(error);
   // A shared error: all ranks wait for a save in progress. An error of this rank alone ends the
   // others, so nothing is awaited.

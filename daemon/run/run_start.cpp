@@ -51,9 +51,9 @@ void read_ahead(const std::string& config_file, const std::vector<Override>& ove
 
 bool stand_by(dist::Communicator& control, const StopRequest& stop) {
   while (true) {
-    const bool is_told_to_stop = stop.stop_asked() || stop.end_asked();
+    const bool is_asked_to_stop = stop.stop_asked() || stop.end_asked();
     at::Tensor word_1 = at::zeros({1}, at::kLong);
-    word_1[0] = static_cast<int64_t>(is_told_to_stop       ? kEnd
+    word_1[0] = static_cast<int64_t>(is_asked_to_stop      ? kEnd
                                      : control.rank() == 0 ? read_word()
                                                            : kNone);
     // All ranks reduce once per turn, so they agree on the same turn.

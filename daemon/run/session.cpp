@@ -316,7 +316,7 @@ void show(const TrainingContext& context, Telemetry& telemetry, const dist::Proc
 }
 
 /// Ends a save in progress before the run folder is unlocked.
-void end_save_under_way(const std::exception& error, TrainingContext& context,
+void abort_running_save(const std::exception& error, TrainingContext& context,
                         const SessionWorld& world) {
   const Error known = known_error(error);
   // The saver's thread may wait for a hanging rank as long as saves may take.
@@ -339,13 +339,13 @@ void end_failed(std::exception& error, TrainingContext& context, Telemetry& tele
                 const SessionWorld& world, const RankEvents& events, const StopRequest& requests) {
   const RunConfig& config = context.config;
   // The deadline comes first, since each of the next steps may hang on the disk.
-  const auto limit = limit_the_end(error, config, world);
+  const auto limit = limit_shutdown(error, config, world);
   telemetry.metrics().set_state(metrics::RunState::kFailed);
   telemetry.health().note_state(metrics::RunState::kFailed);
-  tell_failure(error, context, world.process, events);
+  report_failure(error, context, world.process, events);
   conclude_failed(error, context);
   if (context.control.rank() == 0) telemetry.write_textfile(config);
-  end_save_under_way(error, context, world);
+  abort_running_save(error, context, world);
   linger_failed(error, telemetry, config, requests);
 }
 
@@ -360,7 +360,7 @@ void finish(ExitCode code, TrainingContext& context, Telemetry& telemetry,
 /// Waits until all ranks have come here, because MPI_Finalize waits forever for a hanging rank. The
 /// limit includes the linger time, in which ranks may differ. Throws Error(kWatchdog), which names
 /// the rank.
-void leave_together(dist::Communicator& control, const RunConfig& config) {
+void exit_together(dist::Communicator& control, const RunConfig& config) {
   const double before_s =
       control.set_timeout(config.sync.timeout_s + static_cast<double>(config.metrics.linger_s));
   control.barrier();
@@ -426,7 +426,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     end_failed(error, *context, telemetry, world, events, requests);
     throw;
   }
-  leave_together(control, config);
+  exit_together(control, config);
   return code;
 }
 

@@ -180,10 +180,10 @@ static void require_distinct_keys(const model::Model& model) {
 /// Builds the network and marks the parameters that weight decay applies to.
 static std::unique_ptr<model::Model> make_network(const RunConfig& config,
                                                   const data::SampleSpec& spec) {
-  auto network = model::make_model(config.model, {.input_shape = spec.input_shape,
-                                                  .num_classes = spec.num_classes,
-                                                  .seed = config.run.seed,
-                                                  .input_dtype = spec.input_dtype});
+  auto network = config.model.make({.input_shape = spec.input_shape,
+                                    .num_classes = spec.num_classes,
+                                    .seed = config.run.seed,
+                                    .input_dtype = spec.input_dtype});
   require_distinct_keys(*network);
   recal::choose_decayed(config.optimizer.weight_decay_groups, config.optimizer.weight_decay_exclude,
                         &network->params());

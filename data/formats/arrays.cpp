@@ -1,6 +1,7 @@
 // .npy and safetensors: arrays whose first axis counts the samples. Numbers are converted when a
 // record is read.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 
@@ -33,31 +34,16 @@ void convert_numbers(std::string_view from, std::string* to) {
 /// Converts from the file's type, which is known only at run time.
 template <typename To>
 void convert_as(NumberType type, std::string_view from, std::string* to) {
-  switch (type) {
-    case NumberType::kBool:
-    case NumberType::kU8:
-      return convert_numbers<uint8_t, To>(from, to);
-    case NumberType::kI8:
-      return convert_numbers<int8_t, To>(from, to);
-    case NumberType::kU16:
-      return convert_numbers<uint16_t, To>(from, to);
-    case NumberType::kI16:
-      return convert_numbers<int16_t, To>(from, to);
-    case NumberType::kU32:
-      return convert_numbers<uint32_t, To>(from, to);
-    case NumberType::kI32:
-      return convert_numbers<int32_t, To>(from, to);
-    case NumberType::kI64:
-      return convert_numbers<int64_t, To>(from, to);
-    case NumberType::kF16:
-      return convert_numbers<c10::Half, To>(from, to);
-    case NumberType::kBF16:
-      return convert_numbers<c10::BFloat16, To>(from, to);
-    case NumberType::kF32:
-      return convert_numbers<float, To>(from, to);
-    case NumberType::kF64:
-      return convert_numbers<double, To>(from, to);
-  }
+  using Convert = void (*)(std::string_view, std::string*);
+  constexpr std::array<Convert, 12> kByType = {
+      // in the order of NumberType
+      convert_numbers<uint8_t, To>,       convert_numbers<int8_t, To>,
+      convert_numbers<uint16_t, To>,      convert_numbers<int16_t, To>,
+      convert_numbers<uint32_t, To>,      convert_numbers<int32_t, To>,
+      convert_numbers<int64_t, To>,       convert_numbers<c10::Half, To>,
+      convert_numbers<c10::BFloat16, To>, convert_numbers<float, To>,
+      convert_numbers<double, To>,        convert_numbers<uint8_t, To>};
+  kByType.at(static_cast<size_t>(type))(from, to);
 }
 
 /// Array in a file whose first axis counts the samples; there may be 0.
@@ -133,7 +119,6 @@ class ArraySource final : public Source {
   }
 
   int64_t num_records() const override { return inputs_.num_rows(); }
-  const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
     record->input = spec_.content == Content::kPixels ? inputs_.row(index, &record->input_storage)
                     : spec_.content == Content::kFloats
@@ -215,7 +200,6 @@ class ArraySource final : public Source {
   ArrayFile inputs_;
   std::optional<ArrayFile> targets_;
   Paths files_;
-  SourceSpec spec_;
 };
 
 /// Opens a .npy file.

@@ -112,13 +112,6 @@ files::FileFacts found_file(const std::filesystem::path& path) {
 // Paths in stores, where a listing returns all files below a folder. The functions are those that
 // expand_files(), is_folder(), holds_folders() and files_by_folder() call for such paths.
 
-/// Returns the files that a path names, as expand_files(). Not sorted; may be empty.
-std::vector<std::filesystem::path> expand_remote(const std::string& path);
-bool is_remote_folder(const std::string& path);
-bool remote_holds_folders(const std::string& path);
-/// Returns the subfolders sorted by name, with unsorted files.
-std::vector<Subfolder> remote_files_by_folder(const std::string& folder, TakesFile takes);
-
 /// Returns the folder with a trailing slash, since a store has no folders but only prefixes.
 static std::string with_slash(const std::string& folder) {
   return folder.ends_with('/') ? folder : folder + "/";
@@ -132,7 +125,8 @@ static std::vector<std::string> names_below(const std::string& folder) {
   return names;
 }
 
-std::vector<std::filesystem::path> expand_remote(const std::string& path) {
+/// Returns the files that a path names, as expand_files(). Not sorted; may be empty.
+static std::vector<std::filesystem::path> expand_remote(const std::string& path) {
   std::vector<std::filesystem::path> all;
   files::FileStore& store = *files::store_of(path);
   if (const size_t wild = path.find_first_of("*?["); wild != std::string::npos) {
@@ -150,11 +144,11 @@ std::vector<std::filesystem::path> expand_remote(const std::string& path) {
   return all;
 }
 
-bool is_remote_folder(const std::string& path) {
+static bool is_remote_folder(const std::string& path) {
   return path.find_first_of("*?[") == std::string::npos && !names_below(with_slash(path)).empty();
 }
 
-bool remote_holds_folders(const std::string& path) {
+static bool remote_holds_folders(const std::string& path) {
   if (path.find_first_of("*?[") != std::string::npos) return false;
   const std::vector<std::string> names = names_below(with_slash(path));
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
@@ -162,7 +156,8 @@ bool remote_holds_folders(const std::string& path) {
   });
 }
 
-std::vector<Subfolder> remote_files_by_folder(const std::string& folder, TakesFile takes) {
+/// Returns the subfolders sorted by name, with unsorted files.
+static std::vector<Subfolder> remote_files_by_folder(const std::string& folder, TakesFile takes) {
   std::map<std::string, Subfolder> by_name;
   for (const std::string& name : names_below(with_slash(folder))) {
     const size_t slash = name.find('/');
@@ -297,6 +292,11 @@ std::string lower_ending(const std::filesystem::path& file) {
   std::transform(ending.begin(), ending.end(), ending.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return ending;
+}
+
+bool is_image_name(const std::filesystem::path& file) {
+  const std::string ending = lower_ending(file);
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 
 void Subfolder::add(const std::filesystem::path& file, TakesFile takes) {

@@ -64,6 +64,8 @@ struct Subfolder {
 
 /// Returns the ending of the name in lower case, such as ".jpg"; empty if it has none.
 std::string lower_ending(const std::filesystem::path& file);
+/// True for an image's ending: .jpg, .jpeg, .png, in any case.
+bool is_image_name(const std::filesystem::path& file);
 
 /// Returns the subfolders of a folder, sorted by name, without hidden ones, each with the files
 /// that `takes` accepts. Empty if `folder` is missing.

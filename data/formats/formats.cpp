@@ -7,7 +7,6 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
-#include "data/formats/image_files.h"
 
 namespace lockstep::data {
 namespace {

@@ -54,7 +54,7 @@ class Source {
   virtual ~Source() = default;
 
   virtual int64_t num_records() const = 0;
-  virtual const SourceSpec& spec() const = 0;
+  const SourceSpec& spec() const { return spec_; }
   /// Reads a record. Throws Error(kBadData) with file and position if it is damaged, kInputMissing
   /// if its file is gone.
   virtual void read(int64_t index, Record* record) const = 0;
@@ -66,6 +66,9 @@ class Source {
   virtual std::string place_of_target(int64_t index) const { return place_of(index); }
   /// Returns a digest that differs for different content: digest_of_files() of all files, or more.
   virtual std::string digest() const = 0;
+
+ protected:
+  SourceSpec spec_;  ///< set by the constructor of the format's source
 };
 
 // Openers: each function opens files of one format. They throw Error(kInputMissing) for a missing
@@ -106,8 +109,7 @@ struct CsvOptions {
 /// Opens CSV files, one after the other. A line has an image's path and a class number. The path is
 /// relative to the CSV's folder or in a store.
 std::unique_ptr<Source> open_image_csv(const Paths& files, const CsvOptions& options);
-/// Returns the paths of their images in stores that exist. Their facts are then known to the
-/// stores.
+/// Returns the paths of their existing images in stores, which then know the facts of these.
 Paths look_at_remote_images(const Paths& files, const CsvOptions& options);
 
 struct TfRecordOptions {

@@ -47,7 +47,6 @@ class IdxSource final : public Source {
   }
 
   int64_t num_records() const override { return num_records_; }
-  const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
     record->input =
         images_.bytes(images_begin_ + index * image_bytes_, image_bytes_, &record->input_storage);
@@ -65,7 +64,6 @@ class IdxSource final : public Source {
   ResidentFile images_, labels_;
   std::string label_storage_;
   std::string_view values_;
-  SourceSpec spec_;
   int64_t num_records_ = 0, images_begin_ = 0, image_bytes_ = 0;
 };
 
@@ -115,7 +113,6 @@ class CifarSource final : public Source {
   }
 
   int64_t num_records() const override { return ends_.back(); }
-  const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
     const auto [file, row] = locate(index);
     const std::string_view bytes =
@@ -149,7 +146,6 @@ class CifarSource final : public Source {
 
   Paths paths_;
   int64_t label_bytes_;
-  SourceSpec spec_;
   std::vector<std::unique_ptr<ResidentFile>> files_;
   std::vector<int64_t> ends_;  // records up to the end of each file
 };

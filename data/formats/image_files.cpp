@@ -1,6 +1,4 @@
 // Images with one file each: folders, and CSV files that name them.
-#include "data/formats/image_files.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -11,49 +9,54 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/yaml/config_reader.h"
-#include "data/formats/file_list.h"
+#include "data/formats/file_set.h"
+#include "data/formats/formats.h"
 #include "data/formats/parsers.h"
 
 namespace lockstep::data {
+namespace {
 
-void ImageFiles::read(int64_t index, Record* record) const {
-  const files::Reader reader(images_.path(index));
-  record->input_storage.resize(static_cast<size_t>(reader.num_bytes()));
-  reader.read_at(0, record->input_storage);
-  record->input = record->input_storage;
-  if (!labels_.empty()) record->label = labels_[static_cast<size_t>(index)];
-}
+/// Images with one file each, with or without class numbers (empty `labels`). `lists`: files that
+/// named the images, for the digest.
+class ImageFiles final : public Source {
+ public:
+  ImageFiles(Paths images, std::vector<int64_t> labels, int64_t num_classes,
+             std::vector<std::string> class_names = {}, Paths lists = {})
+      : images_(std::move(images)), labels_(std::move(labels)), lists_(std::move(lists)) {
+    spec_.num_classes = num_classes;
+    spec_.class_names = std::move(class_names);
+    if (labels_.empty()) spec_.targets = Targets::kNone;
+  }
 
-std::string ImageFiles::digest() const {
-  std::vector<std::filesystem::path> all = images_.paths();
-  all.insert(all.end(), lists_.begin(), lists_.end());
-  Sha256 sum;
-  sum.add(digest_of_files(all));
-  sum.add({reinterpret_cast<const char*>(labels_.data()), labels_.size() * sizeof(int64_t)});
-  return sum.hex();
-}
+  int64_t num_records() const override { return images_.num_files(); }
+  void read(int64_t index, Record* record) const override {
+    const files::Reader reader(images_.path(index));
+    record->input_storage.resize(static_cast<size_t>(reader.num_bytes()));
+    reader.read_at(0, record->input_storage);
+    record->input = record->input_storage;
+    if (!labels_.empty()) record->label = labels_[static_cast<size_t>(index)];
+  }
+  std::string place_of(int64_t index) const override { return images_.path(index).string(); }
+  std::string digest() const override {
+    Paths all = images_.paths();
+    all.insert(all.end(), lists_.begin(), lists_.end());
+    Sha256 sum;
+    sum.add(digest_of_files(all));
+    sum.add({reinterpret_cast<const char*>(labels_.data()), labels_.size() * sizeof(int64_t)});
+    return sum.hex();
+  }
 
-bool is_image_name(const std::filesystem::path& path) {
-  const std::string ending = lower_ending(path);
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
-}
+ private:
+  FileSet images_;
+  std::vector<int64_t> labels_;
+  Paths lists_;
+};
 
 // Image folders: a folder per class gives the labels, or one folder of images without labels.
 
-namespace {
-
 constexpr size_t kMaxNames = 20;  // in a list of a message
-
-/// Returns the names for a message, the first kMaxNames of them.
-std::string text_of(const std::vector<std::string>& names) {
-  const size_t num_shown = std::min(names.size(), kMaxNames);
-  const std::vector<std::string> shown(names.begin(),
-                                       names.begin() + static_cast<int64_t>(num_shown));
-  const std::string rest =
-      num_shown < names.size() ? fmt::format(" and {} more", names.size() - num_shown) : "";
-  return fmt::format("{}{}", fmt::join(shown, ", "), rest);
-}
 
 /// Returns, for instance, "4 .bmp, 1 without an extension".
 std::string text_of(const EndingCounts& counts) {
@@ -112,7 +115,7 @@ const std::string& first_of(const std::string& name, const FoundFiles& found) {
   throw Error(ExitCode::kConfig, "data",
               fmt::format("{}: contains folders of the classes {}; data.train has the classes {}: "
                           "rename the folders, or remove them",
-                          path, text_of(unknown), text_of(trained)));
+                          path, first_few(unknown, kMaxNames), first_few(trained, kMaxNames)));
 }
 
 }  // namespace
@@ -150,9 +153,7 @@ std::unique_ptr<Source> open_class_folder(const FoundFiles& found, const ClassOp
   std::vector<int64_t> labels = found.labels;
   for (int64_t& label : labels) label = numbers[static_cast<size_t>(label)];
   const auto num_classes = std::max(static_cast<int64_t>(names.size()), options.num_trained);
-  auto source = std::make_unique<ImageFiles>(found.paths(), std::move(labels), num_classes);
-  source->set_class_names(names);
-  return source;
+  return std::make_unique<ImageFiles>(found.paths(), std::move(labels), num_classes, names);
 }
 
 FoundFiles find_images(const std::string& path) {
@@ -308,7 +309,8 @@ std::unique_ptr<Source> open_image_csv(const Paths& files, const CsvOptions& opt
   const int64_t num_classes = options.num_classes > 0
                                   ? options.num_classes
                                   : *std::max_element(labels.begin(), labels.end()) + 1;
-  return std::make_unique<ImageFiles>(std::move(images), std::move(labels), num_classes, files);
+  return std::make_unique<ImageFiles>(std::move(images), std::move(labels), num_classes,
+                                      std::vector<std::string>(), files);
 }
 
 Paths look_at_remote_images(const Paths& csvs, const CsvOptions& options) {

@@ -14,8 +14,7 @@
 /// tests/data/fuzz compiles them alone.
 namespace lockstep::data {
 
-/// Ends with exit code 65 because of a file's content. `what` states the fault and what would be
-/// right.
+/// Throws Error(kBadData) about a file's content. `what` states the fault and what would be right.
 [[noreturn]] inline void refuse_file(const std::filesystem::path& path, const std::string& what) {
   throw Error(ExitCode::kBadData, "data", path.string() + ": " + what);
 }

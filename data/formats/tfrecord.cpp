@@ -1,6 +1,7 @@
 // A TFRecord file is a sequence of records. Each has length (8 bytes), crc of the length (4), data,
 // and crc of the data (4). All offsets are found once, when the files are opened.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -40,18 +41,10 @@ int64_t product(const std::vector<int64_t>& sizes) {
 
 using Kind = pb::Feature::KindCase;
 
+/// Returns the name of a kind by its field number in data/formats/tf_example.proto; 0: not set.
 const char* name_of_kind(Kind kind) {
-  switch (kind) {
-    case Kind::kBytesList:
-      return "bytes";
-    case Kind::kFloatList:
-      return "floats";
-    case Kind::kInt64List:
-      return "whole numbers";
-    case Kind::KIND_NOT_SET:
-      break;
-  }
-  return "nothing";
+  constexpr std::array kNames = {"nothing", "bytes", "floats", "whole numbers"};
+  return kNames.at(static_cast<size_t>(kind));
 }
 
 /// Copies the values of a FloatList as little-endian float32.
@@ -125,11 +118,12 @@ class TfRecordSource final : public Source {
       ends_.push_back(static_cast<int64_t>(offsets_.size()));
     }
     if (offsets_.empty()) refuse_file(paths.front(), "contains no record");
-    look_at_first();
+    // The first record gives the spec; all others must match it.
+    Record record;
+    use_example(0, &record, [&](pb::Example* example) { find_spec(example); });
   }
 
   int64_t num_records() const override { return ends_.back(); }
-  const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
     use_example(index, record, [&](pb::Example* example) {
       take_input(example, record);
@@ -247,12 +241,6 @@ class TfRecordSource final : public Source {
                             count, wanted));
   }
 
-  /// Determines the spec by the first record; all others must match it.
-  void look_at_first() {
-    Record record;
-    use_example(0, &record, [&](pb::Example* example) { find_spec(example); });
-  }
-
   void find_spec(pb::Example* example) {
     const pb::Feature& input = feature(options_.image_feature, example);
     spec_.shape = options_.shape;
@@ -279,7 +267,6 @@ class TfRecordSource final : public Source {
 
   FileSet files_;
   TfRecordOptions options_;
-  SourceSpec spec_;
   std::vector<int64_t> offsets_;  // of all files
   std::vector<int64_t> ends_;     // records up to the end of each file
 };

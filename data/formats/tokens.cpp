@@ -43,7 +43,6 @@ class TokenSource final : public Source {
   }
 
   int64_t num_records() const override { return ends_.back(); }
-  const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
     const Window window = locate(index);
     const int64_t begin = window.first_token * options_.token_bytes;
@@ -105,7 +104,6 @@ class TokenSource final : public Source {
 
   Paths paths_;
   TokenOptions options_;
-  SourceSpec spec_;
   std::vector<std::unique_ptr<ResidentFile>> files_;
   std::vector<int64_t> ends_;  // windows up to the end of each file
 };

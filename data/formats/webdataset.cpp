@@ -10,7 +10,6 @@
 #include "base/yaml/config_reader.h"
 #include "data/formats/file_set.h"
 #include "data/formats/formats.h"
-#include "data/formats/image_files.h"
 #include "data/formats/parsers.h"
 
 namespace lockstep::data {
@@ -54,7 +53,6 @@ class WebDataset final : public Source {
   }
 
   int64_t num_records() const override { return static_cast<int64_t>(records_.size()); }
-  const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override {
     const Place& place = records_[static_cast<size_t>(index)];
     record->input_storage.resize(static_cast<size_t>(place.num_bytes));
@@ -157,7 +155,6 @@ class WebDataset final : public Source {
   FileSet files_;
   std::vector<Place> records_;
   int64_t largest_label_ = 0;
-  SourceSpec spec_;
 };
 
 }  // namespace

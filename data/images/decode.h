@@ -29,12 +29,17 @@ ImageHeader read_image_header(std::string_view file);
 Pixels decode_image(std::string_view file, const ImageHeader& header, int64_t channels,
                     int denominator, std::vector<uint8_t>* storage);
 
-/// Implementations of decode_image() by format.
+/// Implementation of decode_image() for JPEG.
 Pixels decode_jpeg(std::string_view file, int64_t channels, int denominator,
                    std::vector<uint8_t>* storage);
-Pixels decode_png(std::string_view file, int64_t channels, std::vector<uint8_t>* storage);
 
-/// Converts RGB to luma in place, with the weights of ITU-R 601, as PIL does.
+/// Returns the luma of a pixel with the weights of ITU-R 601, as PIL does: 0.299, 0.587 and 0.114
+/// as 16-bit fixed-point numbers, rounded.
+inline uint8_t luma_of(unsigned red, unsigned green, unsigned blue) {
+  return static_cast<uint8_t>((19595U * red + 38470U * green + 7471U * blue + 0x8000U) >> 16);
+}
+
+/// Converts RGB to luma in place.
 void grey_of_rgb(uint8_t* pixels, size_t num_pixels);
 
 /// Throws the error of the decoders.

@@ -167,11 +167,6 @@ static Normalisation normalisation_of(const ImageTarget& target) {
   return by;
 }
 
-/// Returns the luma of a pixel, with the weights of grey_of_rgb().
-static uint8_t luma_of(unsigned red, unsigned green, unsigned blue) {
-  return static_cast<uint8_t>((19595U * red + 38470U * green + 7471U * blue + 0x8000U) >> 16);
-}
-
 /// Converts to interleaved pixels with the target's channels. Grey is repeated, colours become
 /// luma, a fourth channel is dropped.
 static Pixels converted(const Pixels& in, int64_t channels, std::vector<uint8_t>* storage) {

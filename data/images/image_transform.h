@@ -78,8 +78,7 @@ class ImageTransform {
  public:
   ImageTransform(ImageTarget target, AugmentOptions augment);
 
-  /// Writes out_CHW, channels x height x width floats of the target. Throws what decode_image()
-  /// throws.
+  /// Writes out_CHW, channels x height x width floats of the target. Throws as decode_image().
   void from_file(std::string_view file, const SampleRandom& random, ImageScratch* scratch,
                  float* out_CHW) const;
   void from_pixels(const Pixels& pixels, const SampleRandom& random, ImageScratch* scratch,

@@ -42,14 +42,7 @@ class ChunkedAllReduce {
 
   ChunkedAllReduce(P2pChannel& channel, TreeParts parts);
 
-  /// Types of the parts and of the sum.
-  struct Format {
-    at::ScalarType in, out;
-    int64_t in_bytes, out_bytes;  ///< size of an item
-    ReduceOp op;
-    bool by_ranks =
-        false;  ///< piece sizes are proportional to the members' ranks; false: all are equal
-  };
+  using Format = SumFormat;
 
   /// Starts the exchange of pieces. sources: this member's parts, num_items of Format::in each.
   void start_scatter(int lane, std::span<const std::byte* const> sources, int64_t num_items,

@@ -25,17 +25,11 @@ std::vector<int> Hosts::places_N() const {
   return places;
 }
 
-OwnedComm split(const OwnedComm& comm, int color) {
-  MPI_Comm part = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(comm.get(), color, comm.rank(), &part), "MPI_Comm_split");
-  return OwnedComm(part);
-}
-
 Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
   Hosts hosts;
   const bool is_leader = host.rank() == 0;
   // The leaders' communicator numbers the hosts by their first ranks.
-  OwnedComm group = split(comm, is_leader ? 0 : 1);
+  OwnedComm group = split(comm, is_leader ? 0 : 1, comm.rank());
   int number = is_leader ? group.rank() : 0;
   check_mpi(MPI_Bcast(&number, 1, MPI_INT, 0, host.get()), "MPI_Bcast");
   hosts.hosts_N.resize(comm.num_ranks());
@@ -45,7 +39,7 @@ Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
   return hosts;
 }
 
-// HostExchange: run() is the pipeline copy_in, reduce, start_exchange, finish_scatter,
+// HostExchange: run_stages() is the pipeline copy_in, reduce, start_exchange, finish_scatter,
 // finish_gather, copy_out. Chunk i is in stage s while chunk i + 1 is in stage s - 1. Only the
 // leader acts in the middle stages; steps of the group tell the other members when to read.
 
@@ -60,16 +54,6 @@ int64_t share_begin(int64_t num_items, int member, int num_members) {
   constexpr int64_t kLineItems = 64;  // whole cache lines in any dtype
   return member == num_members ? num_items
                                : num_items * member / num_members / kLineItems * kLineItems;
-}
-
-ChunkedAllReduce::Format format_of(const Items& items, bool has_pieces) {
-  const at::ScalarType wide = accumulator_of(items.dtype);
-  return {.in = wide,
-          .out = items.dtype,
-          .in_bytes = static_cast<int64_t>(c10::elementSize(wide)),
-          .out_bytes = items.item_bytes,
-          .op = items.op,
-          .by_ranks = has_pieces};
 }
 
 }  // namespace
@@ -91,7 +75,7 @@ RoomLayout HostExchange::layout_for(const std::vector<int>& hosts_N, int host) {
 }
 
 HostExchange::HostExchange(P2pChannel& notes, SharedMemoryGroup group, Hosts hosts,
-                           const MessageOptions& options)
+                           const CommunicatorOptions& options)
     : notes_(notes),
       group_(std::move(group)),
       hosts_(std::move(hosts)),
@@ -216,9 +200,8 @@ void HostExchange::finish_scatter(Chunk& chunk) {
   if (!is_leader() || !job_.reduces()) return;
   const ChunkedAllReduce::Format& format = job_.format;
   if (tree_exchange_ != nullptr)
-    return tree_exchange_->all_reduce(
-        group_.extra_slot(0, chunk.slot), result(chunk), chunk.num_items,
-        {format.in, format.out, format.in_bytes, format.out_bytes, format.op});
+    return tree_exchange_->all_reduce(group_.extra_slot(0, chunk.slot), result(chunk),
+                                      chunk.num_items, format);
   // Writes the leader's piece of the result into shared memory.
   exchange_->finish_scatter(chunk.lane, result(chunk));
   if (job_.gathers()) exchange_->start_gather(chunk.lane);
@@ -249,8 +232,7 @@ void HostExchange::copy_out(const Chunk& chunk) {
   group_.release_slot(chunk.slot, group_.num_ticks() + 1);
 }
 
-void HostExchange::run(const Job& job) {
-  job_ = job;
+void HostExchange::run_stages() {
   const int64_t num_runs = job_.has_pieces() ? num_ranks() : 1;
   const int64_t widest_bytes =
       std::max(job_.reduces() ? job_.format.in_bytes : 0, job_.format.out_bytes);
@@ -280,31 +262,18 @@ void HostExchange::run(const Job& job) {
   }
 }
 
-void HostExchange::begin(const Call& call) {
+void HostExchange::run(const Call& call, const at::Tensor& values, const at::Tensor& out,
+                       ReduceOp op) {
+  const Items items = items_of(values, op);
+  const bool has_pieces = call.kind != CallKind::kAllReduce;
+  check(!has_pieces || can_scatter(items.item_bytes), "can_scatter()");
   group_.begin(call);
   // A rank that makes another call may use another path, so all paths send notes.
   notes_.begin(call);
   if (is_leader()) leader_mail_->begin(call);
-}
-
-void HostExchange::all_reduce(const Call& call, std::byte* values, int64_t num_items,
-                              const Items& items) {
-  begin(call);
-  run({CallKind::kAllReduce, values, values, num_items, format_of(items, false)});
-}
-
-void HostExchange::reduce_scatter(const Call& call, const std::byte* values, std::byte* out,
-                                  int64_t num_items, const Items& items) {
-  check(can_scatter(items.item_bytes), "can_scatter()");
-  begin(call);
-  run({CallKind::kReduceScatter, values, out, num_items, format_of(items, true)});
-}
-
-void HostExchange::all_gather(const Call& call, const std::byte* values, std::byte* out,
-                              int64_t num_items, const Items& items) {
-  check(can_scatter(items.item_bytes), "can_scatter()");
-  begin(call);
-  run({CallKind::kAllGather, values, out, num_items, format_of(items, true)});
+  job_ = {call.kind, bytes_of(values), bytes_of(out), call.num_items,
+          SumFormat::of(items, has_pieces)};
+  run_stages();
 }
 
 // HierarchicalCommunicator: chooses between the exchange by hosts (large tensors) and flat
@@ -319,28 +288,29 @@ bool HierarchicalCommunicator::goes_by_hosts(const at::Tensor& piece_K) const {
 
 std::unique_ptr<Work> HierarchicalCommunicator::all_reduce(at::Tensor values_K, ReduceOp op) {
   check_values(values_K, device());
-  if (payload_bytes(values_K) <= kSmallBytes) return flat_->all_reduce(std::move(values_K), op);
+  if (payload_bytes(values_K) <= kSmallBytes)
+    return P2pCommunicator::all_reduce(std::move(values_K), op);
   bytes_reduced_ += payload_bytes(values_K);
-  exchange_.all_reduce(call_of(CallKind::kAllReduce, values_K, static_cast<int>(op)),
-                       bytes_of(values_K), values_K.numel(), items_of(values_K, op));
+  exchange_.run(call_of(CallKind::kAllReduce, values_K, static_cast<int>(op)), values_K, values_K,
+                op);
   return std::make_unique<DoneWork>();
 }
 
 std::unique_ptr<Work> HierarchicalCommunicator::reduce_scatter(at::Tensor out_K,
                                                                at::Tensor values_NK) {
   check_pieces(out_K, values_NK, world_size(), device());
-  if (!goes_by_hosts(out_K)) return flat_->reduce_scatter(std::move(out_K), std::move(values_NK));
+  if (!goes_by_hosts(out_K))
+    return P2pCommunicator::reduce_scatter(std::move(out_K), std::move(values_NK));
   bytes_reduced_ += payload_bytes(values_NK);
-  exchange_.reduce_scatter(call_of(CallKind::kReduceScatter, out_K), bytes_of(values_NK),
-                           bytes_of(out_K), out_K.numel(), items_of(out_K, ReduceOp::kSum));
+  exchange_.run(call_of(CallKind::kReduceScatter, out_K), values_NK, out_K, ReduceOp::kSum);
   return std::make_unique<DoneWork>();
 }
 
 std::unique_ptr<Work> HierarchicalCommunicator::all_gather(at::Tensor out_NK, at::Tensor values_K) {
   check_pieces(values_K, out_NK, world_size(), device());
-  if (!goes_by_hosts(values_K)) return flat_->all_gather(std::move(out_NK), std::move(values_K));
-  exchange_.all_gather(call_of(CallKind::kAllGather, values_K), bytes_of(values_K),
-                       bytes_of(out_NK), values_K.numel(), items_of(values_K, ReduceOp::kSum));
+  if (!goes_by_hosts(values_K))
+    return P2pCommunicator::all_gather(std::move(out_NK), std::move(values_K));
+  exchange_.run(call_of(CallKind::kAllGather, values_K), values_K, out_NK, ReduceOp::kSum);
   return std::make_unique<DoneWork>();
 }
 

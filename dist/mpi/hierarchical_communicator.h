@@ -32,20 +32,15 @@ struct Hosts {
 /// same order. Collective over `comm`.
 Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host);
 
-/// Creates a communicator of the ranks of `comm` that pass the same color, in the same order.
-/// Collective.
-OwnedComm split(const OwnedComm& comm, int color);
-
 /// Collectives of large tensors between ranks on several hosts, some of which run several ranks.
 ///
 /// The ranks of a host add their nodes of the sum tree (docs/decisions/0011-sums-as-a-tree.md) in
 /// shared memory. One of them, the leader, exchanges these partial sums with the leaders of the
 /// other hosts. Then every rank copies its part of the result. Let each of H equal hosts hold a
-/// whole node of the tree. Then a host sends S (H - 1) / H of S bytes for a reduce_scatter. It
-/// sends as much for an all_gather and twice that for an all_reduce, for any number of its ranks.
-/// Chunks pass through six stages, and stages of neighbouring chunks overlap.
+/// whole node of the tree. Then a host sends S (H - 1) / H of S bytes for a reduce_scatter or an
+/// all_gather, and twice that for an all_reduce. Stages of neighbouring chunks overlap.
 ///
-/// More than MessageOptions::direct_ranks hosts all-reduce along the tree
+/// More than CommunicatorOptions::direct_ranks hosts all-reduce along the tree
 /// (dist/mpi/tree_exchange.h), if each has one part of it: 1, 2, 4, 8, ... ranks each, in order
 /// (the last host may have fewer). They cannot scatter. Otherwise each leader sends to each other
 /// leader.
@@ -55,7 +50,7 @@ class HostExchange {
  public:
   /// notes: the channel between all ranks; outlives this.
   HostExchange(P2pChannel& notes, SharedMemoryGroup group, Hosts hosts,
-               const MessageOptions& options);
+               const CommunicatorOptions& options);
 
   /// Returns the layout of a group: slots for chunks in all stages, and rings for this host's
   /// partial sums and the result.
@@ -65,14 +60,9 @@ class HostExchange {
   /// on all ranks.
   bool can_scatter(int64_t item_bytes) const;
 
-  /// Replaces values by their reduction over all ranks; num_items > 0.
-  void all_reduce(const Call& call, std::byte* values, int64_t num_items, const Items& items);
-  /// Implement Communicator::reduce_scatter() and all_gather() for num_items > 0 in each of N
-  /// pieces. Require can_scatter().
-  void reduce_scatter(const Call& call, const std::byte* values, std::byte* out, int64_t num_items,
-                      const Items& items);
-  void all_gather(const Call& call, const std::byte* values, std::byte* out, int64_t num_items,
-                  const Items& items);
+  /// Implements the collective call.kind of a Communicator, for call.num_items > 0 of the tensor or
+  /// of each of N pieces. all_reduce: `out` is `values`. The others require can_scatter().
+  void run(const Call& call, const at::Tensor& values, const at::Tensor& out, ReduceOp op);
 
   void set_timeout(double timeout_s);
 
@@ -97,8 +87,7 @@ class HostExchange {
     bool has_pieces() const { return kind != CallKind::kAllReduce; }
   };
 
-  void begin(const Call& call);
-  void run(const Job& job);
+  void run_stages();
   void copy_in(Chunk& chunk);
   void copy_in_shares(const Chunk& chunk);
   void copy_in_pieces(const Chunk& chunk);
@@ -134,41 +123,27 @@ class HostExchange {
 
 /// Collectives between ranks on several hosts, some of which run several ranks. Large tensors use a
 /// HostExchange; all else is sent in messages between all ranks.
-class HierarchicalCommunicator final : public Communicator {
+class HierarchicalCommunicator final : public P2pCommunicator {
  public:
-  HierarchicalCommunicator(std::unique_ptr<P2pCommunicator> flat, SharedMemoryGroup group,
-                           Hosts hosts, const MessageOptions& options)
-      : flat_(std::move(flat)),
-        exchange_(flat_->channel(), std::move(group), std::move(hosts), options) {}
-
-  int rank() const override { return flat_->rank(); }
-  int world_size() const override { return flat_->world_size(); }
-  at::Device device() const override { return at::kCPU; }
+  HierarchicalCommunicator(std::unique_ptr<Transport> transport, const CommunicatorOptions& options,
+                           Split split_off, SharedMemoryGroup group, Hosts hosts)
+      : P2pCommunicator(std::move(transport), options, std::move(split_off)),
+        exchange_(channel_, std::move(group), std::move(hosts), options) {}
 
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
   [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
                                                      at::Tensor values_NK) override;
   [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override;
-  void broadcast(at::Tensor values_K, int root) override {
-    flat_->broadcast(std::move(values_K), root);
-  }
-  void barrier() override { flat_->barrier(); }
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return flat_->split(color, key);
-  }
-  int64_t bytes_reduced() const override { return bytes_reduced_ + flat_->bytes_reduced(); }
   double set_timeout(double timeout_s) override {
     exchange_.set_timeout(timeout_s);
-    return flat_->set_timeout(timeout_s);
+    return P2pCommunicator::set_timeout(timeout_s);
   }
 
  private:
   /// True if N pieces like this one go through exchange_. The same on all ranks.
   bool goes_by_hosts(const at::Tensor& piece_K) const;
 
-  std::unique_ptr<P2pCommunicator> flat_;
-  HostExchange exchange_;  ///< after the channel that it uses
-  int64_t bytes_reduced_ = 0;
+  HostExchange exchange_;
 };
 
 }  // namespace lockstep::dist::mpi

@@ -101,11 +101,11 @@ static void in_parts(int64_t num_bytes, const Start& start) {
 }
 
 P2pChannel::P2pChannel(Transport& transport, int direct_ranks)
-    : transport_(transport),
+    : PeerWatch(transport.gather_peers()),
+      transport_(transport),
       is_direct_(transport.num_ranks() <= direct_ranks),
-      peers_N_(transport.gather_peers()),
       own_(std::make_unique<Note>()) {
-  for (const Peer& peer : peers_N_) seen_here_N_.push_back(is_running_here(peer));
+  if (!is_direct_) expect_chains();
   const int num = num_ranks();
   for (int distance = 1; distance < num; distance = is_direct_ ? distance + 1 : distance * 2) {
     sources_.push_back((rank() + num - distance) % num);
@@ -180,8 +180,8 @@ void P2pChannel::meet(Call call) {
 }
 
 void P2pChannel::compare(size_t source) const {
-  require_same_call(own_->call, peers_N_[rank()].world_rank, notes_[source].call,
-                    peers_N_[sources_[source]].world_rank);
+  require_same_call(own_->call, peers_[rank()].world_rank, notes_[source].call,
+                    peers_[sources_[source]].world_rank);
 }
 
 const std::byte* P2pChannel::note_values(int r) const {
@@ -209,7 +209,7 @@ void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
   while (!batch->empty() && !are_done(batch)) {
     back_off.pause();
     if (back_off.waited() < next_look) continue;
-    look_after(batch, std::chrono::duration<double>(back_off.waited()).count(), patience, &seen);
+    check_peers(batch, std::chrono::duration<double>(back_off.waited()).count(), patience, &seen);
     next_look = back_off.waited() + kLookForPeers;
   }
   batch->requests_.clear();
@@ -219,11 +219,10 @@ void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
 
 /// Throws or logs if ranks are missing. Data sent before a rank ended may still arrive, so the rank
 /// must be seen gone twice.
-void P2pChannel::look_after(Batch* batch, double waited_s, double patience, Seen* seen) const {
+void P2pChannel::check_peers(Batch* batch, double waited_s, double patience, Seen* seen) const {
   const std::vector<Missing> missing = missing_in(batch);
   if (missing.empty()) return;
-  const bool any_gone =
-      std::any_of(missing.begin(), missing.end(), [](const Missing& one) { return one.is_gone; });
+  const bool any_gone = std::ranges::any_of(missing, &Missing::is_gone);
   if (waited_s >= timeout_s_ * patience || (any_gone && seen->gone))
     throw_missing(own_->call, missing, waited_s, in_chains_);
   seen->gone = any_gone;
@@ -244,8 +243,7 @@ std::vector<Missing> P2pChannel::missing_in(Batch* batch) const {
   }
   std::vector<Missing> missing;
   for (int r = 0; r < num_ranks(); ++r)
-    if (waits_for_N[r])
-      missing.push_back({peers_N_[r], seen_here_N_[r] && !is_running_here(peers_N_[r])});
+    if (waits_for_N[r]) missing.push_back(missing_rank(r));
   return missing;
 }
 

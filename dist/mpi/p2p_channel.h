@@ -71,7 +71,7 @@ class MpiTransport final : public Transport {
 /// Order: all ranks make the same sequence of begin() and meet() calls. Messages between two ranks
 /// with the same tag arrive in sending order.
 /// Threads: one caller at a time.
-class P2pChannel {
+class P2pChannel : public PeerWatch {
  public:
   static constexpr int64_t kNoteBytes = 4096;
   static constexpr int kDirectRanks = 16;
@@ -97,21 +97,9 @@ class P2pChannel {
   P2pChannel(const P2pChannel&) = delete;
   P2pChannel& operator=(const P2pChannel&) = delete;
 
-  /// Sets the limits in seconds. A wait that takes slow_after_s is logged, once; one that takes
-  /// timeout_s throws.
-  void set_limits(double timeout_s, double slow_after_s) {
-    timeout_s_ = timeout_s;
-    slow_after_s_ = slow_after_s;
-  }
-  /// Sets timeout_s and returns the previous value.
-  double set_timeout(double timeout_s) { return std::exchange(timeout_s_, timeout_s); }
-  /// Declares that a late rank may itself be blocked on another rank, outside this channel. Error
-  /// messages then say so. Unless is_direct(), that is the default.
-  void expect_chains() { in_chains_ = true; }
-
   int rank() const { return transport_.rank(); }
   int num_ranks() const { return transport_.num_ranks(); }
-  /// True if every rank receives every other rank's notes.
+  /// True if every rank receives every other rank's notes. Otherwise ranks wait in chains.
   bool is_direct() const { return is_direct_; }
 
   /// Sends the notes of a collective. `values` (up to kNoteBytes, only if is_direct()) are sent
@@ -119,8 +107,8 @@ class P2pChannel {
   void begin(Call call, const std::byte* values = nullptr, int64_t num_bytes = 0);
 
   /// Waits until all notes for this rank have arrived and its own have left. A note that waits for
-  /// its connection moves only while MPI is called. A rank that computes or sleeps in shared memory
-  /// does not call MPI. Throws like wait(), and Error(kDisagree) if a rank makes another call.
+  /// its connection moves only while MPI is called. Throws like wait(), and Error(kDisagree) if a
+  /// rank makes another call.
   void wait_for_notes();
 
   /// Calls begin() and wait_for_notes(), and returns once every rank has called it. Unless
@@ -161,14 +149,10 @@ class P2pChannel {
     bool gone = false;  ///< a rank has ended
     bool slow = false;  ///< the slow wait was logged
   };
-  void look_after(Batch* batch, double waited_s, double patience, Seen* seen) const;
+  void check_peers(Batch* batch, double waited_s, double patience, Seen* seen) const;
 
   Transport& transport_;
   const bool is_direct_;
-  bool in_chains_ = !is_direct_;
-  std::vector<Peer> peers_N_;
-  std::vector<bool> seen_here_N_;
-  double timeout_s_ = 300, slow_after_s_ = 60;
   // Senders of notes to this rank, and receivers of its own, by distance: sources_[i] is as far
   // before this rank as targets_[i] is after it.
   std::vector<int> sources_, targets_;

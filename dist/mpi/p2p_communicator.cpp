@@ -37,7 +37,7 @@ void in_two_lanes(int64_t num_items, int64_t run_items, const Start& start, cons
 }  // namespace
 
 P2pCommunicator::P2pCommunicator(std::unique_ptr<Transport> transport,
-                                 const MessageOptions& options, Split split)
+                                 const CommunicatorOptions& options, Split split)
     : transport_(std::move(transport)),
       channel_(*transport_, options.direct_ranks),
       pieces_(channel_, TreeParts::of_ranks(channel_.num_ranks())),
@@ -83,8 +83,7 @@ std::unique_ptr<Work> P2pCommunicator::all_reduce(at::Tensor values_K, ReduceOp 
   std::byte* values = bytes_of(values_K);
   if (!channel_.is_direct()) {
     channel_.begin(call);
-    tree_.all_reduce_narrow(values, values_K.numel(),
-                            TreeExchange::Format::of(items_of(values_K, op)));
+    tree_.all_reduce_narrow(values, values_K.numel(), SumFormat::of(items_of(values_K, op)));
     channel_.wait_for_notes();
     // The note itself carries the values: one message per rank, and every rank adds all of them.
   } else if (num_bytes <= std::min(P2pChannel::kNoteBytes, kWholeBytes / world_size())) {
@@ -103,8 +102,7 @@ std::unique_ptr<Work> P2pCommunicator::reduce_scatter(at::Tensor out_K, at::Tens
   channel_.begin(call_of(CallKind::kReduceScatter, out_K));
   const Items items = items_of(out_K, ReduceOp::kSum);
   if (!channel_.is_direct()) {
-    tree_.reduce_scatter(bytes_of(values_NK), bytes_of(out_K), out_K.numel(),
-                         TreeExchange::Format::of(items));
+    tree_.reduce_scatter(bytes_of(values_NK), bytes_of(out_K), out_K.numel(), SumFormat::of(items));
     channel_.wait_for_notes();
     return std::make_unique<DoneWork>();
   }

@@ -8,38 +8,29 @@
 #include "dist/mpi/chunked_all_reduce.h"
 #include "dist/mpi/p2p_channel.h"
 #include "dist/mpi/tree_exchange.h"
+#include "dist/mpi/world.h"
 
 namespace lockstep::dist::mpi {
-
-/// Transport options of a P2pCommunicator.
-struct MessageOptions {
-  double timeout_s = 300;                       ///< longer waits for a rank throw, in seconds
-  double slow_after_s = 60;                     ///< longer waits are logged, in seconds
-  int direct_ranks = P2pChannel::kDirectRanks;  ///< most ranks that send to all others
-  int64_t piece_bytes = 1 << 20;                ///< longest message of a tensor; whole 8 bytes
-};
 
 /// Collectives over messages between CPUs. Every call is done when it returns.
 ///
 /// With more than `direct_ranks` ranks: dist/mpi/tree_exchange.h. A rank sends about 2 log2 N
 /// messages for each collective, and log2 N notes (dist/mpi/p2p_channel.h).
 ///
-/// With fewer ranks each rank sends to each other: N squared messages, but one or two stages. Cost
-/// of an all_reduce of S bytes, sent by each rank. Small tensors (S <= 4 KiB, N * S <= 64 KiB) go
-/// whole to every rank with its note: S * (N - 1). Larger ones take 2 * S * (N - 1) / N. Piece r
-/// goes to rank r, which adds the N pieces, and back to all.
-///
-/// MPI's own reductions choose their order by size and rank count, so their bits would depend on
-/// both. Tensors travel in chunks, several at a time, which bounds the scratch memory and keeps
-/// both directions of a link busy.
-class P2pCommunicator final : public Communicator {
+/// With fewer ranks each rank sends to each other: N squared messages, but one or two stages. Small
+/// tensors (S <= 4 KiB, N * S <= 64 KiB) go whole to every rank with its note: S * (N - 1) bytes by
+/// each rank. Of larger ones piece r goes to rank r, which adds the N pieces, and back to all:
+/// 2 * S * (N - 1) / N. They travel in chunks, several at a time, which bounds the scratch memory
+/// and keeps both directions of a link busy. (The order of MPI's own reductions depends on sizes.)
+class P2pCommunicator : public Communicator {
  public:
   /// Function that creates the children, after all ranks have called; collective over the
   /// transport's ranks.
   using Split = std::function<std::unique_ptr<Communicator>(int color, int key)>;
 
   /// Takes over the transport. Collective.
-  P2pCommunicator(std::unique_ptr<Transport> transport, const MessageOptions& options, Split split);
+  P2pCommunicator(std::unique_ptr<Transport> transport, const CommunicatorOptions& options,
+                  Split split);
 
   int rank() const override { return channel_.rank(); }
   int world_size() const override { return channel_.num_ranks(); }
@@ -55,21 +46,21 @@ class P2pCommunicator final : public Communicator {
   int64_t bytes_reduced() const override { return bytes_reduced_; }
   double set_timeout(double timeout_s) override { return channel_.set_timeout(timeout_s); }
 
-  /// Channel of this communicator, for one with several paths, so that every call begins with
-  /// notes.
-  P2pChannel& channel() { return channel_; }
+ private:
+  std::unique_ptr<Transport> transport_;
+
+ protected:
+  P2pChannel channel_;  ///< on which every call begins with notes, whatever path it takes
+  int64_t bytes_reduced_ = 0;
 
  private:
   void reduce_notes(std::byte* values, int64_t num_items, const Items& items);
   void reduce_by_pieces(std::byte* values, int64_t num_items, const Items& items);
 
-  std::unique_ptr<Transport> transport_;
-  P2pChannel channel_;
   ChunkedAllReduce pieces_;
   TreeExchange tree_;
   Split split_;
   const int64_t piece_bytes_;
-  int64_t bytes_reduced_ = 0;
   // Members, so that a steady step allocates nothing.
   std::vector<const std::byte*> runs_N_;
   std::array<std::vector<std::byte>, 2> scratch_;

@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
-#include <optional>
-#include <sstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -15,20 +12,18 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
+#include "dist/tensor_math.h"
 
 namespace lockstep::dist::mpi {
 
 // Errors: MPI returns them as codes (MPI_ERRORS_RETURN), and check_mpi() turns these into
 // exceptions.
 
-namespace {
-
-bool is_running() {
+static bool is_running() {
   int finalized = 0;
   return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
 }
-
-}  // namespace
 
 void check_mpi(int code, std::string_view call) {
   if (code == MPI_SUCCESS) return;
@@ -59,6 +54,12 @@ int OwnedComm::num_ranks() const {
   int num_ranks = 0;
   check_mpi(MPI_Comm_size(comm_, &num_ranks), "MPI_Comm_size");
   return num_ranks;
+}
+
+OwnedComm split(const OwnedComm& comm, int color, int key) {
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(comm.get(), color, key, &part), "MPI_Comm_split");
+  return OwnedComm(part);
 }
 
 // Calls: text and comparison of those that ranks exchange in notes and in shared memory.
@@ -100,26 +101,16 @@ void require_same_call(const Call& mine, int rank, const Call& theirs, int their
                           rank, text_of(mine), their_rank, text_of(theirs)));
 }
 
+SumFormat SumFormat::of(const Items& items, bool by_ranks) {
+  const at::ScalarType wide = accumulator_of(items.dtype);
+  return {wide,     items.dtype, static_cast<int64_t>(c10::elementSize(wide)), items.item_bytes,
+          items.op, by_ranks};
+}
+
 // Peers: the processes of ranks are identified, so that a rank whose process has ended is reported
 // at once, without waiting for a timeout. Works only within one host and PID namespace.
 
 namespace {
-
-constexpr int kFieldsToStart = 20;  // of /proc/PID/stat: from the state, field 3, to field 22
-
-/// Returns the start of the process, in ticks since the host's boot; nullopt if it is gone or a
-/// zombie. Its name, in brackets, may contain any character, so fields are counted after it.
-std::optional<uint64_t> start_time_of(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(stat.substr(name_end + 1));
-  std::vector<std::string> field(kFieldsToStart);
-  for (std::string& text : field) fields >> text;
-  if (!fields || field.front() == "Z" || field.front() == "X") return std::nullopt;
-  return std::stoull(field.back());
-}
 
 /// A space in which a process id denotes one process: PID namespace and boot.
 struct PidSpace {
@@ -156,7 +147,7 @@ std::string names_of(std::span<const Missing> missing, bool gone) {
 Peer this_process() {
   Peer peer;
   peer.pid = getpid();
-  peer.start_time = start_time_of(peer.pid).value_or(0);
+  peer.start_time = static_cast<uint64_t>(start_ticks_of(peer.pid));
   peer.pid_space = own_space().inode;
   peer.boot_id = own_space().boot_id;
   static_cast<void>(gethostname(peer.node.data(), peer.node.size() - 1));
@@ -175,7 +166,11 @@ std::vector<Peer> gather_peers(const OwnedComm& comm) {
 
 bool is_running_here(const Peer& peer) {
   return peer.pid_space == own_space().inode && peer.boot_id == own_space().boot_id &&
-         start_time_of(peer.pid) == peer.start_time;
+         peer.start_time != 0 && static_cast<uint64_t>(start_ticks_of(peer.pid)) == peer.start_time;
+}
+
+PeerWatch::PeerWatch(std::vector<Peer> peers) : peers_(std::move(peers)) {
+  for (const Peer& peer : peers_) seen_here_.push_back(is_running_here(peer));
 }
 
 void throw_missing(const Call& call, std::span<const Missing> missing, double waited_s,
@@ -205,15 +200,12 @@ constexpr BackOff::Clock::duration kShortestSleep = std::chrono::microseconds(20
 void BackOff::pause() const {
   const Clock::duration so_far = waited();
   if (so_far < kSpinBeforeSleep) return;
+  const auto longest = std::max(longest_sleep_, std::min(so_far / 64, kLongestSleep));
   // A yield lets other threads run first; a sleep frees the core for longer.
   if (so_far < yield_for_)
     sched_yield();
   else
-    std::this_thread::sleep_for(std::clamp(so_far / 8, kShortestSleep, longest_sleep(so_far)));
-}
-
-BackOff::Clock::duration BackOff::longest_sleep(Clock::duration so_far) const {
-  return std::max(longest_sleep_, std::min(so_far / 64, kLongestSleep));
+    std::this_thread::sleep_for(std::clamp(so_far / 8, kShortestSleep, longest));
 }
 
 }  // namespace lockstep::dist::mpi

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -36,6 +37,10 @@ class OwnedComm {
  private:
   MPI_Comm comm_;
 };
+
+/// Creates a communicator of the ranks of `comm` that pass the same color, ordered by (key, rank in
+/// `comm`). Collective.
+OwnedComm split(const OwnedComm& comm, int color, int key);
 
 enum class CallKind : int32_t {
   kAllReduce,
@@ -76,6 +81,17 @@ inline Items items_of(const at::Tensor& values, ReduceOp op) {
   return {values.scalar_type(), static_cast<int64_t>(values.itemsize()), op};
 }
 
+/// Types and operation of sums between ranks: the accumulator `in`, and `out` for the result.
+struct SumFormat {
+  at::ScalarType in, out;
+  int64_t in_bytes, out_bytes;  ///< size of an item
+  ReduceOp op;
+  /// Pieces of a ChunkedAllReduce are proportional to the members' ranks; false: all are equal.
+  bool by_ranks = false;
+
+  static SumFormat of(const Items& items, bool by_ranks = false);
+};
+
 inline std::byte* bytes_of(const at::Tensor& values) {
   return static_cast<std::byte*>(values.mutable_data_ptr());
 }
@@ -111,6 +127,35 @@ struct Missing {
   bool is_gone = false;  ///< its process was visible here and has ended
 };
 
+/// Identities of the ranks that a channel or a group waits for, and the limits of its waits.
+class PeerWatch {
+ public:
+  explicit PeerWatch(std::vector<Peer> peers);
+
+  /// Sets the limits in seconds. A wait that takes slow_after_s is logged, once; one that takes
+  /// timeout_s throws.
+  void set_limits(double timeout_s, double slow_after_s) {
+    timeout_s_ = timeout_s;
+    slow_after_s_ = slow_after_s;
+  }
+  /// Sets timeout_s and returns the previous value.
+  double set_timeout(double timeout_s) { return std::exchange(timeout_s_, timeout_s); }
+  /// Declares that a late rank may itself be blocked on another rank, outside this group of ranks.
+  /// Error messages then say so.
+  void expect_chains() { in_chains_ = true; }
+
+ protected:
+  /// Returns the facts for messages about rank r.
+  Missing missing_rank(int r) const {
+    return {peers_[r], seen_here_[r] && !is_running_here(peers_[r])};
+  }
+
+  std::vector<Peer> peers_;
+  std::vector<bool> seen_here_;  ///< true if the end of the rank's process is visible here
+  double timeout_s_ = 300, slow_after_s_ = 60;
+  bool in_chains_ = false;
+};
+
 /// Throws Error(kUnavailable) naming the ranks whose process has ended, if any. Otherwise throws
 /// Error(kWatchdog) with the call, the ranks that did not arrive, their hosts, and the seconds that
 /// this rank waited. in_chain: these ranks may themselves wait for the one that hangs.
@@ -137,8 +182,6 @@ class BackOff {
   void pause() const;
 
  private:
-  Clock::duration longest_sleep(Clock::duration so_far) const;
-
   Clock::time_point start_ = Clock::now();
   Clock::duration yield_for_, longest_sleep_;
 };

@@ -113,16 +113,15 @@ struct SharedMemoryGroup::Head {
 
 SharedMemoryGroup::SharedMemoryGroup(std::vector<std::byte*> segments_M, int self,
                                      RoomLayout layout, std::vector<Peer> peers_M)
-    : segments_M_(std::move(segments_M)),
+    : PeerWatch(std::move(peers_M)),
+      segments_M_(std::move(segments_M)),
       self_(self),
       layout_(layout),
-      peers_M_(std::move(peers_M)),
       free_after_(layout.num_slots) {
   static_assert(sizeof(Head) <= kPageBytes);
   check(layout_.slot_bytes % kPageBytes == 0, "slots of whole pages");
   for (const std::byte* segment : segments_M_)
     check(reinterpret_cast<uintptr_t>(segment) % kPageBytes == 0, "segments from a page's begin");
-  for (const Peer& peer : peers_M_) seen_here_M_.push_back(is_running_here(peer));
   // Each member constructs its own head; a barrier of the caller makes all visible.
   new (segments_M_[self_]) Head;
 }
@@ -156,8 +155,12 @@ void SharedMemoryGroup::wait_for_all(uint64_t count) {
   check(count <= num_ticks_, "a wait for a step that needs this rank too");
   for (int m = 0; m < num_members(); ++m)
     if (m != self_) wait_for(m, count, 1);
+  if (calls_compared_ || count < first_tick_) return;
   // The first steps of all members are complete, so their calls are readable.
-  if (!calls_compared_ && count >= first_tick_) compare_calls();
+  calls_compared_ = true;
+  for (int m = 0; m < num_members(); ++m)
+    require_same_call(call_, peers_[self_].world_rank, head(m).calls[call_.number % 2],
+                      peers_[m].world_rank);
 }
 
 void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
@@ -168,14 +171,13 @@ void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
   const auto slow_after = std::chrono::duration<double>(slow_after_s_);
   bool is_told = false;
   for (;;) {
-    const bool seen_here = seen_here_M_[member];
-    const bool gone = seen_here && !is_running_here(peers_M_[member]);
+    const bool gone = missing_rank(member).is_gone;
     const Clock::time_point now = Clock::now();
     // A member that is gone gets one last look at its count: it may have made the step before.
     const auto rest = std::min<Clock::duration>(start + limit - now, kLookForMembers);
     if (head(member).ticks.wait_for(count, gone ? now : now + rest)) return;
     const Clock::duration waited = Clock::now() - start;
-    if (gone || waited >= limit) fail(count, seconds(waited));
+    if (gone || waited >= limit) throw_missing(call_, missing(count), seconds(waited), in_chains_);
     if (!is_told && waited >= slow_after) tell_slow(call_, missing(count), seconds(waited));
     is_told = is_told || waited >= slow_after;
   }
@@ -187,20 +189,8 @@ std::vector<Missing> SharedMemoryGroup::missing(uint64_t count) const {
   for (int m = 0; m < num_members(); ++m) least = std::min(least, head(m).ticks.value());
   std::vector<Missing> all;
   for (int m = 0; m < num_members(); ++m)
-    if (m != self_ && head(m).ticks.value() <= least)
-      all.push_back({peers_M_[m], seen_here_M_[m] && !is_running_here(peers_M_[m])});
+    if (m != self_ && head(m).ticks.value() <= least) all.push_back(missing_rank(m));
   return all;
-}
-
-void SharedMemoryGroup::fail(uint64_t count, double waited_s) const {
-  throw_missing(call_, missing(count), waited_s, in_chains_);
-}
-
-void SharedMemoryGroup::compare_calls() {
-  calls_compared_ = true;
-  for (int m = 0; m < num_members(); ++m)
-    require_same_call(call_, peers_M_[self_].world_rank, head(m).calls[call_.number % 2],
-                      peers_M_[m].world_rank);
 }
 
 int SharedMemoryGroup::take_slot() {

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "dist/mpi/peer.h"
@@ -59,7 +58,7 @@ struct RoomLayout {
 /// so a step has the same number on all of them. A slot is taken from the ring, filled, and
 /// announced by advance(). The others read it after wait_for_all() of that step. release_slot()
 /// sets the step after which it may be filled again. Threads: one caller at a time.
-class SharedMemoryGroup {
+class SharedMemoryGroup : public PeerWatch {
  public:
   /// segments_M[m]: member m's segment in this process, page-aligned, layout.segment_bytes(m) long.
   /// The own segment is initialised here. All members must have finished their constructors before
@@ -67,22 +66,9 @@ class SharedMemoryGroup {
   SharedMemoryGroup(std::vector<std::byte*> segments_M, int self, RoomLayout layout,
                     std::vector<Peer> peers_M);
 
-  /// Sets the limits for waits, in seconds. A wait that takes slow_after_s is logged, once; one
-  /// that takes timeout_s throws.
-  void set_limits(double timeout_s, double slow_after_s) {
-    timeout_s_ = timeout_s;
-    slow_after_s_ = slow_after_s;
-  }
-  /// Sets timeout_s and returns the previous value.
-  double set_timeout(double timeout_s) { return std::exchange(timeout_s_, timeout_s); }
-  /// Declares that members also wait for ranks on other hosts. A late member may then be blocked on
-  /// another rank, and error messages say so.
-  void expect_chains() { in_chains_ = true; }
-
   int self() const { return self_; }
   int num_members() const { return layout_.num_members; }
   const RoomLayout& layout() const { return layout_; }
-  const Peer& peer(int member) const { return peers_M_[member]; }
 
   /// Declares the call of the following steps. Different calls of ranks are detected in the first
   /// wait_for_all() of the call.
@@ -115,17 +101,11 @@ class SharedMemoryGroup {
   struct Head;
 
   Head& head(int member) const;
-  void compare_calls();
   std::vector<Missing> missing(uint64_t count) const;
-  [[noreturn]] void fail(uint64_t count, double waited_s) const;
 
   std::vector<std::byte*> segments_M_;
   int self_;
   RoomLayout layout_;
-  std::vector<Peer> peers_M_;
-  std::vector<bool> seen_here_M_;  ///< true if the end of member m's process is visible here
-  double timeout_s_ = 300, slow_after_s_ = 60;
-  bool in_chains_ = false;
   Call call_;
   uint64_t num_ticks_ = 0;
   uint64_t first_tick_ = 0;  ///< first step of this call

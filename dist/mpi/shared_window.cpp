@@ -16,10 +16,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
 #endif
 
 namespace lockstep::dist::mpi {
@@ -79,13 +83,12 @@ std::vector<std::byte*> segments_of(MPI_Win window, int num_members) {
     void* begin = nullptr;
     check_mpi(MPI_Win_shared_query(window, m, &num_bytes, &unit_bytes, &begin),
               "MPI_Win_shared_query");
-
     segments_M.push_back(begin_of_page(begin));
   }
   return segments_M;
 }
 
-void say_why_not(const OwnedComm& host, int64_t free) {
+void warn_no_shared_memory(const OwnedComm& host, int64_t free) {
   if (host.rank() != 0) return;
   log::warning(
       "dist.mpi",
@@ -133,7 +136,7 @@ std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const 
       fitting_slot_bytes(layout, largest_slot_bytes, free - keeper.reserved_bytes());
   // All hosts must use one slot size, since chunks are cut by it.
   layout.slot_bytes = least_of(fitting, all);
-  if (fitting == 0) say_why_not(host, free);
+  if (fitting == 0) warn_no_shared_memory(host, free);
   if (layout.slot_bytes == 0) return std::nullopt;
 
   MPI_Win window = make_window(host, layout.segment_bytes(host.rank()));
@@ -144,20 +147,14 @@ std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const 
     keeper.keep(window);
     return made;
   }
-  if (least_of(is_made ? 1 : 0, host) == 0) say_why_not(host, free);
+  if (least_of(is_made ? 1 : 0, host) == 0) warn_no_shared_memory(host, free);
   check_mpi(MPI_Win_free(&window), "MPI_Win_free");
   return std::nullopt;
 }
 
-}  // namespace lockstep::dist::mpi
-
 // An unlinked file. Unlike a window, it can use large pages and needs no collective call to free
 // it.
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
 
-namespace lockstep::dist::mpi {
 namespace {
 
 constexpr int64_t kLargePageBytes = int64_t{2} << 20;
@@ -168,8 +165,11 @@ struct Offer {
   std::array<char, 256> why_not{};  ///< set if path is empty
 };
 
-void set(std::array<char, 256>* text, const std::string& value) {
-  std::strncpy(text->data(), value.c_str(), text->size() - 1);
+Offer offer_of(const std::string& path, const std::string& why_not) {
+  Offer offer;
+  std::strncpy(offer.path.data(), path.c_str(), offer.path.size() - 1);
+  std::strncpy(offer.why_not.data(), why_not.c_str(), offer.why_not.size() - 1);
+  return offer;
 }
 
 int64_t whole_pages(int64_t num_bytes) {
@@ -177,21 +177,6 @@ int64_t whole_pages(int64_t num_bytes) {
 }
 
 double mib(int64_t num_bytes) { return static_cast<double>(num_bytes) / (1 << 20); }
-
-/// A file descriptor, closed at the end.
-class File {
- public:
-  File(const std::string& path, int flags) : descriptor_(open(path.c_str(), flags, 0600)) {}
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 /// Removes files of processes that were killed before they could. Files of the last minute stay:
 /// their processes may be in another container that shares the folder.
@@ -213,36 +198,27 @@ void remove_left_behind() {
 /// Creates a file with all its pages. With ftruncate() alone, a write without a free page would
 /// kill the writer.
 Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
-  Offer offer;
   remove_left_behind();
   const int64_t free = free_bytes(window_folder());
-  if (free < num_bytes + reserved_bytes) {
-    set(&offer.why_not, fmt::format("{} has {:.1f} MiB free of the {:.1f} MiB needed",
+  if (free < num_bytes + reserved_bytes)
+    return offer_of("", fmt::format("{} has {:.1f} MiB free of the {:.1f} MiB needed",
                                     window_folder(), mib(free), mib(num_bytes + reserved_bytes)));
-    return offer;
-  }
-  std::string path;
   // Other names may exist: files of other runs, or of another container with equal process ids.
   for (int i = 0; i < 1000; ++i) {
-    path = fmt::format("{}/lockstep-{}-{}", window_folder(), getpid(), i);
-    const File file(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC);
+    const std::string path = fmt::format("{}/lockstep-{}-{}", window_folder(), getpid(), i);
+    const files::Descriptor file(open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
     if (file.get() < 0 && errno == EEXIST) continue;
     const int fault = file.get() < 0 ? errno : posix_fallocate(file.get(), 0, num_bytes);
-    if (fault == 0) {
-      set(&offer.path, path);
-      return offer;
-    }
+    if (fault == 0) return offer_of(path, "");
     if (file.get() >= 0) unlink(path.c_str());
-    set(&offer.why_not, fmt::format("{}: {}", path, std::strerror(fault)));
-    return offer;
+    return offer_of("", fmt::format("{}: {}", path, std::strerror(fault)));
   }
-  set(&offer.why_not, fmt::format("{} contains other runs' files", window_folder()));
-  return offer;
+  return offer_of("", fmt::format("{} contains other runs' files", window_folder()));
 }
 
 /// Maps the file at a large-page boundary, so that this process can use its large pages.
 std::shared_ptr<std::byte> map_file(const std::string& path, int64_t num_bytes) {
-  const File file(path, O_RDWR | O_CLOEXEC);
+  const files::Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return nullptr;
   const auto size = static_cast<size_t>(num_bytes), slack = static_cast<size_t>(kLargePageBytes);
   // Reserves the address range first, with room for the alignment.

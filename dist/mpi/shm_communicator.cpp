@@ -44,10 +44,6 @@ ShmCommunicator::ShmCommunicator(OwnedComm comm, SharedMemoryGroup group, MakeCo
       reserved_bytes_(reserved_bytes),
       runs_M_(group_.num_members()) {}
 
-void ShmCommunicator::begin(CallKind kind, const at::Tensor& values_K, int argument) {
-  group_.begin(call_of(kind, values_K, argument));
-}
-
 template <typename Bring, typename Read>
 void ShmCommunicator::exchange(int64_t num_items, int64_t chunk_items, const Bring& copy_in,
                                const Read& read) {
@@ -141,7 +137,7 @@ std::unique_ptr<Work> ShmCommunicator::all_reduce(at::Tensor values_K, ReduceOp 
   check_values(values_K, device());
   const int64_t num_bytes = payload_bytes(values_K);
   bytes_reduced_ += num_bytes;
-  begin(CallKind::kAllReduce, values_K, static_cast<int>(op));
+  group_.begin(call_of(CallKind::kAllReduce, values_K, static_cast<int>(op)));
   // Small tensors: every rank reduces everything, which saves two waits.
   const int64_t whole_bytes = std::min(kOneStageBytes / world_size(), group_.layout().slot_bytes);
   num_bytes <= whole_bytes
@@ -153,7 +149,7 @@ std::unique_ptr<Work> ShmCommunicator::all_reduce(at::Tensor values_K, ReduceOp 
 std::unique_ptr<Work> ShmCommunicator::reduce_scatter(at::Tensor out_K, at::Tensor values_NK) {
   check_pieces(out_K, values_NK, world_size(), device());
   bytes_reduced_ += payload_bytes(values_NK);
-  begin(CallKind::kReduceScatter, out_K);
+  group_.begin(call_of(CallKind::kReduceScatter, out_K));
   const Items items = items_of(out_K, ReduceOp::kSum);
   const int64_t b = items.item_bytes, piece_bytes = payload_bytes(out_K);
   const std::byte* values = bytes_of(values_NK);
@@ -175,7 +171,7 @@ std::unique_ptr<Work> ShmCommunicator::reduce_scatter(at::Tensor out_K, at::Tens
 
 std::unique_ptr<Work> ShmCommunicator::all_gather(at::Tensor out_NK, at::Tensor values_K) {
   check_pieces(values_K, out_NK, world_size(), device());
-  begin(CallKind::kAllGather, values_K);
+  group_.begin(call_of(CallKind::kAllGather, values_K));
   const int64_t b = static_cast<int64_t>(values_K.itemsize());
   const int64_t piece_bytes = payload_bytes(values_K);
   const std::byte* values = bytes_of(values_K);
@@ -196,7 +192,7 @@ std::unique_ptr<Work> ShmCommunicator::all_gather(at::Tensor out_NK, at::Tensor 
 void ShmCommunicator::broadcast(at::Tensor values_K, int root) {
   check_values(values_K, device());
   check(root >= 0 && root < world_size(), "broadcast from a rank that does not exist");
-  begin(CallKind::kBroadcast, values_K, root);
+  group_.begin(call_of(CallKind::kBroadcast, values_K, root));
   const int64_t b = static_cast<int64_t>(values_K.itemsize());
   std::byte* values = bytes_of(values_K);
   exchange(
@@ -209,27 +205,21 @@ void ShmCommunicator::broadcast(at::Tensor values_K, int root) {
       });
 }
 
-void ShmCommunicator::barrier() {
-  group_.begin({.kind = CallKind::kBarrier});
+// Before MPI's own collectives too: this names a missing rank, for which MPI would wait forever.
+void ShmCommunicator::meet(const Call& call) {
+  group_.begin(call);
   group_.wait_for_all(group_.advance());
 }
 
-void ShmCommunicator::meet_before_mpi(const Call& call) {
-  group_.begin(call);
-  group_.wait_for_all(group_.advance());  // names a missing rank; MPI would wait forever
-}
-
 SharedMemory ShmCommunicator::share_memory(int64_t num_bytes) {
-  meet_before_mpi({.kind = CallKind::kShareMemory, .num_items = num_bytes});
+  meet({.kind = CallKind::kShareMemory, .num_items = num_bytes});
   return map_shared_file(comm_, num_bytes, reserved_bytes_);
 }
 
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key) {
   check(color >= 0, "split needs a color >= 0");
-  meet_before_mpi({.kind = CallKind::kSplit});
-  MPI_Comm part = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(comm_.get(), color, key, &part), "MPI_Comm_split");
-  return make_(OwnedComm(part));
+  meet({.kind = CallKind::kSplit});
+  return make_(mpi::split(comm_, color, key));
 }
 
 }  // namespace lockstep::dist::mpi

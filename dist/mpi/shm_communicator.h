@@ -37,7 +37,7 @@ class ShmCommunicator final : public Communicator {
                                                      at::Tensor values_NK) override;
   [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override;
   void broadcast(at::Tensor values_K, int root) override;
-  void barrier() override;
+  void barrier() override { meet({.kind = CallKind::kBarrier}); }
   SharedMemory share_memory(int64_t num_bytes) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   int64_t bytes_reduced() const override { return bytes_reduced_; }
@@ -46,8 +46,8 @@ class ShmCommunicator final : public Communicator {
  private:
   struct Chunk;
 
-  void begin(CallKind kind, const at::Tensor& values_K, int argument = 0);
-  void meet_before_mpi(const Call& call);
+  /// Returns once every rank has made this call.
+  void meet(const Call& call);
   /// Runs one stage for all: copy_in(begin, items, slot) fills the own slot, read(begin, items,
   /// slot index) reads all slots. Runs at least once, also for no items.
   template <typename Bring, typename Read>

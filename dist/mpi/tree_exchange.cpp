@@ -33,12 +33,6 @@ void convert(const std::byte* from, std::byte* to, int64_t num_items, at::Scalar
 
 }  // namespace
 
-TreeExchange::Format TreeExchange::Format::of(const Items& items) {
-  const at::ScalarType wide = accumulator_of(items.dtype);
-  return {wide, items.dtype, static_cast<int64_t>(c10::elementSize(wide)), items.item_bytes,
-          items.op};
-}
-
 TreeExchange::TreeExchange(P2pChannel& channel) : channel_(channel) {
   const int num = channel_.num_ranks();
   for (int begin = 0; begin < num; begin += blocks_.back().size)
@@ -106,11 +100,11 @@ void TreeExchange::receive_to_scratch(const Range& range, int64_t item_bytes, in
 void TreeExchange::combine(std::byte* items, const Range& range, const Format& format,
                            bool received_is_left) {
   constexpr std::array<int, 3> kTwoParts{0, 1, 2};
-  std::byte* own = items + begin_of(range.first) * format.wide_bytes;
+  std::byte* own = items + begin_of(range.first) * format.in_bytes;
   std::array<const std::byte*, 2> parts{own, scratch_.data()};
   if (received_is_left) std::swap(parts[0], parts[1]);
   if (num_items_of(range) > 0)
-    reduce_parts({parts, kTwoParts}, own, num_items_of(range), format.wide, format.wide, format.op);
+    reduce_parts({parts, kTwoParts}, own, num_items_of(range), format.in, format.in, format.op);
 }
 
 void TreeExchange::halve(std::byte* sums, const Format& format) {
@@ -119,8 +113,8 @@ void TreeExchange::halve(std::byte* sums, const Format& format) {
     const Range kept = held(local_, bit * 2), given = held(local_ ^ bit, bit * 2);
     const int partner = block.begin + (local_ ^ bit);
     // Both partners send the half that they give up, and add the received half to what they keep.
-    receive_to_scratch(kept, format.wide_bytes, partner);
-    send(sums, given, format.wide_bytes, partner);
+    receive_to_scratch(kept, format.in_bytes, partner);
+    send(sums, given, format.in_bytes, partner);
     channel_.wait(&batch_);
     combine(sums, kept, format, (local_ & bit) != 0);
   }
@@ -132,7 +126,7 @@ void TreeExchange::fold(std::byte* sums, const Format& format) {
   if (block_ + 1 < blocks_.size()) {
     const Block& next = blocks_[block_ + 1];
     const Range own = held(local_, block.size);
-    receive_to_scratch(own, format.wide_bytes, next.begin + (local_ & (next.size - 1)));
+    receive_to_scratch(own, format.in_bytes, next.begin + (local_ & (next.size - 1)));
     channel_.wait(&batch_);
     // The next block has higher ranks, so its sums are the right operand.
     combine(sums, own, format, /*received_is_left=*/false);
@@ -140,7 +134,7 @@ void TreeExchange::fold(std::byte* sums, const Format& format) {
   if (is_first_block()) return;
   const Block& before = blocks_[block_ - 1];
   for (int i = local_; i < before.size; i += block.size)
-    send(sums, held(i, before.size), format.wide_bytes, before.begin + i);
+    send(sums, held(i, before.size), format.in_bytes, before.begin + i);
   channel_.wait(&batch_);
 }
 
@@ -169,9 +163,9 @@ void TreeExchange::spread(std::byte* items, int64_t item_bytes) {
 
 void TreeExchange::all_reduce(std::byte* sums, std::byte* out, int64_t num_items,
                               const Format& format) {
-  const int64_t chunk_items = kTreeChunkBytes / format.wide_bytes;
+  const int64_t chunk_items = kTreeChunkBytes / format.in_bytes;
   for (int64_t begin = 0; begin < num_items; begin += chunk_items) {
-    std::byte* from = sums + begin * format.wide_bytes;
+    std::byte* from = sums + begin * format.in_bytes;
     std::byte* to = out + begin * format.out_bytes;
     cut_evenly(std::min(chunk_items, num_items - begin));
     halve(from, format);
@@ -179,8 +173,8 @@ void TreeExchange::all_reduce(std::byte* sums, std::byte* out, int64_t num_items
     // Only the first block has final sums; rounding them here gives all ranks the same bits.
     if (is_first_block() && from != to) {
       const Range own = held(local_, blocks_.front().size);
-      convert(from + begin_of(own.first) * format.wide_bytes,
-              to + begin_of(own.first) * format.out_bytes, num_items_of(own), format.wide,
+      convert(from + begin_of(own.first) * format.in_bytes,
+              to + begin_of(own.first) * format.out_bytes, num_items_of(own), format.in,
               format.out);
     }
     spread(to, format.out_bytes);
@@ -188,13 +182,13 @@ void TreeExchange::all_reduce(std::byte* sums, std::byte* out, int64_t num_items
 }
 
 void TreeExchange::all_reduce_narrow(std::byte* values, int64_t num_items, const Format& format) {
-  if (format.wide == format.out) return all_reduce(values, values, num_items, format);
-  const int64_t chunk_items = kTreeChunkBytes / format.wide_bytes;
+  if (format.in == format.out) return all_reduce(values, values, num_items, format);
+  const int64_t chunk_items = kTreeChunkBytes / format.in_bytes;
   for (int64_t begin = 0; begin < num_items; begin += chunk_items) {
     const int64_t num_here = std::min(chunk_items, num_items - begin);
     std::byte* here = values + begin * format.out_bytes;
-    std::byte* sums = first_bytes(&sums_, num_here * format.wide_bytes);
-    convert(here, sums, num_here, format.out, format.wide);
+    std::byte* sums = first_bytes(&sums_, num_here * format.in_bytes);
+    convert(here, sums, num_here, format.out, format.in);
     all_reduce(sums, here, num_here, format);
   }
 }
@@ -202,18 +196,18 @@ void TreeExchange::all_reduce_narrow(std::byte* values, int64_t num_items, const
 void TreeExchange::reduce_scatter(const std::byte* values, std::byte* out, int64_t num_items,
                                   const Format& format) {
   const int num_places = blocks_.front().size, num = channel_.num_ranks(), rank = channel_.rank();
-  const int64_t run_items = std::max<int64_t>(1, kTreeChunkBytes / format.wide_bytes / num);
+  const int64_t run_items = std::max<int64_t>(1, kTreeChunkBytes / format.in_bytes / num);
   for (int64_t begin = 0; begin < num_items; begin += run_items) {
     const int64_t num_here = std::min(run_items, num_items - begin);
     cut_by_pieces(num_here);
-    std::byte* sums = first_bytes(&sums_, num_here * num * format.wide_bytes);
+    std::byte* sums = first_bytes(&sums_, num_here * num * format.in_bytes);
     const auto place_of = [&](int piece) {  // in `sums`
       const int place = slot_of(piece % num_places);
-      return sums + (begin_of(place) + (piece < num_places ? 0 : num_here)) * format.wide_bytes;
+      return sums + (begin_of(place) + (piece < num_places ? 0 : num_here)) * format.in_bytes;
     };
     for (int piece = 0; piece < num; ++piece)
       convert(values + (piece * num_items + begin) * format.out_bytes, place_of(piece), num_here,
-              format.out, format.wide);
+              format.out, format.in);
     halve(sums, format);
     fold(sums, format);
     std::byte* own = out + begin * format.out_bytes;
@@ -222,11 +216,11 @@ void TreeExchange::reduce_scatter(const std::byte* values, std::byte* out, int64
       if (rank >= num_places)
         channel_.receive(own, num_bytes, rank - num_places, kTreeTag, &batch_);
     } else {
-      convert(place_of(rank), own, num_here, format.wide, format.out);
+      convert(place_of(rank), own, num_here, format.in, format.out);
       if (rank + num_places < num) {
         // This rank also has the piece of rank + num_places, which is in a later block.
         std::byte* further = first_bytes(&scratch_, num_bytes);
-        convert(place_of(rank + num_places), further, num_here, format.wide, format.out);
+        convert(place_of(rank + num_places), further, num_here, format.in, format.out);
         channel_.send(further, num_bytes, rank + num_places, kTreeTag, &batch_);
       }
     }

@@ -25,16 +25,9 @@ class TreeExchange {
  public:
   explicit TreeExchange(P2pChannel& channel);
 
-  /// Accumulation type and output type.
-  struct Format {
-    at::ScalarType wide, out;
-    int64_t wide_bytes, out_bytes;  ///< size of an item
-    ReduceOp op;
+  using Format = SumFormat;
 
-    static Format of(const Items& items);
-  };
-
-  /// All-reduces. `sums`: this rank's items in Format::wide, overwritten. `out` may be the same
+  /// All-reduces. `sums`: this rank's items in Format::in, overwritten. `out` may be the same
   /// memory if the types are equal.
   void all_reduce(std::byte* sums, std::byte* out, int64_t num_items, const Format& format);
   /// All-reduces items in Format::out, in place.

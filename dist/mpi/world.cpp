@@ -34,7 +34,7 @@ void prefer(const char* name, const char* value) { static_cast<void>(setenv(name
 /// Lets a part of a tensor leave at once. Larger messages wait for an answer and are then split
 /// over the connections, so the network is idle until the slower one is done. The two limits belong
 /// together: if the user has set one, the other keeps Open MPI's value.
-void prefer_parts_sent_at_once() {
+void prefer_eager_fragments() {
   constexpr const char* kAtOnce = "OMPI_MCA_btl_tcp_eager_limit";
   constexpr const char* kLongest = "OMPI_MCA_btl_tcp_max_send_size";
   constexpr int64_t kHeaderBytes = 4096;
@@ -58,7 +58,7 @@ void prefer_open_mpi_settings() {
   // On one connection, small control messages queue after large ones, and the two directions of a
   // link alternate: half of its speed.
   prefer("OMPI_MCA_btl_tcp_links", "2");
-  prefer_parts_sent_at_once();
+  prefer_eager_fragments();
   // A single process needs no daemon, which only serves to start further processes.
   prefer("OMPI_MCA_ess_singleton_isolated", "1");
   if (!are_on_one_host()) return;
@@ -169,14 +169,6 @@ void NoticeBoard::settle() {
     static_cast<void>(receive(comm_, MPI_ANY_SOURCE, MPI_ANY_TAG));
 }
 
-class WindowKeeper;
-struct CommunicatorOptions;
-
-/// Creates the fastest communicator of these ranks: over a shared window if they are on one host
-/// with enough space, else over messages. Its children are created in the same way. Collective.
-std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const CommunicatorOptions& options,
-                                                const std::shared_ptr<WindowKeeper>& keeper);
-
 // make_communicator(): chooses the backend by the placement of ranks. It is shared memory on one
 // host, the exchange by hosts on several, else messages between all ranks.
 
@@ -184,7 +176,6 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
 // Between hosts, smaller slots mean too many messages, unless several peers share a link.
 constexpr int64_t kOneHostSlotBytes = 256 << 10;
 constexpr int64_t kManyHostsSlotBytes = 1 << 20;
-constexpr int64_t kPieceBytes = 1 << 20;
 // Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before data flows.
 // That costs nothing for a single message to a single host. With several messages, answers queue
 // after other messages' bytes, and the link is idle for a fourth of the time.
@@ -200,34 +191,24 @@ static int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,
                        : kManyHostsSlotBytes;
 }
 
-static OwnedComm ranks_of_this_host(const OwnedComm& comm, const CommunicatorOptions& options) {
-  if (!options.hosts_N.empty()) return split(comm, options.hosts_N.at(comm.rank()));
+/// Returns the ranks of `comm` that can share memory with this one, in the same order.
+static OwnedComm ranks_of_this_host(MPI_Comm comm, int rank) {
   MPI_Comm shared = MPI_COMM_NULL;
-  check_mpi(
-      MPI_Comm_split_type(comm.get(), MPI_COMM_TYPE_SHARED, comm.rank(), MPI_INFO_NULL, &shared),
-      "MPI_Comm_split_type");
+  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &shared),
+            "MPI_Comm_split_type");
   return OwnedComm(shared);
 }
 
-static MessageOptions message_options(const CommunicatorOptions& options, int num_hosts) {
-  return {.timeout_s = options.timeout_s,
-          .slow_after_s = options.slow_after_s,
-          .direct_ranks = options.direct_ranks,
-          .piece_bytes = num_hosts > 2 ? kEagerPieceBytes : kPieceBytes};
-}
-
-/// Creates the communicator of all ranks over messages; `make` creates its children.
-static std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const MessageOptions& options,
-                                                  const MakeCommunicator& make) {
+/// Creates a communicator of all ranks that can send messages; `make` creates its children.
+template <typename Kind, typename... More>
+static std::unique_ptr<Communicator> make_flat(OwnedComm comm, const CommunicatorOptions& options,
+                                               const MakeCommunicator& make, More&&... more) {
   auto transport = std::make_unique<MpiTransport>(std::move(comm));
   // Owned by the communicator, so it outlives the callback.
   const OwnedComm& own = transport->comm();
-  const auto split_off = [&own, make](int color, int key) {
-    MPI_Comm part = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split(own.get(), color, key, &part), "MPI_Comm_split");
-    return make(OwnedComm(part));
-  };
-  return std::make_unique<P2pCommunicator>(std::move(transport), options, split_off);
+  const auto split_off = [&own, make](int color, int key) { return make(split(own, color, key)); };
+  return std::make_unique<Kind>(std::move(transport), options, split_off,
+                                std::forward<More>(more)...);
 }
 
 static SharedMemoryGroup make_group(SharedSegments made, const OwnedComm& host,
@@ -238,18 +219,24 @@ static SharedMemoryGroup make_group(SharedSegments made, const OwnedComm& host,
   return group;
 }
 
-std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const CommunicatorOptions& options,
-                                                const std::shared_ptr<WindowKeeper>& keeper) {
+/// Creates the fastest communicator of these ranks: over a shared window if they are on one host
+/// with enough space, else over messages. Its children are created in the same way. Collective.
+static std::unique_ptr<Communicator> make_communicator(
+    OwnedComm comm, const CommunicatorOptions& options,
+    const std::shared_ptr<WindowKeeper>& keeper) {
   const MakeCommunicator make = [options, keeper](OwnedComm part) {
     CommunicatorOptions of_child = options;
     // hosts_N has the ranks of the parent, so children ask MPI.
     of_child.hosts_N.clear();
     return make_communicator(std::move(part), of_child, keeper);
   };
-  const OwnedComm host = ranks_of_this_host(comm, options);
+  const OwnedComm host = options.hosts_N.empty()
+                             ? ranks_of_this_host(comm.get(), comm.rank())
+                             : split(comm, options.hosts_N.at(comm.rank()), comm.rank());
   Hosts hosts = find_hosts(comm, host);
   const int num_hosts = hosts.num_hosts();
-  const MessageOptions messages = message_options(options, num_hosts);
+  CommunicatorOptions messages = options;
+  if (num_hosts > 2) messages.piece_bytes = kEagerPieceBytes;
   const bool shares = options.shared_window && num_hosts < comm.num_ranks();
   if (shares && num_hosts == 1) {
     if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {
@@ -262,11 +249,11 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
     if (auto made = make_shared_segments(host, comm, layout,
                                          slot_bytes(hosts.hosts_N, num_hosts, options), *keeper)) {
       SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
-      return std::make_unique<HierarchicalCommunicator>(
-          make_flat(std::move(comm), messages, make), std::move(group), std::move(hosts), messages);
+      return make_flat<HierarchicalCommunicator>(std::move(comm), messages, make, std::move(group),
+                                                 std::move(hosts));
     }
   }
-  return make_flat(std::move(comm), messages, make);
+  return make_flat<P2pCommunicator>(std::move(comm), messages, make);
 }
 
 // World: start and end of MPI. MPI's own calls wait without limit, so each wait here has a
@@ -316,11 +303,7 @@ ProcessInfo find_place() {
   info.node = node_name();
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &info.rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &info.world_size), "MPI_Comm_size");
-  MPI_Comm shared = MPI_COMM_NULL;
-  check_mpi(
-      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, info.rank, MPI_INFO_NULL, &shared),
-      "MPI_Comm_split_type");
-  const OwnedComm node(shared);
+  const OwnedComm node = ranks_of_this_host(MPI_COMM_WORLD, info.rank);
   info.local_rank = node.rank();
   info.local_world_size = node.num_ranks();
   const int is_first = info.local_rank == 0 ? 1 : 0;
@@ -329,39 +312,18 @@ ProcessInfo find_place() {
   return info;
 }
 
-/// Limits the start of MPI, which waits forever for a rank that does not start or cannot be
-/// reached.
-class StartWatch {
- public:
-  explicit StartWatch(const StartLimits& limits) {
-    slow_.emplace(std::chrono::duration<double>(limits.slow_s),
-                  [limits] { log::warning("dist.mpi", waits_text(limits.slow_s)); });
-    if (limits.hang_s > 0)
-      hang_.emplace(std::chrono::duration<double>(limits.hang_s), [limits] { give_up(limits); });
-  }
+/// Formats how long this process waits for MPI, and why.
+std::string waits_text(double time_s, std::string_view cause) {
+  return fmt::format("process {} on {} has waited {} s for MPI to {}", ::getpid(), host_name(),
+                     time_s, cause);
+}
 
- private:
-  static std::string waits_text(double time_s) {
-    return fmt::format(
-        "process {} on {} has waited {} s for MPI to start: a rank has not started, or the ranks' "
-        "hosts cannot reach each other; find the rank without such a line",
-        ::getpid(), host_name(), time_s);
-  }
-  [[noreturn]] static void give_up(const StartLimits& limits) {
-    log::error("dist.mpi", waits_text(limits.hang_s) + "; --init-timeout sets a longer limit");
-    static_cast<void>(log::flush(1.0));
-    std::_Exit(static_cast<int>(ExitCode::kWatchdog));
-  }
+constexpr std::string_view kNoStart =
+    "start: a rank has not started, or the ranks' hosts cannot reach each other; find the rank "
+    "without such a line";
 
-  std::optional<Deadline> slow_, hang_;
-};
-
-/// Ends this process. All ranks have announced their end, so nothing is lost.
-[[noreturn]] void give_up_the_end(double limit_s) {
-  log::error("dist.mpi",
-             fmt::format("process {} on {} has waited {} s for MPI to end: another rank hangs, or "
-                         "its host cannot be reached; this one ends without it",
-                         ::getpid(), host_name(), limit_s));
+[[noreturn]] void give_up(const std::string& text) {
+  log::error("dist.mpi", text);
   static_cast<void>(log::flush(1.0));
   std::_Exit(static_cast<int>(ExitCode::kWatchdog));
 }
@@ -370,7 +332,15 @@ class StartWatch {
 
 World::World(const StartLimits& limits) {
   {
-    const StartWatch watch(limits);
+    // MPI waits forever for a rank that does not start or cannot be reached.
+    const Deadline slow(std::chrono::duration<double>(limits.slow_s), [limits] {
+      log::warning("dist.mpi", waits_text(limits.slow_s, kNoStart));
+    });
+    std::optional<Deadline> hang;
+    if (limits.hang_s > 0)
+      hang.emplace(std::chrono::duration<double>(limits.hang_s), [limits] {
+        give_up(waits_text(limits.hang_s, kNoStart) + "; --init-timeout sets a longer limit");
+      });
     start_mpi();
     info_ = find_place();
     notices_ = std::make_unique<NoticeBoard>(copy_of_world());
@@ -381,8 +351,12 @@ World::World(const StartLimits& limits) {
 World::~World() {
   std::optional<Deadline> limit;
   if (end_limit_s_)
-    limit.emplace(std::chrono::duration<double>(*end_limit_s_),
-                  [limit_s = *end_limit_s_] { give_up_the_end(limit_s); });
+    // All ranks have announced their end, so nothing is lost.
+    limit.emplace(std::chrono::duration<double>(*end_limit_s_), [limit_s = *end_limit_s_] {
+      give_up(waits_text(limit_s,
+                         "end: another rank hangs, or its host cannot be reached; this one ends "
+                         "without it"));
+    });
   // Collective calls, in the same order on all ranks: windows first, then unread notices.
   keeper_.reset();
   try {

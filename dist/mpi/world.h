@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,12 +18,13 @@ class WindowKeeper;
 /// Transport options of a communicator. Equal on all ranks.
 struct CommunicatorOptions {
   bool shared_window = true;  ///< ranks of one host use shared memory, if it has the space
-  double timeout_s = 300;     ///< longest wait for a peer within a collective, in seconds; longer
-                              ///< waits throw
+  double timeout_s = 300;     ///< longer waits for a peer within a collective throw
   double slow_after_s = 60;   ///< a longer wait is logged, once, naming the peer
-  std::vector<int> hosts_N;   ///< host of each rank, from 0; empty: determined by MPI. For tests
+  /// Host of each rank, from 0; empty: determined by MPI. For tests.
+  std::vector<int> hosts_N = {};
   /// Largest number of ranks, or hosts, that send to all others (dist/mpi/p2p_communicator.h).
   int direct_ranks = 16;
+  int64_t piece_bytes = 1 << 20;  ///< longest message of a tensor; whole 8 bytes
 };
 
 /// Time limits for the start of MPI on all ranks.
@@ -82,12 +84,10 @@ class World {
 };
 
 /// Sets Open MPI's settings for Lockstep in the environment of this process, unless the user has
-/// set them. MPI_Init reads them, also in processes that mpirun did not start. So call this before
-/// MPI_Init, while the process has one thread.
+/// set them. Call this before MPI_Init, which reads them, while the process has one thread.
 ///
 /// Ranks that all share one host, according to the launcher's variables, do not search for network
-/// cards. The search takes a third of a second of each start on hosts with many PCI devices or
-/// kinds of networks.
+/// cards. That takes up to a third of a second.
 void prefer_open_mpi_settings();
 
 }  // namespace lockstep::dist::mpi

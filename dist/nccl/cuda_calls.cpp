@@ -1,6 +1,7 @@
 // The only source of liblockstep_nccl.so that is compiled against CUDA and NCCL: calls, graphs,
 // memory, and the module's table of functions.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -30,25 +31,6 @@
 
 namespace lockstep::dist::nccl {
 
-/// Throws Error(kUnavailable) with the call's name and CUDA's reason.
-void check_cuda(cudaError_t result, std::string_view call);
-
-/// Returns NCCL's version number: 22809 for 2.28.9.
-int library_version();
-
-/// Returns the number of GPUs that this process can use; 0 without a GPU or driver.
-int num_cuda_devices();
-
-/// Writes the name of a GPU, "GPU-" and its UUID, and a 0: at most kDeviceIdBytes
-/// (dist/nccl/load_nccl.h). Writes only the 0 if CUDA does not report it.
-void cuda_device_id(int device_index, char* id);
-
-/// Returns the calls of CUDA and NCCL for one GPU of this process.
-std::shared_ptr<GpuCalls> make_cuda_calls(int device_index);
-
-/// Creates a CUDA graph of one GPU of this process, with a private pool in LibTorch's allocator.
-std::shared_ptr<DeviceGraph> make_cuda_graph(int device_index);
-
 // CudaCalls, the real GpuCalls: thin wrappers of CUDA, NCCL and LibTorch's CUDA allocator. Every
 // CUDA error becomes Error(kUnavailable) and is cleared. NCCL's results are returned, since the
 // caller polls.
@@ -61,6 +43,12 @@ Error unavailable(std::string_view call, std::string_view reason) {
 
 void check_nccl(ncclResult_t result, std::string_view call) {
   if (result != ncclSuccess) throw unavailable(call, ncclGetErrorString(result));
+}
+
+void check_cuda(cudaError_t result, std::string_view call) {
+  if (result == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // otherwise the next unrelated call would report it again
+  throw unavailable(call, cudaGetErrorString(result));
 }
 
 Result result_of(ncclResult_t result) {
@@ -87,23 +75,116 @@ ncclDataType_t type_of(const at::Tensor& values) {
   }
 }
 
-ncclRedOp_t nccl_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMin:
-      return ncclMin;
-    case ReduceOp::kMax:
-      return ncclMax;
-    case ReduceOp::kSum:
-      break;
-  }
-  return ncclSum;
-}
+/// Operations by ReduceOp.
+constexpr std::array kOperations{ncclSum, ncclMin, ncclMax};
 
 int width_of(const at::Tensor& items) { return static_cast<int>(items.element_size()); }
 size_t num_items(const at::Tensor& values) { return static_cast<size_t>(values.numel()); }
 ncclComm_t as_comm(CommHandle comm) { return static_cast<ncclComm_t>(comm); }
 cudaStream_t as_stream(Stream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t as_event(EventHandle event) { return static_cast<cudaEvent_t>(event); }
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+using PoolId = c10::MempoolId_t;
+
+/// Returns an unused pool id. LibTorch's graphs count from 1, so these start far above.
+PoolId next_pool() {
+  static std::atomic<c10::CaptureId_t> last{c10::CaptureId_t{1} << 40};
+  return {++last, 0};
+}
+
+/// Allocates the memory of one stream from one pool while this object exists.
+class PoolGuard {
+ public:
+  PoolGuard(c10::DeviceIndex index, PoolId pool, cudaStream_t stream) : index_(index), pool_(pool) {
+    allocator::beginAllocateToPool(index, pool, [stream](cudaStream_t of) { return of == stream; });
+  }
+  ~PoolGuard() { allocator::endAllocateToPool(index_, pool_); }
+  PoolGuard(const PoolGuard&) = delete;
+  PoolGuard& operator=(const PoolGuard&) = delete;
+
+ private:
+  c10::DeviceIndex index_;
+  PoolId pool_;
+};
+
+using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, decltype(&cudaGraphDestroy)>;
+
+/// Captures the kernels that `body` launches on `stream`. Other threads may call CUDA as usual
+/// meanwhile.
+Graph captured(cudaStream_t stream, const std::function<void()>& body) {
+  cudaGraph_t graph = nullptr;
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+             "cudaStreamBeginCapture");
+  try {
+    body();
+  } catch (...) {
+    static_cast<void>(cudaStreamEndCapture(stream, &graph));
+    static_cast<void>(cudaGetLastError());
+    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  return {graph, cudaGraphDestroy};
+}
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  explicit CudaGraph(int device_index) : index_(static_cast<c10::DeviceIndex>(device_index)) {}
+  ~CudaGraph() override { forget_quietly(); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  void capture(const std::function<void()>& body) override {
+    forget();
+    const c10::cuda::CUDAGuard on_device(index_);
+    if (!stream_) stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_);
+    // The memory of the uncaptured work is no longer needed, and none may be freed during the
+    // capture.
+    allocator::emptyCache();
+    pool_ = next_pool();
+    try {
+      // The default stream cannot be captured.
+      const c10::cuda::CUDAStreamGuard on_stream(*stream_);
+      const PoolGuard to_pool(index_, *pool_, stream_->stream());
+      const Graph graph = captured(stream_->stream(), body);
+      check_cuda(cudaGraphInstantiateWithFlags(&work_, graph.get(),
+                                               cudaGraphInstantiateFlagAutoFreeOnLaunch),
+                 "cudaGraphInstantiateWithFlags");
+    } catch (...) {
+      forget_quietly();
+      throw;
+    }
+  }
+
+  void replay() override {
+    check(work_ != nullptr, "replay() without capture()");
+    // Launched on the caller's stream, so it is ordered like the work it replaces.
+    const c10::cuda::CUDAGuard on_device(index_);
+    check_cuda(cudaGraphLaunch(work_, c10::cuda::getCurrentCUDAStream(index_).stream()),
+               "cudaGraphLaunch");
+  }
+
+  void forget() override {
+    const c10::cuda::CUDAGuard on_device(index_);
+    // The graph first: it uses the pool's memory.
+    if (work_ != nullptr) static_cast<void>(cudaGraphExecDestroy(std::exchange(work_, nullptr)));
+    if (pool_) allocator::releasePool(index_, *std::exchange(pool_, std::nullopt));
+  }
+
+ private:
+  void forget_quietly() noexcept {
+    try {
+      forget();
+    } catch (const std::exception&) {  // the device failed, which others report
+    }
+  }
+
+  const c10::DeviceIndex index_;
+  std::optional<c10::cuda::CUDAStream> stream_;
+  std::optional<PoolId> pool_;
+  cudaGraphExec_t work_ = nullptr;
+};
 
 class CudaCalls final : public GpuCalls {
  public:
@@ -135,7 +216,9 @@ class CudaCalls final : public GpuCalls {
     return std::make_shared<c10::cuda::CUDAGuard>(device_.index());
   }
 
-  std::shared_ptr<DeviceGraph> make_graph() override { return make_cuda_graph(device_.index()); }
+  std::shared_ptr<DeviceGraph> make_graph() override {
+    return std::make_shared<CudaGraph>(device_.index());
+  }
 
   std::shared_ptr<GpuCalls> beside() override {
     auto other = std::make_shared<CudaCalls>(device_.index());
@@ -256,8 +339,9 @@ class CudaCalls final : public GpuCalls {
 
   Result all_reduce(CommHandle comm, const at::Tensor& values_K, ReduceOp op) override {
     return result_of(ncclAllReduce(values_K.const_data_ptr(), values_K.mutable_data_ptr(),
-                                   num_items(values_K), type_of(values_K), nccl_op(op),
-                                   as_comm(comm), stream_->stream()));
+                                   num_items(values_K), type_of(values_K),
+                                   kOperations.at(static_cast<size_t>(op)), as_comm(comm),
+                                   stream_->stream()));
   }
   Result reduce_scatter(CommHandle comm, const at::Tensor& out_K,
                         const at::Tensor& values_NK) override {
@@ -306,14 +390,6 @@ class CudaCalls final : public GpuCalls {
   std::optional<c10::cuda::CUDAStream> stream_;  ///< from require_usable() on
 };
 
-}  // namespace
-
-void check_cuda(cudaError_t result, std::string_view call) {
-  if (result == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // otherwise the next unrelated call would report it again
-  throw unavailable(call, cudaGetErrorString(result));
-}
-
 int library_version() {
   int version = 0;
   check_nccl(ncclGetVersion(&version), "ncclGetVersion");
@@ -341,125 +417,7 @@ void cuda_device_id(int device_index, char* id) {
   std::copy_n(text.c_str(), text.size() + 1, id);
 }
 
-std::shared_ptr<GpuCalls> make_cuda_calls(int device_index) {
-  return std::make_shared<CudaCalls>(device_index);
-}
-
-namespace {
-
-namespace allocator = c10::cuda::CUDACachingAllocator;
-using PoolId = c10::MempoolId_t;
-
-/// Returns an unused pool id. LibTorch's graphs count from 1, so these start far above.
-PoolId next_pool() {
-  static std::atomic<c10::CaptureId_t> last{c10::CaptureId_t{1} << 40};
-  return {++last, 0};
-}
-
-/// Allocates the memory of one stream from one pool while this object exists.
-class PoolGuard {
- public:
-  PoolGuard(c10::DeviceIndex index, PoolId pool, cudaStream_t stream) : index_(index), pool_(pool) {
-    allocator::beginAllocateToPool(index, pool, [stream](cudaStream_t of) { return of == stream; });
-  }
-  ~PoolGuard() { allocator::endAllocateToPool(index_, pool_); }
-  PoolGuard(const PoolGuard&) = delete;
-  PoolGuard& operator=(const PoolGuard&) = delete;
-
- private:
-  c10::DeviceIndex index_;
-  PoolId pool_;
-};
-
-using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, decltype(&cudaGraphDestroy)>;
-
-/// Captures the kernels that `body` launches on `stream`. Other threads may call CUDA as usual
-/// meanwhile.
-Graph captured(cudaStream_t stream, const std::function<void()>& body) {
-  cudaGraph_t graph = nullptr;
-  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-             "cudaStreamBeginCapture");
-  try {
-    body();
-  } catch (...) {
-    static_cast<void>(cudaStreamEndCapture(stream, &graph));
-    static_cast<void>(cudaGetLastError());
-    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-    throw;
-  }
-  check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-  return {graph, cudaGraphDestroy};
-}
-
-class CudaGraph final : public DeviceGraph {
- public:
-  explicit CudaGraph(int device_index) : index_(static_cast<c10::DeviceIndex>(device_index)) {}
-  ~CudaGraph() override {
-    try {
-      forget();
-    } catch (const std::exception&) {  // the device failed, which others report
-    }
-  }
-  CudaGraph(const CudaGraph&) = delete;
-  CudaGraph& operator=(const CudaGraph&) = delete;
-
-  void capture(const std::function<void()>& body) override {
-    forget();
-    const c10::cuda::CUDAGuard on_device(index_);
-    if (!stream_) stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_);
-    // The memory of the uncaptured work is no longer needed, and none may be freed during the
-    // capture.
-    allocator::emptyCache();
-    pool_ = next_pool();
-    try {
-      // The default stream cannot be captured.
-      const c10::cuda::CUDAStreamGuard on_stream(*stream_);
-      const PoolGuard to_pool(index_, *pool_, stream_->stream());
-      const Graph graph = captured(stream_->stream(), body);
-      check_cuda(cudaGraphInstantiateWithFlags(&work_, graph.get(),
-                                               cudaGraphInstantiateFlagAutoFreeOnLaunch),
-                 "cudaGraphInstantiateWithFlags");
-    } catch (...) {
-      const std::exception_ptr reason = std::current_exception();
-      try {
-        forget();
-      } catch (const std::exception&) {
-      }
-      std::rethrow_exception(reason);
-    }
-  }
-
-  void replay() override {
-    check(work_ != nullptr, "replay() without capture()");
-    // Launched on the caller's stream, so it is ordered like the work it replaces.
-    const c10::cuda::CUDAGuard on_device(index_);
-    check_cuda(cudaGraphLaunch(work_, c10::cuda::getCurrentCUDAStream(index_).stream()),
-               "cudaGraphLaunch");
-  }
-
-  void forget() override {
-    const c10::cuda::CUDAGuard on_device(index_);
-    // The graph first: it uses the pool's memory.
-    if (work_ != nullptr) static_cast<void>(cudaGraphExecDestroy(std::exchange(work_, nullptr)));
-    if (pool_) allocator::releasePool(index_, *std::exchange(pool_, std::nullopt));
-  }
-
- private:
-  const c10::DeviceIndex index_;
-  std::optional<c10::cuda::CUDAStream> stream_;
-  std::optional<PoolId> pool_;
-  cudaGraphExec_t work_ = nullptr;
-};
-
-}  // namespace
-
-std::shared_ptr<DeviceGraph> make_cuda_graph(int device_index) {
-  return std::make_shared<CudaGraph>(device_index);
-}
-
 // MemoryCalls over CUDA and LibTorch's caching allocator.
-
-namespace {
 
 constexpr size_t kAllPools = 0;  // StatType::AGGREGATE
 
@@ -467,7 +425,7 @@ constexpr size_t kAllPools = 0;  // StatType::AGGREGATE
 class CudaMemory final : public MemoryCalls {
  public:
   explicit CudaMemory(int device_index) : index_(static_cast<c10::DeviceIndex>(device_index)) {
-    make_cuda_calls(device_index)->require_usable();
+    CudaCalls(device_index).require_usable();
     at::globalContext().lazyInitDevice(at::kCUDA);  // initialises the allocator
   }
 
@@ -506,29 +464,25 @@ class CudaMemory final : public MemoryCalls {
   const c10::DeviceIndex index_;
 };
 
-}  // namespace
+// Functions of the module's table.
 
-std::unique_ptr<MemoryCalls> make_memory_calls(int device_index) {
-  return std::make_unique<CudaMemory>(device_index);
-}
-
-// The module's only exported symbol: a table of functions. Everything else stays inside the
-// library.
-
-static Communicator* make_communicator(Communicator& control, int device_index, double timeout_s) {
-  return start_communicator(control, make_cuda_calls(device_index), {.timeout_s = timeout_s})
+Communicator* make_communicator(Communicator& control, int device_index, double timeout_s) {
+  return start_communicator(control, std::make_shared<CudaCalls>(device_index),
+                            {.timeout_s = timeout_s})
       .release();
 }
 
-static GpuMemoryFacts set_up_memory_of(int device_index, const GpuMemoryOptions& options) {
-  return set_up_memory(*make_memory_calls(device_index), options);
+GpuMemoryFacts set_up_memory_of(int device_index, const GpuMemoryOptions& options) {
+  CudaMemory memory(device_index);
+  return set_up_memory(memory, options);
 }
 
-static GpuMemoryUse memory_use_of(int device_index) {
-  return make_memory_calls(device_index)->use();
-}
+GpuMemoryUse memory_use_of(int device_index) { return CudaMemory(device_index).use(); }
+
+}  // namespace
 }  // namespace lockstep::dist::nccl
 
+// The module's only exported symbol. Everything else stays inside the library.
 extern "C" __attribute__((visibility("default")))
 const lockstep::dist::nccl::ModuleTable lockstep_nccl_module{
     LOCKSTEP_BUILD_ID,

@@ -19,9 +19,8 @@ namespace lockstep::dist::nccl {
 // GpuPacking: computes word masks and prefix sums on the host once per mask; the kernels use them
 // every step.
 
-namespace {
-
-void check_shapes(const DeviceMask& mask, const at::Tensor& items_E, const at::Tensor& packed_K) {
+static void check_shapes(const DeviceMask& mask, const at::Tensor& items_E,
+                         const at::Tensor& packed_K) {
   const auto width = items_E.element_size();
   check(items_E.is_contiguous() && packed_K.is_contiguous() && items_E.numel() == mask.num_items &&
             packed_K.numel() == mask.num_kept && packed_K.scalar_type() == items_E.scalar_type() &&
@@ -29,14 +28,10 @@ void check_shapes(const DeviceMask& mask, const at::Tensor& items_E, const at::T
         "packed items do not fit their mask");
 }
 
-}  // namespace
-
 MaskView view_of(const DeviceMask& mask) {
   return {static_cast<const uint64_t*>(mask.words_W.const_data_ptr()),
           mask.before_W.const_data_ptr<int64_t>()};
 }
-
-GpuPacking::GpuPacking(std::shared_ptr<GpuCalls> gpu) : gpu_(std::move(gpu)) {}
 
 DeviceMask GpuPacking::to_device(const uint8_t* bits, int64_t num_items) const {
   const int64_t num_words = (num_items + kItemsPerWord - 1) / kItemsPerWord;
@@ -126,9 +121,6 @@ void never_free(std::shared_ptr<std::byte> memory) {
 
 }  // namespace
 
-PinnedStager::PinnedStager(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm)
-    : gpu_(std::move(gpu)), comm_(std::move(comm)) {}
-
 PinnedStager::~PinnedStager() {
   if (!is_idle()) never_free(std::move(memory_));
 }
@@ -175,25 +167,19 @@ std::unique_ptr<StagedCopy> PinnedStager::begin(const std::vector<StagedPart>& p
 std::vector<at::Tensor> PinnedStager::copy_all(const std::vector<StagedPart>& parts) {
   std::vector<at::Tensor> copies;
   std::byte* to = memory_.get();
-  for (const StagedPart& part : parts) {
+  for (const auto& [tensor, held] : parts) {
     copies.push_back(at::from_blob(
-        to, part.tensor.sizes(), [memory = memory_](void*) {}, part.tensor.scalar_type()));
-    copy(part, to);
-    to += padded_bytes(part.tensor);
+        to, tensor.sizes(), [memory = memory_](void*) {}, tensor.scalar_type()));
+    const auto* from = static_cast<const std::byte*>(tensor.const_data_ptr());
+    const auto item_bytes = static_cast<int64_t>(tensor.element_size());
+    for (const auto& range : held.value_or(std::vector<ElementRange>{{0, tensor.numel()}}))
+      if (range.num_elements() > 0)
+        gpu_->copy_to_host(to + range.begin_E * item_bytes, from + range.begin_E * item_bytes,
+                           range.num_elements() * item_bytes, tensor);
+    gpu_->keep_until_done(tensor);
+    to += padded_bytes(tensor);
   }
   return copies;
-}
-
-void PinnedStager::copy(const StagedPart& part, std::byte* to) {
-  const at::Tensor& tensor = part.tensor;
-  const auto* from = static_cast<const std::byte*>(tensor.const_data_ptr());
-  const auto item_bytes = static_cast<int64_t>(tensor.element_size());
-  const auto ranges = part.held.value_or(std::vector<ElementRange>{{0, tensor.numel()}});
-  for (const ElementRange& range : ranges)
-    if (range.num_elements() > 0)
-      gpu_->copy_to_host(to + range.begin_E * item_bytes, from + range.begin_E * item_bytes,
-                         range.num_elements() * item_bytes, tensor);
-  gpu_->keep_until_done(tensor);
 }
 
 }  // namespace lockstep::dist::nccl

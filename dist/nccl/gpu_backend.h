@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/tensors/device_backend.h"
@@ -19,7 +20,7 @@ MaskView view_of(const DeviceMask& mask);
 /// CPU's functions, since items are only moved.
 class GpuPacking final : public DevicePacking {
  public:
-  explicit GpuPacking(std::shared_ptr<GpuCalls> gpu);
+  explicit GpuPacking(std::shared_ptr<GpuCalls> gpu) : gpu_(std::move(gpu)) {}
 
   DeviceMask to_device(const uint8_t* bits, int64_t num_items) const override;
   void pack_kept(const DeviceMask& mask, const at::Tensor& items_E,
@@ -43,7 +44,8 @@ class PinnedStager final : public DeviceStager {
  public:
   /// gpu: its own_stream() is for these copies alone. comm: after an abort of this communicator,
   /// copies are undefined, and waits throw its error.
-  PinnedStager(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm);
+  PinnedStager(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm)
+      : gpu_(std::move(gpu)), comm_(std::move(comm)) {}
   ~PinnedStager() override;
   PinnedStager(const PinnedStager&) = delete;
   PinnedStager& operator=(const PinnedStager&) = delete;
@@ -55,7 +57,6 @@ class PinnedStager final : public DeviceStager {
  private:
   bool is_idle() const;
   std::vector<at::Tensor> copy_all(const std::vector<StagedPart>& parts);
-  void copy(const StagedPart& part, std::byte* to);
 
   const std::shared_ptr<GpuCalls> gpu_;
   const std::shared_ptr<WatchedComm> comm_;

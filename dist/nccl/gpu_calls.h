@@ -98,8 +98,7 @@ class GpuCalls {
   virtual Result state(CommHandle comm) = 0;
   /// Starts the orderly shutdown. Then poll state() and call destroy_comm().
   virtual Result finalize(CommHandle comm) = 0;
-  /// Free the handle and may block. abort() also stops the collectives on the device, so that
-  /// streams continue, with undefined data.
+  /// Free the handle and may block. abort() also stops the device's collectives; data is undefined.
   virtual Result destroy_comm(CommHandle comm) = 0;
   virtual Result abort(CommHandle comm) = 0;
 

@@ -13,17 +13,14 @@ namespace {
 
 int64_t mib(int64_t num_bytes) { return num_bytes >> 20; }
 
-/// Returns the part of a share to reserve, in whole blocks.
-int64_t without_small_tensors(int64_t share) {
-  const int64_t large = std::max<int64_t>(0, share - kBytesForSmallTensors);
-  return large - large % kBlockBytes;
-}
-
-/// Returns the bytes to reserve. fraction = 1 means everything free; a smaller share must be free.
+/// Returns the bytes to reserve, in whole blocks. fraction = 1 means everything free; a smaller
+/// share must be free.
 int64_t bytes_to_reserve(const GpuMemoryOptions& options, const GpuMemoryFacts& facts) {
   const int64_t available = facts.free - kBytesBeside;
-  if (available > 0 && (options.fraction == 1 || facts.limit <= available))
-    return without_small_tensors(std::min(facts.limit, available));
+  if (available > 0 && (options.fraction == 1 || facts.limit <= available)) {
+    const int64_t large = std::min(facts.limit, available) - kBytesForSmallTensors;
+    return std::max<int64_t>(0, large / kBlockBytes * kBlockBytes);
+  }
   throw Error(ExitCode::kUnavailable, "gpu",
               fmt::format("the gpu: block allocates {} MiB at the start, but of the GPU's {} MiB "
                           "only {} are free, {} of them reserved for CUDA and NCCL: other "

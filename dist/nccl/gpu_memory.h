@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 /// Limit, reservation and statistics of the GPU memory of a process.
 namespace lockstep::dist {
@@ -68,8 +67,5 @@ inline constexpr int64_t kBlockBytes = int64_t{2} << 20;
 /// process already holds memory there. Throws kUnavailable if other processes leave less free than
 /// must be reserved now, or if LibTorch's allocator cannot reserve it.
 GpuMemoryFacts set_up_memory(MemoryCalls& gpu, const GpuMemoryOptions& options);
-
-/// Returns the implementation over CUDA.
-std::unique_ptr<MemoryCalls> make_memory_calls(int device_index);
 
 }  // namespace lockstep::dist::nccl

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdlib>
-#include <optional>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -63,8 +62,6 @@ std::vector<std::filesystem::path> nccl_module_paths() {
           (folder / "../lib/lockstep").lexically_normal() / nccl::kModuleFile};
 }
 
-int num_nccl_devices() { return open_module().num_devices(); }
-
 std::vector<std::string> nccl_device_ids() {
   const nccl::ModuleTable& module = open_module();
   std::vector<std::string> ids;
@@ -90,15 +87,8 @@ std::string nccl_version() {
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, int device_index,
                                                      double timeout_s) {
-  const nccl::ModuleTable* table = nullptr;
-  std::optional<Error> fault;
-  try {
-    table = &open_module();
-  } catch (const Error& error) {
-    fault = error;
-  }
-  // Collective: without it, ranks that have the module would wait inside NCCL for this one.
-  throw_if_any(control, fault);
+  // Collective: without it, ranks that have the module would wait inside NCCL for one that has not.
+  const nccl::ModuleTable* table = on_all_ranks(control, [] { return &open_module(); });
   return std::unique_ptr<Communicator>(table->make_communicator(control, device_index, timeout_s));
 }
 

@@ -16,25 +16,15 @@ namespace lockstep::dist::nccl {
 constexpr int kDeviceIdBytes = 64;
 
 struct ModuleTable {
-  const char* build_id;  ///< must be the first field of every version
-
-  /// Returns NCCL's version number: 22809 for 2.28.9.
-  int (*nccl_version)();
-
-  /// Returns the number of GPUs that this process can use; 0 without a GPU or driver.
-  int (*num_devices)();
-
+  const char* build_id;   ///< must be the first field of every version
+  int (*nccl_version)();  ///< NCCL's version number: 22809 for 2.28.9
+  int (*num_devices)();   ///< GPUs that this process can use; 0 without a GPU or driver
   /// Writes the name of a GPU, "GPU-" and its UUID, and a 0: at most kDeviceIdBytes. Writes only
   /// the 0 if CUDA does not report it.
   void (*device_id)(int device_index, char* id);
-
-  /// Implements set_up_gpu_memory().
+  // Implement the functions for programs below; the caller owns the communicator.
   GpuMemoryFacts (*set_up_memory)(int device_index, const GpuMemoryOptions& options);
-
-  /// Implements gpu_memory_use().
   GpuMemoryUse (*memory_use)(int device_index);
-
-  /// Implements make_nccl_communicator(); the caller owns the result.
   Communicator* (*make_communicator)(Communicator& control, int device_index, double timeout_s);
 };
 
@@ -52,24 +42,20 @@ namespace lockstep::dist {
 std::vector<std::filesystem::path> nccl_module_paths();
 
 /// Identifiers of the GPUs that this process can use, by CUDA's index: "GPU-" and the UUID, the
-/// same in every process that sees the GPU. Empty if CUDA does not report it. Throws like
-/// num_nccl_devices().
+/// same in every process that sees the GPU. Empty if CUDA does not report it. Throws
+/// Error(kUnavailable) if the module is missing, cannot be opened or is of another build.
 std::vector<std::string> nccl_device_ids();
 
-/// Returns the number of GPUs that this process can use; 0 without a GPU or driver. Throws
-/// Error(kUnavailable) if the module is missing, cannot be opened or is of another build.
-int num_nccl_devices();
-
-/// Returns NCCL's version, such as "2.28.9". Throws like num_nccl_devices().
+/// Returns NCCL's version, such as "2.28.9". Throws like nccl_device_ids().
 std::string nccl_version();
 
 /// Limits and reserves the memory of a GPU of this process, before the first tensor there. Also
 /// opens LibTorch's CUDA library. Throws Error(kConfig) if the process already holds memory there,
-/// kUnavailable if not enough is free, and like num_nccl_devices().
+/// kUnavailable if not enough is free, and like nccl_device_ids().
 GpuMemoryFacts set_up_gpu_memory(int device_index, const GpuMemoryOptions& options);
 
 /// Returns the allocator's present statistics for a GPU on which set_up_gpu_memory() was called;
-/// any thread. Throws like num_nccl_devices().
+/// any thread. Throws like nccl_device_ids().
 GpuMemoryUse gpu_memory_use(int device_index);
 
 /// Creates a communicator over the GPUs of the ranks of `control`, this rank on GPU `device_index`.

@@ -28,49 +28,47 @@ std::string text_of(std::string_view name, const at::Tensor& values) {
   return fmt::format("{} of {} {}", name, values.numel(), c10::toString(values.scalar_type()));
 }
 
+/// An event, and what a wait for it needs.
+struct Point {
+  std::shared_ptr<GpuCalls> gpu;
+  std::shared_ptr<WatchedComm> comm;
+  std::shared_ptr<Event> event;
+};
+
 class NcclMark final : public StreamMark {
  public:
-  NcclMark(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm)
-      : gpu_(std::move(gpu)),
-        comm_(std::move(comm)),
-        event_(std::make_shared<Event>(gpu_, gpu_->callers_stream())) {}
+  explicit NcclMark(Point point) : point_(std::move(point)) {}
 
-  const std::shared_ptr<Event>& event() const { return event_; }
+  const std::shared_ptr<Event>& event() const { return point_.event; }
   void wait_on_host() override {
-    const auto on_device = gpu_->use_device();
-    comm_->wait_for_own_work(*event_);
+    const auto on_device = point_.gpu->use_device();
+    point_.comm->wait_for_own_work(*point_.event);
   }
 
  private:
-  const std::shared_ptr<GpuCalls> gpu_;
-  const std::shared_ptr<WatchedComm> comm_;
-  const std::shared_ptr<Event> event_;
+  const Point point_;
 };
 
 class NcclWork final : public Work {
  public:
-  NcclWork(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm,
-           std::shared_ptr<Event> done)
-      : gpu_(std::move(gpu)), comm_(std::move(comm)), done_(std::move(done)) {}
+  explicit NcclWork(Point done) : done_(std::move(done)) {}
 
   void wait() override {
-    comm_->require_healthy();
-    const auto on_device = gpu_->use_device();
+    done_.comm->require_healthy();
+    const auto on_device = done_.gpu->use_device();
     // The device orders the streams; the host continues at once.
-    done_->hold(gpu_->callers_stream());
+    done_.event->hold(done_.gpu->callers_stream());
   }
 
   void wait_on_host() override {
     wait();
-    const auto on_device = gpu_->use_device();
+    const auto on_device = done_.gpu->use_device();
     // wait() has ordered the stream; this blocks the host.
-    comm_->wait_until_done(*done_);
+    done_.comm->wait_until_done(*done_.event);
   }
 
  private:
-  std::shared_ptr<GpuCalls> gpu_;
-  std::shared_ptr<WatchedComm> comm_;
-  std::shared_ptr<Event> done_;
+  const Point done_;
 };
 
 }  // namespace
@@ -102,12 +100,13 @@ std::unique_ptr<Work> NcclCommunicator::enqueue_after_caller(
   for (const at::Tensor& tensor : touched) gpu_->keep_until_done(tensor);
   last_ = std::make_shared<Event>(gpu_, gpu_->own_stream());
   comm_->watch(begun, last_, std::move(what));
-  return std::make_unique<NcclWork>(gpu_, comm_, last_);
+  return std::make_unique<NcclWork>(Point{gpu_, comm_, last_});
 }
 
 std::shared_ptr<StreamMark> NcclCommunicator::mark() {
   const auto on_device = gpu_->use_device();
-  return std::make_shared<NcclMark>(gpu_, comm_);
+  return std::make_shared<NcclMark>(
+      Point{gpu_, comm_, std::make_shared<Event>(gpu_, gpu_->callers_stream())});
 }
 
 // NCCL adds 16-bit floats in 16 bits; here each rank adds its piece in float32.

@@ -31,7 +31,7 @@ class NcclCommunicator final : public Communicator {
   bool is_asynchronous() const override { return true; }
 
   std::shared_ptr<StreamMark> mark() override;
-  void begin_behind(std::shared_ptr<StreamMark> mark) override { behind_ = std::move(mark); }
+  void start_after(std::shared_ptr<StreamMark> mark) override { behind_ = std::move(mark); }
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
   [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
                                                      at::Tensor values_NK) override;
@@ -47,7 +47,7 @@ class NcclCommunicator final : public Communicator {
 
  private:
   /// Runs `enqueue`, whose calls go to the communicator's stream, after the work of the caller's
-  /// stream, or after the mark of begin_behind(). `touched` tensors stay allocated until the
+  /// stream, or after the mark of start_after(). `touched` tensors stay allocated until the
   /// collective is done.
   std::unique_ptr<Work> enqueue_after_caller(std::string what,
                                              std::initializer_list<at::Tensor> touched,

@@ -51,6 +51,10 @@ double seconds_since(SteadyClock::time_point start) {
   return Seconds(SteadyClock::now() - start).count();
 }
 
+SteadyClock::duration ticks(double seconds) {
+  return std::chrono::duration_cast<SteadyClock::duration>(Seconds(seconds));
+}
+
 /// Waits between two polls: first only yields the core, since most waits are short.
 void pause_since(SteadyClock::time_point start) {
   if (seconds_since(start) < 200e-6)
@@ -93,10 +97,9 @@ WatchedComm::~WatchedComm() {
   if (!is_closing_) close_beside(in_order ? close_in_order : abort, limits_.grace_s);
   const auto since = failure_ ? failed_at_ : Clock::now();
   // An orderly shutdown may end in an abort.
-  const Seconds limit((in_order ? 2 : 1) * limits_.grace_s);
+  const double limit_s = (in_order ? 2 : 1) * limits_.grace_s;
   std::unique_lock lock(handle_->mutex);
-  handle_->changed.wait_until(lock, since + std::chrono::duration_cast<Clock::duration>(limit),
-                              [&] { return handle_->is_closed; });
+  handle_->changed.wait_until(lock, since + ticks(limit_s), [&] { return handle_->is_closed; });
 }
 
 void WatchedComm::start(const std::string& unique_id, int num_ranks, int rank) {
@@ -116,7 +119,12 @@ CommHandle WatchedComm::split(int color, int key) {
   call("ncclCommSplit",
        [&](CommHandle comm) { return gpu_->split(comm, color, key, &handle_->part); });
   try {
-    wait_for_part();
+    const auto start = SteadyClock::now();
+    while (std::atomic_ref(handle_->part).load() == nullptr) {
+      if (seconds_since(start) > limits_.timeout_s) fail(hang("ncclCommSplit"));
+      pause_since(start);
+      require_healthy();
+    }
   } catch (...) {  // NCCL may still write to `part`: leak the handle
     static_cast<void>(new std::shared_ptr<Handle>(handle_));
     throw;
@@ -124,34 +132,19 @@ CommHandle WatchedComm::split(int color, int key) {
   return std::exchange(handle_->part, nullptr);
 }
 
-void WatchedComm::wait_for_part() {
-  const auto start = SteadyClock::now();
-  while (std::atomic_ref(handle_->part).load() == nullptr) {
-    if (seconds_since(start) > limits_.timeout_s) fail(hang("ncclCommSplit"));
-    pause_since(start);
-    require_healthy();
-  }
-}
-
 void WatchedComm::call(std::string_view what, const std::function<Result(CommHandle)>& part) {
-  Result result;
-  // The lock ends before the wait, so that the watchdog can poll the state meanwhile.
-  {
+  // The lock ends before each wait, so that the watchdog can poll the state meanwhile.
+  const auto locked = [&](const std::function<Result(CommHandle)>& ask) {
     const std::lock_guard calls(handle_->calls);
     require_healthy();
-    result = part(handle_->comm);
-  }
-  wait_until_taken(std::move(result), what);
-}
-
-void WatchedComm::wait_until_taken(Result result, std::string_view what) {
+    return ask(handle_->comm);
+  };
+  Result result = locked(part);
   const auto start = SteadyClock::now();
   while (result.is_in_progress()) {
     if (seconds_since(start) > limits_.timeout_s) fail(hang(std::string(what)));
     pause_since(start);
-    const std::lock_guard calls(handle_->calls);
-    require_healthy();
-    result = gpu_->state(handle_->comm);
+    result = locked([&](CommHandle comm) { return gpu_->state(comm); });
   }
   if (result.is_failed()) fail(unavailable(what, result.reason));
   require_healthy();
@@ -202,8 +195,7 @@ void WatchedComm::fail(const Error& error) {
     failed_at_ = Clock::now();
     // See the class comment: other ranks must detect the hang before they see a lost peer.
     if (error.code() == ExitCode::kWatchdog)
-      handle_->abort_not_before =
-          failed_at_ + std::chrono::duration_cast<Clock::duration>(Seconds(limits_.grace_s / 4));
+      handle_->abort_not_before = failed_at_ + ticks(limits_.grace_s / 4);
   }
   wake_.notify_all();
 }
@@ -221,8 +213,7 @@ void WatchedComm::watch_until_end() {
   }
   is_closing_ = true;
   close_beside(abort, limits_.grace_s);
-  const auto end =
-      failed_at_ + std::chrono::duration_cast<Clock::duration>(Seconds(limits_.grace_s));
+  const auto end = failed_at_ + ticks(limits_.grace_s);
   if (wake_.wait_until(lock, end, [&] { return must_end_; })) return;
   const Error error = *failure_;
   lock.unlock();
@@ -232,7 +223,12 @@ void WatchedComm::watch_until_end() {
 void WatchedComm::look() {
   try {
     const auto on_device = gpu_->use_device();
-    look_at_state();
+    // A call in progress holds the lock; its own thread polls the state then.
+    if (const std::unique_lock calls(handle_->calls, std::try_to_lock);
+        calls.owns_lock() && handle_->comm != nullptr) {
+      const Result state = gpu_->state(handle_->comm);
+      if (state.is_failed()) fail(unavailable("a collective in flight", state.reason));
+    }
     std::optional<std::string> overdue;
     {
       const std::lock_guard lock(mutex_);
@@ -244,14 +240,6 @@ void WatchedComm::look() {
   } catch (const std::exception& error) {  // thrown by LibTorch when it calls CUDA
     fail(unavailable("CUDA", error.what()));
   }
-}
-
-void WatchedComm::look_at_state() {
-  // A call in progress holds the lock; its own thread polls the state then.
-  const std::unique_lock calls(handle_->calls, std::try_to_lock);
-  if (!calls.owns_lock() || handle_->comm == nullptr) return;
-  const Result state = gpu_->state(handle_->comm);
-  if (state.is_failed()) fail(unavailable("a collective in flight", state.reason));
 }
 
 void WatchedComm::close_beside(void (*close)(Handle&, double limit_s), double limit_s) {

@@ -18,8 +18,7 @@
 /// NCCL communicator with a watchdog, and the list of its pending collectives.
 namespace lockstep::dist::nccl {
 
-/// Collectives of a communicator that are enqueued and not known to be done, oldest first. One
-/// thread at a time.
+/// Collectives of a communicator that are not known to be done, oldest first. One thread at a time.
 class PendingCollectives {
  public:
   using Clock = std::chrono::steady_clock;
@@ -71,11 +70,9 @@ struct WatchLimits {
 /// before using the data.
 ///
 /// To its peers an abort looks like a lost rank. So after a timeout a rank waits a quarter of
-/// grace_s before the abort. Ranks that began to wait at about the same time then detect the hang
-/// themselves. If the process still runs grace_s after the failure (the abort or the host thread
-/// hangs), the watchdog ends it.
-///
-/// Threads: call(), wait_until_done() and the destructor from one thread at a time.
+/// grace_s before the abort, in which other ranks detect the hang themselves. If the process still
+/// runs grace_s after the failure, the watchdog ends it. Threads: call(), wait_until_done() and the
+/// destructor from one thread at a time.
 class WatchedComm {
  public:
   WatchedComm(std::shared_ptr<GpuCalls> gpu, WatchLimits limits);
@@ -98,12 +95,10 @@ class WatchedComm {
   /// communicator's error, which may come from this call's failure or delay.
   void call(std::string_view what, const std::function<Result(CommHandle)>& part);
 
-  /// Makes the watchdog wait for `done`. Time counts from when `begun` is reached, since earlier
-  /// delays, such as this rank's own computation, are no peer's fault.
+  /// Makes the watchdog wait for `done`, from when `begun` is reached (PendingCollectives).
   void watch(std::shared_ptr<Event> begun, std::shared_ptr<Event> done, std::string what);
-  /// Waits on the host for an event of this rank's own work, without time limit, while the
-  /// communicator is healthy. Throws its error, even if the event was reached after an aborted
-  /// collective, since data is then undefined.
+  /// Waits on the host for an event of this rank's own work, without time limit. Throws the
+  /// communicator's error, also if the event was reached after an abort.
   void wait_for_own_work(const Event& event);
   /// Waits on the host for the event. Returns only if all collectives up to it completed.
   void wait_until_done(const Event& done);
@@ -122,18 +117,15 @@ class WatchedComm {
     std::mutex calls;  ///< held during a call with the handle
     CommHandle comm = nullptr;
     std::chrono::steady_clock::time_point abort_not_before{};  ///< set before it is closed
-    CommHandle part = nullptr;  ///< of the last split(); NCCL writes it some time after `comm`
-                                ///< reports the end of the call
-    std::mutex mutex;           ///< guards all below
+    /// Result of the last split(); NCCL may write it after `comm` reports the end of the call.
+    CommHandle part = nullptr;
+    std::mutex mutex;  ///< guards all below
     std::condition_variable changed;
     bool is_closed = false;
   };
 
-  void wait_until_taken(Result result, std::string_view what);
-  void wait_for_part();
   void fail(const Error& error);
   Error hang(const std::string& what) const;
-  void look_at_state();
   void watch_until_end();
   void look();
   /// Runs `close` on a detached thread.

@@ -160,6 +160,12 @@ void MessageBucket::keep_all() {
   payload_ = at::Tensor();
 }
 
+void MessageBucket::round_payload(ScratchBuffer* scratch) {
+  if (!wire_) return;
+  const at::TensorOptions rounded = grads_E_.options().dtype(*wire_);
+  payload_ = scratch->take(payload_.numel(), rounded).copy_(payload_);
+}
+
 void MessageBucket::ensure_packed(bool packed) {
   PackState before = PackState::kNone;
   if (!pack_state_.compare_exchange_strong(before, PackState::kUnderWay)) {
@@ -225,10 +231,7 @@ at::Tensor AllReduceBucket::pack(bool packed) {
     pack_into(payload_);
   }
   // Rounding comes after compaction: fewer elements to convert.
-  if (wire_) {
-    const at::TensorOptions rounded = grads_E_.options().dtype(*wire_);
-    payload_ = scratch_.take(payload_.numel(), rounded).copy_(payload_);
-  }
+  round_payload(&scratch_);
   return payload_;
 }
 
@@ -278,9 +281,7 @@ void ReduceScatterBucket::load_kept() {
   payload_ = scratch_.take(pieces_.num_pieces() * kept_.largest(), grads_E_.options());
   for (int piece = 0; piece < pieces_.num_pieces(); ++piece)
     pack_piece(grads_E_, pieces_, kept_, piece, slot_of(payload_, piece, pieces_.num_pieces()));
-  if (!wire_) return;
-  const at::TensorOptions rounded = grads_E_.options().dtype(*wire_);
-  payload_ = scratch_.take(payload_.numel(), rounded).copy_(payload_);
+  round_payload(&scratch_);
 }
 
 at::Tensor ReduceScatterBucket::pack(bool packed) {

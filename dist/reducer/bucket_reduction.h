@@ -86,8 +86,7 @@ class BucketReduction {
   const std::vector<uint8_t>& kept_bits() const { return kept_.all_bits(); }
 
   /// Writes the means into the gradients, after the reduction. False if a kept mean of this rank is
-  /// not finite. On a device always true, since the answer would block the host. There
-  /// largest_of_all() (dist/tensor_math.h) checks means_E() of all buckets.
+  /// not finite. On a device always true: there largest_of_all() checks means_E() of all buckets.
   virtual bool unpack(int64_t num_samples, Dropped dropped) = 0;
   /// Gradients of this rank, which unpack() turns into means.
   const at::Tensor& means_E() const { return own_E_; }
@@ -153,6 +152,9 @@ class MessageBucket : public BucketReduction {
   Times times;
 
  protected:
+  /// Rounds the payload to the wire type, in scratch memory. No effect without one.
+  void round_payload(ScratchBuffer* scratch);
+
   /// dense_items: number of items that travel dense. packs_here: the device of the gradients packs.
   /// `wire`: nullopt, or a float type; one that is not narrower than the gradients' has no effect.
   MessageBucket(at::Tensor grads_E, BucketShards pieces, int own,
@@ -200,10 +202,8 @@ class AllReduceBucket final : public MessageBucket {
 ///
 /// Symbols: N = ranks, [K] = the items of the largest piece, dense or packed. The communicator's
 /// slots have one size, so a message has up to N * K - E padding items. Equal pieces travel from
-/// the gradients' own memory. Others travel in `scratch`, which all buckets share.
-///
-/// launch() orders all later work of the stream (on the CPU: of the caller) after the reduction, so
-/// that the scratch buffer is free again.
+/// the gradients' own memory. Others travel in `scratch`, which all buckets share. launch() orders
+/// all later work of the stream (on the CPU: of the caller) after the reduction.
 class ReduceScatterBucket final : public MessageBucket {
  public:
   /// The scratch buffer must outlive this.
@@ -219,9 +219,8 @@ class ReduceScatterBucket final : public MessageBucket {
   /// together in bytes: N * K items.
   ///
   /// packed: only kept values travel, and other values of a remote piece become +0. With enforced
-  /// masks they are +0 already (recal/masks/mask_table.h), and an update keeps them. For every
-  /// optimizer, gradient, moment and decay of a zero weight with zero gradient are zero. Only if
-  /// can_pack(). Equal dense pieces are gathered in place.
+  /// masks they are +0 already (recal/masks/mask_table.h), and every optimizer keeps them so. Only
+  /// if can_pack(). Equal dense pieces are gathered in place.
   int64_t gather(Communicator& comm, const at::Tensor& values_E, bool packed) const;
 
  private:

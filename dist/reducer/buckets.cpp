@@ -10,19 +10,14 @@
 #include "base/tensors/square_sums.h"
 
 namespace lockstep::dist {
-namespace {
 
-/// Bucket of one group that still takes parameters.
-struct OpenBucket {
-  std::vector<int64_t> params;
-  int64_t num_bytes = 0;
-};
-
-}  // namespace
-
-std::vector<std::vector<int64_t>> plan_buckets(
+std::vector<std::vector<int64_t>> plan_buffers(
     const std::vector<PlannedParam>& params_in_model_order, int64_t bucket_bytes) {
   check(bucket_bytes > 0, "bucket_bytes must be positive");
+  struct OpenBucket {  // of one group; still takes parameters
+    std::vector<int64_t> params;
+    int64_t num_bytes = 0;
+  };
   std::vector<std::vector<int64_t>> buckets;
   // From the last parameter to the first: the order in which backward produces gradients.
   std::map<int64_t, OpenBucket> open_by_group;
@@ -37,9 +32,8 @@ std::vector<std::vector<int64_t>> plan_buckets(
     open.num_bytes += param.num_bytes;
   }
   for (auto& [group, open] : open_by_group) buckets.push_back(std::move(open.params));
-  std::sort(buckets.begin(),
-            buckets.end(),  // a bucket is complete with its last parameter, which only it holds
-            [](const auto& a, const auto& b) { return a.back() > b.back(); });
+  // A bucket is complete with its last parameter, which only it holds.
+  std::ranges::sort(buckets, [](const auto& a, const auto& b) { return a.back() > b.back(); });
   return buckets;
 }
 
@@ -84,57 +78,47 @@ int64_t border_near(const FlatSlice& slice, int64_t at_E, int64_t limit_E, const
 }
 
 /// Cuts one buffer, front to back.
-class BufferCut {
- public:
-  BufferCut(size_t buffer, int64_t limit_E, int64_t first_limit_E, const Limits& limits,
-            std::vector<Bucket>* out)
-      : buffer_(buffer),
-        limit_E_(limit_E),
-        limit_now_E_(first_limit_E),
-        limits_(limits),
-        out_(*out) {}
+struct BufferCut {
+  size_t buffer;
+  int64_t limit_E, limit_now_E;
+  const Limits& limits;
+  std::vector<Bucket>& out;
+  int64_t begin_E = 0, end_E = 0;
+  std::vector<int64_t> params = {};
 
   void add(const FlatSlice& slice) {
     if (slice.num_elements == 0) return;
-    if (end_E_ > begin_E_ && end_E_ - begin_E_ + slice.num_elements > limit_now_E_) close();
-    params_.push_back(slice.param);
-    end_E_ += slice.num_elements;
-    if (end_E_ - begin_E_ > limit_E_) close_in_pieces(slice);
+    if (end_E > begin_E && end_E - begin_E + slice.num_elements > limit_now_E) close();
+    params.push_back(slice.param);
+    end_E += slice.num_elements;
+    if (end_E - begin_E > limit_E) close_in_pieces(slice);
   }
 
   void close() {
-    if (end_E_ == begin_E_) return;
-    out_.push_back({buffer_, begin_E_, end_E_, params_});
-    begin_E_ = end_E_;
-    params_.clear();
-    limit_now_E_ = limit_E_;
+    if (end_E == begin_E) return;
+    out.push_back({buffer, begin_E, end_E, params});
+    begin_E = end_E;
+    params.clear();
+    limit_now_E = limit_E;
   }
 
- private:
   /// Cuts the only open slice, which is longer than a bucket, into near-equal buckets.
   void close_in_pieces(const FlatSlice& slice) {
-    const std::vector<int64_t> params = params_;
-    const int64_t first_E = begin_E_;
-    const int64_t early_E = limit_now_E_ < limit_E_ ? limit_now_E_ : 0;  // the step's first bucket
+    const std::vector<int64_t> members = params;
+    const int64_t first_E = begin_E;
+    const int64_t early_E = limit_now_E < limit_E ? limit_now_E : 0;  // the step's first bucket
     const int64_t rest_E = slice.num_elements - early_E;
-    const int64_t num_pieces = (rest_E + limit_E_ - 1) / limit_E_;
+    const int64_t num_pieces = (rest_E + limit_E - 1) / limit_E;
     const int64_t piece_E = (rest_E + num_pieces - 1) / num_pieces;
     for (int64_t piece = early_E > 0 ? 0 : 1; piece <= num_pieces; ++piece) {
       const int64_t at_E = std::min(early_E + piece * piece_E, slice.num_elements);
-      params_ = params;
-      end_E_ = first_E +
-               (at_E == slice.num_elements ? at_E : border_near(slice, at_E, limit_E_, limits_));
+      params = members;
+      end_E =
+          first_E + (at_E == slice.num_elements ? at_E : border_near(slice, at_E, limit_E, limits));
       close();
     }
-    params_.clear();
+    params.clear();
   }
-
-  size_t buffer_;
-  int64_t limit_E_, limit_now_E_;
-  const Limits& limits_;
-  std::vector<Bucket>& out_;
-  int64_t begin_E_ = 0, end_E_ = 0;
-  std::vector<int64_t> params_;
 };
 
 /// Returns the parameter of the bucket that backward reaches last; -1 if there is none.
@@ -150,7 +134,11 @@ void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool begi
   const int64_t bucket_bytes = limits.bucket_bytes;
   const int64_t first_bytes =
       begins_small ? std::min(bucket_bytes, kFirstBucketBytes) : bucket_bytes;
-  BufferCut pieces(index, as_elements(bucket_bytes), as_elements(first_bytes), limits, out);
+  BufferCut pieces{.buffer = index,
+                   .limit_E = as_elements(bucket_bytes),
+                   .limit_now_E = as_elements(first_bytes),
+                   .limits = limits,
+                   .out = *out};
   if (buffer.slices.empty()) {
     const size_t begin = out->size();
     pieces.add({.param = -1, .num_elements = buffer.grads_E.numel()});
@@ -161,28 +149,14 @@ void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool begi
   pieces.close();
 }
 
-/// begins_small: true if the first bucket of this buffer must be small.
+/// The first bucket of buffers small_begin to small_end is small.
 std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits,
-                            const std::function<bool(size_t buffer)>& begins_small) {
+                            size_t small_begin, size_t small_end) {
   std::vector<Bucket> buckets;
   for (size_t i = 0; i < buffers.size(); ++i)
-    if (!buffers[i].frozen) cut(i, buffers[i], limits, begins_small(i), &buckets);
-  std::stable_sort(buckets.begin(), buckets.end(), [](const Bucket& a, const Bucket& b) {
-    return last_to_come(a) > last_to_come(b);
-  });
+    if (!buffers[i].frozen) cut(i, buffers[i], limits, i >= small_begin && i < small_end, &buckets);
+  std::ranges::stable_sort(buckets, std::greater(), last_to_come);
   return buckets;
-}
-
-std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits) {
-  check(limits.bucket_bytes > 0, "bucket_bytes must be positive");
-  const auto none = [](size_t) { return false; };
-  if (limits.bucket_bytes == kUnlimitedBytes) return cut_all(buffers, limits, none);
-  // Only the step's first bucket may be small. The first pass finds its buffer, the second one
-  // cuts.
-  const std::vector<Bucket> all_small = cut_all(buffers, limits, [](size_t) { return true; });
-  if (all_small.empty()) return {};
-  const size_t first = all_small.front().buffer;
-  return cut_all(buffers, limits, [first](size_t buffer) { return buffer == first; });
 }
 
 }  // namespace
@@ -195,16 +169,22 @@ size_t num_before_last_to_come(const std::vector<Bucket>& buckets) {
 
 std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes,
                                      const std::vector<int64_t>& row_E_by_param, int num_pieces) {
-  return cut_all(buffers, {.bucket_bytes = bucket_bytes,
-                           .row_E_by_param = row_E_by_param.empty() ? nullptr : &row_E_by_param,
-                           .num_pieces = num_pieces});
+  check(bucket_bytes > 0, "bucket_bytes must be positive");
+  const Limits limits{.bucket_bytes = bucket_bytes,
+                      .row_E_by_param = row_E_by_param.empty() ? nullptr : &row_E_by_param,
+                      .num_pieces = num_pieces};
+  if (bucket_bytes == kUnlimitedBytes) return cut_all(buffers, limits, 0, 0);
+  // Only the step's first bucket may be small. The first pass finds its buffer, the second one
+  // cuts.
+  const std::vector<Bucket> all_small = cut_all(buffers, limits, 0, buffers.size());
+  if (all_small.empty()) return {};
+  const size_t first = all_small.front().buffer;
+  return cut_all(buffers, limits, first, first + 1);
 }
 
 /// Returns the slice around element `at_E` of the buffer; null without slices.
 static const FlatSlice* slice_around(const FlatBuffer& buffer, int64_t at_E) {
-  const auto behind = std::upper_bound(
-      buffer.slices.begin(), buffer.slices.end(), at_E,
-      [](int64_t place_E, const FlatSlice& slice) { return place_E < slice.offset_E; });
+  const auto behind = std::ranges::upper_bound(buffer.slices, at_E, {}, &FlatSlice::offset_E);
   return behind == buffer.slices.begin() ? nullptr : &*std::prev(behind);
 }
 
@@ -249,14 +229,14 @@ BucketShards cut_into_pieces(const Bucket& bucket, const FlatBuffer& buffer,
 
 /// True if the gradients of all ranks are shared; that holds for all buffers or for none.
 static bool are_shared(const std::vector<FlatBuffer>& buffers) {
-  return std::any_of(buffers.begin(), buffers.end(),
-                     [](const FlatBuffer& buffer) { return !buffer.grads_by_rank.empty(); });
+  return std::ranges::any_of(
+      buffers, [](const FlatBuffer& buffer) { return !buffer.grads_by_rank.empty(); });
 }
 
 /// Sorts by buffer and position, and merges adjacent regions.
 static std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
-  std::sort(regions.begin(), regions.end(), [](const ParamShard& a, const ParamShard& b) {
-    return std::pair(a.buffer, a.begin_E) < std::pair(b.buffer, b.begin_E);
+  std::ranges::sort(regions, {}, [](const ParamShard& region) {
+    return std::pair(region.buffer, region.begin_E);
   });
   std::vector<ParamShard> all;
   for (const ParamShard& region : regions) {
@@ -280,31 +260,26 @@ BucketAssignment::BucketAssignment(const ParamTable& params, const SyncOptions& 
       world_size_(world_size),
       row_E_by_param_(row_elements(params)) {}
 
-bool BucketAssignment::has(const std::vector<FlatBuffer>& buffers) const {
-  // A layout change creates new tensors, so identity tells whether buckets still fit.
-  return has_any_ &&
-         std::equal(buffers.begin(), buffers.end(), grads_by_buffer_.begin(),
-                    grads_by_buffer_.end(), [](const FlatBuffer& now, const at::Tensor& before) {
-                      return now.grads_E.is_same(before);
-                    });
-}
-
-std::vector<Bucket> BucketAssignment::cut(const std::vector<FlatBuffer>& buffers) const {
-  if (!is_sharded()) return cut_into_buckets(buffers, options_.bucket_bytes);
-  // Shared buckets send nothing, so few large pieces are best.
-  return cut_into_buckets(buffers, is_shared() ? kUnlimitedBytes : options_.bucket_bytes,
-                          row_E_by_param_, world_size_);
-}
-
 bool BucketAssignment::rebuild(const std::vector<FlatBuffer>& buffers) {
-  if (has(buffers)) return false;
+  const auto is_same = [](const FlatBuffer& now, const at::Tensor& before) {
+    return now.grads_E.is_same(before);
+  };
+  // A layout change creates new tensors, so identity tells whether buckets still fit.
+  if (has_any_ && std::equal(buffers.begin(), buffers.end(), grads_by_buffer_.begin(),
+                             grads_by_buffer_.end(), is_same))
+    return false;
   has_any_ = true;
   grads_by_buffer_.clear();
   for (const FlatBuffer& buffer : buffers) grads_by_buffer_.push_back(buffer.grads_E);
   kind_ = reduction_kind(options_, world_size_, are_shared(buffers));
-  buckets_ = cut(buffers);
   shards_.clear();
-  if (!is_sharded()) return true;
+  if (!is_sharded()) {
+    buckets_ = cut_into_buckets(buffers, options_.bucket_bytes);
+    return true;
+  }
+  // Shared buckets send nothing, so few large pieces are best.
+  const int64_t bucket_bytes = is_shared() ? kUnlimitedBytes : options_.bucket_bytes;
+  buckets_ = cut_into_buckets(buffers, bucket_bytes, row_E_by_param_, world_size_);
   for (const Bucket& bucket : buckets_)
     shards_.push_back(
         cut_into_pieces(bucket, buffers[bucket.buffer], row_E_by_param_, world_size_));
@@ -312,10 +287,9 @@ bool BucketAssignment::rebuild(const std::vector<FlatBuffer>& buffers) {
 }
 
 bool BucketAssignment::are_cpu_floats() const {
-  return std::all_of(
-      grads_by_buffer_.begin(), grads_by_buffer_.end(), [](const at::Tensor& grads_E) {
-        return !grads_E.defined() || (grads_E.is_cpu() && grads_E.scalar_type() == at::kFloat);
-      });
+  return std::ranges::all_of(grads_by_buffer_, [](const at::Tensor& grads_E) {
+    return !grads_E.defined() || (grads_E.is_cpu() && grads_E.scalar_type() == at::kFloat);
+  });
 }
 
 at::Tensor BucketAssignment::grads_E(size_t bucket) const {

@@ -19,8 +19,7 @@ namespace lockstep::dist {
 /// Properties of one parameter that the plan needs.
 struct PlannedParam {
   int64_t num_bytes = 0;
-  int64_t group =
-      0;  ///< parameters of different groups never share a bucket (dtype, decay, learning rate)
+  int64_t group = 0;  ///< of dtype, decay, learning rate; groups never share a bucket
 };
 
 /// Assigns parameters to buckets: returns a list of buckets, each a list of indices into
@@ -33,7 +32,7 @@ struct PlannedParam {
 ///
 /// A pure function of values that are equal on all ranks, so the plan is equal too. bucket_bytes >
 /// 0.
-std::vector<std::vector<int64_t>> plan_buckets(
+std::vector<std::vector<int64_t>> plan_buffers(
     const std::vector<PlannedParam>& params_in_model_order, int64_t bucket_bytes);
 
 /// Positions where one parameter may be divided among ranks: between rows, and inside a row at
@@ -60,8 +59,7 @@ struct Bucket {
   size_t buffer = 0;  ///< index in the list of buffers
   int64_t begin_E = 0;
   int64_t end_E = 0;
-  std::vector<int64_t> params;  ///< parameters with gradients in it, whole or in part, in memory
-                                ///< order
+  std::vector<int64_t> params;  ///< with gradients in it, whole or in part, in memory order
 
   int64_t num_elements() const { return end_E - begin_E; }
 };
@@ -162,9 +160,6 @@ class BucketAssignment {
   std::string text_of(size_t bucket) const;
 
  private:
-  bool has(const std::vector<FlatBuffer>& buffers) const;
-  std::vector<Bucket> cut(const std::vector<FlatBuffer>& buffers) const;
-
   const ParamTable& params_;
   const SyncOptions options_;
   const int rank_, world_size_;

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -84,7 +83,6 @@ void GradientReducer::rebuild_buckets() {
   // Hooks, masks and measurements belong to the old buckets.
   if (!assignment_.rebuild(buffers_)) return;
   messages_.clear();
-  reduce_scatters_.clear();
   buckets_.clear();
   update_modes();
   for (size_t i = 0; i < assignment_.size(); ++i) make_bucket(i);
@@ -115,9 +113,8 @@ void GradientReducer::make_bucket(size_t bucket) {
           add(std::make_unique<AllReduceBucket>(grads_E, modes_.wire, packing_kernels_)));
       break;
     case ReductionKind::kReduceScatter:
-      reduce_scatters_.push_back(add(std::make_unique<ReduceScatterBucket>(
+      messages_.push_back(add(std::make_unique<ReduceScatterBucket>(
           grads_E, assignment_.shards(bucket), comm_.rank(), modes_.wire, scratch_)));
-      messages_.push_back(reduce_scatters_.back());
       break;
     case ReductionKind::kShared:
       for (const at::Tensor& flat_E : buffers_[cut.buffer].grads_by_rank)
@@ -194,7 +191,7 @@ void GradientReducer::begin_changes() {
 }
 
 std::vector<ParamShard> GradientReducer::local_shards() {
-  check(!is_armed_, "owned() while gradients are in flight");
+  check(!is_armed_, "local_shards() while gradients are in flight");
   rebuild_buckets();
   return assignment_.local_shards();
 }
@@ -202,7 +199,8 @@ std::vector<ParamShard> GradientReducer::local_shards() {
 bool GradientReducer::overlaps_now() const {
   if (!modes_.may_overlap) return false;
   // Packing is measured first, since overlap depends on it.
-  if (overlap_trial_.is_running() && !packing_.is_measuring()) return overlap_trial_.takes_second();
+  if (overlap_trial_.is_running() && !packing_.is_measuring())
+    return overlap_trial_.times_second_way();
   return options_.overlap == "true" || overlap_is_faster_;
 }
 
@@ -249,9 +247,8 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
 }
 
 void GradientReducer::follow_graph(const at::Tensor& loss) {
-  const bool may_tell = std::any_of(params_.begin(), params_.end(), [](const Param& param) {
-    return param.grad_in_place != nullptr;
-  });
+  const bool may_tell = std::ranges::any_of(
+      params_, [](const Param& param) { return param.grad_in_place != nullptr; });
   if (is_armed_ && is_beside_ && hooks_ != nullptr && may_tell)
     listen_to(hooks_->with_one_source(loss));
 }
@@ -321,7 +318,7 @@ void GradientReducer::reduce_bucket(size_t bucket) {
   message.ensure_packed(packing_.packs(bucket));
   // A packed or rounded payload is made by the stream's later work, so only in-place payloads may
   // start at the mark.
-  if (message.travels_in_place()) comm_.begin_behind(std::exchange(marks_[bucket], nullptr));
+  if (message.travels_in_place()) comm_.start_after(std::exchange(marks_[bucket], nullptr));
   message.times.launched = Clock::now();
   with_bucket("reducing", bucket, [&] {
     std::unique_ptr<Work> work = message.launch(comm_);
@@ -412,8 +409,8 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const Early
   return totals;
 }
 
-LateShards GradientReducer::late_shards() {
-  LateShards late{.regions = {}, .wait_for_next = [this] { wait_for_late(); }};
+PendingShards GradientReducer::pending_shards() {
+  PendingShards late{.regions = {}, .wait_for_next = [this] { wait_for_late(); }};
   const std::vector<Bucket>& buckets = assignment_.buckets();
   for (size_t i = buckets.size() - num_late_; i < buckets.size(); ++i)
     late.regions.push_back({buckets[i].buffer, buckets[i].begin_E, buckets[i].end_E});
@@ -519,13 +516,10 @@ bool GradientReducer::finalize_buckets(int64_t divisor) {
 /// the means.
 at::Tensor GradientReducer::begin_means(int64_t divisor) {
   while (num_unpacked_ < buckets_.size()) finalize_bucket(num_unpacked_, divisor);
+  if (!modes_.is_sharded())  // whole buffers: fewer passes
+    return largest_of_all(comm_.device(), assignment_.grads_by_buffer());
   std::vector<at::Tensor> means;
-  const std::vector<at::Tensor>& all = assignment_.grads_by_buffer();
-  if (modes_.is_sharded())
-    for (const auto& bucket : buckets_) means.push_back(bucket->means_E());
-  else  // whole buffers: fewer passes
-    std::copy_if(all.begin(), all.end(), std::back_inserter(means),
-                 [](const at::Tensor& grads_E) { return grads_E.defined(); });
+  for (const auto& bucket : buckets_) means.push_back(bucket->means_E());
   return largest_of_all(comm_.device(), means);
 }
 
@@ -551,8 +545,8 @@ GatherTotals GradientReducer::gather_values() {
   const auto start = Clock::now();
   GatherTotals totals;
   if (modes_.kind == ReductionKind::kShared) comm_.barrier();
-  for (size_t i = 0; i < reduce_scatters_.size(); ++i) {
-    const ReduceScatterBucket& scattered = *reduce_scatters_[i];
+  for (size_t i = 0; modes_.kind == ReductionKind::kReduceScatter && i < messages_.size(); ++i) {
+    const auto& scattered = static_cast<const ReduceScatterBucket&>(*messages_[i]);
     const Bucket& bucket = assignment_.buckets()[i];
     const at::Tensor values_E = part_of(buffers_[bucket.buffer].values_E, bucket);
     // New masks apply from the next step on; until then the old choice does not fit them.
@@ -569,9 +563,7 @@ GatherTotals GradientReducer::gather_values() {
 
 void GradientReducer::sum(const at::Tensor& numbers) {
   check(!is_under_way(), "sum() while gradients are in flight");
-  const at::Tensor there = numbers.to(comm_.device());
-  comm_.all_reduce(there, ReduceOp::kSum)->wait();
-  numbers.copy_(copy_to_host(comm_, there));
+  numbers.copy_(reduced_on_host(comm_, numbers, ReduceOp::kSum));
 }
 
 /// Adds bytes sent and saved, and seconds of the step. bytes_reduced must be set.

@@ -28,7 +28,7 @@ struct StepRequests {
   /// (dist/reducer/step_stats.h).
   bool squared_grad_norm = false;
   /// Lets updates begin before all means have arrived: finish() may return while the last buckets
-  /// travel (GradientReducer::late_shards()). Equal on all ranks.
+  /// travel (GradientReducer::pending_shards()). Equal on all ranks.
   bool by_bucket = false;
 };
 
@@ -49,11 +49,10 @@ struct StepRequests {
 ///
 /// Buckets (dist/reducer/buckets.h) are reduced one after another, always in the same order,
 /// followed by the step statistics. With overlap, a communication thread starts a bucket as soon as
-/// backward has completed it and all buckets before it. In finish() it also sends the rest, if it
-/// has begun. Without overlap, finish() does everything. The messages are the same, so ranks may
-/// differ in overlap, and no bit of a result depends on it. The modes that exist, and which are
-/// found by measurement: dist/reduction_modes.h. Messages of measurements follow those of the step
-/// and count in no step's bytes.
+/// backward has completed it and all buckets before it. Without overlap, finish() does everything.
+/// The messages are the same, so ranks may differ in overlap, and no bit depends on it. Modes:
+/// dist/reduction_modes.h. Messages of measurements follow those of the step and count in no step's
+/// bytes.
 ///
 /// Gradients that backward does not reach (an unused parameter; all, on a rank without samples)
 /// keep their contents: zeros, or the sum of earlier micro-batches. They are reduced in finish(),
@@ -63,16 +62,14 @@ struct StepRequests {
 /// With by_bucket, if buckets overlap with backward (ReductionModes::may_be_late):
 ///
 ///   totals = reducer.finish(share);
-///   if (totals.finite()) optimizer.step(rates, reducer.late_shards());  // waits for the last ones
-///   reducer.finish_late(&totals);
+///   if (totals.finite()) optimizer.step(rates, reducer.pending_shards());  // waits for the last
+///   ones reducer.finish_late(&totals);
 ///
 /// The statistics then travel before the buckets that backward completes last. They include the
 /// largest magnitude among these buckets' gradients. If its sum over the ranks is far from the
-/// largest float, the sums of these gradients are finite too. So all ranks know that the step is
-/// finite before these buckets travel. The update of all other buckets then costs no time on a slow
-/// network. In other cases finish() waits for everything, and late_shards() is empty. These cases:
-/// the step may not be finite, has damaged samples or lacks a rank's share, or this rank does not
-/// overlap.
+/// largest float, the sums of these gradients are finite too. So all other buckets are updated
+/// while these travel. finish() waits for everything if the step may not be finite, has damaged
+/// samples or lacks a rank's share. It also does if this rank does not overlap.
 ///
 /// Sharded (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///
@@ -81,8 +78,7 @@ struct StepRequests {
 ///   if (totals.finite()) { optimizer.step();  reducer.gather_values(); }
 ///
 /// Each rank gets the means of its own regions, bit for bit those of an unsharded reduction. Other
-/// gradients are undefined after finish(). One more message, after the means, agrees on whether all
-/// are finite. The statistics cannot include that, because they determine the divisor.
+/// gradients are undefined after finish(). One more message agrees on whether all means are finite.
 ///
 /// Shared (FlatBuffer::grads_by_rank; sync.share_weights): sharded in the same way. Each rank sums
 /// its regions' gradients directly from the ranks' buffers, and updates the only copy of the
@@ -91,10 +87,9 @@ struct StepRequests {
 ///
 /// Errors: finish() throws those of the communicator, from any thread, with the bucket's position
 /// and first parameter at the end of the text. Error(kBug) for calls in the wrong order or a step
-/// without samples. After an error only destruction is allowed. Destruction between
-/// prepare_for_backward() and finish() is allowed too, for a rank whose backward pass has thrown.
-/// It waits for a bucket whose reduction has begun. The next reduction of the other ranks then ends
-/// as their communicator reports a lost rank.
+/// without samples. After an error only destruction is allowed. A rank whose backward pass has
+/// thrown may destroy the reducer before finish(). That waits for a bucket whose reduction has
+/// begun; the other ranks' communicator then reports a lost rank.
 class GradientReducer {
  public:
   /// `params` is the table that the buffers' slices index. Only the reducer uses `comm`. All must
@@ -117,8 +112,8 @@ class GradientReducer {
   /// True if each rank updates only its own shard: options.shard_optimizer or shared gradients, on
   /// several ranks.
   bool is_sharded();
-  /// Returns the parts of the buffers that this rank updates, ascending, valid until the buffers
-  /// are rebuilt. Unsharded: all trainable elements. A rank may own none.
+  /// Returns the parts of the buffers that this rank updates, ascending: unsharded, all trainable
+  /// elements. Valid until the buffers are rebuilt.
   std::vector<ParamShard> local_shards();
 
   /// Begins a step. Call it before the forward or the backward pass that completes the gradients:
@@ -148,21 +143,19 @@ class GradientReducer {
   /// Enqueues an update that the device skips if found_inf_1 == 1 (Optimizer::step()).
   using EarlyUpdate = std::function<void(const at::Tensor& found_inf_1)>;
   /// Completes the reductions and returns the totals. `update`, if given, is called once the means
-  /// and the finite flag are enqueued on a device. The host does not know them yet and waits for
-  /// them after that. If `update` was not called, the caller updates as usual.
+  /// and the finite flag are enqueued on a device, before the host waits for them. If it was not
+  /// called, the caller updates as usual.
   GlobalStepStats finish(const LocalStepStats& share, const EarlyUpdate& update = {});
   /// Returns the shards that are still in transit after finish(). Wait for them on this thread,
   /// before finish_late().
-  LateShards late_shards();
+  PendingShards pending_shards();
   /// Completes the totals after the last wait_for_next(). No effect if nothing was late.
   void finish_late(GlobalStepStats* totals);
 
   /// Gathers all values_E of the buffers on all ranks, bit for bit those of their owners, after
   /// each rank has updated its shard. Collective, blocks. Call it between finish() and the next
-  /// prepare_for_backward(). Buckets that the next step would pack send only their kept values. The
-  /// other values become +0 on ranks that do not own them; with enforced masks they already are
-  /// (dist/reducer/bucket_reduction.h). Values are never rounded to sync.comm_dtype. No effect if
-  /// unsharded.
+  /// prepare_for_backward(). Buckets that the next step would pack send only their kept values
+  /// (ReduceScatterBucket::gather()). Values are never rounded. No effect if unsharded.
   GatherTotals gather_values();
 
   /// Waits until all ranks have called it, if values are shared: after that no rank reads the old
@@ -176,9 +169,8 @@ class GradientReducer {
   /// next prepare_for_backward(). Counts in no step's bytes.
   void sum(const at::Tensor& numbers);
 
-  /// Waits until all collectives of this rank are done, on a device including those of
-  /// gather_values(). Call it before the host reads gradients or values there, or a loss computed
-  /// from them. Throws if a peer was lost or hung (Communicator::settle()).
+  /// Calls Communicator::settle(), before the host reads gradients, values or a loss computed from
+  /// them on a device.
   void settle() { comm_.settle(); }
 
   /// Choices found by measurement (PackingChoice), which a resumed run repeats.
@@ -221,7 +213,6 @@ class GradientReducer {
   template <typename Part>
   void with_bucket(const char* doing, size_t bucket, const Part& part) const;
 
-  // Results.
   /// Results returned with the step statistics.
   struct Read {
     double compute_s = 0;            ///< GlobalStepStats::compute_s
@@ -247,16 +238,15 @@ class GradientReducer {
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
   SyncOptions options_;
-  const std::shared_ptr<const DevicePacking> packing_kernels_;  ///< null: gradients are packed on
-                                                                ///< the CPU, or not at all
+  /// Null: gradients are packed on the CPU, or not at all.
+  const std::shared_ptr<const DevicePacking> packing_kernels_;
   BucketAssignment assignment_;
   ReductionModes modes_;
   ScratchBuffer scratch_;  ///< before the buckets, which use it
   // by bucket
   std::vector<std::unique_ptr<BucketReduction>> buckets_;
-  std::vector<MessageBucket*> messages_;               ///< the same objects; none if shared
-  std::vector<ReduceScatterBucket*> reduce_scatters_;  ///< the same objects; only of this kind
-  std::vector<Dropped> dropped_;  ///< contents of dropped elements in the means
+  std::vector<MessageBucket*> messages_;  ///< the same objects; none if shared
+  std::vector<Dropped> dropped_;          ///< contents of dropped elements in the means
   bool masks_changed_ = false;
   PackingChoice packing_;
   Autotuner overlap_trial_;

@@ -16,6 +16,9 @@
 #include "base/error.h"
 #include "base/trace.h"
 
+/// OpenMP's function, from LibTorch's OpenMP library; null without one.
+extern "C" void omp_set_num_threads(int) __attribute__((weak));
+
 namespace lockstep::dist {
 
 // GradientHooks: hooks on autograd's AccumulateGrad nodes, which run once the gradient is in
@@ -86,13 +89,6 @@ GradientHooks::~GradientHooks() {
 // ReadyTracker: counts the missing gradients of each bucket with atomics, since several autograd
 // threads may mark at once. The mutex guards only the number of leading complete buckets.
 
-/// Returns the number of leading elements of the parameter that complete a bucket. If other
-/// parameters share the bucket: only mark_ready() completes it.
-static int64_t end_of_part(const Bucket& bucket, int64_t begin_E) {
-  return bucket.params.size() > 1 ? std::numeric_limits<int64_t>::max()
-                                  : begin_E + bucket.num_elements();
-}
-
 /// A user's network can cause this, so it is not kBug.
 static void require_first(bool is_first) {
   if (is_first) return;
@@ -107,8 +103,7 @@ void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
   int64_t last_param = -1;
   for (const Bucket& bucket : buckets)
     for (const int64_t param : bucket.params) last_param = std::max(last_param, param);
-  num_params_ = static_cast<size_t>(last_param + 1);
-  params_ = std::make_unique<Param[]>(num_params_);
+  params_ = std::vector<Param>(static_cast<size_t>(last_param + 1));
   num_awaited_.clear();
   for (size_t b = 0; b < buckets.size(); ++b) {
     num_awaited_.push_back(static_cast<int32_t>(buckets[b].params.size()));
@@ -117,17 +112,20 @@ void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
       // mark_parts() stops at the first missing part, so parts must ascend in memory.
       check(parts.empty() || buckets[parts.back().bucket].end_E == buckets[b].begin_E,
             "the pieces of a parameter are in memory order");
-      parts.push_back({b, end_of_part(buckets[b], parts.empty() ? 0 : parts.back().end_E)});
+      const int64_t begin_E = parts.empty() ? 0 : parts.back().end_E;
+      // A bucket with other parameters is completed only by mark_ready().
+      parts.push_back({b, buckets[b].params.size() > 1 ? std::numeric_limits<int64_t>::max()
+                                                       : begin_E + buckets[b].num_elements()});
     }
   }
-  num_missing_ = std::make_unique<std::atomic<int32_t>[]>(buckets.size());
+  num_missing_ = std::vector<std::atomic<int32_t>>(buckets.size());
   begin();
 }
 
 void ReadyTracker::begin() {
-  for (size_t i = 0; i < num_params_; ++i) {
-    params_[i].num_there = 0;
-    params_[i].is_there = false;
+  for (Param& param : params_) {
+    param.num_there = 0;
+    param.is_there = false;
   }
   for (size_t b = 0; b < num_awaited_.size(); ++b)
     num_missing_[b] = std::max(num_awaited_[b], 1);  // without parameters: never complete
@@ -150,7 +148,7 @@ bool ReadyTracker::mark_written(int64_t param, int64_t num_elements) {
 }
 
 ReadyTracker::Param* ReadyTracker::find(int64_t param) {
-  if (param < 0 || static_cast<size_t>(param) >= num_params_) return nullptr;
+  if (param < 0 || static_cast<size_t>(param) >= params_.size()) return nullptr;
   Param& found = params_[static_cast<size_t>(param)];
   return found.parts.empty() ? nullptr : &found;
 }
@@ -180,26 +178,19 @@ size_t ReadyTracker::num_complete() const {
 
 std::vector<int64_t> ReadyTracker::missing() const {
   std::vector<int64_t> params;
-  for (size_t i = 0; i < num_params_; ++i)
+  for (size_t i = 0; i < params_.size(); ++i)
     if (!params_[i].parts.empty() && !params_[i].is_there)
       params.push_back(static_cast<int64_t>(i));
   return params;
 }
 
 bool ReadyTracker::any() const {
-  return std::any_of(params_.get(), params_.get() + num_params_,
-                     [](const Param& param) { return param.is_there.load(); });
+  return std::ranges::any_of(params_, [](const Param& param) { return param.is_there.load(); });
 }
-
-}  // namespace lockstep::dist
 
 // CommunicationThread: executes released jobs in order. The mutex guards the round's state, never a
 // job.
 
-/// OpenMP's function, from LibTorch's OpenMP library; null without one.
-extern "C" void omp_set_num_threads(int) __attribute__((weak));
-
-namespace lockstep::dist {
 namespace {
 
 // Nice value: 0 is normal, -20 the highest priority.

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -24,9 +23,8 @@ namespace lockstep::dist {
 /// parameters whose gradient has one source only.
 ///
 /// The listener runs on the autograd thread that added the gradient, once per parameter and
-/// backward pass. Calls for different parameters may be concurrent. Exceptions of the listener
-/// leave backward(). Parameters that require no gradient at construction are ignored. Construct and
-/// destroy while no backward runs.
+/// backward pass; calls may be concurrent. Its exceptions leave backward(). Parameters that require
+/// no gradient at construction are ignored. Construct and destroy while no backward runs.
 class GradientHooks {
  public:
   /// Function that receives the parameter's index in the table.
@@ -53,10 +51,9 @@ class GradientHooks {
 
 /// Tracks the gradients that the current backward pass has completed, and so the complete buckets.
 ///
-/// Call rebuild() and begin() while no backward runs. mark_written() and mark_ready() may come from
-/// any of its threads; for one parameter, one call after another. Any thread may call the rest.
-/// Memory that a thread wrote before it marked is visible to every thread that sees the bucket as
-/// complete.
+/// Call rebuild() and begin() while no backward runs. Any thread may call the rest; for one
+/// parameter, one mark after another. Memory that a thread wrote before it marked is visible to
+/// every thread that sees the bucket as complete.
 class ReadyTracker {
  public:
   /// Replaces the buckets. They are in sending order.
@@ -99,11 +96,9 @@ class ReadyTracker {
   Param* find(int64_t param);
   bool mark_parts(Param& param, int64_t num_elements);
 
-  /// Arrays by parameter and by bucket; not vectors, since atomics cannot move.
-  std::unique_ptr<Param[]> params_;
-  size_t num_params_ = 0;
-  std::vector<int32_t> num_awaited_;
-  std::unique_ptr<std::atomic<int32_t>[]> num_missing_;
+  std::vector<Param> params_;         ///< replaced as a whole, since atomics cannot move
+  std::vector<int32_t> num_awaited_;  ///< by bucket
+  std::vector<std::atomic<int32_t>> num_missing_;  ///< by bucket
 
   mutable std::mutex mutex_;
   size_t num_complete_ = 0;  ///< guarded by mutex_
@@ -113,9 +108,8 @@ class ReadyTracker {
 ///
 ///   begin();  release(2);  release(5);  ...  num_done = end();   // the caller executes the rest
 ///
-/// The thread sleeps while no released job is left. One thread at a time calls begin(), wait_for()
-/// and end(); any thread calls release(). A job sees all writes made before its release. After
-/// end() the caller sees all writes of the jobs.
+/// One thread at a time calls begin(), wait_for() and end(); any thread calls release(). A job sees
+/// all writes made before its release. After end() the caller sees all writes of the jobs.
 class CommunicationThread {
  public:
   /// Objects that `job` uses must outlive this. `job` runs only between begin() and end().

@@ -39,9 +39,7 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   std::copy(share.counts.begin(), share.counts.end(), items + kNumShareItems);
   // The loss is added on the device, so the host need not wait for it.
   const at::Tensor there_V = to_device(share_V, device);
-  if (share.loss_sum_there.defined()) {
-    there_V[kLossSum].add_(share.loss_sum_there);
-  }
+  if (share.loss_sum_there.defined()) there_V[kLossSum].add_(share.loss_sum_there);
   return there_V;
 }
 
@@ -106,9 +104,7 @@ void join_over_ranks(Communicator& comm, Superaccumulator* sum, std::span<int64_
   int64_t* items = host_C.mutable_data_ptr<int64_t>();
   std::copy(sum->counters().begin(), sum->counters().end(), items);
   std::copy(flags.begin(), flags.end(), items + num_counters);
-  const at::Tensor there_C = host_C.to(comm.device());
-  comm.all_reduce(there_C, ReduceOp::kSum)->wait();
-  const at::Tensor joined_C = copy_to_host(comm, there_C);
+  const at::Tensor joined_C = reduced_on_host(comm, host_C, ReduceOp::kSum);
   items = joined_C.mutable_data_ptr<int64_t>();
   std::copy_n(items, num_counters, sum->counters().begin());
   std::copy_n(items + num_counters, flags.size(), flags.begin());

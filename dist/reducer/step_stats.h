@@ -29,8 +29,7 @@ struct LocalStepStats {
   at::Tensor loss_sum_there = {};
   int64_t num_samples = 0;  ///< may be 0, but not on all ranks
   int64_t num_skipped = 0;  ///< damaged samples that were replaced by others
-  bool finite = true;       ///< false: this rank's loss is not finite, and all ranks must skip the
-                            ///< update
+  bool finite = true;       ///< false: this rank's loss is not finite; no rank updates
   uint32_t votes = 0;       ///< bits 0 to kNumVotes - 1
   double work_s = 0;        ///< seconds that this rank has worked on the step so far
   /// Divisor of the summed gradients, equal on all ranks; nullopt: the samples of all ranks. 1 if
@@ -66,24 +65,19 @@ struct GlobalStepStats {
 
   int64_t bytes_reduced = 0;  ///< payload that this rank sent for this step
   int64_t bytes_saved = 0;    ///< by packing and narrower types, compared with dense gradients
-  /// Bytes that a rank must send at least to reduce that payload, with any transport. That is 2 (N
-  /// - 1) / N of it, and half as much for sharded gradients. bytes_sent / reduce_s is the bus
-  /// bandwidth.
+  /// Bytes that a rank must send at least to reduce that payload: 2 (N - 1) / N of it, half as much
+  /// for sharded gradients. bytes_sent / reduce_s is the bus bandwidth.
   int64_t bytes_sent = 0;
   double reduce_s = 0;                ///< this rank's time inside the reductions of gradients
   double overlapped_s = 0;            ///< the part of reduce_s hidden by backward or by the update
-  std::vector<double> bucket_s = {};  ///< the parts of reduce_s, by bucket in their order; empty if
-                                      ///< nothing travels
-  double compute_s = 0;  ///< on a GPU: this rank's time in finish() until its own gradients were
-                         ///< computed
-  double update_s =
-      0;  ///< of the early update (GradientReducer::finish()); in none of the other times
-  double wait_s = 0;       ///< from compute_s on until all gradients arrived; with a communication
-                           ///< thread it includes work done meanwhile
+  std::vector<double> bucket_s = {};  ///< the parts of reduce_s, by bucket; empty if none travels
+  double compute_s = 0;  ///< on a GPU: time in finish() until this rank's gradients are computed
+  double update_s = 0;   ///< of the early update; in none of the other times
+  /// Time from compute_s on until all gradients arrived; a communication thread works meanwhile.
+  double wait_s = 0;
   double late_wait_s = 0;  ///< the part of wait_s after finish() (StepRequests::by_bucket)
-
-  double work_s = 0;      ///< sum of work_s over all ranks
-  double own_work_s = 0;  ///< of this rank
+  double work_s = 0;       ///< sum of work_s over all ranks
+  double own_work_s = 0;   ///< of this rank
 
   /// True if this rank is a straggler of the step; never with one rank.
   bool is_straggler(int num_ranks) const {
@@ -116,10 +110,9 @@ at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1, size
 /// Decodes the totals from the summed numbers; bytes and seconds stay 0.
 GlobalStepStats from_numbers(const at::Tensor& sums_V, size_t num_counts = 0);
 
-// Sum of squares over the gradients of many parameters, in float64. The bits do not depend on how
-// gradients are sharded or cut into buckets. On CPUs the method is that of
-// base/tensors/square_sums.h. On a device the unit is a region. There the result is the same on all
-// ranks, but another division rounds differently.
+// Sum of squares over the gradients of many parameters, in float64. On CPUs the bits do not depend
+// on how gradients are sharded or cut into buckets (base/tensors/square_sums.h). On a device the
+// unit is a region: the result is the same on all ranks, but another division rounds differently.
 
 /// Adds the squares of the gradients within the regions, on the CPU or on comm.device(). There the
 /// host waits once for all regions. Not collective.

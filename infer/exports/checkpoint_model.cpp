@@ -397,8 +397,7 @@ static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
   if (!flags::are_frozen()) frozen.emplace(flags_of(saved));
   std::optional<Error> refusal;
   for (const at::ScalarType dtype : {at::kFloat, at::kLong}) try {
-      network->model =
-          model::make_model(options, {network->input_shape, saved.num_classes, /*seed=*/0, dtype});
+      network->model = options.make({network->input_shape, saved.num_classes, /*seed=*/0, dtype});
       if (is_python_class(saved)) require_forward(*network->model, network->input_shape, dtype);
       network->input_dtype = dtype;
       return;

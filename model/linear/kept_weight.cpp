@@ -181,8 +181,7 @@ void KeptWeight::write_grads(const at::Tensor& grads_BO, const at::Tensor& input
                              const at::Tensor& grad_OI, SimdPath path) const {
   const int64_t num_samples = grads_BO.size(0), width_T = tile_width(num_samples);
   const at::Tensor grads = tiled(grads_BO, width_T), inputs = tiled(inputs_BI, width_T);
-  // The gradient buffer is reused each step; elements outside the mask stay zero until others
-  // write.
+  // The gradient buffer is reused; elements outside the mask stay zero until others write.
   if (!std::exchange(others_are_zero_, true)) zero_others(grad_OI);
   float* const grad = grad_OI.mutable_data_ptr<float>();
   for_rows(num_samples, [&](int64_t begin_O, int64_t end_O) {

@@ -16,8 +16,7 @@
 namespace lockstep::model {
 namespace {
 
-/// Approximate elements of a block: 4 MiB, large enough for full speed of the product, and 34 ms of
-/// a 1 Gbit/s link.
+/// Approximate elements of a block: 4 MiB, enough for full speed, and 34 ms of a 1 Gbit/s link.
 constexpr int64_t kElementsOfABlock = 1 << 20;
 /// Elements of the first block, smaller like the step's first bucket: until then the link is idle.
 constexpr int64_t kElementsOfFirst = 1 << 18;
@@ -175,8 +174,7 @@ struct KeptProduct : torch::autograd::Function<KeptProduct> {
 /// Smallest number of elements of a weight whose gradient gets an autograd node of its own.
 constexpr int64_t kLeastNode = 1 << 16;
 
-/// Tensors that forward computes with: the parameters, or their casts under autocast. They get no
-/// gradient of their own.
+/// Tensors that forward computes with: the parameters, or autocast's casts. They get no gradient.
 struct Factors {
   at::Tensor weight_OI;
   MaybeTensor bias_O;

@@ -28,23 +28,14 @@ NamedTable<ModelType>& model_types() {
   // Built at its first use, so that a plug-in can add rows at any time after.
   static NamedTable<ModelType> types = [] {
     NamedTable<ModelType> own("model.type");
-    const auto add = [&own](ModelType type) {
+    for (const auto type :
+         {digits_net_type, mlp_type, cnn_type, mnist_net_type, lenet_type, vgg11_type, vgg16_type,
+          resnet18_type, resnet50_type, mobilenet_v1_type, vit_type, gpt_type}) {
+      ModelType row = type();
       // Lockstep's networks do the same work in each pass. A TorchScript module may not.
-      type.repeats_itself = true;
-      own.add(std::move(type));
-    };
-    add(digits_net_type());
-    add(mlp_type());
-    add(cnn_type());
-    add(mnist_net_type());
-    add(lenet_type());
-    add(vgg11_type());
-    add(vgg16_type());
-    add(resnet18_type());
-    add(resnet50_type());
-    add(mobilenet_v1_type());
-    add(vit_type());
-    add(gpt_type());
+      row.repeats_itself = true;
+      own.add(std::move(row));
+    }
     own.add(torchscript_type());
     return own;
   }();
@@ -58,10 +49,6 @@ ModelOptions read_model_options(ConfigReader in) {
   if (const ModelType* type = model_types().find(options.type)) options.make = type->read(&in);
   in.done();
   return options;
-}
-
-std::unique_ptr<Model> make_model(const ModelOptions& options, const ModelInputs& data) {
-  return options.make(data);
 }
 
 void require_fit(bool fits, const std::string& type, const std::string& wanted,
@@ -97,10 +84,6 @@ ImageShape require_images(const ModelInputs& data, const std::string& type, int6
                   may_be_last ? " or [rows, columns, channels]" : "", least_extent, least_extent),
       data);
   return image;
-}
-
-at::Tensor channels_first(const at::Tensor& inputs_BX, const ImageShape& image) {
-  return image.channels_last ? inputs_BX.permute({0, 3, 1, 2}) : inputs_BX;
 }
 
 }  // namespace lockstep::model

@@ -10,8 +10,7 @@
 #include "base/yaml/config_reader.h"
 #include "model/model.h"
 
-/// Table of the networks that `model.type` of a run file can name, and checks of the data they are
-/// built for.
+/// Table of the networks that `model.type` can name, and checks of the data they are built for.
 namespace lockstep::model {
 
 /// Properties of the data that a network is built for. X = shape of one input, C = classes.
@@ -57,9 +56,6 @@ NamedTable<ModelType>& model_types();
 /// Reads the section; without a `type`, digits_net. Faults go to the reader's diagnostics.
 ModelOptions read_model_options(ConfigReader in);
 
-/// Calls options.make, and throws as it does.
-std::unique_ptr<Model> make_model(const ModelOptions& options, const ModelInputs& data);
-
 /// Throws Error(kConfig) unless the data fits: "cnn takes `wanted`; the data has ...".
 void require_fit(bool fits, const std::string& type, const std::string& wanted,
                  const ModelInputs& data);
@@ -76,8 +72,5 @@ struct ImageShape {
 /// columns] of ...".
 ImageShape require_images(const ModelInputs& data, const std::string& type, int64_t least_extent,
                           bool may_be_last = false);
-
-/// Permutes [B, H, W, C] to [B, C, H, W] if the data has its channels last.
-at::Tensor channels_first(const at::Tensor& inputs_BX, const ImageShape& image);
 
 }  // namespace lockstep::model

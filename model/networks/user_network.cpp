@@ -88,17 +88,17 @@ void add_param(const std::string& file, const std::string& name, const at::Tenso
       {.name = name, .tensor = tensor, .prunable = use.prunable, .decayed = use.decayed});
 }
 
-struct TorchScriptModel::Loaded {
-  torch::jit::Module module;
-};
+namespace {
 
 /// LibTorch's message without its C++ stack.
-static std::string words_of(const c10::Error& fault) {
+std::string words_of(const c10::Error& fault) {
   const std::string text = fault.what_without_backtrace();
   return text.substr(0, text.find("\nException raised from"));
 }
 
-static torch::jit::Module load(const std::string& path) {
+/// Loads an archive. Throws Error(kInputMissing) if it does not exist, Error(kConfig) with
+/// LibTorch's message if it is not such an archive or uses an unknown operator.
+torch::jit::Module load_script(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
     throw Error(ExitCode::kInputMissing, "model",
@@ -114,13 +114,13 @@ static torch::jit::Module load(const std::string& path) {
 }
 
 /// Class name: Conv2d of __torch__.torch.nn.modules.conv.Conv2d, without a mangling number.
-static std::string class_of(const torch::jit::Module& module) {
+std::string class_of(const torch::jit::Module& module) {
   const auto name = module.type()->name();
   return name ? name->name() : "";
 }
 
 /// Returns the module that owns a parameter of this name.
-static torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) {
+torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) {
   size_t begin = 0;
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
     module = module.attr(name.substr(begin, dot - begin)).toModule();
@@ -129,91 +129,112 @@ static torch::jit::Module owner_of(torch::jit::Module module, const std::string&
   return module;
 }
 
-TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& data)
-    : loaded_(new Loaded{load(path)}), path_(path), seed_(data.seed) {
-  loaded_->module.train();
-  std::set<const at::TensorImpl*> entered;  // tied tensors count once, under their first name
-  const auto is_new = [&](const at::Tensor& tensor) {
-    return entered.insert(tensor.unsafeGetTensorImpl()).second;
-  };
-  const auto add_buffer = [&](const std::string& name, const at::Tensor& tensor) {
-    table_.buffers.push_back({.name = name, .tensor = tensor, .moved_by_forward = true});
-  };
-  for (const auto& parameter : loaded_->module.named_parameters()) {
-    if (!is_new(parameter.value)) continue;
-    // A frozen parameter is entered as a buffer: it has no gradient but must be saved.
-    if (parameter.value.requires_grad()) {
-      add_param(path, parameter.name, parameter.value,
-                class_of(owner_of(loaded_->module, parameter.name)), &table_);
-    } else {
-      add_buffer(parameter.name, parameter.value);
-      frozen_.push_back(parameter.name);
+/// Network of `model: {type: torchscript}`: a module that Python saved with torch.jit.save,
+/// scripted or traced in training mode. It is trained, pruned and saved like Lockstep's own
+/// networks. Names are those of state_dict(); a tied weight has its first one. Buffers that forward
+/// changes, as in batch normalisation, are made equal on all ranks after each step.
+class TorchScriptModel final : public Model {
+ public:
+  /// Loads the file. Throws Error(kConfig) too if no parameter is trained.
+  TorchScriptModel(const std::string& path, const ModelInputs& data)
+      : module_(load_script(path)), path_(path), seed_(data.seed) {
+    module_.train();
+    std::set<const at::TensorImpl*> entered;  // tied tensors count once, under their first name
+    const auto is_new = [&](const at::Tensor& tensor) {
+      return entered.insert(tensor.unsafeGetTensorImpl()).second;
+    };
+    const auto add_buffer = [&](const std::string& name, const at::Tensor& tensor) {
+      table_.buffers.push_back({.name = name, .tensor = tensor, .moved_by_forward = true});
+    };
+    for (const auto& parameter : module_.named_parameters()) {
+      if (!is_new(parameter.value)) continue;
+      // A frozen parameter is entered as a buffer: it has no gradient but must be saved.
+      if (parameter.value.requires_grad()) {
+        add_param(path, parameter.name, parameter.value,
+                  class_of(owner_of(module_, parameter.name)), &table_);
+      } else {
+        add_buffer(parameter.name, parameter.value);
+        frozen_.push_back(parameter.name);
+      }
+    }
+    for (const auto& buffer : module_.named_buffers())
+      if (is_new(buffer.value)) add_buffer(buffer.name, buffer.value);
+    if (table_.params.empty())
+      throw Error(
+          ExitCode::kConfig, "model",
+          fmt::format("{}: has no trained parameter: was it frozen, or saved by torch.jit.freeze?",
+                      path));
+  }
+
+  at::Tensor forward(const at::Tensor& inputs_BX) override {
+    // The executor would compile different code after the first runs, with different bits. A
+    // resumed run would then not repeat an uninterrupted one. The option is set only here, because
+    // LibTorch's freeze() breaks networks while it is set.
+    const torch::jit::GraphOptimizerEnabledGuard as_written(false);
+    try {
+      // Errors of user code become errors of the configuration, with the file's name.
+      const c10::IValue outputs = module_.forward({inputs_BX});
+      if (outputs.isTensor()) return outputs.toTensor();
+      throw Error(
+          ExitCode::kConfig, "model",
+          fmt::format("{}: its forward returns {}, not a tensor", path_, outputs.tagKind()));
+    } catch (const c10::Error& fault) {
+      refuse_forward(words_of(fault));
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& fault) {
+      refuse_forward(fault.what());
     }
   }
-  for (const auto& buffer : loaded_->module.named_buffers())
-    if (is_new(buffer.value)) add_buffer(buffer.name, buffer.value);
-  if (table_.params.empty())
-    throw Error(
-        ExitCode::kConfig, "model",
-        fmt::format("{}: has no trained parameter: was it frozen, or saved by torch.jit.freeze?",
-                    path));
-}
 
-TorchScriptModel::~TorchScriptModel() = default;
-
-at::Tensor TorchScriptModel::forward(const at::Tensor& inputs_BX) {
-  // The executor would compile different code after the first runs, with different bits. A resumed
-  // run would then not repeat an uninterrupted one. The option is set only here, because LibTorch's
-  // freeze() breaks networks while it is set.
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
-  try {
-    // Errors of user code become errors of the configuration, with the file's name.
-    const c10::IValue outputs = loaded_->module.forward({inputs_BX});
-    if (outputs.isTensor()) return outputs.toTensor();
-    throw Error(ExitCode::kConfig, "model",
-                fmt::format("{}: its forward returns {}, not a tensor", path_, outputs.tagKind()));
-  } catch (const c10::Error& fault) {
-    throw Error(ExitCode::kConfig, "model",
-                fmt::format("{}: its forward fails: {}", path_, words_of(fault)));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& fault) {
-    throw Error(ExitCode::kConfig, "model",
-                fmt::format("{}: its forward fails: {}", path_, fault.what()));
+  void begin_forward(const ForwardPass& pass) override {
+    // TorchScript draws from LibTorch's generators, not from Lockstep's counters.
+    (void)seed_default_generators(seed_, pass, device_);
   }
-}
 
-void TorchScriptModel::begin_forward(const ForwardPass& pass) {
-  // TorchScript draws from LibTorch's generators, not from Lockstep's counters.
-  (void)seed_default_generators(seed_, pass, device_);
-}
-
-void TorchScriptModel::set_training(bool training) {
-  Model::set_training(training);
-  loaded_->module.train(training);
-}
-
-const std::vector<Buffer>& TorchScriptModel::buffers() const {
-  buffers_ = table_.buffers;
-  for (Buffer& buffer : buffers_) {
-    const std::string last = buffer.name.substr(buffer.name.rfind('.') + 1);
-    // By name: an assignment in forward replaces the tensor object.
-    buffer.tensor = owner_of(loaded_->module, buffer.name).attr(last).toTensor();
+  void set_training(bool training) override {
+    Model::set_training(training);
+    module_.train(training);
   }
-  return buffers_;
-}
 
-void TorchScriptModel::move_buffers_to(at::Device device) {
-  device_ = device;
-  if (device.is_cpu()) return;
-  for (Buffer& buffer : table_.buffers) buffer.tensor.set_data(buffer.tensor.to(device));
-}
+  /// Looks the buffers up by name: an assignment in forward replaces the tensor object.
+  const std::vector<Buffer>& buffers() const override {
+    buffers_ = table_.buffers;
+    for (Buffer& buffer : buffers_) {
+      const std::string last = buffer.name.substr(buffer.name.rfind('.') + 1);
+      buffer.tensor = owner_of(module_, buffer.name).attr(last).toTensor();
+    }
+    return buffers_;
+  }
+  std::vector<std::string> frozen_params() const override { return frozen_; }
 
-std::string TorchScriptModel::torchscript_archive() const {
-  std::ostringstream bytes;
-  loaded_->module.save(bytes);
-  return std::move(bytes).str();
-}
+  void move_buffers_to(at::Device device) override {
+    device_ = device;
+    if (device.is_cpu()) return;
+    for (Buffer& buffer : table_.buffers) buffer.tensor.set_data(buffer.tensor.to(device));
+  }
+
+  bool runs_user_code() const override { return true; }
+  std::string torchscript_archive() const override {
+    std::ostringstream bytes;
+    module_.save(bytes);
+    return std::move(bytes).str();
+  }
+
+ private:
+  [[noreturn]] void refuse_forward(const std::string& why) const {
+    throw Error(ExitCode::kConfig, "model", fmt::format("{}: its forward fails: {}", path_, why));
+  }
+
+  torch::jit::Module module_;
+  std::string path_;
+  int64_t seed_;
+  at::Device device_ = at::kCPU;
+  std::vector<std::string> frozen_;
+  mutable std::vector<Buffer> buffers_;  ///< as of the last call of buffers()
+};
+
+}  // namespace
 
 ModelType torchscript_type() {
   return {"torchscript", [](ConfigReader* in) -> MakeModel {

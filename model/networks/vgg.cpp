@@ -1,10 +1,7 @@
 #include <ATen/ops/adaptive_avg_pool2d.h>
-#include <ATen/ops/max_pool2d.h>
-#include <ATen/ops/relu.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "model/layers.h"
 #include "model/networks/model_table.h"
 
 /// Deep stacks of 3×3 convolutions with torchvision's names. Source: Simonyan, Zisserman, arXiv
@@ -23,82 +20,62 @@ struct VggOptions {
 };
 
 /// VGG [B, C, H, W] -> [B, classes]: features.<n>, mean over 7×7 parts, classifier.<n>.
-class Vgg final : public Model {
+class Vgg final : public Sequence {
  public:
   Vgg(const VggOptions& options, const ImageShape& image, const ModelInputs& data)
-      : options_(options),
+      : type_(options.type),
         image_(image),
         // Five poolings halve 224 to 7, so images of 224×224 need no adaptive pooling.
-        is_pooled_(image.rows / 32 != kPooledExtent || image.columns / 32 != kPooledExtent),
-        dropout1_("classifier.2", options.dropout, data.seed, &table_),
-        dropout2_("classifier.5", options.dropout, data.seed, &table_) {
+        is_pooled_(image.rows / 32 != kPooledExtent || image.columns / 32 != kPooledExtent) {
     int64_t num_inputs = image.channels, index = 0;
     for (const int64_t channels : options.features) {
-      if (channels != kHalf) {
-        convs_.emplace_back(
-            fmt::format("features.{}", index), num_inputs, channels,
-            Conv2dOptions{.kernel = 3,
-                          .padding = 1,
-                          .params = {.weight = {Initial::Kind::kFanOut}, .bias = constant(0)}},
-            data.seed, &table_);
-        num_inputs = channels;
-      }
       index += channels == kHalf ? 1 : 2;  // torchvision also counts a convolution's ReLU
+      if (channels == kHalf) {
+        add({.kind = LayerKind::kMaxPool2d, .kernel_extent = 2, .stride = 2});
+        continue;
+      }
+      add<Conv2d>(
+          fmt::format("features.{}", index - 2), num_inputs, channels,
+          Conv2dOptions{.kernel = 3,
+                        .padding = 1,
+                        .params = {.weight = {Initial::Kind::kFanOut}, .bias = constant(0)}},
+          data.seed);
+      add({.kind = LayerKind::kRelu});
+      num_inputs = channels;
     }
+    if (is_pooled_)
+      add_undescribed([](const at::Tensor& values) {
+        return at::adaptive_avg_pool2d(values, {kPooledExtent, kPooledExtent});
+      });
+    add({.kind = LayerKind::kFlatten});
     // torchvision's initial values.
     const LayerParamsOptions params{.weight = normal(0.01), .bias = constant(0)};
     const std::vector<int64_t> widths{num_inputs * kPooledExtent * kPooledExtent, options.hidden,
                                       options.hidden, data.num_classes};
-    for (size_t i = 0; i < 3; ++i)
-      linears_.emplace_back(fmt::format("classifier.{}", 3 * i), widths[i], widths[i + 1], params,
-                            data.seed, &table_);
-  }
-
-  at::Tensor forward(const at::Tensor& inputs_BCHW) override {
-    at::Tensor values = inputs_BCHW;
-    auto conv = convs_.begin();
-    for (const int64_t channels : options_.features)
-      values = channels == kHalf ? at::max_pool2d(values, {2, 2}) : (*conv++)(values).relu_();
-    if (is_pooled_) values = at::adaptive_avg_pool2d(values, {kPooledExtent, kPooledExtent});
-    values = dropout1_(at::relu(linears_[0](values.flatten(1))));
-    values = dropout2_(at::relu(linears_[1](values)));
-    return linears_[2](values);
+    for (size_t i = 0; i < 3; ++i) {
+      add<Linear>(fmt::format("classifier.{}", 3 * i), widths[i], widths[i + 1], params, data.seed);
+      if (i == 2) break;
+      add({.kind = LayerKind::kRelu});
+      add_undescribed(
+          Dropout(fmt::format("classifier.{}", 3 * i + 2), options.dropout, data.seed, &table_));
+    }
   }
 
   /// Describes the network. Throws Error(kUsage) for images other than 224×224: no kind of layer
   /// describes their pooling.
   Network network() const override {
-    if (is_pooled_)
-      throw Error(
-          ExitCode::kUsage, "export",
-          fmt::format("{} has images of {}x{}: TorchScript and ONNX support it only for 224x224, "
-                      "so only its tensors can be written: --format safetensors or tensorflow",
-                      options_.type, image_.rows, image_.columns));
-    Network all;
-    auto conv = convs_.begin();
-    for (const int64_t channels : options_.features) {
-      if (channels == kHalf) {
-        all.push_back({.kind = LayerKind::kMaxPool2d, .kernel_extent = 2, .stride = 2});
-        continue;
-      }
-      all.push_back((conv++)->description());
-      all.push_back({.kind = LayerKind::kRelu});
-    }
-    all.push_back({.kind = LayerKind::kFlatten});
-    for (size_t i = 0; i < linears_.size(); ++i) {
-      if (i > 0) all.push_back({.kind = LayerKind::kRelu});
-      all.push_back(linears_[i].description());
-    }
-    return all;
+    if (!is_pooled_) return Sequence::network();
+    throw Error(
+        ExitCode::kUsage, "export",
+        fmt::format("{} has images of {}x{}: TorchScript and ONNX support it only for 224x224, "
+                    "so only its tensors can be written: --format safetensors or tensorflow",
+                    type_, image_.rows, image_.columns));
   }
 
  private:
-  const VggOptions options_;
+  const std::string type_;
   const ImageShape image_;
   const bool is_pooled_;
-  std::vector<Conv2d> convs_;
-  std::vector<Linear> linears_;
-  Dropout dropout1_, dropout2_;
 };
 
 ModelType vgg_type(const VggOptions& own) {

@@ -398,7 +398,7 @@ void read_fixed_keys(ConfigReader* in) {
                          (parse_bool(text) && parse_bool(text) == parse_bool(value)) ||
                          (parse_number(text) && parse_number(text) == parse_number(value));
     if (!is_same)
-      in->refuse(key, fmt::format("is {}, it may only be {} or left out: {}", text, value, why));
+      in->refuse(key, fmt::format("is {}, it may only be {} or omitted: {}", text, value, why));
   }
 }
 

@@ -123,7 +123,7 @@ std::vector<Target> read_targets(ConfigReader* in, const YAML::Node& map, double
     if (*number < init_sparsity) in->fault_at(key, falls_message(*in, *number, init_sparsity));
     if (target.params.read_node(in, kKey, pair.second)) targets.push_back(std::move(target));
   }
-  if (map.size() == 0) in->refuse(kKey, "names nothing");
+  if (map.size() == 0) in->refuse(kKey, "is empty: map sparsities to parameters");
   // SparseML writes `params: []` next to such a map, since the map names the parameters.
   const YAML::Node params = in->take("params");
   if (params.IsDefined() && !(params.IsSequence() && params.size() == 0))

@@ -46,8 +46,8 @@ TEST(Flags, AreReadByTheirType) {
 TEST(Flags, WhatIsNoValueOfTheTypeIsRefused) {
   const Frozen frozen(values());
   EXPECT_THAT(fault_of([] { (void)get<int64_t>("learning_rate"); }),
-              HasSubstr("flag 'learning_rate' is '0.25', which is not a whole number"));
-  EXPECT_THAT(fault_of([] { (void)get<double>("model_dir"); }), HasSubstr("no number"));
+              HasSubstr("flag 'learning_rate' is '0.25', not a whole number"));
+  EXPECT_THAT(fault_of([] { (void)get<double>("model_dir"); }), HasSubstr("not a number"));
   EXPECT_THAT(fault_of([] { (void)get<bool>("batch_size"); }), HasSubstr("neither true nor false"));
   EXPECT_THAT(fault_of([] { (void)get<std::string>("warm_start_ckpt"); }),
               HasSubstr("has no value"));

@@ -152,7 +152,7 @@ TEST(RestoreLatest, FallsBackOneByOneAndThenRefusesToStartOver) {
     FAIL() << "must throw";
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kBadData);
-    for (const char* expected : {"4 saves and none", "wrong crc32c", "truncated",
+    for (const char* expected : {"4 checkpoints and none", "wrong crc32c", "truncated",
                                  "model.ckpt-2.index", "-1.data-00000-of-00002"})
       EXPECT_THAT(fault.what(), HasSubstr(expected));
   }

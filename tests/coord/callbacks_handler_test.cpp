@@ -202,7 +202,7 @@ TEST(CallbacksHandler, Values_know_their_kind) {
   data.put("inner", std::make_shared<const DataMap>(with_x()));
   EXPECT_EQ(data.map("inner").tensor("x").numel(), 6);
   EXPECT_EQ(fault_of([&] { data.texts("x"); }),
-            "65 [callbacks] key 'x' is a tensor, where texts is wanted");
+            "65 [callbacks] key 'x' is a tensor, expected strings");
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ struct QuantizedRun {
   }
 
   dist::SelfCommunicator world;
-  model::DigitsNet net{17};
+  const std::unique_ptr<model::Model> owned_net = model::digits_net().make({{1, 8, 8}, 10, 17});
+  model::Model& net = *owned_net;
   recal::FakeQuantizer quantizer;
   StateList masks;
   int64_t step = 12;

@@ -73,7 +73,7 @@ model::MakeModel read_flagged(ConfigReader* /*in*/) {
   return [](const model::ModelInputs& data) {
     rates_seen.push_back(flags::get<double>("learning_rate"));
     epsilons_seen.push_back(flags::get<double>("opt_epsilon"));
-    return model::make_model(model::digits_net(), data);
+    return model::digits_net().make(data);
   };
 }
 

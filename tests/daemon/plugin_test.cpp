@@ -211,7 +211,7 @@ TEST_F(Plugins, AnEstimatorsDataStandWhereTheRunFileAsksForThem) {
   for (const auto& [more, words] :
        {std::pair<std::string, std::string>{estimator("name: bare"), "which has none"},
         {estimator("name: full, fails: input"), "estimator full of "},
-        {"", "none is named: give estimator.path"}})
+        {"", "needs an estimator: give estimator.path"}})
     try {
       (void)samples(more);
       FAIL() << more;

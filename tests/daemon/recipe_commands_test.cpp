@@ -37,7 +37,7 @@ TEST(NewRecipe, KeepsAFileThatIsThere) {
     FAIL() << "it wrote over a file";
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kCannotCreate);
-    EXPECT_THAT(fault.what(), HasSubstr(path + " is there already"));
+    EXPECT_THAT(fault.what(), HasSubstr(path + " already exists"));
   }
   EXPECT_EQ(files::read(path), "mine");
 }

@@ -104,7 +104,7 @@ inline std::vector<QuantizedCase> quantized_cases() {
 /// biases, and a wrong layer would hardly show. See liveliness().
 struct TrainedNetwork {
   explicit TrainedNetwork(const NetworkCase& c)
-      : net(model::make_model(c.options, {c.input_shape, c.num_classes, 17})),
+      : net(c.options.make({c.input_shape, c.num_classes, 17})),
         input_shape(c.input_shape),
         settings(fmt::format("{}", fmt::join(c.settings, "\n"))),
         shape(fmt::format("[{}]", fmt::join(c.input_shape, ", "))),

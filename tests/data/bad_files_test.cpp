@@ -92,7 +92,7 @@ TEST(BadFiles, TfRecordFeatureMissingOrOfAnotherType) {
               "/r: offset 0: no feature 'image/class/labl' (did you mean 'image/class/label'?)")));
   EXPECT_THAT(folder.fault_of(
                   "{type: tfrecord, path: '@/r', num_classes: 2, label_feature: image/encoded}"),
-              AllOf(StartsWith("65"), HasSubstr("holds bytes, not whole numbers")));
+              AllOf(StartsWith("65"), HasSubstr("contains bytes, not whole numbers")));
   EXPECT_THAT(
       folder.fault_of("{type: tfrecord, path: '@/r', num_classes: 2, record_shape: [3, 9, 9]}"),
       AllOf(StartsWith("65"), HasSubstr("not the 243 of its shape [3, 9, 9]")));
@@ -171,7 +171,7 @@ TEST(BadFiles, Csv) {
   EXPECT_THAT(fault("a.png,1\na.png,-1\n"),
               AllOf(StartsWith("65"), HasSubstr("/s.csv:2: the label '-1'")));
   EXPECT_THAT(fault("a.png,1\nb.png,0\n"),
-              AllOf(StartsWith("66"), HasSubstr("/s.csv:2: "), HasSubstr("b.png is not there")));
+              AllOf(StartsWith("66"), HasSubstr("/s.csv:2: "), HasSubstr("b.png does not exist")));
   EXPECT_THAT(fault(""), AllOf(StartsWith("65"), HasSubstr("contains no line")));
   EXPECT_THAT(fault("file,label\n"),
               AllOf(StartsWith("65"), HasSubstr("no image after its header")));
@@ -276,7 +276,7 @@ TEST(BadFiles, Npy) {
   EXPECT_THAT(fault(written::npy_of(">f4", "(2, 2)", values)),
               AllOf(StartsWith("65"), HasSubstr("big-endian")));
   EXPECT_THAT(fault(written::npy_of("<f4", "(2, 3)", values)),
-              AllOf(StartsWith("65"), HasSubstr("is cut")));
+              AllOf(StartsWith("65"), HasSubstr("is truncated")));
   EXPECT_THAT(fault(written::npy_of("<f4", "(3, 1)", values)),
               AllOf(StartsWith("65"), HasSubstr("2 targets for 3 inputs")));
   EXPECT_THAT(fault(written::npy_of("<f4", "(4611686018427387904, 4)", values)), StartsWith("65"));
@@ -293,10 +293,10 @@ TEST(BadFiles, Archives) {
   const std::string good =
       written::tar_member("1.png", small_png()) + written::tar_member("1.cls", "1");
   EXPECT_EQ(fault(good + written::tar_end()), "no fault");
-  EXPECT_THAT(fault(good), AllOf(StartsWith("65"), HasSubstr("is cut")));
+  EXPECT_THAT(fault(good), AllOf(StartsWith("65"), HasSubstr("is truncated")));
   EXPECT_THAT(fault(good.substr(0, 700)), AllOf(StartsWith("65"), HasSubstr("s.tar: offset ")));
   EXPECT_THAT(fault(written::tar_member("a/../../1.png", small_png()) + written::tar_end()),
-              AllOf(StartsWith("65"), HasSubstr("'a/../../1.png' leaves")));
+              AllOf(StartsWith("65"), HasSubstr("'a/../../1.png' is outside")));
   EXPECT_THAT(fault(written::tar_member("/etc/1.png", small_png()) + written::tar_end()),
               StartsWith("65"));
   EXPECT_THAT(fault(written::tar_member("1.png", small_png()) + written::tar_end()),

@@ -66,7 +66,7 @@ TEST(InferRows, N88_libtorchs_passes_stand_in_for_tensorrt) {
   EXPECT_LE((answer_of(conv_network(), wanted, inputs) - plain).abs().max().item<double>(), 1e-5);
   const std::string text = make_engine(conv_network(), wanted, at::kCPU)->description();
   EXPECT_THAT(text, HasSubstr("LibTorch's freeze and inference passes"));
-  EXPECT_THAT(text, HasSubstr("no Torch-TensorRT: there is no GPU"));
+  EXPECT_THAT(text, HasSubstr("no Torch-TensorRT: no GPU"));
 }
 
 TEST(InferRows, N88_a_module_that_cannot_be_opened_or_is_of_another_build_is_told) {
@@ -195,7 +195,7 @@ TEST(Predictor, Fewer_answers_than_samples_are_65) {
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kBadData);
     EXPECT_THAT(fault.what(),
-                HasSubstr("was asked 4 samples, and its output 'logits' is float32 [3, 3]"));
+                HasSubstr("got 4 samples, and its output 'logits' is float32 [3, 3]"));
   }
 }
 

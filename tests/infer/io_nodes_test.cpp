@@ -67,11 +67,12 @@ TEST(IoNodes, InputsThatDoNotFitNameBothSides) {
   EXPECT_THAT(
       fault_of(map_of("input", at::zeros({2, 3}))),
       HasSubstr("'inputs' is float32 [any, 3], and the feed has no such key: it has input"));
-  EXPECT_THAT(fault_of({}), HasSubstr("it gives nothing"));
+  EXPECT_THAT(fault_of({}), HasSubstr("it has nothing"));
   EXPECT_THAT(fault_of(map_of("inputs", at::zeros({2, 3}, at::kDouble))),
               HasSubstr("float32 [any, 3], the feed has float64 [2, 3]"));
   EXPECT_THAT(fault_of(map_of("inputs", at::zeros({3}))), HasSubstr("the feed has float32 [3]"));
-  EXPECT_THAT(fault_of(map_of("inputs", std::vector<std::string>{"a"})), HasSubstr("gives texts"));
+  EXPECT_THAT(fault_of(map_of("inputs", std::vector<std::string>{"a"})),
+              HasSubstr("the feed has texts"));
 }
 
 }  // namespace io_nodes_test

@@ -257,7 +257,7 @@ class Control(LockstepTest):
                 self.assertIn(str(answer[0]), methods[method]["responses"], (path, answer))
         names = {one["name"] for one in api["paths"]["/control/set"]["post"]["parameters"] if "name" in one}
         refused = self.call(run, "POST", "/control/set?nonsense=1", HEADER.items())[1]["error"]
-        self.assertEqual(names, set(re.search(r"numbers: (.*);", refused)[1].split(", ")))
+        self.assertEqual(names, set(re.search(r"results: (.*);", refused)[1].split(", ")))
         schema = api["components"]["schemas"]["Status"]
         status = self.call(run, "GET", "/control/status")[1]
         self.assertLessEqual(set(schema["required"]), set(status))

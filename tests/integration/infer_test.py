@@ -165,7 +165,7 @@ class Infer(InferTest):
                                     "run_config": {"use_multiprocessing": False}, "tensorrt_config": {"use_tensorrt": True, "max_batch_size": 64}}))
         log = self.infer("--saved_model", "latest", "--config", path)
         self.assertIn("2 iteration(s), 359 sample(s)", log)
-        self.assertIn("no Torch-TensorRT: there is no GPU", log)
+        self.assertIn("no Torch-TensorRT: no GPU", log)
 
     def test_the_run_file_itself_feeds_its_evaluation_data(self):
         run = self.digits()
@@ -194,7 +194,7 @@ class Infer(InferTest):
                 ((*saved, "--feed", "{type: digit}"), 78, "did you mean 'digits'"),
                 ((*saved, "--feed", "nowhere.npy"), 66, "nowhere.npy"),
                 ((*saved, "--config", "nowhere.yaml"), 66, "nowhere.yaml"),
-                (("--saved_model", "nowhere", *feed), 66, "there is no such folder"),
+                (("--saved_model", "nowhere", *feed), 66, "no such folder"),
                 (("--checkpoint", "nowhere", *feed), 66, "nowhere"),
                 ((*saved, "--feed", "{type: random, shape: [3, 4], classes: 10, samples: 9}"), 65,
                  "'inputs' is float32 [any, 1, 8, 8], the feed has float32 [9, 3, 4]")):

@@ -35,7 +35,7 @@ MISTAKES = (
     ("plan {digits} --scale 2 --link-gbit 1 --latency-us -1", 64, ["--latency-us: takes a number from 0 to 1000000000", "not '-1'"]),
     ("plan {digits} --scale 1 --step-ms nan", 64, ["--step-ms: takes a number from 1e-06 to 1000000000", "not 'nan'"]),
     ("plan {digits} --latency-us 1", 64, ["--latency-us requires --scale"]),
-    ("ctl none/run status", 66, ["none/run is not there", "name the run file, the run's folder (run.project_dir), http://HOST:PORT or unix:PATH"]),
+    ("ctl none/run status", 66, ["none/run does not exist", "name the run file, the run's folder (run.project_dir), http://HOST:PORT or unix:PATH"]),
     ("ctl 127.0.0.1:9464 status", 66, ["did you mean 'http://127.0.0.1:9464'?"]),
     ("ctl http://127.0.0.1:1 status", 69, ["http://127.0.0.1:1 does not answer", "no job runs there, or it has another address", "[metrics] in its log"]),
     ("ctl http://127.0.0.1:1 set", 64, ["set takes KEY=VALUE, such as log.level=debug"]),

@@ -146,7 +146,8 @@ TEST_F(ExpositionTest, VerboseShowsEveryCheck) {
   health.note_world_formed();
   EXPECT_EQ(get("/readyz?verbose").body, "[+] world: formed\n[+] step: 1 steps done\nok\n");
   EXPECT_EQ(get("/healthz?verbose=1").body,
-            "[+] loop: turned 0.0 s ago, limit 10 s\n[+] step: 1 done, last 0.0 s ago, limit 20 s\n"
+            "[+] loop: last progress 0.0 s ago, limit 10 s\n[+] step: 1 done, last 0.0 s ago, "
+            "limit 20 s\n"
             "[+] state: initializing\nok\n");
 }
 

@@ -202,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(Shares, SyncBatchNorm,
 
 TEST(Cnn, NormalisesBetweenConvolutionAndReLU) {
   const auto net =
-      make_model(cnn({.channels = {3, 4}, .hidden = 5, .batch_norm = true}), {{1, 4, 4}, 2, 17});
+      cnn({.channels = {3, 4}, .hidden = 5, .batch_norm = true}).make({{1, 4, 4}, 2, 17});
   std::vector<std::string> names;
   for (const Param& param : net->params()) {
     names.push_back(param.name);

@@ -35,11 +35,11 @@ class Recorder final : public LayerHook {
 static_assert(!std::is_copy_constructible_v<Model> && !std::is_move_constructible_v<Model>);
 
 std::unique_ptr<Model> small_mlp() {
-  return make_model(mlp({.layers = {4, 5, 2}, .activation = "tanh"}), {{4}, 2, 1});
+  return mlp({.layers = {4, 5, 2}, .activation = "tanh"}).make({{4}, 2, 1});
 }
 
 TEST(Layers, AreListedInTheOrderOfForward) {
-  const auto net = make_model(digits_net(), {{1, 8, 8}, 10, 17});
+  const auto net = digits_net().make({{1, 8, 8}, 10, 17});
   std::vector<std::string> names;
   for (const LayerInfo& layer : net->layers()) {
     names.push_back(layer.name);
@@ -52,7 +52,7 @@ TEST(Layers, AreListedInTheOrderOfForward) {
 }
 
 TEST(LayerHook, IsAskedForInputThenWeightLayerByLayer) {
-  const auto net = make_model(digits_net(), {{1, 8, 8}, 10, 17});
+  const auto net = digits_net().make({{1, 8, 8}, 10, 17});
   Recorder hook;
   net->set_layer_hook(&hook);
   net->forward(at::rand({2, 1, 8, 8}));

@@ -16,7 +16,7 @@ std::vector<std::string> names(const ParamTable& params) {
 }
 
 TEST(DigitsNet, HasTheDocumentedParameters) {
-  const auto net = make_model(digits_net(), {{1, 8, 8}, 10, 17});
+  const auto net = digits_net().make({{1, 8, 8}, 10, 17});
   EXPECT_EQ(names(net->params()),
             (std::vector<std::string>{"blocks.0.conv.weight", "blocks.0.conv.bias",
                                       "blocks.1.conv.weight", "blocks.1.conv.bias",
@@ -33,15 +33,15 @@ TEST(DigitsNet, HasTheDocumentedParameters) {
 }
 
 TEST(DigitsNet, ComputesLogitsForAnyBatchSize) {
-  const auto net = make_model(digits_net(), {{1, 8, 8}, 10, 17});
+  const auto net = digits_net().make({{1, 8, 8}, 10, 17});
   for (const int64_t batch : {0, 1, 5})
     EXPECT_EQ(net->forward(at::rand({batch, 1, 8, 8})).sizes(), (std::vector<int64_t>{batch, 10}));
 }
 
 TEST(Model, InitialValuesFollowFromSeedAndName) {
   const ModelOptions options = mlp({.layers = {12, 6, 3}});
-  const auto a = make_model(options, {{3, 4}, 3, 17}), b = make_model(options, {{3, 4}, 3, 17}),
-             c = make_model(options, {{3, 4}, 3, 18});
+  const auto a = options.make({{3, 4}, 3, 17}), b = options.make({{3, 4}, 3, 17}),
+             c = options.make({{3, 4}, 3, 18});
   for (size_t i = 0; i < a->params().size(); ++i) {
     EXPECT_TRUE(at::equal(a->params()[i].tensor, b->params()[i].tensor));
     EXPECT_FALSE(at::equal(a->params()[i].tensor, c->params()[i].tensor));
@@ -50,7 +50,7 @@ TEST(Model, InitialValuesFollowFromSeedAndName) {
 }
 
 TEST(Mlp, IsLinearLayersWithAnActivationBetween) {
-  const auto net = make_model(mlp({.layers = {4, 5, 2}, .activation = "tanh"}), {{2, 2}, 2, 1});
+  const auto net = mlp({.layers = {4, 5, 2}, .activation = "tanh"}).make({{2, 2}, 2, 1});
   const at::Tensor inputs = at::rand({3, 2, 2});
   const ParamTable& p = net->params();
   const at::Tensor hidden = at::tanh(at::matmul(inputs.flatten(1), p[0].tensor.t()) + p[1].tensor);
@@ -59,7 +59,7 @@ TEST(Mlp, IsLinearLayersWithAnActivationBetween) {
 }
 
 TEST(Cnn, HasTheDocumentedParameters) {
-  const auto net = make_model(cnn(), {{3, 32, 32}, 10, 17});
+  const auto net = cnn().make({{3, 32, 32}, 10, 17});
   EXPECT_EQ(names(net->params()),
             (std::vector<std::string>{"blocks.0.conv.weight", "blocks.0.conv.bias",
                                       "blocks.1.conv.weight", "blocks.1.conv.bias",
@@ -75,7 +75,7 @@ TEST(Cnn, HasTheDocumentedParameters) {
 TEST(Cnn, ComputesLogitsForAnyBatchSizeAndImage) {
   const ModelOptions options = cnn({.channels = {4, 5, 6}, .hidden = 7});
   for (const int64_t batch : {0, 1, 3}) {
-    const auto net = make_model(options, {{2, 7, 9}, 4, 17});
+    const auto net = options.make({{2, 7, 9}, 4, 17});
     const at::Tensor logits = net->forward(at::rand({batch, 2, 7, 9}));
     EXPECT_EQ(logits.sizes(), (std::vector<int64_t>{batch, 4}));
     logits.sum().backward();  // a rank without samples does this too
@@ -85,7 +85,7 @@ TEST(Cnn, ComputesLogitsForAnyBatchSizeAndImage) {
 }
 
 TEST(Cnn, IsConvolutionsPoolingAndTwoLinearLayers) {
-  const auto net = make_model(cnn({.channels = {3, 4, 5}, .hidden = 6}), {{1, 4, 6}, 2, 17});
+  const auto net = cnn({.channels = {3, 4, 5}, .hidden = 6}).make({{1, 4, 6}, 2, 17});
   const ParamTable& p = net->params();
   const auto conv = [&](const at::Tensor& inputs, size_t i) {
     return at::conv2d(inputs, p[2 * i].tensor, p[2 * i + 1].tensor, 1, 1).clamp_min(0);
@@ -100,10 +100,10 @@ TEST(Cnn, IsConvolutionsPoolingAndTwoLinearLayers) {
 }
 
 TEST(Model, DataThatDoesNotFitIsAConfigurationError) {
-  EXPECT_THROW(make_model(digits_net(), {{784}, 10, 1}), Error);
-  EXPECT_THROW(make_model(mlp({.layers = {64, 11}}), {{1, 8, 8}, 10, 1}), Error);
-  EXPECT_THROW(make_model(cnn(), {{3, 3, 32}, 10, 1}), Error);  // two poolings
-  EXPECT_THROW(make_model(cnn(), {{32, 32}, 10, 1}), Error);
+  EXPECT_THROW(digits_net().make({{784}, 10, 1}), Error);
+  EXPECT_THROW(mlp({.layers = {64, 11}}).make({{1, 8, 8}, 10, 1}), Error);
+  EXPECT_THROW(cnn().make({{3, 3, 32}, 10, 1}), Error);  // two poolings
+  EXPECT_THROW(cnn().make({{32, 32}, 10, 1}), Error);
 }
 
 }  // namespace model_test

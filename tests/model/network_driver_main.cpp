@@ -134,9 +134,10 @@ int run(const std::vector<std::string>& arguments) {
   at::set_num_threads(1);
   const std::vector<int64_t> shape = numbers_in(arguments.at(1));
   const at::ScalarType dtype = arguments.at(3) == "int64" ? at::kLong : at::kFloat;
-  const auto net = lockstep::model::make_model(
-      lockstep::tests::network(arguments.at(0)),
-      {.input_shape = shape, .num_classes = std::stoll(arguments.at(2)), .input_dtype = dtype});
+  const auto net = lockstep::tests::network(arguments.at(0))
+                       .make({.input_shape = shape,
+                              .num_classes = std::stoll(arguments.at(2)),
+                              .input_dtype = dtype});
   describe(*net);
   Driver driver(*net, shape, dtype);
   mallopt(M_MMAP_MAX, 0);  // as lockstepd does: freed memory is kept for the next pass

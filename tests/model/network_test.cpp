@@ -105,7 +105,7 @@ at::Tensor computed(const NetworkLayer& layer, const at::Tensor& x, const Tensor
 
 TEST(Network, ComputesWhatTheModelComputesInEvaluation) {
   for (const Case& c : cases()) {
-    const auto net = make_model(c.options, {c.input_shape, c.num_classes, 17});
+    const auto net = c.options.make({c.input_shape, c.num_classes, 17});
     stir(*net);
     net->set_training(false);
     std::vector<int64_t> shape = c.input_shape;
@@ -125,7 +125,7 @@ TEST(Network, ComputesWhatTheModelComputesInEvaluation) {
 
 TEST(Network, NamesEveryTensorOfTheModelButTheCountOfBatches) {
   for (const Case& c : cases()) {
-    const auto net = make_model(c.options, {c.input_shape, c.num_classes, 17});
+    const auto net = c.options.make({c.input_shape, c.num_classes, 17});
     Tensors left = tensors_of(*net);
     for (const NetworkLayer& layer : net->network())
       for (const std::string& name : tensor_names(layer))
@@ -137,9 +137,9 @@ TEST(Network, NamesEveryTensorOfTheModelButTheCountOfBatches) {
 
 TEST(Network, OfVggIsThereForImagesOf224x224Alone) {
   const ModelOptions vgg = network("{type: vgg11, hidden: 4}");
-  EXPECT_FALSE(make_model(vgg, {{3, 224, 224}, 10, 17})->network().empty());
+  EXPECT_FALSE(vgg.make({{3, 224, 224}, 10, 17})->network().empty());
   try {
-    (void)make_model(vgg, {{3, 32, 32}, 10, 17})->network();
+    (void)vgg.make({{3, 32, 32}, 10, 17})->network();
     FAIL() << "32x32 is pooled otherwise";
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kUsage);

@@ -78,7 +78,7 @@ TEST(Networks, AllTypesAreAmongTheCases) {
 TEST(Networks, TrainOnAnyNumberOfSamples) {
   for (const Case& c : small_networks())
     for (const int64_t num_samples : {0, 1, 3}) {
-      const auto net = make_model(network(c.section), c.data);
+      const auto net = network(c.section).make(c.data);
       stir(*net);
       zero_gradients(*net);
       const at::Tensor outputs = net->forward(inputs_for(c.data, num_samples));
@@ -98,7 +98,7 @@ TEST(Networks, TrainOnAnyNumberOfSamples) {
 
 TEST(Networks, EvaluationDoesNotDependOnTheOtherSamplesOrTheStep) {
   for (const Case& c : small_networks()) {
-    const auto net = make_model(network(c.section), c.data);
+    const auto net = network(c.section).make(c.data);
     stir(*net);
     net->set_training(false);
     const at::Tensor inputs = inputs_for(c.data, 3), outputs = net->forward(inputs);
@@ -112,7 +112,7 @@ TEST(Networks, EvaluationDoesNotDependOnTheOtherSamplesOrTheStep) {
 /// Networks without batch normalisation.
 TEST(Networks, ABatchGivesTheSameHoweverItIsCut) {
   for (const Case& c : small_networks()) {
-    const auto net = make_model(network(c.section), c.data);
+    const auto net = network(c.section).make(c.data);
     if (!net->batch_norms().empty()) continue;
     stir(*net);
     const at::Tensor inputs = inputs_for(c.data, 4);
@@ -128,14 +128,14 @@ TEST(Networks, ABatchGivesTheSameHoweverItIsCut) {
 TEST(Networks, NumbersAndTokensAreNotMistakenForEachOther) {
   for (Case c : small_networks()) {
     c.data.input_dtype = c.data.input_dtype == at::kLong ? at::kFloat : at::kLong;
-    EXPECT_THROW(make_model(network(c.section), c.data), Error) << c.section;
+    EXPECT_THROW(network(c.section).make(c.data), Error) << c.section;
   }
 }
 
 /// Linear and convolution weights are pruned and decay, embeddings only decay, the rest neither.
 TEST(Networks, PruneAndDecayWhatTheyShould) {
   for (const Case& c : small_networks()) {
-    const auto net = make_model(network(c.section), c.data);
+    const auto net = network(c.section).make(c.data);
     for (const Param& param : net->params()) {
       const bool is_embedding = param.name.find("wte") != std::string::npos ||
                                 param.name.find("wpe") != std::string::npos ||
@@ -161,7 +161,7 @@ TEST(Networks, HaveTheKnownNumbersOfParameters) {
       {{"{type: lenet}", {.input_shape = {1, 28, 28}, .num_classes = 10}}, 61'706},
       {{"{type: mnist_net}", {.input_shape = {1, 28, 28}, .num_classes = 10}}, 270'730}};
   for (const auto& [c, expected] : all)
-    EXPECT_EQ(num_parameters(*make_model(network(c.section), c.data)), expected) << c.section;
+    EXPECT_EQ(num_parameters(*network(c.section).make(c.data)), expected) << c.section;
 }
 
 TEST(Networks, BeginAsTheirOriginalsDo) {
@@ -172,10 +172,10 @@ TEST(Networks, BeginAsTheirOriginalsDo) {
     return 0.0;
   };
   const auto resnet =
-      make_model(network("{type: resnet18}"), {.input_shape = {3, 32, 32}, .num_classes = 10});
+      network("{type: resnet18}").make({.input_shape = {3, 32, 32}, .num_classes = 10});
   EXPECT_NEAR(deviation(*resnet, "layer4.0.conv1.weight") * std::sqrt(512 * 9 / 2.0), 1, 0.01);
   EXPECT_NEAR(deviation(*resnet, "fc.weight") * std::sqrt(512 * 3.0), 1, 0.05);
-  const auto gpt = make_model(network("{type: gpt, layers: 8, heads: 4, width: 256}"), kTokens);
+  const auto gpt = network("{type: gpt, layers: 8, heads: 4, width: 256}").make(kTokens);
   EXPECT_NEAR(deviation(*gpt, "transformer.h.7.mlp.c_fc.weight"), 0.02, 2e-4);
   EXPECT_NEAR(deviation(*gpt, "transformer.h.7.mlp.c_proj.weight"), 0.005, 5e-5);
 }
@@ -183,7 +183,7 @@ TEST(Networks, BeginAsTheirOriginalsDo) {
 TEST(Gpt, SeesNoTokenThatComesLaterAndTakesShorterTexts) {
   for (const bool training : {false, true}) {
     const auto net =
-        make_model(network("{type: gpt, layers: 2, heads: 2, width: 8, dropout: 0.2}"), kTokens);
+        network("{type: gpt, layers: 2, heads: 2, width: 8, dropout: 0.2}").make(kTokens);
     net->set_training(training);
     const at::Tensor tokens = at::randint(11, {2, 6});
     at::Tensor others = tokens.clone();
@@ -197,8 +197,8 @@ TEST(Gpt, SeesNoTokenThatComesLaterAndTakesShorterTexts) {
 
 TEST(MnistNet, TakesItsChannelFirstOrLast) {
   const ModelOptions options = network("{type: mnist_net}");
-  const auto first = make_model(options, {.input_shape = {1, 28, 28}, .num_classes = 10}),
-             last = make_model(options, {.input_shape = {28, 28, 1}, .num_classes = 10});
+  const auto first = options.make({.input_shape = {1, 28, 28}, .num_classes = 10}),
+             last = options.make({.input_shape = {28, 28, 1}, .num_classes = 10});
   const at::Tensor images = at::rand({2, 1, 28, 28});
   EXPECT_TRUE(at::equal(first->forward(images), last->forward(images.permute({0, 2, 3, 1}))));
   EXPECT_EQ(first->params()[0].name, "mnist_net.blocks.conv0.conv.weight");

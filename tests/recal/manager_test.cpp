@@ -75,7 +75,7 @@ TEST(Manager, FinalizeAppliesAClosingSparsityAtTheEndOfTheRun) {
   EXPECT_EQ(run.manager.total_steps(), 8);
   run.go_on_until(8, comm);
   EXPECT_EQ(run.num_zeros(0), 10);
-  const Applied applied = run.manager.apply_closing(8, comm);
+  const AppliedActions applied = run.manager.apply_closing(8, comm);
   EXPECT_TRUE(applied.masks_changed);
   EXPECT_DOUBLE_EQ(run.manager.sparsity(), 0.5);  // nothing grows back any more
   EXPECT_EQ(run.num_zeros(0), 50);
@@ -90,7 +90,7 @@ TEST(Manager, WithoutLeaveEnabledWeightsMayGrowBackAfterTheEnd) {
                  "!EpochRangeModifier {start_epoch: 0, end_epoch: 3}"}));
   run.go_on_until(4, comm);
   EXPECT_EQ(run.num_zeros(0), 10);
-  const Applied applied = run.manager.apply_due(4, comm);
+  const AppliedActions applied = run.manager.apply_due(4, comm);
   EXPECT_TRUE(applied.masks_changed);
   EXPECT_EQ(run.num_zeros(0), 50);  // set, then let go
   run.step(comm);

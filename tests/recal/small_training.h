@@ -77,7 +77,7 @@ struct Training {
   ParamTable params;
   ScheduledModifierManager manager;
   int64_t now = 0;
-  Applied last;
+  AppliedActions last;
 };
 
 /// Copies what a checkpoint holds: weights and listed state.

@@ -129,7 +129,9 @@ class Driver {
   }
 
   lockstep::dist::SelfCommunicator world_;
-  lockstep::model::DigitsNet net_{17};
+  const std::unique_ptr<lockstep::model::Model> owned_net_ =
+      lockstep::model::digits_net().make({{1, 8, 8}, 10, 17});
+  lockstep::model::Model& net_ = *owned_net_;
   lockstep::optim::FlatParams arena_{
       net_.params(), {{0, 2, 4, 6}, {1, 3, 5, 7}}, at::Device(at::kCPU)};
   lockstep::recal::ScheduledModifierManager manager_;

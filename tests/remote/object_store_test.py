@@ -101,7 +101,7 @@ class ObjectStores(unittest.TestCase):
         self.refused(read, "{type: files, path: 's3:///x'}", 78, "BUCKET")
         self.refused(read, "{type: files, path: 'ftp://bucket/x'}", 78, "gs://, s3://")
         self.store.put("bucket/l.csv", b"a set+more/set/0/00.png,0\ns3://bucket/gone.png,1\n")
-        self.refused(read, "{type: files, path: 's3://bucket/l.csv'}", 66, "l.csv:2: s3://bucket/gone.png is not there")
+        self.refused(read, "{type: files, path: 's3://bucket/l.csv'}", 66, "l.csv:2: s3://bucket/gone.png does not exist")
 
     def test_keys_that_xml_cannot_hold(self):
         for i in range(2):

@@ -174,7 +174,7 @@ TEST(EvalMetrics, RanksOfAnyNumberFindTheSame) {
   std::vector<double> top_2;
   for (const int world_size : {1, 2, 4}) {
     tests::run_ranks(world_size, [&](dist::Communicator& comm) {
-      const auto net = model::make_model(model::digits_net(), {{1, 8, 8}, 10, 17});
+      const auto net = model::digits_net().make({{1, 8, 8}, 10, 17});
       const EvalResult result =
           evaluate(ModelHandler(*net), Loss("auto", {}, test.spec()), test, options, comm);
       auto found = by_name(result.metrics);

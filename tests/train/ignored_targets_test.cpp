@@ -88,11 +88,11 @@ Outcome trained(const SmallRunOptions& options, int world_size, bool records = f
 
 /// Outcome by hand: the whole batch at once, PyTorch's mean, plain steps of 0.1.
 Outcome by_hand(const data::Dataset& data) {
-  const auto net = model::make_model(tests::network("{type: gpt, layers: 1, heads: 2, width: 8}"),
-                                     {.input_shape = {kNumTokens},
-                                      .num_classes = kVocabulary,
-                                      .seed = 17,
-                                      .input_dtype = at::kLong});
+  const auto net = tests::network("{type: gpt, layers: 1, heads: 2, width: 8}")
+                       .make({.input_shape = {kNumTokens},
+                              .num_classes = kVocabulary,
+                              .seed = 17,
+                              .input_dtype = at::kLong});
   data::Sampler sampler({.num_samples = kNumSamples, .global_batch_size = 8, .seed = 2});
   Outcome outcome;
   for (int step = 0; step < kSteps; ++step) {
@@ -192,10 +192,10 @@ TEST(IgnoredTargets, LocalStepsDivideByTheRanksOwn) {
 
 TEST(IgnoredTargets, EvaluationsCountTheOthersOnly) {
   const PaddedTokens data;
-  const auto net = model::make_model(options_of(data).model, {.input_shape = {kNumTokens},
-                                                              .num_classes = kVocabulary,
-                                                              .seed = 17,
-                                                              .input_dtype = at::kLong});
+  const auto net = options_of(data).model.make({.input_shape = {kNumTokens},
+                                                .num_classes = kVocabulary,
+                                                .seed = 17,
+                                                .input_dtype = at::kLong});
   const at::Tensor tokens_ST = random_tokens();
   const at::Tensor outputs_NV =
       net->forward(tokens_ST.narrow(1, 0, kNumTokens).contiguous()).detach().flatten(0, 1);
@@ -236,10 +236,10 @@ TEST(IgnoredTargets, AnEvaluationOfNothingIsRefused) {
   const PaddedTokens data([](const at::Tensor& tokens_ST) {
     return at::full({tokens_ST.size(0), kNumTokens}, data::kIgnoredTarget, at::kLong);
   });
-  const auto net = model::make_model(options_of(data).model, {.input_shape = {kNumTokens},
-                                                              .num_classes = kVocabulary,
-                                                              .seed = 17,
-                                                              .input_dtype = at::kLong});
+  const auto net = options_of(data).model.make({.input_shape = {kNumTokens},
+                                                .num_classes = kVocabulary,
+                                                .seed = 17,
+                                                .input_dtype = at::kLong});
   tests::run_ranks(2, [&](dist::Communicator& comm) {
     try {
       (void)evaluate(ModelHandler(*net), Loss("auto", {}, data.spec()), data, {}, comm);

@@ -77,8 +77,7 @@ struct Rank {
                 const std::string& recipe_text = kEveryModifier)
       : comm(comm_),
         options{.type = optimizer_type, .learning_rate = 0.05},
-        model(model::make_model(model::mlp({.layers = {8, 8, 4, 4}, .activation = "tanh"}),
-                                {{8}, 4, 17})),
+        model(model::mlp({.layers = {8, 8, 4, 4}, .activation = "tanh"}).make({{8}, 4, 17})),
         all_trainable(model->params().size(), true),
         flat_params(model->params(), plan_layout(model->params(), all_trainable, kBucketBytes),
                     at::kCPU),
@@ -102,7 +101,7 @@ struct Rank {
 
   /// One step; returns every decision of it as text.
   std::string step() {
-    const recal::Applied due = recipe.apply_due(now, comm);
+    const recal::AppliedActions due = recipe.apply_due(now, comm);
     apply_recipe_changes(due, recipe, kBucketBytes, flat_params, *optimizer, comm);
     show_inputs();
     for (size_t i = 0; i < model->params().size(); ++i) {

@@ -184,7 +184,7 @@ TEST(Evaluator, EveryWorldSizeSeesEachSampleOnce) {
   std::vector<EvalResult> results;
   for (const int world_size : {1, 2, 3}) {
     tests::run_ranks(world_size, [&](dist::Communicator& comm) {
-      const auto net = model::make_model(model::digits_net(), {{1, 8, 8}, 10, 17});
+      const auto net = model::digits_net().make({{1, 8, 8}, 10, 17});
       const EvalResult result = evaluate(ModelHandler(*net), Loss("auto", {}, test.spec()), test,
                                          {.batch_size = 50}, comm);
       EXPECT_EQ(result.num_samples, 359);

@@ -21,7 +21,7 @@ using Calls = std::vector<std::string>;
 /// Part that records its calls.
 class Recorded final : public StepPart {
  public:
-  void on_recipe_change(const recal::Applied&) override { calls_.push_back("change"); }
+  void on_recipe_change(const recal::AppliedActions&) override { calls_.push_back("change"); }
   void begin_step() override { calls_.push_back("begin"); }
   void end_step(StepEnd end, int64_t) override {
     calls_.push_back(end == StepEnd::kUpdated   ? "updated"

@@ -8,6 +8,7 @@
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/mse_loss.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,9 +27,7 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits_BC, const at::Tensor& targ
 
 /// Returns the number of values per sample.
 double numbers_a_sample(const at::Tensor& values_BY) {
-  int64_t num = 1;
-  for (const int64_t extent : values_BY.sizes().slice(1)) num *= extent;
-  return static_cast<double>(num);
+  return static_cast<double>(c10::multiply_integers(values_BY.sizes().slice(1)));
 }
 
 at::Tensor squared_error_sum(const at::Tensor& outputs_BY, const at::Tensor& targets_BY,
@@ -51,16 +50,8 @@ at::Tensor next_token_sum(const at::Tensor& logits_BTV, const at::Tensor& target
 }
 
 const char* usual_loss(TargetKind kind) {
-  switch (kind) {
-    case TargetKind::kClass:
-    case TargetKind::kSoft:
-      return "cross_entropy";
-    case TargetKind::kValues:
-      return "mean_squared_error";
-    case TargetKind::kTokens:
-      break;
-  }
-  return "next_token";
+  if (kind == TargetKind::kTokens) return "next_token";
+  return kind == TargetKind::kValues ? "mean_squared_error" : "cross_entropy";
 }
 
 /// Returns the output shape that the network must have for one sample.
@@ -145,7 +136,7 @@ std::optional<double> Loss::num_correct(const at::Tensor& outputs_BO,
   return right.sum().item<double>() / numbers_a_sample(right);
 }
 
-LossScaleOptions read_loss_scale_options(ConfigReader in) {
+static LossScaleOptions read_loss_scale_options(ConfigReader in) {
   LossScaleOptions options;
   in.read("initial_exponent", &options.initial_exponent,
           between(0, static_cast<double>(LossScale::kMaxExponent)),

@@ -87,8 +87,6 @@ struct LossScaleOptions {
   int64_t growth_steps = 2000;  ///< finite updates in a row after which the scale doubles
 };
 
-LossScaleOptions read_loss_scale_options(ConfigReader in);
-
 /// Power of two by which losses are multiplied before backward, so that small gradients do not
 /// round to 0 in float16. It doubles after many finite updates and halves when a gradient
 /// overflows. It depends only on decisions that are equal on all ranks, so it is equal too.
@@ -129,13 +127,11 @@ struct TrainOptions {
   LossScaleOptions loss_scale;         ///< fp16
   std::string batch_norm = "average";  ///< train/step/buffers.h
   std::string cuda_graphs = "auto";    ///< auto | on | off: train/step/training_pass.h
-  int64_t replicas_to_aggregate =
-      1;  ///< micro-batches of one update on each rank (gradient accumulation)
-  NameScopes trainable_scopes;        ///< variables that are trained; none: all
-  std::optional<int64_t> max_steps;   ///< caps the recipe too
-  std::optional<int64_t> max_epochs;  ///< caps the recipe too
-  int64_t max_nonfinite_steps =
-      10;  ///< skipped steps in a row after which all ranks stop (exit 80)
+  int64_t replicas_to_aggregate = 1;   ///< micro-batches of an update per rank (accumulation)
+  NameScopes trainable_scopes;         ///< variables that are trained; none: all
+  std::optional<int64_t> max_steps;    ///< caps the recipe too
+  std::optional<int64_t> max_epochs;   ///< caps the recipe too
+  int64_t max_nonfinite_steps = 10;    ///< skipped in a row, after which all ranks stop (exit 80)
 };
 
 TrainOptions read_train_options(ConfigReader in);

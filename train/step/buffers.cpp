@@ -62,7 +62,7 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
   for (size_t i = 0; i < params.size(); ++i)
     planned.push_back({.num_bytes = static_cast<int64_t>(params[i].tensor.nbytes()),
                        .group = buffer_kind(params[i], trainable[i])});
-  return dist::plan_buckets(planned, bucket_bytes);
+  return dist::plan_buffers(planned, bucket_bytes);
 }
 
 /// Freezes and unfreezes: lays out parameters, gradients and optimizer slots for this set of
@@ -96,7 +96,7 @@ static std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::
   return bits;
 }
 
-static void tell_layers(const recal::MaskTable& masks, const ParamTable& params) {
+static void pass_masks_to_layers(const recal::MaskTable& masks, const ParamTable& params) {
   for (size_t i = 0; i < params.size(); ++i) {
     if (!params[i].follow_mask) continue;
     const auto param = static_cast<int64_t>(i);
@@ -106,9 +106,10 @@ static void tell_layers(const recal::MaskTable& masks, const ParamTable& params)
   }
 }
 
-void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
-                          int64_t bucket_bytes, optim::FlatParams& flat_params,
-                          optim::Optimizer& optimizer, dist::Communicator& control) {
+void apply_recipe_changes(const recal::AppliedActions& due,
+                          const recal::ScheduledModifierManager& recipe, int64_t bucket_bytes,
+                          optim::FlatParams& flat_params, optim::Optimizer& optimizer,
+                          dist::Communicator& control) {
   const at::NoGradGuard no_grad;
   for (const int64_t param : due.changed_params)
     // Masks before layout: slots_of() refers to the present buffers.
@@ -117,7 +118,7 @@ void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModif
   if (due.trainable) flatten_for(*due.trainable, bucket_bytes, flat_params, optimizer, control);
 }
 
-void RecipePart::on_recipe_change(const recal::Applied& due) {
+void RecipePart::on_recipe_change(const recal::AppliedActions& due) {
   // Sharded state must be complete before a new layout shards it differently.
   if (due.trainable) parts_.reducer.complete(parts_.optimizer.sharded_state());
   apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.flat_params,
@@ -142,7 +143,7 @@ void RecipePart::set_masks() {
         parts_.optimizer_options.clip.norm || !parts_.optimizer.reads_kept_alone(i);
     parts_.reducer.set_kept(i, bits, needs_zeros ? dist::Dropped::kZero : dist::Dropped::kAnything);
   }
-  tell_layers(masks, parts_.flat_params.params());
+  pass_masks_to_layers(masks, parts_.flat_params.params());
 }
 
 /// Encodes statistics as float64 [M] on the CPU, M = N + K: numbers of samples, then sums.
@@ -189,12 +190,12 @@ void BatchStatistics::begin_step() {
   norms_.set_frozen(timeline.quantization_at(step).batch_norm_frozen);
 }
 
-at::Tensor BatchStatistics::take_seen_after(double number) {
+at::Tensor BatchStatistics::pack_seen(double number) {
   const at::Tensor first = at::full({1}, number, at::kDouble);
   return norms_.empty() ? first : at::cat({first, message_of(norms_.take_seen())});
 }
 
-double BatchStatistics::give_seen_after(const at::Tensor& sums_V) {
+double BatchStatistics::unpack_seen(const at::Tensor& sums_V) {
   given_M_ = sums_V.slice(0, 1);
   return sums_V[0].item<double>();
 }
@@ -233,8 +234,7 @@ static uint32_t version_of(const at::Tensor& tensor) {
   return version.enabled() ? version.current_version() : 0;  // tensors of inference_mode have none
 }
 
-/// Returns the sum of the tensor's bytes as integers, which detects any change except a
-/// permutation.
+/// Returns the sum of the tensor's bytes as integers: detects changes except permutations.
 static int64_t sum_of_bits(const at::Tensor& tensor) {
   const at::Tensor values = dist::real_view(tensor.detach());
   if (values.numel() == 0) return 0;

@@ -15,8 +15,7 @@
 namespace lockstep::train {
 
 /// Returns learning rate and weight decay of each parameter group for the update at `step` (the
-/// number of updates done before it): those of the recipe, else the optimizer's own. A pure
-/// function.
+/// number of updates done before it): the recipe's, else the optimizer's own. Pure.
 optim::StepRates rates_at(int64_t step, const optim::OptimizerOptions& options,
                           const recal::Timeline& timeline, int64_t total_steps);
 
@@ -29,9 +28,10 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
 /// Applies the recipe's changes to optimizer and buffers. Moments of pruned weights are zeroed
 /// (otherwise they would move the weights), momentum to be reset is zeroed, and frozen parameters
 /// leave the buffers. Collective.
-void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
-                          int64_t bucket_bytes, optim::FlatParams& flat_params,
-                          optim::Optimizer& optimizer, dist::Communicator& control);
+void apply_recipe_changes(const recal::AppliedActions& due,
+                          const recal::ScheduledModifierManager& recipe, int64_t bucket_bytes,
+                          optim::FlatParams& flat_params, optim::Optimizer& optimizer,
+                          dist::Communicator& control);
 
 /// The recipe as a part of the step. Its changes reach optimizer, buffers, reducer, and layers that
 /// can compute with kept elements alone (Param::follow_mask).
@@ -42,7 +42,7 @@ class RecipePart final : public StepPart {
  public:
   explicit RecipePart(const TrainerParts& parts) : parts_(parts) {}
 
-  void on_recipe_change(const recal::Applied& due) override;
+  void on_recipe_change(const recal::AppliedActions& due) override;
   void end_step(StepEnd end, int64_t) override {
     parts_.recipe.end_step(end == StepEnd::kUpdated, parts_.control);
   }
@@ -86,10 +86,10 @@ class BatchStatistics final : public StepPart {
 
   /// Takes the statistics of a part of the batch, for sums that are computed elsewhere
   /// (train/step/step_modes.h). Returns float64 [1 + M] on the CPU: `number` first, then the
-  /// statistics since the last call. give_seen_after() takes the sums of such tensors and returns
+  /// statistics since the last call. unpack_seen() takes the sums of such tensors and returns
   /// the sum of the numbers. Neither changes the moving statistics.
-  at::Tensor take_seen_after(double number);
-  double give_seen_after(const at::Tensor& sums_V);
+  at::Tensor pack_seen(double number);
+  double unpack_seen(const at::Tensor& sums_V);
 
   /// Collective after an update: one message, none for sync. With one rank, or for sync, the host
   /// does not wait.
@@ -103,7 +103,7 @@ class BatchStatistics final : public StepPart {
   dist::Communicator& peers_;
   const bool from_root_;
   std::unique_ptr<dist::Communicator> sums_;    ///< sync over several ranks
-  at::Tensor given_M_;                          ///< from give_seen_after(), in this step
+  at::Tensor given_M_;                          ///< from unpack_seen(), in this step
   std::optional<model::SeenStatistics> given_;  ///< from give_seen(), in this step
   double wait_s_ = 0;
   bool has_begun_ = false;

@@ -1,6 +1,5 @@
 #pragma once
 
-
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 #include "dist/reduction_modes.h"

@@ -91,10 +91,10 @@ LossSum Elastic::compute_gradients(const data::Batch& batch, const PassRequest& 
       own = {all.inputs_BX.narrow(0, shard.begin, shard.size()).clone(),
              all.targets_BY.narrow(0, shard.begin, shard.size()).clone()};
     const LossSum loss = pass.run(own, batch.first_sample + shard.begin, part);
-    sums_V = tree_.add(parts.flat_params.buffers(), pass.statistics().take_seen_after(loss.here));
+    sums_V = tree_.add(parts.flat_params.buffers(), pass.statistics().pack_seen(loss.here));
   }
   parts.reducer.prepare_for_backward(*request.completes);
-  return {.here = pass.statistics().give_seen_after(sums_V)};
+  return {.here = pass.statistics().unpack_seen(sums_V)};
 }
 
 // Between averages nothing is sent. contribute() and join() collect this rank's numbers in
@@ -153,7 +153,7 @@ void LocalSteps::join(const TrainerParts& parts, StepLimits* limits, StepReport*
   }
   report->totals = average(parts);
   report->skipped = report->totals.num_nonfinite_ranks == all_.world_size();
-  limits->add_damaged(report->totals.num_skipped, parts.clock);
+  limits->count_damaged_samples(report->totals.num_skipped, parts.clock);
   limits->require_finite(report->totals.votes[kNonFiniteBit] > 0, parts.clock);
 }
 
@@ -166,8 +166,7 @@ struct LearnedState {
   std::vector<at::Tensor> counts;      // int64, reduced to the maximum
 };
 
-/// Returns the slots to average. Slots of frozen parameters have not changed since the average
-/// before the freeze.
+/// Returns the slots to average. Frozen parameters' slots are equal on all ranks since the freeze.
 StateList moving_slots(const TrainerParts& parts) {
   std::set<std::string> frozen;
   for (const FlatBuffer& buffer : parts.flat_params.buffers())

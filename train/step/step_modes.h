@@ -56,8 +56,7 @@ class ShardTree {
   int num_shards_;
   int num_added_ = 0;
   size_t num_kept_ = 0;
-  std::vector<Node> kept_;  // the first num_kept_ contain sums, levels falling; the rest is unused
-                            // memory
+  std::vector<Node> kept_;  // the first num_kept_ contain sums, levels falling
 };
 
 /// Mode whose bits do not depend on the number of ranks: 1, 2, 4 or 8. Synchronous otherwise.

@@ -48,11 +48,10 @@ class StepPart {
  public:
   virtual ~StepPart() = default;
   /// Adapts to the recipe's changes. Called before each step, also without changes, and at close().
-  virtual void on_recipe_change(const recal::Applied&) {}
+  virtual void on_recipe_change(const recal::AppliedActions&) {}
   /// Begins a step, before its first forward pass.
   virtual void begin_step() {}
-  /// Keeps the effects of the step if `end` is kUpdated, and reverts them otherwise. num_samples:
-  /// samples of this rank.
+  /// Keeps the step's effects if `end` is kUpdated, else reverts them. num_samples: of this rank.
   virtual void end_step(StepEnd end, int64_t num_samples) = 0;
 };
 

@@ -34,7 +34,7 @@ data::Batch DataWait::next_batch() {
     // Before patience_s no stop is considered: data usually arrive in that time.
     if (waited_s() <= parts_.data_patience_s) return false;
     parts_.stop->listen();
-    return is_told_to_stop();
+    return is_asked_to_stop();
   });
   if (batch) return *std::move(batch);
   has_left_ = true;
@@ -45,7 +45,7 @@ data::Batch DataWait::next_batch() {
 }
 
 bool DataWait::stops_here(bool is_long, StepReport* report) const {
-  const bool leaves = has_left_ || (is_long && is_told_to_stop());
+  const bool leaves = has_left_ || (is_long && is_asked_to_stop());
   at::Tensor votes_3 = at::zeros({3}, at::kLong);
   votes_3[0] = leaves ? 1 : 0;
   votes_3[1] = parts_.stop->stop_asked() ? 1 : 0;
@@ -64,7 +64,7 @@ void StepLimits::begin_step(const StepClock& clock) {
   if (clock.step_in_epoch() == 0) num_damaged_of_epoch_ = 0;
 }
 
-void StepLimits::add_damaged(int64_t num_samples, const StepClock& clock) {
+void StepLimits::count_damaged_samples(int64_t num_samples, const StepClock& clock) {
   num_damaged_of_epoch_ += num_samples;
   if (num_damaged_of_epoch_ > max_damaged_)
     throw Error(ExitCode::kBadData, "data",
@@ -92,7 +92,7 @@ void StepLimits::require_finite(bool too_many, const StepClock& clock) const {
 
 namespace {
 
-constexpr double kTellEvery_s = 60;
+constexpr double kLogEvery_s = 60;
 
 double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -107,13 +107,13 @@ std::optional<std::string> SkippedUpdates::add(int64_t step, const std::string& 
   ++num_skipped_;
   const double now_s = clock_s_();
   // Counted but not logged; the next message contains the number.
-  if (told_at_s_ && now_s - *told_at_s_ < kTellEvery_s) return std::nullopt;
-  told_at_s_ = now_s;
+  if (logged_at_s_ && now_s - *logged_at_s_ < kLogEvery_s) return std::nullopt;
+  logged_at_s_ = now_s;
   return fmt::format("step {}: the update was skipped, because {}; skipped so far: {}", step, why,
                      num_skipped_);
 }
 
-void WeightUpdate::on_recipe_change(const recal::Applied& due) {
+void WeightUpdate::on_recipe_change(const recal::AppliedActions& due) {
   if (!parts_.ema.is_on()) return;
   for (const int64_t param : due.changed_params)
     parts_.recipe.zero_pruned(param, parts_.ema.of(param));
@@ -177,8 +177,8 @@ bool Trainer::begin(Step* step) {
   if (stops_before_recipe(&step->report)) return false;
   // A save may still read weights and masks, so it comes before their change.
   if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
-  const recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
-  apply_changes(due);
+  const recal::AppliedActions due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
+  for (StepPart* part : step_parts_) part->on_recipe_change(due);
   for (StepPart* part : step_parts_) part->begin_step();
   step->report.num_mask_updates = due.num_mask_updates;
   return true;
@@ -197,19 +197,16 @@ bool Trainer::stops_before_recipe(StepReport* report) {
   return true;
 }
 
-void Trainer::apply_changes(const recal::Applied& due) {
-  for (StepPart* part : step_parts_) part->on_recipe_change(due);
-}
-
 void Trainer::end_parts(StepEnd end, StepReport* report) {
   for (StepPart* part : step_parts_) part->end_step(end, report->rank_samples);
   report->is_left_out = end == StepEnd::kLeftOut;
 }
 
-recal::Applied Trainer::close() {
+recal::AppliedActions Trainer::close() {
   before_changes();
-  const recal::Applied closing = parts_.recipe.apply_closing(parts_.clock.step, parts_.control);
-  apply_changes(closing);
+  const recal::AppliedActions closing =
+      parts_.recipe.apply_closing(parts_.clock.step, parts_.control);
+  for (StepPart* part : step_parts_) part->on_recipe_change(closing);
   return closing;
 }
 
@@ -336,7 +333,7 @@ void Trainer::complete(Step* step) {
 void Trainer::check_finite(Step* step) {
   StepReport& report = step->report;
   const dist::GlobalStepStats& totals = report.totals;
-  limits_.add_damaged(totals.num_skipped, parts_.clock);
+  limits_.count_damaged_samples(totals.num_skipped, parts_.clock);
   report.skipped = report.rank_skipped_update = !totals.finite();
   // The scale falls only if the gradients, not the losses, are non-finite.
   const bool scale_fell =
@@ -397,7 +394,7 @@ void Trainer::update_weights(StepReport* report) {
       report->gradient_norm =
           optim::clip_gradients(parts_.optimizer_options.clip, parts_.flat_params.buffers(),
                                 parts_.reducer.local_shards(), report->totals.squared_grad_norm);
-      parts_.optimizer.step(report->rates, parts_.reducer.late_shards());
+      parts_.optimizer.step(report->rates, parts_.reducer.pending_shards());
     }
     // Completes the totals of late buckets; gather_values() requires it.
     parts_.reducer.finish_late(&report->totals);

@@ -67,8 +67,7 @@ struct StepReport {
   bool scales_losses = false;           ///< true if the scale is dynamic
   /// True if the ranks have the same weights now. Between two averages (train/step/step_modes.h)
   /// they do not; then loss, totals and `skipped` are this rank's, and the loop must do nothing. At
-  /// an average the loss covers all samples since the last one, and `skipped` means that no rank
-  /// updated.
+  /// an average the loss covers all samples since the last one, and `skipped`: no rank updated.
   bool ranks_agree = true;
   /// True if a stop ended the wait for the step's data, or came before its masks (DataWait). No
   /// update was made, `step` updates are done, and wants_stop or must_end is set. All other fields
@@ -120,7 +119,7 @@ class DataWait final : public StepPart {
   }
 
  private:
-  bool is_told_to_stop() const { return parts_.stop->stop_asked() || parts_.stop->end_asked(); }
+  bool is_asked_to_stop() const { return parts_.stop->stop_asked() || parts_.stop->end_asked(); }
 
   const TrainerParts& parts_;
   data::SamplerPosition before_;
@@ -138,7 +137,7 @@ class StepLimits {
   /// Resets the count of damaged samples at the first step of an epoch.
   void begin_step(const StepClock& clock);
   /// Adds damaged samples found on all ranks. Throws Error(kBadData).everywhere() above the limit.
-  void add_damaged(int64_t num_samples, const StepClock& clock);
+  void count_damaged_samples(int64_t num_samples, const StepClock& clock);
 
   /// Counts an update. counted: it was applied. is_excused: it was not, but the cause was handled.
   void add_update(bool counted, bool is_excused = false);
@@ -166,7 +165,7 @@ class SkippedUpdates {
  private:
   std::function<double()> clock_s_;
   int64_t num_skipped_ = 0;
-  std::optional<double> told_at_s_;
+  std::optional<double> logged_at_s_;
 };
 
 /// Update of the weights and of their moving average. On GPUs it may be enqueued before the host
@@ -186,7 +185,7 @@ class WeightUpdate final : public StepPart {
     if (std::exchange(is_enqueued_, false)) parts_.optimizer.uncount();
   }
 
-  void on_recipe_change(const recal::Applied& due) override;
+  void on_recipe_change(const recal::AppliedActions& due) override;
   void begin_step() override { is_enqueued_ = false; }
   void end_step(StepEnd end, int64_t) override {
     end == StepEnd::kUpdated ? parts_.ema.update() : revert();
@@ -214,8 +213,7 @@ class Trainer {
   /// Collective if train.batch_norm is sync (train/step/buffers.h).
   Trainer(const TrainerParts& parts, const TrainOptions& options);
 
-  /// Function that returns this rank's votes. Called once in each step, when its gradients are
-  /// complete.
+  /// Function that returns this rank's votes. Called once per step, after its gradients.
   using Ask = std::function<Votes()>;
 
   /// Runs one update. Throws Error(kNonFinite).everywhere() after too many skipped updates in a
@@ -227,7 +225,7 @@ class Trainer {
   }
 
   /// Applies the recipe's closing actions after the last step. Collective, like step().
-  recal::Applied close();
+  recal::AppliedActions close();
 
  private:
   /// A step under way.
@@ -239,7 +237,6 @@ class Trainer {
     double loss_divisor = 1;   ///< of `loss`, before the reduction
   };
 
-  void apply_changes(const recal::Applied& due);
   /// Begins the step, with the recipe's changes before it. Returns false if a stop comes first; the
   /// step is left out then.
   bool begin(Step* step);
@@ -256,8 +253,7 @@ class Trainer {
   /// Waits for the mean gradients of all ranks and the step statistics.
   void reduce_gradients(Step* step, const Ask& ask);
   dist::LocalStepStats contribution(const Step& step, const Votes& votes, double work_s);
-  /// Decides whether the update counts. Throws after too many damaged samples, or too many skipped
-  /// updates in a row.
+  /// Decides whether the update counts. Throws after too many damaged samples or skipped updates.
   void check_finite(Step* step);
   /// Logs a skipped update. Collective over the peers.
   void log_skipped(const Step& step);
@@ -270,8 +266,7 @@ class Trainer {
   void end_parts(StepEnd end, StepReport* report);
   void complete_report(StepReport* report) const;
   /// Prepares a change of weights, moments or masks, or a look at them from the host. Waits until
-  /// they are complete and no save still copies them, for shared weights on all ranks. Collective
-  /// then.
+  /// they are complete and no save still copies them, for shared weights on all ranks (collective).
   void before_changes() {
     parts_.reducer.settle();
     if (parts_.before_changes) parts_.before_changes();

@@ -87,7 +87,7 @@ void ParamsWatch::set_hooks() {
       params_, [this](int64_t param) { reached_[static_cast<size_t>(param)] = true; });
 }
 
-void ParamsWatch::on_recipe_change(const recal::Applied& due) {
+void ParamsWatch::on_recipe_change(const recal::AppliedActions& due) {
   if (due.trainable) set_hooks();
 }
 
@@ -206,8 +206,7 @@ LossSum TrainingPass::compute(const PassInputs& inputs, const PassRequest& reque
 
 void TrainingPass::backward(const at::Tensor& loss, const at::Tensor& weight) {
   const trace::Span span("backward");
-  // A branch may leave out all trained parameters: then backward reaches nothing, as in
-  // torch.optim.
+  // A branch may leave out all trained parameters: backward then reaches nothing.
   if (!loss.requires_grad() && parts_.model.runs_user_code()) return parts_.model.after_backward();
   // Before backward: it tells which gradients have a single source and may leave early.
   parts_.reducer.follow_graph(loss);
@@ -240,7 +239,7 @@ at::Tensor TrainingPass::sum_of_losses(const at::Tensor& inputs_BX, const at::Te
   return own_loss.to(at::kFloat).mul(static_cast<double>(inputs_BX.size(0)));
 }
 
-void TrainingPass::on_recipe_change(const recal::Applied& due) {
+void TrainingPass::on_recipe_change(const recal::AppliedActions& due) {
   if (due.trainable) recorded_pass_.forget();
 }
 
@@ -304,8 +303,7 @@ void RecordedPass::copy_in(const data::Samples& samples, double weight) {
 
 bool RecordedPass::record(const data::Samples& samples, double weight, const Shape& shape) {
   const TrainerParts& parts = pass_.parts();
-  // Autograd's accumulator nodes run on the stream on which they were created. So those of earlier
-  // passes must be gone.
+  // Autograd's accumulator nodes run on the stream that created them: earlier ones must be gone.
   parts.reducer.follow_backward(false);
   parts.reducer.settle();
   recorded_ = std::make_unique<Recorded>();

@@ -43,8 +43,7 @@ class StepTensors {
 
   /// Begins an iteration with its batch.
   void begin(const at::Tensor& inputs_BX, const at::Tensor& targets_BY);
-  /// Adds the outputs of the next samples of the batch; undefined if the network computes its own
-  /// loss.
+  /// Adds the outputs of the batch's next samples; undefined if the network computes its own loss.
   void add_outputs(const at::Tensor& outputs_BO);
 
   const at::Tensor& inputs_BX() const { return inputs_BX_; }
@@ -91,7 +90,7 @@ class ParamsWatch final : public StepPart {
 
   bool is_on() const { return !params_.empty(); }
   /// Adapts to a new set of parameters that require a gradient.
-  void on_recipe_change(const recal::Applied& due) override;
+  void on_recipe_change(const recal::AppliedActions& due) override;
   /// Marks all parameters as not reached.
   void begin_step() override;
   void end_step(StepEnd, int64_t) override {}
@@ -101,8 +100,7 @@ class ParamsWatch final : public StepPart {
   void after_forward();
 
   /// Counts for the step's reduction: trained parameters that no backward pass of this step has
-  /// reached; 1 if forward has written a trained parameter in place, until note_write(). Empty if
-  /// off.
+  /// reached; 1 if forward has written a trained parameter, until note_write(). Empty if off.
   std::vector<double> counts() const;
   /// Flags by parameter, int64 [P]: 1 for reached parameters, and for those that are not trained.
   at::Tensor reached_P() const;
@@ -169,8 +167,7 @@ enum class HostWaits {
 class RecordedPass {
  public:
   static constexpr int64_t kPassesBefore = 3;
-  static constexpr int64_t kMost = 12;  ///< cap of the count: after this many others, another shape
-                                        ///< becomes usual
+  static constexpr int64_t kMost = 12;  ///< so many others make another shape usual
 
   /// graph: null if passes are not recorded. The pass must outlive this.
   RecordedPass(TrainingPass& pass, std::shared_ptr<DeviceGraph> graph)
@@ -179,8 +176,7 @@ class RecordedPass {
   /// False without a graph, and after the device has refused.
   bool is_on() const { return graph_ != nullptr; }
   /// Runs the pass over these samples, the update's last, from the graph, and captures it first if
-  /// that is due. Calls prepare_for_backward(). Returns nullopt, without effect, if the pass cannot
-  /// use a graph.
+  /// that is due. Calls prepare_for_backward(). Returns nullopt, without effect, if no graph fits.
   std::optional<LossSum> run(const data::Samples& samples, const PassRequest& request);
 
   /// Discards the graph: parameters have moved, or the trained set has changed.
@@ -235,7 +231,7 @@ class TrainingPass final : public StepPart {
   /// run backward passes of its own.
   LossSum compute(const PassInputs& inputs, const PassRequest& request, HostWaits waits);
 
-  void on_recipe_change(const recal::Applied& due) override;
+  void on_recipe_change(const recal::AppliedActions& due) override;
   void end_step(StepEnd, int64_t) override {}
 
  private:

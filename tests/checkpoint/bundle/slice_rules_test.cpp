@@ -129,7 +129,7 @@ TEST(SliceRules, RowsOfSlicesAndOfTheirTensorsBelongTogether) {
   const std::string first = slice_key("t", boxes[0]), second = slice_key("t", boxes[1]);
   TableRows rows = rows_of({4}, boxes);
   rows.erase(second);
-  EXPECT_THAT(verdict(rows), HasSubstr("slice 1:4 has no place"));
+  EXPECT_THAT(verdict(rows), HasSubstr("slice 1:4 has no position"));
   rows = rows_of({4}, boxes);
   rows[slice_key("t", {{0}, {2}})] = rows[first];
   EXPECT_THAT(verdict(rows), HasSubstr("3 slices have positions, 2 belong to a tensor"));

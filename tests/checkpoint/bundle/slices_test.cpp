@@ -139,8 +139,9 @@ TEST(Slices, ErrorsNameFileTensorSliceAndBytes) {
   tests::put_bytes(path, bad);
   Error fault = error_of([&] { BundleReader(folder / "m-1").read("t"); });
   EXPECT_EQ(fault.code(), ExitCode::kBadData);
-  for (const char* part : {"m-1.data-00001-of-00002: tensor 't' slice 4:8,0:4 at byte 0",
-                           "wrong crc32c", "64 bytes have ", "the index says ", "another save"})
+  for (const char* part :
+       {"m-1.data-00001-of-00002: tensor 't' slice 4:8,0:4 at byte 0", "wrong crc32c",
+        "64 bytes have ", "the index says ", "another checkpoint"})
     EXPECT_THAT(fault.what(), HasSubstr(part));
   EXPECT_THAT(verify(folder / "m-1"), ElementsAre(HasSubstr("slice 4:8,0:4")));
   tests::put_bytes(path, good.substr(0, 60));

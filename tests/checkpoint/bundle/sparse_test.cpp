@@ -168,8 +168,8 @@ TEST(Sparse, PartsThatDoNotFitAreRefused) {
   const std::vector<Lie> lies = {
       {"another number", "keeps", [&] { return with(mask, one_more); }},
       {"bits behind the end", "bits after the last", [&] { return with(mask, behind_end); }},
-      {"short mask", "a bit for each", [&] { return with(mask, pruned.bits.slice(0, 0, 17)); }},
-      {"mask of another type", "a bit for each",
+      {"short mask", "one bit for each", [&] { return with(mask, pruned.bits.slice(0, 0, 17)); }},
+      {"mask of another type", "one bit for each",
        [&] { return with(mask, pruned.bits.to(at::kChar)); }},
       {"no mask", "does not contain", [&] { return without(mask); }},
       {"no values", "does not contain", [&] { return without(values); }},
@@ -179,9 +179,10 @@ TEST(Sparse, PartsThatDoNotFitAreRefused) {
        }},
       {"values of a width that none has", "does not match a mask of",
        [&] { return with(values, pruned.values.to(at::kChar)); }},
-      {"form of another shape", "a bit for each",
+      {"form of another shape", "one bit for each",
        [&] { return maker_of(pruned, "[13, 21] _lockstep/masks/w"); }},
-      {"no form", "is not as", [&] { return maker_of(pruned, "13 11 _lockstep/masks/w"); }},
+      {"no form", "does not have the form",
+       [&] { return maker_of(pruned, "13 11 _lockstep/masks/w"); }},
       {"twice", "saved twice", [&] { return with(index_name("model/w"), pruned.dense); }},
   };
   for (const Lie& lie : lies) {

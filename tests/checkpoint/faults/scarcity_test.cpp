@@ -68,7 +68,7 @@ TEST(Scarcity, NoMemoryForATensorIsTheMachinesFaultAndNoBug) {
   const auto fault = fault_of([] { (void)at::empty({int64_t{1} << 50}); });
   ASSERT_TRUE(fault);
   EXPECT_EQ(fault->code(), ExitCode::kIo);
-  EXPECT_THAT(fault->what(), HasSubstr("no memory: "));
+  EXPECT_THAT(fault->what(), HasSubstr("out of memory: "));
 }
 #endif
 

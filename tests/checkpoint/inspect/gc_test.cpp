@@ -129,7 +129,7 @@ TEST(Collect, RemovesAndTells) {
   EXPECT_THAT(read_state_file(folder.path())->all, ElementsAre("model.ckpt-2", "model.ckpt-3"));
   EXPECT_EQ(read_state_file(folder.path())->newest, "model.ckpt-3");
   EXPECT_THAT(collect_garbage(folder.path(), {}).text,
-              HasSubstr("removed 0 files, 0 bytes; 2 saves"));
+              HasSubstr("removed 0 files, 0 bytes; 2 checkpoints"));
 }
 
 TEST(Collect, TheSaveThatTheStateFileWasSetBackToStaysAndIsNamed) {

@@ -162,7 +162,7 @@ TEST(Library, NumbersAreNotUsedAgainAfterARestore) {
 TEST(Library, KeysAreFreeButNotAnything) {
   const at::Tensor value = at::zeros({2});
   for (const auto& [key, why] : std::vector<std::pair<std::string, std::string>>{
-           {"", "empty"}, {"a/b", "'/'"}, {"save_counter", "count"}, {"_lockstep", "kept for"}})
+           {"", "empty"}, {"a/b", "'/'"}, {"save_counter", "count"}, {"_lockstep", "reserved for"}})
     EXPECT_THAT(error_of(
                     [&, k = key] {
                       Checkpoint({{k, value}});
@@ -237,7 +237,7 @@ TEST(Library, OptimizersThatAreNotKnownAreRefused) {
                     Checkpoint({{"optimizer", optimizer}});
                   },
                   ExitCode::kConfig),
-              HasSubstr("not known"));
+              HasSubstr("is unknown"));
 }
 
 TEST(Library, WhatDoesNotMatchIsNamedOnBothSides) {
@@ -283,8 +283,9 @@ TEST(Library, RanksSaveTogetherAndOneProcessRestores) {
 
 TEST(Library, LockstepsOwnModelAndOptimizerHaveTheDaemonsNames) {
   const TemporaryFolder folder;
-  model::Mlp network({.layers = {4, 3, 2}, .activation = "tanh"}, 1),
-      other({.layers = {4, 3, 2}, .activation = "tanh"}, 2);
+  const model::MakeModel make = model::mlp({.layers = {4, 3, 2}, .activation = "tanh"}).make;
+  const auto owned = make({{4}, 2, 1}), owned_other = make({{4}, 2, 2});
+  model::Model &network = *owned, &other = *owned_other;
   optim::FlatParams arena(network.params(), {{0, 2}, {1, 3}}, at::kCPU);
   const auto optimizer = optim::make_optimizer({}, arena.buffers(), network.params());
   for (const StateEntry& slot : optimizer->state())

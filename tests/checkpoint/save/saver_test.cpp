@@ -153,7 +153,7 @@ TEST_P(SaverOnRanks, ASaveThatDoesNotReadBackIsTakenBackAndNothingNamesIt) {
               .save(state.list(), 6);
       EXPECT_FALSE(result.ok);
       EXPECT_EQ(result.code, ExitCode::kBadData);
-      EXPECT_THAT(result.error, HasSubstr("the bytes read back differ from those written"));
+      EXPECT_THAT(result.error, HasSubstr("reads back other bytes than were written"));
     });
     EXPECT_EQ(files::list(folder.path()), before);
     EXPECT_EQ(tests::bytes_of(folder / "checkpoint"), state_file);

@@ -271,9 +271,10 @@ TEST_F(LoadWeights, HalfNumbersBecomeFloatsAndNothingElseIsChanged) {
     load({{"w", at::tensor({1.5F, -2.F}).to(type)}}, {{"w", w}});
     EXPECT_TRUE(w.equal(at::tensor({1.5F, -2.F}))) << type;
   }
-  EXPECT_THAT(refusal({{"w", at::ones({2}, at::kDouble)}}, {{"w", w}}),
-              AllOf(HasSubstr("'w' is float64 [2] there, 'w' is float32 [2] here"),
-                    Not(HasSubstr("warm_start_kernels"))));
+  EXPECT_THAT(
+      refusal({{"w", at::ones({2}, at::kDouble)}}, {{"w", w}}),
+      AllOf(HasSubstr("'w' is float64 [2] in the checkpoint, 'w' is float32 [2] in the model"),
+            Not(HasSubstr("warm_start_kernels"))));
 }
 
 TEST_F(LoadWeights, ATensorOfAnUnknownTypeIsInTheWayWhereItIsAskedForAlone) {
@@ -292,8 +293,8 @@ TEST_F(LoadWeights, ATensorOfAnUnknownTypeIsInTheWayWhereItIsAskedForAlone) {
     FAIL();
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kConfig);
-    EXPECT_THAT(fault.what(), HasSubstr("'odd' is of an unknown type ('F8_E4M3') there, 'odd' is "
-                                        "float32 [4] here"));
+    EXPECT_THAT(fault.what(), HasSubstr("'odd' is of an unknown type ('F8_E4M3') in the "
+                                        "checkpoint, 'odd' is float32 [4] in the model"));
   }
 }
 
@@ -312,10 +313,12 @@ TEST_F(LoadWeights, WhatDoesNotFitNamesBothSidesAndTheNearest) {
                                     {"fc.weight", at::zeros({2, 3})},
                                     {"haed.bias", at::zeros({2})}},
                                    "warm_start_kernels: lockstep");
-  EXPECT_THAT(text, HasSubstr("'head.weight' is float32 [4, 5] there, 'head.weight' is float32 "
-                              "[3, 5] here (nearest there: head.weight, "));
   EXPECT_THAT(text,
-              HasSubstr("'fc.kernel' is float32 [3, 2] there, 'fc.weight' is float32 [2, 3]"));
+              HasSubstr("'head.weight' is float32 [4, 5] in the checkpoint, "
+                        "'head.weight' is float32 [3, 5] in the model (nearest: head.weight, "));
+  EXPECT_THAT(
+      text,
+      HasSubstr("'fc.kernel' is float32 [3, 2] in the checkpoint, 'fc.weight' is float32 [2, 3]"));
   EXPECT_THAT(text, HasSubstr("it fits with checkpoint.warm_start_kernels: tensorflow"));
   EXPECT_THAT(text,
               HasSubstr("the checkpoint has no 'haed.bias' (nearest: head.bias, heat.bias, "));

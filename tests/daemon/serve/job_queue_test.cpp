@@ -152,7 +152,7 @@ TEST_F(Queue, LimitsOnNumberAndSizeAreSaid) {
   JobSpec large = spec_of("large");
   large.text = std::string(JobQueue::kMaxJobBytes, ' ');
   EXPECT_THAT(refusal(ExitCode::kUsage, [&] { (void)queue.submit(large); }),
-              HasSubstr("at most 4194304 are taken"));
+              HasSubstr("the limit is 4194304"));
   (void)queue.submit(spec_of("one"));
   EXPECT_THAT(refusal(ExitCode::kUnavailable, [&] { (void)queue.submit(spec_of("two")); }),
               HasSubstr("1 jobs already wait in"));

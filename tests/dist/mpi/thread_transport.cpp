@@ -73,7 +73,7 @@ bool ThreadTransport::test(Request* request) {
   return true;
 }
 
-void run_message_ranks(int num_ranks, const dist::mpi::MessageOptions& options,
+void run_message_ranks(int num_ranks, const dist::mpi::CommunicatorOptions& options,
                        const std::function<void(dist::Communicator&)>& body) {
   const auto post = std::make_shared<ThreadPost>(num_ranks);
   std::mutex mutex;

@@ -65,7 +65,7 @@ class ThreadTransport final : public dist::mpi::Transport {
 /// Runs `body` on that many ranks, each a thread with its P2pCommunicator over
 /// ThreadTransports. If one throws, so does this, once all have ended: the others' waits have a
 /// limit.
-void run_message_ranks(int num_ranks, const dist::mpi::MessageOptions& options,
+void run_message_ranks(int num_ranks, const dist::mpi::CommunicatorOptions& options,
                        const std::function<void(dist::Communicator&)>& body);
 
 }  // namespace lockstep::tests

@@ -16,7 +16,7 @@ namespace tree_exchange_test {
 
 using tests::run_message_ranks;
 
-constexpr MessageOptions kTree{.timeout_s = 60, .direct_ranks = 1};
+const CommunicatorOptions kTree{.timeout_s = 60, .direct_ranks = 1};
 
 /// Input of rank r: numbers whose sum depends on the order.
 at::Tensor values_of(int rank, int64_t num_items, at::ScalarType dtype) {

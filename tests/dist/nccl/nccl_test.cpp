@@ -18,7 +18,7 @@ TEST(NcclCommunicator, KeepsTheContract) {
   const auto control = tests::mpi_world().make_communicator();
   const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   const bool shares = text != nullptr && std::string_view(text) == "1";
-  const int num_gpus = num_nccl_devices();
+  const auto num_gpus = static_cast<int>(nccl_device_ids().size());
   const int gpu = shares && num_gpus > 0 ? info.local_rank % num_gpus : info.local_rank;
   if (any_of(*control, gpu >= num_gpus)) GTEST_SKIP() << "not every rank has a GPU of its own";
   const auto comm = make_nccl_communicator(*control, gpu, 60);

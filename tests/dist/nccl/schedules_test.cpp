@@ -78,7 +78,7 @@ class Schedule {
   }
 
   void send(size_t bucket, std::shared_ptr<StreamMark> mark) {
-    comm_.begin_behind(std::move(mark));
+    comm_.start_after(std::move(mark));
     works_[bucket] = comm_.all_reduce(grads_[bucket], ReduceOp::kSum);
   }
 

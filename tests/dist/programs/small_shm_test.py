@@ -30,7 +30,7 @@ class SmallShm(unittest.TestCase):
                 done = keep_the_contract(size, ranks)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertIn("PASSED", done.stdout)
-                self.assertRegex(done.stderr, rf"/dev/shm has \d+\.\d MiB free, {NO_SPACE} that the {ranks} ranks")
+                self.assertRegex(done.stderr, rf"/dev/shm has \d+\.\d MiB free, {NO_SPACE} shared by the {ranks} ranks")
 
     def test_what_fits_is_used(self):
         done = keep_the_contract("64m", 2)

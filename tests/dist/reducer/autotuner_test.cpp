@@ -20,12 +20,12 @@ std::vector<bool> verdict_of(Communicator& comm, size_t num_items, const Seconds
   trial.start(num_items);
   for (int step = 0; step < kSteps; ++step) {
     EXPECT_TRUE(trial.is_running());
-    EXPECT_EQ(trial.takes_second(), step % 2 == 1);
-    const auto verdict = trial.add_step(seconds(trial.takes_second(), step), comm);
+    EXPECT_EQ(trial.times_second_way(), step % 2 == 1);
+    const auto verdict = trial.add_step(seconds(trial.times_second_way(), step), comm);
     EXPECT_EQ(verdict.has_value(), step + 1 == kSteps);
     if (verdict) {
       EXPECT_FALSE(trial.is_running());
-      EXPECT_FALSE(trial.takes_second());
+      EXPECT_FALSE(trial.times_second_way());
       return *verdict;
     }
   }
@@ -80,7 +80,7 @@ TEST(Autotuner, MayBeginAnew) {
     for (int step = 0; step < 7; ++step)
       (void)trial.add_step({{step % 2 == 0 ? 1.0 : 9.0, 0}}, comm);
     trial.start(2);
-    EXPECT_FALSE(trial.takes_second());
+    EXPECT_FALSE(trial.times_second_way());
     EXPECT_THROW((void)trial.add_step({{1, 0}}, comm), Error);
     trial.start(0);
     EXPECT_FALSE(trial.is_running());

@@ -56,7 +56,7 @@ TEST_P(ReducerByBucket, FinishReturnsBeforeTheLastBucketHasTravelled) {
         reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 3});
     EXPECT_TRUE(totals.finite());
     EXPECT_EQ(totals.num_samples, 2 * comm.world_size());
-    const LateShards late = reducer.late_shards();
+    const PendingShards late = reducer.pending_shards();
     if (comm.world_size() > 1) {
       // The first layer's weights: the biases, whose first parameter follows them, come before.
       EXPECT_EQ(spy.num_reductions, 4 + 1);
@@ -95,7 +95,7 @@ TEST_P(ReducerByBucket, WaitsForAllWhereTheVerdictIsOpen) {
       }
       GlobalStepStats totals =
           reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 3});
-      EXPECT_TRUE(reducer.late_shards().regions.empty()) << bad;
+      EXPECT_TRUE(reducer.pending_shards().regions.empty()) << bad;
       EXPECT_EQ(totals.finite(), bad == kHuge && comm.world_size() == 1) << bad;
       reducer.finish_late(&totals);
     });
@@ -127,7 +127,7 @@ TEST(ReducerLateShards, RanksThatDifferAgreeWithAStepThatWaitsForAll) {
       by_bucket.prepare_for_backward({.by_bucket = true});
       backward(&early);
       GlobalStepStats totals = by_bucket.finish(share);
-      const LateShards late = by_bucket.late_shards();
+      const PendingShards late = by_bucket.pending_shards();
       for (size_t i = 0; i < late.regions.size(); ++i) late.wait_for_next();
       by_bucket.finish_late(&totals);
       num_late += late.regions.empty() ? 0 : 1;
@@ -166,7 +166,7 @@ TEST(ReducerLateShards, AutoDoesNotCountAnUpdateBesideTheLastBucket) {
       x.square().sum().backward();
       GlobalStepStats totals =
           reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 1});
-      const LateShards late = reducer.late_shards();
+      const PendingShards late = reducer.pending_shards();
       sleep_ms(60);  // the update
       is_late = !late.regions.empty();
       if (is_late) late.wait_for_next();

@@ -36,7 +36,7 @@ TEST(LearningRates, GroupsThatThereAre) {
                    groups + "}"}));
   };
   const std::string known =
-      "there are 0 (weights, which decay) and 1 (the rest: biases, normalisation)";
+      "available: 0 (weights, which decay) and 1 (the rest: biases, normalisation)";
   EXPECT_THAT(faults("[-1]"), HasSubstr("'SetLearningRateModifier.param_groups' is -1"));
   EXPECT_THAT(faults("[]"), HasSubstr("must name a group; " + known));
   EXPECT_EQ(compile_faults({"!SetLearningRateModifier {start_epoch: 1, learning_rate: 0.5, "

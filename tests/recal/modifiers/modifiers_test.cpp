@@ -23,11 +23,10 @@ TEST(Defaults, OfTheSuccessorAreTakenAndToldOnce) {
   EXPECT_THAT(
       timeline.notes(),
       ElementsAre(
-          "r.yaml:4: LearningRateModifier: no end_epoch is given: -1, the run's end is taken",
-          "r.yaml:5: SetLearningRateModifier: no start_epoch is given: -1, the run's start is "
-          "taken",
-          "r.yaml:6: SetWeightDecayModifier: no start_epoch is given: -1, the run's start is taken",
-          "r.yaml:8: SetParamModifier: no start_epoch is given: -1, the run's start is taken"));
+          "r.yaml:4: LearningRateModifier: no end_epoch is given: using -1, the run's end",
+          "r.yaml:5: SetLearningRateModifier: no start_epoch is given: using -1, the run's start",
+          "r.yaml:6: SetWeightDecayModifier: no start_epoch is given: using -1, the run's start",
+          "r.yaml:8: SetParamModifier: no start_epoch is given: using -1, the run's start"));
   EXPECT_EQ(timeline.modifiers()[1].end_step, 60);
   EXPECT_EQ(timeline.learning_rate_at(0), 0.0);
   EXPECT_EQ(timeline.learning_rate_at(59), 0.4 * 0.125);

@@ -119,7 +119,7 @@ TEST(QuantizedLayers, TheNarrowestOverrideHolds) {
               HasSubstr("'QuantizationModifier.scheme_overrides.head.weights.num_bits' is 4"));
   EXPECT_THAT(refusal("scheme_overrides: {head: {weights: {symmetric: true, strategy: channel}}}"),
               HasSubstr("the weights of 'stem' have the strategy tensor, those of 'head' have "
-                        "channel: it applies to the whole model"));
+                        "channel: a model has a single strategy"));
 }
 
 std::string group(const std::string& targets, const std::string& more = "") {

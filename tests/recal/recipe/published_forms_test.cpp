@@ -74,14 +74,15 @@ INSTANTIATE_TEST_SUITE_P(
                         "60 sparsity 0.750000 for [re:sections.*conv.*]"},
              .notes = {"the recipe has no version"},
              .total_steps = 120},
-        Form{.file = "defaults_of_set_and_rate.md",
-             // 0.02, the rate in force at epoch 3, continues; it falls at epoch 6.
-             .events = {"0 learning rate 0.02", "30 learning rate 0.02", "60 learning rate 0.005",
-                        "0 weight decay 0.001 of parameter group 0"},
-             .notes = {"SetLearningRateModifier: no start_epoch is given: -1, the run's start",
-                       "LearningRateModifier: no end_epoch is given: -1, the run's end",
-                       "SetWeightDecayModifier: no start_epoch is given"},
-             .total_steps = 80},
+        Form{
+            .file = "defaults_of_set_and_rate.md",
+            // 0.02, the rate in force at epoch 3, continues; it falls at epoch 6.
+            .events = {"0 learning rate 0.02", "30 learning rate 0.02", "60 learning rate 0.005",
+                       "0 weight decay 0.001 of parameter group 0"},
+            .notes = {"SetLearningRateModifier: no start_epoch is given: using -1, the run's start",
+                      "LearningRateModifier: no end_epoch is given: using -1, the run's end",
+                      "SetWeightDecayModifier: no start_epoch is given"},
+            .total_steps = 80},
         Form{.file = "stages_in_turn.yaml",
              .events = {"0 learning rate 0.05", "0 sparsity 0.100000 for [re:sections.*]",
                         "50 sparsity 0.700000 for [re:sections.*]", "60 learning rate 0.01",
@@ -159,9 +160,10 @@ INSTANTIATE_TEST_SUITE_P(
              .total_steps = 60},
         Form{.file = "quantization/quant_no_start.md",
              .events = {"0 quantize __ALL__ except [classifier]"},
-             .notes = {"QuantizationModifier: no start_epoch is given: -1, the run's start; input "
-                       "ranges follow the inputs of training",
-                       "Embedding, BMMOutput_QK, ReLU are none"},
+             .notes =
+                 {"QuantizationModifier: no start_epoch is given: using -1, the run's start; input "
+                  "ranges follow the inputs of training",
+                  "Embedding, BMMOutput_QK, ReLU are none"},
              .total_steps = 30},
         Form{.file = "quantization/quant_config_groups.yaml",
              .events = {"0 quantize [Linear, re:sections.*conv1] except [head]"},
