@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks every #include of ours against the dependencies that CMake declares.
+"""Checks every own #include against the dependencies that CMake declares.
 
 usage: check_layers.py SOURCE_DIR LAYERS_FILE
-LAYERS_FILE has one line a folder, `recal: base dist`, and one a sub-folder where a folder has them, `recal/masks: params`
-(names within recal; `.` is its own files). A sub-folder may use what its line names and what those use. A name with a slash in front
-is a folder of another module: `daemon/run: control /infer/exports` stands above infer/exports, though daemon/config stands below it.
+LAYERS_FILE has one line for each folder, `recal: base dist`, and one for each declared sub-folder, `recal/masks: params`
+(names within recal; `.` is its own files). A sub-folder may use the folders of its line and those that they use. A name with a leading slash
+is a folder of another module: `daemon/run: control /infer/exports` is above infer/exports, although daemon/config is below it.
 """
 import pathlib
 import re

@@ -2,18 +2,18 @@
 """Rules of the repository that no compiler checks: tools/check_rules.py [ROOT]. Prints every breach; exit 1 if any.
 
 1. Every *_test.cpp and *_test.py is named in the CMakeLists.txt of its folder or of the next one above, so that no test is forgotten.
-2. Every exit code of base/error.h has a row in docs/exit_codes.md, under its name and with its class of base/exit_class.h, and no row is left over.
+2. Every exit code of base/error.h has a row in docs/exit_codes.md, under its name and with its class of base/exit_class.h, and there are no other rows.
 3. Every modifier of recal/schedule/modifier_table.cpp has a section in docs/recipe.md, and an item, by one of its names, in the recipes that tests
    train with every modifier.
 4. No file names a folder of the machine it was written on.
 5. Relative links in *.md lead to files that exist.
 6. Every variable of a module that lives as long as the process has a line in tools/process_state.txt, which says why no job of a server sees what
    another one left in it. A line that says ProcessState is of a file, or names one, that has such an object.
-7. Tests outside tests/support neither sleep nor read a clock: tests/support/patience.{py,h} waits and judges times, so that a busy machine fails
-   nothing. tests/slow_on_purpose.txt lists what simulates slowness or measures, with the reason.
-8. A case of tests/integration that is named after what happens meanwhile counts it (counts.py there), as it may not have happened.
+7. Tests outside tests/support neither sleep nor read a clock: tests/support/patience.{py,h} waits and checks times, so that a busy machine causes
+   no failure. tests/slow_on_purpose.txt lists files that simulate slowness or measure, with the reason.
+8. A case of tests/integration that is named after a concurrent event counts the event (counts.py there), since it may not have happened.
 
-Then those of tools/check_english.py: the first word of a doc comment, long sentences, home-made words, subjects of commits.
+Then those of tools/check_english.py: first words of doc comments, long sentences, home-made words, subjects of commits.
 """
 import os
 import pathlib

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Finds functions of modules that nothing but tests calls: tools/check_unused.py BUILD_DIR. Prints them; exit 1 if any.
+"""Finds functions of modules that only tests call: tools/check_unused.py BUILD_DIR. Prints them; exit 1 if any.
 
-A function counts as used if an object file that is no test's refers to it, its own included (calls go through symbols, as objects are
-position-independent). Templates and functions that stand in headers only are not seen. ALLOWED names what may stay, and why.
+A function counts as used if any object file other than a test's refers to it, its own included (calls use symbols, since objects are
+position-independent). Templates and functions that are only in headers are not found. ALLOWED lists exceptions with their reasons.
 """
 import pathlib
 import re

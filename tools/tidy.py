@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""clang-tidy over own sources, which looks only at what changed: tools/tidy.py BUILD_FOLDER FILE...
+"""clang-tidy over own sources, only for changed files: tools/tidy.py BUILD_FOLDER FILE...
 
-Files of one target that have not passed yet are looked at in batches, the batches of the default build (cmake/LockstepModule.cmake), as
-most of the time goes into reading LibTorch's headers. A batch with a finding is looked at again file by file.
+Files of one target that have not passed yet are checked in batches, the batches of the default build (cmake/LockstepModule.cmake), since
+reading LibTorch's headers takes most of the time. A batch with a finding is checked again file by file.
 
-A file that passed is remembered under the digest of everything that its verdict depends on: clang-tidy's version, .clang-tidy, the
+A file that passed is cached under the digest of everything that its result depends on: clang-tidy's version, .clang-tidy, the
 file's compile command, LibTorch's version, the *.proto files, the file itself and the repository's headers that it includes, at any
-depth (Debian's headers are taken to stay). Where the checkout and LibTorch lie does not matter, so CI in a bare Debian and a developer's
-checkout use the same memory: a folder of empty files, ${XDG_CACHE_HOME:-~/.cache}/lockstep/clang-tidy; removing it costs time only.
+depth (Debian's headers are considered constant). The paths of the checkout and of LibTorch do not matter, so CI in a bare Debian and a developer's
+checkout use the same cache: a folder of empty files, ${XDG_CACHE_HOME:-~/.cache}/lockstep/clang-tidy. It can be removed at any time.
 Exit code 1 if any file has a finding.
 """
 import collections
