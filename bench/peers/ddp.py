@@ -1,19 +1,19 @@
 """PyTorch's DistributedDataParallel over gloo, on the CPU, one rank: the peer of lockstepd. LOCKSTEP_BENCH_DEVICE=cuda: over NCCL,
-rank r on GPU r, with batches that lie in page-locked memory before the first step.
+rank r on GPU r, with batches in page-locked memory before the first step.
 
-Trains on the data, in the order and from the weights that Lockstep has (same_start.py), with SGD and momentum or with AdamW. RANK,
-WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where; LOCKSTEP_TORCH is the folder `torch` of the wheel.
+Trains on Lockstep's data, in its order and from its weights (same_start.py), with SGD and momentum or with AdamW. RANK,
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT are those of PyTorch; LOCKSTEP_TORCH is the folder `torch` of the wheel.
 
-Every line of standard input is a JSON object, the same on all ranks, and asks for one training from the start (Request has its
+Every line of standard input is a JSON object, the same on all ranks, and requests one training from the start (Request has its
 keys); the answer is a line with the seconds of each step and the loss of each step (mean over ranks). `mode` is one of
-  default   DistributedDataParallel and SGD as they come
+  default   DistributedDataParallel and SGD with default options
   tuned     static_graph, gradients as views of the buckets, no buffers sent, fused SGD, denormals as 0, and bucket_cap_mb if it
             is given (the starter also sets malloc's thresholds)
-  fp16      tuned, and gradients travel as float16 (PyTorch's fp16_compress_hook)
+  fp16      tuned, and gradients are sent as float16 (PyTorch's fp16_compress_hook)
   zero      tuned, with PyTorch's ZeroRedundancyOptimizer: each rank keeps and updates a part of the optimizer's state
-  graphed   on a GPU: tuned, and from the 12th step on the whole step, update included, is one CUDA graph, made as PyTorch's
-            documentation says it for DistributedDataParallel ("CUDA Graphs")
-  packed    no DistributedDataParallel: the gradients of kept weights are gathered into one tensor, reduced, put back
+  graphed   on a GPU: tuned, and from the 12th step on the whole step, update included, is one CUDA graph, made as in PyTorch's
+            documentation of DistributedDataParallel ("CUDA Graphs")
+  packed    no DistributedDataParallel: the gradients of kept weights are gathered into one tensor, reduced, copied back
 With a sparsity each layer's smallest weights are pruned at the start (the first of equal ones) and stay zero.
 """
 import contextlib

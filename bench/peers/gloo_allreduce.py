@@ -1,5 +1,5 @@
 """All-reduce of float32 over gloo, in place, one rank; RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCKSTEP_TORCH as for
-ddp.py. Rank 0 writes a JSON object to --out: the seconds of each call, of the slower rank, from a barrier on. The buffer is
+ddp.py. Rank 0 writes a JSON object to --out: the seconds of each call of the slower rank, from a barrier on. The buffer is
 touched before; the first call does not count."""
 import argparse
 import json

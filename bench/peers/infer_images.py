@@ -3,8 +3,8 @@
 usage: infer_images.py MODEL.pt FOLDER OUTPUTS SIZE BATCH WORKERS THREADS
 
 A DataLoader with WORKERS processes (0: in this one) reads FOLDER/*/*.jpg in the order of their names, torchvision decodes and resizes;
-torch.jit with optimize_for_inference answers on THREADS threads; each batch's answers are appended to OUTPUTS as float32. Prints
-seconds of an iteration, behind the first ones.
+torch.jit with optimize_for_inference computes on THREADS threads; each batch's outputs are appended to OUTPUTS as float32. Prints
+seconds of an iteration, without the first ones.
 """
 import pathlib
 import sys

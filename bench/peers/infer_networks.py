@@ -1,4 +1,4 @@
-"""The networks of bench/inference that Lockstep itself does not write as TorchScript, with weights by chance.
+"""The networks of bench/inference that Lockstep itself does not export as TorchScript, with random weights.
 
 usage: infer_networks.py NAME FOLDER    writes FOLDER/model.pt, traced, and FOLDER/model.onnx: `inputs` to `logits`, of any batch
 NAME: resnet18 (torchvision's), mobilenet_v1 (as in the tests)

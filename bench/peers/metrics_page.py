@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""prometheus_client's own server with so many gauges, ten to a family: metrics_page.py NUM_SERIES PORT_FILE. Writes its port into the
-file; ends with its stdin."""
+"""Server of prometheus_client with NUM_SERIES gauges, ten to a family: metrics_page.py NUM_SERIES PORT_FILE. Writes its port to the
+file; ends when its stdin is closed."""
 import os
 import sys
 

@@ -1,7 +1,7 @@
 """Lockstep's data, order of samples and initial weights for programs in Python, so that both sides train on the same numbers.
 
-Data of `type: random` and the order of samples are pure functions (data/dataset_table.h, data/sampler.h), written down here
-a second time on top of the counter-based random numbers of base/random.h. Weights come from a save that
+Data of `type: random` and the order of samples are pure functions (data/dataset_table.h, data/sampler.h), implemented here
+a second time with the counter-based random numbers of base/random.h. Weights come from a checkpoint that
 `lockstep ckpt export` wrote as safetensors.
 """
 import json

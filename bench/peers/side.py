@@ -1,4 +1,4 @@
-"""A program that saves and restores on demand, on cores of its own: bench/saves, or a peer's that knows the same commands."""
+"""A program that saves and restores on request, on its own cores: bench/saves, or a peer's program with the same commands."""
 import os
 import subprocess
 

@@ -1,4 +1,4 @@
-"""TensorFlow's side of bench/checkpoint: commands on standard input, a line of seconds for each; bench/programs/saves.cpp says which."""
+"""TensorFlow's side of bench/checkpoint: commands on standard input, a line of seconds for each; bench/programs/saves.cpp lists them."""
 import os
 import pathlib
 import sys
