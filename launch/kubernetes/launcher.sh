@@ -23,7 +23,7 @@ while [ $# -gt 1 ]; do
   esac
   shift 2
 done
-case ${1:-} in '' | -*) echo "launcher: '${1:-}' is no command: see the first lines of $0" >&2; exit 64 ;; esac
+case ${1:-} in '' | -*) echo "launcher: '${1:-}' is not a command; see the first lines of $0" >&2; exit 64 ;; esac
 
 told='' child=''
 pass_on() { [ -z "$child" ] || kill -"$1" "$child" 2>/dev/null; }
@@ -86,7 +86,7 @@ start() {
 note() { [ -z "$job" ] || { mkdir -p "$notes" && echo "$1" >"$notes/$job"; }; }
 
 if [ -n "$job" ] && code=$(cat "$notes/$job" 2>/dev/null); then
-  say "this job has ended with $code, which no other try mends: not started again. Correct it, then delete the job and apply it anew"
+  say "this job has ended with $code, which another try cannot fix: not started again. Correct it, then delete the job and apply it again"
   exit "$code"
 fi
 
@@ -103,7 +103,7 @@ while [ -z "$told" ]; do
       say "the ranks are lost ($code): started again, $tries more times at most" ;;
     *)
       note "$code"
-      say "the ranks ended with $code, which no other try mends (docs/exit_codes.md)"
+      say "the ranks ended with $code, which another try cannot fix (docs/exit_codes.md)"
       exit "$code" ;;
   esac
   run sleep "$pause_s"

@@ -42,12 +42,12 @@ class Launcher(LockstepTest):
         return said
 
     def test_what_no_other_try_mends_ends_this_job_and_no_other(self):
-        for code in counted("codes that no other try mends end the job", (*hopeless_codes(), "74", "132", "136")):
+        for code in counted("codes that another try cannot fix end the job", (*hopeless_codes(), "74", "132", "136")):
             starts = self.starts()
             noted = ("--tries", "3", "--job", f"uid-{code}", "--notes", self.folder / "a/notes")
-            self.assertIn(f"ended with {code}, which no other try mends", self.ended(self.start(self.program(f"exit {code}"), *noted), int(code)))
+            self.assertIn(f"ended with {code}, which another try cannot fix", self.ended(self.start(self.program(f"exit {code}"), *noted), int(code)))
             self.assertEqual(self.starts(), starts + 1, code)
-            self.assertIn("delete the job and apply it anew", self.ended(self.start(self.program("exit 0"), *noted), int(code)))
+            self.assertIn("delete the job and apply it again", self.ended(self.start(self.program("exit 0"), *noted), int(code)))
             self.assertEqual(self.starts(), starts + 1, f"{code}: a further launcher of the job started ranks")
         self.ended(self.start(self.program("exit 0"), "--job", "another", "--notes", self.folder / "a/notes"), 0)
         self.ended(self.start(self.program("exit 78"), "--job", "", "--notes", self.folder / "b"), 78)  # a cluster that does not say which job it is
@@ -120,7 +120,7 @@ class Launcher(LockstepTest):
 
     def test_usage(self):
         for words in ((), ("--tries", "3"), ("--none", "3", "true")):
-            self.assertIn("is no command", self.ended(self.start((), *words), 64))
+            self.assertIn("is not a command", self.ended(self.start((), *words), 64))
 
 
 class Pods(LockstepTest):
