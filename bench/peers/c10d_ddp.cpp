@@ -2,7 +2,7 @@
 // ProcessGroupGloo, driven from C++ as torch/nn/parallel/distributed.py drives it, so that a
 // comparison on a tiny network is not one with Python.
 //
-// An MLP on data, order and weights as ddp.py has them, and its `tuned` settings: static graph,
+// An MLP on the data, order and weights of ddp.py, and its `tuned` settings: static graph,
 // gradients as views of the buckets, one fused SGD call, denormals as 0. RANK and WORLD_SIZE say
 // who; rank 0 writes a JSON object to --out: seconds and loss (mean over ranks) of each step.
 #define USE_C10D_GLOO  // as LibTorch was built; its header is empty otherwise

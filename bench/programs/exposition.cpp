@@ -134,9 +134,10 @@ void time_scrapes(int num_series, const std::string& python) {
   const auto library_port = static_cast<uint16_t>(library.GetListeningPorts().at(0));
   std::optional<PythonServer> client;
   if (!python.empty()) client.emplace(python, num_series);
-  check(num_series_of(scrape(own.address().port)) == num_series, "our page is whole");
-  check(num_series_of(scrape(library_port)) == num_series, "prometheus-cpp's page is whole");
-  check(!client || num_series_of(scrape(client->port())) == num_series, "Python's page is whole");
+  check(num_series_of(scrape(own.address().port)) == num_series, "our page is complete");
+  check(num_series_of(scrape(library_port)) == num_series, "prometheus-cpp's page is complete");
+  check(!client || num_series_of(scrape(client->port())) == num_series,
+        "Python's page is complete");
   std::vector<double> own_ms, by_library, by_client;
   for (int i = 0; i < kNumPairs; ++i) {
     own_ms.push_back(scrapes_ms(own.address().port));
