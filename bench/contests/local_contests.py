@@ -75,7 +75,7 @@ class AllreduceContest:
         board.hold(self.name, self.rows, measure, num_rounds=num_rounds)
 
     def ours_and_mpi(self, start):
-        """Medians of calls in turn; what memory allows beside."""
+        """Medians of alternating calls, and the floor that memory sets."""
         text = finish(start(2, [self.build / "bench/allreduce", f"--mib={LARGE_MIB}", f"--pairs={ALLREDUCE_PAIRS}"], {}))
         found = {"ours": r"median ([\d.]+) ms \(least", "MPI_Allreduce": r"MPI_Allreduce: median ([\d.]+) ms",
                  "memory floor": r"floor: ([\d.]+) ms"}

@@ -5,7 +5,7 @@ import os
 
 
 def drop(path):
-    """Writes back what is not written, which could not be dropped, and asks the kernel to forget the file's pages."""
+    """Writes dirty pages back, since they cannot be dropped, and lets the kernel drop the file's pages."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -24,7 +24,7 @@ def thread_seconds(pid, name):
 
 
 def read_answer(connection):
-    """One answer of HTTP with Content-Length; what comes is not looked at, so that the asking takes little from the run's cores."""
+    """Reads one HTTP answer with Content-Length without parsing it, so that the client takes little of the run's cores."""
     head = b""
     while b"\r\n\r\n" not in head:
         part = connection.recv(1 << 16)

@@ -70,12 +70,12 @@ def compare(contest, name, ours, theirs, tolerance):
 
 
 def one_alone(build, job, _bucket_mb):
-    """The floor of what memory and cores allow: one rank, which shares them with no other process and sends nothing."""
+    """The floor that memory and cores set: one rank, which shares them with no other process and sends nothing."""
     return runs.lockstep(build, job, Here(), ranks=1)
 
 
 def alone_at_once(num_runs):
-    """Runs of one rank at the same time, which share cores and memory but no gradients: what the machine allows so many ranks."""
+    """Runs of one rank at the same time, which share cores and memory but no gradients: the limit of the machine for this number of ranks."""
     def measure(build, job, _bucket_mb):
         with concurrent.futures.ThreadPoolExecutor(num_runs) as pool:
             found = list(pool.map(lambda _: runs.lockstep(build, job, Here(), ranks=1), range(num_runs)))

@@ -22,7 +22,7 @@ def forever(make):
 
 
 def nth(make):
-    """Item I of what make() yields."""
+    """Item I of make()."""
     return lambda i: next(itertools.islice(make(), i, None))
 
 

@@ -42,7 +42,7 @@ class Cnn(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and what goes around them."""
+    """Two 3x3 convolutions and their shortcut."""
 
     def __init__(self, before, channels, stride):
         super().__init__()
