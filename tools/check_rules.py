@@ -41,7 +41,7 @@ CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 def files_of(root):
-    """Tracked files and new ones that git does not ignore; where there is no git, every file."""
+    """Tracked files and new ones that git does not ignore; without git, every file."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                             capture_output=True, text=True)
     if listed.returncode == 0:

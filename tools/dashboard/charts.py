@@ -1,4 +1,4 @@
-"""One panel of the dashboard as SVG or HTML, from what Prometheus answered. Nothing here asks anybody."""
+"""One panel of the dashboard as SVG or HTML, from Prometheus' answers. This module sends no queries."""
 import html
 import math
 

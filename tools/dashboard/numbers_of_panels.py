@@ -7,7 +7,7 @@ DECIMAL_BYTES = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]
 
 
 def short(value):
-    """Three digits, no zeros behind the point."""
+    """Three digits, no trailing zeros."""
     text = f"{value:.3g}"
     return f"{float(text):.0f}" if "e+" in text else text
 
