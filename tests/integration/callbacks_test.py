@@ -169,7 +169,7 @@ class OneClass(LockstepTest):
 
 class InPython(LockstepTest):
     def verdict(self, language, *more, expect=0):
-        """A run on 2 ranks whose evaluations store what a callback makes."""
+        """A run on 2 ranks whose evaluations store a callback's results."""
         keys = {"cpp": "{type: verdict, min_probability: 0.3, modes: [eval]}",
                 "python": f"{{type: python, path: {PYTHON_FILE}, name: Verdict, args: {{min_probability: 0.3}}, modes: [eval]}}"}
         return self.train(2, run=language, expect=expect, sets=[

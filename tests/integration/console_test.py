@@ -84,7 +84,7 @@ class Console(LockstepTest):
         self.assertRegex(run.log, r" W \[summary\] \S+/läufe contains non-ASCII characters, .* another run.project_dir")
 
     def alone(self, *sets, stderr):
-        """A run without a recipe in a process without a launcher, which would read what it writes."""
+        """A run without a recipe in a process without a launcher, since a launcher would read its output."""
         command = [LOCKSTEPD, "--config", DIGITS, "--resume", "never", "--set", f"run.project_dir={self.folder}/run",
                    "--set", "metrics.listen='127.0.0.1:0'", "--set", "run.threads=1", "--set", "recipe=null",
                    *(word for text in sets for word in ("--set", text))]

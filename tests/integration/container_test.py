@@ -1,4 +1,4 @@
-"""Limits of a container: a CPU quota bounds the compute threads, a memory limit is what a host is said to have."""
+"""Limits of a container: a CPU quota bounds the compute threads, a memory limit is reported as the host's memory."""
 import os
 import pathlib
 import subprocess

@@ -1,4 +1,4 @@
-"""The control API: what it answers, what the ranks then do, and whom it refuses."""
+"""The control API: answers, actions of the ranks, and refusals."""
 import base64
 import contextlib
 import crypt
@@ -128,7 +128,7 @@ class Control(LockstepTest):
         self.assertEqual(metric(run.last_page(0), "lockstep_checkpoint_interval_steps"), 50)
 
     def test_saves_kept_progress_and_grace_follow_a_change(self):
-        """The two saves that are kept become one; lines come more often; a stop that had time for a save has none."""
+        """One save is kept instead of two; lines are logged more often; a stop that had time for a save has none."""
         run = self.begin(sets=["checkpoint.save_checkpoints_steps=20", "checkpoint.keep_checkpoint_max=2", "eval.every_epochs=0", "summary.progress_secs=1000",
                                "preemption.grace_seconds=1000"])
         wait_for(lambda: len(saves_of(run)) == 2, "two saves")

@@ -1,4 +1,4 @@
-"""A run is told to stop while a rank waits for data that do not come for a minute."""
+"""A run is told to stop while a rank waits for data that take a minute."""
 import os
 import pathlib
 import signal
@@ -22,7 +22,7 @@ SETS = ["data.train={type: slow}", "data.loader_threads=1", "data.global_batch_s
 
 class DataWait(LockstepTest):
     def start_slow(self, *batches):
-        """So many batches come by rank; returns once each rank waits for the next one, be it ahead of its step."""
+        """Number of batches that each rank gets; returns once each rank waits for the next one, even if ahead of its step."""
         block = self.folder / f"block_{batches}"
         fault = {"LOCKSTEP_TEST_BATCHES": ",".join(map(str, batches)), "LOCKSTEP_TEST_BLOCK": str(block)}
         run = self.start(program=SLOW_SOURCE, environment=fault, sets=self.sets)

@@ -1,4 +1,4 @@
-"""Ranks that differ are caught, every rank stops with exit 76 (or 78), and the message names what differs."""
+"""Differences between ranks are detected, every rank stops with exit 76 (or 78), and the message names what differs."""
 import unittest
 
 from harness import BUILD, DIGITS, LockstepTest, SOURCE

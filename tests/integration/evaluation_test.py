@@ -1,4 +1,4 @@
-"""Evaluations that belong to saves, what ends a run early, and the models that are published after them."""
+"""Evaluations of saves, early stopping, and the models that are published after them."""
 import csv
 import hashlib
 import json
@@ -55,7 +55,7 @@ class EvaluationOfSaves(LockstepTest):
         self.assertEqual(strict.summary()["eval"], plain.summary()["eval"])
 
     def test_the_trainers_preset_saves_evaluates_and_exports(self):
-        """Each epoch, without a key of its own."""
+        """Evaluations after each epoch, without a separate key."""
         config = self.folder / "preset.yaml"
         config.write_text("version: 1.0.0\npreset: trainer\nrun: {name: preset}\nmodel: {type: digits_net}\n"
                           "data: {train: {type: digits}, eval: {type: digits, split: test}, global_batch_size: 64}\ntrain: {max_epochs: 2}\n")
@@ -142,7 +142,7 @@ class EarlyEnd(LockstepTest):
 
 class Published(LockstepTest):
     def check(self, folder, step, summary=None):
-        """One export: all files, their digests, and what its network answers."""
+        """One export: all files, their digests, and the outputs of its network."""
         manifest = json.loads((folder / "manifest.json").read_text())
         self.assertEqual(manifest["global_step"], step)
         self.assertEqual(sorted(manifest["files"]), ["kpi.json", "losses.json", "model.pt"])

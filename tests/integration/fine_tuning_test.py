@@ -1,4 +1,4 @@
-"""Weights of other programs' files under a new head: what is loaded, what moves, what is refused; docs/fine_tuning.md."""
+"""Weights of other programs' files under a new head: loaded, trained and refused weights; docs/fine_tuning.md."""
 import json
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""Runs that flags describe: the command lines of the Estimator framework, and what is refused."""
+"""Runs configured by flags: the command lines of the Estimator framework, and refused flags."""
 import os
 import re
 import shlex

@@ -29,7 +29,7 @@ def check_hindered(job, start, expected):
 
 
 def check_tidied(job, expected):
-    """The next good save, if none came since, removes what faults left."""
+    """The next successful save, if there was none since, removes files that faults left."""
     if debris_in(job.saves) or expected["steps"] not in saves_in(job.saves):
         again = job.start(more=[f"train.max_steps={expected['steps'] + 1}"]).wait()
         if again.code != 0 or debris_in(job.saves):

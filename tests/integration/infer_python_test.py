@@ -1,4 +1,4 @@
-"""Callbacks in Python under `lockstep infer`: they store what their twin in a C++ plug-in stores, halt, fail with file and line, print."""
+"""Callbacks in Python under `lockstep infer`: they store the same as their counterpart in a C++ plug-in, halt, fail with file and line, print."""
 import contextlib
 import json
 import pathlib

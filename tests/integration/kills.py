@@ -117,7 +117,7 @@ def kills(random):
 
 
 def try_kill(kind, kill, job, expected, counts):
-    """Kills the job once; what was committed must be there and be gone on with. Raises AssertionError with what was lost."""
+    """Kills the job once; committed saves must exist, and the job must resume from them. Raises AssertionError with the loss."""
     start = kill.do(job).wait()
     if start.code == 0:
         counts.missed += 1

@@ -51,7 +51,7 @@ def pod_templates(node):
 
 class ManifestsTest(LockstepTest):
     def checked(self, *paths):
-        """The exit code, and what the check says."""
+        """The exit code, and the check's output."""
         python = SOURCE / ".venv-test/bin/python"
         if not python.exists():
             missing_tool("no .venv-test; tools/setup test makes it")

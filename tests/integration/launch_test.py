@@ -83,7 +83,7 @@ class Launch(SupervisedTest):
         return wait_for(waiting, "two spare ranks")
 
     def test_spare_ranks_take_over_and_end_bit_for_bit(self):
-        """A rank is killed while others wait; then one of those that wait next. The run is held meanwhile, as it would be over before they are there."""
+        """A rank is killed while others wait; then one of those that wait next. The run is paused meanwhile, since it would end before they are ready."""
         run = self.supervise(sets=SAVES, arguments=["--spare", "1"])
         run.wait_for_commit(40)
         run.ctl("pause")
@@ -196,7 +196,7 @@ class Launch(SupervisedTest):
         self.assertFalse(run.folder.exists())
 
     def test_faults_that_ranks_find_are_not_tried_again(self):
-        """Data that is not there, a world that does not fit: one start, one answer, nothing left in the folder."""
+        """Missing data, a wrong world size: one start, one message, no files left in the folder."""
         for code, sets in ((66, ["data.train={type: npy, path: no-such.npy}", "data.eval=null"]), (78, ["run.expect_world_size=3"])):
             run = self.supervise(run=f"run{code}", sets=sets).wait()
             self.assertEqual(run.code, code, run.log)
@@ -265,7 +265,7 @@ class Launch(SupervisedTest):
             self.assert_nothing_runs(run)
 
     def supervise_into(self, writer, *sets):
-        """A run of two ranks whose log goes to this end of a pipe."""
+        """A run of two ranks that writes its log to this end of a pipe."""
         folder = self.folder / "run"
         words = [LOCKSTEP, "run", ENDLESS, "-n", 2, "--set", f"run.project_dir={folder}", "--set", "metrics.listen='127.0.0.1:0'", "--set", "run.threads=1",
                  "--set", "summary.progress_secs=0.000001", *(word for one in sets for word in ("--set", one))]

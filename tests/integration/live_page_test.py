@@ -1,4 +1,4 @@
-"""The page at `/` in a browser: it shows a run on two ranks, needs no other host, and says when the run has gone."""
+"""The page at `/` in a browser: it shows a run on two ranks, needs no other host, and shows when the run has ended."""
 import json
 import pathlib
 import re

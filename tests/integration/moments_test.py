@@ -1,4 +1,4 @@
-"""A signal at any moment between exec and exit: it ends in a code that is documented, and that every launcher takes for what it is."""
+"""A signal at any moment between exec and exit: the exit code is documented, and every launcher interprets it correctly."""
 import fcntl
 import os
 import signal

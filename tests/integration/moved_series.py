@@ -36,7 +36,7 @@ def moved_on(page):
 
 
 def record(build, page):
-    """Notes what a run of the test file under way has moved."""
+    """Records the series that a run of the current test file has changed."""
     _seen.update(moved_on(page))
     folder = pathlib.Path(build) / "moved_series"
     folder.mkdir(exist_ok=True)

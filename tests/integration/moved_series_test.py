@@ -1,4 +1,4 @@
-"""Every series of docs/metrics.md is moved by a real run of some test. CTest runs this behind all the others of its folder."""
+"""Every series of docs/metrics.md is changed by a real run of some test. CTest runs this after all the others of its folder."""
 import os
 import pathlib
 import sys

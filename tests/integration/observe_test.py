@@ -67,7 +67,7 @@ class Observe(LockstepTest):
         self.assertEqual(list((self.folder / "all runs").iterdir()), [])
 
     def test_N48_the_event_file_of_a_run_holds_its_curves(self):
-        """Read by TensorFlow, compared with steps.csv and the summary; the resumed part takes its place."""
+        """Read by TensorFlow, compared with steps.csv and the summary; the resumed part replaces the old one."""
         sets = ["train.max_steps=120", "summary.save_summary_steps=5", "eval.every_epochs=2", "summary.per_layer=true",
                 "summary.histogram_steps=60", "callbacks={inputs: {type: summary, key: inputs, as: image, every: 50, max_samples: 2, modes: [train]}}"]
         self.train(2, sets=["train.max_steps=100", *sets[1:]])

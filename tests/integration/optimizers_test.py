@@ -39,7 +39,7 @@ class Optimizers(LockstepTest):
             self.tool("ckpt", "diff", *saves, "--under", part)
 
     def test_killed_and_divided_runs_end_alike(self):
-        """A divided run, killed between saves and gone on with, against an undivided one that nothing happened to."""
+        """A sharded run, killed between saves and resumed, compared with an unsharded, unbroken one."""
         for optimizer in CHOSEN:
             with self.subTest(optimizer):
                 unbroken = self.train(run=f"unbroken_{optimizer}", sets=self.sets_of(optimizer))

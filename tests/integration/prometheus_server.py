@@ -1,4 +1,4 @@
-"""A real Prometheus for a test: started with our rules and a list of targets, asked over its own interface."""
+"""A real Prometheus for a test: started with our rules and a list of targets, queried over its own API."""
 import json
 import re
 import subprocess
@@ -54,7 +54,7 @@ class Prometheus:
         self.process.wait()
 
     def ask(self, path, **parameters):
-        """The `data` of an answer of /api/v1; nothing where it is an error or Prometheus does not answer yet."""
+        """The `data` of an answer of /api/v1; None if it is an error, or if Prometheus does not answer yet."""
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:

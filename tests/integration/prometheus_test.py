@@ -81,7 +81,7 @@ class Scraped(ScrapedRun):
         self.stop(run)
 
     def assert_drawn(self, page, dashboard):
-        """The page that tools/dashboard_picture makes: every panel that is open, with what it has to show."""
+        """The page that tools/dashboard_picture makes: every open panel with its data."""
         self.assertIsNone(re.search(r"https?:|<script|<link|@import|[> ](nan|inf)\b", page), "it needs nobody, and holds numbers")
         shown = {html.unescape(title): inside for title, inside in re.findall(r'<div class="panel".*?><h3>(.*?)</h3>(.*?)</div>', page, re.S)}
         opened = {panel["title"]: panel["type"] for panel in dashboard["panels"] if panel["type"] != "row"}

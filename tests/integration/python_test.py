@@ -359,7 +359,7 @@ class Python(LockstepTest):
         self.assertRegex(run.log, text)
 
     def test_a_fault_of_python_ends_all_ranks(self):
-        """The other mistakes are told in one process, by tests/python."""
+        """The messages of other mistakes are tested in one process, by tests/python."""
         self.refused(78, ["model.args={fault: raises}"], r"nets.py:\d+: ValueError: this forward fails\n")
         self.refused(65, ["data.train.args={fault: raises}"], r"sets.py:\d+: sample 77 of Points, .*KeyError: 'no such point'")
         self.refused(76, ["model.args={fault: ranks}"], r"classifier.weight")

@@ -78,7 +78,7 @@ class Quantize(LockstepTest):
         self.check_other_formats(run)
 
     def check_other_formats(self, run):
-        """Files with a forward pass round as evaluation did, and their manifests say what they compute."""
+        """Files with a forward pass round as evaluation did, and their manifests describe it."""
         measured = run.summary()["eval"]
         for form, name, flags, carries in (("onnx", "fake.onnx", [], "fake"), ("onnx", "int8.onnx", ["--quantize"], "int8"),
                                            ("torchscript", "fake.pt", [], "fake")):

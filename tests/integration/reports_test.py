@@ -12,7 +12,7 @@ from harness import LockstepTest
 
 
 class Status(http.server.BaseHTTPRequestHandler):
-    """The controller's side: keeps what comes."""
+    """The controller's side: keeps received reports."""
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.reports.append((self.path, dict(self.headers), json.loads(body)))

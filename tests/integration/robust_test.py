@@ -29,7 +29,7 @@ class Robust(LockstepTest):
             self.assertIn(extra, done.stderr)
 
     def test_the_script_that_starts_ranks_tidies_up_and_looks_for_no_card_on_one_host(self):
-        """Folders of ended starts go where they are empty, those of living ones stay."""
+        """Empty folders of ended starts are removed, those of running ones remain."""
         def started(**more):
             environment = {name: value for name, value in os.environ.items() if name != "HWLOC_COMPONENTS"}
             done = subprocess.run([MPIRUN, "1", "sh", "-c", "echo ${HWLOC_COMPONENTS-unset}"], capture_output=True, text=True, timeout=60,

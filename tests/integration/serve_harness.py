@@ -1,4 +1,4 @@
-"""A server of jobs under test, and what submits jobs to it."""
+"""A job server under test, and its clients."""
 import json
 import os
 import signal

@@ -19,7 +19,7 @@ from supervised import processes_of
 
 class Serve(ServeTest):
     def test_each_job_is_as_a_run_of_its_own_in_either_order(self):
-        """One, other, one again: what a job leaves in its process would show in the next one's weights, steps or counters."""
+        """Jobs A, B and A again: leftovers of a job in the process would change the next one's weights, steps or counters."""
         plain = {"one": self.train(run="one", sets=ONE), "other": self.train(run="other", sets=OTHER)}
         order = ["one", "other", "one", "other", "other"]
         jobs = [self.submit(sets={"one": ONE, "other": OTHER}[name]) for name in order]
@@ -268,7 +268,7 @@ class Serve(ServeTest):
         self.assertIn("made to fail", self.wait(bad, 70))
 
     def test_the_page_logs_and_ps(self):
-        """Served while a job runs and between jobs; logs -f goes along with a job and ends with it."""
+        """Pages are served while a job runs and between jobs; logs -f follows a job and ends with it."""
         self.serve()
         wait_for((self.queue / "server.json").exists, "the server")
         server = json.loads((self.queue / "server.json").read_text())
@@ -306,7 +306,7 @@ class Serve(ServeTest):
         self.serve()
 
         def open_files(pid):
-            """The least of some looks: an idle server opens the queue's folder 20 times a second, and closes a job's log behind its result."""
+            """The minimum of several samples: an idle server opens the queue's folder 20 times a second, and closes a job's log after its result."""
             def look():
                 time.sleep(0.01)
                 return len(os.listdir(f"/proc/{pid}/fd"))

@@ -41,7 +41,7 @@ class Signals(LockstepTest):
         self.assertEqual(run.summary()["steps"], 6)
 
     def test_preemption_signals_save_and_stop(self):
-        """SIGTERM as SIGUSR1, which always does: it saves although the grace is too short for what SIGTERM means else."""
+        """SIGTERM configured like SIGUSR1: the run saves although the grace period is too short for SIGTERM's default."""
         for action, signals, exit_reason in (("term", "[SIGTERM]", "stopped"), ("term", "[SIGUSR1]", "ended"), ("usr1", "[SIGTERM]", "stopped")):
             run = self.start_faulty(action, 1, step=7, run=f"{action}{signals}",
                                     sets=[*RARE, f"preemption.signals={signals}", "preemption.grace_seconds=0"]).wait()
@@ -134,7 +134,7 @@ class Signals(LockstepTest):
 
 class Failures(LockstepTest):
     def test_the_cause_is_what_every_rank_reports(self):
-        """Rank 1 has a bug; rank 0 only sees that it is gone, and says why."""
+        """Rank 1 has a bug; rank 0 only detects its end, and reports the reason."""
         run = self.start_faulty("throw", 1, step=5, sets=RARE).wait()
         self.assertEqual(run.code, 70, run.log)
         self.assertIn("| made to fail", run.log)
@@ -176,7 +176,7 @@ class Failures(LockstepTest):
         self.assertEqual(run.wait().code, 75, run.log)
 
     def test_a_failed_run_ends_though_its_disk_hangs(self):
-        """Rank 1 cannot write down what it failed with, and rank 0 waits for it."""
+        """Rank 1 cannot write its failure file, and rank 0 waits for it."""
         hangs = self.folder / "hangs"
         fault = {"LOCKSTEP_TEST_ACTION": "throw", "LOCKSTEP_TEST_RANK": "1", "LOCKSTEP_TEST_STEP": "5"}
         run = self.start(program=FAULTY_RANK, environment={**fault, **hanging_disk(hangs, 1, "lockstep-error-1")}, sets=RARE)

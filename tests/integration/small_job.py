@@ -1,4 +1,4 @@
-"""A small training job that is killed, hindered and gone on with: what faults_test.py and tools/soak share.
+"""A small training job that is killed, disturbed and resumed: used by faults_test.py and tools/soak.
 
 LOCKSTEP_BUILD names the build folder, as for harness.py.
 """
@@ -113,7 +113,7 @@ class Start:
         return True
 
     def wait(self, timeout_s=ANSWER_S):
-        """Until all of its processes are gone. self.survived_s is how long the last outlived the first."""
+        """Waits until all of its processes have ended. self.survived_s: seconds between the end of the first and of the last."""
         try:
             self.code = self.process.wait(timeout_s)
             patience = Patience(GONE_S)

@@ -15,7 +15,7 @@ from supervised import processes_of
 
 class Submit(ServeTest):
     def test_a_server_that_waits_checks_what_is_submitted(self):
-        """So lockstep need not load LibTorch: here it could not. Relative paths begin where it was submitted."""
+        """lockstep need not load LibTorch: here it could not. Relative paths start at the folder of the submission."""
         alone = self.folder / "bin/lockstep"
         alone.parent.mkdir()
         shutil.copy(LOCKSTEP, alone)
@@ -42,7 +42,7 @@ class Submit(ServeTest):
         self.assertFalse((self.queue / "submitted").exists())
 
     def test_a_check_that_hangs_holds_up_nobody(self):
-        """Neither other jobs nor the end of the server: the check's data lie on a disk that does not answer."""
+        """It delays neither other jobs nor the end of the server: the check's data are on a disk that does not answer."""
         slow = self.folder / "slow/digits.csv"
         slow.parent.mkdir()
         shutil.copy(SOURCE / "data/digits/digits.csv", slow)

@@ -1,4 +1,4 @@
-"""TensorBoard's own reader finds in a run's folders every tag that the run must have written, none besides, with the values of its records."""
+"""TensorBoard's own reader finds in a run's folders every tag that the run must have written, no others, with the values of its records."""
 import csv
 import json
 import pathlib

@@ -100,7 +100,7 @@ class TensorFlow(InTensorFlow, LockstepTest):
             self.assertEqual(digest, tensors[name]["sha256"], name)
 
     def test_a_network_in_python_is_saved_under_its_names(self):
-        """Bit for bit what the exported file holds, which PyTorch's load_state_dict takes (python_test)."""
+        """The values are bit for bit those of the exported file, which PyTorch's load_state_dict accepts (python_test)."""
         files = pathlib.Path(__file__).parent / "programs" / "python"
         run = self.train(2, sets=[f"model={{type: python, path: {files}/nets.py, name: LeNet}}", "train.max_steps=120",
                                   f"recipe={files.parent}/prune_90.md", "eval.every_epochs=0"])

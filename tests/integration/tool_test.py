@@ -12,7 +12,7 @@ NO_TENSORS = (["--help"], ["--version"], ["--man"], ["--completion"], ["run", "-
 
 
 def needed_by(program):
-    """The libraries that the loader opens with it, and what these need."""
+    """The libraries that the loader opens with it, and their dependencies."""
     return re.findall(r"^\s*(\S+)", subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout, re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Networks that come as TorchScript: trained, pruned, stopped, exported; one network in three forms; archives that are none."""
+"""Networks from TorchScript files: trained, pruned, stopped, exported; one network in three forms; invalid archives."""
 import itertools
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Rank 1 is stopped (SIGSTOP) in each phase of a run: that phase's limits end the run, and the newest events of both ranks are there."""
+"""Rank 1 is stopped (SIGSTOP) in each phase of a run: that phase's limits end the run, and the newest events of both ranks exist."""
 import json
 import os
 import pathlib

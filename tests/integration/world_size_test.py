@@ -22,7 +22,7 @@ ADAM = "optimizer={type: adam, learning_rate: 0.001}"
 
 class WorldSize(LockstepTest):
     def train_legs(self, name, legs, sets):
-        """The last leg's run, and what every rank saw: {step: samples over all ranks}."""
+        """The last part's run, and the samples that every rank saw: {step: samples over all ranks}."""
         folder = self.folder / f"{name}_samples"
         folder.mkdir()
         seen = collections.defaultdict(collections.Counter)

@@ -1,4 +1,4 @@
-"""A browser without windows, for pages that draw with JavaScript: the page as it stands after some seconds, and a picture of it."""
+"""A headless browser, for pages that draw with JavaScript: the page after some seconds, and a picture of it."""
 import pathlib
 import re
 import subprocess

@@ -34,7 +34,7 @@ def field(number, body):
 
 
 def record(**features):
-    """A TFRecord of an Example; `__` in a name stands for a slash."""
+    """A TFRecord of an Example; `__` in a name means a slash."""
     def feature(value):
         return field(1, field(1, value)) if isinstance(value, bytes) else field(3, b"\x08" + bytes([value]))
     example = field(1, b"".join(field(1, field(1, name.replace("__", "/").encode()) + field(2, feature(value)))

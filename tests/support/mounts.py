@@ -1,4 +1,4 @@
-"""Mounts of a test, in a namespace of its own: nothing of them is left on the machine, however the test ends.
+"""Mounts of a test in a separate namespace: none remains on the machine, however the test ends.
 
 `unshare --mount` makes every mount private, which is refused in a plain chroot, whose root is no mount. There the namespace keeps what it
 found, unless something is shared: then a mount in it would reach the machine.
@@ -54,7 +54,7 @@ def own_mounts():
 
 
 def in_own_mounts(test):
-    """Decorator of a test method that mounts: it runs in a process of its own, whose mounts are its own."""
+    """Decorator of a test method that mounts: it runs in a separate process with its own mounts."""
     @functools.wraps(test)
     def outside(self):
         name = f"{type(self).__name__}.{test.__name__}"

@@ -46,7 +46,7 @@ class StoreProcess:
         self.ask("-test/faults", "POST", json.dumps(faults).encode())
 
     def key(self, secret, status=403, code="SignatureDoesNotMatch"):
-        """The secret of KEY from now on, and what requests get that are signed with another."""
+        """Sets the secret of KEY, and the answer to requests that are signed with another one."""
         self.ask("-test/key", "POST", json.dumps([secret, status, code]).encode())
 
     def counts(self):

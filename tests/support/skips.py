@@ -1,4 +1,4 @@
-"""Why a test does not run: the environment forbids what it needs, or a tool is missing.
+"""Reasons why a test does not run: the environment forbids a requirement, or a tool is missing.
 
 A forbidden thing (the kernel refuses a mount, a network namespace) is a skip. A missing tool or oracle (PyTorch, TensorFlow,
 promtool, ip, strace) is a skip on a developer's machine, and a failure where LOCKSTEP_REQUIRE_ORACLES is ON, as in CI.
@@ -16,12 +16,12 @@ def oracles_are_required():
 
 
 def skip(reason):
-    """Ends the test as skipped: this environment forbids what it needs."""
+    """Ends the test as skipped: this environment forbids a requirement."""
     raise unittest.SkipTest(reason)
 
 
 def missing_tool(reason):
-    """Ends the test because a tool or an oracle is not installed; `reason` names it and what installs it."""
+    """Ends the test because a tool or an oracle is not installed; `reason` names it and the command that installs it."""
     if oracles_are_required():
         raise AssertionError(f"{reason} (LOCKSTEP_REQUIRE_ORACLES is ON)")
     skip(reason)

@@ -8,7 +8,7 @@ IS_SOAK = os.environ.get("LOCKSTEP_SOAK") == "1"
 
 
 def rounds(quick, more):
-    """The rounds of make test, and in make soak `more` behind them."""
+    """The rounds of make test, and in make soak also `more`."""
     return [*quick, *more] if IS_SOAK else [*quick]
 
 

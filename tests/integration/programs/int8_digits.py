@@ -53,7 +53,7 @@ class Layer:
         return sums_BPO.transpose(0, 2, 1).reshape(len(sums_BPO), -1, side, side)
 
     def quantized(self, values):
-        """Zero stands for zero: the zero point is taken off."""
+        """Integers minus the zero point, so that 0 means zero."""
         steps = np.rint(values * (np.float32(1) / self.input_scale)).astype(np.int32) + self.zero_point
         return np.clip(steps, 0, 255) - self.zero_point
 

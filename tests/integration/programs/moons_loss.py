@@ -1,4 +1,4 @@
-"""The moons plug-in's loss of stored answers, as an evaluation computes it; and what Python's torch.jit answers.
+"""The moons plug-in's loss of stored answers, as an evaluation computes it; and the outputs of Python's torch.jit.
 
 usage: moons_loss.py STORED_FOLDER BATCH MODEL.pt X.npy    prints JSON: loss (exact), jit_difference (largest)
 """

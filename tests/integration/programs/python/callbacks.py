@@ -41,7 +41,7 @@ class Every:
 
 
 class Recorder:
-    """Notes its calls with what it sees of its context, from one begin to the next."""
+    """Records its calls with the visible parts of its context, from one begin to the next."""
 
     def __init__(self, key="x", run_on="rank0"):
         self.incoming_keys, self.run_on = [key], run_on
@@ -106,7 +106,7 @@ class ByThread:
 
 
 class Shared:
-    """Gives back what it was given: the same memory, whatever it is nested in."""
+    """Returns its inputs: the same memory, for any nesting."""
 
     incoming_keys = ["maps", "texts", "x"]
     generated_keys = ["maps_back", "texts_back", "x_back", "_kinds"]
@@ -118,7 +118,7 @@ class Shared:
 
 
 class Bad:
-    """Goes wrong as it is told to."""
+    """Fails as requested."""
 
     incoming_keys = ["logits"]
     generated_keys = ["_made"]

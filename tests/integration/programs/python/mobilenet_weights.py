@@ -1,4 +1,4 @@
-"""MobileNet v1 as torchvision writes its networks (features, classifier), with weights and statistics of its own, and files of them.
+"""MobileNet v1 as torchvision writes its networks (features, classifier), with its own weights and statistics, and files of them.
 
 mobilenet_weights.py FOLDER: writes mobilenet.pt and files that hold the same in other ways, or more than weights; prints the
 SHA-256 of each tensor's bytes by name.

@@ -48,7 +48,7 @@ class Teacher(nn.Module):
 
 
 class Branches(nn.Module):
-    """Every second step goes one way, the others another; `lost` is never used."""
+    """Alternate steps use different branches; `lost` is never used."""
 
     def __init__(self):
         super().__init__()
