@@ -232,6 +232,6 @@ void run_types(const std::vector<std::string>& types) {
 int main(int argc, char** argv) {
   return lockstep::bench::exit_code_of([&] {
     lockstep::bench::run_types(argc > 1 ? std::vector<std::string>{argv[1]}
-                                        : lockstep::optim::optimizer_types());
+                                        : lockstep::bench::TorchUpdates::types());
   });
 }
