@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
@@ -60,6 +62,7 @@ void add_export(CLI::App* parent, ParsedLine* line) {
     ExportOptions options;
   };
   const auto asked = std::make_shared<Export>();
+  const std::vector<std::string> formats = export_formats();
   CLI::App* sub =
       parent->add_subcommand("export", "write the model of a checkpoint in another format");
   sub->add_option("DIR", asked->options.where,
@@ -68,9 +71,11 @@ void add_export(CLI::App* parent, ParsedLine* line) {
   sub->add_option("-o,--output", asked->options.out_file,
                   "output file; tensorflow: a prefix, the step is appended")
       ->required();
-  sub->add_option("--format", asked->format,
-                  "safetensors (the default), torchscript, onnx or tensorflow")
-      ->check(CLI::IsMember(export_formats()));
+  sub->add_option(
+         "--format", asked->format,
+         fmt::format("{} (the default), {} or {}", formats.front(),
+                     fmt::join(formats.begin() + 1, formats.end() - 1, ", "), formats.back()))
+      ->check(CLI::IsMember(formats));
   sub->add_flag("--quantize", asked->options.quantize,
                 "safetensors, onnx: weights of quantized layers as int8");
   sub->add_flag("--all", asked->options.all,
