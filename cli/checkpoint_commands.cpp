@@ -57,7 +57,6 @@ void add_collect(CLI::App* parent, ParsedLine* line) {
 
 void add_export(CLI::App* parent, ParsedLine* line) {
   struct Export {
-    std::string format = "safetensors";
     std::vector<std::string> sets;
     ExportOptions options;
   };
@@ -72,7 +71,7 @@ void add_export(CLI::App* parent, ParsedLine* line) {
                   "output file; tensorflow: a prefix, the step is appended")
       ->required();
   sub->add_option(
-         "--format", asked->format,
+         "--format", asked->options.format,
          fmt::format("{} (the default), {} or {}", formats.front(),
                      fmt::join(formats.begin() + 1, formats.end() - 1, ", "), formats.back()))
       ->check(CLI::IsMember(formats));
@@ -86,7 +85,6 @@ void add_export(CLI::App* parent, ParsedLine* line) {
                   "new path of a moved file of the network: model.path=FILE, estimator.path=FILE, "
                   "plugins[0]=FILE");
   set_tensor_command(sub, line, [=](auto) {
-    asked->options.format = export_format(asked->format);
     asked->options.overrides = overrides_of({.sets = asked->sets});
     return export_command(asked->options);
   });
