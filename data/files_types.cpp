@@ -315,51 +315,40 @@ std::unique_ptr<Source> open_tensors(const FoundFiles& found, const FilesOptions
 }
 
 constexpr FileFormat kFormats[] = {
-    {.name = "idx",
-     .open = [](const auto& found,
-                const auto&) { return open_idx(file_of(found), found.others.front().path); },
-     .find = find_idx,
-     .has_its_bytes = is_idx},
-    {.name = "cifar10",
-     .open = [](const auto& found, const auto&) { return open_cifar(found.paths(), 10); },
-     .find = [](const auto& o) { return found_all(cifar_files(o, "data_batch")); },
-     .has_its_name = is_cifar10},
-    {.name = "cifar100",
-     .open = [](const auto& found, const auto&) { return open_cifar(found.paths(), 100); },
-     .find = [](const auto& o) { return found_all(cifar_files(o, "train")); },
-     .has_its_name = is_cifar100},
-    {.name = "image_folder",  // recognized by its folders
-     .open = open_folder,
-     .find = [](const auto& o) { return find_class_folder(o.path, o.feed.may_lack_targets); }},
-    {.name = "images",
-     .open = [](const auto& found, const auto&) { return open_images(found); },
-     .find = [](const auto& o) { return find_images(o.path); },
-     .has_its_name = [](const auto& file) { return is_image_name(file.path); }},
-    {.name = "image_csv",
-     .open = [](const auto& found, const auto& o) { return open_image_csv(found.paths(), o.csv); },
-     .find = find_csv,
-     .has_its_name = [](const auto& file) { return file.ending == ".csv"; }},
-    {.name = "tfrecord",
-     .open = [](const auto& found,
-                const auto& o) { return open_tfrecord(found.paths(), o.tfrecord); },
-     .has_its_bytes = is_tfrecord,
-     .has_its_name =
-         [](const auto& file) {
-           return file.ending == ".tfrecord" || file.ending == ".tfrecords";
-         }},
-    {.name = "npy", .open = open_arrays, .find = find_npy, .has_its_bytes = is_npy},
-    {.name = "safetensors",
-     .open = open_tensors,
-     .find = [](const auto& o) { return found_all({only_file(o)}); },
-     .has_its_name = [](const auto& file) { return file.ending == ".safetensors"; }},
-    {.name = "tokens",  // after CIFAR, which has the same ending
-     .open = [](const auto& found, const auto& o) { return open_tokens(found.paths(), o.tokens); },
-     .has_its_name = [](const auto& file) { return file.ending == ".bin"; }},
-    {.name = "webdataset",
-     .open = [](const auto& found,
-                const auto& o) { return open_webdataset(found.paths(), o.feed.num_classes); },
-     .has_its_bytes = is_tar,
-     .has_its_name = [](const auto& file) { return file.ending == ".tar"; }},
+    {"idx",
+     [](const auto& found, const auto&) {
+       return open_idx(file_of(found), found.others.front().path);
+     },
+     find_idx, is_idx},
+    {"cifar10", [](const auto& found, const auto&) { return open_cifar(found.paths(), 10); },
+     [](const auto& o) { return found_all(cifar_files(o, "data_batch")); }, nullptr, is_cifar10},
+    {"cifar100", [](const auto& found, const auto&) { return open_cifar(found.paths(), 100); },
+     [](const auto& o) { return found_all(cifar_files(o, "train")); }, nullptr, is_cifar100},
+    // Recognized by its folders.
+    {"image_folder", open_folder,
+     [](const auto& o) { return find_class_folder(o.path, o.feed.may_lack_targets); }},
+    {"images", [](const auto& found, const auto&) { return open_images(found); },
+     [](const auto& o) { return find_images(o.path); }, nullptr,
+     [](const auto& file) { return is_image_name(file.path); }},
+    {"image_csv",
+     [](const auto& found, const auto& o) { return open_image_csv(found.paths(), o.csv); },
+     find_csv, nullptr, [](const auto& file) { return file.ending == ".csv"; }},
+    {"tfrecord",
+     [](const auto& found, const auto& o) { return open_tfrecord(found.paths(), o.tfrecord); },
+     find_all, is_tfrecord,
+     [](const auto& file) { return file.ending == ".tfrecord" || file.ending == ".tfrecords"; }},
+    {"npy", open_arrays, find_npy, is_npy},
+    {"safetensors", open_tensors, [](const auto& o) { return found_all({only_file(o)}); }, nullptr,
+     [](const auto& file) { return file.ending == ".safetensors"; }},
+    // After CIFAR, which has the same ending.
+    {"tokens",
+     [](const auto& found, const auto& o) { return open_tokens(found.paths(), o.tokens); },
+     find_all, nullptr, [](const auto& file) { return file.ending == ".bin"; }},
+    {"webdataset",
+     [](const auto& found, const auto& o) {
+       return open_webdataset(found.paths(), o.feed.num_classes);
+     },
+     find_all, is_tar, [](const auto& file) { return file.ending == ".tar"; }},
 };
 
 const FileFormat& format_named(std::string_view name) {

@@ -35,12 +35,6 @@ TorchUpdates::TorchUpdates(std::string type, double learning_rate, std::vector<a
   for (size_t i = 0; i < values_.size(); ++i) counts_.push_back(at::zeros({}));
 }
 
-const std::vector<std::string>& TorchUpdates::types() {
-  static const std::vector<std::string> known{"sgd",     "momentum", "adam",    "adamw", "adadelta",
-                                              "adagrad", "ftrl",     "rmsprop", "lion"};
-  return known;
-}
-
 std::string TorchUpdates::form() const {
   if (type_ == "ftrl" || type_ == "lion") return "loop";
   return type_ == "adadelta" || type_ == "rmsprop" ? "foreach" : "fused";

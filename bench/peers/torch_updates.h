@@ -17,9 +17,6 @@ class TorchUpdates {
   TorchUpdates(std::string type, double learning_rate, std::vector<at::Tensor> values,
                std::vector<at::Tensor> grads);
 
-  /// Names of the types that it knows, a part of optim::optimizer_types().
-  static const std::vector<std::string>& types();
-
   /// Before each step(), untimed: the counts of updates that fused kernels want, a tensor each.
   void count();
   void step();

@@ -105,32 +105,6 @@ PortableNetwork described(const CheckpointModel& saved, const CheckpointNetwork&
   return forward;
 }
 
-/// Writes a file that contains the network itself: torchscript, onnx.
-Written write_network(const CheckpointModel& saved, const CheckpointNetwork& network,
-                      const ExportOptions& options) {
-  if (options.quantize) require_quantized(saved);
-  // A network of type torchscript keeps its own archive; it has no layers to translate.
-  if (options.format == TorchScriptExport::kFormat.name)
-    if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty())
-      return write_archive(saved, bytes, options);
-  PortableNetwork forward = described(saved, network);
-  forward.facts = {{"producer", "lockstep " + version_facts().version},
-                   {"source", std::filesystem::path(saved.prefix).filename().string()},
-                   {"step", std::to_string(saved.step)}};
-  const bool is_onnx = options.format == OnnxExport::kFormat.name;
-  const std::string bytes =
-      is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
-  Written written = write_bytes(bytes, options);
-  written.tensors = forms_of(forward, options);
-  written.text = fmt::format(
-      "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
-      options.out_file, bytes.size(),
-      is_onnx ? fmt::format("ONNX, operator set {}", kOnnxOperatorSet) : "TorchScript",
-      fmt::join(network.input_shape, ", "), network.num_classes,
-      note_on_quantization(saved, options.quantize));
-  return written;
-}
-
 template <typename... Format>
 struct Writers {
   static WriteExport* of(const std::string& name) {
@@ -178,21 +152,36 @@ std::string settings_with(const std::vector<Override>& overrides, std::string se
 
 }  // namespace
 
-Written TorchScriptExport::write(const CheckpointModel& saved, const CheckpointNetwork* network,
-                                 const ExportOptions& options) {
-  return write_network(saved, *network, options);
-}
-
-Written OnnxExport::write(const CheckpointModel& saved, const CheckpointNetwork* network,
-                          const ExportOptions& options) {
-  return write_network(saved, *network, options);
+Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwork* network,
+                             const ExportOptions& options) {
+  if (options.quantize) require_quantized(saved);
+  // A network of type torchscript keeps its own archive; it has no layers to translate.
+  if (options.format == TorchScriptExport::kFormat.name)
+    if (const std::string bytes = network->model->torchscript_archive(); !bytes.empty())
+      return write_archive(saved, bytes, options);
+  PortableNetwork forward = described(saved, *network);
+  forward.facts = {{"producer", "lockstep " + version_facts().version},
+                   {"source", std::filesystem::path(saved.prefix).filename().string()},
+                   {"step", std::to_string(saved.step)}};
+  const bool is_onnx = options.format == OnnxExport::kFormat.name;
+  const std::string bytes =
+      is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
+  Written written = write_bytes(bytes, options);
+  written.tensors = forms_of(forward, options);
+  written.text = fmt::format(
+      "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
+      options.out_file, bytes.size(),
+      is_onnx ? fmt::format("ONNX, operator set {}", kOnnxOperatorSet) : "TorchScript",
+      fmt::join(network->input_shape, ", "), network->num_classes,
+      note_on_quantization(saved, options.quantize));
+  return written;
 }
 
 Written write_torchscript(const CheckpointModel& saved, const CheckpointNetwork& network,
                           const std::string& out_file) {
   require_zeros(saved);
-  return write_network(saved, network,
-                       {.where = "", .out_file = out_file, .format = "torchscript"});
+  return NetworkExport::write(saved, &network,
+                              {.where = "", .out_file = out_file, .format = "torchscript"});
 }
 
 std::optional<std::string> torchscript_archive(const CheckpointModel& saved,

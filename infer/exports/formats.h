@@ -54,14 +54,15 @@ struct SafetensorsExport {
   static WriteExport write;
 };
 
-struct TorchScriptExport {
-  static constexpr ExportFormat kFormat{.name = "torchscript", .has_forward = true};
+/// A file that contains the network itself.
+struct NetworkExport {
   static WriteExport write;
 };
-
-struct OnnxExport {
+struct TorchScriptExport : NetworkExport {
+  static constexpr ExportFormat kFormat{.name = "torchscript", .has_forward = true};
+};
+struct OnnxExport : NetworkExport {
   static constexpr ExportFormat kFormat{.name = "onnx", .has_forward = true, .quantizes = true};
-  static WriteExport write;
 };
 
 /// TensorFlow files of one shard. These are OUT_FILE-STEP.index and .data-00000-of-00001, and the
