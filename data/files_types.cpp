@@ -150,8 +150,7 @@ class FilesReader {
     in.read("random_resized_crop", &augment.random_resized_crop, between(0, 1),
             "least share of the area to crop and resize; 0: off");
     in.read("horizontal_flip", &augment.horizontal_flip, between(0, 1),
-            "probability of a mirror "
-            "image");
+            "probability of a mirror image");
     in.read("brightness", &augment.brightness, between(0, 1), "factor from 1 - x to 1 + x");
     in.read("contrast", &augment.contrast, between(0, 1), "factor from 1 - x to 1 + x");
     in.read("saturation", &augment.saturation, between(0, 1), "factor from 1 - x to 1 + x");

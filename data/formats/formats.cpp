@@ -10,11 +10,9 @@ namespace lockstep::data {
 
 UnknownFile read_start(const std::filesystem::path& path) {
   const files::Reader reader(path);
-  UnknownFile file{.path = path,
-                   .ending = path.extension().string(),
-                   .bytes = {},
-                   .num_bytes = reader.num_bytes()};
-  file.bytes.resize(static_cast<size_t>(std::min(file.num_bytes, int64_t{100} * 3073)));
+  const auto num_read = static_cast<size_t>(std::min(reader.num_bytes(), int64_t{100} * 3073));
+  UnknownFile file{path, path.extension().string(), std::string(num_read, '\0'),
+                   reader.num_bytes()};
   reader.read_at(0, file.bytes);
   return file;
 }
