@@ -238,9 +238,10 @@ std::vector<files::FileFacts> all_of(const Paths& paths) {
   return all;
 }
 
-FoundFiles found_all(const Paths& paths) {
+FoundFiles found_all(const Paths& paths, const Paths& others = {}) {
   FoundFiles found;
   found.files = all_of(paths);
+  found.others = all_of(others);
   return found;
 }
 
@@ -248,24 +249,18 @@ FoundFiles find_all(const FilesOptions& options) { return found_all(expand_files
 
 FoundFiles find_csv(const FilesOptions& options) {
   const Paths csvs = expand_files(options.path);
-  FoundFiles found = found_all(csvs);
-  found.others = all_of(look_at_remote_images(csvs, options.csv));
-  return found;
+  return found_all(csvs, look_at_remote_images(csvs, options.csv));
 }
 
 FoundFiles find_idx(const FilesOptions& options) {
-  const std::filesystem::path file = only_file(options);
-  FoundFiles found = found_all({file});
-  const bool says = !options.targets.empty();
-  found.others = {
-      found_file(says ? std::filesystem::path(options.targets_file) : idx_labels_beside(file))};
-  return found;
+  const Paths images = {only_file(options)};
+  if (options.targets.empty()) return found_all(images, {idx_labels_beside(images.front())});
+  return found_all(images, {options.targets_file});
 }
 
 FoundFiles find_npy(const FilesOptions& options) {
-  FoundFiles found = found_all({only_file(options)});
-  if (!options.targets.empty()) found.others = {found_file(options.targets_file)};
-  return found;
+  const Paths inputs = {only_file(options)};
+  return options.targets.empty() ? found_all(inputs) : found_all(inputs, {options.targets_file});
 }
 
 // Table of the formats. To add a format: an open function in data/formats/formats.h, and a row of
