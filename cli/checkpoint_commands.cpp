@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
@@ -55,11 +57,11 @@ void add_collect(CLI::App* parent, ParsedLine* line) {
 
 void add_export(CLI::App* parent, ParsedLine* line) {
   struct Export {
-    std::string format = "safetensors";
     std::vector<std::string> sets;
     ExportOptions options;
   };
   const auto asked = std::make_shared<Export>();
+  const std::vector<std::string> formats = export_formats();
   CLI::App* sub =
       parent->add_subcommand("export", "write the model of a checkpoint in another format");
   sub->add_option("DIR", asked->options.where,
@@ -68,9 +70,11 @@ void add_export(CLI::App* parent, ParsedLine* line) {
   sub->add_option("-o,--output", asked->options.out_file,
                   "output file; tensorflow: a prefix, the step is appended")
       ->required();
-  sub->add_option("--format", asked->format,
-                  "safetensors (the default), torchscript, onnx or tensorflow")
-      ->check(CLI::IsMember(export_formats()));
+  sub->add_option(
+         "--format", asked->options.format,
+         fmt::format("{} (the default), {} or {}", formats.front(),
+                     fmt::join(formats.begin() + 1, formats.end() - 1, ", "), formats.back()))
+      ->check(CLI::IsMember(formats));
   sub->add_flag("--quantize", asked->options.quantize,
                 "safetensors, onnx: weights of quantized layers as int8");
   sub->add_flag("--all", asked->options.all,
@@ -81,7 +85,6 @@ void add_export(CLI::App* parent, ParsedLine* line) {
                   "new path of a moved file of the network: model.path=FILE, estimator.path=FILE, "
                   "plugins[0]=FILE");
   set_tensor_command(sub, line, [=](auto) {
-    asked->options.format = export_format(asked->format);
     asked->options.overrides = overrides_of({.sets = asked->sets});
     return export_command(asked->options);
   });

@@ -1,4 +1,4 @@
-// Headers that nearly every source includes. Sources still include the headers that they use.
+// What nearly every source reads first; sources still include what they use.
 #pragma once
 
 #include <algorithm>

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
 #include "base/error.h"
@@ -149,8 +150,7 @@ class FilesReader {
     in.read("random_resized_crop", &augment.random_resized_crop, between(0, 1),
             "least share of the area to crop and resize; 0: off");
     in.read("horizontal_flip", &augment.horizontal_flip, between(0, 1),
-            "probability of a mirror "
-            "image");
+            "probability of a mirror image");
     in.read("brightness", &augment.brightness, between(0, 1), "factor from 1 - x to 1 + x");
     in.read("contrast", &augment.contrast, between(0, 1), "factor from 1 - x to 1 + x");
     in.read("saturation", &augment.saturation, between(0, 1), "factor from 1 - x to 1 + x");
@@ -238,54 +238,42 @@ std::vector<files::FileFacts> all_of(const Paths& paths) {
   return all;
 }
 
-/// Finds the files of a format: its samples' files, and others such as targets.
-FoundFiles found_in_format(const std::string& format, const FilesOptions& options) {
-  if (format == "image_folder")
-    return find_class_folder(options.path, options.feed.may_lack_targets);
-  if (format == "images") return find_images(options.path);
+FoundFiles found_all(const Paths& paths, const Paths& others = {}) {
   FoundFiles found;
-  if (format == "cifar10" || format == "cifar100") {
-    found.files = all_of(cifar_files(options, format == "cifar10" ? "data_batch" : "train"));
-  } else if (format == "image_csv") {
-    const Paths csvs = expand_files(options.path);
-    found.files = all_of(csvs);
-    found.others = all_of(look_at_remote_images(csvs, options.csv));
-  } else if (format == "tfrecord" || format == "tokens" || format == "webdataset") {
-    found.files = all_of(expand_files(options.path));
-  } else {
-    const std::filesystem::path file = only_file(options);
-    found.files = {found_file(file)};
-    if (format == "idx") {
-      const bool says = !options.targets.empty();
-      found.others = {
-          found_file(says ? std::filesystem::path(options.targets_file) : idx_labels_beside(file))};
-    }
-    if (format == "npy" && !options.targets.empty())
-      found.others = {found_file(options.targets_file)};
-  }
+  found.files = all_of(paths);
+  found.others = all_of(others);
   return found;
 }
 
-/// Finds the files that the options name: expands patterns, lists folders and stores, detects the
-/// format. Throws Error(kInputMissing or kConfig) as expand_files() and detect_format() do.
-FoundFiles find_files(const FilesOptions& options) {
-  const std::string format =
-      options.format == "files" ? detect_format(options.path) : options.format;
-  FoundFiles found = found_in_format(format, options);
-  found.format = format;
-  return found;
+FoundFiles find_all(const FilesOptions& options) { return found_all(expand_files(options.path)); }
+
+FoundFiles find_csv(const FilesOptions& options) {
+  const Paths csvs = expand_files(options.path);
+  return found_all(csvs, look_at_remote_images(csvs, options.csv));
 }
 
-// Table of the formats. To add a format: an open function in data/formats/formats.h, a line in
-// kFormats, and its files in found_in_format().
+FoundFiles find_idx(const FilesOptions& options) {
+  const Paths images = {only_file(options)};
+  if (options.targets.empty()) return found_all(images, {idx_labels_beside(images.front())});
+  return found_all(images, {options.targets_file});
+}
 
-/// Function that opens the files of a format.
-using OpenSource = std::unique_ptr<Source> (*)(const FoundFiles& found,
-                                               const FilesOptions& options);
+FoundFiles find_npy(const FilesOptions& options) {
+  const Paths inputs = {only_file(options)};
+  return options.targets.empty() ? found_all(inputs) : found_all(inputs, {options.targets_file});
+}
+
+// Table of the formats. To add a format: an open function in data/formats/formats.h, and a row of
+// kFormats.
 
 struct FileFormat {
   std::string_view name;
-  OpenSource open;
+  std::unique_ptr<Source> (*open)(const FoundFiles& found, const FilesOptions& options);
+  /// Finds the files: those of the samples, and others such as targets.
+  FoundFiles (*find)(const FilesOptions& options) = find_all;
+  // For type `files`. All rows' first bytes are tried first, since endings can be wrong.
+  bool (*has_its_bytes)(const UnknownFile& file) = nullptr;
+  bool (*has_its_name)(const UnknownFile& file) = nullptr;
 };
 
 /// Throws Error(kConfig) with `what` if an option is empty.
@@ -299,53 +287,117 @@ ArrayOptions array_options(const FilesOptions& options) {
 
 std::filesystem::path file_of(const FoundFiles& found) { return found.files.front().path; }
 
+std::unique_ptr<Source> open_folder(const FoundFiles& found, const FilesOptions& o) {
+  const int64_t num_trained = o.trained.class_names.empty() ? 0 : o.trained.num_classes;
+  return open_class_folder(found, {.trained_names = o.trained.class_names,
+                                   .num_trained = num_trained,
+                                   .may_lack_targets = o.feed.may_lack_targets});
+}
+
+std::unique_ptr<Source> open_arrays(const FoundFiles& found, const FilesOptions& o) {
+  if (o.feed.may_lack_targets && o.targets.empty())
+    return open_npy(file_of(found), {}, array_options(o));
+  require_option(o.targets, "npy: give `targets`, the file of targets");
+  return open_npy(file_of(found), found.others.front().path, array_options(o));
+}
+
+std::unique_ptr<Source> open_tensors(const FoundFiles& found, const FilesOptions& o) {
+  require_option(o.inputs, "safetensors: give `inputs`, the tensor of inputs");
+  if (!o.feed.may_lack_targets)
+    require_option(o.targets, "safetensors: give `targets`, the tensor of targets");
+  return open_safetensors(file_of(found), o.inputs, o.targets, array_options(o));
+}
+
 constexpr FileFormat kFormats[] = {
     {"idx",
-     [](const FoundFiles& found, const FilesOptions&) {
+     [](const auto& found, const auto&) {
        return open_idx(file_of(found), found.others.front().path);
-     }},
-    {"cifar10",
-     [](const FoundFiles& found, const FilesOptions&) { return open_cifar(found.paths(), 10); }},
-    {"cifar100",
-     [](const FoundFiles& found, const FilesOptions&) { return open_cifar(found.paths(), 100); }},
-    {"image_folder",
-     [](const FoundFiles& found, const FilesOptions& o) {
-       return open_class_folder(
-           found, {.trained_names = o.trained.class_names,
-                   .num_trained = o.trained.class_names.empty() ? 0 : o.trained.num_classes,
-                   .may_lack_targets = o.feed.may_lack_targets});
-     }},
-    {"images", [](const FoundFiles& found, const FilesOptions&) { return open_images(found); }},
-    {"image_csv", [](const FoundFiles& found,
-                     const FilesOptions& o) { return open_image_csv(found.paths(), o.csv); }},
-    {"tfrecord", [](const FoundFiles& found,
-                    const FilesOptions& o) { return open_tfrecord(found.paths(), o.tfrecord); }},
-    {"npy",
-     [](const FoundFiles& found, const FilesOptions& o) {
-       if (o.feed.may_lack_targets && o.targets.empty())
-         return open_npy(file_of(found), {}, array_options(o));
-       require_option(o.targets, "npy: give `targets`, the file of targets");
-       return open_npy(file_of(found), found.others.front().path, array_options(o));
-     }},
-    {"safetensors",
-     [](const FoundFiles& found, const FilesOptions& o) {
-       require_option(o.inputs, "safetensors: give `inputs`, the tensor of inputs");
-       if (!o.feed.may_lack_targets)
-         require_option(o.targets, "safetensors: give `targets`, the tensor of targets");
-       return open_safetensors(file_of(found), o.inputs, o.targets, array_options(o));
-     }},
-    {"tokens", [](const FoundFiles& found,
-                  const FilesOptions& o) { return open_tokens(found.paths(), o.tokens); }},
+     },
+     find_idx, is_idx},
+    {"cifar10", [](const auto& found, const auto&) { return open_cifar(found.paths(), 10); },
+     [](const auto& o) { return found_all(cifar_files(o, "data_batch")); }, nullptr, is_cifar10},
+    {"cifar100", [](const auto& found, const auto&) { return open_cifar(found.paths(), 100); },
+     [](const auto& o) { return found_all(cifar_files(o, "train")); }, nullptr, is_cifar100},
+    // Recognized by its folders.
+    {"image_folder", open_folder,
+     [](const auto& o) { return find_class_folder(o.path, o.feed.may_lack_targets); }},
+    {"images", [](const auto& found, const auto&) { return open_images(found); },
+     [](const auto& o) { return find_images(o.path); }, nullptr,
+     [](const auto& file) { return is_image_name(file.path); }},
+    {"image_csv",
+     [](const auto& found, const auto& o) { return open_image_csv(found.paths(), o.csv); },
+     find_csv, nullptr, [](const auto& file) { return file.ending == ".csv"; }},
+    {"tfrecord",
+     [](const auto& found, const auto& o) { return open_tfrecord(found.paths(), o.tfrecord); },
+     find_all, is_tfrecord,
+     [](const auto& file) { return file.ending == ".tfrecord" || file.ending == ".tfrecords"; }},
+    {"npy", open_arrays, find_npy, is_npy},
+    {"safetensors", open_tensors, [](const auto& o) { return found_all({only_file(o)}); }, nullptr,
+     [](const auto& file) { return file.ending == ".safetensors"; }},
+    // After CIFAR, which has the same ending.
+    {"tokens",
+     [](const auto& found, const auto& o) { return open_tokens(found.paths(), o.tokens); },
+     find_all, nullptr, [](const auto& file) { return file.ending == ".bin"; }},
     {"webdataset",
-     [](const FoundFiles& found, const FilesOptions& o) {
+     [](const auto& found, const auto& o) {
        return open_webdataset(found.paths(), o.feed.num_classes);
-     }},
+     },
+     find_all, is_tar, [](const auto& file) { return file.ending == ".tar"; }},
 };
 
-std::unique_ptr<Dataset> open_files(const FoundFiles& found, const FilesOptions& options) {
-  const auto* const format = std::ranges::find(kFormats, found.format, &FileFormat::name);
+const FileFormat& format_named(std::string_view name) {
+  const auto* const format = std::ranges::find(kFormats, name, &FileFormat::name);
   check(format != std::end(kFormats), "a format that the table lacks");
-  return make_files_dataset(format->open(found, options), options.feed);
+  return *format;
+}
+
+std::string format_of_file(const std::filesystem::path& path) {
+  const UnknownFile file = read_start(path);
+  for (const auto recognises : {&FileFormat::has_its_bytes, &FileFormat::has_its_name})
+    for (const FileFormat& format : kFormats)
+      if (format.*recognises != nullptr && (format.*recognises)(file))
+        return std::string(format.name);
+  std::vector<std::string_view> names;
+  for (const FileFormat& format : kFormats) names.push_back(format.name);
+  throw Error(ExitCode::kConfig, "data",
+              fmt::format("{}: unknown format; give `type`: {} or {}", path.string(),
+                          fmt::join(names.begin(), names.end() - 1, ", "), names.back()));
+}
+
+/// Returns the ending without a shard suffix: .tfrecord of train.tfrecord-00001-of-00004. All
+/// images share one ending.
+std::string ending_of(const std::filesystem::path& path) {
+  if (is_image_name(path)) return ".image";
+  const std::string ending = path.extension().string();
+  return ending.substr(0, ending.find('-'));
+}
+
+/// Returns the format of files that a path, folder or pattern names. The first file decides. Throws
+/// Error(kInputMissing) if there is no file, Error(kConfig) if the format cannot be determined.
+std::string detect_format(const std::string& path) {
+  // A folder with folders is one of classes, whatever its files are.
+  if (holds_folders(path)) return "image_folder";
+  const Paths paths = expand_files(path);
+  for (const std::filesystem::path& file : paths)
+    if (!is_folder(path) && ending_of(file) != ending_of(paths.front()))
+      throw Error(ExitCode::kConfig, "data",
+                  path + " names files of several formats, as " + paths.front().string() + " and " +
+                      file.string() + ": give a narrower pattern, or `type`");
+  return format_of_file(paths.front());
+}
+
+/// Finds the files that the options name: expands patterns, lists folders and stores, detects the
+/// format. Throws Error(kInputMissing or kConfig) as expand_files() and detect_format() do.
+FoundFiles find_files(const FilesOptions& options) {
+  const std::string format =
+      options.format == "files" ? detect_format(options.path) : options.format;
+  FoundFiles found = format_named(format).find(options);
+  found.format = format;
+  return found;
+}
+
+std::unique_ptr<Dataset> open_files(const FoundFiles& found, const FilesOptions& options) {
+  return make_files_dataset(format_named(found.format).open(found, options), options.feed);
 }
 
 /// Returns the functions that open a data set of files, and that list its files.

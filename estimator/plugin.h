@@ -1,6 +1,5 @@
 #pragma once
 
-
 #include <torch/version.h>
 
 #include "estimator/estimator_spec.h"

@@ -156,6 +156,15 @@ void update_kept(const PackedMask& kept, const RegionData& data, UpdateBlock upd
   });
 }
 
+/// True if the rule counts the updates of each parameter.
+template <typename Rule>
+static bool has_own_counts([[maybe_unused]] const OptimizerOptions& options) {
+  if constexpr (requires { Rule::counts_own_updates(options); })
+    return Rule::counts_own_updates(options);
+  else
+    return false;
+}
+
 /// Optimizer with an elementwise rule (optim/rules.h): own kernels for float32 on the CPU,
 /// otherwise the same rule in ATen's operations.
 template <template <typename> class Rule>
@@ -163,7 +172,7 @@ class Elementwise : public Optimizer {
  public:
   Elementwise(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
               const ParamTable& params)
-      : Optimizer(options, buffers, params) {
+      : Optimizer(options, buffers, params, has_own_counts<Rule<float>>(options)) {
     for (const char* slot : Rule<float>::kSlots) add_slot(slot);
   }
 

@@ -20,24 +20,18 @@ bool Optimizer::reads_kept_alone(size_t buffer) {
          std::ranges::all_of(slots_.parts(buffer), &SlotPart::is_packed);
 }
 
-/// True if updates are counted by parameter: PyTorch does so, and in TensorFlow's RMSProp the
-/// initial value belongs to a variable. TensorFlow's Adam has one count for all.
-bool Optimizer::counts_own_updates() const {
-  return options_.type == "adamw" || options_.type == "rmsprop";
-}
-
 bool Optimizer::is_left_out(int64_t param) const {
   return std::binary_search(left_out_.begin(), left_out_.end(), param);
 }
 
 int64_t Optimizer::updates_of(int64_t param) const {
-  return counts_own_updates() ? own_updates_[static_cast<size_t>(param)] : num_updates_;
+  return counts_own_updates_ ? own_updates_[static_cast<size_t>(param)] : num_updates_;
 }
 
 void Optimizer::count_updates() {
   ++num_updates_;
   counted_.clear();
-  if (!counts_own_updates()) return;
+  if (!counts_own_updates_) return;
   for (const FlatBuffer& buffer : buffers_)
     for (const FlatSlice& slice : buffer.slices) {
       if (buffer.frozen || is_left_out(slice.param)) continue;
@@ -62,7 +56,7 @@ int64_t Optimizer::usual_updates() const {
 
 std::vector<Optimizer::Apart> Optimizer::regions_apart() {
   std::vector<Apart> apart;
-  if (left_out_.empty() && !counts_own_updates()) return apart;
+  if (left_out_.empty() && !counts_own_updates_) return apart;
   const int64_t usual = usual_updates();
   for (size_t b = 0; b < buffers_.size(); ++b) {
     if (buffers_[b].frozen) continue;
@@ -158,7 +152,7 @@ void Optimizer::list_slots(size_t buffer, StateList* list) {
 
 StateList Optimizer::state() {
   StateList list{{"optimizer/iterations", view_of(&num_updates_), nullptr}};
-  for (size_t i = 0; i < params_.size() && counts_own_updates(); ++i)
+  for (size_t i = 0; i < params_.size() && counts_own_updates_; ++i)
     list.push_back({.key = fmt::format("optimizer/{}/updates", slashed(params_[i].name)),
                     .tensor = view_of(&own_updates_[i]),
                     .value_if_missing = -1});

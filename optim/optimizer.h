@@ -176,11 +176,13 @@ class OptimizerState {
 class Optimizer {
  public:
   /// Owns all regions; nothing is pruned. The buffers and the table must outlive the optimizer.
+  /// counts_own_updates: updates are counted by parameter.
   Optimizer(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
-            const ParamTable& params)
+            const ParamTable& params, bool counts_own_updates = false)
       : options_(options),
         buffers_(buffers),
         params_(params),
+        counts_own_updates_(counts_own_updates),
         slots_(buffers, params),
         own_updates_(params.size(), 0) {}
   virtual ~Optimizer() = default;
@@ -271,7 +273,6 @@ class Optimizer {
   };
 
   void list_slots(size_t buffer, StateList* list);
-  bool counts_own_updates() const;
   bool is_left_out(int64_t param) const;
   void count_updates();
   int64_t updates_of(int64_t param) const;
@@ -284,6 +285,7 @@ class Optimizer {
   const OptimizerOptions options_;
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
+  const bool counts_own_updates_;
   OptimizerState slots_;
   int64_t num_updates_ = 0;
   std::vector<int64_t> own_updates_;  ///< by parameter; below 0: equal to num_updates_

@@ -50,24 +50,24 @@ struct ClipOptions {
   std::optional<double> norm;   ///< > 0: limit on the norm of all gradients together
 };
 
-/// Section `optimizer` of the run file. docs/optimizers.md has the formulas.
+/// Section `optimizer` of the run file. docs/optimizers.md has the formulas and each type's keys.
 struct OptimizerOptions {
   std::string type = "momentum";  ///< a name of optimizer_types()
   double learning_rate = 0.01;
-  LearningRateDecay decay;        ///< of the rate, if no recipe sets it
-  double momentum = 0.9;          ///< momentum
-  bool nesterov = false;          ///< momentum
-  double adam_beta1 = 0.9;        ///< adam, adamw, lion
-  double adam_beta2 = 0.999;      ///< adam, adamw, lion; default for lion: 0.99
-  double opt_epsilon = 1e-7;      ///< default depends on the type: default_options()
-  double adadelta_rho = 0.95;     ///< adadelta
-  double rmsprop_decay = 0.9;     ///< rmsprop
-  double rmsprop_momentum = 0.9;  ///< rmsprop
-  double adagrad_initial_accumulator_value = 0.1;  ///< adagrad
-  double ftrl_initial_accumulator_value = 0.1;     ///< ftrl
-  double ftrl_learning_rate_power = -0.5;          ///< ftrl
-  double ftrl_l1 = 0.0, ftrl_l2 = 0.0;             ///< ftrl
-  double weight_decay = 0.0;                       ///< on the parameters of weight_decay_groups
+  LearningRateDecay decay;  ///< of the rate, if no recipe sets it
+  double momentum = 0.9;
+  bool nesterov = false;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;  ///< default depends on the type: default_options()
+  double opt_epsilon = 1e-7;  ///< as adam_beta2
+  double adadelta_rho = 0.95;
+  double rmsprop_decay = 0.9;
+  double rmsprop_momentum = 0.9;
+  double adagrad_initial_accumulator_value = 0.1;
+  double ftrl_initial_accumulator_value = 0.1;
+  double ftrl_learning_rate_power = -0.5;
+  double ftrl_l1 = 0.0, ftrl_l2 = 0.0;
+  double weight_decay = 0.0;  ///< on the parameters of weight_decay_groups
   bool decoupled = false;  ///< weights are multiplied by 1 - rate * weight_decay; else decay is L2
   std::vector<std::string> weight_decay_groups{"weights"};  ///< weights, normalisation, biases
   std::vector<std::string> weight_decay_exclude;  ///< names, `re:` patterns of weights without it

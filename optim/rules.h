@@ -114,6 +114,10 @@ struct Momentum {
 template <typename N>
 struct Adam {
   static constexpr std::array kSlots{"m", "v"};
+  /// True if updates are counted by parameter, as in PyTorch. TensorFlow's Adam has one count.
+  static bool counts_own_updates(const OptimizerOptions& options) {
+    return options.type == "adamw";
+  }
 
   Adam(const OptimizerOptions& options, const GroupRates& rates, int64_t num_updates)
       : first_share(static_cast<N>(1 - options.adam_beta1)),
@@ -198,6 +202,8 @@ struct Adadelta {
 template <typename N>
 struct RmsProp {
   static constexpr std::array kSlots{"rms", "momentum"};
+  /// The initial value belongs to a variable.
+  static bool counts_own_updates(const OptimizerOptions& /*options*/) { return true; }
 
   RmsProp(const OptimizerOptions& options, const GroupRates& rates, int64_t num_updates)
       : decay(static_cast<N>(options.rmsprop_decay)),

@@ -6,7 +6,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-
 // The Python module: Python objects in C++, and the functions of ModuleTable. Everything here needs
 // the interpreter's lock.
 namespace lockstep::python {

@@ -3,8 +3,8 @@
 
 1. Every *_test.cpp and *_test.py is named in the CMakeLists.txt of its folder or of the next one above, so that no test is forgotten.
 2. Every exit code of base/error.h has a row in docs/exit_codes.md, under its name and with its class of base/exit_class.h, and there are no other rows.
-3. Every modifier of recal/schedule/modifier_table.cpp has a section in docs/recipe.md, and an item, by one of its names, in the recipes that tests
-   train with every modifier.
+3. Every modifier of recal/schedule/modifier_table.cpp has a section in docs/recipe.md, and an item, by one of its names, in the recipe that a test
+   trains with every modifier.
 4. No file names a folder of the machine it was written on.
 5. Relative links in *.md lead to files that exist.
 6. Every variable of a module that lives as long as the process has a line in tools/process_state.txt, which says why no job of a server sees what
@@ -27,7 +27,7 @@ SLOW_ON_PURPOSE = "tests/slow_on_purpose.txt"
 RAW_WAIT = {".py": re.compile(r"\btime\.(?:sleep|monotonic|perf_counter|time)\("),
             ".cpp": re.compile(r"\b(?:sleep_for|sleep_until|usleep|(?:steady|system)_clock::now)\b")}
 RAW_WAIT[".h"] = RAW_WAIT[".cpp"]
-RECIPES_OF_ALL = ("tests/integration/programs/every_modifier.yaml", "tests/train/recipe_path_test.cpp")
+RECIPE_OF_ALL = "tests/train/recipe_path_test.cpp"
 # Variables inside a function, and at namespace scope, which clang-format puts at the begin of a line. Constants are no state.
 LOCAL_VARIABLE = re.compile(r"^[ ]+(?:\[\[maybe_unused\]\] )?(?:static thread_local|thread_local static|static|thread_local) (?!const [^*=;({]*[=;({]|constexpr )"
                             r"[^()=;{]*?\b(\w+)(?: = |;|, (?=\w+;)|\{|\((?=\"|static_cast))")
@@ -113,12 +113,11 @@ def forgotten_modifiers(root, _):
     for tag in tags:
         if tag not in sections:
             yield f"docs/recipe.md: no section '### `!{tag}`'"
-    for recipe in RECIPES_OF_ALL:
-        there = set(re.findall(r"^ +- !(\w+)", (root / recipe).read_text(), re.MULTILINE))
-        for tag in tags:
-            names = {tag, *re.findall(rf'AliasRow\{{"(\w+)", "{tag}"', table)}
-            if there.isdisjoint(names):
-                yield f"{recipe}: no item '- !{tag}', though its recipe is there to train with every modifier"
+    there = set(re.findall(r"^ +- !(\w+)", (root / RECIPE_OF_ALL).read_text(), re.MULTILINE))
+    for tag in tags:
+        names = {tag, *re.findall(rf'AliasRow\{{"(\w+)", "{tag}"', table)}
+        if there.isdisjoint(names):
+            yield f"{RECIPE_OF_ALL}: no item '- !{tag}', though its recipe is there to train with every modifier"
 
 
 def machine_paths(root, files):

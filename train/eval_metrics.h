@@ -32,12 +32,8 @@ struct EvalMetricType {
   std::function<MakeEvalMetric(ConfigReader* in)> read;
 };
 
-/// Table of metrics. A program that embeds Lockstep adds rows before it reads the run file:
-///   top_k             fraction of samples whose class is among the k highest outputs
-///   precision_recall  per class, and their means over the classes
-///   confusion_matrix  samples of each class (row) by the class with the highest output
-///   perplexity        e to the mean cross-entropy, of tokens or class numbers
-/// Each token counts as a sample. For soft labels, the most probable class counts.
+/// Table of metrics (docs/evaluation.md). A program that embeds Lockstep adds rows before it reads
+/// the run file. Each token counts as a sample. For soft labels, the most probable class counts.
 NamedTable<EvalMetricType>& eval_metric_types();
 
 /// Returns the outputs (float32) and targets of a batch as data for metrics of eval.metrics.

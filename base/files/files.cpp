@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-
 namespace lockstep::files {
 
 // Stores are added before threads start and never removed, so lookups need no lock.

@@ -42,8 +42,8 @@ void refuse_pair(const char* section, std::string_view setting, std::string_view
   const auto origin = [&](std::string_view key) {
     return origin_of(key.substr(0, key.find(':')), *in);
   };
-  in->fault(section, fmt::format("'{}'{} cannot be combined with {}{}: {}", setting, origin(setting), other,
-                                 origin(other), why));
+  in->fault(section, fmt::format("'{}'{} cannot be combined with {}{}: {}", setting,
+                                 origin(setting), other, origin(other), why));
 }
 
 /// Refuses settings that make results depend on the number of ranks.

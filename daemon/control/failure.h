@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-
 namespace lockstep::daemon {
 
 /// Error that ended a run, as one rank saw it. Each rank writes its own to the run's log folder. So

@@ -1,6 +1,5 @@
 #include "daemon/control/requests.h"
 
-
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads.h"

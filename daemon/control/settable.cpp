@@ -1,6 +1,5 @@
 #include "daemon/control/settable.h"
 
-
 #include <fmt/format.h>
 
 #include "base/log.h"

@@ -148,9 +148,25 @@ std::unique_ptr<Source> open_tokens(const Paths& files, const TokenOptions& opti
 /// Opens tar archives whose members NAME.jpg (jpeg, png) and NAME.cls are adjacent.
 std::unique_ptr<Source> open_webdataset(const Paths& files, int64_t num_classes);
 
-/// Returns the format of files that a path, folder or pattern names: idx, cifar10, ... The first
-/// file's first bytes decide, then its ending. Throws Error(kInputMissing) if there is no file,
-/// Error(kConfig) if the format cannot be determined.
-std::string detect_format(const std::string& path);
+/// File whose format is to be detected.
+struct UnknownFile {
+  std::filesystem::path path;
+  std::string ending;  ///< .csv
+  std::string bytes;   ///< its first ones, at most 100 CIFAR records
+  int64_t num_bytes = 0;
+};
+
+/// Reads the start of a file.
+UnknownFile read_start(const std::filesystem::path& path);
+
+/// True if the file begins as one of this format. Each excludes those before it.
+bool is_npy(const UnknownFile& file);
+bool is_tar(const UnknownFile& file);
+bool is_idx(const UnknownFile& file);
+/// True if the file begins with a TFRecord's length and its checksum.
+bool is_tfrecord(const UnknownFile& file);
+/// True for a .bin file with a size and labels of CIFAR.
+bool is_cifar10(const UnknownFile& file);
+bool is_cifar100(const UnknownFile& file);
 
 }  // namespace lockstep::data

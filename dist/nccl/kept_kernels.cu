@@ -1,5 +1,5 @@
-// The kernels of packed gradients, compiled by nvcc: all they do to an item is defined in kept_items.h,
-// which tests compile too.
+// The kernels of packed gradients, compiled by nvcc: all they do to an item is defined in
+// kept_items.h, which tests compile too.
 #include "dist/nccl/kept_kernels.h"
 
 #include <algorithm>

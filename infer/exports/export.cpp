@@ -4,6 +4,7 @@
 #include <map>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
@@ -15,24 +16,28 @@
 #include "infer/exports/portable_network.h"
 
 // Exports of checkpoints: chooses the format, checks that masked weights are zero, writes the file
-// and its manifest. One function per format does the writing.
+// and its manifest. Each format's own function does the writing.
 namespace lockstep::daemon {
 namespace {
 
-void require_options_fit(const ExportOptions& options) {
-  const auto refuse = [&](const char* option, const char* format) {
-    throw Error(ExitCode::kUsage, "export",
-                fmt::format("{} belongs to --format {}; --format {} does not support it", option,
-                            format, export_format_name(options.format)));
-  };
-  if (options.quantize && options.format != ExportFormat::kSafetensors &&
-      options.format != ExportFormat::kOnnx)
-    refuse("--quantize", "safetensors and --format onnx");
+/// Throws Error if the option is given to a format that does not have it.
+void require_fit(bool is_given, const char* option, bool ExportFormat::*has_it,
+                 const ExportFormat& format) {
+  if (!is_given || format.*has_it) return;
+  std::vector<std::string> others = export_formats();
+  std::erase_if(others, [&](const std::string& name) { return !(export_format(name).*has_it); });
+  throw Error(ExitCode::kUsage, "export",
+              fmt::format("{} belongs to --format {}; --format {} does not support it", option,
+                          fmt::join(others, " and --format "), format.name));
+}
+
+void require_options_fit(const ExportOptions& options, const ExportFormat& format) {
+  require_fit(options.quantize, "--quantize", &ExportFormat::quantizes, format);
   if (options.all && options.ema)
     throw Error(ExitCode::kUsage, "export",
                 "--ema replaces the weights by the averages, --all writes both, the averages under "
                 "ema/: give one of them");
-  if (options.all && options.format != ExportFormat::kTensorFlow) refuse("--all", "tensorflow");
+  require_fit(options.all, "--all", &ExportFormat::takes_all, format);
 }
 
 /// Throws Error if a pruned weight is not zero: masks and weights then come from different states.
@@ -56,7 +61,7 @@ std::string note_on_quantization(const CheckpointModel& model, bool quantize) {
 
 /// Returns the tensors of the file, by the names that they have in it.
 std::vector<TensorForm> forms_of(const PortableNetwork& network, const ExportOptions& options) {
-  const bool is_onnx = options.format == ExportFormat::kOnnx;
+  const bool is_onnx = options.format == OnnxExport::kFormat.name;
   std::map<std::string, at::Tensor> all = network.tensors;
   for (const auto& [layer, by] : network.quantized) {
     all[layer + ".weight_scale"] = by.weight_scale;
@@ -100,62 +105,26 @@ PortableNetwork described(const CheckpointModel& saved, const CheckpointNetwork&
   return forward;
 }
 
-/// Writes a file that contains the network itself: torchscript, onnx.
-Written write_network(const CheckpointModel& saved, const CheckpointNetwork& network,
-                      const ExportOptions& options) {
-  if (options.quantize) require_quantized(saved);
-  // A network of type torchscript keeps its own archive; it has no layers to translate.
-  if (options.format == ExportFormat::kTorchScript)
-    if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty())
-      return write_archive(saved, bytes, options);
-  PortableNetwork forward = described(saved, network);
-  forward.facts = {{"producer", "lockstep " + version_facts().version},
-                   {"source", std::filesystem::path(saved.prefix).filename().string()},
-                   {"step", std::to_string(saved.step)}};
-  const bool is_onnx = options.format == ExportFormat::kOnnx;
-  const std::string bytes =
-      is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
-  Written written = write_bytes(bytes, options);
-  written.tensors = forms_of(forward, options);
-  written.text = fmt::format(
-      "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
-      options.out_file, bytes.size(),
-      is_onnx ? fmt::format("ONNX, operator set {}", kOnnxOperatorSet) : "TorchScript",
-      fmt::join(network.input_shape, ", "), network.num_classes,
-      note_on_quantization(saved, options.quantize));
-  return written;
-}
-
-/// Calls the writer of the format.
-Written write_in_format(const CheckpointModel& saved,
-                        const std::optional<CheckpointNetwork>& network,
-                        const ExportOptions& options) {
-  switch (options.format) {
-    case ExportFormat::kSafetensors:
-      return write_safetensors(saved, options.out_file, options.quantize);
-    case ExportFormat::kTensorFlow:
-      return write_tensorflow(saved.prefix, options.out_file,
-                              options.all   ? SaveContent::kAll
-                              : options.ema ? SaveContent::kEma
-                                            : SaveContent::kModel);
-    case ExportFormat::kTorchScript:
-    case ExportFormat::kOnnx:
-      break;
+template <typename... Format>
+struct Writers {
+  static WriteExport* of(const std::string& name) {
+    const std::map<std::string_view, WriteExport*> writers{
+        {Format::kFormat.name, &Format::write}...};
+    return writers.at(name);
   }
-  return write_network(saved, *network, options);
-}
+};
 
 Quantization quantization_in(const CheckpointModel& saved, const ExportOptions& options) {
   if (saved.layers.empty()) return Quantization::kNone;
-  if (options.format == ExportFormat::kTensorFlow) return Quantization::kLeftOut;
+  if (!export_format(options.format).has_rounding) return Quantization::kLeftOut;
   return options.quantize ? Quantization::kInt8 : Quantization::kFake;
 }
 
 /// Returns the network of a checkpoint. A format without need for it continues if the network
 /// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
-std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved, ExportFormat format) {
-  if (format == ExportFormat::kTorchScript || format == ExportFormat::kOnnx)
-    return rebuild_network(saved);
+std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved,
+                                            const ExportFormat& format) {
+  if (format.has_forward) return rebuild_network(saved);
   if (!names_its_network(saved)) return std::nullopt;
   try {
     return rebuild_network(saved);
@@ -183,11 +152,36 @@ std::string settings_with(const std::vector<Override>& overrides, std::string se
 
 }  // namespace
 
+Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwork* network,
+                             const ExportOptions& options) {
+  if (options.quantize) require_quantized(saved);
+  // A network of type torchscript keeps its own archive; it has no layers to translate.
+  if (options.format == TorchScriptExport::kFormat.name)
+    if (const std::string bytes = network->model->torchscript_archive(); !bytes.empty())
+      return write_archive(saved, bytes, options);
+  PortableNetwork forward = described(saved, *network);
+  forward.facts = {{"producer", "lockstep " + version_facts().version},
+                   {"source", std::filesystem::path(saved.prefix).filename().string()},
+                   {"step", std::to_string(saved.step)}};
+  const bool is_onnx = options.format == OnnxExport::kFormat.name;
+  const std::string bytes =
+      is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
+  Written written = write_bytes(bytes, options);
+  written.tensors = forms_of(forward, options);
+  written.text = fmt::format(
+      "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
+      options.out_file, bytes.size(),
+      is_onnx ? fmt::format("ONNX, operator set {}", kOnnxOperatorSet) : "TorchScript",
+      fmt::join(network->input_shape, ", "), network->num_classes,
+      note_on_quantization(saved, options.quantize));
+  return written;
+}
+
 Written write_torchscript(const CheckpointModel& saved, const CheckpointNetwork& network,
                           const std::string& out_file) {
   require_zeros(saved);
-  return write_network(saved, network,
-                       {.where = "", .out_file = out_file, .format = ExportFormat::kTorchScript});
+  return NetworkExport::write(saved, &network,
+                              {.where = "", .out_file = out_file, .format = "torchscript"});
 }
 
 std::optional<std::string> torchscript_archive(const CheckpointModel& saved,
@@ -210,17 +204,19 @@ ExportFacts torchscript_facts(const CheckpointModel& saved, const CheckpointNetw
 }
 
 CommandResult export_command(const ExportOptions& options) {
-  require_options_fit(options);
+  const ExportFormat& format = export_format(options.format);
+  require_options_fit(options, format);
   CheckpointModel saved = read_checkpoint_model(options.where, options.ema);
   // Before rebuild_network(), which reads these settings.
   saved.settings = settings_with(options.overrides, std::move(saved.settings));
   require_zeros(saved);
-  const std::optional<CheckpointNetwork> network = network_of(saved, options.format);
-  const Written written = write_in_format(saved, network, options);
-  ExportFacts facts = facts_of(saved, network ? &*network : nullptr);
+  const std::optional<CheckpointNetwork> network = network_of(saved, format);
+  const CheckpointNetwork* const rebuilt = network ? &*network : nullptr;
+  const Written written = OfAllFormats<Writers>::of(options.format)(saved, rebuilt, options);
+  ExportFacts facts = facts_of(saved, rebuilt);
   facts.quantization = quantization_in(saved, options);
   facts.is_ema = options.ema;
-  const std::string manifest = write_manifest(facts, export_format_name(options.format), written);
+  const std::string manifest = write_manifest(facts, options.format, written);
   return {fmt::format("{}, step {}\n{}{}: origin of the export\n", saved.prefix, saved.step,
                       written.text, manifest),
           0};

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/config/overrides.h"
@@ -10,13 +11,19 @@
 
 namespace lockstep::daemon {
 
-enum class ExportFormat { kSafetensors, kTorchScript, kOnnx, kTensorFlow };
+/// Properties of a format.
+struct ExportFormat {
+  std::string_view name;     ///< on the command line and in manifests
+  bool has_forward = false;  ///< contains the forward pass, so it needs the network
+  bool quantizes = false;    ///< has option --quantize
+  bool has_rounding = true;  ///< contains the quantization of the checkpoint
+  bool takes_all = false;    ///< has option --all
+};
 
 /// Returns the names of all formats, as `--format` takes them.
 std::vector<std::string> export_formats();
-/// Parses the name of a format. Throws Error(kUsage) for an unknown name.
-ExportFormat export_format(const std::string& name);
-const char* export_format_name(ExportFormat format);
+/// Returns the format of a name. Throws Error(kUsage) for an unknown name.
+const ExportFormat& export_format(const std::string& name);
 
 struct ExportOptions {
   std::string where;      ///< folder of checkpoints (its newest complete one), or the prefix of one
@@ -24,7 +31,7 @@ struct ExportOptions {
   bool quantize = false;  ///< safetensors, onnx: int8 weights of quantized layers
   bool all = false;       ///< tensorflow: all tensors of the checkpoint, not only the model
   bool ema = false;       ///< moving averages instead of the weights
-  ExportFormat format = ExportFormat::kSafetensors;
+  std::string format = "safetensors";  ///< one of export_formats()
   /// Overrides of the checkpoint's settings in sections model, estimator and plugins: where its
   /// files are now.
   std::vector<Override> overrides = {};

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "infer/exports/checkpoint_model.h"
+#include "infer/exports/export.h"
 #include "infer/exports/manifest.h"
 #include "infer/exports/portable_network.h"
 
@@ -37,28 +38,50 @@ std::string torchscript_bytes(const PortableNetwork& network);
 /// Returns the source of the archive's forward.
 std::string torchscript_source(const PortableNetwork& network);
 
-/// Writes the checkpoint's model as a safetensors file (docs/quantization.md names its tensors).
-/// Returns counts for each layer.
+/// Writes a checkpoint's model to options.out_file. `network` is null if it cannot be rebuilt,
+/// which only formats without a forward pass allow. Returns a description of the content.
+using WriteExport = Written(const CheckpointModel& saved, const CheckpointNetwork* network,
+                            const ExportOptions& options);
+
+/// A safetensors file (docs/quantization.md names its tensors), with counts for each layer.
 ///
 /// With `quantize`, weights of quantized layers become int8 with their scales, by the arithmetic
 /// that training simulated. Throws Error(kUsage) if nothing was quantized or some layer's input was
 /// never observed. Without `quantize`, weights stay float32 and the scales of quantized layers are
 /// added. So training in another program can simulate int8 in the same way.
-Written write_safetensors(const CheckpointModel& model, const std::string& out_file, bool quantize);
+struct SafetensorsExport {
+  static constexpr ExportFormat kFormat{.name = "safetensors", .quantizes = true};
+  static WriteExport write;
+};
 
-/// Writes the tensors of a checkpoint as TensorFlow files of one shard. These are
-/// `out_prefix`-STEP.index and .data-00000-of-00001, and the state file `checkpoint` in the same
-/// folder. Tensors are whole and dense, even if the checkpoint stores slices or masks. Names and
-/// object graph are those of Lockstep's checkpoints, so tf.train.Checkpoint restores them.
-///
-/// kModel: variables of the model. kEma: the same with moving averages instead of weights that have
-/// one. kAll: everything (optimizer, averages, masks, positions, texts).
+/// A file that contains the network itself.
+struct NetworkExport {
+  static WriteExport write;
+};
+struct TorchScriptExport : NetworkExport {
+  static constexpr ExportFormat kFormat{.name = "torchscript", .has_forward = true};
+};
+struct OnnxExport : NetworkExport {
+  static constexpr ExportFormat kFormat{.name = "onnx", .has_forward = true, .quantizes = true};
+};
+
+/// TensorFlow files of one shard. These are OUT_FILE-STEP.index and .data-00000-of-00001, and the
+/// state file `checkpoint` in the same folder. Tensors are whole and dense, even if the checkpoint
+/// stores slices or masks. Names and object graph are those of Lockstep's checkpoints, so
+/// tf.train.Checkpoint restores them. With `all`, they contain everything (optimizer, averages,
+/// masks, positions, texts), otherwise the variables of the model.
 ///
 /// Throws Error(kUsage) if the files would be in the folder of the checkpoint itself, whose state
 /// file belongs to its run. Throws it too for tensors that Lockstep does not write (lists of
 /// texts). Throws Error(kIo) if the files cannot be written.
-enum class SaveContent { kModel, kEma, kAll };
-Written write_tensorflow(const std::string& save_prefix, const std::string& out_prefix,
-                         SaveContent content);
+struct TensorFlowExport {
+  static constexpr ExportFormat kFormat{
+      .name = "tensorflow", .has_rounding = false, .takes_all = true};
+  static WriteExport write;
+};
+
+/// List of all formats, as Of<format, ...>, in the order of messages.
+template <template <typename...> typename Of>
+using OfAllFormats = Of<SafetensorsExport, TorchScriptExport, OnnxExport, TensorFlowExport>;
 
 }  // namespace lockstep::daemon

@@ -116,8 +116,9 @@ std::map<std::string, std::string> metadata(const CheckpointModel& model, bool q
 
 }  // namespace
 
-Written write_safetensors(const CheckpointModel& model, const std::string& out_file,
-                          bool quantize) {
+Written SafetensorsExport::write(const CheckpointModel& model, const CheckpointNetwork* /*network*/,
+                                 const ExportOptions& options) {
+  const bool quantize = options.quantize;
   if (quantize) require_quantized(model);
   const Export result = collect(model, quantize);
   // A quantized zero is zero, so only a bug could break this.
@@ -125,14 +126,14 @@ Written write_safetensors(const CheckpointModel& model, const std::string& out_f
     check(row.num_masked_nonzero_after == 0,
           "int8 of a pruned weight of " + row.name + " is not 0");
   const int64_t num_bytes =
-      checkpoint::write_safetensors(out_file, result.items, metadata(model, quantize));
+      checkpoint::write_safetensors(options.out_file, result.items, metadata(model, quantize));
   int64_t plain_bytes = 0;
   for (const auto& [name, param] : model.params)
     plain_bytes += param.values.numel() * static_cast<int64_t>(sizeof(float));
-  Written written{.file = out_file, .num_bytes = num_bytes};
+  Written written{.file = options.out_file, .num_bytes = num_bytes};
   written.text = fmt::format(
       "{}{}: {} bytes; the weights and biases as float32 take {} ({:.2f} times as much)\n",
-      table(result), out_file, num_bytes, plain_bytes,
+      table(result), options.out_file, num_bytes, plain_bytes,
       static_cast<double>(plain_bytes) / static_cast<double>(num_bytes));
   for (const checkpoint::SafetensorsItem& item : result.items)
     written.tensors.push_back(form_of(item.name, item.tensor));

@@ -41,7 +41,8 @@ void require_another_folder(const std::string& save_prefix, const std::string& o
 /// Copy of a checkpoint's content, whole and dense.
 class Content {
  public:
-  Content(const std::string& prefix, SaveContent wanted) : reader_(prefix), view_(&reader_) {
+  Content(const std::string& prefix, const ExportOptions& options)
+      : reader_(prefix), view_(&reader_) {
     const auto& all = view_.names();
     const std::set<std::string> names(all.begin(), all.end());
     for (const std::string& name : all) {
@@ -49,10 +50,9 @@ class Content {
       // The saver adds these entries itself.
       if (name == checkpoint::kGraphName || key == checkpoint::kCounterKey) continue;
       const bool is_of_model = key.starts_with(kModelPrefix);
-      if (!is_of_model && wanted != SaveContent::kAll) continue;
+      if (!is_of_model && !options.all) continue;
       // Only weights have averages; buffers of the model are written as they are.
-      const bool is_averaged =
-          is_of_model && wanted == SaveContent::kEma && names.contains(ema_name(key));
+      const bool is_averaged = is_of_model && options.ema && names.contains(ema_name(key));
       add(is_averaged ? ema_name(key) : name, key);
     }
     step_ = view_.read(std::string(kStep)).item<int64_t>();
@@ -89,13 +89,13 @@ class Content {
 
 }  // namespace
 
-Written write_tensorflow(const std::string& save_prefix, const std::string& out_prefix,
-                         SaveContent wanted) {
-  require_another_folder(save_prefix, out_prefix);
-  const Content content(save_prefix, wanted);
+Written TensorFlowExport::write(const CheckpointModel& saved, const CheckpointNetwork* /*network*/,
+                                const ExportOptions& options) {
+  require_another_folder(saved.prefix, options.out_file);
+  const Content content(saved.prefix, options);
   // The saver writes the files, so format and commit are those of checkpoints.
   dist::SelfCommunicator alone;
-  checkpoint::Saver saver({.prefix = out_prefix, .keep_checkpoint_max = -1}, alone);
+  checkpoint::Saver saver({.prefix = options.out_file, .keep_checkpoint_max = -1}, alone);
   const checkpoint::SaveResult result = saver.save(content.state(), content.step());
   if (!result.ok) throw Error(ExitCode::kIo, "export", result.error);
   Written written{.file = result.prefix, .num_bytes = result.bytes_written};

@@ -6,6 +6,20 @@
 #include <yaml-cpp/yaml.h>
 
 namespace lockstep::recal {
+
+// Each of these is defined in the source of its modifier.
+Modifiers read_constant_ks(ConfigReader* in, const SourceLocation& location);
+Modifiers read_epoch_range(ConfigReader* in, const SourceLocation& location);
+Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location);
+Modifiers read_gradual_param(ConfigReader* in, const SourceLocation& location);
+Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location);
+Modifiers read_learning_rate_function(ConfigReader* in, const SourceLocation& location);
+Modifiers read_quantization(ConfigReader* in, const SourceLocation& location);
+Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location);
+Modifiers read_set_param(ConfigReader* in, const SourceLocation& location);
+Modifiers read_set_weight_decay(ConfigReader* in, const SourceLocation& location);
+Modifiers read_trainable_params(ConfigReader* in, const SourceLocation& location);
+
 namespace {
 
 /// Other name of a modifier, from SparseML. The modifier's reader sees the name as written

@@ -11,7 +11,7 @@
 #include "base/yaml/config_reader.h"
 #include "recal/schedule/recipe.h"
 
-/// Table of the modifiers that a recipe may contain, and the readers of Lockstep's own modifiers.
+/// Table of the modifiers that a recipe may contain.
 namespace lockstep::recal {
 
 /// Modifiers made from one entry: usually one, several if the entry has a target for each of
@@ -40,26 +40,13 @@ Modifiers one_modifier(Options options, const ConfigReader& in, const SourceLoca
   return one;
 }
 
-/// Readers of the modifiers, one per kind. Each reads the keys of one entry of a recipe. `location`
-/// is the place of the entry. Faults go to the diagnostics of `in`.
-Modifiers read_constant_ks(ConfigReader* in, const SourceLocation& location);
-Modifiers read_epoch_range(ConfigReader* in, const SourceLocation& location);
-Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location);
-Modifiers read_gradual_param(ConfigReader* in, const SourceLocation& location);
-Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location);
-Modifiers read_learning_rate_function(ConfigReader* in, const SourceLocation& location);
-Modifiers read_quantization(ConfigReader* in, const SourceLocation& location);
-Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location);
-Modifiers read_set_param(ConfigReader* in, const SourceLocation& location);
-Modifiers read_set_weight_decay(ConfigReader* in, const SourceLocation& location);
-Modifiers read_trainable_params(ConfigReader* in, const SourceLocation& location);
-
-/// Row of the table. A new modifier needs a class derived from Modifier, a reader of its keys (such
-/// as read_epoch_range), and
+/// Row of the table. A new modifier needs a class derived from Modifier, a reader of its keys, and
 ///
 ///   modifier_kinds().add({.name = "MyModifier", .read = read_my});
 struct ModifierKind {
   std::string name;  ///< the tag without its '!'; ends in Modifier
+  /// Reads the keys of one entry of a recipe, which is at `location`. Faults go to the diagnostics
+  /// of `in`.
   std::function<Modifiers(ConfigReader* in, const SourceLocation& location)> read;
 };
 

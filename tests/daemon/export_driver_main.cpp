@@ -1,6 +1,6 @@
 // Exports every type of network in every format, for other programs to judge:
 //   export_driver DIR
-// leaves DIR/plain/<title>/{model.pt, model.onnx, model.safetensors, tf/m-30.*} and, in
+// leaves DIR/plain/<title>/model.<format> (tensorflow: model.tensorflow-30.*) and, in
 // answers.safetensors, `inputs` and the `logits` that the network itself computes for them, and all
 // its tensors under `tensor.<name>`. In DIR/quantized/<title> the same of networks that round, with
 // the `plain_logits` of the same weights, and int8.onnx and int8.safetensors where inputs were
@@ -17,8 +17,6 @@
 namespace lockstep::tests {
 namespace {
 
-using daemon::ExportFormat;
-
 void write_answers(TrainedNetwork* trained, const std::filesystem::path& folder) {
   const at::Tensor inputs = trained->inputs(7);
   std::vector<checkpoint::SafetensorsItem> items = {
@@ -34,18 +32,15 @@ void write_answers(TrainedNetwork* trained, const std::filesystem::path& folder)
 
 void export_all(TrainedNetwork* trained, bool has_int8, const std::filesystem::path& folder) {
   const std::string prefix = trained->save(folder / "run" / "checkpoints" / "m");
-  const std::vector<std::pair<const char*, ExportFormat>> files = {
-      {"model.pt", ExportFormat::kTorchScript},
-      {"model.onnx", ExportFormat::kOnnx},
-      {"model.safetensors", ExportFormat::kSafetensors},
-      {"tf/m", ExportFormat::kTensorFlow}};
-  for (const auto& [name, format] : files)
-    daemon::export_command({.where = prefix, .out_file = folder / name, .format = format});
-  if (has_int8)
-    for (const auto& [name, format] : {std::pair("int8.onnx", ExportFormat::kOnnx),
-                                       std::pair("int8.safetensors", ExportFormat::kSafetensors)})
-      daemon::export_command(
-          {.where = prefix, .out_file = folder / name, .quantize = true, .format = format});
+  for (const std::string& format : daemon::export_formats()) {
+    daemon::export_command(
+        {.where = prefix, .out_file = folder / ("model." + format), .format = format});
+    if (has_int8 && daemon::export_format(format).quantizes)
+      daemon::export_command({.where = prefix,
+                              .out_file = folder / ("int8." + format),
+                              .quantize = true,
+                              .format = format});
+  }
   write_answers(trained, folder);
 }
 

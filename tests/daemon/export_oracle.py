@@ -81,7 +81,7 @@ class Exported:
 class TorchScript(Exported, unittest.TestCase):
     def test_logits_are_the_model_s_own(self):
         def check(folder, answers):
-            module = torch.jit.load(folder / "model.pt")
+            module = torch.jit.load(folder / "model.torchscript")
             self.assertFalse(module.training)
             logits = module(torch.from_numpy(answers["inputs"])).detach().numpy()
             print(folder.name, "torchscript", self.check_logits(logits, answers))
@@ -91,7 +91,7 @@ class TorchScript(Exported, unittest.TestCase):
 
     def test_state_dict_has_the_model_s_names(self):
         def check(folder, answers):
-            module = torch.jit.load(folder / "model.pt")
+            module = torch.jit.load(folder / "model.torchscript")
             expected = {name: values for name, values in self.tensors_of(answers).items() if not name.endswith(".num_batches")}
             self.assertEqual({name: values.numpy().tolist() for name, values in module.state_dict().items()},
                              {name: values.tolist() for name, values in expected.items()})
@@ -100,12 +100,12 @@ class TorchScript(Exported, unittest.TestCase):
 
     def test_facts_travel_in_the_archive(self):
         facts = {"source": "", "step": "", "producer": ""}
-        torch.jit.load(self.networks["cnn"] / "model.pt", _extra_files=facts)
+        torch.jit.load(self.networks["cnn"] / "model.torchscript", _extra_files=facts)
         self.assertEqual((facts["source"], facts["step"]), (b"m-30", b"30"))
 
     def test_it_can_be_frozen_and_saved_again(self):
         def check(folder, answers):
-            frozen = torch.jit.freeze(torch.jit.load(folder / "model.pt"))
+            frozen = torch.jit.freeze(torch.jit.load(folder / "model.torchscript"))
             frozen.save(folder / "again.pt")
             logits = torch.jit.load(folder / "again.pt")(torch.from_numpy(answers["inputs"]))
             self.check_logits(logits.detach().numpy(), answers)
@@ -214,7 +214,7 @@ class Quantized(Exported, unittest.TestCase):
 
     def test_torchscript_rounds_by_pytorch_s_operators(self):
         def check(folder, answers):
-            module = torch.jit.load(folder / "model.pt")
+            module = torch.jit.load(folder / "model.torchscript")
             self.check_rounded(module(torch.from_numpy(answers["inputs"])).detach().numpy(), answers)
             expected = load_file(folder / "model.safetensors")
             scales = [name for name in expected if name.endswith(".weight_scale")]
@@ -282,8 +282,8 @@ class TensorFlow(Exported, unittest.TestCase):
         def check(folder, answers):
             expected = self.tensors_of(answers)
             model, variables = self.objects(expected)
-            prefix = tf.train.latest_checkpoint(folder / "tf")
-            self.assertEqual(pathlib.Path(prefix), folder / "tf" / "m-30")
+            prefix = tf.train.latest_checkpoint(folder)
+            self.assertEqual(pathlib.Path(prefix), folder / "model.tensorflow-30")
             checkpoint = tf.train.Checkpoint(model=model)
             checkpoint.restore(prefix).assert_consumed()
             self.assertEqual(int(checkpoint.save_counter), 30)
@@ -293,7 +293,7 @@ class TensorFlow(Exported, unittest.TestCase):
 
     def test_tensors_are_whole(self):
         def check(folder, answers):
-            listed = dict(tf.train.list_variables(folder / "tf"))
+            listed = dict(tf.train.list_variables(folder))
             for name, values in self.tensors_of(answers).items():
                 key = f"model/{name.replace('.', '/')}/.ATTRIBUTES/VARIABLE_VALUE"
                 self.assertEqual(listed[key], list(values.shape))

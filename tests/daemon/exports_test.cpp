@@ -52,7 +52,7 @@ class Exports : public ::testing::Test {
   std::string at(const std::string& name) const { return (folder_.path() / name).string(); }
   /// Saves with the folders of a run.
   std::string save(TrainedNetwork* trained) { return trained->save(at("run/checkpoints/m")); }
-  CommandResult to(ExportFormat format, const std::string& where) {
+  CommandResult to(const std::string& format, const std::string& where) {
     return export_command({.where = where, .out_file = at("out"), .format = format});
   }
   nlohmann::json manifest(const std::string& name = "out.json") const {
@@ -131,12 +131,12 @@ TEST_F(Exports, ASaveThatDoesNotNameItsNetworkIsRefusedWithAWayOut) {
     TrainedNetwork trained(digits());
     trained.leave_out(key);
     const std::string prefix = save(&trained);
-    const Refusal refusal = refusal_of([&] { to(ExportFormat::kOnnx, prefix); });
+    const Refusal refusal = refusal_of([&] { to("onnx", prefix); });
     EXPECT_EQ(refusal.code, ExitCode::kUsage);
     EXPECT_THAT(refusal.text, HasSubstr("m-30: its network is unknown"));
     EXPECT_THAT(refusal.text, HasSubstr("--format safetensors"));
     EXPECT_FALSE(std::filesystem::exists(at("out")));
-    to(ExportFormat::kSafetensors, prefix);
+    to("safetensors", prefix);
     EXPECT_TRUE(manifest()["parameters_sha256"].is_null()) << "what is unknown is not invented";
     EXPECT_TRUE(manifest()["input_shape"].is_null());
     std::filesystem::remove(at("out"));
@@ -147,10 +147,10 @@ TEST_F(Exports, AClassInPythonIsLeftToPython) {
   TrainedNetwork trained(digits());
   trained.settings = "data.seed=3\nmodel.args.width=64\nmodel.type=python";
   const std::string prefix = save(&trained);
-  const Refusal refusal = refusal_of([&] { to(ExportFormat::kOnnx, prefix); });
+  const Refusal refusal = refusal_of([&] { to("onnx", prefix); });
   EXPECT_EQ(refusal.code, ExitCode::kUsage);
   EXPECT_THAT(refusal.text, HasSubstr("a class in Python: use --format safetensors"));
-  EXPECT_EQ(refusal_of([&] { to(ExportFormat::kSafetensors, prefix); }).text, "");
+  EXPECT_EQ(refusal_of([&] { to("safetensors", prefix); }).text, "");
   EXPECT_TRUE(manifest()["parameters_sha256"].is_null());
 }
 
@@ -160,7 +160,7 @@ TEST_F(Exports, SettingsAndTensorsMustBelongTogether) {
     TrainedNetwork trained(tests::network_cases()[5]);
     spoil(&trained);
     const std::string prefix = save(&trained);
-    const Refusal refusal = refusal_of([&] { to(ExportFormat::kTorchScript, prefix); });
+    const Refusal refusal = refusal_of([&] { to("torchscript", prefix); });
     EXPECT_EQ(refusal.code, ExitCode::kBadData) << refusal.text;
     EXPECT_THAT(refusal.text, HasSubstr(words));
   };
@@ -183,7 +183,7 @@ TEST_F(Exports, SettingsAndTensorsMustBelongTogether) {
 TEST_F(Exports, TorchScriptComputesWhatTheModelComputes) {
   for (const NetworkCase& c : tests::network_cases()) {
     TrainedNetwork trained(c);
-    EXPECT_THAT(to(ExportFormat::kTorchScript, save(&trained)).text, HasSubstr("TorchScript"));
+    EXPECT_THAT(to("torchscript", save(&trained)).text, HasSubstr("TorchScript"));
     torch::jit::ExtraFilesMap extra = {{"step", ""}, {"source", ""}};
     torch::jit::Module module = torch::jit::load(at("out"), std::nullopt, extra);
     for (const int64_t num_samples : {0, 1, 6}) {
@@ -248,8 +248,7 @@ TEST_F(Exports, ANetworkThatDoesNotDescribeItselfIsRefused) {
 TEST_F(Exports, OptionsOfAnotherFormatAreRefused) {
   TrainedNetwork trained(digits());
   const std::string prefix = save(&trained);
-  for (const ExportFormat format :
-       {ExportFormat::kOnnx, ExportFormat::kTorchScript, ExportFormat::kTensorFlow})
+  for (const char* format : {"onnx", "torchscript", "tensorflow"})
     EXPECT_EQ(refusal_of([&] {
                 export_command(
                     {.where = prefix, .out_file = at("out"), .quantize = true, .format = format});
@@ -269,7 +268,7 @@ TEST_F(Exports, PrunedWeightsThatAreNotZeroAreRefusedInEveryFormat) {
   trained.state.push_back({"_lockstep/masks/blocks/0/conv/weight", bits});
   const std::string prefix = save(&trained);
   for (const std::string& name : export_formats()) {
-    const Refusal refusal = refusal_of([&] { to(export_format(name), prefix); });
+    const Refusal refusal = refusal_of([&] { to(name, prefix); });
     EXPECT_EQ(refusal.code, ExitCode::kBadData);
     EXPECT_THAT(refusal.text, HasSubstr("18 of the 18 pruned weights of blocks.0.conv are not"));
   }
@@ -290,7 +289,7 @@ TEST_F(Exports, TensorFlowFilesHoldDenseTensorsUnderTheSameNames) {
   at::Tensor weight = at::ones({16, 1, 3, 3}), classifier = at::zeros({10, 256});
   const StateList of_model = {{"model/blocks/0/conv/weight", weight},
                               {"model/classifier/weight", classifier}};
-  export_command({.where = prefix, .out_file = at("tf/m"), .format = ExportFormat::kTensorFlow});
+  export_command({.where = prefix, .out_file = at("tf/m"), .format = "tensorflow"});
   EXPECT_EQ(checkpoint::restore(at("tf/m-30"), of_model).unused.size(), 6U);
   EXPECT_TRUE(at::equal(weight.view(-1).slice(0, 0, 144, 2), values_K));
   EXPECT_EQ(weight.view(-1).slice(0, 1, 144, 2).count_nonzero().item<int64_t>(), 0);
@@ -300,8 +299,7 @@ TEST_F(Exports, TensorFlowFilesHoldDenseTensorsUnderTheSameNames) {
 
   at::Tensor restored = at::zeros({3});
   std::string settings;
-  export_command(
-      {.where = prefix, .out_file = at("all/m"), .all = true, .format = ExportFormat::kTensorFlow});
+  export_command({.where = prefix, .out_file = at("all/m"), .all = true, .format = "tensorflow"});
   checkpoint::restore(at("all/m-30"),
                       {{"optimizer/moment", restored}, {"_lockstep/settings", {}, &settings}});
   EXPECT_TRUE(at::equal(restored, moment));
@@ -313,9 +311,8 @@ TEST_F(Exports, TensorFlowFilesDoNotGoWhereTheSaveLies) {
   const std::string prefix = save(&trained);
   const std::string before = files::read(at("run/checkpoints/checkpoint"));
   for (const char* out : {"run/checkpoints/m", "run/checkpoints/../checkpoints/other"}) {
-    const Refusal refusal = refusal_of([&] {
-      export_command({.where = prefix, .out_file = at(out), .format = ExportFormat::kTensorFlow});
-    });
+    const Refusal refusal = refusal_of(
+        [&] { export_command({.where = prefix, .out_file = at(out), .format = "tensorflow"}); });
     EXPECT_EQ(refusal.code, ExitCode::kUsage);
     EXPECT_THAT(refusal.text, HasSubstr("write into another folder"));
   }
@@ -325,7 +322,7 @@ TEST_F(Exports, TensorFlowFilesDoNotGoWhereTheSaveLies) {
 TEST_F(Exports, TheManifestTellsWhereTheFileComesFrom) {
   TrainedNetwork trained(digits());
   const std::string prefix = save(&trained);
-  to(ExportFormat::kOnnx, prefix);
+  to("onnx", prefix);
   const nlohmann::json facts = manifest();
   EXPECT_EQ(facts["format"], "onnx");
   EXPECT_EQ(facts["file"], "out");
@@ -351,7 +348,7 @@ TEST_F(Exports, TheManifestTakesFiguresOfTheVerySave) {
                          .parameters_sha256 = train::parameters_sha256(trained.net->params())};
   const auto with_summary = [&] {
     train::write_summary(at("run/summary.json"), summary);
-    to(ExportFormat::kTorchScript, prefix);
+    to("torchscript", prefix);
     return manifest();
   };
   EXPECT_EQ(with_summary()["eval"]["accuracy"], 0.75);
@@ -368,7 +365,7 @@ TEST_F(Exports, TheManifestTakesFiguresOfTheVerySave) {
   EXPECT_EQ(with_summary()["train_loss"], 0.125);
   put("run/summary.json", "{\"steps\": ");
   put("run/train/steps.csv", "nonsense");
-  to(ExportFormat::kTorchScript, prefix);
+  to("torchscript", prefix);
   EXPECT_TRUE(manifest()["eval"].is_null());
   EXPECT_TRUE(manifest()["train_loss"].is_null());
 }

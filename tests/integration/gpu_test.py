@@ -9,7 +9,7 @@ import sys
 import unittest
 
 from harness import BUILD, PRUNE_EARLY, LockstepTest, metric
-from optimizers_test import OPTIMIZERS
+from optimizers_test import DEFAULT, OPTIMIZERS, TYPES
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs" / "python"
 GPU = ["run.device=cuda", "eval.every_epochs=0"]
@@ -68,9 +68,9 @@ class OneRank(GpuTest):
         self.assertAlmostEqual(found["cuda"]["accuracy"], found["cpu"]["accuracy"], delta=0.03)
 
     def test_every_optimizer(self):
-        for optimizer, options in OPTIMIZERS.items():
+        for optimizer in TYPES:
             with self.subTest(optimizer):
-                sets = [self.recipe(RECIPE), f"optimizer={{type: {optimizer}, {options}}}", "train.max_steps=24"]
+                sets = [self.recipe(RECIPE), f"optimizer={{type: {optimizer}, {OPTIMIZERS.get(optimizer, DEFAULT)}}}", "train.max_steps=24"]
                 there = self.train(1, run=f"gpu_{optimizer}", sets=[*GPU, *sets])
                 here = self.train(1, run=f"cpu_{optimizer}", sets=[*CPU, *sets])
                 self.assert_near(self.losses(there), self.losses(here), NEAR, optimizer)

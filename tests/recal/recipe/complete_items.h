@@ -36,7 +36,7 @@ inline std::string place_of(const Item& item, const std::string& text) {
   return "3:" + std::to_string(5 + item.text().find(text)) + ": ";
 }
 
-/// One of each tag.
+/// Items with each required key. Another modifier tests its keys with its own cases.
 inline const std::vector<Item>& complete_items() {
   static const std::vector<Item> items{
       {"EpochRangeModifier", {{"start_epoch", "0.0"}, {"end_epoch", "25.0"}}},
