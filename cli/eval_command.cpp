@@ -238,7 +238,7 @@ CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& sig
 
 CommandResult eval_command(const EvalCommandOptions& options) {
   require_one_process("eval",
-                      "an evaluation of saves is one process, and each would write the same "
+                      "an evaluation of checkpoints is one process, and each would write the same "
                       "results");
   if (options.watch && options.restore != "latest")
     throw Error(

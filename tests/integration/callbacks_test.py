@@ -123,7 +123,7 @@ class Callbacks(LockstepTest):
 
     def test_a_callback_that_fails_ends_all_ranks_and_names_itself(self):
         run = self.train(2, sets=[*SHORT, "callbacks.confusion={outputs: targets, num_classes: 10, modes: [train]}"], expect=65)
-        self.assertRegex(run.log, r"'targets' is of 1 samples and 'targets' of \d+; .* \(callback 'confusion', iteration 0\)")
+        self.assertRegex(run.log, r"'targets' has 1 samples and 'targets' has \d+; .* \(callback 'confusion', iteration 0\)")
         self.assertEqual(run.summary()["exit_reason"], "failed")
 
 

@@ -132,7 +132,7 @@ class FineTuning(InTensorFlow, LockstepTest):
         bfloat16 = self.tune("bfloat16.pth", "train.max_steps=0", run="bfloat16")
         self.assertIn("variables loaded from", bfloat16.log)
         whole = self.tune("mobilenet.pt", run="head", exclude="", expect=78)
-        self.assertIn("'classifier.1.weight' is float32 [7, 256] there, 'Logits.weight' is float32 [5, 256] here (nearest there: ", whole.log)
+        self.assertIn("'classifier.1.weight' is float32 [7, 256] in the checkpoint, 'Logits.weight' is float32 [5, 256] in the model (nearest: ", whole.log)
 
     def test_nothing_of_a_file_is_run(self):
         for file, reason in (("code.pt", "it needs Python's 'posix.system'"), ("network.pt", "it needs Python's '__main__.MobileNetV1'"),

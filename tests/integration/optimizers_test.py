@@ -94,7 +94,7 @@ class Optimizers(LockstepTest):
                 ("{type: adagrad, adagrad_initial_accumulator_value: 0}", "adagrad_initial_accumulator_value"),
                 ("{type: ftrl, ftrl_learning_rate_power: 0.5}", "ftrl_learning_rate_power"),
                 ("{type: adm}", "adam"),
-                ("{learning_rate_decay_type: cosine, warmup_steps: 3, warmup_epochs: 1}", "give one of them"),
+                ("{learning_rate_decay_type: cosine, warmup_steps: 3, warmup_epochs: 1}", "keep one"),
                 ("{weight_decay_exclude: [conw0]}", "'conw0' names no parameter"),
                 ("{weight_decay_exclude: ['re:(']}", "is not a regular expression"),
                 ("{weight_decay_groups: [norms]}", "'norms' is not a group: use weights, normalisation or biases")):

@@ -123,7 +123,7 @@ class WarmStart(InTensorFlow, LockstepTest):
         other = self.train(run="other", sets=[*SETS, "train.max_steps=0", self.recipe(PLAIN), "model={type: mlp, layers: [64, 32, 10]}"])
         mlp = [self.recipe(PLAIN), "model={type: mlp, layers: [64, 48, 10]}"]
         refused = self.started_from(other.folder, *mlp, expect=78)
-        self.assertRegex(refused.log, r"is float32 \[32, 64\] there, '[\w.]+' is float32 \[48, 64\] here \(nearest there: (?:[\w/]+, ){3}")
+        self.assertRegex(refused.log, r"is float32 \[32, 64\] in the checkpoint, '[\w.]+' is float32 \[48, 64\] in the model \(nearest: (?:[\w/]+, ){3}")
         self.assertIn("checkpoint.checkpoint_exclude_scopes", refused.log)
         self.assertFalse((refused.folder / "summary.json").exists())
         names = sorted(re.findall(r"there, '([\w./]+)' is float32", refused.log))
@@ -178,13 +178,13 @@ class WarmStart(InTensorFlow, LockstepTest):
         unnamed = self.started_from(prefix, run="unnamed", expect=78)
         self.assertIn("the checkpoint has no 'blocks.0.conv.weight'", unnamed.log)
         unturned = self.started_from(prefix, names, "checkpoint.warm_start_kernels=lockstep", run="unturned", expect=78)
-        self.assertIn("'net/dense/_kernel' is float32 [256, 10] there, 'classifier.weight' is float32 [10, 256] here", unturned.log)
+        self.assertIn("'net/dense/_kernel' is float32 [256, 10] in the checkpoint, 'classifier.weight' is float32 [10, 256] in the model", unturned.log)
         swapped = {**KERAS_NAMES, "net/dense": KERAS_NAMES["net/conv2d_1"], "net/conv2d_1": "classifier",
                    "net/dense/_kernel": "blocks.1.conv.weight", "net/conv2d_1/_kernel": "classifier/weight"}
         refused = self.started_from(prefix, f"checkpoint.warm_start_rename={json.dumps(swapped)}", "checkpoint.warm_start_kernels=tensorflow",
                                     run="swapped", expect=78)
-        self.assertRegex(refused.log, r"'net/conv2d_1/_kernel' is float32 \[.*\] there, 'classifier.weight' is float32 \[10, 256\] here, "
-                                      r"which would be float32 \[256, 10\] there")
+        self.assertRegex(refused.log, r"'net/conv2d_1/_kernel' is float32 \[.*\] in the checkpoint, 'classifier.weight' is float32 \[10, 256\] in the model, "
+                                      r"which would be float32 \[256, 10\] in the checkpoint")
 
     def test_trainable_scopes_freeze_the_rest_for_the_whole_run(self):
         start = self.weights(self.fresh())

@@ -228,7 +228,7 @@ class Watch(EvalCommand):
         text = watcher.communicate(timeout=60)[0]
         self.assertEqual(watcher.returncode, 0, text)
         self.assertEqual(sorted(results_in(run.folder)), [40])
-        happened("saves passed over", text.count("passed over"))
+        happened("saves passed over", text.count("read: skipped"))
 
     def test_a_signal_ends_it_and_a_second_watcher_is_refused(self):
         sets = [*DATA, *self.SAVES]
