@@ -156,7 +156,7 @@ class Observe(LockstepTest):
             holder.listen()
             port = holder.getsockname()[1]
             run = self.train(1, sets=[f"metrics.listen='127.0.0.1:{port}'", "train.max_steps=3"])
-        self.assertRegex(run.log, rf"http://127.0.0.1:\d+/metrics \(port {port} was taken\)")
+        self.assertRegex(run.log, rf"http://127.0.0.1:\d+/metrics \(port {port} was in use\)")
         self.assertNotEqual(run.summary()["metrics_address"], f"127.0.0.1:{port}")
 
     def test_a_cpu_worker_is_small(self):
