@@ -126,7 +126,7 @@ class WarmStart(InTensorFlow, LockstepTest):
         self.assertRegex(refused.log, r"is float32 \[32, 64\] in the checkpoint, '[\w.]+' is float32 \[48, 64\] in the model \(nearest: (?:[\w/]+, ){3}")
         self.assertIn("checkpoint.checkpoint_exclude_scopes", refused.log)
         self.assertFalse((refused.folder / "summary.json").exists())
-        names = sorted(re.findall(r"there, '([\w./]+)' is float32", refused.log))
+        names = sorted(re.findall(r"in the checkpoint, '([\w./]+)' is float32", refused.log))
         accepted = self.started_from(other.folder, *mlp, f"checkpoint.checkpoint_exclude_scopes=[{', '.join(names)}]")
         self.assertIn("1 of 4 variables loaded", accepted.log)
 
