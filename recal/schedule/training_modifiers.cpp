@@ -64,7 +64,7 @@ Modifiers read_epoch_range(ConfigReader* in, const SourceLocation& location) {
   EpochRangeOptions options;
   read_window(in, &options.window);
   in->done();
-  return one_modifier<EpochRange>(std::move(options), *in, location);
+  return one_modifier<EpochRange>(options, *in, location);
 }
 
 Modifiers read_set_weight_decay(ConfigReader* in, const SourceLocation& location) {
