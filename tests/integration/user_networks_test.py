@@ -76,8 +76,8 @@ FEATURES = {
 REFUSED = {
     ("quantization", "torchscript"): "quantiz",
     ("quantization", "python"): "quantiz",
-    ("share_weights", "torchscript"): "the user's",
-    ("share_weights", "python"): "the user's",
+    ("share_weights", "torchscript"): "is user code",
+    ("share_weights", "python"): "is user code",
 }
 FORMS = ("cpp", "torchscript", "python")
 
