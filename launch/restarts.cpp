@@ -1,6 +1,7 @@
 #include "launch/restarts.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
