@@ -39,7 +39,6 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::model::few_samples::outputs": SEAM,
     "lockstep::model::few_samples::write_grads": SEAM,
     "lockstep::recal::FakeQuantizer::view": SEAM,
-    "lockstep::recal::MaskTable::digest": SEAM,
     "lockstep::NameScopes::text": SEAM,
     "lockstep::dist::nccl::end_process": CUDA,
     "lockstep::dist::nccl::set_up_memory": CUDA,
