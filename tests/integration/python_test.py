@@ -236,7 +236,7 @@ class Python(LockstepTest):
             (78, r"the network returns \[\d+, 2\] for \d+ samples", ["model.name=Bad", "model.args={fault: shape}"]),
             (78, r"nets.py:\d+: ValueError: this forward fails", ["model.name=Bad", "model.args={fault: raises}"]),
             (65, r"sample 0 of Odd differs when it is read twice", ["data.train.name=Odd", "data.train.args={kind: unseeded}", "data.eval=null"]),
-            (78, r"own/layer.weight and own.layer.weight are both model/own/layer/weight in a save", ["model.name=Clash"]),
+            (78, r"own/layer.weight and own.layer.weight are both model/own/layer/weight in a checkpoint", ["model.name=Clash"]),
             (66, r"nowhere.pt", ["checkpoint.warm_start_ckpt=nowhere.pt"]),
             (64, r"section 'export' needs TorchScript", ["export.at_end=true"]),
         )
