@@ -106,7 +106,7 @@ struct Core {
 std::vector<Core> allowed_cores(const std::filesystem::path& sys_folder = "/sys/devices/system");
 
 /// Returns how many cores this process can keep busy, at least 1. It is allowed_cores(), or fewer
-/// if its container has a CPU quota (CgroupLimits).
+/// if its container has a CPU quota (CgroupLimits). Reads dozens of the kernel's files each time.
 int num_usable_cores();
 
 /// Parses the kernel's list form: "0-3,8" -> 0, 1, 2, 3, 8. Any other text gives an empty list.

@@ -96,7 +96,7 @@ void with_plain_copy(const at::Tensor& live, bool keep,
 
 BundleReader::BundleReader(const std::string& prefix, int num_threads)
     : prefix_(require_save(prefix)),
-      num_threads_(num_threads),
+      num_threads_(num_threads > 0 ? num_threads : default_num_threads()),
       index_(
           decode_index(permitted([&] { return files::read(index_path(prefix_), kMaxIndexBytes); }),
                        index_path(prefix_))) {

@@ -194,10 +194,7 @@ std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int n
   std::vector<Piece> pieces = pieces_of(places);
   int64_t num_bytes = 0;
   for (const PlaceRead& read : places) num_bytes += read.place->num_bytes;
-  if (num_bytes < kFewBytes)
-    num_threads = 1;
-  else if (num_threads == 0)
-    num_threads = default_num_threads();
+  if (num_bytes < kFewBytes) num_threads = 1;
   for_each_on_threads(pieces.size(), num_threads,
                       [&](size_t i) { check_piece(places[pieces[i].item], &pieces[i]); });
   std::vector<PlaceDefect> defects;

@@ -54,7 +54,7 @@ std::string wrong_crc_text(int64_t num_bytes, uint32_t found, uint32_t expected)
 /// Reads every place entirely and computes its crc. If all are correct, copies the wanted elements
 /// to `values`. Otherwise returns the defects, lowest first, and has written nothing. Several
 /// threads take pieces of both passes from one list. All places must be inside their files.
-/// `num_threads` 0 means default_num_threads(). Throws Error(kIo) with nothing written.
+/// Throws Error(kIo) with nothing written.
 std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads);
 
 }  // namespace lockstep::checkpoint
