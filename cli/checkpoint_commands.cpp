@@ -14,7 +14,7 @@
 
 // Each command shares its options with the parser, which fills them in before the command is
 // called.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 void add_diff(CLI::App* parent, ParsedLine* line) {
@@ -30,7 +30,7 @@ void add_diff(CLI::App* parent, ParsedLine* line) {
   sub->add_option("--under", asked->options.under,
                   "only keys under this one: model, optimizer, ...");
   sub->footer("Returns 0 if the checkpoints are equal, 1 if they differ.");
-  set_tensor_command(sub, line, [=](auto) -> CommandResult {
+  set_tensor_command(sub, line, [=](auto) -> daemon::CommandResult {
     const auto answer = checkpoint::diff_saves(asked->a, asked->b, asked->options);
     return {answer.text, answer.ok ? 0 : 1};
   });
@@ -47,10 +47,10 @@ void add_collect(CLI::App* parent, ParsedLine* line) {
   sub->add_option("DIR", asked->where, "folder of checkpoints; no run may be using it")->required();
   sub->add_option("--keep", asked->options.keep,
                   "number of complete checkpoints to keep, the newest ones")
-      ->check(whole_number(1, 1'000'000'000));
+      ->check(daemon::whole_number(1, 1'000'000'000));
   sub->add_flag("--dry-run", asked->options.dry_run, "only print what would be removed");
   sub->add_flag("--json", asked->options.json, "print JSON");
-  set_tensor_command(sub, line, [=](auto) -> CommandResult {
+  set_tensor_command(sub, line, [=](auto) -> daemon::CommandResult {
     return {checkpoint::collect_garbage(asked->where, asked->options).text, 0};
   });
 }
@@ -58,10 +58,10 @@ void add_collect(CLI::App* parent, ParsedLine* line) {
 void add_export(CLI::App* parent, ParsedLine* line) {
   struct Export {
     std::vector<std::string> sets;
-    ExportOptions options;
+    exports::ExportOptions options;
   };
   const auto asked = std::make_shared<Export>();
-  const std::vector<std::string> formats = export_formats();
+  const std::vector<std::string> formats = exports::export_formats();
   CLI::App* sub =
       parent->add_subcommand("export", "write the model of a checkpoint in another format");
   sub->add_option("DIR", asked->options.where,
@@ -85,8 +85,8 @@ void add_export(CLI::App* parent, ParsedLine* line) {
                   "new path of a moved file of the network: model.path=FILE, estimator.path=FILE, "
                   "plugins[0]=FILE");
   set_tensor_command(sub, line, [=](auto) {
-    asked->options.overrides = overrides_of({.sets = asked->sets});
-    return export_command(asked->options);
+    asked->options.overrides = daemon::overrides_of({.sets = asked->sets});
+    return exports::export_command(asked->options);
   });
 }
 
@@ -106,7 +106,7 @@ void add_checkpoint_commands(CLI::App* app, ParsedLine* line) {
                     "folder of checkpoints, or the prefix of one (DIR/model.ckpt-200)")
         ->required();
     sub->add_flag("--json", asked->options.json, "print JSON");
-    set_tensor_command(sub, line, [asked, inspect](auto) -> CommandResult {
+    set_tensor_command(sub, line, [asked, inspect](auto) -> daemon::CommandResult {
       if (asked->options.values && !asked->options.json)
         throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
       const checkpoint::Answer answer = inspect(asked->where, asked->options);
@@ -128,4 +128,4 @@ void add_checkpoint_commands(CLI::App* app, ParsedLine* line) {
   add_collect(ckpt, line);
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -20,7 +20,7 @@
 
 // The command line of `lockstep`. Each command shares its options with the parser, which fills them
 // in before the command is called.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 /// Each example is also shown in the help of its command.
@@ -61,12 +61,13 @@ constexpr auto kExamples = std::to_array<std::string_view>(
 
 void add_check(CLI::App* app, ParsedLine* line) {
   const auto file = std::make_shared<std::string>();
-  const auto above = std::make_shared<AboveFile>();
+  const auto above = std::make_shared<daemon::AboveFile>();
   CLI::App* sub =
       app->add_subcommand("check", "check a run file; print each fault with its position");
   sub->add_option("FILE", *file, "the run file")->required();
   add_above_file(sub, line, above.get());
-  set_tensor_command(sub, line, [=](auto) { return check_command(*file, overrides_of(*above)); });
+  set_tensor_command(
+      sub, line, [=](auto) { return daemon::check_command(*file, daemon::overrides_of(*above)); });
 }
 
 /// Adds the options of `plan --scale`. Each of the others requires --scale.
@@ -75,12 +76,12 @@ CLI::Option* add_scale(CLI::App* sub, ScaleOptions* scale) {
       sub->add_option("--scale", scale->ranks,
                       "predict step time, share of communication and scaling efficiency for up "
                       "to this many ranks, by the formula below")
-          ->check(whole_number(1, kMostScaleRanks));
+          ->check(daemon::whole_number(1, kMostScaleRanks));
   sub->add_option("--ranks-per-host", scale->ranks_per_host, "for --scale; default: 1")
-      ->check(whole_number(1, kMostScaleRanks))
+      ->check(daemon::whole_number(1, kMostScaleRanks))
       ->needs(ranks);
   const auto add = [&](const char* flag, auto* value, double least, const char* help) {
-    return sub->add_option(flag, *value, help)->check(number(least, 1e9))->needs(ranks);
+    return sub->add_option(flag, *value, help)->check(daemon::number(least, 1e9))->needs(ranks);
   };
   add("--link-gbit", &scale->link_gbit, 1e-6, "for --scale: rate of a host's link, each way");
   add("--latency-us", &scale->latency_us, 0, "for --scale: latency of a message, one way");
@@ -99,18 +100,18 @@ CLI::Option* add_scale(CLI::App* sub, ScaleOptions* scale) {
 
 void add_plan(CLI::App* app, ParsedLine* line) {
   struct Plan {
-    PlanOptions plan;
+    daemon::PlanOptions plan;
     ScaleOptions scale;
-    AboveFile above;
+    daemon::AboveFile above;
     int64_t steps_per_epoch = 0;
   };
   const auto asked = std::make_shared<Plan>();
-  PlanOptions& plan = asked->plan;
+  daemon::PlanOptions& plan = asked->plan;
   CLI::App* sub = app->add_subcommand("plan", "print the recipe's actions, step by step");
   sub->add_option("FILE", plan.file, "a run file or a bare recipe")->required();
   add_above_file(sub, line, &asked->above);
   auto* steps = sub->add_option("--steps-per-epoch", asked->steps_per_epoch, "for a bare recipe")
-                    ->check(positive_number());
+                    ->check(daemon::positive_number());
   auto* stage = sub->add_option(
       "--stage", plan.stage,
       "for a bare recipe with stages: run only this stage, by its name; default: all in sequence");
@@ -123,12 +124,12 @@ void add_plan(CLI::App* app, ParsedLine* line) {
   for (CLI::Option* of_recipe : {steps, stage, svg, csv}) ranks->excludes(of_recipe);
   sub->footer(kScaleFormula);
   set_tensor_command(sub, line, [=](auto) {
-    asked->plan.overrides = asked->scale.overrides = overrides_of(asked->above);
+    asked->plan.overrides = asked->scale.overrides = daemon::overrides_of(asked->above);
     asked->scale.file = asked->plan.file;
     asked->scale.json_file = asked->plan.json_file;
     if (ranks->count() > 0) return scale_command(asked->scale);
     if (steps->count() > 0) asked->plan.steps_per_epoch = asked->steps_per_epoch;
-    return plan_command(asked->plan);
+    return daemon::plan_command(asked->plan);
   });
 }
 
@@ -195,21 +196,22 @@ void add_reference(CLI::App* app, ParsedLine* line) {
                                   ->description("print the Prometheus series instead")
                                   ->excludes("--flags");
   set_tensor_command(sub, line, [=](auto) {
-    return CommandResult{series->count() > 0  ? metrics::series_reference()
-                         : flags->count() > 0 ? flags_reference()
-                                              : run_file_reference()};
+    return daemon::CommandResult{series->count() > 0  ? metrics::series_reference()
+                                 : flags->count() > 0 ? daemon::flags_reference()
+                                                      : daemon::run_file_reference()};
   });
 }
 
 void add_commands(CLI::App* app, ParsedLine* line) {
   const std::string elsewhere = "not used; see lockstepd --version";
-  app->set_version_flag("--version", version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
-  add_help_pages(app);
+  app->set_version_flag("--version",
+                        daemon::version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
+  daemon::add_help_pages(app);
   app->require_subcommand(1);
   for (const auto add : {add_launch_commands, add_queue_commands, add_check, add_plan, add_new,
                          add_curves, add_eval, add_infer, add_checkpoint_commands, add_reference})
     add(app, line);
-  add_examples(app, kExamples);
+  daemon::add_examples(app, kExamples);
 }
 
 /// Returns a message about the first word that should be a command but is not. CLI11 only says that
@@ -247,7 +249,8 @@ void set_command(CLI::App* sub, ParsedLine* line, const Command& command) {
   sub->callback([=] { line->command = command; });
 }
 
-void add_above_file(CLI::App* sub, ParsedLine* line, AboveFile* above, const char* help_of_set) {
+void add_above_file(CLI::App* sub, ParsedLine* line, daemon::AboveFile* above,
+                    const char* help_of_set) {
   sub->add_option("--set", above->sets, help_of_set);
   sub->add_option("--estimator", above->estimator,
                   "plug-in with an estimator; its own flags go after --");
@@ -258,7 +261,7 @@ void add_above_file(CLI::App* sub, ParsedLine* line, AboveFile* above, const cha
 }
 
 int run_command_line(int argc, char** argv) {
-  ParsedLine line{.flags = take_flags(&argc, argv)};
+  ParsedLine line{.flags = daemon::take_flags(&argc, argv)};
   CLI::App app{"Lockstep: start runs; inspect run files, recipes and checkpoints", "lockstep"};
   try {
     add_commands(&app, &line);
@@ -267,7 +270,7 @@ int run_command_line(int argc, char** argv) {
       throw Error(ExitCode::kUsage, "usage",
                   "estimator flags go after -- and work only with run, launch, submit, check, plan "
                   "and eval");
-    const CommandResult result = line.command();
+    const daemon::CommandResult result = line.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;
   } catch (const CLI::ParseError& fault) {
@@ -284,4 +287,4 @@ int run_command_line(int argc, char** argv) {
   }
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

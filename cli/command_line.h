@@ -13,7 +13,7 @@
 /// `lockstep`, and for `lockstep-tensors` with the commands that need LibTorch, which takes a
 /// quarter of a second to load. They read a run file, whose tables contain networks and data sets,
 /// or checkpoints. For these commands `lockstep` executes `lockstep-tensors`.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 #ifdef LOCKSTEP_HAS_TENSORS
 constexpr bool kHasTensors = true;
@@ -28,7 +28,7 @@ struct NeedsTensors : std::logic_error {
 
 /// Returns call(0), which may use LibTorch. `call` is a lambda with one parameter of type `auto`,
 /// so that `lockstep` does not contain its body. That program throws NeedsTensors instead.
-template <typename Result = CommandResult>
+template <typename Result = daemon::CommandResult>
 Result with_tensors(const auto& call) {
   if constexpr (kHasTensors)
     return call(0);
@@ -40,7 +40,7 @@ Result with_tensors(const auto& call) {
 /// code. Throws NeedsTensors before anything is done.
 int run_command_line(int argc, char** argv);
 
-using Command = std::function<CommandResult()>;
+using Command = std::function<daemon::CommandResult()>;
 
 /// Command line during parsing. The parser's callbacks only store the requested command, which is
 /// called afterwards. So usage errors never leave a command half done.
@@ -57,10 +57,10 @@ void set_tensor_command(CLI::App* sub, ParsedLine* line, const auto& call) {
   set_command(sub, line, [=] { return with_tensors(call); });
 }
 /// Adds --set, --estimator and flags after `--`.
-void add_above_file(CLI::App* sub, ParsedLine* line, AboveFile* above,
+void add_above_file(CLI::App* sub, ParsedLine* line, daemon::AboveFile* above,
                     const char* help_of_set = "override one key: path=value");
 /// Adds -n, --hosts, --max-restarts, ...
-void add_ranks_options(CLI::App* sub, RanksOptions* options);
+void add_ranks_options(CLI::App* sub, launch::RanksOptions* options);
 
 // Groups of sub-commands. `line` must outlive `app`.
 
@@ -71,4 +71,4 @@ void add_launch_commands(CLI::App* app, ParsedLine* line);
 /// Adds the commands for a queue of jobs: `serve`, `submit`, `ps`, `logs`, `cancel`, `wait`.
 void add_queue_commands(CLI::App* app, ParsedLine* line);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

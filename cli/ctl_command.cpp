@@ -15,7 +15,7 @@
 #include "job_server/job_queue.h"
 #include "metrics/http/listen_address.h"
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 constexpr int64_t kMaxTargetsBytes = 1 << 20;
@@ -118,7 +118,7 @@ void set_socket(const std::filesystem::path& path, Service* service) {
 /// Refuses a run that was killed: another process may have its port and must not receive its token.
 void require_no_dead_holder(const std::filesystem::path& folder) {
   if (!files::exists(folder / ".lock")) return;
-  const auto holder = holder_of(folder);
+  const auto holder = job_server::holder_of(folder);
   // A holder on another host cannot be checked; assume that it is alive.
   if (holder && (!holder->can_be_asked() || holder->is_alive())) return;
   throw Error(ExitCode::kInputMissing, "ctl",
@@ -257,7 +257,7 @@ void wait_for_end(const Service& service, double timeout_s) {
 
 }  // namespace
 
-CommandResult ctl_command(const CtlOptions& options) {
+daemon::CommandResult ctl_command(const CtlOptions& options) {
   if ((options.verb == "set") == options.change.empty())
     throw Error(ExitCode::kUsage, "ctl",
                 options.verb == "set"
@@ -275,4 +275,4 @@ CommandResult ctl_command(const CtlOptions& options) {
   return {answer.body, 0};
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

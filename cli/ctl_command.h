@@ -5,7 +5,7 @@
 
 #include "daemon/config/program.h"
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 /// The command line of `lockstep ctl`.
 struct CtlOptions {
@@ -33,6 +33,6 @@ ControlOfRun read_control(const std::string& run_file);
 /// stop, and waits until the run has ended. Throws Error: kUsage if the API refuses the call,
 /// kInputMissing if no job runs, kUnavailable if the job does not answer. Throws NeedsTensors where
 /// `lockstep` has to read a run file.
-CommandResult ctl_command(const CtlOptions& options);
+daemon::CommandResult ctl_command(const CtlOptions& options);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

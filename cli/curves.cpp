@@ -12,7 +12,7 @@
 #include "plot/plot.h"
 
 // Reads a run's CSV file and summary and draws them. The CSV file may still be growing.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kLossColor = "#1f6fb2";
@@ -181,10 +181,11 @@ std::string curves_svg(const RunRecord& run) {
            steps_panel(run, "Learning rate", kRateColor, &train::StepLine::learning_rate, 0)}});
 }
 
-CommandResult curves_command(const std::filesystem::path& folder, const std::string& svg_file) {
+daemon::CommandResult curves_command(const std::filesystem::path& folder,
+                                     const std::string& svg_file) {
   const RunRecord run = read_run(folder);
   if (!svg_file.empty()) files::write_atomically(svg_file, curves_svg(run));
   return {curves_text(run), 0};
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

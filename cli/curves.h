@@ -10,7 +10,7 @@
 
 /// The command `lockstep curves`: shows a run from its folder alone. The run may have ended, be in
 /// progress or have been killed.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 /// Facts of summary.json that are shown next to the curves.
 struct RunEnd {
@@ -45,6 +45,7 @@ std::string curves_svg(const RunRecord& run);
 
 /// Returns the text for the run in `folder`. Also writes the drawing to svg_file unless that is
 /// empty.
-CommandResult curves_command(const std::filesystem::path& folder, const std::string& svg_file);
+daemon::CommandResult curves_command(const std::filesystem::path& folder,
+                                     const std::string& svg_file);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

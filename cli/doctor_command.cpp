@@ -26,7 +26,9 @@
 #include "launch/ranks.h"
 
 // `lockstep doctor`: facts about this host, and the start of ranks that check each other.
-namespace lockstep::daemon {
+namespace lockstep::cli {
+
+using daemon::Finding;
 
 // One function per fact. Each returns a finding instead of throwing, so that one fault does not
 // hide the others.
@@ -49,7 +51,7 @@ std::string line_with(const std::string& text, const std::string& part) {
 }
 
 Finding version() {
-  const VersionFacts facts = version_facts();
+  const daemon::VersionFacts facts = daemon::version_facts();
   return {Finding::kOk, "lockstep",
           fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch)};
 }
@@ -139,13 +141,14 @@ void add_rank_program(const std::string& program, std::vector<Finding>* found) {
   for (const std::string& line : split(said.text))
     if (!line.empty()) found->push_back({Finding::kOk, std::exchange(what, ""), line});
   // Ranks of another build may behave differently from this tool.
-  if (said.text.find(version_facts().commit) == std::string::npos)
+  if (said.text.find(daemon::version_facts().commit) == std::string::npos)
     found->push_back({Finding::kNote, "lockstepd", "is from another build than this program",
                       "use both from the same build"});
 }
 
 Finding gpus() {
-  if (!has_nvidia_driver()) return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs"};
+  if (!daemon::has_nvidia_driver())
+    return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs"};
   try {
     const std::vector<std::string> ids = dist::nccl_device_ids();
     if (!ids.empty())
@@ -187,9 +190,9 @@ std::optional<int> end_of(launch::Child* child, std::string* errors) {
 std::vector<Finding> rank_findings(const DoctorOptions& options, const std::string& program) {
   launch::MpirunOptions mpirun{.num_ranks = options.num_ranks,
                                .program = {program, "doctor"},
-                               .more = mpirun_arguments(),
+                               .more = launch::mpirun_arguments(),
                                .is_root = ::geteuid() == 0};
-  mpirun.hosts = hosts_of(options.hosts);
+  mpirun.hosts = launch::hosts_of(options.hosts);
   if (mpirun.num_ranks == 0)
     mpirun.num_ranks = mpirun.hosts.empty() ? kDefaultRanks : launch::num_slots(mpirun.hosts);
   std::string errors;
@@ -212,29 +215,29 @@ std::vector<Finding> rank_findings(const DoctorOptions& options, const std::stri
 }
 
 void print(const std::vector<Finding>& findings) {
-  std::fputs(text_of(findings).c_str(), stdout);
+  std::fputs(daemon::text_of(findings).c_str(), stdout);
   (void)std::fflush(stdout);
 }
 
 }  // namespace
 
-CommandResult doctor_command(const DoctorOptions& options) {
-  const std::string program = rank_program(options.program);
+daemon::CommandResult doctor_command(const DoctorOptions& options) {
+  const std::string program = launch::rank_program(options.program);
   std::vector<Finding> host{version(),          cores(),  memory(), shared_memory(),
                             temporary_folder(), mpirun(), srun(),   ssh()};
   add_rank_program(program, &host);
   host.push_back(gpus());
   // No rank runs yet, so all processes on a GPU are foreign.
-  for (const GpuProcess& one : gpu_processes())
+  for (const daemon::GpuProcess& one : daemon::gpu_processes())
     host.push_back({Finding::kNote, "GPUs",
-                    fmt::format("{} is busy with {}", one.gpu_id, text_of(one)),
+                    fmt::format("{} is busy with {}", one.gpu_id, daemon::text_of(one)),
                     "end it, or exclude that GPU with CUDA_VISIBLE_DEVICES: both programs run more "
                     "slowly, and memory may be too small"});
   print(host);
-  if (exit_code_of(host) != 0) return {"no ranks are started until that is fixed\n", 69};
+  if (daemon::exit_code_of(host) != 0) return {"no ranks are started until that is fixed\n", 69};
   const std::vector<Finding> ranks = rank_findings(options, program);
   print(ranks);
-  return {"", exit_code_of(ranks)};
+  return {"", daemon::exit_code_of(ranks)};
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -25,7 +25,7 @@
 #include "daemon/control/signals.h"
 
 // `lockstep eval`, and the watch over a run that is in progress.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 // Watched run: the run writes its files while they are watched. So a missing or incomplete file is
 // normal here and never an error.
@@ -108,14 +108,14 @@ constexpr std::chrono::milliseconds kPoll{200};
 /// Thrown between two batches when a signal requests the end.
 struct Stopped {};
 
-void require_going_on(const Signals& signals) {
+void require_going_on(const daemon::Signals& signals) {
   if (signals.end_asked() || signals.stop_asked()) throw Stopped();
 }
 
 /// Evaluates the checkpoints of a run as they appear. The lock admits one watcher per folder.
 class Watch {
  public:
-  Watch(const Signals& signals, EvaluatorJob* job)
+  Watch(const daemon::Signals& signals, EvaluatorJob* job)
       : signals_(signals),
         job_(*job),
         folders_(
@@ -125,7 +125,7 @@ class Watch {
     lock_.emplace(job_.results_folder());
   }
 
-  CommandResult until_the_run_ends() {
+  daemon::CommandResult until_the_run_ends() {
     log::info("eval", fmt::format("watching {} for checkpoints", job_.saves_folder().string()));
     try {
       while (true) {
@@ -200,7 +200,7 @@ class Watch {
                        why);
   }
 
-  const Signals& signals_;
+  const daemon::Signals& signals_;
   EvaluatorJob& job_;
   WatchedFolders folders_;
   std::optional<files::FolderLock> lock_;  ///< of the results folder: one watcher at a time
@@ -219,8 +219,8 @@ std::string newest_save(const EvaluatorJob& job) {
                           job.saves_folder().string(), job.config().checkpoint.prefix));
 }
 
-CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& signals,
-                           EvaluatorJob* job) {
+daemon::CommandResult evaluate_one(const EvalCommandOptions& options,
+                                   const daemon::Signals& signals, EvaluatorJob* job) {
   const std::string prefix =
       options.restore == "latest" ? newest_save(*job) : checkpoint::save_at(options.restore);
   try {
@@ -236,7 +236,7 @@ CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& sig
 
 }  // namespace
 
-CommandResult eval_command(const EvalCommandOptions& options) {
+daemon::CommandResult eval_command(const EvalCommandOptions& options) {
   require_one_process("eval",
                       "an evaluation of checkpoints is one process, and each would write the same "
                       "results");
@@ -246,10 +246,10 @@ CommandResult eval_command(const EvalCommandOptions& options) {
         "--watch evaluates every checkpoint of the run, --restore names one: remove one of them");
   if (options.restore != "latest")
     (void)checkpoint::require_save(checkpoint::save_at(options.restore));
-  const Signals signals;
+  const daemon::Signals signals;
   EvaluatorJob job(options);
   return options.watch ? Watch(signals, &job).until_the_run_ends()
                        : evaluate_one(options, signals, &job);
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

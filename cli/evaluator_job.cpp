@@ -16,25 +16,26 @@
 
 // The job builds the same TrainingContext as a run, but in a world of one rank. Then it restores
 // each checkpoint into that context and evaluates it.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-RunConfig load_for_evaluation(const EvalCommandOptions& options) {
-  RunConfig config = require_run_config(options.config_file, overrides_of(options.above),
-                                        /*text=*/{}, /*needs_train_data=*/false);
+daemon::RunConfig load_for_evaluation(const EvalCommandOptions& options) {
+  daemon::RunConfig config =
+      daemon::require_run_config(options.config_file, daemon::overrides_of(options.above),
+                                 /*text=*/{}, /*needs_train_data=*/false);
   if (!config.data.eval)
     throw Error(
         ExitCode::kConfig, "eval",
         fmt::format("{}: 'data.eval' is missing: no data to evaluate", options.config_file));
-  take_expected_world(&config);
+  daemon::take_expected_world(&config);
   return config;
 }
 
 /// Reads facts about the training data from the run's checkpoints; nullopt if none contains them.
-std::optional<CheckpointMetadata> saved_facts(const RunConfig& config,
-                                              const std::string& restored) {
+std::optional<daemon::CheckpointMetadata> saved_facts(const daemon::RunConfig& config,
+                                                      const std::string& restored) {
   std::string prefix = restored;
   if (restored == "latest") {
     const auto newest =
@@ -42,7 +43,7 @@ std::optional<CheckpointMetadata> saved_facts(const RunConfig& config,
     if (!newest) return std::nullopt;
     prefix = *newest;
   }
-  CheckpointMetadata facts;
+  daemon::CheckpointMetadata facts;
   try {
     checkpoint::restore(
         checkpoint::save_at(prefix),
@@ -61,8 +62,8 @@ std::optional<CheckpointMetadata> saved_facts(const RunConfig& config,
 /// Throws Error if the classes changed since training. The training data number the classes, so
 /// renamed or added folders would give outputs the wrong names.
 void require_saved_classes(const std::vector<std::string>& found,
-                           const std::optional<CheckpointMetadata>& saved) {
-  const std::string now = text_of_classes(found);
+                           const std::optional<daemon::CheckpointMetadata>& saved) {
+  const std::string now = daemon::text_of_classes(found);
   if (!saved || saved->class_names.empty() || saved->class_names == now) return;
   throw Error(
       ExitCode::kConfig, "eval",
@@ -111,9 +112,10 @@ EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
                                               .node = dist::read_process_info().node,
                                               .is_session = false,
                                               .flush_s = config_.summary.flush_s});
-  device_comm_ = std::make_unique<dist::SelfCommunicator>(set_up_alone(config_.run, config_.gpu));
+  device_comm_ =
+      std::make_unique<dist::SelfCommunicator>(daemon::set_up_alone(config_.run, config_.gpu));
   open(options.restore);
-  callbacks_ = callback_hook(coord::Mode::kEval, *context_);
+  callbacks_ = daemon::callback_hook(coord::Mode::kEval, *context_);
 }
 
 void EvaluatorJob::open(const std::string& restored) {
@@ -122,8 +124,9 @@ void EvaluatorJob::open(const std::string& restored) {
       throw Error(ExitCode::kInputMissing, "eval",
                   "'data.train' is not given, and no checkpoint of the run contains the length of "
                   "an epoch");
-    const FoundData found = find_data(config_.data, control_);
-    context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
+    const daemon::FoundData found = daemon::find_data(config_.data, control_);
+    context_ = std::make_unique<daemon::TrainingContext>(config_, control_, *device_comm_, control_,
+                                                         found);
     require_saved_classes(context_->spec.class_names, saved_facts(config_, restored));
     // Only missing files lead to the evaluation without training data.
   } catch (const Error& missing) {
@@ -135,17 +138,18 @@ void EvaluatorJob::open(const std::string& restored) {
 /// Uses the evaluation data in place of missing training data. A checkpoint provides the epoch's
 /// length, which recipes may need, and the class names.
 void EvaluatorJob::open_without_training_data(const std::string& restored, const Error& missing) {
-  const std::optional<CheckpointMetadata> facts = saved_facts(config_, restored);
+  const std::optional<daemon::CheckpointMetadata> facts = saved_facts(config_, restored);
   if (!facts) throw Error(missing);
   // Keep this before the next line overwrites data.train.
   const bool is_named = static_cast<bool>(config_.data.train.make);
   config_.data.train = *config_.data.eval;
   config_.data.drop_last = false;
-  FoundData found = find_data(config_.data, control_);
+  daemon::FoundData found = daemon::find_data(config_.data, control_);
   found.steps_per_epoch = facts->steps_per_epoch;
   found.trained = {.num_classes = facts->num_classes,
-                   .class_names = classes_of_text(facts->class_names)};
-  context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
+                   .class_names = daemon::classes_of_text(facts->class_names)};
+  context_ =
+      std::make_unique<daemon::TrainingContext>(config_, control_, *device_comm_, control_, found);
   if (is_named)
     log::warning(
         "eval", fmt::format("data.train cannot be opened, so data.eval is not compared with it: {}",
@@ -227,4 +231,4 @@ std::string EvaluatorJob::write(const std::string& prefix, const std::string& in
   return fmt::format("step {}: {} ({})", step_, train::text_of(result), path.string());
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

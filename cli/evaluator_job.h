@@ -14,14 +14,14 @@
 #include "metrics/tensorboard/event_file.h"
 #include "train/evaluator.h"
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 /// Network and data of a run file, used to evaluate checkpoints one after the other.
 class EvaluatorJob {
  public:
   explicit EvaluatorJob(const EvalCommandOptions& options);
 
-  const RunConfig& config() const { return config_; }
+  const daemon::RunConfig& config() const { return config_; }
   std::filesystem::path saves_folder() const { return config_.run.project().checkpoints(); }
   std::filesystem::path results_folder() const { return config_.run.project().eval(); }
 
@@ -43,11 +43,11 @@ class EvaluatorJob {
   std::string write(const std::string& prefix, const std::string& index_sha256,
                     const train::EvalResult& result);
 
-  RunConfig config_;
+  daemon::RunConfig config_;
   flags::Frozen frozen_;  ///< the network and the data may read flags
   dist::SelfCommunicator control_;
   std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< carries the network's device
-  std::unique_ptr<TrainingContext> context_;
+  std::unique_ptr<daemon::TrainingContext> context_;
   std::unique_ptr<train::Hook> callbacks_;  ///< for evaluations; null: none
   /// Curves of all evaluations of this process; nullopt with summary.tensorboard: false.
   std::optional<metrics::EventFile> curves_;
@@ -58,4 +58,4 @@ class EvaluatorJob {
 /// nullopt if the file does not exist.
 std::optional<std::string> index_sha256(const std::string& prefix);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -23,7 +23,7 @@
 
 // One process: the inferer reads the feed, runs the network and the callbacks in its own threads.
 // This file connects the parts and writes the KPIs at the end.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -38,16 +38,17 @@ void require_usage(const InferCommandOptions& options) {
 }
 
 /// Opens a checkpoint or an export; `latest` is the newest one of the run's folder.
-infer::LoadedNetwork open_network(const InferCommandOptions& options, const InferConfig& config) {
+infer::LoadedNetwork open_network(const InferCommandOptions& options,
+                                  const exports::InferConfig& config) {
   const Project project = config.run.project();
   if (options.saved_model.empty())
-    return open_checkpoint(
+    return exports::open_checkpoint(
         options.checkpoint == "latest" ? project.checkpoints().string() : options.checkpoint,
         options.config_file);
   const fs::path folder = options.saved_model == "latest"
                               ? infer::newest_saved_model(project.saved_models())
                               : fs::path(options.saved_model);
-  return infer::open_saved_model(folder, version_facts().version);
+  return infer::open_saved_model(folder, daemon::version_facts().version);
 }
 
 /// Last values of KPIs. Written by the callbacks' thread, read by the page's.
@@ -67,14 +68,14 @@ class Kpis {
   std::map<std::string, double> values_;
 };
 
-fs::path results_folder(const InferConfig& config) {
+fs::path results_folder(const exports::InferConfig& config) {
   return config.inferer.log_dir.empty() ? config.run.project().infer()
                                         : fs::path(config.inferer.log_dir);
 }
 
 /// Creates the callbacks. They may read the inputs, the targets and the network's outputs.
-coord::CallbacksHandler make_handler(const InferConfig& config, const infer::LoadedNetwork& network,
-                                     Kpis* kpis) {
+coord::CallbacksHandler make_handler(const exports::InferConfig& config,
+                                     const infer::LoadedNetwork& network, Kpis* kpis) {
   std::vector<std::string> source_keys = {"inputs", "_targets"};
   for (const std::string& key : infer::keys_of(network.nodes.outputs)) source_keys.push_back(key);
   const coord::Services services{
@@ -127,15 +128,17 @@ std::string told(const infer::InferenceResult& result, const infer::LoadedNetwor
 
 }  // namespace
 
-CommandResult infer_command(const InferCommandOptions& options) {
+daemon::CommandResult infer_command(const InferCommandOptions& options) {
   require_usage(options);
-  const InferConfig config = load_infer_config(options.config_file, options.feeds);
-  keep_freed_memory();
+  const exports::InferConfig config =
+      exports::load_infer_config(options.config_file, options.feeds);
+  daemon::keep_freed_memory();
   // Before the long part starts, so that no signal meets the default action.
-  const Signals signals;
-  const at::Device device = set_up_alone(config.run, config.gpu);
+  const daemon::Signals signals;
+  const at::Device device = daemon::set_up_alone(config.run, config.gpu);
   const infer::LoadedNetwork network = open_network(options, config);
-  const std::unique_ptr<infer::DataFeeder> feeder = open_feeds(config, network.class_names);
+  const std::unique_ptr<infer::DataFeeder> feeder =
+      exports::open_feeds(config, network.class_names);
   Kpis kpis;
   coord::CallbacksHandler handler = make_handler(config, network, &kpis);
   infer::Inferer inferer(network, device, *feeder, handler, config.inferer.options);
@@ -152,4 +155,4 @@ CommandResult infer_command(const InferCommandOptions& options) {
   return {told(result, network, kpis), result.stopped ? static_cast<int>(ExitCode::kStopped) : 0};
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

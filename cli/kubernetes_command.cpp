@@ -18,7 +18,7 @@
 #include "daemon/config/overrides.h"
 #include "daemon/config/run_config.h"
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 void require_valid(bool fact, const std::string& message) {
@@ -48,7 +48,7 @@ void require_quantity(const char* option, const std::string& text, double least,
                       const char* example) {
   const double amount = amount_of(text);
   require_valid(amount >= 0, fmt::format("{} '{}' is not a quantity of Kubernetes: write {}",
-                                         option, printable(text), example));
+                                         option, daemon::printable(text), example));
   require_valid(amount >= least,
                 fmt::format("{} {} is too little ({:g}): write {}", option, text, amount, example));
 }
@@ -60,9 +60,10 @@ void require_sound(const KubernetesJob& job) {
   require_valid(std::regex_match(job.name, std::regex("[a-z]([a-z0-9-]{0,38}[a-z0-9])?")),
                 fmt::format("--name '{}': Kubernetes allows at most 40 lower-case letters, digits "
                             "and '-', a letter first and no '-' last",
-                            printable(job.name)));
-  require_valid(std::regex_match(job.image, std::regex("[!-~]+")),
-                fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", printable(job.image)));
+                            daemon::printable(job.name)));
+  require_valid(
+      std::regex_match(job.image, std::regex("[!-~]+")),
+      fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", daemon::printable(job.image)));
   require_quantity("--cpus", job.cpus, 0.001, "cores, as 2 or 500m");
   require_quantity("--memory", job.memory, kMiB, "bytes with their unit, as 4Gi or 512Mi");
   require_quantity("--storage", job.storage, kMiB, "bytes with their unit, as 20Gi");
@@ -225,7 +226,7 @@ void add_named_files(const std::string& text, const KubernetesCommandOptions& op
 }
 
 /// Adds the run file and the settings that depend on a pod's paths. These override the run file.
-void fill_from(const RunConfig& config, const std::string& text, KubernetesJob* job) {
+void fill_from(const daemon::RunConfig& config, const std::string& text, KubernetesJob* job) {
   job->files["run.yaml"] = text;
   const std::string& recipe = config.recipe.file();
   if (!recipe.empty() && recipe != config.file) {
@@ -241,7 +242,8 @@ void fill_from(const RunConfig& config, const std::string& text, KubernetesJob* 
 
 /// Adds settings that follow from the job's size and its mpirun. The user's own settings override
 /// them.
-AboveFile with_what_fits(const RunConfig& config, const AboveFile& above, KubernetesJob* job) {
+daemon::AboveFile with_what_fits(const daemon::RunConfig& config, const daemon::AboveFile& above,
+                                 KubernetesJob* job) {
   if (is_given(config.settings, "preemption.grace_seconds"))
     job->sigkill_timeout_s =
         static_cast<int>(std::clamp(std::ceil(config.preemption.grace_s), 1.0, 86400.0));
@@ -254,10 +256,10 @@ AboveFile with_what_fits(const RunConfig& config, const AboveFile& above, Kubern
 
 }  // namespace
 
-CommandResult kubernetes_command(const KubernetesCommandOptions& options) {
+daemon::CommandResult kubernetes_command(const KubernetesCommandOptions& options) {
   const std::string text = YamlDocument::read_text(options.config_file);
-  const RunConfig config =
-      require_run_config(options.config_file, overrides_of(options.above), text);
+  const daemon::RunConfig config =
+      daemon::require_run_config(options.config_file, daemon::overrides_of(options.above), text);
   KubernetesJob job = options.job;
   fill_from(config, text, &job);
   add_named_files(text, options, &job);
@@ -267,4 +269,4 @@ CommandResult kubernetes_command(const KubernetesCommandOptions& options) {
   return job_result(manifests_of(job), options.out_file, "kubectl apply -f");
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

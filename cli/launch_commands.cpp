@@ -10,9 +10,11 @@
 #include "daemon/config/number_range.h"
 
 // As in checkpoint_commands.cpp, each command shares its options with the parser.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
-void add_ranks_options(CLI::App* sub, RanksOptions* options) {
+using daemon::whole_number;
+
+void add_ranks_options(CLI::App* sub, launch::RanksOptions* options) {
   sub->add_option("-n,--ranks", options->num_ranks,
                   "number of ranks. Default: the slots of the hosts; 1 without hosts")
       ->check(whole_number(1, 65536));
@@ -28,7 +30,7 @@ void add_ranks_options(CLI::App* sub, RanksOptions* options) {
       ->capture_default_str();
   sub->add_option("--grace", options->grace_s,
                   "seconds from SIGTERM or Ctrl-C, which save and stop, until all ranks are killed")
-      ->check(number(0, 1e6))
+      ->check(daemon::number(0, 1e6))
       ->capture_default_str();
   sub->add_option("--program", options->program,
                   "program of each rank. Default: the lockstepd next to this program");
@@ -56,7 +58,7 @@ void add_ctl(CLI::App* app, ParsedLine* line) {
                   "the run's metrics.token_file, if WHERE is not its run file");
   sub->add_option("--ca-file", asked->ca_file, "CA certificate of a run with TLS");
   sub->add_option("--timeout", asked->timeout_s, "time limit of drain, in seconds")
-      ->check(number(0, 1e7))
+      ->check(daemon::number(0, 1e7))
       ->capture_default_str();
   set_command(sub, line, [=] { return ctl_command(*asked); });
 }
@@ -178,4 +180,4 @@ void add_launch_commands(CLI::App* app, ParsedLine* line) {
   add_kubernetes(parent, line);
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -13,38 +13,38 @@
 #include "launch/ranks.h"
 
 /// Commands of `lockstep` that start runs: on hosts, with Slurm, in Kubernetes.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 /// Returns the same settings as arguments for lockstepd: --set TEXT... --estimator LIB -- FLAGS.
-std::vector<std::string> lockstepd_arguments(const AboveFile& above);
+std::vector<std::string> lockstepd_arguments(const daemon::AboveFile& above);
 
 /// True if one of RunConfig's settings has this key.
 bool is_given(const std::vector<std::string>& settings, const std::string& key);
 
 /// Returns `above`, completed by each of `sets` (KEY=VALUE) whose key neither the run file nor
 /// `above` sets. `settings`: from RunConfig. The added ones are weaker than `above`.
-AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings,
-                       const std::vector<std::string>& sets);
+daemon::AboveFile with_missing(daemon::AboveFile above, const std::vector<std::string>& settings,
+                               const std::vector<std::string>& sets);
 
 /// The command line of `lockstep run`.
-struct RunCommandOptions : RanksOptions {
+struct RunCommandOptions : launch::RanksOptions {
   std::string config_file;
-  AboveFile above;
+  daemon::AboveFile above;
   std::string resume = "auto";  ///< for the first start; later ones use auto
   bool accept_recipe_change = false;
 };
 
 /// Trains until the run is done: starts the ranks with mpirun and supervises them
 /// (launch/supervisor.h). Reads the run file first, so nothing starts if it has faults.
-CommandResult run_command(const RunCommandOptions& options);
+daemon::CommandResult run_command(const RunCommandOptions& options);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli
 
 // Templates of launch/slurm and launch/kubernetes, put into the program by job_templates.S
 extern "C" const char lockstep_slurm_job[], lockstep_mpijob[], lockstep_jobset[],
     lockstep_trainjob[];
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 /// Text of a template, and what replaces it.
 using TemplateValues = std::vector<std::pair<std::string, std::string>>;
@@ -56,8 +56,8 @@ std::string filled(std::string_view job_template, const TemplateValues& values);
 
 /// Returns the job itself if out_file is empty. Otherwise writes it there and returns the command
 /// that starts it: `start` and the path.
-CommandResult job_result(const std::string& job, const std::string& out_file,
-                         const std::string& start);
+daemon::CommandResult job_result(const std::string& job, const std::string& out_file,
+                                 const std::string& start);
 
 /// Slurm job that trains until the run is done.
 struct SlurmJob {
@@ -87,7 +87,7 @@ std::optional<int64_t> slurm_time_s(const std::string& text);
 /// The command line of `lockstep launch slurm`.
 struct SlurmCommandOptions {
   std::string config_file;
-  AboveFile above;
+  daemon::AboveFile above;
   std::string program;   ///< command of each rank; empty: the lockstepd next to this program
   std::string out_file;  ///< empty: the script becomes the command's text
   SlurmJob job;          ///< name and program are filled in here
@@ -95,7 +95,7 @@ struct SlurmCommandOptions {
 
 /// Returns the script that trains this run file under Slurm. Reads the file first, so its faults
 /// are found before the job waits in a queue.
-CommandResult slurm_command(const SlurmCommandOptions& options);
+daemon::CommandResult slurm_command(const SlurmCommandOptions& options);
 
 /// Values for the manifests of launch/kubernetes.
 struct KubernetesJob {
@@ -115,9 +115,9 @@ struct KubernetesJob {
 /// The command line of `lockstep launch kubernetes`.
 struct KubernetesCommandOptions {
   std::string config_file;
-  AboveFile above;       ///< an estimator's path is the one in the image, and is opened here too
-  std::string out_file;  ///< empty: the manifests become the command's text
-  KubernetesJob job;     ///< files and arguments are filled in here
+  daemon::AboveFile above;  ///< an estimator's path is the one in the image, and is opened here too
+  std::string out_file;     ///< empty: the manifests become the command's text
+  KubernetesJob job;        ///< files and arguments are filled in here
 };
 
 /// Fills in the manifests of launch/kubernetes for this run file. Reads the file first, so that its
@@ -126,6 +126,6 @@ struct KubernetesCommandOptions {
 ///
 /// Throws Error(kUsage) for values that Kubernetes would refuse, and for fewer GPUs than ranks.
 /// Also for a grace in which mpirun cannot end its ranks.
-CommandResult kubernetes_command(const KubernetesCommandOptions& options);
+daemon::CommandResult kubernetes_command(const KubernetesCommandOptions& options);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -34,8 +34,8 @@ int run(int argc, char** argv) {
   const bool supervises = launch::is_supervisor(argc, argv);
   if (supervises) launch::end_at_stop_signals();
   try {
-    return lockstep::daemon::run_command_line(argc, argv);
-  } catch (const lockstep::daemon::NeedsTensors&) {
+    return lockstep::cli::run_command_line(argc, argv);
+  } catch (const lockstep::cli::NeedsTensors&) {
     // A signal during exec() must stay pending until the other program handles it.
     if (supervises) launch::hold_stop_signals();
     return execute_tensors_program(argv);

@@ -15,7 +15,7 @@
 extern "C" const char lockstep_net_py[], lockstep_data_py[], lockstep_run_yaml[],
     lockstep_recipe_yaml[];
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 /// Name and text of each file.
@@ -28,12 +28,12 @@ constexpr std::array<std::pair<const char*, const char*>, 4> kFiles{
 /// Returns the command for two ranks: of the source tree, of the wheel, or Open MPI's own.
 std::string start_of_two_ranks() {
   if (files::exists("launch/mpirun.sh")) return "launch/mpirun.sh 2";
-  return is_command("mpirun.sh") ? "mpirun.sh 2" : "mpirun -n 2";
+  return launch::is_command("mpirun.sh") ? "mpirun.sh 2" : "mpirun -n 2";
 }
 
 }  // namespace
 
-CommandResult new_project_command(const std::string& folder) {
+daemon::CommandResult new_project_command(const std::string& folder) {
   const std::filesystem::path root = folder;
   for (const auto& [name, text] : kFiles)
     if (files::exists(root / name))
@@ -49,7 +49,7 @@ CommandResult new_project_command(const std::string& folder) {
           0};
 }
 
-CommandResult new_recipe_command(const std::string& out_file) {
+daemon::CommandResult new_recipe_command(const std::string& out_file) {
   if (out_file.empty()) return {recal::recipe_template(), 0};
   // Never overwrite a recipe that a user may have edited.
   if (files::exists(out_file))
@@ -62,4 +62,4 @@ CommandResult new_recipe_command(const std::string& out_file) {
           0};
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -14,16 +14,17 @@
 #include "job_server/submit_desk.h"
 
 // `lockstep serve`, and the commands of users on a queue of jobs.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 /// The command line of `lockstep serve`.
-struct ServeCommandOptions : RanksOptions {
-  ServeOptions server;
+struct ServeCommandOptions : launch::RanksOptions {
+  job_server::ServeOptions server;
 };
 
 /// Returns the command line of each rank.
-std::vector<std::string> rank_command(const ServeOptions& server, const std::string& program) {
+std::vector<std::string> rank_command(const job_server::ServeOptions& server,
+                                      const std::string& program) {
   std::vector<std::string> words{program,        "serve",
                                  "--queue",      server.queue,
                                  "--listen",     server.listen,
@@ -35,13 +36,13 @@ std::vector<std::string> rank_command(const ServeOptions& server, const std::str
 }
 
 /// Returns a value that changes when a job ends or the running job has a new checkpoint.
-launch::SaveFound progress_of(const JobQueue& queue) {
+launch::SaveFound progress_of(const job_server::JobQueue& queue) {
   launch::SaveFound found;
   int64_t num_ended = 0;
   for (const int64_t id : queue.numbers_in("jobs")) num_ended += queue.has_ended(id) ? 1 : 0;
   found.prefix = fmt::format("the queue, where {} job(s) have ended", num_ended);
   for (const int64_t id : queue.numbers_in("running")) {
-    const std::optional<JobSpec> spec = queue.spec(id);
+    const std::optional<job_server::JobSpec> spec = queue.spec(id);
     if (!spec) continue;
     const auto newest = checkpoint::newest_commit(Project(spec->project_dir).checkpoints());
     if (!newest.prefix.empty()) found.written = newest.written;
@@ -52,19 +53,19 @@ launch::SaveFound progress_of(const JobQueue& queue) {
 /// Keeps a server of jobs running: starts its ranks with mpirun, and again after a job has lost
 /// ranks (launch/supervisor.h). A job that has ended or has a new checkpoint counts as
 /// progress. A job that fails on one rank alone has failed; the ranks restart with the next one.
-CommandResult serve_command(const ServeCommandOptions& options) {
-  const std::string program = rank_program(options);
+daemon::CommandResult serve_command(const ServeCommandOptions& options) {
+  const std::string program = launch::rank_program(options);
   // Throws for options that rank 0 would refuse, before ranks are started.
-  (void)address_of(options.server.listen);
-  if (runs_here(options) && !options.server.token_file.empty())
+  (void)job_server::address_of(options.server.listen);
+  if (launch::runs_here(options) && !options.server.token_file.empty())
     (void)files::read(options.server.token_file, /*max_bytes=*/4096);
-  ServeOptions server = options.server;
-  const JobQueue queue(server.queue);
+  job_server::ServeOptions server = options.server;
+  const job_server::JobQueue queue(server.queue);
   queue.make();  // before the supervisor creates its own folder in it
   server.queue = queue.root().string();
-  FailedJob failed(queue);
+  job_server::FailedJob failed(queue);
   return {"",
-          supervise_ranks(
+          launch::supervise_ranks(
               options, queue.root(), [&](bool) { return rank_command(server, program); },
               [queue] { return progress_of(queue); }, [&](int code) { return failed.note(code); })};
 }
@@ -72,36 +73,37 @@ CommandResult serve_command(const ServeCommandOptions& options) {
 void add_serve(CLI::App* app, ParsedLine* line) {
   const auto asked = std::make_shared<ServeCommandOptions>();
   CLI::App* sub = app->add_subcommand("serve", "run the jobs of a queue; restart lost ranks");
-  add_server_options(sub, &asked->server);
+  job_server::add_server_options(sub, &asked->server);
   add_ranks_options(sub, asked.get());
   set_command(sub, line, [=] { return serve_command(*asked); });
 }
 
 void add_submit(CLI::App* app, ParsedLine* line) {
-  const auto asked = std::make_shared<SubmitOptions>();
+  const auto asked = std::make_shared<job_server::SubmitOptions>();
   CLI::App* sub = app->add_subcommand(
       "submit", "check a run file and queue it as a job; print the job's number");
   sub->add_option("FILE", asked->config_file, "the run file")->required();
-  add_queue_option(sub, &asked->queue, "folder of the jobs; created if missing");
+  job_server::add_queue_option(sub, &asked->queue, "folder of the jobs; created if missing");
   add_above_file(sub, line, &asked->above,
                  "override one key: path=value. run.project_dir is the job's folder otherwise");
   set_command(sub, line, [=] {
     // Only before LibTorch is loaded: afterwards a check here takes no longer than at the desk.
-    const std::optional<CommandResult> told = kHasTensors ? std::nullopt : submit_at_desk(*asked);
+    const std::optional<daemon::CommandResult> told =
+        kHasTensors ? std::nullopt : job_server::submit_at_desk(*asked);
     return told ? *told : with_tensors([&](auto) {
-      check_before_queue(asked->config_file, overrides_of(asked->above));
-      return submit_command(*asked);
+      daemon::check_before_queue(asked->config_file, daemon::overrides_of(asked->above));
+      return job_server::submit_command(*asked);
     });
   });
 }
 
 void add_ps(CLI::App* app, ParsedLine* line) {
-  const auto asked = std::make_shared<ListOptions>();
+  const auto asked = std::make_shared<job_server::ListOptions>();
   CLI::App* sub = app->add_subcommand("ps", "list the jobs of a queue");
-  add_queue_option(sub, &asked->queue, "folder of the jobs");
+  job_server::add_queue_option(sub, &asked->queue, "folder of the jobs");
   sub->add_flag("--all", asked->all, "also jobs that ended before the newest 20");
   sub->add_flag("--json", asked->json, "print JSON");
-  set_command(sub, line, [=] { return list_command(*asked); });
+  set_command(sub, line, [=] { return job_server::list_command(*asked); });
 }
 
 }  // namespace
@@ -110,25 +112,25 @@ void add_queue_commands(CLI::App* app, ParsedLine* line) {
   add_serve(app, line);
   add_submit(app, line);
   add_ps(app, line);
-  const auto asked = std::make_shared<JobCommandOptions>();
+  const auto asked = std::make_shared<job_server::JobCommandOptions>();
   const auto add = [&](const char* name, const char* help,
-                       CommandResult (*of_job)(const JobCommandOptions&)) {
+                       daemon::CommandResult (*of_job)(const job_server::JobCommandOptions&)) {
     CLI::App* sub = app->add_subcommand(name, help);
     sub->add_option("ID", asked->id, "job number printed by lockstep submit")
         ->required()
-        ->check(positive_number());
-    add_queue_option(sub, &asked->queue, "folder of the jobs");
+        ->check(daemon::positive_number());
+    job_server::add_queue_option(sub, &asked->queue, "folder of the jobs");
     set_command(sub, line, [=] { return of_job(*asked); });
     return sub;
   };
-  add("logs", "show rank 0's log of a job", logs_command)
+  add("logs", "show rank 0's log of a job", job_server::logs_command)
       ->add_flag("-f,--follow", asked->follow, "continue until the job has ended");
   add("cancel", "cancel a job: a queued one at once; a running one saves and stops",
-      cancel_command);
-  add("wait", "wait for a job's end; return its exit code", wait_command)
+      job_server::cancel_command);
+  add("wait", "wait for a job's end; return its exit code", job_server::wait_command)
       ->add_option("--timeout", asked->timeout_s, "seconds; 0: without a limit")
-      ->check(number(0, 1e9))
+      ->check(daemon::number(0, 1e9))
       ->capture_default_str();
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

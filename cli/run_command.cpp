@@ -7,9 +7,9 @@
 #include "daemon/config/run_config.h"
 
 // `lockstep run`, and what it shares with `lockstep launch` and `ctl`: settings of a run file.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
-std::vector<std::string> lockstepd_arguments(const AboveFile& above) {
+std::vector<std::string> lockstepd_arguments(const daemon::AboveFile& above) {
   std::vector<std::string> words;
   for (const std::string& set : above.sets) words.insert(words.end(), {"--set", set});
   if (!above.estimator.empty()) words.insert(words.end(), {"--estimator", above.estimator});
@@ -24,8 +24,8 @@ bool is_given(const std::vector<std::string>& settings, const std::string& key) 
   return std::ranges::any_of(settings, has_key);
 }
 
-AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings,
-                       const std::vector<std::string>& sets) {
+daemon::AboveFile with_missing(daemon::AboveFile above, const std::vector<std::string>& settings,
+                               const std::vector<std::string>& sets) {
   std::vector<std::string> missing;
   for (const std::string& one : sets)
     if (!is_given(settings, one.substr(0, one.find('=')))) missing.push_back(one);
@@ -49,11 +49,12 @@ std::vector<std::string> rank_command(const RunCommandOptions& options, const st
 
 }  // namespace
 
-CommandResult run_command(const RunCommandOptions& options) {
-  const RunConfig config = require_run_config(options.config_file, overrides_of(options.above));
-  const std::string program = rank_program(options);
+daemon::CommandResult run_command(const RunCommandOptions& options) {
+  const daemon::RunConfig config =
+      daemon::require_run_config(options.config_file, daemon::overrides_of(options.above));
+  const std::string program = launch::rank_program(options);
   // The last lambda captures by value: it may be called on a thread that outlives this function.
-  return {"", supervise_ranks(
+  return {"", launch::supervise_ranks(
                   options, config.run.project().folder(),
                   [&](bool is_restart) { return rank_command(options, program, is_restart); },
                   [folder = config.run.project().checkpoints(), prefix = config.checkpoint.prefix] {
@@ -64,7 +65,7 @@ CommandResult run_command(const RunCommandOptions& options) {
 
 // Separate from ctl_command.cpp: `lockstep ctl` with the run's folder needs no LibTorch.
 ControlOfRun read_control(const std::string& run_file) {
-  const RunConfig config = require_run_config(run_file, {});
+  const daemon::RunConfig config = daemon::require_run_config(run_file, {});
   if (config.control.is_off())
     throw Error(ExitCode::kUsage, "ctl",
                 run_file + ": control.listen is off, so this run cannot be queried");
@@ -73,4 +74,4 @@ ControlOfRun read_control(const std::string& run_file) {
           config.metrics.access.token_file};
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -19,7 +19,7 @@
 
 // Either takes the times of a step from the command line or measures them here. Then it evaluates
 // the formula for each number of ranks.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -52,8 +52,8 @@ void check_options(const ScaleOptions& options) {
                 options.file + " is a bare recipe: --scale needs a run file with a network");
 }
 
-RunConfig load(const ScaleOptions& options) {
-  RunConfig config = require_run_config(options.file, options.overrides);
+daemon::RunConfig load(const ScaleOptions& options) {
+  daemon::RunConfig config = daemon::require_run_config(options.file, options.overrides);
   refuse_unless(config.sync.sync_replicas,
                 "sync.sync_replicas is false: --scale supports only an exchange at every step; try "
                 "--set sync.sync_replicas=true");
@@ -69,7 +69,7 @@ double median(std::vector<double> values) {
 }
 
 /// Trains a few steps in this process and fills in their median times. Nothing is written.
-void time_steps(TrainingContext& context, ScaleInputs* inputs) {
+void time_steps(daemon::TrainingContext& context, ScaleInputs* inputs) {
   // A complete trainer, so that clipping, masks and the loss scale are timed too.
   train::Trainer trainer(context.trainer_parts(), context.config.train);
   const int64_t num_steps = std::clamp<int64_t>(context.total_steps(), 1, kMostSteps);
@@ -90,17 +90,17 @@ void time_steps(TrainingContext& context, ScaleInputs* inputs) {
 }
 
 /// Fills in the numbers that the command line does not give.
-void measure(const RunConfig& config, const ScaleOptions& options, ScaleInputs* inputs) {
+void measure(const daemon::RunConfig& config, const ScaleOptions& options, ScaleInputs* inputs) {
   if (options.step_ms && options.gradient_mb) return;
   // The same settings as in a run, or the times would not be comparable.
-  keep_freed_memory();
+  daemon::keep_freed_memory();
   at::globalContext().setFlushDenormal(true);
   const int64_t cores = num_usable_cores() / options.ranks_per_host;
   at::set_num_threads(
       static_cast<int>(config.run.threads > 0 ? config.run.threads : std::max<int64_t>(1, cores)));
   dist::SelfCommunicator alone;
-  const FoundData found = find_data(config.data, alone);
-  TrainingContext context(config, alone, alone, alone, found);
+  const daemon::FoundData found = daemon::find_data(config.data, alone);
+  daemon::TrainingContext context(config, alone, alone, alone, found);
   // 16-bit gradients take half the bytes on the network.
   const double travelling_share = config.sync.comm_dtype == "fp32" ? 1 : 0.5;
   if (!options.gradient_mb)
@@ -187,9 +187,9 @@ std::vector<ScaleRow> scale_rows(const ScaleInputs& inputs, int64_t max_ranks) {
   return rows;
 }
 
-CommandResult scale_command(const ScaleOptions& options) {
+daemon::CommandResult scale_command(const ScaleOptions& options) {
   check_options(options);
-  const RunConfig config = load(options);
+  const daemon::RunConfig config = load(options);
   ScaleInputs inputs{.step_s = 1e-3 * options.step_ms.value_or(0),
                      .backward_s = 1e-3 * options.backward_ms,
                      .update_s = 1e-3 * options.update_ms,
@@ -207,4 +207,4 @@ CommandResult scale_command(const ScaleOptions& options) {
   return {basis(options, inputs) + table(rows), 0};
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include "daemon/config/overrides.h"
 #include "daemon/config/program.h"
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 inline constexpr int64_t kMostScaleRanks = 65536;
 
@@ -51,7 +51,7 @@ std::vector<ScaleRow> scale_rows(const ScaleInputs& inputs, int64_t max_ranks);
 
 struct ScaleOptions {
   std::string file;  ///< a run file
-  std::vector<Override> overrides;
+  std::vector<daemon::Override> overrides;
   int64_t ranks = 0;  ///< --scale
   int64_t ranks_per_host = 1;
   std::optional<double> link_gbit, latency_us;  ///< required for several hosts
@@ -64,6 +64,6 @@ struct ScaleOptions {
 /// Predicts step time, share of communication and scaling efficiency by a closed formula. The
 /// command line has checked the range of each number. Throws Error(kUsage) for numbers that do not
 /// fit each other.
-CommandResult scale_command(const ScaleOptions& options);
+daemon::CommandResult scale_command(const ScaleOptions& options);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -13,7 +13,7 @@
 #include "launch/ranks.h"
 
 // `lockstep launch slurm`, and the filling of job templates.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 std::string filled(std::string_view job_template, const TemplateValues& values) {
   // Every text must occur: a changed template would otherwise silently keep its own value.
@@ -32,8 +32,8 @@ std::string filled(std::string_view job_template, const TemplateValues& values) 
   return job;
 }
 
-CommandResult job_result(const std::string& job, const std::string& out_file,
-                         const std::string& start) {
+daemon::CommandResult job_result(const std::string& job, const std::string& out_file,
+                                 const std::string& start) {
   if (out_file.empty()) return {job, 0};
   files::write_atomically(out_file, job);
   return {
@@ -147,19 +147,20 @@ std::string sbatch_script(const SlurmJob& job) {
   return filled(lockstep_slurm_job, values);
 }
 
-CommandResult slurm_command(const SlurmCommandOptions& options) {
-  const RunConfig config = require_run_config(options.config_file, overrides_of(options.above));
+daemon::CommandResult slurm_command(const SlurmCommandOptions& options) {
+  const daemon::RunConfig config =
+      daemon::require_run_config(options.config_file, daemon::overrides_of(options.above));
   SlurmJob job = options.job;
   job.name = config.run.name;
-  job.program = {rank_program(options.program), "--config", options.config_file};
+  job.program = {launch::rank_program(options.program), "--config", options.config_file};
   const int64_t num_ranks = int64_t{job.num_nodes} * job.ranks_per_node;
-  const AboveFile above = with_missing(options.above, config.settings,
-                                       {fmt::format("run.expect_world_size={}", num_ranks),
-                                        fmt::format("run.expect_nodes={}", job.num_nodes)});
+  const daemon::AboveFile above = with_missing(options.above, config.settings,
+                                               {fmt::format("run.expect_world_size={}", num_ranks),
+                                                fmt::format("run.expect_nodes={}", job.num_nodes)});
   job.tells_kill_wait = !is_given(config.settings, "preemption.grace_seconds");
   const std::vector<std::string> more = lockstepd_arguments(above);
   job.program.insert(job.program.end(), more.begin(), more.end());
   return job_result(sbatch_script(job), options.out_file, "sbatch");
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

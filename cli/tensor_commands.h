@@ -7,7 +7,7 @@
 #include "daemon/config/program.h"
 
 /// Commands of `lockstep` that need LibTorch and have no header of their own.
-namespace lockstep::daemon {
+namespace lockstep::cli {
 
 /// The command line of `lockstep doctor`.
 struct DoctorOptions {
@@ -19,7 +19,7 @@ struct DoctorOptions {
 /// Checks this host with `mpirun --version`, `srun --version`, `program --version` and
 /// `nvidia-smi`. Then starts ranks that check each other (daemon/run/doctor.h). Prints results as
 /// they arrive. Exit code: 0, or 69 if a finding prevents runs.
-CommandResult doctor_command(const DoctorOptions& options);
+daemon::CommandResult doctor_command(const DoctorOptions& options);
 
 /// Throws Error(kUsage) if a launcher has started several processes of this command. `why`: reason
 /// against it.
@@ -27,7 +27,7 @@ void require_one_process(const char* command, const char* why);
 
 struct EvalCommandOptions {
   std::string config_file;  ///< run file of the run whose checkpoints are evaluated
-  AboveFile above;
+  daemon::AboveFile above;
   std::string restore = "latest";  ///< latest: the folder's newest; else a prefix
   bool watch = false;              ///< evaluate each existing and each later checkpoint once
 };
@@ -46,7 +46,7 @@ struct EvalCommandOptions {
 /// Throws Error as load_run_config() and TrainingContext do. kConfig: data.eval is missing.
 /// kInputMissing: there is no checkpoint. kBadData: it is damaged or of another network.
 /// kCannotCreate, kIo: results cannot be written, or another watcher is running.
-CommandResult eval_command(const EvalCommandOptions& options);
+daemon::CommandResult eval_command(const EvalCommandOptions& options);
 
 struct InferCommandOptions {
   std::string saved_model;         ///< folder of an export, or latest; exactly one of the two
@@ -61,6 +61,6 @@ struct InferCommandOptions {
 /// Returns kStopped after SIGTERM, SIGINT, SIGHUP or SIGUSR1, once the callbacks' end() has run.
 /// Throws Error(kUsage) in a world of several processes. Throws as load_infer_config(),
 /// infer::open_saved_model() and open_checkpoint(), and what the feed and the callbacks throw.
-CommandResult infer_command(const InferCommandOptions& options);
+daemon::CommandResult infer_command(const InferCommandOptions& options);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
   if (lockstep::launch::is_supervisor(argc, argv)) lockstep::launch::end_at_stop_signals();
-  const int exit_code = lockstep::daemon::run_command_line(argc, argv);
+  const int exit_code = lockstep::cli::run_command_line(argc, argv);
   lockstep::python::flush();
   lockstep::end_process(exit_code);
 }

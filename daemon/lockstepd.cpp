@@ -45,9 +45,9 @@ namespace {
 /// Parsed command line of `lockstepd`.
 struct CommandLine {
   SessionOptions session;
-  std::optional<ServeOptions> serve;  ///< set: serve jobs instead of running `session`
-  bool is_doctor = false;             ///< run the checks of `lockstep doctor` instead
-  bool is_standby = false;            ///< first wait for a line on rank 0's standard input
+  std::optional<job_server::ServeOptions> serve;  ///< set: serve jobs instead of running `session`
+  bool is_doctor = false;                         ///< run the checks of `lockstep doctor` instead
+  bool is_standby = false;  ///< first wait for a line on rank 0's standard input
   bool is_quiet = false;
   bool logs_json = false;
   double init_timeout_s = 600;  ///< for MPI to start; 0: no limit
@@ -85,11 +85,11 @@ std::string text_or_none(std::string (*version)()) {
   }
 }
 
-CLI::App* add_serve(CLI::App* app, ServeOptions* options) {
+CLI::App* add_serve(CLI::App* app, job_server::ServeOptions* options) {
   CLI::App* sub =
       app->add_subcommand("serve", "run the jobs of a queue (lockstep submit) one after another");
   sub->fallthrough();
-  add_server_options(sub, options);
+  job_server::add_server_options(sub, options);
   sub->footer(
       "Example:\n  mpirun -n 2 lockstepd serve --queue jobs\n"
       "lockstep serve does the same, and restarts lost ranks.");
@@ -146,7 +146,7 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
                                       .nccl = text_or_none(dist::nccl_version),
                                       .python = text_or_none(python::module_version)});
   });
-  ServeOptions serve;
+  job_server::ServeOptions serve;
   const CLI::App* serve_command = add_serve(&app, &serve);
   const CLI::App* doctor_command = add_doctor(&app);
   add_help_pages(&app);
@@ -233,10 +233,10 @@ int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
 }
 
 /// Checks a submitted job in a child process, which has none of this process' threads.
-void check_job(JobSpec* job) {
+void check_job(job_server::JobSpec* job) {
   at::set_num_threads(1);
   check_before_queue(job->file, overrides_of(job->above));
-  name_run(job);
+  job_server::name_run(job);
 }
 
 int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook& on_step,
@@ -279,13 +279,14 @@ int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook&
     // Windows created after this point belong to a job's run; the server frees them.
     const size_t own_windows = world.num_windows();
     const ExitCode code =
-        line.serve ? serve(*line.serve, {.control = *control,
-                                         .process = process,
-                                         .signals = signals,
-                                         .run = session,
-                                         .check = check_job,
-                                         .tidy = [&] { world.free_windows_from(own_windows); },
-                                         .abort = [&](int exit_code) { world.abort(exit_code); }})
+        line.serve ? job_server::serve(*line.serve,
+                                       {.control = *control,
+                                        .process = process,
+                                        .signals = signals,
+                                        .run = session,
+                                        .check = check_job,
+                                        .tidy = [&] { world.free_windows_from(own_windows); },
+                                        .abort = [&](int exit_code) { world.abort(exit_code); }})
                    : session(line.session, signals);
     world.limit_end(kLongestEnd_s);
     return static_cast<int>(code);

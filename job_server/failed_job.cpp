@@ -11,7 +11,7 @@
 #include "base/files/project.h"
 #include "base/log.h"
 
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 namespace {
 
 std::optional<Job> running_job(const JobQueue& queue) {
@@ -32,13 +32,14 @@ double unix_time_s() {
 }
 
 /// Returns the failure that one of the job's ranks has written since then.
-std::optional<Failure> told_since(double since_s, const Job& job) {
+std::optional<daemon::Failure> told_since(double since_s, const Job& job) {
   // cause_of() wants a failure to explain: the latest possible loss of a peer.
-  const Failure lost{.rank = -1,
-                     .exit_code = static_cast<int>(ExitCode::kUnavailable),
-                     .message = "",
-                     .unix_time_s = 1e300};
-  std::optional<Failure> cause = cause_of(Project(job.spec.project_dir).logs(), lost);
+  const daemon::Failure lost{.rank = -1,
+                             .exit_code = static_cast<int>(ExitCode::kUnavailable),
+                             .message = "",
+                             .unix_time_s = 1e300};
+  std::optional<daemon::Failure> cause =
+      daemon::cause_of(Project(job.spec.project_dir).logs(), lost);
   return cause && cause->unix_time_s >= since_s ? cause : std::nullopt;
 }
 
@@ -67,7 +68,7 @@ bool FailedJob::note(int exit_code) {
   // An unchanged start means that the ranks ran no job. A living holder means that another server
   // has the queue.
   if (!job || start == last_start || HolderWatch(queue_.root()).lives()) return false;
-  const std::optional<Failure> told = told_since(since_s, *job);
+  const std::optional<daemon::Failure> told = told_since(since_s, *job);
   // If the others only lost a rank, that rank's own error is the cause.
   const bool is_lost = exit_class(exit_code) == ExitClass::kTransient;
   const int code = told && is_lost ? told->exit_code : exit_code;
@@ -91,11 +92,11 @@ bool FailedJob::note(int exit_code) {
   return true;
 }
 
-std::optional<Failure> told_by_last_try(const JobQueue& queue, const Job& job) {
+std::optional<daemon::Failure> told_by_last_try(const JobQueue& queue, const Job& job) {
   // Without a counted try there is no failed start to look at.
   const std::optional<double> since_s = queue.noted_at_s(job.id);
   if (!since_s || job.spec.tries == 0) return std::nullopt;
-  std::optional<Failure> told = told_since(*since_s, job);
+  std::optional<daemon::Failure> told = told_since(*since_s, job);
   return told && exit_class(told->exit_code) != ExitClass::kTransient ? told : std::nullopt;
 }
 
@@ -109,4 +110,4 @@ bool is_of_host(ExitCode code, const std::string& message, const JobSpec& spec) 
            std::any_of(spec.above.flags.begin(), spec.above.flags.end(), names));
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

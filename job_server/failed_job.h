@@ -12,7 +12,7 @@
 #include "job_server/job_queue.h"
 
 /// Causes of failed jobs: errors that would occur again, and faults of the host.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 /// Detects jobs that would fail in any other try too (a bug, bad data of one rank's shard). Such an
 /// error ends the job, not the queue. Used by the supervisor of a server.
@@ -37,7 +37,7 @@ class FailedJob {
 
 /// Returns the failure that a rank left in the job's last start, unless it is worth another try.
 /// For a server that takes a job which was running when an earlier server ended.
-std::optional<Failure> told_by_last_try(const JobQueue& queue, const Job& job);
+std::optional<daemon::Failure> told_by_last_try(const JobQueue& queue, const Job& job);
 
 /// True if a fault of the host ended a job, so that it must keep its place in the queue. A missing
 /// file counts as the host's fault if the job's own text does not name it.
@@ -87,4 +87,4 @@ class HostFaults {
   Clock::time_point held_until_;
 };
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

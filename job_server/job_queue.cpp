@@ -17,7 +17,7 @@
 
 // Jobs as JSON files, the queue of these files, and the check for a server. Both directions of the
 // JSON format are in this file, so that they stay equal.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 namespace {
 
 using Json = nlohmann::json;
@@ -405,4 +405,4 @@ bool HolderWatch::lives() {
   return Clock::now() - moved_at_ < kHeartbeatPatience;
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

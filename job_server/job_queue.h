@@ -14,14 +14,14 @@
 #include "daemon/config/estimator_flags.h"
 
 /// Queue of jobs in a folder, its jobs, and the check whether it has a server.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 /// Job as submitted by a user, with the server's notes. Paths are absolute.
 struct JobSpec {
   std::string file;    ///< the run file; files that it names may be next to it
   std::string text;    ///< content of the run file when it was submitted
   std::string folder;  ///< current folder at submission; relative paths start here
-  AboveFile above = {};
+  daemon::AboveFile above = {};
   std::string run_name;
   std::string project_dir;  ///< empty: `run` in the job's folder
   std::string submitted;    ///< UTC, for people
@@ -167,4 +167,4 @@ class ServerWatch {
   HolderWatch server_, supervisor_;
 };
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

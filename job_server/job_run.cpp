@@ -29,7 +29,7 @@
 #include "job_server/submit_desk.h"
 
 // Run of one job on all ranks, requests to it, and the submission of a job.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 namespace {
 
@@ -121,7 +121,8 @@ class JobRequests final : public StopRequest {
 }  // namespace
 
 void name_run(JobSpec* spec) {
-  const RunConfig config = require_run_config(spec->file, overrides_of(spec->above), spec->text);
+  const daemon::RunConfig config =
+      daemon::require_run_config(spec->file, daemon::overrides_of(spec->above), spec->text);
   spec->run_name = config.run.name;
   const auto names_folder = [](const std::string& set) {
     return set.starts_with("run.project_dir=");
@@ -130,26 +131,26 @@ void name_run(JobSpec* spec) {
     spec->project_dir = std::filesystem::absolute(config.run.project_dir).string();
 }
 
-CommandResult submit_command(const SubmitOptions& options) {
+daemon::CommandResult submit_command(const SubmitOptions& options) {
   JobSpec spec = spec_of(options);
   name_run(&spec);
   return {fmt::format("{}\n", JobQueue(options.queue).submit(std::move(spec))), 0};
 }
 
-static SessionOptions session_of(const JobSpec& spec) {
-  SessionOptions session;
+static daemon::SessionOptions session_of(const JobSpec& spec) {
+  daemon::SessionOptions session;
   session.config_file = spec.file;
   session.config_text = spec.text;
-  session.overrides = overrides_of(spec.above);
+  session.overrides = daemon::overrides_of(spec.above);
   session.overrides.push_back({.path = "run.project_dir",
-                               .value = quoted_text(spec.project_dir),
+                               .value = daemon::quoted_text(spec.project_dir),
                                .origin = "the job's folder"});
   return session;
 }
 
 /// Begins one job in this process, whose process-wide state is reset (ProcessState).
 static void begin_as_new_process(const Job& job, const std::filesystem::path& folder) {
-  begin_job();
+  daemon::begin_job();
   // As a supervisor would set it, for the series lockstep_restarts.
   (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
   if (folder.empty()) return;
@@ -162,7 +163,7 @@ static ExitCode run(const Job& job, const ServerParts& parts, StopRequest& reque
   // The job's folder may be missing on one host alone.
   const auto there = dist::on_all_ranks(
       parts.control, [&] { return std::make_unique<ScopedWorkingFolder>(job.spec.folder); });
-  const SessionOptions session =
+  const daemon::SessionOptions session =
       dist::on_all_ranks(parts.control, [&] { return session_of(job.spec); });
   return parts.run(session, requests);
 }
@@ -198,4 +199,4 @@ JobOutcome serve_job(const Job& job, const ServerParts& parts,
   return outcome;
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

@@ -16,7 +16,7 @@
 #include "base/files/files.h"
 
 // These commands work on the queue's files alone, so they need no server.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{20};
@@ -150,7 +150,7 @@ std::streamoff print_from(const std::filesystem::path& path, std::streamoff offs
 
 }  // namespace
 
-CommandResult list_command(const ListOptions& options) {
+daemon::CommandResult list_command(const ListOptions& options) {
   const JobQueue queue = queue_at(options.queue);
   nlohmann::json jobs = nlohmann::json::array();
   size_t num_ended = 0, num_left_out = 0;
@@ -184,7 +184,7 @@ CommandResult list_command(const ListOptions& options) {
   return {table, 0};
 }
 
-CommandResult logs_command(const JobCommandOptions& options) {
+daemon::CommandResult logs_command(const JobCommandOptions& options) {
   const JobQueue queue = queue_at(options.queue);
   Absence absence(queue);
   std::streamoff offset = 0;
@@ -203,7 +203,7 @@ CommandResult logs_command(const JobCommandOptions& options) {
   }
 }
 
-CommandResult cancel_command(const JobCommandOptions& options) {
+daemon::CommandResult cancel_command(const JobCommandOptions& options) {
   const JobState now = queue_at(options.queue).cancel(options.id);
   return {now == JobState::kCancelled
               ? fmt::format("job {} is cancelled\n", options.id)
@@ -212,7 +212,7 @@ CommandResult cancel_command(const JobCommandOptions& options) {
           0};
 }
 
-CommandResult wait_command(const JobCommandOptions& options) {
+daemon::CommandResult wait_command(const JobCommandOptions& options) {
   const JobQueue queue = queue_at(options.queue);
   const auto began = std::chrono::steady_clock::now();
   Absence absence(queue);
@@ -239,4 +239,4 @@ CommandResult wait_command(const JobCommandOptions& options) {
           result.exit_code};
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

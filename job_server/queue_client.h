@@ -7,13 +7,13 @@
 
 /// Commands of users on a queue of jobs, with or without a running server. All throw
 /// Error(kInputMissing) if there is no such queue or job.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 /// The command line of `lockstep submit`.
 struct SubmitOptions {
   std::string queue;
   std::string config_file;
-  AboveFile above = {};
+  daemon::AboveFile above = {};
 };
 
 /// Reads the run file in the job's text. Fills in the run's name, and its project_dir if the
@@ -22,7 +22,7 @@ void name_run(JobSpec* spec);
 
 /// Submits a job; the text of the result is its number. The caller has checked the run file
 /// (check_command()). Throws also as JobQueue::submit().
-CommandResult submit_command(const SubmitOptions& options);
+daemon::CommandResult submit_command(const SubmitOptions& options);
 
 struct ListOptions {
   std::string queue;
@@ -31,7 +31,7 @@ struct ListOptions {
 };
 
 /// Lists the jobs, one per line, ordered by number.
-CommandResult list_command(const ListOptions& options);
+daemon::CommandResult list_command(const ListOptions& options);
 
 struct JobCommandOptions {
   std::string queue;
@@ -41,11 +41,11 @@ struct JobCommandOptions {
 };
 
 /// Prints the log of rank 0. With `follow`, prints new lines as they are written.
-CommandResult logs_command(const JobCommandOptions& options);
+daemon::CommandResult logs_command(const JobCommandOptions& options);
 /// Cancels a job. Throws as JobQueue::cancel().
-CommandResult cancel_command(const JobCommandOptions& options);
+daemon::CommandResult cancel_command(const JobCommandOptions& options);
 /// Waits until the job has ended; the exit code is the job's. Reports on stderr if no server runs.
 /// Throws Error(kUnavailable) after the time limit, kBadData for a job that is set aside.
-CommandResult wait_command(const JobCommandOptions& options);
+daemon::CommandResult wait_command(const JobCommandOptions& options);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

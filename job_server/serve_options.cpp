@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "daemon/config/number_range.h"
 
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 std::optional<metrics::ListenAddress> address_of(const std::string& listen) {
   // As metrics.listen of a run file.
@@ -33,14 +33,14 @@ void add_server_options(CLI::App* sub, ServeOptions* options) {
                   "file with the bearer token of the metrics; required for addresses that other "
                   "hosts can reach");
   sub->add_option("--max-queued", options->max_queued, "maximum number of waiting jobs")
-      ->check(whole_number(1, 1000000))
+      ->check(daemon::whole_number(1, 1000000))
       ->capture_default_str();
   sub->add_option("--max-tries", options->max_tries,
                   "starts of a job in a row that may lose ranks without a new checkpoint before "
                   "the job fails")
-      ->check(whole_number(1, 1000000))
+      ->check(daemon::whole_number(1, 1000000))
       ->capture_default_str();
   sub->add_flag("--until-empty", options->until_empty, "end with 0 when no job waits");
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

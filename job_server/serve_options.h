@@ -8,7 +8,7 @@
 #include "metrics/http/listen_address.h"
 
 /// Options of a server of jobs, and their definition on command lines.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 /// The command line of `lockstepd serve`.
 struct ServeOptions {
@@ -24,13 +24,13 @@ struct ServeOptions {
 /// is not valid.
 std::optional<metrics::ListenAddress> address_of(const std::string& listen);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server
 
 namespace CLI {
 class App;
 }
 
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 /// Adds --queue, which LOCKSTEP_QUEUE may set too.
 void add_queue_option(CLI::App* sub, std::string* queue, const char* help);
@@ -38,4 +38,4 @@ void add_queue_option(CLI::App* sub, std::string* queue, const char* help);
 /// Adds the options of `lockstepd serve` and `lockstep serve`: --queue, --listen, ...
 void add_server_options(CLI::App* sub, ServeOptions* options);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

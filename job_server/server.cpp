@@ -28,7 +28,7 @@
 #include "metrics/service_metrics.h"
 
 // Page and loop of a server of jobs.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 // The server's page must answer even if the queue's disk hangs: its numbers are kept in memory, and
 // the listing runs in the background.
@@ -302,7 +302,7 @@ class Server {
     said_unreadable_ = false;
     JobSpec& spec = job->spec;
     // The failure of the last try decides whether another one is worthwhile.
-    const std::optional<Failure> told = told_by_last_try(queue_, *job);
+    const std::optional<daemon::Failure> told = told_by_last_try(queue_, *job);
     if (told && exit_class(told->exit_code) == ExitClass::kJob) {
       fail(*job, *told, told->message);
       return std::nullopt;
@@ -326,19 +326,20 @@ class Server {
 
   /// Fails a job with which the server ended each time, with the cause that a rank has written.
   void give_up(const Job& job) {
-    const Failure unknown{.rank = -1,
-                          .node = parts_.process.node,
-                          .exit_code = static_cast<int>(ExitCode::kUnavailable),
-                          .message = "the ranks were lost",
-                          .unix_time_s = 1e300};
-    const Failure cause = cause_of(Project(job.spec.project_dir).logs(), unknown).value_or(unknown);
+    const daemon::Failure unknown{.rank = -1,
+                                  .node = parts_.process.node,
+                                  .exit_code = static_cast<int>(ExitCode::kUnavailable),
+                                  .message = "the ranks were lost",
+                                  .unix_time_s = 1e300};
+    const daemon::Failure cause =
+        daemon::cause_of(Project(job.spec.project_dir).logs(), unknown).value_or(unknown);
     const std::string message = fmt::format(
         "the server ended {} time(s) in a row while it ran, without a new checkpoint: {}",
         job.spec.tries, cause.message);
     fail(job, cause, message);
   }
 
-  void fail(const Job& job, const Failure& cause, const std::string& message) {
+  void fail(const Job& job, const daemon::Failure& cause, const std::string& message) {
     log::error("serve", fmt::format("job {} has failed: {}", job.id, message));
     end(job, {.state = JobState::kFailed, .exit_code = cause.exit_code, .message = message});
   }
@@ -452,7 +453,7 @@ class Server {
   const ServerParts& parts_;
   const bool is_root_;
   const JobQueue queue_;
-  DiskLimit disk_{parts_.signals, kDiskPatience_s, parts_.abort};
+  daemon::DiskLimit disk_{parts_.signals, kDiskPatience_s, parts_.abort};
   std::optional<files::FolderLock> lock_;  ///< rank 0 only, as the next three
   std::optional<ServerPage> page_;
   std::optional<SubmitDesk> desk_;
@@ -468,4 +469,4 @@ ExitCode serve(const ServeOptions& options, const ServerParts& parts) {
   return Server(options, parts).run();
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

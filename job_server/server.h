@@ -13,7 +13,7 @@
 #include "job_server/serve_options.h"
 
 /// Server of a queue of jobs, and the run of one job in it.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 /// Environment of the server on this rank; all of it outlives the server.
 struct ServerParts {
@@ -21,7 +21,7 @@ struct ServerParts {
   const dist::ProcessInfo& process;
   StopRequest& signals;
   /// Calls run_session() with these options; the StopRequest can stop it.
-  std::function<ExitCode(const SessionOptions&, StopRequest&)> run;
+  std::function<ExitCode(const daemon::SessionOptions&, StopRequest&)> run;
   /// Checks a submitted job and fills in the name of its run. Throws if something is wrong with the
   /// job. Called in a single-threaded child process.
   std::function<void(JobSpec*)> check;
@@ -62,4 +62,4 @@ JobOutcome serve_job(const Job& job, const ServerParts& parts, const std::filesy
 /// `options`. An error of one rank alone is thrown there: abort the world.
 ExitCode serve(const ServeOptions& options, const ServerParts& parts);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

@@ -22,7 +22,7 @@
 #include "base/yaml/yaml_check.h"
 #include "base/yaml/yaml_document.h"
 
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -140,14 +140,15 @@ bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request
 }
 
 /// Reads the answer. nullopt means that the client must check the job itself.
-std::optional<CommandResult> told_by(const std::filesystem::path& answer) {
+std::optional<daemon::CommandResult> told_by(const std::filesystem::path& answer) {
   const auto json = nlohmann::json::parse(files::read(answer, kAnswerLimitBytes));
   files::remove_file(answer);
   if (json.contains("elsewhere")) return std::nullopt;
   const int exit_code = json.at("exit_code");
-  if (exit_code == 0) return CommandResult{fmt::format("{}\n", json.at("id").get<int64_t>()), 0};
+  if (exit_code == 0)
+    return daemon::CommandResult{fmt::format("{}\n", json.at("id").get<int64_t>()), 0};
   std::fprintf(stderr, "%s\n", json.at("message").get<std::string>().c_str());
-  return CommandResult{"", exit_code};
+  return daemon::CommandResult{"", exit_code};
 }
 
 nlohmann::json refusal(ExitCode code, const char* message) {
@@ -291,7 +292,7 @@ JobSpec spec_of(const SubmitOptions& options) {
           .submitted = files::utc_now()};
 }
 
-std::optional<CommandResult> submit_at_desk(const SubmitOptions& options) {
+std::optional<daemon::CommandResult> submit_at_desk(const SubmitOptions& options) {
   const JobQueue queue(options.queue);
   if (!has_open_desk(queue)) return std::nullopt;
   const JobSpec spec = spec_of(options);
@@ -307,4 +308,4 @@ std::optional<CommandResult> submit_at_desk(const SubmitOptions& options) {
   return told_by(with(request, ".answer"));
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

@@ -16,7 +16,7 @@
 #include "job_server/queue_client.h"
 
 /// Submission of jobs through a running server.
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 
 /// Scope in which relative paths of this process start at another folder, the one where a job was
 /// submitted. Throws Error(kInputMissing) if the folder does not exist.
@@ -94,6 +94,6 @@ JobSpec spec_of(const SubmitOptions& options);
 /// nullopt if no server waits for jobs or the desk does not check this one in time. Also returns
 /// nullopt for a job with its own code. Then check and submit it here. Throws Error(kUnavailable)
 /// if the server ended meanwhile or gives no answer.
-std::optional<CommandResult> submit_at_desk(const SubmitOptions& options);
+std::optional<daemon::CommandResult> submit_at_desk(const SubmitOptions& options);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "launch/mpirun.h"
 
-namespace lockstep::daemon {
+namespace lockstep::launch {
 namespace {
 
 /// Returns why a file cannot be executed; empty if it can.
@@ -55,10 +55,10 @@ std::vector<std::string> mpirun_arguments() {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
-std::vector<launch::Host> hosts_of(const std::string& text) {
+std::vector<Host> hosts_of(const std::string& text) {
   if (text.empty()) return {};
-  std::vector<launch::Host> hosts = launch::parse_hosts(text);
-  launch::require_different_hosts(hosts);
+  std::vector<Host> hosts = parse_hosts(text);
+  require_different_hosts(hosts);
   return hosts;
 }
 
@@ -82,23 +82,23 @@ std::string rank_program(const RanksOptions& options) {
 
 int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,
                     std::function<std::vector<std::string>(bool is_restart)> program,
-                    std::function<launch::SaveFound()> newest_save,
+                    std::function<SaveFound()> newest_save,
                     std::function<bool(int exit_code)> settle) {
-  launch::SupervisorOptions supervisor{.num_ranks = options.num_ranks,
-                                       .max_restarts = options.max_restarts,
-                                       .num_spares = options.num_spares,
-                                       .grace_s = options.grace_s,
-                                       .mpirun_arguments = mpirun_arguments(),
-                                       .folder = folder,
-                                       .program = std::move(program),
-                                       .newest_save = std::move(newest_save),
-                                       .settle = std::move(settle)};
+  SupervisorOptions supervisor{.num_ranks = options.num_ranks,
+                               .max_restarts = options.max_restarts,
+                               .num_spares = options.num_spares,
+                               .grace_s = options.grace_s,
+                               .mpirun_arguments = mpirun_arguments(),
+                               .folder = folder,
+                               .program = std::move(program),
+                               .newest_save = std::move(newest_save),
+                               .settle = std::move(settle)};
   supervisor.hosts = hosts_of(options.hosts);
   if (options.num_ranks == 0)
-    supervisor.num_ranks = supervisor.hosts.empty() ? 1 : launch::num_slots(supervisor.hosts);
+    supervisor.num_ranks = supervisor.hosts.empty() ? 1 : num_slots(supervisor.hosts);
   // By default a run does not continue with fewer ranks.
   supervisor.min_ranks = options.min_ranks == 0 ? supervisor.num_ranks : options.min_ranks;
-  return launch::supervise(supervisor);
+  return supervise(supervisor);
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::launch

@@ -8,7 +8,7 @@
 #include "launch/supervisor.h"
 
 /// Ranks that the tool starts and supervises: options, program, calls of the supervisor.
-namespace lockstep::daemon {
+namespace lockstep::launch {
 
 /// True if some folder of PATH contains this executable file.
 bool is_command(const std::string& program);
@@ -21,7 +21,7 @@ std::string rank_program(const std::string& wanted);
 struct RanksOptions {
   int num_ranks = 0;  ///< 0: the hosts' slots, 1 without hosts
   int min_ranks = 0;  ///< 0: num_ranks
-  std::string hosts;  ///< launch::parse_hosts(); empty: this host
+  std::string hosts;  ///< parse_hosts(); empty: this host
   int max_restarts = 3;
   int num_spares = 0;  ///< 0 or 1
   double grace_s = 30;
@@ -31,9 +31,9 @@ struct RanksOptions {
 /// Returns the arguments in LOCKSTEP_MPIRUN_ARGS.
 std::vector<std::string> mpirun_arguments();
 
-/// Parses --hosts with launch::parse_hosts(). All hosts must differ; an empty text gives none.
+/// Parses --hosts with parse_hosts(). All hosts must differ; an empty text gives none.
 /// Throws Error(kUsage).
-std::vector<launch::Host> hosts_of(const std::string& text);
+std::vector<Host> hosts_of(const std::string& text);
 
 /// True if all ranks run on this host.
 bool runs_here(const RanksOptions& options);
@@ -42,11 +42,11 @@ bool runs_here(const RanksOptions& options);
 /// program cannot be started, throws kInputMissing.
 std::string rank_program(const RanksOptions& options);
 
-/// Calls launch::supervise() with these options and mpirun_arguments(), and returns its exit code.
-/// The other arguments are those of launch::SupervisorOptions.
+/// Calls supervise() with these options and mpirun_arguments(), and returns its exit code.
+/// The other arguments are those of SupervisorOptions.
 int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,
                     std::function<std::vector<std::string>(bool is_restart)> program,
-                    std::function<launch::SaveFound()> newest_save,
+                    std::function<SaveFound()> newest_save,
                     std::function<bool(int exit_code)> settle = {});
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::launch

@@ -12,6 +12,7 @@
 7. Tests outside tests/support neither sleep nor read a clock: tests/support/patience.{py,h} waits and checks times, so that a busy machine causes
    no failure. tests/slow_on_purpose.txt lists files that simulate slowness or measure, with the reason.
 8. A case of tests/integration that is named after a concurrent event counts the event (counts.py there), since it may not have happened.
+9. A file of a module declares its names in the namespace of its folder or one of FURTHER_NAMESPACES. In others it has only forward declarations.
 
 Then those of tools/check_english.py: first words of doc comments, long sentences, home-made words, subjects of commits.
 """
@@ -33,6 +34,10 @@ LOCAL_VARIABLE = re.compile(r"^[ ]+(?:\[\[maybe_unused\]\] )?(?:static thread_lo
                             r"[^()=;{]*?\b(\w+)(?: = |;|, (?=\w+;)|\{|\((?=\"|static_cast))")
 WIDE_VARIABLE = re.compile(r"^(?:inline |static |thread_local )*(?!using |namespace|class |struct |enum |template|return|constexpr|const [\w:<>]+ \w|extern|typedef|"
                            r"friend|union|case |default|inline |else|#|//)(?:const )?[A-Za-z_][\w:]*(?:<.*>)?[ *&]+([a-z_]\w*)(?: = [^;()]*;|;|\{[^}]*\};)")
+NAMESPACE = re.compile(r"^namespace (lockstep[\w:]*) \{\n(?!(?:(?:class|struct) \w+;\n)+\})", re.MULTILINE)  # with more than forward declarations
+FOLDERS_WITH_NAMESPACE = {"infer/exports": "exports"}
+FURTHER_NAMESPACES = {"base": ("lockstep", "lockstep::files", "lockstep::flags", "lockstep::log", "lockstep::trace", "lockstep::HWY_NAMESPACE"),
+                      "daemon": ("lockstep::train_estimator",), "estimator": ("lockstep",), "metrics": ("lockstep::summary",), "plot": ("lockstep::chart",)}
 SKIPPED_FOLDERS = {"build", "runs", "__pycache__"}
 # In pieces, so that this file passes.
 MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:" + "work|ro" + r"ot)(?:/|\b(?![\w-]))")
@@ -147,8 +152,25 @@ def stated_variables(path, text):
             yield match[1]
 
 
+def modules_of(files):
+    return {path.parent for path in files if path.name == "CMakeLists.txt" and "lockstep_module(" in (text_of(path) or "")}
+
+
+def foreign_namespaces(root, files):
+    modules = modules_of(files)
+    for path in files:
+        name = path.relative_to(root)
+        if path.suffix not in (".cpp", ".h", ".cu") or modules.isdisjoint(path.parents):
+            continue
+        room = FOLDERS_WITH_NAMESPACE.get(name.parent.as_posix(), name.parts[0])
+        text = text_of(path) or ""
+        for match in NAMESPACE.finditer(text):
+            if match[1] not in FURTHER_NAMESPACES.get(room, ()) and not f"{match[1]}::".startswith(f"lockstep::{room}::"):
+                yield f"{name}:{line_of(text, match.start())}: namespace {match[1]} is not lockstep::{room}"
+
+
 def unowned_state(root, files):
-    modules = {path.parent for path in files if path.name == "CMakeLists.txt" and "lockstep_module(" in (text_of(path) or "")}
+    modules = modules_of(files)
     list_file = root / "tools/process_state.txt"
     lines = list_file.read_text().splitlines() if list_file.exists() else []
     reasons = dict(line.split(": ", 1) for line in lines if ": " in line and not line.startswith("#"))
@@ -194,8 +216,8 @@ def uncounted_events(root, files):
                 yield f"{path.relative_to(root)}:{line_of(text, match.start())}: {match[1]} does not count what happens meanwhile: happened(what, number)"
 
 
-RULES = (unregistered_tests, undocumented_exit_codes, undocumented_exit_classes, forgotten_modifiers, machine_paths, dead_links, unowned_state,
-         raw_waits, uncounted_events, *check_english.RULES)
+RULES = (unregistered_tests, undocumented_exit_codes, undocumented_exit_classes, forgotten_modifiers, machine_paths, dead_links, foreign_namespaces,
+         unowned_state, raw_waits, uncounted_events, *check_english.RULES)
 
 
 def breaches(root):

@@ -138,7 +138,7 @@ void dry_run(TrainingContext& context) {
     }
   };
   add_from([&] { try_to_share(context, world_size); });
-  add_from([&] { require_publishable(*context.model, config.publish); });
+  add_from([&] { exports::require_publishable(*context.model, config.publish); });
   add_from([&] {  // an existing checkpoint of the run takes precedence, as in the run
     const auto saves = config.run.project().checkpoints();
     warm_start(context, config.checkpoint.enabled && checkpoint::latest_checkpoint(saves));
@@ -215,7 +215,8 @@ CommandResult check_command(const std::string& config_file,
                             const std::vector<Override>& overrides) {
   const std::unique_ptr<Checked> checked = check_all(config_file, overrides);
   // A preset may ask for exports that this network has no form for: drop them as the run does.
-  leave_out_exports(*checked->context->model, &checked->config.publish, &checked->config.notes);
+  exports::leave_out_exports(*checked->context->model, &checked->config.publish,
+                             &checked->config.notes);
   dry_run(*checked->context);
   const TrainingContext& context = *checked->context;
   std::string text = fmt::format(

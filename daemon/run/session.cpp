@@ -83,8 +83,8 @@ std::unique_ptr<TrainingContext> make_context(RunConfig* config, dist::Communica
   const FoundData found = find_data(config->data, control);
   return dist::on_all_ranks(control, [&] {
     auto context = std::make_unique<TrainingContext>(*config, control, gradients, saves, found);
-    leave_out_exports(*context->model, &config->publish, &config->notes);
-    require_publishable(*context->model, config->publish);
+    exports::leave_out_exports(*context->model, &config->publish, &config->notes);
+    exports::require_publishable(*context->model, config->publish);
     return context;
   });
 }
@@ -191,7 +191,8 @@ train::PastEvaluations past_evaluations(TrainingContext& context, bool is_own_sa
 
 /// Prepares a save, which may remove other checkpoints. An export may still be reading one of them.
 /// Weights that are not finite must not replace good checkpoints.
-void prepare_save(ModelPublisher& exports, TrainingContext& context, const train::RunSaves& saves) {
+void prepare_save(exports::ModelPublisher& exports, TrainingContext& context,
+                  const train::RunSaves& saves) {
   exports.wait_until_read();
   train::require_finite_weights(*context.model, context.clock.step, saves.last_commit(),
                                 context.control);
@@ -207,8 +208,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
       make_recorder(context, telemetry, world.process, resumed, world.is_interactive);
   const auto limit = std::make_shared<EndLimit>(requests, config.preemption.grace_s, world.abort);
   attend_saves(context, world, limit);
-  ModelPublisher exports(config.run.project().folder(), config.publish, context.control,
-                         [&](bool ok) { telemetry.metrics().record_export(ok); });
+  exports::ModelPublisher exports(config.run.project().folder(), config.publish, context.control,
+                                  [&](bool ok) { telemetry.metrics().record_export(ok); });
   train::RunSaves saves({.saver = context.saver,
                          .schedule = context.schedule,
                          .options = config.checkpoint,

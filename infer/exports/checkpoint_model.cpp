@@ -32,7 +32,7 @@
 
 // Model and network of a checkpoint. Reads a checkpoint without the code of its network:
 // parameters, masks and quantization follow from the keys alone.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 using checkpoint::BundleReader;
@@ -139,7 +139,7 @@ bool evaluated_averages(const std::string& settings) {
   bool has_averages = false, uses_them = true;
   for (std::string line : split(settings)) {
     // A checkpoint of an earlier version may contain former names of keys.
-    line = with_new_names(line);
+    line = daemon::with_new_names(line);
     const size_t mark = std::min(line.find('='), line.size());
     const std::string_view key = std::string_view(line).substr(0, mark);
     if (key == "optimizer.ema_decay") has_averages = true;
@@ -325,7 +325,7 @@ static flags::Values flags_of(const CheckpointModel& saved) {
   }
   Diagnostics ignored;
   const auto document = YamlDocument::parse("settings", YAML::Dump(root), &ignored);
-  return flag_values(settings, fields_read_with(document));
+  return daemon::flag_values(settings, daemon::fields_read_with(document));
 }
 
 static std::vector<int64_t> shape_of(const CheckpointModel& saved) {
@@ -443,4 +443,4 @@ CheckpointNetwork rebuild_network(const CheckpointModel& saved, NetworkUse use,
   return network;
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -14,7 +14,7 @@
 #include "recal/quantization/fake_quantizer.h"
 
 /// Model and network of a checkpoint, without the run file.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 
 /// Model as stored in a checkpoint, without its code: the source of an export.
 struct CheckpointModel {
@@ -83,4 +83,4 @@ CheckpointNetwork rebuild_network(const CheckpointModel& saved,
                                   NetworkUse use = NetworkUse::kExport,
                                   const std::string& beside = "");
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -17,7 +17,7 @@
 
 // Exports of checkpoints: chooses the format, checks that masked weights are zero, writes the file
 // and its manifest. Each format's own function does the writing.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 /// Throws Error if the option is given to a format that does not have it.
@@ -135,8 +135,8 @@ std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved,
 }
 
 /// Returns the checkpoint's settings with other values for some keys of its network.
-std::string settings_with(const std::vector<Override>& overrides, std::string settings) {
-  for (const Override& one : overrides) {
+std::string settings_with(const std::vector<daemon::Override>& overrides, std::string settings) {
+  for (const daemon::Override& one : overrides) {
     const std::string section = one.path.substr(0, one.path.find_first_of(".["));
     if (section != "model" && section != "estimator" && section != "plugins")
       throw Error(
@@ -160,7 +160,7 @@ Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwo
     if (const std::string bytes = network->model->torchscript_archive(); !bytes.empty())
       return write_archive(saved, bytes, options);
   PortableNetwork forward = described(saved, *network);
-  forward.facts = {{"producer", "lockstep " + version_facts().version},
+  forward.facts = {{"producer", "lockstep " + daemon::version_facts().version},
                    {"source", std::filesystem::path(saved.prefix).filename().string()},
                    {"step", std::to_string(saved.step)}};
   const bool is_onnx = options.format == OnnxExport::kFormat.name;
@@ -203,7 +203,7 @@ ExportFacts torchscript_facts(const CheckpointModel& saved, const CheckpointNetw
   return facts;
 }
 
-CommandResult export_command(const ExportOptions& options) {
+daemon::CommandResult export_command(const ExportOptions& options) {
   const ExportFormat& format = export_format(options.format);
   require_options_fit(options, format);
   CheckpointModel saved = read_checkpoint_model(options.where, options.ema);
@@ -222,4 +222,4 @@ CommandResult export_command(const ExportOptions& options) {
           0};
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -9,7 +9,7 @@
 #include "daemon/config/program.h"
 #include "infer/exports/manifest.h"
 
-namespace lockstep::daemon {
+namespace lockstep::exports {
 
 /// Properties of a format.
 struct ExportFormat {
@@ -34,7 +34,7 @@ struct ExportOptions {
   std::string format = "safetensors";  ///< one of export_formats()
   /// Overrides of the checkpoint's settings in sections model, estimator and plugins: where its
   /// files are now.
-  std::vector<Override> overrides = {};
+  std::vector<daemon::Override> overrides = {};
 };
 
 /// Writes the TorchScript archive of a checkpoint with a rebuilt network to one file. Returns a
@@ -54,6 +54,6 @@ ExportFacts torchscript_facts(const CheckpointModel& saved, const CheckpointNetw
 /// A pruned weight must be zero. Otherwise the checkpoint is not trusted (kBadData) and nothing is
 /// written. Throws Error(kUsage) for an option that the format does not have, and as
 /// infer/exports/formats.h says. Other errors: see read_checkpoint_model and base/files/files.h.
-CommandResult export_command(const ExportOptions& options);
+daemon::CommandResult export_command(const ExportOptions& options);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

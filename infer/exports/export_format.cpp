@@ -7,7 +7,7 @@
 #include "infer/exports/export.h"
 #include "infer/exports/formats.h"
 
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 template <typename... Format>
@@ -30,4 +30,4 @@ const ExportFormat& export_format(const std::string& name) {
               fmt::format("unknown format '{}'{}", name, did_you_mean(name, export_formats())));
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

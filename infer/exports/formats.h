@@ -9,7 +9,7 @@
 #include "infer/exports/portable_network.h"
 
 /// Writers of the formats: ONNX, TorchScript, safetensors and TensorFlow.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 
 /// ONNX operator set of the exported files: the oldest one in which all used operators have the
 /// form that later sets kept. It has no GELU, which is composed with Erf.
@@ -84,4 +84,4 @@ struct TensorFlowExport {
 template <template <typename...> typename Of>
 using OfAllFormats = Of<SafetensorsExport, TorchScriptExport, OnnxExport, TensorFlowExport>;
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

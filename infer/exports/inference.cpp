@@ -23,7 +23,7 @@
 
 // Reads two kinds of files: run files, of which most sections are ignored, and inferer.json. Feeds
 // are resolved in steps: arguments, names, files of feeds, data sets.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 using infer::FeedSection;
@@ -79,10 +79,10 @@ std::vector<coord::WantedCallback> read_callbacks(const ConfigReader& in, const 
 
 void read_run_file(const YAML::Node& root, ConfigReader* in, InferConfig* config) {
   read_plugins(in);
-  if (in->has("run")) config->run = read_run_options(in->section("run"));
-  config->gpu = read_gpu_options(in->section("gpu"));
+  if (in->has("run")) config->run = daemon::read_run_options(in->section("run"));
+  config->gpu = daemon::read_gpu_options(in->section("gpu"));
   // Otherwise no page is served.
-  if (find_at_path(root, "metrics.listen").key.IsScalar())
+  if (daemon::find_at_path(root, "metrics.listen").key.IsScalar())
     config->metrics = metrics::read_metrics_options(in->section("metrics"));
   ConfigReader section = in->section("inferer");
   config->inferer = infer::read_inferer_section(&section);
@@ -95,7 +95,7 @@ void read_inferer_file(ConfigReader* in, InferConfig* config) {
   in->read("project_dir", &config->run.project_dir,
            "folder of the run whose models are used; default that of this file");
   read_plugins(in);
-  config->gpu = read_gpu_options(in->section("gpu"));
+  config->gpu = daemon::read_gpu_options(in->section("gpu"));
   config->inferer = infer::read_inferer_section(in);
   in->done();
 }
@@ -107,7 +107,7 @@ bool names_a_data_set(const FeedSection& feed) {
 bool brings_its_data(const YAML::Node& root) {
   return std::ranges::any_of(std::array{"data.train.type", "data.eval.type"},
                              [&](const char* path) {
-                               const YamlPair type = find_at_path(root, path);
+                               const YamlPair type = daemon::find_at_path(root, path);
                                return type.value.IsScalar() && type.value.Scalar() == "estimator";
                              });
 }
@@ -150,7 +150,7 @@ std::vector<FeedSection> feeds_in_file(const std::string& named, Diagnostics* fa
 }
 
 std::vector<FeedSection> feeds_of_path(const std::string& named, Diagnostics* faults) {
-  const std::string section = fmt::format("{{type: files, path: {}}}", quoted_text(named));
+  const std::string section = fmt::format("{{type: files, path: {}}}", daemon::quoted_text(named));
   return feeds_in(YamlDocument::parse("feed", section, faults), faults);
 }
 
@@ -245,7 +245,7 @@ std::unique_ptr<data::Dataset> open_data_set(const FeedSection& feed, const Infe
 }  // namespace
 
 InferConfig load_infer_config(const std::string& file, const std::vector<std::string>& feeds) {
-  add_all_types();
+  daemon::add_all_types();
   Diagnostics faults;
   const YamlDocument document =
       file.empty() ? YamlDocument::parse("", "{}", &faults) : YamlDocument::load(file, &faults);
@@ -347,7 +347,8 @@ static void fill(const CheckpointModel& saved, LoadedNetwork* loaded) {
 static LoadedNetwork open_published(const fs::path& checkpoints) {
   try {
     const fs::path models = checkpoints.parent_path() / "saved_models";
-    return infer::open_saved_model(infer::newest_saved_model(models), version_facts().version);
+    return infer::open_saved_model(infer::newest_saved_model(models),
+                                   daemon::version_facts().version);
   } catch (const Error& fault) {
     if (fault.code() != ExitCode::kInputMissing) throw;
     return infer::open_inference_graph(checkpoints);
@@ -397,8 +398,8 @@ static LoadedNetwork network_of(const CheckpointModel& saved, const std::string&
 LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file) {
   const CheckpointModel saved = as_evaluated(where);
   LoadedNetwork network = network_of(saved, run_file);
-  network.class_names = classes_of_text(saved.class_names);
+  network.class_names = daemon::classes_of_text(saved.class_names);
   return network;
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -14,14 +14,14 @@
 #include "metrics/metrics_options.h"
 
 /// Configuration of `lockstep infer`, and the network of a checkpoint for it.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 
 /// Sections of a run file that `lockstep infer` reads. It ignores the others, so the network's code
 /// is not needed.
 struct InferConfig {
   std::string file;  ///< empty: no file, only defaults
-  RunOptions run;
-  GpuOptions gpu;
+  daemon::RunOptions run;
+  daemon::GpuOptions gpu;
   metrics::MetricsOptions metrics;
   infer::InfererSection inferer;
   std::optional<data::DataOptions> data;  ///< read if a feed is `train` or `eval`
@@ -52,4 +52,4 @@ std::unique_ptr<infer::DataFeeder> open_feeds(const InferConfig& config,
 /// rebuild_network() do.
 infer::LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -13,7 +13,7 @@
 #include "daemon/config/program.h"
 #include "train/records.h"
 
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 constexpr int64_t kMaxSummaryBytes = int64_t{1} << 20;
@@ -113,7 +113,7 @@ ExportFacts facts_of(const CheckpointModel& saved, const CheckpointNetwork* netw
   ExportFacts facts{.source = saved.prefix, .step = saved.step, .sparsity = masked_share(saved)};
   if (saved.steps_per_epoch && *saved.steps_per_epoch > 0)
     facts.epoch = static_cast<double>(saved.step) / static_cast<double>(*saved.steps_per_epoch);
-  facts.class_names = classes_of_text(saved.class_names);
+  facts.class_names = daemon::classes_of_text(saved.class_names);
   if (network != nullptr) {
     // Shape, classes and digest need the network; without it they stay unknown.
     facts.parameters_sha256 = train::parameters_sha256(network->model->params());
@@ -128,8 +128,8 @@ Json manifest_json(const ExportFacts& facts, const std::string& format, const Wr
   Json json{{"format", format},
             {"file", std::filesystem::path(written.file).filename().string()},
             {"num_bytes", written.num_bytes},
-            {"lockstep", version_facts().version},
-            {"commit", version_facts().commit},
+            {"lockstep", daemon::version_facts().version},
+            {"commit", daemon::version_facts().commit},
             {"source", facts.source},
             {"step", facts.step},
             {"epoch", json_or_null(facts.epoch)}};
@@ -156,4 +156,4 @@ std::string write_manifest(const ExportFacts& facts, const std::string& format,
   return path;
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -12,7 +12,7 @@
 #include "train/evaluator.h"
 
 /// Manifest of an export: facts about the file, its checkpoint and the run.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 
 /// Measurements of a checkpoint's run at the checkpoint's own step; nullopt if unknown.
 struct RunFigures {
@@ -72,4 +72,4 @@ nlohmann::ordered_json manifest_json(const ExportFacts& facts, const std::string
 std::string write_manifest(const ExportFacts& facts, const std::string& format,
                            const Written& written);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

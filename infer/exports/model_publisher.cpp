@@ -23,7 +23,7 @@
 #include "train/step/training_pass.h"
 
 // Publication of checkpoints for inference: digests, folders, and the thread of the exports.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 /// Size and digest of a file for a manifest.
@@ -384,4 +384,4 @@ void leave_out_exports(const model::Model& model, train::PublishOptions* options
                   options->preset));
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

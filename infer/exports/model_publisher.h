@@ -11,7 +11,7 @@
 #include "train/eval_options.h"
 #include "train/run.h"
 
-namespace lockstep::daemon {
+namespace lockstep::exports {
 
 /// Publisher of a run's models, RUN/saved_models/<step>. A thread of rank 0 runs publish_model().
 class ModelPublisher final : public train::Exports {
@@ -50,4 +50,4 @@ void require_publishable(const model::Model& model, const train::PublishOptions&
 void leave_out_exports(const model::Model& model, train::PublishOptions* options,
                        std::vector<std::string>* notes);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

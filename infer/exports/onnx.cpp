@@ -12,7 +12,7 @@
 
 // Writes ONNX files with protobuf. The graph is built layer by layer: each layer becomes one or a
 // few nodes, whose output is the next layer's input.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 using model::LayerKind;
@@ -253,7 +253,7 @@ std::string onnx_bytes(const PortableNetwork& network, bool int8_weights) {
   pb::Model model;
   model.set_ir_version(kFileVersion);
   model.set_producer_name("lockstep");
-  model.set_producer_version(version_facts().version);
+  model.set_producer_version(daemon::version_facts().version);
   pb::OperatorSet* operators = model.add_opset_import();
   operators->set_domain("");
   operators->set_version(kOnnxOperatorSet);
@@ -268,4 +268,4 @@ std::string onnx_bytes(const PortableNetwork& network, bool int8_weights) {
   return bytes;
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -9,7 +9,7 @@
 
 // A network that describes its layers can be written in any format. One that runs its own code has
 // no layers here.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 
 PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& input_shape,
                          int64_t num_classes) {
@@ -80,4 +80,4 @@ void require_quantized(const CheckpointModel& saved) {
                               saved.prefix, name));
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

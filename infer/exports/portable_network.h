@@ -11,7 +11,7 @@
 #include "model/model.h"
 
 /// Network in a form that files of other programs can contain, with its quantization.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 
 /// Rounding of a layer's inputs and weights (docs/quantization.md), as tensors that files contain.
 struct QuantizedLayer {
@@ -52,4 +52,4 @@ std::map<std::string, QuantizedLayer> quantized_layers(const CheckpointModel& sa
 /// quantized layers were observed. Without observed inputs there is no scale for int8 export.
 void require_quantized(const CheckpointModel& saved);
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -13,7 +13,7 @@
 
 // Collects the tensors and counts what quantization changes. The table of counts shows that masked
 // weights are exactly zero in the file.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 constexpr const char* kFormatVersion = "1";
@@ -108,7 +108,7 @@ std::string table(const Export& result) {
 
 std::map<std::string, std::string> metadata(const CheckpointModel& model, bool quantize) {
   return {{"format_version", kFormatVersion},
-          {"producer", "lockstep " + version_facts().version},
+          {"producer", "lockstep " + daemon::version_facts().version},
           {"source", std::filesystem::path(model.prefix).filename().string()},
           {"step", std::to_string(model.step)},
           {"weights", quantize ? "int8" : "float32"}};
@@ -140,4 +140,4 @@ Written SafetensorsExport::write(const CheckpointModel& model, const CheckpointN
   return written;
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

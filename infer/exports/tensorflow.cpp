@@ -16,7 +16,7 @@
 
 // Copies a checkpoint into one dense shard through the saver. TensorFlow can read the result, since
 // Lockstep's own format is TensorFlow's.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 using checkpoint::DenseView;
@@ -111,4 +111,4 @@ Written TensorFlowExport::write(const CheckpointModel& saved, const CheckpointNe
   return written;
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -11,7 +11,7 @@
 
 // Generates TorchScript source for the layers and compiles it in this process. The parameters are
 // registered in nested modules, so that their names match the model's.
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace {
 
 using model::LayerKind;
@@ -172,4 +172,4 @@ std::string torchscript_bytes(const PortableNetwork& network) {
   return std::move(bytes).str();
 }
 
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

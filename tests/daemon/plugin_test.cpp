@@ -275,7 +275,7 @@ TEST(Flags, AreCutOffTheCommandLine) {
 TEST_F(Plugins, ANetworkThatReadsFlagsIsEvaluated) {
   EXPECT_THAT(fault(estimator("name: full, fails: flag")), HasSubstr("read before the run begins"));
   const std::string run = file(estimator("name: full, samples: 12, fails: flag"));
-  const EvaluatorJob job(
+  const cli::EvaluatorJob job(
       {.config_file = run,
        .above = {.sets = {"data.train={type: estimator}", "data.eval={type: estimator}"}}});
   EXPECT_TRUE(flags::are_frozen());

@@ -94,6 +94,13 @@ class CheckRules(unittest.TestCase):
                     "tools/process_state.txt: deep/deep.cpp all: there is no ProcessState", "tools/process_state.txt: deep/deep.cpp gone: there is no such variable")
         self.expect({**MODULE, "deep/deep.cpp": text + "const ProcessState anew(\"all\", [] {});\n", "tools/process_state.txt": lines})
 
+    def test_namespaces_of_another_folder(self):
+        forward = "namespace lockstep::other {\nclass Part;\nstruct Row;\n}  // namespace lockstep::other\n"
+        self.expect({**MODULE, "deep/deep.h": forward + "namespace lockstep::deep::parts {\nint run();\n}\n",
+                     "tests/deep/a.h": "namespace lockstep::other {\nint run();\n}\n"})
+        self.expect({**MODULE, "deep/deep.h": forward + "\nnamespace lockstep::deeper {\nclass Part;\nint run();\n}\n"},
+                    "deep/deep.h:6: namespace lockstep::deeper is not lockstep::deep")
+
     def test_modifiers(self):
         self.expect({"docs/recipe.md": "### `!OtherModifier`\n"}, "docs/recipe.md: no section '### `!PruningModifier`'")
 

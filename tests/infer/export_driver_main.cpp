@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "checkpoint/import/safetensors.h"
 #include "infer/exports/export.h"
-#include "tests/daemon/saved_networks.h"
+#include "tests/infer/saved_networks.h"
 
 namespace lockstep::tests {
 namespace {
@@ -32,14 +32,14 @@ void write_answers(TrainedNetwork* trained, const std::filesystem::path& folder)
 
 void export_all(TrainedNetwork* trained, bool has_int8, const std::filesystem::path& folder) {
   const std::string prefix = trained->save(folder / "run" / "checkpoints" / "m");
-  for (const std::string& format : daemon::export_formats()) {
-    daemon::export_command(
+  for (const std::string& format : exports::export_formats()) {
+    exports::export_command(
         {.where = prefix, .out_file = folder / ("model." + format), .format = format});
-    if (has_int8 && daemon::export_format(format).quantizes)
-      daemon::export_command({.where = prefix,
-                              .out_file = folder / ("int8." + format),
-                              .quantize = true,
-                              .format = format});
+    if (has_int8 && exports::export_format(format).quantizes)
+      exports::export_command({.where = prefix,
+                               .out_file = folder / ("int8." + format),
+                               .quantize = true,
+                               .format = format});
   }
   write_answers(trained, folder);
 }

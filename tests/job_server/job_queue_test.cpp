@@ -15,7 +15,7 @@
 #include "base/files/files.h"
 #include "support/temporary_folder.h"
 
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 namespace job_queue_test {
 
 using ::testing::ElementsAre;
@@ -233,4 +233,4 @@ TEST(JobQueue, AFolderWithAVastNumberIsNoJob) {
 }
 
 }  // namespace job_queue_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

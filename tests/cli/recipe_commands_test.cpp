@@ -12,7 +12,7 @@
 #include "daemon/run/check.h"
 #include "support/temporary_folder.h"
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace recipe_commands_test {
 
 using ::testing::HasSubstr;
@@ -23,7 +23,7 @@ TEST(NewRecipe, WritesWhatPlanReads) {
   const std::string path = (folder.path() / "recipe.yaml").string();
   EXPECT_THAT(new_recipe_command(path).text, HasSubstr("lockstep plan " + path));
   EXPECT_EQ(files::read(path), new_recipe_command("").text);
-  const std::string plan = plan_command({.file = path, .steps_per_epoch = 10}).text;
+  const std::string plan = daemon::plan_command({.file = path, .steps_per_epoch = 10}).text;
   EXPECT_THAT(plan, HasSubstr("the run has 30 epochs, 300 steps"));
   EXPECT_THAT(plan, ::testing::Not(HasSubstr("warning")));
 }
@@ -48,7 +48,8 @@ TEST(Plan, WritesItsTables) {
   (void)new_recipe_command(recipe);
   const std::string csv = (folder.path() / "plan.csv").string();
   const std::string json = (folder.path() / "plan.json").string();
-  (void)plan_command({.file = recipe, .steps_per_epoch = 10, .csv_file = csv, .json_file = json});
+  (void)daemon::plan_command(
+      {.file = recipe, .steps_per_epoch = 10, .csv_file = csv, .json_file = json});
   const std::string table = files::read(csv);
   EXPECT_THAT(table, StartsWith("step,epoch,modifier,event,params,value\n"));
   EXPECT_GT(std::count(table.begin(), table.end(), '\n'), 5) << "rows, not the head alone";
@@ -56,9 +57,9 @@ TEST(Plan, WritesItsTables) {
 }
 
 /// The code and text with which a plan is refused.
-std::pair<ExitCode, std::string> refusal_of(const PlanOptions& options) {
+std::pair<ExitCode, std::string> refusal_of(const daemon::PlanOptions& options) {
   try {
-    (void)plan_command(options);
+    (void)daemon::plan_command(options);
   } catch (const Error& fault) {
     return {fault.code(), fault.what()};
   }
@@ -73,15 +74,17 @@ TEST(Plan, ManyStepsPerEpochAreAFaultOfTheCommandLine) {
     EXPECT_THAT(
         text, HasSubstr(fmt::format("--steps-per-epoch is {}, it must be 1 to 1000000000", steps)));
   }
-  EXPECT_THAT(plan_command({.file = recipe, .steps_per_epoch = 1'000'000'000}).text,
+  EXPECT_THAT(daemon::plan_command({.file = recipe, .steps_per_epoch = 1'000'000'000}).text,
               HasSubstr("25 epochs, 25000000000 steps"));
 }
 
 TEST(Plan, OfOneStage) {
   const std::string recipe = LOCKSTEP_SOURCE_DIR "/tests/recal/recipes/stages_in_turn.yaml";
-  EXPECT_THAT(plan_command({.file = recipe, .steps_per_epoch = 10}).text, HasSubstr("100 steps"));
-  EXPECT_THAT(plan_command({.file = recipe, .steps_per_epoch = 10, .stage = "recover_stage"}).text,
-              HasSubstr("40 steps"));
+  EXPECT_THAT(daemon::plan_command({.file = recipe, .steps_per_epoch = 10}).text,
+              HasSubstr("100 steps"));
+  EXPECT_THAT(
+      daemon::plan_command({.file = recipe, .steps_per_epoch = 10, .stage = "recover_stage"}).text,
+      HasSubstr("40 steps"));
   EXPECT_EQ(refusal_of({.file = recipe, .steps_per_epoch = 10, .stage = "none"}).first,
             ExitCode::kConfig);
   EXPECT_EQ(refusal_of({.file = LOCKSTEP_SOURCE_DIR "/configs/digits.yaml", .stage = "a"}).first,
@@ -93,9 +96,9 @@ TEST(Plan, APathThatIsNoUtf8DoesNotEndIt) {
   const std::string recipe = (folder.path() / "recipe\xff.yaml").string();
   (void)new_recipe_command(recipe);
   const std::string json = (folder.path() / "plan.json").string();
-  (void)plan_command({.file = recipe, .steps_per_epoch = 10, .json_file = json});
+  (void)daemon::plan_command({.file = recipe, .steps_per_epoch = 10, .json_file = json});
   EXPECT_EQ(nlohmann::json::parse(files::read(json))["total_steps"], 300);
 }
 
 }  // namespace recipe_commands_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

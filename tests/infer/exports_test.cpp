@@ -16,11 +16,11 @@
 #include "infer/exports/checkpoint_model.h"
 #include "infer/exports/export.h"
 #include "infer/exports/formats.h"
-#include "tests/daemon/saved_networks.h"
+#include "tests/infer/saved_networks.h"
 #include "tests/support/temporary_folder.h"
 #include "train/records.h"
 
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace exports_test {
 
 using ::testing::HasSubstr;
@@ -52,7 +52,7 @@ class Exports : public ::testing::Test {
   std::string at(const std::string& name) const { return (folder_.path() / name).string(); }
   /// Saves with the folders of a run.
   std::string save(TrainedNetwork* trained) { return trained->save(at("run/checkpoints/m")); }
-  CommandResult to(const std::string& format, const std::string& where) {
+  daemon::CommandResult to(const std::string& format, const std::string& where) {
     return export_command({.where = where, .out_file = at("out"), .format = format});
   }
   nlohmann::json manifest(const std::string& name = "out.json") const {
@@ -115,10 +115,10 @@ TEST_F(Exports, TheFactsOfARunNameItsNetwork) {
   for (const char* key : {"_lockstep/settings", "_lockstep/data/input_shape",
                           "_lockstep/data/num_classes", "_lockstep/sampler/steps_per_epoch"})
     trained.leave_out(key);
-  CheckpointMetadata facts{.steps_per_epoch = 20,
-                           .num_classes = 10,
-                           .input_shape = "[1, 8, 8]",
-                           .settings = "model.type=digits_net"};
+  daemon::CheckpointMetadata facts{.steps_per_epoch = 20,
+                                   .num_classes = 10,
+                                   .input_shape = "[1, 8, 8]",
+                                   .settings = "model.type=digits_net"};
   for (const StateEntry& entry : facts.state({})) trained.state.push_back(entry);
   const CheckpointModel saved = read_checkpoint_model(save(&trained));
   EXPECT_TRUE(names_its_network(saved));
@@ -371,4 +371,4 @@ TEST_F(Exports, TheManifestTakesFiguresOfTheVerySave) {
 }
 
 }  // namespace exports_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -13,7 +13,7 @@
 #include "base/files/folder_lock.h"
 #include "support/temporary_folder.h"
 
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 namespace submit_desk_test {
 
 using ::testing::ElementsAre;
@@ -43,7 +43,7 @@ class SubmitDeskTest : public ::testing::Test {
     files::write_atomically(options_.config_file, text);
   }
   /// Answer to a client while the desk is polled.
-  std::optional<CommandResult> submit() {
+  std::optional<daemon::CommandResult> submit() {
     auto told = std::async(std::launch::async, [this] { return submit_at_desk(options_); });
     while (told.wait_for(std::chrono::milliseconds(2)) != std::future_status::ready)
       if (desk_) desk_->look();
@@ -61,7 +61,7 @@ class SubmitDeskTest : public ::testing::Test {
 
 TEST_F(SubmitDeskTest, WhatPassesIsInTheQueueAndNothingElseIsLeft) {
   const auto before = std::filesystem::current_path();
-  const std::optional<CommandResult> told = submit();
+  const std::optional<daemon::CommandResult> told = submit();
   ASSERT_TRUE(told);
   EXPECT_EQ(told->text, "1\n");
   EXPECT_EQ(told->exit_code, 0);
@@ -77,7 +77,7 @@ TEST_F(SubmitDeskTest, WhatPassesIsInTheQueueAndNothingElseIsLeft) {
 TEST_F(SubmitDeskTest, WhatIsWrongIsToldAndNotInTheQueue) {
   write_run_file("wrong\n");
   ::testing::internal::CaptureStderr();
-  const std::optional<CommandResult> told = submit();
+  const std::optional<daemon::CommandResult> told = submit();
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("[config] line 1 is wrong\n"));
   ASSERT_TRUE(told);
   EXPECT_EQ(told->exit_code, 78);
@@ -187,4 +187,4 @@ TEST_F(SubmitDeskTest, ATextWhoseAliasesUnfoldWithoutEndIsForTheClient) {
 }
 
 }  // namespace submit_desk_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

@@ -8,7 +8,7 @@
 #include "support/temporary_folder.h"
 #include "train/records.h"
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace curves_test {
 
 using ::testing::HasSubstr;
@@ -169,4 +169,4 @@ TEST(CurvesFaults, ADamagedSummaryIsNamed) {
 }
 
 }  // namespace curves_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 namespace host_faults_test {
 
 using std::chrono::minutes;
@@ -42,4 +42,4 @@ TEST(HostFaults, CountAsTriesOfAJobBesideWhichOthersRun) {
 }
 
 }  // namespace host_faults_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server

@@ -8,11 +8,11 @@
 #include "base/files/files.h"
 #include "infer/exports/export.h"
 #include "recal/quantization/int8_rounding.h"
-#include "tests/daemon/saved_networks.h"
+#include "tests/infer/saved_networks.h"
 #include "tests/support/temporary_folder.h"
 #include "train/records.h"
 
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace quantized_exports_test {
 
 using ::testing::HasSubstr;
@@ -28,7 +28,7 @@ class QuantizedExports : public ::testing::Test {
     prefix = trained->save(at("run/checkpoints/m"));
   }
   std::string at(const std::string& name) const { return (folder_.path() / name).string(); }
-  CommandResult to(const std::string& format, bool quantize = false) {
+  daemon::CommandResult to(const std::string& format, bool quantize = false) {
     return export_command(
         {.where = prefix, .out_file = at("out"), .quantize = quantize, .format = format});
   }
@@ -131,4 +131,4 @@ TEST_F(QuantizedExports, APathThatIsNoUtf8DoesNotEndAnExport) {
 }
 
 }  // namespace quantized_exports_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

@@ -15,7 +15,7 @@
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_folder.h"
 
-namespace lockstep::daemon {
+namespace lockstep::exports {
 namespace export_test {
 
 using ::testing::ContainsRegex;
@@ -125,7 +125,7 @@ ExitCode code_of(const std::function<void()>& body, std::string* message = nullp
 class Export : public ::testing::Test {
  protected:
   std::string out() const { return (folder_.path() / "model.safetensors").string(); }
-  CommandResult quantize(const std::string& where) {
+  daemon::CommandResult quantize(const std::string& where) {
     return export_command({.where = where, .out_file = out(), .quantize = true});
   }
 
@@ -271,4 +271,4 @@ TEST_F(Export, AFolderMeansItsNewestSave) {
 }
 
 }  // namespace export_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::exports

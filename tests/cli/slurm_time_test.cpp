@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace slurm_time_test {
 
 TEST(SlurmTime, EachFormOfSbatch) {
@@ -25,4 +25,4 @@ TEST(SlurmTime, OtherTextsAreNone) {
 }
 
 }  // namespace slurm_time_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace scale_command_test {
 
 using ::testing::HasSubstr;
@@ -90,9 +90,9 @@ TEST(ScaleCommand, RefusesNumbersWithoutSense) {
 }
 
 TEST(ScaleCommand, PrintsTheTableOfGivenNumbers) {
-  const CommandResult result =
+  const daemon::CommandResult result =
       scale_command({.file = LOCKSTEP_SOURCE_DIR "/configs/digits.yaml",
-                     .overrides = {parse_set("data.batch_size_per_rank=32")},
+                     .overrides = {daemon::parse_set("data.batch_size_per_rank=32")},
                      .ranks = 2,
                      .link_gbit = 8 * 1.514,
                      .latency_us = 1000,
@@ -105,4 +105,4 @@ TEST(ScaleCommand, PrintsTheTableOfGivenNumbers) {
 }
 
 }  // namespace scale_command_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include "base/process.h"
 #include "tests/support/temporary_folder.h"
 
-namespace lockstep::daemon {
+namespace lockstep::cli {
 namespace sbatch_script_test {
 
 using ::testing::HasSubstr;
@@ -124,4 +124,4 @@ TEST(SbatchScript, NamesAreQuotedAsSbatchReadsThem) {
 }
 
 }  // namespace sbatch_script_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::cli

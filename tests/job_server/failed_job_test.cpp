@@ -10,7 +10,7 @@
 #include "daemon/control/failure.h"
 #include "support/temporary_folder.h"
 
-namespace lockstep::daemon {
+namespace lockstep::job_server {
 namespace failed_job_test {
 
 constexpr int kLost = static_cast<int>(ExitCode::kUnavailable);
@@ -32,10 +32,11 @@ class OneJob : public ::testing::Test {
   static void tell(const Job& job, int exit_code, double seconds_from_now) {
     const double now_s =
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    write_failure(Project(job.spec.project_dir).logs(), {.rank = 1,
-                                                         .exit_code = exit_code,
-                                                         .message = "its cause",
-                                                         .unix_time_s = now_s + seconds_from_now});
+    daemon::write_failure(Project(job.spec.project_dir).logs(),
+                          {.rank = 1,
+                           .exit_code = exit_code,
+                           .message = "its cause",
+                           .unix_time_s = now_s + seconds_from_now});
   }
 
   const tests::TemporaryFolder folder;
@@ -120,4 +121,4 @@ TEST_F(OneJob, IsNotBlamedWhereTheServerWasRefused) {
 }
 
 }  // namespace failed_job_test
-}  // namespace lockstep::daemon
+}  // namespace lockstep::job_server
