@@ -67,7 +67,8 @@ SyncOptions read_sync_options(ConfigReader in) {
           "debugging: compare each gradient collective across ranks first, to name a rank that "
           "diverges, hangs or is lost, also on GPUs; one extra message each");
   in.read("replica_check_every", &options.replica_check_every, between(0, 1e9),
-          "steps between comparisons of the whole state across ranks; 0: only at saves and loads");
+          "steps between comparisons of the whole state across ranks; 0: only at starts, saves and "
+          "loads");
   in.done();
   return options;
 }
