@@ -62,8 +62,9 @@ struct StepRequests {
 /// With by_bucket, if buckets overlap with backward (ReductionModes::may_be_late):
 ///
 ///   totals = reducer.finish(share);
-///   if (totals.finite()) optimizer.step(rates, reducer.pending_shards());  // waits for the last
-///   ones reducer.finish_late(&totals);
+///   // Updates the last buckets' shards too, and waits for each of them.
+///   if (totals.finite()) optimizer.step(rates, reducer.pending_shards());
+///   reducer.finish_late(&totals);
 ///
 /// The statistics then travel before the buckets that backward completes last. They include the
 /// largest magnitude among these buckets' gradients. If its sum over the ranks is far from the
@@ -92,9 +93,9 @@ struct StepRequests {
 /// begun; the other ranks' communicator then reports a lost rank.
 class GradientReducer {
  public:
-  /// `params` is the table that the buffers' slices index. Only the reducer uses `comm`. All must
-  /// outlive the reducer. Before each step the buffers may be rebuilt, equally on all ranks, which
-  /// drops the masks. They are on comm.device().
+  /// `params` is the table that the buffers' slices index. Only the reducer uses `comm`, except for
+  /// SharedFlatMemory, between steps. All must outlive the reducer. Before each step the buffers
+  /// may be rebuilt, equally on all ranks, which drops the masks. They are on comm.device().
   GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers, const ParamTable& params,
                   const SyncOptions& options);
   ~GradientReducer();

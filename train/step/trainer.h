@@ -281,7 +281,7 @@ class Trainer {
   ParamsWatch watch_;
   TrainingPass pass_;
   DataWait data_wait_;
-  std::vector<StepPart*> step_parts_;  ///< all of the above, in the order of their calls
+  std::vector<StepPart*> step_parts_;  ///< the parts above, then TrainerParts::more_parts
   StepLimits limits_;
   SkippedUpdates skipped_updates_;
   double last_work_s_ = 0;  ///< of the previous step: on a GPU that of this step is known too late
