@@ -154,9 +154,9 @@ ReductionModes reduction_modes(const SyncOptions& options, const ReductionFacts&
                       (travels_in_place || !facts.is_asynchronous) &&
                       (options.overlap == "true" || may_pay);
   modes.measures_overlap = modes.may_overlap && options.overlap == "auto";
-  modes.packs_beside = is_whole && !facts.is_asynchronous;
+  modes.packs_concurrently = is_whole && !facts.is_asynchronous;
   modes.may_be_late =
-      facts.world_size > 1 && modes.packs_beside && !modes.wire && facts.are_cpu_floats;
+      facts.world_size > 1 && modes.packs_concurrently && !modes.wire && facts.are_cpu_floats;
   modes.updates_early = is_whole && facts.is_asynchronous;
   return modes;
 }
