@@ -70,9 +70,9 @@ void RunSaves::begin() {
 /// process that hangs. If only the thread of a saver hangs, its rank continues to vote. Then the
 /// savers of other ranks detect it after checkpoint.timeout_s.
 void RunSaves::wait_together() {
-  bool is_done_here = false;
-  do is_done_here = parts_.saver.is_done_within(kMeetEvery);
-  while (dist::any_of(parts_.control, !is_done_here));
+  bool is_done = false;
+  do is_done = parts_.saver.is_done_within(kMeetEvery);
+  while (dist::any_of(parts_.control, !is_done));
 }
 
 void RunSaves::settle() {
