@@ -301,10 +301,10 @@ void Trainer::reduce_gradients(Step* step, const Ask& ask) {
   const double wait_s = statistics_.take_wait_s();
   const auto work_s = [&] { return phases.data + phases.forward + phases.backward - wait_s; };
   Stopwatch watch;
-  const dist::LocalStepStats share = parts_.mode.contribute(
+  const dist::LocalStepStats local = parts_.mode.contribute(
       contribution(*step, ask(), parts_.runs_ahead() ? last_work_s_ : work_s()));
   const trace::Span span("wait for all-reduce");
-  totals = parts_.reducer.finish(share, early_update(report.rates));
+  totals = parts_.reducer.finish(local, early_update(report.rates));
   report.forward_wrote = watch_.is_on() && totals.counts[1] > 0;
   if (report.forward_wrote) report.written_param = watch_.note_write();
   // Losses were summed over all targets; the mean is over those that count.
