@@ -23,8 +23,8 @@ enum class ExitCode : int {
   kNonFinite = 80,     ///< too many non-finite steps
 };
 
-/// The only error type of Lockstep. The text begins with the area in brackets and states the fault,
-/// its place and the remedy.
+/// The error type of Lockstep; the few subclasses only let a caller recognize one case. The text
+/// begins with the area in brackets and states the fault, its place and the remedy.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, std::string_view area, const std::string& message)

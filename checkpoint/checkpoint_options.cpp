@@ -67,7 +67,7 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
           "contents: model, optimizer, modifiers (masks, quantization), clock (step, data "
           "position), random; resume needs clock, and with pruning or quantization modifiers");
   in.read("sparse", &options.sparse,
-          "store only kept values and mask bits of pruned weights and their moments");
+          "store only kept values and mask bits of pruned weights, their moments and averages");
   in.read_choice("wait_for", &options.wait_for, {"update", "staging", "commit"},
                  "when a save lets training continue: after the copy to memory at the next update "
                  "(update) or at once (staging), or after the commit");

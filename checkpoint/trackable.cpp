@@ -63,7 +63,7 @@ class ListedState final : public Trackable {
 
 std::string Trackable::whole_key(const std::string& root, const std::string& key) const {
   if (key.empty()) return root;
-  return is_beside_graph(key) ? key : root + "/" + key;
+  return is_outside_graph(key) ? key : root + "/" + key;
 }
 
 std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Tensor& tensor) {
@@ -106,7 +106,7 @@ void ObjectTable::add(std::string key, Tracked object) {
   if (key.find('/') != std::string::npos)
     refuse_key(key, "it contains a '/', which separates the parts of a name");
   if (key == kCounterKey) refuse_key(key, "it is reserved for the save counter");
-  if (is_beside_graph(key + "/")) refuse_key(key, "it is reserved for data outside the objects");
+  if (is_outside_graph(key + "/")) refuse_key(key, "it is reserved for data outside the objects");
   if (has_object(key)) refuse_key(key, "another object has it");
   objects_.emplace_back(std::move(key), std::move(object));
 }

@@ -59,8 +59,8 @@ Json json_of_map(const DataMap& map) {
 // Rows of the two savers, and the keys that several callbacks share.
 
 /// Reads the keys that both savers share.
-SaverOptions read_saver(ConfigReader* in, const std::string& name) {
-  SaverOptions options;
+SampleSaverOptions read_saver(ConfigReader* in, const std::string& name) {
+  SampleSaverOptions options;
   options.keys = read_keys(in, name + ": saved tensors; '_x' is optional");
   options.not_batch_keys = read_not_batch_keys(
       in, name + ": keys without a sample dimension, saved whole with each sample", options.keys);
@@ -197,7 +197,7 @@ std::vector<std::string> read_not_batch_keys(ConfigReader* in, const std::string
 CallbackType prediction_saver() {
   return {.name = "prediction_saver",
           .read = [](ConfigReader* in) -> MakeCallback {
-            const SaverOptions options = read_saver(in, "prediction_saver");
+            const SampleSaverOptions options = read_saver(in, "prediction_saver");
             return [=](const Services&) { return std::make_unique<PredictionSaver>(options); };
           },
           .modes = kSaverModes};

@@ -14,7 +14,7 @@
 /// Callbacks that save each sample in a file, and files that appear only when complete.
 namespace lockstep::coord {
 
-struct SaverOptions {
+struct SampleSaverOptions {
   std::vector<std::string> keys;            ///< keys to save; `_x` is optional
   std::vector<std::string> not_batch_keys;  ///< those passed unsplit to each sample
   std::string save_prefix, save_suffix;     ///< added to each name
@@ -33,7 +33,7 @@ struct SaverOptions {
 /// epoch replaces files of the same name.
 class SaverCallback : public Callback {
  public:
-  explicit SaverCallback(SaverOptions options) : options_(std::move(options)) {}
+  explicit SaverCallback(SampleSaverOptions options) : options_(std::move(options)) {}
 
   std::vector<std::string> incoming_keys() const override;
   RunOn run_on() const override { return options_.run_on; }
@@ -60,7 +60,7 @@ class SaverCallback : public Callback {
   std::string name_of(const DataMap& data, size_t sample) const;
   void take_name(const std::string& name);
 
-  const SaverOptions options_;
+  const SampleSaverOptions options_;
   std::filesystem::path save_name_, folder_;  // the folder created last
   std::string last_name_;
   bool name_is_given_ = false;

@@ -29,7 +29,7 @@ namespace lockstep::coord {
 void append_tf_example(const DataMap& sample, std::string* records);
 
 struct TfRecordsSaverOptions {
-  SaverOptions saver;
+  SampleSaverOptions saver;
   int64_t max_samples_per_file = 10'000;
   std::optional<int64_t> max_files;  ///< per rank; later samples are not saved
 };

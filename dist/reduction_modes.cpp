@@ -67,7 +67,8 @@ SyncOptions read_sync_options(ConfigReader in) {
           "debugging: compare each gradient collective across ranks first, to name a rank that "
           "diverges, hangs or is lost, also on GPUs; one extra message each");
   in.read("replica_check_every", &options.replica_check_every, between(0, 1e9),
-          "steps between comparisons of the whole state across ranks; 0: only at saves and loads");
+          "steps between comparisons of the whole state across ranks; 0: only at starts, saves and "
+          "loads");
   in.done();
   return options;
 }
@@ -153,9 +154,9 @@ ReductionModes reduction_modes(const SyncOptions& options, const ReductionFacts&
                       (travels_in_place || !facts.is_asynchronous) &&
                       (options.overlap == "true" || may_pay);
   modes.measures_overlap = modes.may_overlap && options.overlap == "auto";
-  modes.packs_beside = is_whole && !facts.is_asynchronous;
+  modes.packs_concurrently = is_whole && !facts.is_asynchronous;
   modes.may_be_late =
-      facts.world_size > 1 && modes.packs_beside && !modes.wire && facts.are_cpu_floats;
+      facts.world_size > 1 && modes.packs_concurrently && !modes.wire && facts.are_cpu_floats;
   modes.updates_early = is_whole && facts.is_asynchronous;
   return modes;
 }

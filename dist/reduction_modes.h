@@ -116,7 +116,7 @@ struct ReductionFacts {
 ///   packed, GPU          never always (1)    never             -
 ///   overlap, CPU         false auto true     false auto true   -
 ///   overlap, GPU         fp32, dense (2)     false             -
-///   packs_beside         CPU                 no                -
+///   packs_concurrently   CPU                 no                -
 ///   may_be_late          CPU, fp32, N > 1    no                -
 ///   updates_early        GPU                 no                no
 ///
@@ -124,7 +124,7 @@ struct ReductionFacts {
 /// All modes with one wire give the same bits, packed and overlapped or not.
 ///
 /// Three further conditions change from step to step. They are in GradientReducer:
-/// overlaps_now() adds the measurement, numbers_come_first() the step's requests, and
+/// overlaps_now() adds the measurement, stats_come_first() the step's requests, and
 /// may_update_early() the step's totals.
 struct ReductionModes {
   ReductionKind kind = ReductionKind::kAllReduce;
@@ -135,7 +135,7 @@ struct ReductionModes {
   /// Overlap is tried, and kept if it is faster (`auto`).
   bool measures_overlap = false;
   /// One thread may pack buckets while another one sends earlier ones: each has its own memory.
-  bool packs_beside = false;
+  bool packs_concurrently = false;
   /// Means may be used bucket by bucket, and a bound of them is known before they travel.
   bool may_be_late = false;
   /// Means and their check may be enqueued before the host knows the step's totals.

@@ -20,8 +20,8 @@ bool Optimizer::reads_kept_alone(size_t buffer) {
          std::ranges::all_of(slots_.parts(buffer), &SlotPart::is_packed);
 }
 
-bool Optimizer::is_left_out(int64_t param) const {
-  return std::binary_search(left_out_.begin(), left_out_.end(), param);
+bool Optimizer::is_excluded(int64_t param) const {
+  return std::binary_search(excluded_.begin(), excluded_.end(), param);
 }
 
 int64_t Optimizer::updates_of(int64_t param) const {
@@ -34,7 +34,7 @@ void Optimizer::count_updates() {
   if (!counts_own_updates_) return;
   for (const FlatBuffer& buffer : buffers_)
     for (const FlatSlice& slice : buffer.slices) {
-      if (buffer.frozen || is_left_out(slice.param)) continue;
+      if (buffer.frozen || is_excluded(slice.param)) continue;
       int64_t& own = own_updates_[static_cast<size_t>(slice.param)];
       // Below 0: a checkpoint without this entry; then all updates so far count.
       own = own < 0 ? num_updates_ : own + 1;
@@ -56,7 +56,7 @@ int64_t Optimizer::usual_updates() const {
 
 std::vector<Optimizer::Apart> Optimizer::regions_apart() {
   std::vector<Apart> apart;
-  if (left_out_.empty() && !counts_own_updates_) return apart;
+  if (excluded_.empty() && !counts_own_updates_) return apart;
   const int64_t usual = usual_updates();
   for (size_t b = 0; b < buffers_.size(); ++b) {
     if (buffers_[b].frozen) continue;
@@ -67,7 +67,7 @@ std::vector<Optimizer::Apart> Optimizer::regions_apart() {
         const ParamShard common{b, std::max(part.region.begin_E, slice.offset_E),
                                 std::min(part.region.end_E, slice.offset_E + slice.num_elements)};
         if (common.num_elements() <= 0) continue;
-        const int64_t num_updates = is_left_out(slice.param) ? 0 : updates_of(slice.param);
+        const int64_t num_updates = is_excluded(slice.param) ? 0 : updates_of(slice.param);
         joins = joins && num_updates != usual && apart.back().num_updates == num_updates;
         if (joins)
           apart.back().region.end_E = common.end_E;
@@ -85,14 +85,15 @@ void Optimizer::update_part(SlotPart& part, const StepRates& rates) {
   update(buffer, &part, rates[static_cast<size_t>(buffer.group)]);
 }
 
-void Optimizer::update_all_but(const std::vector<Apart>& apart, const StepRates& rates) {
+/// Updates all regions: those of `apart` with their own update counts, the others as usual.
+void Optimizer::update_with_own_counts(const std::vector<Apart>& apart, const StepRates& rates) {
   std::vector<ParamShard> regions;
   for (const Apart& one : apart) regions.push_back(one.region);
   CutParts& cut = slots_.cut_at(regions);
   for (SlotPart& part : cut.others) update_part(part, rates);
   for (size_t i = 0; i < apart.size(); ++i) {
     updates_of_part_ = apart[i].num_updates;
-    // 0: left out.
+    // 0: excluded.
     if (updates_of_part_ > 0) update_part(cut.regions[i], rates);
   }
 }
@@ -118,7 +119,7 @@ void Optimizer::step(const StepRates& rates, const PendingShards& late,
   check(!found_inf.defined() || (takes_found_inf() && late.regions.empty()),
         "a rule that reads a number on the device, and no late region");
   const at::NoGradGuard no_grad;
-  slots_.take_back();
+  slots_.to_parts();
   count_updates();
   found_inf_ = found_inf;
   updates_of_part_ = usual_updates();
@@ -128,10 +129,10 @@ void Optimizer::step(const StepRates& rates, const PendingShards& late,
   } else {
     // Apart regions and late ones may overlap, so wait for all late ones first.
     for (size_t i = 0; i < late.regions.size(); ++i) late.wait_for_next();
-    update_all_but(apart, rates);
+    update_with_own_counts(apart, rates);
   }
   end_step();
-  left_out_.clear();
+  excluded_.clear();
 }
 
 // Zeros are restored first, so that saved state is the same however slots were stored.
@@ -224,7 +225,7 @@ static bool is_whole(const std::vector<SlotPart>& parts, int64_t num_elements) {
          parts.front().region.num_elements() == num_elements;
 }
 
-static at::Tensor zeros_beside(const FlatBuffer& buffer) {
+static at::Tensor zeros_like_values(const FlatBuffer& buffer) {
   return zeros_on_large_pages(buffer.values_E.numel(), buffer.values_E.options());
 }
 
@@ -232,7 +233,7 @@ static at::Tensor zeros_beside(const FlatBuffer& buffer) {
 static at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts,
                          size_t slot) {
   if (is_whole(parts, buffer.values_E.numel())) return parts.front().slots[slot];
-  at::Tensor whole_E = zeros_beside(buffer);
+  at::Tensor whole_E = zeros_like_values(buffer);
   for (const SlotPart& part : parts) {
     const at::Tensor dense_R = part.of(whole_E);
     if (part.is_packed())
@@ -334,7 +335,7 @@ void OptimizerState::set_shards(const std::vector<ParamShard>& regions) {
       if (region.buffer == b && region.num_elements() != 0) store.parts.push_back({region});
     std::ranges::sort(store.parts, {}, [](const SlotPart& part) { return part.region.begin_E; });
     require_apart(store.parts, buffers_[b].values_E.numel());
-    if (!is_absent) take_back(b);
+    if (!is_absent) to_parts(b);
   }
   malloc_trim(0);  // returns the memory of other ranks' slots to the system
 }
@@ -370,7 +371,7 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   // Not packed: pruned elements must be zero, since their slots would move them.
   if (!bits.empty() && !packs_now)
     for (const at::Tensor& whole_E : store.whole) zero_pruned_anywhere(whole_E, bits);
-  take_back(buffer);
+  to_parts(buffer);
   if (is_divided_) malloc_trim(0);  // as in set_shards()
 }
 
@@ -389,7 +390,7 @@ void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
         by_param[static_cast<size_t>(slice.param)] = view_of_slice(whole_E, slice, params_);
     }
     for (size_t b = 0; b < buffers_.size(); ++b) {
-      at::Tensor whole_E = zeros_beside(buffers_[b]);
+      at::Tensor whole_E = zeros_like_values(buffers_[b]);
       for (const FlatSlice& slice : buffers_[b].slices)
         view_of_slice(whole_E, slice, params_).copy_(by_param[static_cast<size_t>(slice.param)]);
       stores_[b].whole.push_back(whole_E);
@@ -435,7 +436,7 @@ const std::vector<at::Tensor>& OptimizerState::expand(const FlatBuffer& buffer,
   if (!store->whole.empty()) return store->whole;
   for (size_t slot = 0; slot < names_.size(); ++slot) {
     store->whole.push_back(store->is_in_parts ? joined(buffer, store->parts, slot)
-                                              : zeros_beside(buffer));
+                                              : zeros_like_values(buffer));
     if (!store->is_in_parts) continue;
     for (SlotPart& part : store->parts) part.slots[slot] = at::Tensor();
   }
@@ -451,16 +452,16 @@ const std::vector<at::Tensor>& OptimizerState::expand_clean(size_t buffer) {
   return expand(buffer);
 }
 
-void OptimizerState::take_back() {
+void OptimizerState::to_parts() {
   const bool were_whole =
       is_divided_ && std::ranges::any_of(stores_, [](const auto& one) {
         return !one.whole.empty() && !is_whole(one.parts, one.whole.front().numel());
       });
-  for (size_t b = 0; b < stores_.size(); ++b) take_back(b);
+  for (size_t b = 0; b < stores_.size(); ++b) to_parts(b);
   if (were_whole) malloc_trim(0);  // as in set_shards()
 }
 
-void OptimizerState::take_back(size_t buffer) {
+void OptimizerState::to_parts(size_t buffer) {
   BufferStore& store = stores_[buffer];
   if (store.is_in_parts) return;
   for (SlotPart& part : store.parts) part.slots.resize(names_.size());

@@ -91,8 +91,8 @@ struct CutParts {
 /// few.
 ///
 /// A buffer's slots have one of three forms: absent (zeros without memory), in parts (for steps),
-/// or whole (dense, for saves). expand() creates the whole form from the other two and frees the
-/// parts; take_back() does the reverse. If a single dense part covers the whole buffer, both forms
+/// or whole (dense, for saves). expand() converts to the whole form and frees the parts. to_parts()
+/// converts back. If a single dense part covers the whole buffer, both forms
 /// are the same memory, and conversions cost nothing. One caller at a time.
 class OptimizerState {
  public:
@@ -120,18 +120,18 @@ class OptimizerState {
   /// parameter.
   std::vector<ElementRange> owned_of(size_t buffer, const FlatSlice& slice) const;
 
-  /// Returns [E] for each slot: owned values, zeros elsewhere. Live memory until take_back() or a
+  /// Returns [E] for each slot: owned values, zeros elsewhere. Live memory until to_parts() or a
   /// change.
   const std::vector<at::Tensor>& expand(size_t buffer);
   /// Expands like expand(), but first zeroes pruned and foreign elements that were written since.
   const std::vector<at::Tensor>& expand_clean(size_t buffer);
 
   /// Converts all buffers to parts. Allocates only for buffers that are not in parts.
-  void take_back();
-  /// Parts of a buffer, after take_back(). A frozen buffer is one part.
+  void to_parts();
+  /// Parts of a buffer, after to_parts(). A frozen buffer is one part.
   std::vector<SlotPart>& parts(size_t buffer) { return stores_[buffer].parts; }
   /// Cuts the parts of all trainable buffers at these regions. Each region is inside one part, and
-  /// regions do not overlap. Call it after take_back(). Valid until another call; the same regions
+  /// regions do not overlap. Call it after to_parts(). Valid until another call; the same regions
   /// again cost nothing.
   CutParts& cut_at(const std::vector<ParamShard>& regions);
 
@@ -150,7 +150,7 @@ class OptimizerState {
   void own_all();
   void drop_cut();
   const std::vector<at::Tensor>& expand(const FlatBuffer& buffer, BufferStore* store) const;
-  void take_back(size_t buffer);
+  void to_parts(size_t buffer);
 
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
@@ -222,7 +222,7 @@ class Optimizer {
   void uncount();
   /// Excludes these parameters and their slots from the next step(), which counts no update for
   /// them, like PyTorch if `grad` is None. Ascending.
-  void leave_out(std::vector<int64_t> params) { left_out_ = std::move(params); }
+  void exclude(std::vector<int64_t> params) { excluded_ = std::move(params); }
 
   /// Slots by parameter in its shape, `optimizer/<name>/<slot>`, and the number of updates, for
   /// some rules per parameter (`optimizer/<name>/updates`): for saves and restores. Contains values
@@ -273,12 +273,12 @@ class Optimizer {
   };
 
   void list_slots(size_t buffer, StateList* list);
-  bool is_left_out(int64_t param) const;
+  bool is_excluded(int64_t param) const;
   void count_updates();
   int64_t updates_of(int64_t param) const;
   int64_t usual_updates() const;
   std::vector<Apart> regions_apart();
-  void update_all_but(const std::vector<Apart>& apart, const StepRates& rates);
+  void update_with_own_counts(const std::vector<Apart>& apart, const StepRates& rates);
   void update_in_turn(const PendingShards& late, const StepRates& rates);
   void update_part(SlotPart& part, const StepRates& rates);
 
@@ -289,7 +289,7 @@ class Optimizer {
   OptimizerState slots_;
   int64_t num_updates_ = 0;
   std::vector<int64_t> own_updates_;  ///< by parameter; below 0: equal to num_updates_
-  std::vector<int64_t> left_out_;     ///< parameters that the next step excludes
+  std::vector<int64_t> excluded_;     ///< parameters that the next step excludes
   std::vector<int64_t> counted_;      ///< parameters whose own updates the last step counted
   int64_t updates_of_part_ = 0;       ///< of the region that is being updated
   at::Tensor found_inf_;

@@ -29,8 +29,9 @@ LOCKSTEP_INLINE float root(float x) { return std::sqrt(x); }
 LOCKSTEP_INLINE float power(float x, float exponent) { return std::pow(x, exponent); }
 /// Returns -1, 0 or 1.
 LOCKSTEP_INLINE float sign_of(float x) { return x > 0 ? 1.0F : x < 0 ? -1.0F : 0.0F; }
-/// Return the larger, and the smaller, of x and the bound.
+/// Returns the larger of x and the bound.
 LOCKSTEP_INLINE float clamp_min(float x, float bound) { return x < bound ? bound : x; }
+/// Returns the smaller of x and the bound.
 LOCKSTEP_INLINE float clamp_max(float x, float bound) { return x > bound ? bound : x; }
 
 at::Tensor multiply_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c);

@@ -93,8 +93,8 @@ std::vector<std::string> modifier_names(const Timeline& timeline);
 ///
 /// The only state is masks and input ranges. After these are restored, all else follows from the
 /// step. Not thread-safe: one thread at a time. `control` is the control communicator. It is used
-/// at steps that compute masks and while inputs are observed. Calls in the wrong order throw
-/// StateError.
+/// at steps that change masks and while inputs are observed. After share_weights() it is also used
+/// wherever weights are written. Calls in the wrong order throw StateError.
 class ScheduledModifierManager {
  public:
   explicit ScheduledModifierManager(Recipe recipe) : recipe_(std::move(recipe)) {}
@@ -123,7 +123,7 @@ class ScheduledModifierManager {
   /// Applies the actions that are due before the forward pass of `step`. New masks are compared
   /// over all ranks and applied to the weights. Values are set, quantization is switched. Throws
   /// Error(kDisagree).everywhere() with tensor and ranks if masks differ. Collective at steps that
-  /// compute masks.
+  /// change masks or, after share_weights(), values.
   AppliedActions apply_due(int64_t step, dist::Communicator& control);
 
   /// Declares that all ranks use one copy of the weights (sync.share_weights). From then on rank 0

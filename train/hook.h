@@ -50,9 +50,9 @@ struct IterationEnd {
 /// Code around the steps of a loop, like TensorFlow's SessionRunHook. Every rank has a separate
 /// instance, and all make the same calls in the same order. First begin, then before_step and
 /// after_step for each iteration, then end. A last iteration that a stop skips has no after_step
-/// (train/step/trainer.h). end is also called if a signal ends the run, but not after an
-/// error. A hook may read the weights but must not change them. Its exceptions end the run on all
-/// ranks.
+/// (train/step/trainer.h). If a stop ends the loop early, break_off is called instead of end. After
+/// an error neither is called. A hook may read the weights but must not change them. Its exceptions
+/// end the run on all ranks.
 ///
 ///   class LowestLoss : public Hook {
 ///     void after_step(const IterationEnd& end) override { lowest_ = std::min(lowest_, end.loss); }

@@ -66,12 +66,13 @@ void RunSaves::begin() {
   parts_.recorder.state(metrics::RunState::kTraining);
 }
 
-/// Waits for the save on all ranks. A rank that waits here votes regularly, so it is known to be
-/// alive. The time limit of training, not that of saves, detects a rank that hangs in its save.
+/// Waits for the save on all ranks, which vote every kMeetEvery. So sync.timeout_s detects a
+/// process that hangs. If only the thread of a saver hangs, its rank continues to vote. Then the
+/// savers of other ranks detect it after checkpoint.timeout_s.
 void RunSaves::wait_together() {
-  bool is_done_here = false;
-  do is_done_here = parts_.saver.is_done_within(kMeetEvery);
-  while (dist::any_of(parts_.control, !is_done_here));
+  bool is_done = false;
+  do is_done = parts_.saver.is_done_within(kMeetEvery);
+  while (dist::any_of(parts_.control, !is_done));
 }
 
 void RunSaves::settle() {

@@ -16,8 +16,8 @@ namespace lockstep::train {
 using StateSource = std::function<StateList()>;
 
 /// Verifies that ranks have the same state, bit for bit: parameters, optimizer state, masks,
-/// observers, positions and the timeline. Costs one digest per tensor, at memory speed, and one
-/// small all-reduce. For saves, the saver compares, in parallel to training
+/// observers, positions and the timeline. Costs one digest per tensor, at memory speed, and two
+/// small all-reduces. For saves, the saver compares, in parallel to training
 /// (SaverOptions::compare_replicas).
 class ReplicaCheck {
  public:

@@ -15,10 +15,10 @@ constexpr std::string_view kSuffix = "/.ATTRIBUTES/VARIABLE_VALUE";
 
 }  // namespace
 
-bool is_beside_graph(std::string_view key) { return key.starts_with(kBesideGraph); }
+bool is_outside_graph(std::string_view key) { return key.starts_with(kOutsideGraph); }
 
 std::string index_name(std::string_view key) {
-  if (is_beside_graph(key)) return std::string(key);
+  if (is_outside_graph(key)) return std::string(key);
   std::string name;
   // TensorFlow escapes "." as ".." and "/" as ".S". A key's slash separates objects and is not
   // escaped.
@@ -35,7 +35,7 @@ std::string sparse_form_name(std::string_view key) {
 }
 
 std::optional<std::string> state_key(std::string_view name) {
-  if (is_beside_graph(name)) return std::string(name);
+  if (is_outside_graph(name)) return std::string(name);
   if (!name.ends_with(kSuffix)) return std::nullopt;
   name.remove_suffix(kSuffix.size());
   std::string key;
@@ -100,7 +100,7 @@ void emit(const Node& node, int number, pb::TrackableObjectGraph* graph) {
 std::string object_graph(const std::vector<std::string>& keys) {
   Node root;
   for (const std::string& key : keys)
-    if (!is_beside_graph(key)) insert(&root, key);
+    if (!is_outside_graph(key)) insert(&root, key);
   // save_counter is a variable of tf.train.Checkpoint itself.
   insert(&root, std::string(kCounterKey));
   pb::TrackableObjectGraph graph;

@@ -13,10 +13,10 @@ namespace lockstep::checkpoint {
 
 inline constexpr std::string_view kGraphName = "_CHECKPOINTABLE_OBJECT_GRAPH";
 inline constexpr std::string_view kCounterKey = "save_counter";
-inline constexpr std::string_view kBesideGraph = "_lockstep/";
+inline constexpr std::string_view kOutsideGraph = "_lockstep/";
 
 /// True for keys under `_lockstep/`, which are outside the object graph.
-bool is_beside_graph(std::string_view key);
+bool is_outside_graph(std::string_view key);
 /// Returns the index name of a key: model/conv/weight ->
 /// model/conv/weight/.ATTRIBUTES/VARIABLE_VALUE; _lockstep/step -> _lockstep/step.
 std::string index_name(std::string_view key);
@@ -29,8 +29,9 @@ std::optional<std::string> state_key(std::string_view name);
 
 /// Returns the serialized object graph of these state keys, by which tf.train.Checkpoint finds its
 /// variables. The parts of a key name nested objects; the last part names a variable. Keys outside
-/// the graph (is_beside_graph()) are skipped, and save_counter is added. The result does not depend
-/// on the order of the keys. Throws Error(kBug) for an empty part of a key or a repeated key.
+/// the graph (is_outside_graph()) are skipped, and save_counter is added. The result does not
+/// depend on the order of the keys. Throws Error(kBug) for an empty part of a key or a repeated
+/// key.
 std::string object_graph(const std::vector<std::string>& keys);
 
 /// Object graph of a checkpoint, ours or TensorFlow's. It gives the index name of the variable that

@@ -276,7 +276,7 @@ SavedValues::SavedValues(const std::string& prefix) : reader_(prefix), view_(&re
 
 std::optional<std::string> SavedValues::find(const std::string& key) const {
   std::string name = index_name(key);
-  if (graph_ && !is_beside_graph(key)) name = graph_->find(key).value_or(name);
+  if (graph_ && !is_outside_graph(key)) name = graph_->find(key).value_or(name);
   if (view_.contains(name)) return name;
   if (graph_) return std::nullopt;
   // Name-based checkpoints may omit the object's own part of the key.
@@ -307,7 +307,7 @@ void SavedValues::read_all(const std::vector<NamedEntry>& entries) {
 std::vector<std::string> SavedValues::variables() const {
   std::vector<std::string> names;
   for (const std::string& name : view_.names()) {
-    if (name == kGraphName || is_beside_graph(name) || name == index_name(kCounterKey) ||
+    if (name == kGraphName || is_outside_graph(name) || name == index_name(kCounterKey) ||
         name == kCounterKey)
       continue;
     // A sparse tensor is not a variable for TensorFlow: the graph omits it.
@@ -320,7 +320,7 @@ std::vector<std::string> SavedValues::variables() const {
 bool SavedValues::is_of_a_run() const {
   const std::vector<std::string>& names = view_.names();
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name != kGraphName && is_beside_graph(name);
+    return name != kGraphName && is_outside_graph(name);
   });
 }
 

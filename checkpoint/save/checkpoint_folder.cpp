@@ -177,8 +177,8 @@ SaveLock::SaveLock(const std::string& prefix, double patience_s)
     if (!is_held_) warn_once(path_);
     // Before reading the journal: the replacement has the same text and is ours to rewrite.
     if (!may_write_) replace_by_own();
-    left_over_ = left_over_in(text_of(descriptor_));
-    may_go_ = left_over_.empty();
+    interrupted_ = interrupted_in(text_of(descriptor_));
+    may_go_ = interrupted_.empty();
   } catch (...) {
     if (descriptor_ >= 0) ::close(descriptor_);
     throw;
@@ -187,7 +187,7 @@ SaveLock::SaveLock(const std::string& prefix, double patience_s)
 
 /// Returns the numbers of interrupted saves. On some file systems a lock covers one host only. So a
 /// recent entry of another host may be a save in progress.
-std::set<int64_t> SaveLock::left_over_in(const std::string& text) const {
+std::set<int64_t> SaveLock::interrupted_in(const std::string& text) const {
   std::set<int64_t> numbers = numbers_in(text);
   const auto holder = holder_of(text);
   struct stat file {};
@@ -356,7 +356,7 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
   return surplus;
 }
 
-void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers) {
+void remove_remains(const std::string& prefix, const std::set<int64_t>& numbers) {
   if (numbers.empty()) return;
   const std::filesystem::path dir = folder_of(prefix);
   const CheckpointFolder folder(dir);
@@ -400,7 +400,7 @@ static void with_interrupted(const std::string& prefix, const Use& use) {
     if (!std::filesystem::exists(prefix + std::string(kJournalSuffix))) return;
     // No patience: another program that is saving does this work itself.
     const SaveLock lock(prefix, /*patience_s=*/0);
-    if (lock.is_held() && !lock.left_over().empty()) use(lock.left_over());
+    if (lock.is_held() && !lock.interrupted().empty()) use(lock.interrupted());
   });
   if (fault)
     log::warning("checkpoint",
@@ -448,7 +448,7 @@ void finish_replacement(const std::string& prefix) {
 
 void tidy_interrupted(const std::string& prefix, int64_t restored) {
   with_interrupted(prefix, [&](const std::set<int64_t>& numbers) {
-    remove_left_over(prefix, numbers);
+    remove_remains(prefix, numbers);
     change_state_file(std::filesystem::path(prefix).parent_path(),
                       [&](const StateFile& before) { return with_save(before, prefix, restored); });
   });

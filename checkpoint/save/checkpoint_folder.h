@@ -57,8 +57,8 @@ class SaveLock {
   /// False on a file system without locks: another program may be saving now.
   bool is_held() const { return is_held_; }
   /// Numbers of interrupted saves, from the journal when the lock was taken. Entries of another
-  /// host from the last ten minutes are left out, because locks may not reach that host.
-  const std::set<int64_t>& left_over() const { return left_over_; }
+  /// host from the last ten minutes are excluded, because locks may not reach that host.
+  const std::set<int64_t>& interrupted() const { return interrupted_; }
   /// Replaces the journal by the numbers whose files may change from now on.
   void note(const std::set<int64_t>& numbers);
   /// Marks the journal as finished, so that the destructor removes the file.
@@ -67,14 +67,14 @@ class SaveLock {
  private:
   bool take(double patience_s);
   bool is_still_the_file() const;
-  std::set<int64_t> left_over_in(const std::string& text) const;
+  std::set<int64_t> interrupted_in(const std::string& text) const;
   void reopen();
   bool open_once();
   void replace_by_own();
 
   std::string path_;
   int descriptor_ = -1;
-  std::set<int64_t> left_over_;
+  std::set<int64_t> interrupted_;
   bool may_write_ = false;
   bool is_held_ = false;
   bool may_go_ = false;
@@ -115,16 +115,16 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
 /// an index. `numbers` must come from this program's own journal (SaveLock), since files of other
 /// numbers may be anybody's. `prefix` is DIR/model.ckpt. No save under the prefix may be in
 /// progress.
-void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers);
+void remove_remains(const std::string& prefix, const std::set<int64_t>& numbers);
 
 /// Finishes the commit of a killed save that was replacing the only checkpoint of `prefix`. Such a
 /// save has removed the old one of its number after all new files were on disk. Does nothing if a
 /// checkpoint of the prefix exists, or as tidy_interrupted(). Rank 0 calls it before a restore.
 void finish_replacement(const std::string& prefix);
 
-/// Finishes the work that a killed save left after its commit. A run calls it that resumes from
-/// that checkpoint and may write no other. It removes left-over temporary files and shards without
-/// an index, and names the checkpoint `restored` in the state file.
+/// Finishes the work that a killed save left after its commit. A run that resumes from that
+/// checkpoint calls it, since it may never save again. It removes left-over temporary files and
+/// shards without an index, and names the checkpoint `restored` in the state file.
 ///
 /// Does nothing if no journal (SaveLock) names a killed save. Does nothing either if another
 /// program is saving, or the file system has no locks. Checkpoints that the killed save was about

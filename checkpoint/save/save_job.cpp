@@ -33,7 +33,7 @@ SaveJob::SaveJob(const SaverOptions& options, dist::Communicator& comm, const St
       journal_(journal),
       result_{.number = step, .prefix = prefix_} {
   // On all ranks but 0 there is neither lock nor journal.
-  if (journal_.lock != nullptr) left_over_ = journal_.lock->left_over();
+  if (journal_.lock != nullptr) interrupted_ = journal_.lock->interrupted();
 }
 
 SaveJob::~SaveJob() {
@@ -107,24 +107,24 @@ std::optional<Error> SaveJob::stage() {
 /// belong to a save in progress.
 void SaveJob::remove_interrupted() {
   if (!journal_.lock->is_held()) return;
-  if (const auto fault = fault_of([&] { remove_left_over(options_.prefix, left_over_); }))
+  if (const auto fault = fault_of([&] { remove_remains(options_.prefix, interrupted_); }))
     log::warning("checkpoint",
                  fmt::format("files of an interrupted save are kept until the next save: {}",
                              plain_text(*fault)));
   else
-    left_over_.clear();
+    interrupted_.clear();
 }
 
 /// Writes the journal: this save's number, `numbers`, and what could not be removed.
 void SaveJob::note(std::set<int64_t> numbers) const {
   numbers.insert(number_);
-  numbers.insert(left_over_.begin(), left_over_.end());
+  numbers.insert(interrupted_.begin(), interrupted_.end());
   journal_.lock->note(numbers);
 }
 
 void SaveJob::end_journal() const {
-  if (left_over_.empty()) return journal_.lock->done();
-  if (const auto fault = fault_of([&] { journal_.lock->note(left_over_); }))
+  if (interrupted_.empty()) return journal_.lock->done();
+  if (const auto fault = fault_of([&] { journal_.lock->note(interrupted_); }))
     log::warning("checkpoint", plain_text(*fault));  // it then names too many, never too few
 }
 

@@ -90,7 +90,7 @@ class SaveJob {
   std::optional<StagedShard> staged_;
   std::optional<ShardFile> file_;  // destroyed before the image that it reads
   const Journal journal_;
-  std::set<int64_t> left_over_;           ///< rank 0: numbers of earlier saves, not removed yet
+  std::set<int64_t> interrupted_;         ///< rank 0: numbers of earlier saves, not removed yet
   int64_t index_bytes_ = 0;               ///< rank 0: size of the index,
   uint32_t index_crc_ = 0;                ///< and its crc32c
   std::vector<SaveName> kept_, surplus_;  ///< rank 0

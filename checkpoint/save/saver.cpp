@@ -44,7 +44,7 @@ class TimeOf {
 
 /// Calls `look` repeatedly until the future is ready.
 template <typename Future>
-void look_beside(const Future& future, const std::function<void()>& look) {
+void poll_until_ready(const Future& future, const std::function<void()>& look) {
   if (!look) return;
   while (future.wait_for(kLook) != std::future_status::ready) look();
 }
@@ -84,7 +84,7 @@ Saver::~Saver() {
 }
 
 void Saver::join() {
-  if (is_under_way()) look_beside(result_, while_waiting_);
+  if (is_under_way()) poll_until_ready(result_, while_waiting_);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -192,7 +192,7 @@ void Saver::wait_until_staged() {
   const TimeOf blocked(&blocked_s_);
   // The stream waits, not the host.
   if (copy_) return copy_->hold_caller();
-  look_beside(staged_, while_waiting_);
+  poll_until_ready(staged_, while_waiting_);
   staged_.get();
 }
 
@@ -230,7 +230,7 @@ SaveResult Saver::wait() {
 /// Finds the checkpoints that this saver may remove: those of the state file and of killed saves.
 void Saver::find_own_saves(const SaveLock& lock) {
   const std::filesystem::path prefix(options_.prefix);
-  own_saves_ = lock.left_over();
+  own_saves_ = lock.interrupted();
   if (const auto state = read_state_file_if_sound(prefix.parent_path()))
     for (const SaveName& save : named_by(*state, prefix)) own_saves_->insert(save.number);
 }
@@ -246,7 +246,7 @@ std::optional<Error> Saver::take_lock(Number* number, std::unique_ptr<SaveLock>*
       files::make_folders(prefix.parent_path());
       *lock = std::make_unique<SaveLock>(options_.prefix, options_.lock_patience_s);
       if (!own_saves_) find_own_saves(**lock);
-      own_saves_->insert((*lock)->left_over().begin(), (*lock)->left_over().end());
+      own_saves_->insert((*lock)->interrupted().begin(), (*lock)->interrupted().end());
       const auto saves = find_saves(prefix.parent_path(), prefix.filename().string());
       found = saves.empty() ? 0 : saves.back().number;
     });

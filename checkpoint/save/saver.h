@@ -23,7 +23,7 @@ class Snapshot;
 
 /// Phases of a save, in order. Tests stop a save after each of them.
 enum class SavePhase {
-  kStaged,         ///< this rank's shard is in memory; the state may change
+  kStaged,         ///< this rank's shard is in memory; ranks may still compare the state
   kShardWritten,   ///< this rank's shard is on disk under its temporary name
   kEntriesAgreed,  ///< all ranks know that every shard is on disk
   kIndexWritten,   ///< rank 0: the index is on disk under its temporary name

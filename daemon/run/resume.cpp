@@ -204,7 +204,7 @@ void refuse_lost_masks(const checkpoint::RestoreReport& report) {
 }
 
 /// Warns of state that checkpoint.include leaves out, so that it starts from its initial values.
-void tell_begun_anew(const checkpoint::CheckpointOptions& saved) {
+void warn_of_missing_state(const checkpoint::CheckpointOptions& saved) {
   if (!saved.includes("optimizer"))
     log::warning("resume",
                  "checkpoint.include lacks optimizer: moments and update counts start at zero");
@@ -214,11 +214,11 @@ void tell_begun_anew(const checkpoint::CheckpointOptions& saved) {
                  "checkpoint, and so may the order of samples and dropout");
 }
 
-void tell(const TrainingContext& context, const checkpoint::RestoreReport& report,
-          const CheckpointMetadata& saved, const std::vector<std::string>& changes) {
+void log_resume(const TrainingContext& context, const checkpoint::RestoreReport& report,
+                const CheckpointMetadata& saved, const std::vector<std::string>& changes) {
   if (context.control.rank() != 0) return;
   log::info("resume", fmt::format("resuming from step {} ({})", context.clock.step, report.prefix));
-  tell_begun_anew(context.config.checkpoint);
+  warn_of_missing_state(context.config.checkpoint);
   for (const std::string& change : changes) log::info("resume", "the recipe changed: " + change);
   if (!changes.empty())
     log::warning("resume",
@@ -283,7 +283,7 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   if (changes.empty()) refuse_lost_masks(*report);
   // The masks are restored as bits; apply them to the weights before anything reads these.
   context.recipe.restored(context.control);
-  tell(context, *report, saved, changes);
+  log_resume(context, *report, saved, changes);
   const std::string own = checkpoint::numbered(
       (saves_folder(context) / context.config.checkpoint.prefix).string(), context.clock.step);
   return Resumed{.step = context.clock.step,
@@ -334,20 +334,20 @@ static std::string text_of(const std::pair<std::string, std::string>& loaded) {
                                                   : fmt::format("{} from {}", variable, name);
 }
 
-static void tell(const checkpoint::LoadReport& report, const std::string& path,
-                 size_t num_variables) {
+static void log_loaded(const checkpoint::LoadReport& report, const std::string& path,
+                       size_t num_variables) {
   std::vector<std::string> loaded;
   for (const auto& pair : report.loaded) loaded.push_back(text_of(pair));
   log::info("warm start", fmt::format("{} of {} variables loaded from {}: {}", loaded.size(),
                                       num_variables, path, fmt::join(loaded, ", ")));
-  const auto tell_list = [](const std::vector<std::string>& names, std::string_view what) {
+  const auto log_list = [](const std::vector<std::string>& names, std::string_view what) {
     if (!names.empty())
       log::info("warm start", fmt::format("{} {}: {}", names.size(), what, fmt::join(names, ", ")));
   };
-  tell_list(report.turned, "kernels transposed from TensorFlow's dimension order");
-  tell_list(report.left_out, "not filled, by the scopes");
-  tell_list(report.kept, "counters are missing and start at 0");
-  tell_list(report.unused, "saved variables are unused");
+  log_list(report.turned, "kernels transposed from TensorFlow's dimension order");
+  log_list(report.left_out, "not filled, by the scopes");
+  log_list(report.kept, "counters are missing and start at 0");
+  log_list(report.unused, "saved variables are unused");
 }
 
 /// Warns if the loaded weights are pruned and the recipe does not keep or create zeros from the
@@ -391,7 +391,7 @@ void warm_start(TrainingContext& context, bool is_resumed) {
     return checkpoint::load_weights(*file, path, variables, kernels, options);
   });
   if (context.control.rank() != 0) return;
-  tell(report, path, variables.size());
+  log_loaded(report, path, variables.size());
   warn_of_zeros(context);
 }
 

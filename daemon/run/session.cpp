@@ -413,7 +413,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   replica_check.require(resumed ? "after the restore" : "at the start");
   if (config.checkpoint.enabled) context->saver.prepare(context->state());
 
-  // Nothing was written so far. From here on the run writes to its folder.
+  // So far restore() may have completed a killed save's commit, and nothing else was written. From
+  // here on the run writes to its folder.
   run_directory.open();
   ExitCode code = ExitCode::kDone;
   try {

@@ -59,9 +59,9 @@ static std::string param_of(std::string_view key) {
   return std::string(key.substr(0, key.rfind('/')));
 }
 
-/// Sets StateEntry::kept_bits of each pruned weight in the list, and of its optimizer moments, to
-/// its mask. The list must contain the entries of the masks.
-static void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
+/// Sets StateEntry::kept_bits of each pruned weight in the list, and of its moments and moving
+/// average, to its mask. The list must contain the entries of the masks.
+static void set_kept_bits(const recal::MaskTable& masks, StateList* state) {
   std::set<std::string> saved;
   for (const StateEntry& entry : *state) saved.insert(entry.key);
   std::map<std::string, const recal::Mask*> by_param;
@@ -408,7 +408,7 @@ StateList TrainingContext::state() {
   const checkpoint::CheckpointOptions& saved = config.checkpoint;
   StateList all = learned_state();
   // Only a checkpoint with the masks may leave out pruned elements.
-  if (saved.includes("modifiers") && saved.sparse) say_what_is_pruned(recipe.masks(), &all);
+  if (saved.includes("modifiers") && saved.sparse) set_kept_bits(recipe.masks(), &all);
   append(facts.state(saved), &all);
   if (saved.includes("clock")) {
     append(sampler.state(), &all);

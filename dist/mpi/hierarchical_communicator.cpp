@@ -64,10 +64,10 @@ struct HostExchange::Chunk {
   int64_t begin = 0, run_items = 0;  ///< of the tensor, or of each piece
   int64_t num_items = 0;             ///< all runs together
   int slot = 0, lane = 0;
-  uint64_t brought = 0, added_up = 0, complete = 0;
+  uint64_t copied_in = 0, added_up = 0, complete = 0;
 };
 
-RoomLayout HostExchange::layout_for(const std::vector<int>& hosts_N, int host) {
+SegmentLayout HostExchange::layout_for(const std::vector<int>& hosts_N, int host) {
   const auto num_parts = static_cast<int>(TreeParts::of_hosts(hosts_N).parts_of(host).size());
   return {.num_members = static_cast<int>(std::count(hosts_N.begin(), hosts_N.end(), host)),
           .num_slots = kStages + 2,
@@ -157,26 +157,25 @@ void HostExchange::copy_in_pieces(const Chunk& chunk) {
 void HostExchange::copy_in(Chunk& chunk) {
   chunk.slot = group_.take_slot();
   job_.has_pieces() ? copy_in_pieces(chunk) : copy_in_shares(chunk);
-  chunk.brought = group_.advance();
+  chunk.copied_in = group_.advance();
 }
 
 void HostExchange::reduce(Chunk& chunk) {
   // all_gather has no sums: reading may start when all have copied in.
-  chunk.added_up = chunk.brought;
+  chunk.added_up = chunk.copied_in;
   if (!job_.reduces()) return;
-  group_.wait_for_all(chunk.brought);
+  group_.wait_for_all(chunk.copied_in);
   const ChunkedAllReduce::Format& format = job_.format;
   const int64_t begin = share_begin(chunk.num_items, group_.self(), group_.num_members());
   const int64_t end = share_begin(chunk.num_items, group_.self() + 1, group_.num_members());
-  const auto brought_by = [&](int member) {
+  const auto input_of = [&](int member) {
     return member == group_.self() && !job_.has_pieces()
                ? job_.values + chunk.begin * format.out_bytes
                : group_.slot(member, chunk.slot);
   };
   for (size_t p = 0; p < parts_.size(); ++p) {
     inputs_.clear();
-    for (const int m : parts_[p].members)
-      inputs_.push_back(brought_by(m) + begin * format.out_bytes);
+    for (const int m : parts_[p].members) inputs_.push_back(input_of(m) + begin * format.out_bytes);
     reduce_parts({inputs_, parts_[p].first_ranks},
                  group_.extra_slot(static_cast<int>(p), chunk.slot) + begin * format.in_bytes,
                  end - begin, format.out, format.in, format.op);
@@ -229,7 +228,7 @@ void HostExchange::copy_out(const Chunk& chunk) {
                   run_bytes);
   }
   // The step after this one: all members have copied out by then.
-  group_.release_slot(chunk.slot, group_.num_ticks() + 1);
+  group_.release_slot(chunk.slot, group_.num_steps() + 1);
 }
 
 void HostExchange::run_stages() {

@@ -54,7 +54,7 @@ class HostExchange {
 
   /// Returns the layout of a group: slots for chunks in all stages, and rings for this host's
   /// partial sums and the result.
-  static RoomLayout layout_for(const std::vector<int>& hosts_N, int host);
+  static SegmentLayout layout_for(const std::vector<int>& hosts_N, int host);
 
   /// True if reduce_scatter() and all_gather() may be called with N pieces of such items. The same
   /// on all ranks.

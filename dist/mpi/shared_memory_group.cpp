@@ -96,23 +96,23 @@ constexpr auto kLookForMembers = std::chrono::milliseconds(100);
 
 static double seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
 
-int64_t RoomLayout::segment_bytes(int member) const {
+int64_t SegmentLayout::segment_bytes(int member) const {
   return kPageBytes + num_slots * slot_bytes * (member == 0 ? 1 + num_extra : 1);
 }
 
-int64_t RoomLayout::total_bytes() const {
+int64_t SegmentLayout::total_bytes() const {
   return segment_bytes(0) + (num_members - 1) * segment_bytes(1);
 }
 
 /// Head of a segment. Calls of odd and even number are separate. No member announces call n + 2
 /// before all have read n, since each call waits for the first step of all members.
 struct SharedMemoryGroup::Head {
-  SequenceCounter ticks;
+  SequenceCounter steps;
   std::array<Call, 2> calls;
 };
 
 SharedMemoryGroup::SharedMemoryGroup(std::vector<std::byte*> segments_M, int self,
-                                     RoomLayout layout, std::vector<Peer> peers_M)
+                                     SegmentLayout layout, std::vector<Peer> peers_M)
     : PeerWatch(std::move(peers_M)),
       segments_M_(std::move(segments_M)),
       self_(self),
@@ -142,20 +142,20 @@ void SharedMemoryGroup::begin(Call call) {
   call.number = call_.number + 1;
   call_ = call;
   head(self_).calls[call.number % 2] = call;
-  first_tick_ = num_ticks_ + 1;
+  first_step_ = num_steps_ + 1;
   calls_compared_ = false;
 }
 
 uint64_t SharedMemoryGroup::advance() {
-  head(self_).ticks.raise(++num_ticks_);
-  return num_ticks_;
+  head(self_).steps.raise(++num_steps_);
+  return num_steps_;
 }
 
-void SharedMemoryGroup::wait_for_all(uint64_t count) {
-  check(count <= num_ticks_, "a wait for a step that needs this rank too");
+void SharedMemoryGroup::wait_for_all(uint64_t step) {
+  check(step <= num_steps_, "a wait for a step that needs this rank too");
   for (int m = 0; m < num_members(); ++m)
-    if (m != self_) wait_for(m, count, 1);
-  if (calls_compared_ || count < first_tick_) return;
+    if (m != self_) wait_for(m, step, 1);
+  if (calls_compared_ || step < first_step_) return;
   // The first steps of all members are complete, so their calls are readable.
   calls_compared_ = true;
   for (int m = 0; m < num_members(); ++m)
@@ -163,8 +163,8 @@ void SharedMemoryGroup::wait_for_all(uint64_t count) {
                       peers_[m].world_rank);
 }
 
-void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
-  if (head(member).ticks.value() >= count) return;
+void SharedMemoryGroup::wait_for(int member, uint64_t step, double patience) {
+  if (head(member).steps.value() >= step) return;
   const Clock::time_point start = Clock::now();
   const auto limit = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(timeout_s_ * patience));
@@ -175,21 +175,21 @@ void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
     const Clock::time_point now = Clock::now();
     // A member that is gone gets one last look at its count: it may have made the step before.
     const auto rest = std::min<Clock::duration>(start + limit - now, kLookForMembers);
-    if (head(member).ticks.wait_for(count, gone ? now : now + rest)) return;
+    if (head(member).steps.wait_for(step, gone ? now : now + rest)) return;
     const Clock::duration waited = Clock::now() - start;
-    if (gone || waited >= limit) throw_missing(call_, missing(count), seconds(waited), in_chains_);
-    if (!is_told && waited >= slow_after) tell_slow(call_, missing(count), seconds(waited));
+    if (gone || waited >= limit) throw_missing(call_, missing(step), seconds(waited), in_chains_);
+    if (!is_told && waited >= slow_after) tell_slow(call_, missing(step), seconds(waited));
     is_told = is_told || waited >= slow_after;
   }
 }
 
 /// Returns the members furthest behind. Others that are behind may only wait for these.
-std::vector<Missing> SharedMemoryGroup::missing(uint64_t count) const {
-  uint64_t least = count;
-  for (int m = 0; m < num_members(); ++m) least = std::min(least, head(m).ticks.value());
+std::vector<Missing> SharedMemoryGroup::missing(uint64_t step) const {
+  uint64_t least = step;
+  for (int m = 0; m < num_members(); ++m) least = std::min(least, head(m).steps.value());
   std::vector<Missing> all;
   for (int m = 0; m < num_members(); ++m)
-    if (m != self_ && head(m).ticks.value() <= least) all.push_back(missing_rank(m));
+    if (m != self_ && head(m).steps.value() <= least) all.push_back(missing_rank(m));
   return all;
 }
 

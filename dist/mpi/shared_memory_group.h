@@ -41,7 +41,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free, "processes cannot shar
 
 /// Layout of the memory that M ranks of one host share: a segment per rank, with its head and a
 /// ring of slots. Member 0's segment contains further rings, which all ranks may write.
-struct RoomLayout {
+struct SegmentLayout {
   int num_members = 1;
   int num_slots = 4;       ///< of a ring
   int num_extra = 0;       ///< further rings in member 0's segment
@@ -51,7 +51,7 @@ struct RoomLayout {
   int64_t total_bytes() const;
 };
 
-/// Meeting point of M ranks of one host: each has slots that all ranks see, and a step count that
+/// Meeting point of M ranks of one host: each has slots that all ranks see, and a step number that
 /// the others wait for. Independent of the contents of slots.
 ///
 /// Order: all members make the same sequence of begin(), advance(), wait_for_all() and slot calls,
@@ -63,12 +63,12 @@ class SharedMemoryGroup : public PeerWatch {
   /// segments_M[m]: member m's segment in this process, page-aligned, layout.segment_bytes(m) long.
   /// The own segment is initialised here. All members must have finished their constructors before
   /// the first begin().
-  SharedMemoryGroup(std::vector<std::byte*> segments_M, int self, RoomLayout layout,
+  SharedMemoryGroup(std::vector<std::byte*> segments_M, int self, SegmentLayout layout,
                     std::vector<Peer> peers_M);
 
   int self() const { return self_; }
   int num_members() const { return layout_.num_members; }
-  const RoomLayout& layout() const { return layout_; }
+  const SegmentLayout& layout() const { return layout_; }
 
   /// Declares the call of the following steps. Different calls of ranks are detected in the first
   /// wait_for_all() of the call.
@@ -76,22 +76,22 @@ class SharedMemoryGroup : public PeerWatch {
 
   /// Announces this rank's writes and reads so far; returns the number of the step.
   uint64_t advance();
-  uint64_t num_ticks() const { return num_ticks_; }
+  uint64_t num_steps() const { return num_steps_; }
 
-  /// Waits until every member has made step `count`. Throws Error(kWatchdog) if some did not within
+  /// Waits until every member has made this step. Throws Error(kWatchdog) if some did not within
   /// the time limit, Error(kUnavailable) if their process has ended, Error(kDisagree) if they make
   /// another call.
-  void wait_for_all(uint64_t count);
+  void wait_for_all(uint64_t step);
 
   /// Waits for one member, after the first wait_for_all() of a call. `patience` multiplies the
   /// limit. Pass more than 1 if that member itself waits for another host. So the rank nearest to
   /// the missing one fails first and names it.
-  void wait_for(int member, uint64_t count, double patience);
+  void wait_for(int member, uint64_t step, double patience);
 
   /// Returns the index of the ring's next slot, once every member has released its old contents.
   int take_slot();
-  /// Allows reuse of the slot once all members have made step `count`.
-  void release_slot(int index, uint64_t count) { free_after_[index] = count; }
+  /// Allows reuse of the slot once all members have made this step.
+  void release_slot(int index, uint64_t step) { free_after_[index] = step; }
   /// Returns member m's slot with this index.
   std::byte* slot(int member, int index) const;
   /// Returns the slot with this index in further ring `extra`.
@@ -101,14 +101,14 @@ class SharedMemoryGroup : public PeerWatch {
   struct Head;
 
   Head& head(int member) const;
-  std::vector<Missing> missing(uint64_t count) const;
+  std::vector<Missing> missing(uint64_t step) const;
 
   std::vector<std::byte*> segments_M_;
   int self_;
-  RoomLayout layout_;
+  SegmentLayout layout_;
   Call call_;
-  uint64_t num_ticks_ = 0;
-  uint64_t first_tick_ = 0;  ///< first step of this call
+  uint64_t num_steps_ = 0;
+  uint64_t first_step_ = 0;  ///< first step of this call
   bool calls_compared_ = true;
   std::vector<uint64_t> free_after_;  ///< by slot
   int next_slot_ = 0;

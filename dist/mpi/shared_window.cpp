@@ -120,7 +120,7 @@ int64_t free_bytes(const std::string& folder) {
   return static_cast<int64_t>(state.f_bavail) * static_cast<int64_t>(state.f_frsize);
 }
 
-int64_t fitting_slot_bytes(RoomLayout layout, int64_t largest, int64_t free_bytes) {
+int64_t fitting_slot_bytes(SegmentLayout layout, int64_t largest, int64_t free_bytes) {
   for (layout.slot_bytes = largest; layout.slot_bytes >= kSmallestSlotBytes;
        layout.slot_bytes = layout.slot_bytes / 2 / kWindowPageBytes * kWindowPageBytes)
     if (2 * layout.total_bytes() <= free_bytes) return layout.slot_bytes;
@@ -128,7 +128,7 @@ int64_t fitting_slot_bytes(RoomLayout layout, int64_t largest, int64_t free_byte
 }
 
 std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const OwnedComm& all,
-                                                   RoomLayout layout, int64_t largest_slot_bytes,
+                                                   SegmentLayout layout, int64_t largest_slot_bytes,
                                                    WindowKeeper& keeper) {
   layout.num_members = host.num_ranks();
   const int64_t free = least_of(free_bytes(window_folder()), host);

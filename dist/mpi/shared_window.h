@@ -49,11 +49,11 @@ int64_t free_bytes(const std::string& folder);
 /// Returns the largest slot size in bytes, up to `largest`, with which a group fits into half of
 /// `free_bytes` of shared memory. The other half is for a second group. 0 if not even small slots
 /// fit.
-int64_t fitting_slot_bytes(RoomLayout layout, int64_t largest, int64_t free_bytes);
+int64_t fitting_slot_bytes(SegmentLayout layout, int64_t largest, int64_t free_bytes);
 
 /// Memory of a group.
 struct SharedSegments {
-  RoomLayout layout;
+  SegmentLayout layout;
   std::vector<std::byte*> segments_M;
 };
 
@@ -62,7 +62,7 @@ struct SharedSegments {
 /// pages are allocated on return, so no later write can fail. Collective over `all`. If one host
 /// lacks the space, returns nullopt on all ranks and logs the reason in one line.
 std::optional<SharedSegments> make_shared_segments(const OwnedComm& host, const OwnedComm& all,
-                                                   RoomLayout layout, int64_t largest_slot_bytes,
+                                                   SegmentLayout layout, int64_t largest_slot_bytes,
                                                    WindowKeeper& keeper);
 
 /// Maps memory that all ranks of `host` share: a file in window_folder(), whose name is removed

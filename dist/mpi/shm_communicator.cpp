@@ -28,7 +28,7 @@ struct ShmCommunicator::Chunk {
   std::byte* values = nullptr;
   int64_t num_bytes = 0;
   int slot = 0;
-  uint64_t brought = 0, reduced = 0;  ///< the steps after which it can be read
+  uint64_t copied_in = 0, reduced = 0;  ///< the steps after which it can be read
 
   /// Returns the start of rank m's share of M; share M starts at the end.
   int64_t share_begin(int m, int num_members) const {
@@ -44,19 +44,19 @@ ShmCommunicator::ShmCommunicator(OwnedComm comm, SharedMemoryGroup group, MakeCo
       reserved_bytes_(reserved_bytes),
       runs_M_(group_.num_members()) {}
 
-template <typename Bring, typename Read>
-void ShmCommunicator::exchange(int64_t num_items, int64_t chunk_items, const Bring& copy_in,
+template <typename CopyIn, typename Read>
+void ShmCommunicator::exchange(int64_t num_items, int64_t chunk_items, const CopyIn& copy_in,
                                const Read& read) {
   int64_t begin = 0;
   do {
     const int64_t num_here = std::min(chunk_items, num_items - begin);
     const int slot = group_.take_slot();
     copy_in(begin, num_here, group_.slot(rank(), slot));
-    const uint64_t brought = group_.advance();
-    group_.wait_for_all(brought);
+    const uint64_t copied_in = group_.advance();
+    group_.wait_for_all(copied_in);
     read(begin, num_here, slot);
-    // brought + 1: the next step of a member means that it has read this slot.
-    group_.release_slot(slot, brought + 1);
+    // copied_in + 1: the next step of a member means that it has read this slot.
+    group_.release_slot(slot, copied_in + 1);
     begin += num_here;
   } while (begin < num_items);
 }
@@ -84,7 +84,7 @@ std::byte* ShmCommunicator::result_slot(int m, int slot) const {
   return group_.slot(m == 0 ? 1 : 0, slot);
 }
 
-void ShmCommunicator::bring_shares(Chunk& chunk) {
+void ShmCommunicator::copy_in_shares(Chunk& chunk) {
   chunk.slot = group_.take_slot();
   std::byte* slot = group_.slot(rank(), chunk.slot);
   // All but the own share, which this rank reads from the tensor.
@@ -92,13 +92,13 @@ void ShmCommunicator::bring_shares(Chunk& chunk) {
   const int64_t own_end = chunk.share_begin(rank() + 1, world_size());
   copy_bytes(slot, chunk.values, own_begin);
   copy_bytes(slot + own_end, chunk.values + own_end, chunk.num_bytes - own_end);
-  chunk.brought = group_.advance();
+  chunk.copied_in = group_.advance();
 }
 
 void ShmCommunicator::reduce_share(Chunk& chunk, const Items& items) {
   const int64_t begin = chunk.share_begin(rank(), world_size());
   const int64_t num_bytes = chunk.share_begin(rank() + 1, world_size()) - begin;
-  group_.wait_for_all(chunk.brought);
+  group_.wait_for_all(chunk.copied_in);
   // In place: the own share of the tensor is an input and receives the result.
   std::byte* own = chunk.values + begin;
   reduce_slots(chunk.slot, begin, own, own, result_slot(rank(), chunk.slot) + begin,
@@ -114,7 +114,7 @@ void ShmCommunicator::take_shares(const Chunk& chunk) {
     copy_bytes(chunk.values + begin, result_slot(m, chunk.slot) + begin,
                chunk.share_begin(m + 1, world_size()) - begin);
   }
-  group_.release_slot(chunk.slot, group_.num_ticks() + 1);
+  group_.release_slot(chunk.slot, group_.num_steps() + 1);
 }
 
 void ShmCommunicator::reduce_by_shares(std::byte* values, int64_t num_items, const Items& items) {
@@ -126,7 +126,7 @@ void ShmCommunicator::reduce_by_shares(std::byte* values, int64_t num_items, con
     if (i < num_chunks) {
       const int64_t begin = i * chunk_bytes;
       under_way[i % 3] = {values + begin, std::min(chunk_bytes, num_bytes - begin)};
-      bring_shares(under_way[i % 3]);
+      copy_in_shares(under_way[i % 3]);
     }
     if (i >= 1 && i <= num_chunks) reduce_share(under_way[(i - 1) % 3], items);
     if (i >= 2) take_shares(under_way[(i - 2) % 3]);

@@ -50,8 +50,8 @@ class ShmCommunicator final : public Communicator {
   void meet(const Call& call);
   /// Runs one stage for all: copy_in(begin, items, slot) fills the own slot, read(begin, items,
   /// slot index) reads all slots. Runs at least once, also for no items.
-  template <typename Bring, typename Read>
-  void exchange(int64_t num_items, int64_t chunk_items, const Bring& copy_in, const Read& read);
+  template <typename CopyIn, typename Read>
+  void exchange(int64_t num_items, int64_t chunk_items, const CopyIn& copy_in, const Read& read);
 
   void reduce_whole(std::byte* values, int64_t num_items, const Items& items);
   void reduce_by_shares(std::byte* values, int64_t num_items, const Items& items);
@@ -59,7 +59,7 @@ class ShmCommunicator final : public Communicator {
   /// These cache lines were just read; lines of a separate slot would have to be fetched before the
   /// write.
   std::byte* result_slot(int m, int slot) const;
-  void bring_shares(Chunk& chunk);
+  void copy_in_shares(Chunk& chunk);
   void reduce_share(Chunk& chunk, const Items& items);
   void take_shares(const Chunk& chunk);
   /// Reduces items at `offset_bytes` of all slots, with `own` instead of the own slot.

@@ -245,7 +245,8 @@ static std::unique_ptr<Communicator> make_communicator(
                                                keeper->reserved_bytes());
     }
   } else if (shares) {
-    const RoomLayout layout = HostExchange::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
+    const SegmentLayout layout =
+        HostExchange::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
     if (auto made = make_shared_segments(host, comm, layout,
                                          slot_bytes(hosts.hosts_N, num_hosts, options), *keeper)) {
       SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);

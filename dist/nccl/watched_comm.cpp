@@ -94,7 +94,7 @@ WatchedComm::~WatchedComm() {
   watchdog_.join();
   // During an exception the peers may never call the orderly shutdown.
   const bool in_order = !failure_ && std::uncaught_exceptions() == 0;
-  if (!is_closing_) close_beside(in_order ? close_in_order : abort, limits_.grace_s);
+  if (!is_closing_) close_in_thread(in_order ? close_in_order : abort, limits_.grace_s);
   const auto since = failure_ ? failed_at_ : Clock::now();
   // An orderly shutdown may end in an abort.
   const double limit_s = (in_order ? 2 : 1) * limits_.grace_s;
@@ -212,7 +212,7 @@ void WatchedComm::watch_until_end() {
     lock.lock();
   }
   is_closing_ = true;
-  close_beside(abort, limits_.grace_s);
+  close_in_thread(abort, limits_.grace_s);
   const auto end = failed_at_ + ticks(limits_.grace_s);
   if (wake_.wait_until(lock, end, [&] { return must_end_; })) return;
   const Error error = *failure_;
@@ -242,7 +242,7 @@ void WatchedComm::look() {
   }
 }
 
-void WatchedComm::close_beside(void (*close)(Handle&, double limit_s), double limit_s) {
+void WatchedComm::close_in_thread(void (*close)(Handle&, double limit_s), double limit_s) {
   std::thread([handle = handle_, close, limit_s] {
     try {
       const auto on_device = handle->gpu->use_device();

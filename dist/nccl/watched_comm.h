@@ -129,7 +129,7 @@ class WatchedComm {
   void watch_until_end();
   void look();
   /// Runs `close` on a detached thread.
-  void close_beside(void (*close)(Handle&, double limit_s), double limit_s);
+  void close_in_thread(void (*close)(Handle&, double limit_s), double limit_s);
   static void close_in_order(Handle& handle, double limit_s);
   static void abort(Handle& handle, double limit_s);
   static bool wait_while_in_progress(Handle& handle, Result result, double limit_s);

@@ -61,10 +61,11 @@ namespace {
 
 int item_bytes(const at::Tensor& items) { return static_cast<int>(items.itemsize()); }
 
-/// Return one rank's own elements, and the window of K elements around them that travels.
+/// Returns the elements of a piece.
 at::Tensor piece_of(const at::Tensor& bucket_E, const BucketShards& pieces, int piece) {
   return bucket_E.narrow(0, pieces.begin(piece), pieces.size(piece));
 }
+/// Returns the window of K elements around a piece that travels for it.
 at::Tensor window_of(const at::Tensor& bucket_E, const BucketShards& pieces, int piece) {
   return bucket_E.narrow(0, pieces.window_begin(piece), pieces.largest());
 }
@@ -129,12 +130,12 @@ void BucketReduction::set_kept(const uint8_t* bits, int64_t first_item) {
   keep_all();
   kept_.set(bits, first_item);
   if (!kept_.are_all() && !grads_E_.is_cpu())
-    dropped_there_ = dropped_items(own_bits(), own_E_.numel()).to(grads_E_.device());
+    dropped_on_device_ = dropped_items(own_bits(), own_E_.numel()).to(grads_E_.device());
 }
 
 void BucketReduction::keep_all() {
   kept_.keep_all();
-  dropped_there_ = at::Tensor();
+  dropped_on_device_ = at::Tensor();
 }
 
 void BucketReduction::zero_dropped() {
@@ -142,7 +143,7 @@ void BucketReduction::zero_dropped() {
   if (grads_E_.is_cpu())
     zero_pruned(own_E_.mutable_data_ptr(), own_bits(), own_E_.numel(), item_bytes(own_E_));
   else
-    own_E_.masked_fill_(dropped_there_, 0);
+    own_E_.masked_fill_(dropped_on_device_, 0);
 }
 
 MessageBucket::MessageBucket(at::Tensor grads_E, BucketShards pieces, int own,
@@ -196,12 +197,12 @@ AllReduceBucket::AllReduceBucket(const at::Tensor& grads_E, std::optional<at::Sc
 void AllReduceBucket::set_kept(const uint8_t* bits, int64_t first_item) {
   BucketReduction::set_kept(bits, first_item);
   if (packing_ != nullptr && !kept_.are_all())
-    mask_there_ = packing_->to_device(own_bits(), grads_E_.numel());
+    mask_on_device_ = packing_->to_device(own_bits(), grads_E_.numel());
 }
 
 void AllReduceBucket::keep_all() {
   MessageBucket::keep_all();
-  mask_there_ = {};
+  mask_on_device_ = {};
   scratch_ = {};
 }
 
@@ -210,13 +211,13 @@ at::Tensor AllReduceBucket::packed_K() {
 }
 
 void AllReduceBucket::pack_into(const at::Tensor& to_K) {
-  if (packing_ != nullptr) return packing_->pack_kept(mask_there_, grads_E_, to_K);
+  if (packing_ != nullptr) return packing_->pack_kept(mask_on_device_, grads_E_, to_K);
   pack_kept(grads_E_.const_data_ptr(), own_bits(), grads_E_.numel(), item_bytes(grads_E_),
             to_K.mutable_data_ptr());
 }
 
 void AllReduceBucket::unpack_from(const at::Tensor& from_K, const at::Tensor& to_E) {
-  if (packing_ != nullptr) return packing_->unpack_kept(mask_there_, from_K, to_E);
+  if (packing_ != nullptr) return packing_->unpack_kept(mask_on_device_, from_K, to_E);
   unpack_kept(from_K.const_data_ptr(), own_bits(), grads_E_.numel(), item_bytes(from_K),
               to_E.mutable_data_ptr());
 }
@@ -241,7 +242,7 @@ std::unique_ptr<Work> AllReduceBucket::launch(Communicator& comm) {
 
 bool AllReduceBucket::unpack(int64_t num_samples, Dropped dropped) {
   // Few kept elements: compact and divide only these, however they travelled.
-  const bool by_kept = is_packed_ || (dropped == Dropped::kAnything && grads_E_.is_cpu() &&
+  const bool by_kept = is_packed_ || (dropped == Dropped::kUndefined && grads_E_.is_cpu() &&
                                       is_few(kept_.count(own_), grads_E_.numel()));
   const at::Tensor sums = by_kept ? packed_K() : grads_E_;
   // Back to the gradients' type before the division, which rounds once.
@@ -249,7 +250,7 @@ bool AllReduceBucket::unpack(int64_t num_samples, Dropped dropped) {
   if (!is_packed_) by_kept ? pack_into(sums) : zero_dropped();
   const bool finite = divide_and_check(sums, num_samples);
   if (!by_kept) return finite;
-  if (dropped == Dropped::kAnything && grads_E_.is_cpu())
+  if (dropped == Dropped::kUndefined && grads_E_.is_cpu())
     put_kept(sums.const_data_ptr(), own_bits(), grads_E_.numel(), item_bytes(sums),
              grads_E_.mutable_data_ptr());
   else
@@ -417,8 +418,8 @@ bool SharedBucket::reduce_kept(int64_t begin_E, int64_t num_elements, int64_t nu
   // In place: the first rank's packed values become the sums.
   reduce_in_rank_order(inputs_, sums_K, num_kept, dtype, ReduceOp::kSum);
   const bool finite = divide_and_check(sums_K, num_kept, dtype, num_samples);
-  (dropped == Dropped::kAnything ? put_kept : unpack_kept)(sums_K, bits, num_elements, item_bytes,
-                                                           own_bytes() + begin_bytes);
+  (dropped == Dropped::kUndefined ? put_kept : unpack_kept)(sums_K, bits, num_elements, item_bytes,
+                                                            own_bytes() + begin_bytes);
   return finite;
 }
 

@@ -16,8 +16,8 @@
 #include "dist/communicator.h"
 #include "dist/reducer/buckets.h"
 
-/// Reduction of one bucket, as an all_reduce or a reduce_scatter: masks and slots of its shards,
-/// and payloads.
+/// Reductions of one bucket: all_reduce, reduce_scatter, or a sum in shared memory. Masks, slots
+/// and payloads of its shards, and the flat memory that ranks of a host share.
 namespace lockstep::dist {
 
 /// Reusable memory for messages: for each type as large as the largest one, allocated at first use.
@@ -61,8 +61,8 @@ class ShardMasks {
 
 /// Allowed contents of a gradient element that a mask drops.
 enum class Dropped : uint8_t {
-  kZero,     ///< +0
-  kAnything  ///< undefined, since it is never read
+  kZero,      ///< +0
+  kUndefined  ///< undefined, since it is never read
 };
 
 /// Reduction of one bucket's gradients to means: an all-reduce, a reduce-scatter, or a sum in
@@ -105,7 +105,7 @@ class BucketReduction {
   const int own_;     ///< piece of this rank
   at::Tensor own_E_;  ///< its gradients
   ShardMasks kept_;
-  at::Tensor dropped_there_;  ///< bool, of own_E_: on a device, while a mask is set
+  at::Tensor dropped_on_device_;  ///< bool, of own_E_: on a device, while a mask is set
 };
 
 /// Reduction of a bucket whose gradients travel in a message:
@@ -193,8 +193,8 @@ class AllReduceBucket final : public MessageBucket {
   void unpack_from(const at::Tensor& from_K, const at::Tensor& to_E);
 
   const std::shared_ptr<const DevicePacking> packing_;
-  DeviceMask mask_there_;  ///< the mask on the device, for packing_
-  ScratchBuffer scratch_;  ///< of each bucket, since several may travel at a time
+  DeviceMask mask_on_device_;  ///< the mask on the device, for packing_
+  ScratchBuffer scratch_;      ///< of each bucket, since several may travel at a time
 };
 
 /// Reduction of a sharded bucket: a reduce_scatter that gives each rank its own piece. The

@@ -1,7 +1,7 @@
 // Drives a step: prepare_for_backward() opens it, hooks of backward release complete buckets, and
 // finish() sends the rest and decides whether the step counts.
 //
-// Messages of a step are jobs: the buckets in order and, at num_before_numbers_, the statistics.
+// Messages of a step are jobs: the buckets in order and, at num_before_stats_, the statistics.
 // The order is equal on all ranks. So jobs run either all on one thread, or first on the
 // communication thread and then, after its end(), on the caller.
 //
@@ -204,9 +204,9 @@ bool GradientReducer::overlaps_now() const {
   return options_.overlap == "true" || overlap_is_faster_;
 }
 
-/// True if the numbers precede the last buckets. All ranks must agree on the place of the numbers,
-/// so no local condition may enter here. The trial's state is equal on all ranks.
-bool GradientReducer::numbers_come_first() const {
+/// True if the statistics precede the last buckets. All ranks must agree on their place, so no
+/// local condition may enter here. The trial's state is equal on all ranks.
+bool GradientReducer::stats_come_first() const {
   const bool is_tried = overlap_trial_.is_running() || overlap_is_faster_;
   return requests_.by_bucket && !requests_.squared_grad_norm && modes_.may_be_late &&
          modes_.may_overlap && (options_.overlap == "true" || is_tried);
@@ -214,10 +214,10 @@ bool GradientReducer::numbers_come_first() const {
 
 /// Returns the same on all ranks that ask: true if finish() would find a finite step once the late
 /// means have arrived.
-bool GradientReducer::may_update_early(const LocalStepStats& share) const {
-  const GlobalStepStats totals = totals_of(share);
+bool GradientReducer::may_update_early(const LocalStepStats& local) const {
+  const GlobalStepStats totals = totals_of(local);
   return totals.finite() && totals.num_skipped == 0 && totals.counts_nothing() && all_finite_ &&
-         numbers_V_[-1].item<double>() < kSafeBound;
+         stats_V_[-1].item<double>() < kSafeBound;
 }
 
 void GradientReducer::prepare_for_backward(const StepRequests& requests) {
@@ -232,12 +232,12 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   all_finite_ = true;
   agree_on_masks();
   ready_tracker_.begin();
-  num_before_numbers_ =
-      numbers_come_first() ? num_before_last_to_come(assignment_.buckets()) : messages_.size();
+  num_before_stats_ =
+      stats_come_first() ? num_before_last_to_come(assignment_.buckets()) : messages_.size();
   begin_ = Clock::now();
   bytes_before_ = comm_.bytes_reduced();
-  is_beside_ = overlaps_now();
-  if (is_beside_) {
+  sends_in_backward_ = overlaps_now();
+  if (sends_in_backward_) {
     // Created at first use: without overlap there is no thread.
     if (thread_ == nullptr)
       thread_ = std::make_unique<CommunicationThread>([this](size_t job) { run_job(job); });
@@ -249,7 +249,7 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
 void GradientReducer::follow_graph(const at::Tensor& loss) {
   const bool may_tell = std::ranges::any_of(
       params_, [](const Param& param) { return param.grad_in_place != nullptr; });
-  if (is_armed_ && is_beside_ && hooks_ != nullptr && may_tell)
+  if (is_armed_ && sends_in_backward_ && hooks_ != nullptr && may_tell)
     listen_to(hooks_->with_one_source(loss));
 }
 
@@ -274,12 +274,13 @@ void GradientReducer::autograd_hook(int64_t param) {
 }
 
 void GradientReducer::release_complete() {
-  if (!is_beside_) return;
+  if (!sends_in_backward_) return;
   const size_t num_complete = ready_tracker_.num_complete();
   // First the mark, then the release: the communication thread reads the mark.
   mark_complete(num_complete);
-  // The numbers exist only after backward. So the thread must not pass their place before finish().
-  thread_->release(std::min(num_complete, num_before_numbers_));
+  // The statistics exist only after backward. So the thread must not pass their place before
+  // finish().
+  thread_->release(std::min(num_complete, num_before_stats_));
 }
 
 /// Declares that buckets 0 to num_buckets, exclusive, are complete once the calling thread's stream
@@ -295,10 +296,10 @@ void GradientReducer::mark_complete(size_t num_buckets) {
 }
 
 void GradientReducer::run_job(size_t job) {
-  if (job != num_before_numbers_) return reduce_bucket(bucket_of(job));
-  // The numbers may follow only completed buckets: an asynchronous bucket is ordered first.
+  if (job != num_before_stats_) return reduce_bucket(bucket_of(job));
+  // The statistics may follow only completed buckets: an asynchronous bucket is ordered first.
   wait_for_reductions();
-  comm_.all_reduce(numbers_V_, ReduceOp::kSum)->wait();
+  comm_.all_reduce(stats_V_, ReduceOp::kSum)->wait();
 }
 
 template <typename Part>
@@ -337,26 +338,27 @@ void GradientReducer::wait_for_reductions() {
   under_way_.clear();
 }
 
-void GradientReducer::send_rest(const LocalStepStats& share) {
+void GradientReducer::send_rest(const LocalStepStats& local) {
   const bool has_begun = ready_tracker_.num_complete() > 0;
-  if (is_beside_ && has_begun && modes_.packs_beside && follow_thread(share)) return;
+  if (sends_in_backward_ && has_begun && modes_.packs_concurrently && follow_thread(local)) return;
   // Without work in backward, waking the thread would cost more than sending here.
-  for (size_t job = is_beside_ ? thread_->end() : 0; job <= messages_.size(); ++job) run_job(job);
+  for (size_t job = sends_in_backward_ ? thread_->end() : 0; job <= messages_.size(); ++job)
+    run_job(job);
 }
 
 /// Packs what the thread will send and unpacks what it has sent, while the thread sends. False if
 /// the caller must end the thread's round: all is sent, or a job has thrown.
-bool GradientReducer::follow_thread(const LocalStepStats& share) {
+bool GradientReducer::follow_thread(const LocalStepStats& local) {
   const size_t num_jobs = messages_.size() + 1;
   // The order of jobs stays; only the release is at once.
   thread_->release(num_jobs);
   for (size_t i = 0; i < messages_.size(); ++i) messages_[i]->ensure_packed(packing_.packs(i));
   for (size_t job = 0; job < num_jobs; ++job) {
     if (!thread_->wait_for(job + 1)) return false;
-    if (!share.gradient_divisor) continue;
-    if (job != num_before_numbers_) {
-      finalize_bucket(bucket_of(job), *share.gradient_divisor);
-    } else if (job < messages_.size() && may_update_early(share)) {
+    if (!local.gradient_divisor) continue;
+    if (job != num_before_stats_) {
+      finalize_bucket(bucket_of(job), *local.gradient_divisor);
+    } else if (job < messages_.size() && may_update_early(local)) {
       num_late_ = messages_.size() - job;
       return true;
     }
@@ -364,46 +366,46 @@ bool GradientReducer::follow_thread(const LocalStepStats& share) {
   return false;
 }
 
-at::Tensor GradientReducer::numbers_of(const LocalStepStats& share) const {
-  const at::Tensor share_V = to_numbers(share, comm_.device());
-  if (num_before_numbers_ == messages_.size()) return share_V;
+at::Tensor GradientReducer::stats_message(const LocalStepStats& local) const {
+  const at::Tensor local_V = encode_stats(local, comm_.device());
+  if (num_before_stats_ == messages_.size()) return local_V;
   // A bound of the buckets that follow. Read before any of them is reduced: it is that of local
   // gradients.
   double largest = 0;
-  for (size_t i = num_before_numbers_; i < assignment_.size(); ++i)
+  for (size_t i = num_before_stats_; i < assignment_.size(); ++i)
     largest = std::max(largest, largest_magnitude(assignment_.grads_E(i)));
-  return at::cat({share_V, at::full({1}, largest, share_V.options())});
+  return at::cat({local_V, at::full({1}, largest, local_V.options())});
 }
 
-GlobalStepStats GradientReducer::totals_of(const LocalStepStats& share) const {
-  GlobalStepStats totals = from_numbers(numbers_V_, share.counts.size());
-  totals.own_work_s = share.work_s;
-  totals.is_complete = totals.num_samples >= share.expected_samples.value_or(0);
+GlobalStepStats GradientReducer::totals_of(const LocalStepStats& local) const {
+  GlobalStepStats totals = decode_stats(stats_V_, local.counts.size());
+  totals.own_work_s = local.work_s;
+  totals.is_complete = totals.num_samples >= local.expected_samples.value_or(0);
   check(totals.num_samples > 0 || !totals.is_complete, "a step without samples on any rank");
   return totals;
 }
 
-GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const EarlyUpdate& update) {
+GlobalStepStats GradientReducer::finish(const LocalStepStats& local, const EarlyUpdate& update) {
   check(is_armed_, "finish() without prepare_for_backward()");
-  check(share.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
+  check(local.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
   is_armed_ = false;
   finish_start_ = Clock::now();
   const std::shared_ptr<StreamMark> computed = comm_.mark();
-  numbers_V_ = numbers_of(share);
-  send_rest(share);
-  const Read read = read_sums(share, computed, update);
-  GlobalStepStats totals = totals_of(share);
+  stats_V_ = stats_message(local);
+  send_rest(local);
+  const Read read = read_sums(local, computed, update);
+  GlobalStepStats totals = totals_of(local);
   totals.compute_s = read.compute_s;
   totals.update_s = read.update_s;
   totals.wait_s = seconds_since(finish_start_) - read.compute_s - read.update_s;
   // The last buckets are late: return now, finish_late() completes the totals.
   if (num_late_ > 0) {
-    late_divisor_ = share.gradient_divisor;
+    late_divisor_ = local.gradient_divisor;
     early_s_ = seconds_since(begin_);
     late_wait_s_ = 0;
     return totals;
   }
-  check_means(share.gradient_divisor.value_or(std::max<int64_t>(1, totals.num_samples)), read,
+  check_means(local.gradient_divisor.value_or(std::max<int64_t>(1, totals.num_samples)), read,
               &totals);
   conclude(seconds_since(begin_), &totals);
   return totals;
@@ -422,7 +424,7 @@ void GradientReducer::wait_for_late() {
   const auto start = Clock::now();
   check(num_late_ > 0, "all buckets have arrived");
   const size_t bucket = messages_.size() - num_late_;
-  // Late buckets follow the numbers, so this is job bucket + 1. end() throws what stopped it.
+  // Late buckets follow the statistics, so this is job bucket + 1. end() throws what stopped it.
   if (!thread_->wait_for(bucket + 2)) thread_->end();
   // This thread unpacks, while the communication thread sends the next bucket.
   finalize_bucket(bucket, *late_divisor_);
@@ -440,7 +442,7 @@ void GradientReducer::finish_late(GlobalStepStats* totals) {
   totals->wait_s += late_wait_s_;
   conclude(early_s_ + late_wait_s_, totals);
   double late_s = 0;
-  for (size_t i = num_before_numbers_; i < totals->bucket_s.size(); ++i)
+  for (size_t i = num_before_stats_; i < totals->bucket_s.size(); ++i)
     late_s += totals->bucket_s[i];
   totals->overlapped_s += std::max(0.0, late_s - late_wait_s_);
 }
@@ -454,18 +456,18 @@ void GradientReducer::conclude(double seconds, GlobalStepStats* totals) {
 
 /// Waits for the sums: the only wait of the host in a step on a GPU. Means and their check are
 /// enqueued first, if the divisor is known and nothing is sharded.
-GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
+GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& local,
                                                  const std::shared_ptr<StreamMark>& computed,
                                                  const EarlyUpdate& update) {
   Read read;
   at::Tensor host_V;  // the sums and the largest mean
   std::shared_ptr<StreamMark> copied;
   if (computed != nullptr) {
-    if (share.gradient_divisor && modes_.updates_early) {
+    if (local.gradient_divisor && modes_.updates_early) {
       // Enqueue everything before the wait, so that the device has no gap between kernels. The copy
       // to the host comes before the update, which would delay it.
-      const at::Tensor largest_1 = begin_means(*share.gradient_divisor);
-      const at::Tensor both_V = at::cat({numbers_V_, largest_1});
+      const at::Tensor largest_1 = begin_means(*local.gradient_divisor);
+      const at::Tensor both_V = at::cat({stats_V_, largest_1});
       // Pinned memory, so that the copy does not block the host.
       host_V = at::empty(both_V.sizes(),
                          at::TensorOptions(both_V.scalar_type()).pinned_memory(both_V.is_cuda()));
@@ -473,7 +475,7 @@ GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
       copied = comm_.mark();
       if (update) {
         const auto start = Clock::now();
-        update(found_inf(numbers_V_, largest_1, share.counts.size()));
+        update(found_inf(stats_V_, largest_1, local.counts.size()));
         read.update_s = seconds_since(start);
       }
     }
@@ -482,14 +484,14 @@ GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
     read.compute_s = std::max(0.0, seconds_since(finish_start_) - read.update_s);
   }
   if (copied == nullptr) {
-    numbers_V_ = copy_to_host(comm_, numbers_V_);
+    stats_V_ = copy_to_host(comm_, stats_V_);
     return read;
   }
   comm_.settle();
   copied->wait_on_host();
-  const int64_t num_numbers = host_V.numel() - 1;
-  read.are_finite = std::isfinite(host_V[num_numbers].item<double>());
-  numbers_V_ = host_V.narrow(0, 0, num_numbers);
+  const int64_t num_stats = host_V.numel() - 1;
+  read.are_finite = std::isfinite(host_V[num_stats].item<double>());
+  stats_V_ = host_V.narrow(0, 0, num_stats);
   return read;
 }
 

@@ -38,7 +38,7 @@ struct StepRequests {
 ///   reducer.prepare_for_backward();
 ///   reducer.follow_graph(loss_sum);         // optional
 ///   loss_sum.backward();                    // of the SUM of this rank's losses, not their mean
-///   const GlobalStepStats totals = reducer.finish(share);
+///   const GlobalStepStats totals = reducer.finish(local);
 ///   if (totals.finite()) optimizer.step();  // grads_E: sum over ranks / totals.num_samples
 ///
 /// So an uneven or partial last batch is weighted exactly. Frozen buffers do not travel. All ranks
@@ -61,20 +61,21 @@ struct StepRequests {
 ///
 /// With by_bucket, if buckets overlap with backward (ReductionModes::may_be_late):
 ///
-///   totals = reducer.finish(share);
-///   if (totals.finite()) optimizer.step(rates, reducer.pending_shards());  // waits for the last
-///   ones reducer.finish_late(&totals);
+///   totals = reducer.finish(local);
+///   // Updates the last buckets' shards too, and waits for each of them.
+///   if (totals.finite()) optimizer.step(rates, reducer.pending_shards());
+///   reducer.finish_late(&totals);
 ///
 /// The statistics then travel before the buckets that backward completes last. They include the
 /// largest magnitude among these buckets' gradients. If its sum over the ranks is far from the
 /// largest float, the sums of these gradients are finite too. So all other buckets are updated
 /// while these travel. finish() waits for everything if the step may not be finite, has damaged
-/// samples or lacks a rank's share. It also does if this rank does not overlap.
+/// samples or lacks a rank's samples. It also does if this rank does not overlap.
 ///
 /// Sharded (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///
 ///   for (const ParamShard& region : reducer.local_shards()) ...  // what the optimizer updates
-///   reducer.prepare_for_backward();  backward();  totals = reducer.finish(share);
+///   reducer.prepare_for_backward();  backward();  totals = reducer.finish(local);
 ///   if (totals.finite()) { optimizer.step();  reducer.gather_values(); }
 ///
 /// Each rank gets the means of its own regions, bit for bit those of an unsharded reduction. Other
@@ -92,9 +93,9 @@ struct StepRequests {
 /// begun; the other ranks' communicator then reports a lost rank.
 class GradientReducer {
  public:
-  /// `params` is the table that the buffers' slices index. Only the reducer uses `comm`. All must
-  /// outlive the reducer. Before each step the buffers may be rebuilt, equally on all ranks, which
-  /// drops the masks. They are on comm.device().
+  /// `params` is the table that the buffers' slices index. Only the reducer uses `comm`, except for
+  /// SharedFlatMemory, between steps. All must outlive the reducer. Before each step the buffers
+  /// may be rebuilt, equally on all ranks, which drops the masks. They are on comm.device().
   GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers, const ParamTable& params,
                   const SyncOptions& options);
   ~GradientReducer();
@@ -104,7 +105,7 @@ class GradientReducer {
   /// Sets the kept elements of a buffer (base/simd/bit_mask.h; the buffer's elements as items),
   /// copied; empty: all. Call it between steps, at each change of masks and after the buffers were
   /// rebuilt, with the same bits on all ranks. The next prepare_for_backward() compares them and
-  /// throws Error(kDisagree).everywhere(). Ignored for a frozen buffer. kAnything requires that no
+  /// throws Error(kDisagree).everywhere(). Ignored for a frozen buffer. kUndefined requires that no
   /// one reads gradients of dropped elements after finish(), and that squared_grad_norm is not
   /// requested.
   void set_kept(size_t buffer, std::span<const uint8_t> bits, Dropped dropped = Dropped::kZero);
@@ -145,7 +146,7 @@ class GradientReducer {
   /// Completes the reductions and returns the totals. `update`, if given, is called once the means
   /// and the finite flag are enqueued on a device, before the host waits for them. If it was not
   /// called, the caller updates as usual.
-  GlobalStepStats finish(const LocalStepStats& share, const EarlyUpdate& update = {});
+  GlobalStepStats finish(const LocalStepStats& local, const EarlyUpdate& update = {});
   /// Returns the shards that are still in transit after finish(). Wait for them on this thread,
   /// before finish_late().
   PendingShards pending_shards();
@@ -196,16 +197,16 @@ class GradientReducer {
 
   // What changes from step to step (the rest: modes_).
   bool overlaps_now() const;
-  bool numbers_come_first() const;
-  bool may_update_early(const LocalStepStats& share) const;
+  bool stats_come_first() const;
+  bool may_update_early(const LocalStepStats& local) const;
 
-  // Messages of one step, in one order on all ranks: the buckets, and the step statistics (the
-  // numbers) after num_before_numbers_ of them (docs/decisions/0013-one-order-of-messages.md).
-  void send_rest(const LocalStepStats& share);
-  bool follow_thread(const LocalStepStats& share);
+  // Messages of one step, in one order on all ranks: the buckets, and the step statistics
+  // after num_before_stats_ of them (docs/decisions/0013-one-order-of-messages.md).
+  void send_rest(const LocalStepStats& local);
+  bool follow_thread(const LocalStepStats& local);
   void run_job(size_t job);
-  /// Returns the bucket of a job. Every job except that of the numbers has one.
-  size_t bucket_of(size_t job) const { return job < num_before_numbers_ ? job : job - 1; }
+  /// Returns the bucket of a job. Every job except that of the statistics has one.
+  size_t bucket_of(size_t job) const { return job < num_before_stats_ ? job : job - 1; }
   void reduce_bucket(size_t bucket);
   void wait_for_reductions();
   void wait_for_late();
@@ -219,9 +220,9 @@ class GradientReducer {
     double update_s = 0;             ///< GlobalStepStats::update_s
     std::optional<bool> are_finite;  ///< the means; nullopt: finalize_buckets() checks them
   };
-  at::Tensor numbers_of(const LocalStepStats& share) const;
-  GlobalStepStats totals_of(const LocalStepStats& share) const;
-  Read read_sums(const LocalStepStats& share, const std::shared_ptr<StreamMark>& computed,
+  at::Tensor stats_message(const LocalStepStats& local) const;
+  GlobalStepStats totals_of(const LocalStepStats& local) const;
+  Read read_sums(const LocalStepStats& local, const std::shared_ptr<StreamMark>& computed,
                  const EarlyUpdate& update);
   void finalize_bucket(size_t bucket, int64_t divisor);
   bool finalize_buckets(int64_t divisor);
@@ -258,9 +259,9 @@ class GradientReducer {
   // of the current step
   bool is_armed_ = false;
   StepRequests requests_;
-  bool is_beside_ = false;  ///< the communication thread sends complete buckets
-  size_t num_before_numbers_ = 0;
-  at::Tensor numbers_V_;                            ///< this rank's, then their sums
+  bool sends_in_backward_ = false;  ///< the communication thread sends complete buckets
+  size_t num_before_stats_ = 0;
+  at::Tensor stats_V_;                              ///< this rank's, then their sums
   std::vector<std::unique_ptr<Work>> under_way_;    ///< by bucket, if asynchronous
   std::vector<std::shared_ptr<StreamMark>> marks_;  ///< by bucket; null: not marked
   size_t num_marked_ = 0;

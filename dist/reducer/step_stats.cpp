@@ -12,7 +12,7 @@
 namespace lockstep::dist {
 namespace {
 
-// Indices into the tensor of one step's numbers. Counts are exact in float64 up to 2^53.
+// Indices into the tensor of step statistics. Counts are exact in float64 up to 2^53.
 enum : int64_t {
   kLossSum,
   kNumSamples,
@@ -20,27 +20,27 @@ enum : int64_t {
   kNonFinite,
   kWorkSeconds,
   kFirstVote,
-  kNumShareItems = kFirstVote + kNumVotes
+  kNumStats = kFirstVote + kNumVotes
 };
 
 }  // namespace
 
-at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
-  const auto num_counts = static_cast<int64_t>(share.counts.size());
-  const at::Tensor share_V = at::empty({kNumShareItems + num_counts}, at::kDouble);
-  double* items = share_V.mutable_data_ptr<double>();
+at::Tensor encode_stats(const LocalStepStats& local, at::Device device) {
+  const auto num_counts = static_cast<int64_t>(local.counts.size());
+  const at::Tensor local_V = at::empty({kNumStats + num_counts}, at::kDouble);
+  double* items = local_V.mutable_data_ptr<double>();
   // A NaN makes the sum non-finite, so that found_inf() on a device skips the step too.
-  items[kLossSum] = share.has_left ? std::nan("") : share.loss_sum;
-  items[kNumSamples] = static_cast<double>(share.num_samples);
-  items[kNumSkipped] = static_cast<double>(share.num_skipped);
-  items[kNonFinite] = share.finite && std::isfinite(share.loss_sum) ? 0 : 1;
-  items[kWorkSeconds] = share.work_s;
-  for (int i = 0; i < kNumVotes; ++i) items[kFirstVote + i] = (share.votes >> i) & 1U;
-  std::copy(share.counts.begin(), share.counts.end(), items + kNumShareItems);
+  items[kLossSum] = local.has_left ? std::nan("") : local.loss_sum;
+  items[kNumSamples] = static_cast<double>(local.num_samples);
+  items[kNumSkipped] = static_cast<double>(local.num_skipped);
+  items[kNonFinite] = local.finite && std::isfinite(local.loss_sum) ? 0 : 1;
+  items[kWorkSeconds] = local.work_s;
+  for (int i = 0; i < kNumVotes; ++i) items[kFirstVote + i] = (local.votes >> i) & 1U;
+  std::copy(local.counts.begin(), local.counts.end(), items + kNumStats);
   // The loss is added on the device, so the host need not wait for it.
-  const at::Tensor there_V = to_device(share_V, device);
-  if (share.loss_sum_there.defined()) there_V[kLossSum].add_(share.loss_sum_there);
-  return there_V;
+  const at::Tensor device_V = to_device(local_V, device);
+  if (local.loss_sum_on_device.defined()) device_V[kLossSum].add_(local.loss_sum_on_device);
+  return device_V;
 }
 
 at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1, size_t num_counts) {
@@ -49,11 +49,11 @@ at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1, size
   // x - x is 0 for a finite x and NaN otherwise, so only a good step without counts gives 0.
   sum_1 = sum_1 - sum_1;
   for (size_t i = 0; i < num_counts; ++i)
-    sum_1 = sum_1 + sums_V.narrow(0, kNumShareItems + static_cast<int64_t>(i), 1);
+    sum_1 = sum_1 + sums_V.narrow(0, kNumStats + static_cast<int64_t>(i), 1);
   return at::ne_out(found_inf_1, sum_1, 0);
 }
 
-GlobalStepStats from_numbers(const at::Tensor& sums_V, size_t num_counts) {
+GlobalStepStats decode_stats(const at::Tensor& sums_V, size_t num_counts) {
   const at::Tensor host_V = sums_V.cpu();
   const double* items = host_V.const_data_ptr<double>();
   GlobalStepStats totals;
@@ -65,7 +65,7 @@ GlobalStepStats from_numbers(const at::Tensor& sums_V, size_t num_counts) {
     totals.num_nonfinite_ranks = std::max<int64_t>(1, totals.num_nonfinite_ranks);
   totals.work_s = items[kWorkSeconds];
   for (int i = 0; i < kNumVotes; ++i) totals.votes[i] = static_cast<int64_t>(items[kFirstVote + i]);
-  totals.counts.assign(items + kNumShareItems, items + kNumShareItems + num_counts);
+  totals.counts.assign(items + kNumStats, items + kNumStats + num_counts);
   return totals;
 }
 

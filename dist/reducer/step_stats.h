@@ -26,7 +26,7 @@ struct LocalStepStats {
   double loss_sum = 0;  ///< over this rank's samples
   /// Loss sum that a GPU still computes, 0-dimensional. loss_sum and `finite` then ignore it; the
   /// totals include it.
-  at::Tensor loss_sum_there = {};
+  at::Tensor loss_sum_on_device = {};
   int64_t num_samples = 0;  ///< may be 0, but not on all ranks
   int64_t num_skipped = 0;  ///< damaged samples that were replaced by others
   bool finite = true;       ///< false: this rank's loss is not finite; no rank updates
@@ -99,16 +99,16 @@ struct GatherTotals {
   double gather_s = 0;         ///< this rank's time
 };
 
-/// Encodes the share as numbers whose sums over ranks form the totals: float64 [V] on `device`.
-at::Tensor to_numbers(const LocalStepStats& share, at::Device device);
+/// Encodes the statistics as numbers whose sums over ranks are the totals: float64 [V] on `device`.
+at::Tensor encode_stats(const LocalStepStats& local, at::Device device);
 
 /// Evaluates !(GlobalStepStats::finite() && counts_nothing()) on the device, before the host knows
 /// the sums: float32 [1], 1 if the update must be skipped, else 0. largest_1: largest_of_all() of
 /// the mean gradients. For ranks whose losses are on the device.
 at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1, size_t num_counts = 0);
 
-/// Decodes the totals from the summed numbers; bytes and seconds stay 0.
-GlobalStepStats from_numbers(const at::Tensor& sums_V, size_t num_counts = 0);
+/// Decodes the totals from these sums; bytes and seconds stay 0.
+GlobalStepStats decode_stats(const at::Tensor& sums_V, size_t num_counts = 0);
 
 // Sum of squares over the gradients of many parameters, in float64. On CPUs the bits do not depend
 // on how gradients are sharded or cut into buckets (base/tensors/square_sums.h). On a device the

@@ -49,8 +49,8 @@ std::string dotted(std::string_view slashed_name) {
   return name;
 }
 
-template <typename T>
 /// Reads a required number; throws Error(kBadData) if it is missing or not a single number.
+template <typename T>
 T read_number(BundleReader* reader, const std::string& key) {
   const std::string name = checkpoint::index_name(key);
   if (reader->find(name) == nullptr) reader->refuse(name, "is missing");
@@ -76,6 +76,7 @@ std::string read_text(BundleReader* reader, const std::string& name) {
   return texts.front();
 }
 
+/// Reads an optional number; nullopt if the checkpoint does not contain it.
 template <typename T>
 std::optional<T> find_number(BundleReader* reader, const std::string& key) {
   if (reader->find(checkpoint::index_name(key)) == nullptr) return std::nullopt;

@@ -8,8 +8,8 @@
 /// takes most of their time. LibTorch's products of such shapes take two to four times as long
 /// (bench/results/tried.md).
 ///
-///   if (has_few_samples(inputs_BI, weight_OI)) outputs_BO = few_outputs(inputs_BI, weight_OI,
-///   bias)
+///   if (has_few_samples(inputs_BI, weight_OI))
+///     outputs_BO = few_outputs(inputs_BI, weight_OI, bias_O);
 ///
 /// Symbols: B = samples, I = inputs, O = outputs. Float32 on the CPU. Uses ATen's threads. Each sum
 /// is added in the order of inputs, outputs or samples. So no bit depends on the number of threads.

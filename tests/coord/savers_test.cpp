@@ -91,7 +91,7 @@ struct Saving {
   std::unique_ptr<CallbacksHandler> handler;
 };
 
-std::unique_ptr<PredictionSaver> prediction_saver_of(SaverOptions options = {}) {
+std::unique_ptr<PredictionSaver> prediction_saver_of(SampleSaverOptions options = {}) {
   options.keys = {"x"};
   return std::make_unique<PredictionSaver>(options);
 }
@@ -255,7 +255,7 @@ TEST(TfRecordsSaver, Two_values_of_one_feature_are_refused) {
 
 TEST(PredictionSaver, Values_as_JSON) {
   const TemporaryFolder folder;
-  SaverOptions options;
+  SampleSaverOptions options;
   options.keys = {"b", "i", "m", "r", "t"};
   std::vector<NamedCallback> callbacks;
   callbacks.push_back({"saver", std::make_unique<PredictionSaver>(options)});

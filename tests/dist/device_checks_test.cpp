@@ -70,9 +70,9 @@ TEST(StepNumbers, TakeALossThatIsStillToBeComputed) {
   for (const double loss : {2.5, infinity, nan}) {
     const LocalStepStats here{.loss_sum = loss, .num_samples = 4, .finite = std::isfinite(loss)};
     LocalStepStats there{.num_samples = 4};
-    there.loss_sum_there = at::full({}, loss, at::kDouble);
-    const GlobalStepStats told = from_numbers(to_numbers(there, at::kCPU));
-    const GlobalStepStats wanted = from_numbers(to_numbers(here, at::kCPU));
+    there.loss_sum_on_device = at::full({}, loss, at::kDouble);
+    const GlobalStepStats told = decode_stats(encode_stats(there, at::kCPU));
+    const GlobalStepStats wanted = decode_stats(encode_stats(here, at::kCPU));
     EXPECT_EQ(std::isnan(loss), std::isnan(told.loss_mean));
     if (!std::isnan(loss)) {
       EXPECT_EQ(told.loss_mean, wanted.loss_mean);
@@ -81,8 +81,8 @@ TEST(StepNumbers, TakeALossThatIsStillToBeComputed) {
     EXPECT_EQ(told.num_nonfinite_ranks, std::isfinite(loss) ? 0 : 1);
   }
   const LocalStepStats none{};  // a rank without samples
-  EXPECT_EQ(from_numbers(to_numbers(none, at::kCPU) +
-                         to_numbers({.loss_sum = 3, .num_samples = 2}, at::kCPU))
+  EXPECT_EQ(decode_stats(encode_stats(none, at::kCPU) +
+                         encode_stats({.loss_sum = 3, .num_samples = 2}, at::kCPU))
                 .loss_mean,
             1.5);
 }
@@ -93,13 +93,13 @@ TEST(StepNumbers, TheDeviceRefusesWhatTheHostDoesNotCount) {
   for (const double loss : {0.0, 2.5, infinity, -infinity, nan})
     for (const double largest : {0.0, 3e38, infinity, nan})
       for (const bool has_left : {false, true}) {
-        const LocalStepStats share{.loss_sum_there = at::full({}, loss, at::kDouble),
+        const LocalStepStats share{.loss_sum_on_device = at::full({}, loss, at::kDouble),
                                    .num_samples = has_left ? 0 : 4,
                                    .has_left = has_left};
-        const at::Tensor sums_V =
-            to_numbers({.loss_sum = 1, .num_samples = 4}, at::kCPU) + to_numbers(share, at::kCPU);
+        const at::Tensor sums_V = encode_stats({.loss_sum = 1, .num_samples = 4}, at::kCPU) +
+                                  encode_stats(share, at::kCPU);
         const at::Tensor largest_1 = at::full({1}, largest, at::kFloat);
-        GlobalStepStats totals = from_numbers(sums_V);
+        GlobalStepStats totals = decode_stats(sums_V);
         totals.is_complete = totals.num_samples == 8;
         totals.gradients_finite = std::isfinite(largest_1.item<double>());
         EXPECT_EQ(found_inf(sums_V, largest_1).item<float>(), totals.finite() ? 0 : 1)

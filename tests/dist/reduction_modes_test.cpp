@@ -148,29 +148,29 @@ TEST(ReductionModes, FollowTheTable) {
   EXPECT_EQ(whole.kind, ReductionKind::kAllReduce);
   EXPECT_FALSE(whole.wire.has_value());
   EXPECT_TRUE(whole.may_overlap && whole.measures_overlap);
-  EXPECT_TRUE(whole.packs_beside && whole.may_be_late);
+  EXPECT_TRUE(whole.packs_concurrently && whole.may_be_late);
   EXPECT_FALSE(whole.updates_early);
 
   const ReductionModes rounded = reduction_modes({.comm_dtype = "bf16"}, kTwoCpus);
   EXPECT_EQ(rounded.wire, at::kBFloat16);
-  EXPECT_TRUE(rounded.may_overlap && rounded.packs_beside);
+  EXPECT_TRUE(rounded.may_overlap && rounded.packs_concurrently);
   EXPECT_FALSE(rounded.may_be_late);
 
   const ReductionModes sharded = reduction_modes({.shard_optimizer = true}, kTwoCpus);
   EXPECT_EQ(sharded.kind, ReductionKind::kReduceScatter);
   EXPECT_TRUE(sharded.may_overlap);
-  EXPECT_FALSE(sharded.packs_beside || sharded.may_be_late);
+  EXPECT_FALSE(sharded.packs_concurrently || sharded.may_be_late);
 
   ReductionFacts facts = kTwoCpus;
   facts.are_shared = true;
   const ReductionModes shared = reduction_modes({.overlap = "true"}, facts);
   EXPECT_EQ(shared.kind, ReductionKind::kShared);
-  EXPECT_FALSE(shared.may_overlap || shared.packs_beside || shared.may_be_late);
+  EXPECT_FALSE(shared.may_overlap || shared.packs_concurrently || shared.may_be_late);
 
   facts = {.world_size = 2, .is_asynchronous = true, .num_buckets = 4, .dense_bytes = 4 * kMib};
   const ReductionModes on_gpu = reduction_modes({}, facts);
   EXPECT_TRUE(on_gpu.may_overlap && on_gpu.updates_early);
-  EXPECT_FALSE(on_gpu.packs_beside || on_gpu.may_be_late);
+  EXPECT_FALSE(on_gpu.packs_concurrently || on_gpu.may_be_late);
   EXPECT_FALSE(reduction_modes({.comm_dtype = "bf16"}, facts).may_overlap);
   EXPECT_FALSE(reduction_modes({.shard_optimizer = true}, facts).may_overlap);
   facts.packs_on_gpu = true;

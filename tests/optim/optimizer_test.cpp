@@ -253,7 +253,7 @@ TEST(Optimizer, WhatIsLeftOutKeepsValueSlotsAndCount) {
     f.step(0.1, 0.5);
     const double before = f.first_of(2);
     const at::Tensor slot = f.optimizer->slots_of(2)[0].clone();
-    f.optimizer->leave_out({2});
+    f.optimizer->exclude({2});
     f.step(0.1, 0.5);
     EXPECT_EQ(f.first_of(2), before) << type;
     EXPECT_TRUE(at::equal(f.optimizer->slots_of(2)[0], slot)) << type;
@@ -280,7 +280,7 @@ TEST(Optimizer, ARefusedUpdateIsNotCountedOfAnyParameter) {
     return text;
   };
   EXPECT_EQ(counts(), "1 1 1 1 ");
-  f.optimizer->leave_out({0});
+  f.optimizer->exclude({0});
   f.step(0.1, 0.5);
   EXPECT_EQ(counts(), "2 1 2 2 ");
   f.optimizer->uncount();

@@ -141,7 +141,8 @@ void RecipePart::set_masks() {
     // The optimizer may read all gradients, and a norm reads all: then dropped ones must be 0.
     const bool needs_zeros =
         parts_.optimizer_options.clip.norm || !parts_.optimizer.reads_kept_alone(i);
-    parts_.reducer.set_kept(i, bits, needs_zeros ? dist::Dropped::kZero : dist::Dropped::kAnything);
+    parts_.reducer.set_kept(i, bits,
+                            needs_zeros ? dist::Dropped::kZero : dist::Dropped::kUndefined);
   }
   pass_masks_to_layers(masks, parts_.flat_params.params());
 }
@@ -225,9 +226,9 @@ at::Tensor BatchStatistics::summed_over_ranks(const at::Tensor& message_M) {
 // Detects changes by memory address and version counter, and in some steps by sums of bytes. Then
 // the ranks agree on the changed tensors (all_reduce of the maximum), and only these are sent.
 
-/// Steps that compare all bytes; the first ones also copy all tensors. A tensor that changes at all
-/// mostly does so in one of the first steps.
-constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
+/// Steps that compare all bytes: the first ones and every kCompareEvery-th. The first ones also
+/// copy all tensors. A tensor that changes at all mostly does so in one of the first steps.
+constexpr int64_t kFirstComparisons = 3, kCompareEvery = 100;
 
 static uint32_t version_of(const at::Tensor& tensor) {
   const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
@@ -249,7 +250,7 @@ MovedBuffers::MovedBuffers(model::Model& model, dist::Communicator& control,
                            const std::string& mode, bool elastic)
     : model_(model), control_(control), mode_(mode), elastic_(elastic) {
   for (const model::Buffer& row : rows())
-    seen_.push_back({.sizes = row.tensor.sizes().vec(), .type = row.tensor.scalar_type()});
+    last_.push_back({.sizes = row.tensor.sizes().vec(), .type = row.tensor.scalar_type()});
   for (const model::Buffer& row : model_.buffers()) num_saved_ += row.moved_by_forward ? 1 : 0;
 }
 
@@ -260,52 +261,53 @@ std::vector<model::Buffer> MovedBuffers::rows() const {
   return rows;
 }
 
-bool MovedBuffers::is_like_first(const at::Tensor& tensor, const Seen& seen) const {
-  return tensor.has_storage() && tensor.scalar_type() == seen.type &&
-         tensor.sizes().equals(seen.sizes);
+bool MovedBuffers::is_like_first(const at::Tensor& tensor, const LastState& last) const {
+  return tensor.has_storage() && tensor.scalar_type() == last.type &&
+         tensor.sizes().equals(last.sizes);
 }
 
-bool MovedBuffers::looks() const {
-  return num_steps_ <= kFirstLooks || num_steps_ % kLookEvery == 0;
+bool MovedBuffers::compares_bytes() const {
+  return num_steps_ <= kFirstComparisons || num_steps_ % kCompareEvery == 0;
 }
 
-bool MovedBuffers::differs(const at::Tensor& tensor, const Seen& seen) const {
-  return tensor.const_data_ptr() != seen.place || version_of(tensor) != seen.version;
+bool MovedBuffers::differs(const at::Tensor& tensor, const LastState& last) const {
+  return tensor.const_data_ptr() != last.address || version_of(tensor) != last.version;
 }
 
-void MovedBuffers::note(const at::Tensor& tensor, Seen* seen) const {
-  seen->memory = tensor.storage();
-  seen->place = tensor.const_data_ptr();
-  seen->version = version_of(tensor);
+void MovedBuffers::remember(const at::Tensor& tensor, LastState* last) const {
+  last->storage = tensor.storage();
+  last->address = tensor.const_data_ptr();
+  last->version = version_of(tensor);
 }
 
 /// Copies all tensors in the first steps, later only those that have changed.
-void MovedBuffers::keep_copy(const at::Tensor& tensor, Seen* seen) const {
-  if (!seen->has_moved && num_steps_ > kFirstLooks) {
-    seen->copy = at::Tensor();
-  } else if (!seen->copy.defined() || !seen->copy.sizes().equals(tensor.sizes())) {
-    seen->copy = tensor.detach().clone();
-  } else if (seen->is_copy_old) {
-    seen->copy.copy_(tensor);
+void MovedBuffers::keep_copy(const at::Tensor& tensor, LastState* last) const {
+  if (!last->has_moved && num_steps_ > kFirstComparisons) {
+    last->copy = at::Tensor();
+  } else if (!last->copy.defined() || !last->copy.sizes().equals(tensor.sizes())) {
+    last->copy = tensor.detach().clone();
+  } else if (last->is_copy_old) {
+    last->copy.copy_(tensor);
   }
-  seen->is_copy_old = false;
+  last->is_copy_old = false;
 }
 
 void MovedBuffers::begin_step() {
-  if (seen_.empty()) return;
+  if (last_.empty()) return;
   const at::NoGradGuard no_grad;
   ++num_steps_;
   const std::vector<model::Buffer> rows = this->rows();
   for (size_t i = 0; i < rows.size(); ++i) {
     const at::Tensor& tensor = rows[i].tensor;
-    Seen& seen = seen_.at(i);
-    if (!is_like_first(tensor, seen)) continue;
+    LastState& last = last_.at(i);
+    if (!is_like_first(tensor, last)) continue;
     // A change since the last step, such as by an evaluation, is sent in this step.
-    const bool is_new = seen.place == nullptr;
-    seen.is_copy_old = seen.is_copy_old || seen.moves_unseen || is_new || differs(tensor, seen);
-    if (is_new) note(tensor, &seen);
-    keep_copy(tensor, &seen);
-    if (looks() && !seen.moves_unseen) seen.sum_of_bits = sum_of_bits(tensor);
+    const bool is_new = last.address == nullptr;
+    last.is_copy_old =
+        last.is_copy_old || last.changed_through_data || is_new || differs(tensor, last);
+    if (is_new) remember(tensor, &last);
+    keep_copy(tensor, &last);
+    if (compares_bytes() && !last.changed_through_data) last.sum_of_bits = sum_of_bits(tensor);
   }
 }
 
@@ -313,15 +315,15 @@ std::vector<int64_t> MovedBuffers::moves_here(const std::vector<model::Buffer>& 
   std::vector<int64_t> moves;
   for (size_t i = 0; i < rows.size(); ++i) {
     const at::Tensor& tensor = rows[i].tensor;
-    Seen& seen = seen_.at(i);
-    if (!is_like_first(tensor, seen)) {
+    LastState& last = last_.at(i);
+    if (!is_like_first(tensor, last)) {
       moves.push_back(kReshaped);
       continue;
     }
-    const bool is_seen = differs(tensor, seen);
-    if (!is_seen && looks() && !seen.moves_unseen)
-      seen.moves_unseen = sum_of_bits(tensor) != seen.sum_of_bits;
-    moves.push_back(is_seen || seen.moves_unseen ? kMoved : kNone);
+    const bool is_visible = differs(tensor, last);
+    if (!is_visible && compares_bytes() && !last.changed_through_data)
+      last.changed_through_data = sum_of_bits(tensor) != last.sum_of_bits;
+    moves.push_back(is_visible || last.changed_through_data ? kMoved : kNone);
   }
   return moves;
 }
@@ -330,19 +332,19 @@ void MovedBuffers::restore(const std::vector<model::Buffer>& rows,
                            const std::vector<int64_t>& moves) {
   for (size_t i = 0; i < rows.size(); ++i) {
     // Without a copy the change is sent in the next step.
-    if (moves[i] != kMoved || !seen_[i].copy.defined()) continue;
-    rows[i].tensor.copy_(seen_[i].copy);
-    note(rows[i].tensor, &seen_[i]);
+    if (moves[i] != kMoved || !last_[i].copy.defined()) continue;
+    rows[i].tensor.copy_(last_[i].copy);
+    remember(rows[i].tensor, &last_[i]);
   }
 }
 
-void MovedBuffers::refuse_reshaped(const model::Buffer& row, const Seen& seen) const {
+void MovedBuffers::refuse_reshaped(const model::Buffer& row, const LastState& last) const {
   throw Error(
       ExitCode::kConfig, "train",
       fmt::format("the network's {} is {} [{}] when it is built, and its forward pass changes it "
                   "to {} [{}]: a checkpoint could not be restored; create it with its final shape "
                   "and type in the constructor, or exclude it from checkpoints (persistent=False)",
-                  row.name, c10::toString(seen.type), fmt::join(seen.sizes, ", "),
+                  row.name, c10::toString(last.type), fmt::join(last.sizes, ", "),
                   c10::toString(row.tensor.scalar_type()), fmt::join(row.tensor.sizes(), ", ")))
       .everywhere();
 }
@@ -364,7 +366,7 @@ void MovedBuffers::require_may_move(const std::string& name) const {
 }
 
 void MovedBuffers::end_step(StepEnd end, int64_t num_samples) {
-  if (seen_.empty()) return;
+  if (last_.empty()) return;
   const at::NoGradGuard no_grad;
   const std::vector<model::Buffer> rows = this->rows();
   std::vector<int64_t> moves = moves_here(rows);
@@ -379,10 +381,10 @@ void MovedBuffers::end_step(StepEnd end, int64_t num_samples) {
   std::vector<at::Tensor> floats, numbers;
   for (size_t i = 0; i < rows.size(); ++i) {
     // Rows in checkpoints come first (rows()).
-    if (moves[i] == kReshaped && i < num_saved_) refuse_reshaped(rows[i], seen_[i]);
+    if (moves[i] == kReshaped && i < num_saved_) refuse_reshaped(rows[i], last_[i]);
     if (moves[i] != kMoved) continue;
     require_may_move(rows[i].name);
-    seen_[i].has_moved = seen_[i].is_copy_old = true;
+    last_[i].has_moved = last_[i].is_copy_old = true;
     const at::Tensor values = dist::real_view(rows[i].tensor);
     if (values.numel() > 0) (values.is_floating_point() ? floats : numbers).push_back(values);
   }
@@ -391,7 +393,7 @@ void MovedBuffers::end_step(StepEnd end, int64_t num_samples) {
     take_largest(control_, numbers, /*from_root=*/mode_ == "broadcast");
   }
   for (size_t i = 0; i < rows.size(); ++i)
-    if (moves[i] == kMoved) note(rows[i].tensor, &seen_[i]);
+    if (moves[i] == kMoved) remember(rows[i].tensor, &last_[i]);
 }
 
 void MovedBuffers::take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples) {

@@ -34,7 +34,7 @@ void apply_recipe_changes(const recal::AppliedActions& due,
                           dist::Communicator& control);
 
 /// The recipe as a part of the step. Its changes reach optimizer, buffers, reducer, and layers that
-/// can compute with kept elements alone (Param::follow_mask).
+/// can compute only with kept elements (Param::follow_mask).
 ///
 /// Gradients of pruned weights become +0 (or undefined if they are never read) and need not travel;
 /// their moments are not kept.
@@ -147,40 +147,41 @@ class MovedBuffers final : public StepPart {
   enum Move : int64_t { kNone, kMoved, kReshaped };
 
   /// State of one tensor when it was last examined.
-  struct Seen {
+  struct LastState {
     std::vector<int64_t> sizes = {};  ///< initial sizes
     at::ScalarType type = at::kFloat;
-    c10::Storage memory = {};  ///< kept, so that no other tensor gets its address
-    const void* place = nullptr;
+    c10::Storage storage = {};  ///< kept, so that no other tensor gets its address
+    const void* address = nullptr;
     uint32_t version = 0;
-    int64_t sum_of_bits = 0;    ///< only in steps that compare bytes
-    at::Tensor copy = {};       ///< values that a skipped step restores; undefined: no copy
-    bool is_copy_old = false;   ///< the values have changed since the copy
-    bool has_moved = false;     ///< in any step
-    bool moves_unseen = false;  ///< through `.data`
+    int64_t sum_of_bits = 0;            ///< only in steps that compare bytes
+    at::Tensor copy = {};               ///< values that a skipped step restores; undefined: no copy
+    bool is_copy_old = false;           ///< the values have changed since the copy
+    bool has_moved = false;             ///< in any step
+    bool changed_through_data = false;  ///< through `.data`
   };
 
   /// Returns all rows, those in checkpoints first.
   std::vector<model::Buffer> rows() const;
-  bool looks() const;
-  bool is_like_first(const at::Tensor& tensor, const Seen& seen) const;
-  bool differs(const at::Tensor& tensor, const Seen& seen) const;
-  void note(const at::Tensor& tensor, Seen* seen) const;
-  void keep_copy(const at::Tensor& tensor, Seen* seen) const;
+  /// True if this step compares sums over the bytes.
+  bool compares_bytes() const;
+  bool is_like_first(const at::Tensor& tensor, const LastState& last) const;
+  bool differs(const at::Tensor& tensor, const LastState& last) const;
+  void remember(const at::Tensor& tensor, LastState* last) const;
+  void keep_copy(const at::Tensor& tensor, LastState* last) const;
   /// Returns the Move of each row on this rank.
   std::vector<int64_t> moves_here(const std::vector<model::Buffer>& rows);
   void restore(const std::vector<model::Buffer>& rows, const std::vector<int64_t>& moves);
   void require_may_move(const std::string& name) const;
-  [[noreturn]] void refuse_reshaped(const model::Buffer& row, const Seen& seen) const;
+  [[noreturn]] void refuse_reshaped(const model::Buffer& row, const LastState& last) const;
   void take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples);
 
   model::Model& model_;
   dist::Communicator& control_;
   const std::string mode_;
   const bool elastic_;
-  int64_t num_steps_ = 0;   ///< of this process
-  std::vector<Seen> seen_;  ///< by row
-  size_t num_saved_ = 0;    ///< number of rows in checkpoints
+  int64_t num_steps_ = 0;        ///< of this process
+  std::vector<LastState> last_;  ///< by row
+  size_t num_saved_ = 0;         ///< number of rows in checkpoints
 };
 
 }  // namespace lockstep::train

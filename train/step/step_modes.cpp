@@ -91,10 +91,10 @@ LossSum Elastic::compute_gradients(const data::Batch& batch, const PassRequest& 
       own = {all.inputs_BX.narrow(0, shard.begin, shard.size()).clone(),
              all.targets_BY.narrow(0, shard.begin, shard.size()).clone()};
     const LossSum loss = pass.run(own, batch.first_sample + shard.begin, part);
-    sums_V = tree_.add(parts.flat_params.buffers(), pass.statistics().pack_seen(loss.here));
+    sums_V = tree_.add(parts.flat_params.buffers(), pass.statistics().pack_seen(loss.on_host));
   }
   parts.reducer.prepare_for_backward(*request.completes);
-  return {.here = pass.statistics().unpack_seen(sums_V)};
+  return {.on_host = pass.statistics().unpack_seen(sums_V)};
 }
 
 // Between averages nothing is sent. contribute() and join() collect this rank's numbers in
@@ -124,12 +124,12 @@ bool LocalSteps::is_average_due(const TrainerParts& parts) const {
                      [](const recal::Action& action) { return changes_state(action.kind); });
 }
 
-dist::LocalStepStats LocalSteps::contribute(const dist::LocalStepStats& share) {
-  step_ = share;
-  pending_.votes |= share.votes;
-  pending_.num_skipped += share.num_skipped;
-  pending_.work_s += share.work_s;
-  dist::LocalStepStats own = share;
+dist::LocalStepStats LocalSteps::contribute(const dist::LocalStepStats& local) {
+  step_ = local;
+  pending_.votes |= local.votes;
+  pending_.num_skipped += local.num_skipped;
+  pending_.work_s += local.work_s;
+  dist::LocalStepStats own = local;
   own.votes = 0;
   own.num_skipped = 0;
   // A short batch may leave a rank without samples.
@@ -206,9 +206,9 @@ dist::GlobalStepStats LocalSteps::average(const TrainerParts& parts) {
   dist::LocalStepStats since = std::exchange(pending_, {});
   // A rank without any update counts as non-finite. If all are, the average counts as skipped.
   since.finite = std::exchange(has_updated_, false);
-  const at::Tensor sums_V = dist::to_numbers(since, all_.device());
+  const at::Tensor sums_V = dist::encode_stats(since, all_.device());
   all_.all_reduce(sums_V, dist::ReduceOp::kSum)->wait_on_host();
-  dist::GlobalStepStats totals = dist::from_numbers(sums_V);
+  dist::GlobalStepStats totals = dist::decode_stats(sums_V);
   totals.own_work_s = since.work_s;
 
   const LearnedState state = learned_state(parts);

@@ -100,8 +100,8 @@ class LocalSteps final : public StepMode {
 
   dist::Communicator& peers() override { return alone_; }
   bool is_local() const override { return true; }
-  /// Keeps the share for the next average. The share returned has no votes and damaged samples.
-  dist::LocalStepStats contribute(const dist::LocalStepStats& share) override;
+  /// Keeps the statistics for the next average. Returns them without votes and damaged samples.
+  dist::LocalStepStats contribute(const dist::LocalStepStats& local) override;
   /// Averages if that is due. That is after every sync_every steps, and at the end of each epoch
   /// and of the run. It is also before a step at which the recipe changes masks, weights or the
   /// trained set. A function of the step, equal on all ranks.

@@ -71,8 +71,8 @@ class StepMode {
   /// Computes the gradients of this rank's samples and returns the sum of their losses: one pass.
   virtual LossSum compute_gradients(const data::Batch& batch, const PassRequest& request,
                                     TrainingPass& pass);
-  /// Returns this rank's share in the step's own reduction.
-  virtual dist::LocalStepStats contribute(const dist::LocalStepStats& share) { return share; }
+  /// Returns this rank's statistics for the step's own reduction.
+  virtual dist::LocalStepStats contribute(const dist::LocalStepStats& local) { return local; }
   /// Completes a step after its update, with the clock advanced. Collective.
   virtual void join(const TrainerParts&, StepLimits*, StepReport*) {}
 

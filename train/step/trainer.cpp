@@ -234,8 +234,9 @@ void Trainer::compute_gradients(Step* step) {
   step->loss_divisor = divides_now ? step->counted_share : 1;
   // Weighted losses give gradients of the mean loss: summed over the ranks they are complete,
   // without a pass to divide.
-  const int num_alike = parts_.control.world_size() / parts_.mode.peers().world_size();
-  const double weight = static_cast<double>(parts_.loss_scale.value() * num_alike) /
+  // Synchronous ranks form one group of peers; with local steps each rank is its own group.
+  const int num_peer_groups = parts_.control.world_size() / parts_.mode.peers().world_size();
+  const double weight = static_cast<double>(parts_.loss_scale.value() * num_peer_groups) /
                         (step->counted_share * static_cast<double>(step->batch.global_num_samples));
   const dist::StepRequests requests{
       .squared_grad_norm = parts_.optimizer_options.clip.norm.has_value(), .by_bucket = !clips()};
@@ -244,8 +245,8 @@ void Trainer::compute_gradients(Step* step) {
       step->batch, {.weight = weight, .completes = requests, .phases = &step->report.phases},
       pass_);
   if (step->loss_divisor == 1) return;
-  loss.here /= step->loss_divisor;
-  if (loss.there.defined()) loss.there = loss.there / step->loss_divisor;
+  loss.on_host /= step->loss_divisor;
+  if (loss.on_device.defined()) loss.on_device = loss.on_device / step->loss_divisor;
 }
 
 /// Collective over the peers if targets may be ignored.
@@ -280,11 +281,11 @@ dist::LocalStepStats Trainer::contribution(const Step& step, const Votes& votes,
   const bool has_share = data::shard_of(global, control.rank(), control.world_size()).size() > 0;
   // A rank with local steps updates by zeros if it has no samples, like any network.
   if (parts_.mode.is_local() && num_samples == 0) watch_.take_all_as_reached();
-  return {.loss_sum = step.loss.here,
-          .loss_sum_there = step.loss.there,
+  return {.loss_sum = step.loss.on_host,
+          .loss_sum_on_device = step.loss.on_device,
           .num_samples = num_samples,
           .num_skipped = samples.num_skipped,
-          .finite = std::isfinite(step.loss.here),
+          .finite = std::isfinite(step.loss.on_host),
           .votes = bits_of(votes),
           .work_s = work_s,
           .gradient_divisor = parts_.loss_scale.value(),
@@ -300,10 +301,10 @@ void Trainer::reduce_gradients(Step* step, const Ask& ask) {
   const double wait_s = statistics_.take_wait_s();
   const auto work_s = [&] { return phases.data + phases.forward + phases.backward - wait_s; };
   Stopwatch watch;
-  const dist::LocalStepStats share = parts_.mode.contribute(
+  const dist::LocalStepStats local = parts_.mode.contribute(
       contribution(*step, ask(), parts_.runs_ahead() ? last_work_s_ : work_s()));
   const trace::Span span("wait for all-reduce");
-  totals = parts_.reducer.finish(share, early_update(report.rates));
+  totals = parts_.reducer.finish(local, early_update(report.rates));
   report.forward_wrote = watch_.is_on() && totals.counts[1] > 0;
   if (report.forward_wrote) report.written_param = watch_.note_write();
   // Losses were summed over all targets; the mean is over those that count.
@@ -352,7 +353,7 @@ void Trainer::log_skipped(const Step& step) {
   std::string what = "the mean gradient";
   if (step.report.totals.num_nonfinite_ranks > 0) {
     const LossSum& sum = step.loss;
-    const double loss = sum.there.defined() ? sum.there.item<double>() : sum.here;
+    const double loss = sum.on_device.defined() ? sum.on_device.item<double>() : sum.on_host;
     const int64_t first =
         dist::min_of(parts_.mode.peers(), std::isfinite(loss) ? world_size : rank);
     what = first < world_size ? fmt::format("the loss of rank {}", first) : "the sum of the losses";
@@ -364,7 +365,7 @@ void Trainer::log_skipped(const Step& step) {
   if (text && parts_.mode.peers().rank() == 0) log::warning("train", *text);
 }
 
-void Trainer::leave_out_unreached(const dist::GlobalStepStats& totals) {
+void Trainer::exclude_unreached(const dist::GlobalStepStats& totals) {
   if (totals.counts_nothing()) return;  // always so if watch_ is off
   update_.revert();                     // the device has skipped it
   const at::Tensor num_ranks_P = watch_.reached_P();
@@ -381,7 +382,7 @@ void Trainer::leave_out_unreached(const dist::GlobalStepStats& totals) {
                              parts_.mode.is_local() ? "rank 0 steps alone and its pass did not"
                                                     : "no rank's",
                              fmt::join(names, ", ")));
-  parts_.optimizer.leave_out(std::move(unreached));
+  parts_.optimizer.exclude(std::move(unreached));
 }
 
 void Trainer::update_weights(StepReport* report) {
@@ -389,7 +390,7 @@ void Trainer::update_weights(StepReport* report) {
   // Order: wait for saves, update, gather the values, then masks and statistics.
   before_changes();
   if (!report->skipped) {
-    leave_out_unreached(report->totals);
+    exclude_unreached(report->totals);
     if (!update_.is_enqueued()) {
       report->gradient_norm =
           optim::clip_gradients(parts_.optimizer_options.clip, parts_.flat_params.buffers(),

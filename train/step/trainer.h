@@ -67,7 +67,8 @@ struct StepReport {
   bool scales_losses = false;           ///< true if the scale is dynamic
   /// True if the ranks have the same weights now. Between two averages (train/step/step_modes.h)
   /// they do not; then loss, totals and `skipped` are this rank's, and the loop must do nothing. At
-  /// an average the loss covers all samples since the last one, and `skipped`: no rank updated.
+  /// an average the loss covers all samples since the last one. `skipped` is then true if no rank
+  /// has updated since.
   bool ranks_agree = true;
   /// True if a stop ended the wait for the step's data, or came before its masks (DataWait). No
   /// update was made, `step` updates are done, and wants_stop or must_end is set. All other fields
@@ -96,8 +97,8 @@ struct StepReport {
 /// the step is skipped (GlobalStepStats::is_complete). Recipe actions at a step would change the
 /// state. So before them the ranks ask each other.
 ///
-/// Some training threads read the samples themselves (samples are in memory and CPUs compute, or a
-/// Python data set has no workers). Then the check comes after reading.
+/// Without loader threads the training thread reads the samples itself, and sees a stop only
+/// afterwards. That is so for samples in memory on CPUs, and for a Python data set without workers.
 class DataWait final : public StepPart {
  public:
   /// Data usually arrive within parts.data_patience_s, so an early stop does not skip a step that
@@ -106,12 +107,12 @@ class DataWait final : public StepPart {
 
   /// Returns the next batch, or one without this rank's samples.
   data::Batch next_batch();
-  /// True if a rank goes without its samples, or (`is_long`: the next work takes long) is told to
-  /// stop; then the report says so. Collective.
+  /// True on all ranks if some rank has no samples or, before long work (`is_long`), has received a
+  /// stop request. Then sets the report's stop flags. Collective.
   bool stops_here(bool is_long, StepReport* report) const;
   /// False if waits have no limit.
   bool can_leave() const { return parts_.stop != nullptr && !parts_.mode.is_local(); }
-  /// True if this rank goes without its samples.
+  /// True if this rank has left out its samples of the step.
   bool has_left() const { return has_left_; }
   /// Rewinds the loader if the step was left out.
   void end_step(StepEnd end, int64_t) override {
@@ -258,11 +259,12 @@ class Trainer {
   /// Logs a skipped update. Collective over the peers.
   void log_skipped(const Step& step);
   /// Keeps values and slots of parameters that no rank's backward reached. Collective.
-  void leave_out_unreached(const dist::GlobalStepStats& totals);
+  void exclude_unreached(const dist::GlobalStepStats& totals);
   void update_weights(StepReport* report);
   /// Checks and updates, advances the clock, and completes the step in its mode.
   void complete(Step* step);
-  /// Ends the step in all parts. The only place that undoes a step that does not count.
+  /// Ends the step in all parts. Undoes one that does not count, unless it never began
+  /// (stops_before_recipe()).
   void end_parts(StepEnd end, StepReport* report);
   void complete_report(StepReport* report) const;
   /// Prepares a change of weights, moments or masks, or a look at them from the host. Waits until
@@ -281,7 +283,7 @@ class Trainer {
   ParamsWatch watch_;
   TrainingPass pass_;
   DataWait data_wait_;
-  std::vector<StepPart*> step_parts_;  ///< all of the above, in the order of their calls
+  std::vector<StepPart*> step_parts_;  ///< the parts above, then TrainerParts::more_parts
   StepLimits limits_;
   SkippedUpdates skipped_updates_;
   double last_work_s_ = 0;  ///< of the previous step: on a GPU that of this step is known too late

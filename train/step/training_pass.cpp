@@ -142,9 +142,10 @@ std::vector<std::string> ParamsWatch::new_names(const std::vector<int64_t>& para
 
 static void add(const at::Tensor& loss, HostWaits waits, LossSum* sum) {
   if (waits == HostWaits::kForLosses)
-    sum->here += loss.item<double>();
+    sum->on_host += loss.item<double>();
   else
-    sum->there = sum->there.defined() ? sum->there + loss.detach() : loss.detach().to(at::kDouble);
+    sum->on_device =
+        sum->on_device.defined() ? sum->on_device + loss.detach() : loss.detach().to(at::kDouble);
 }
 
 TrainingPass::TrainingPass(const TrainerParts& parts, const TrainOptions& options,

@@ -124,8 +124,8 @@ class ParamsWatch final : public StepPart {
 /// Sum of the losses of this rank's samples: on the host, or (if a device may still compute it) on
 /// the device, float64 [].
 struct LossSum {
-  double here = 0;
-  at::Tensor there = {};
+  double on_host = 0;
+  at::Tensor on_device = {};
 };
 
 /// Inputs of one forward and backward pass, besides its samples.

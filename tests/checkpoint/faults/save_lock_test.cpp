@@ -106,7 +106,7 @@ TEST(SaveLock, IsFreeAfterItsHolderWasKilledAndTellsWhatWasLeft) {
   });
   EXPECT_TRUE(WIFSIGNALED(status_of(child)));
   SaveLock lock(folder.prefix(), 0);
-  EXPECT_THAT(lock.left_over(), ElementsAre(7, 12));
+  EXPECT_THAT(lock.interrupted(), ElementsAre(7, 12));
 }
 
 TEST(SaveLock, SaysWhoHoldsItWhereItStaysHeld) {
@@ -287,7 +287,7 @@ TEST_F(TwoUsers, EachMaySaveAfterTheOther) {
   EXPECT_EQ(as_user(kOther,
                     [&] {
                       SaveLock lock(folder_.prefix(), 0);
-                      check(lock.left_over() == std::set<int64_t>{3}, "the journal");
+                      check(lock.interrupted() == std::set<int64_t>{3}, "the journal");
                       lock.done();
                     }),
             0);
@@ -298,16 +298,17 @@ TEST_F(TwoUsers, AJournalThatMayOnlyBeReadIsLockedAndReplaced) {
   const std::string path = folder_ / "model.ckpt.saving";
   EXPECT_EQ(as_user(kOne, [&] { tests::put_bytes(path, "7 12\n"); }), 0);
   std::filesystem::permissions(path, std::filesystem::perms(0644));
-  EXPECT_EQ(as_user(kOther,
-                    [&] {
-                      SaveLock lock(folder_.prefix(), 0);
-                      check(lock.is_held() && lock.left_over() == std::set<int64_t>{7, 12}, "read");
-                      lock.note({13});
-                      ::_exit(0);
-                    }),
-            0);
+  EXPECT_EQ(
+      as_user(kOther,
+              [&] {
+                SaveLock lock(folder_.prefix(), 0);
+                check(lock.is_held() && lock.interrupted() == std::set<int64_t>{7, 12}, "read");
+                lock.note({13});
+                ::_exit(0);
+              }),
+      0);
   const SaveLock lock(folder_.prefix(), 0);
-  EXPECT_THAT(lock.left_over(), ElementsAre(13));
+  EXPECT_THAT(lock.interrupted(), ElementsAre(13));
   EXPECT_THAT(files::list(folder_.path()), ElementsAre("model.ckpt.saving"));
 }
 

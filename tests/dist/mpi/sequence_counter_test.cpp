@@ -67,7 +67,7 @@ TEST(SequenceCounter, AWaiterLeavesTheCoreToOthers) {
 }
 
 TEST(SharedWindow, SlotsShrinkUntilTheyFit) {
-  const RoomLayout layout{.num_members = 2, .num_slots = 4};
+  const SegmentLayout layout{.num_members = 2, .num_slots = 4};
   constexpr int64_t kLarge = 256 << 10, kTwoRooms = 2LL * (2 * 4096 + 8 * kLarge);
   EXPECT_EQ(fitting_slot_bytes(layout, kLarge, 1LL << 40), kLarge);
   EXPECT_EQ(fitting_slot_bytes(layout, kLarge, kTwoRooms), kLarge);

@@ -14,7 +14,8 @@ namespace shared_memory_group_test {
 
 using ::testing::HasSubstr;
 
-constexpr RoomLayout kLayout{.num_members = 3, .num_slots = 2, .num_extra = 1, .slot_bytes = 4096};
+constexpr SegmentLayout kLayout{
+    .num_members = 3, .num_slots = 2, .num_extra = 1, .slot_bytes = 4096};
 
 /// A group of three, whose members are objects of one thread.
 class Groups {

@@ -140,7 +140,7 @@ TEST(AllReduceBucket, WhatIsDroppedMayStay) {
       AllReduceBucket bucket(*grads, {});
       bucket.set_kept(bits.data(), 0);
       bucket.pack(true);
-      EXPECT_TRUE(bucket.unpack(7, grads == &left ? Dropped::kAnything : Dropped::kZero));
+      EXPECT_TRUE(bucket.unpack(7, grads == &left ? Dropped::kUndefined : Dropped::kZero));
     }
     EXPECT_TRUE(left.slice(0, 0, kElements, every).equal(zeroed.slice(0, 0, kElements, every)));
     EXPECT_EQ(left[1].isnan().item<bool>(), every == kElements) << "memory without kept ones stays";

@@ -63,7 +63,7 @@ TEST_P(ReducerWays, OverlapSendsWhileBackwardGoesOn) {
       EXPECT_TRUE(tests::comes_true([&] { return spy.num_reductions == 2; })) << spy.num_reductions;
     }).backward();
     const GlobalStepStats totals = reducer.finish({.loss_sum = 1, .num_samples = 2});
-    EXPECT_EQ(spy.num_reductions, 4 + 1 + 1);  // weights by layer, biases, the step's numbers
+    EXPECT_EQ(spy.num_reductions, 4 + 1 + 1);  // weights by layer, biases, statistics
     EXPECT_GT(totals.overlapped_s, 0);
     EXPECT_GE(totals.reduce_s, totals.overlapped_s);
     EXPECT_EQ(totals.bytes_reduced, 4 * (kWidth * kWidth + kWidth) * 4 + kShareBytes);
