@@ -96,10 +96,9 @@ void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
     const std::string name = std::filesystem::path(listed).filename().string();
     const std::optional<FileName> parts = parse_save_name(name);
     if (!parts || (!prefix_name.empty() && parts->prefix != prefix_name)) continue;
-    const bool known = std::any_of(saves->begin(), saves->end(), [&](const SaveName& save) {
-      return std::filesystem::path(save.prefix).filename() == name;
-    });
-    if (!known) saves->push_back({(dir / name).string(), parts->number});
+    const SaveName save{(dir / name).string(), parts->number};
+    if (std::ranges::find(*saves, save.prefix, &SaveName::prefix) == saves->end())
+      saves->push_back(save);
   }
 }
 
@@ -108,7 +107,7 @@ std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
                                            std::string_view prefix_name,
                                            dist::Communicator& control) {
   return split(text_of_rank_0(control, [&] {
-    finish_replacement((dir / prefix_name).string());
+    finish_replacements(dir);
     std::string lines;
     for (const SaveName& save : newest_first(dir, prefix_name)) lines += save.prefix + '\n';
     return lines;
@@ -246,6 +245,7 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
         ExitCode::kUsage, "checkpoint",
         fmt::format("'{}' is not a folder: name the folder to get its newest checkpoint, '{}'",
                     dir.string(), dir.parent_path().string()));
+  finish_replacements(dir);
   const auto named = named_by_state_file(dir, prefix_name);
   if (!named) return highest(find_saves(dir, prefix_name));
   const auto parts = parse_save_name(*named);

@@ -30,6 +30,7 @@ std::optional<std::string> quick_check(const std::string& prefix);
 /// priority: the same prefix, a higher number, and an index newer than the state file. Its program
 /// was killed before it wrote the state file. If the state file is missing, or names an incomplete
 /// checkpoint, the highest number counts. With `prefix_name` (model.ckpt), others do not count.
+/// finish_replacements() comes first.
 ///
 /// Throws Error(kUsage) if `dir` names a checkpoint instead of its folder. Throws kIo if a
 /// checkpoint cannot be read for a reason outside of it.

@@ -178,7 +178,7 @@ SaveLock::SaveLock(const std::string& prefix, double patience_s)
     // Before reading the journal: the replacement has the same text and is ours to rewrite.
     if (!may_write_) replace_by_own();
     interrupted_ = interrupted_in(text_of(descriptor_));
-    may_go_ = interrupted_.empty();
+    may_go_ = numbers_in(text_of(descriptor_)).empty();
   } catch (...) {
     if (descriptor_ >= 0) ::close(descriptor_);
     throw;
@@ -356,8 +356,49 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
   return surplus;
 }
 
+std::vector<std::string> unfinished_replacements(const std::filesystem::path& dir) {
+  const CheckpointFolder folder(dir);
+  std::vector<std::string> all;
+  for (const std::string& staged : folder.temporary_files()) {
+    const std::string index(without_temporary_suffix(staged));
+    const auto save = parse_file_name(index);
+    if (!save || save->rest != "index" || !folder.committed(save->prefix).empty()) continue;
+    std::vector<std::string> names;
+    const auto fault = fault_of([&] {
+      const int32_t num_shards = decode_index(files::read(dir / staged), staged).num_shards;
+      for (int32_t shard = 0; shard < num_shards; ++shard)
+        names.push_back(shard_path(numbered(save->prefix, save->number), shard, num_shards));
+    });
+    if (fault && fault->code() == ExitCode::kIo) throw Error(*fault);
+    names.push_back(index);
+    const bool is_whole = !fault && std::ranges::all_of(names, [&](const std::string& name) {
+      return files::exists(dir / name) || files::exists(dir / (name + ".tmp"));
+    });
+    const auto state = is_whole ? read_state_file_if_sound(dir) : std::nullopt;
+    const bool is_named =
+        state ? std::ranges::count(named_by(*state, dir / save->prefix), save->number,
+                                   &SaveName::number) > 0
+              : files::exists(dir / kStateFile);  // unreadable, so it may name this one
+    if (is_whole && is_named) all.insert(all.end(), names.begin(), names.end());
+  }
+  return all;
+}
+
+/// Finishes the replacement of DIR/model.ckpt, if there is one. No other program may be saving.
+static void finish_replacement(const std::string& prefix) {
+  const std::filesystem::path dir = folder_of(prefix);
+  for (const std::string& name : unfinished_replacements(dir)) {
+    const std::filesystem::path staged = dir / (name + ".tmp");
+    // A rank that died later has already renamed its shard.
+    if (parse_file_name(name)->prefix != file_name(prefix) || !files::exists(staged)) continue;
+    files::sync_folder(dir);  // the index must not reach the disk before the names of the shards
+    files::rename_file(staged, dir / name);
+  }
+}
+
 void remove_remains(const std::string& prefix, const std::set<int64_t>& numbers) {
   if (numbers.empty()) return;
+  finish_replacement(prefix);
   const std::filesystem::path dir = folder_of(prefix);
   const CheckpointFolder folder(dir);
   std::vector<std::string> names;
@@ -392,66 +433,39 @@ static StateFile with_save(const StateFile& before, const std::string& prefix, i
   return after;
 }
 
-/// Calls use(numbers) with the interrupted saves of the journal, while no other program can save.
-/// Does nothing if the journal names none. A fault is only logged.
-template <typename Use>
-static void with_interrupted(const std::string& prefix, const Use& use) {
+void finish_replacements(const std::filesystem::path& dir) {
+  for (const std::string& name : unfinished_replacements(dir)) {
+    const FileName save = parse_file_name(name).value();
+    if (save.rest != "index") continue;
+    const auto fault = fault_of([&] {
+      const SaveLock lock((dir / save.prefix).string(), /*patience_s=*/0);
+      if (!lock.excludes_others())
+        throw Error(ExitCode::kCannotCreate, "checkpoint", "another program may be saving");
+      finish_replacement((dir / save.prefix).string());
+    });
+    const std::string what =
+        fault ? "is being replaced, or the save that did it was killed; run this again to finish "
+                "it: " +
+                    plain_text(*fault)
+              : "finished the save that was killed while it replaced this checkpoint";
+    log::warning("checkpoint", fmt::format("{}: {}", (dir / name).string(), what));
+  }
+}
+
+void tidy_interrupted(const std::string& prefix, int64_t restored) {
   const auto fault = fault_of([&] {
     if (!std::filesystem::exists(prefix + std::string(kJournalSuffix))) return;
     // No patience: another program that is saving does this work itself.
     const SaveLock lock(prefix, /*patience_s=*/0);
-    if (lock.is_held() && !lock.interrupted().empty()) use(lock.interrupted());
+    if (!lock.is_held() || lock.interrupted().empty()) return;
+    remove_remains(prefix, lock.interrupted());
+    change_state_file(std::filesystem::path(prefix).parent_path(),
+                      [&](const StateFile& before) { return with_save(before, prefix, restored); });
   });
   if (fault)
     log::warning("checkpoint",
                  fmt::format("files of an interrupted save are kept until the next save: {}",
                              plain_text(*fault)));
-}
-
-/// Renames shards and index of a save that was killed before its commit. The staged index proves
-/// that all shards are on disk. Changes nothing if it is missing or a shard is.
-static void finish_commit(const std::string& prefix) {
-  const std::string index = index_path(prefix), staged = index + std::string(kTemporarySuffix);
-  if (!std::filesystem::exists(staged)) return;
-  std::vector<std::string> to_rename;
-  const int32_t num_shards = decode_index(files::read(staged), staged).num_shards;
-  for (int32_t shard = 0; shard < num_shards; ++shard) {
-    const std::string path = shard_path(prefix, shard, num_shards);
-    // A rank that died later has already renamed its shard.
-    if (std::filesystem::exists(path + std::string(kTemporarySuffix)))
-      to_rename.push_back(path);
-    else if (!std::filesystem::exists(path))
-      return;
-  }
-  const std::filesystem::path dir = folder_of(prefix);
-  for (const std::string& path : to_rename)
-    files::rename_file(path + std::string(kTemporarySuffix), path);
-  // The order of a save: the index must not reach the disk before the names of the shards.
-  files::sync_folder(dir);
-  files::rename_file(staged, index);
-  files::sync_folder(dir);
-  log::warning("checkpoint", fmt::format("{}: finished the commit of a save that was killed "
-                                         "while it replaced this number",
-                                         prefix));
-}
-
-void finish_replacement(const std::string& prefix) {
-  const std::filesystem::path dir = folder_of(prefix);
-  if (!find_saves(dir, file_name(prefix)).empty()) return;
-  with_interrupted(prefix, [&](const std::set<int64_t>& numbers) {
-    const std::optional<StateFile> state = read_state_file(dir);
-    if (!state) return;
-    for (const SaveName& save : named_by(*state, prefix))
-      if (numbers.contains(save.number)) return finish_commit(save.prefix);
-  });
-}
-
-void tidy_interrupted(const std::string& prefix, int64_t restored) {
-  with_interrupted(prefix, [&](const std::set<int64_t>& numbers) {
-    remove_remains(prefix, numbers);
-    change_state_file(std::filesystem::path(prefix).parent_path(),
-                      [&](const StateFile& before) { return with_save(before, prefix, restored); });
-  });
 }
 
 }  // namespace lockstep::checkpoint

@@ -56,6 +56,8 @@ class SaveLock {
 
   /// False on a file system without locks: another program may be saving now.
   bool is_held() const { return is_held_; }
+  /// False also while the journal of another host is recent: its save may be in progress.
+  bool excludes_others() const { return is_held_ && (may_go_ || !interrupted_.empty()); }
   /// Numbers of interrupted saves, from the journal when the lock was taken. Entries of another
   /// host from the last ten minutes are excluded, because locks may not reach that host.
   const std::set<int64_t>& interrupted() const { return interrupted_; }
@@ -111,16 +113,21 @@ struct KeepRules {
 std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const KeepRules& rules,
                                     int64_t just_written);
 
-/// Removes the remains of interrupted saves of these numbers: temporary files, and shards without
-/// an index. `numbers` must come from this program's own journal (SaveLock), since files of other
-/// numbers may be anybody's. `prefix` is DIR/model.ckpt. No save under the prefix may be in
-/// progress.
-void remove_remains(const std::string& prefix, const std::set<int64_t>& numbers);
+/// Returns final file names of saves that were killed while they replaced a prefix's only
+/// checkpoint, each index after its shards. Such a save had all files on disk before it removed the
+/// old checkpoint. So renames can finish it, and its files must stay. Only saves count of which all
+/// files exist, and which the state file names or, unreadable, may name.
+std::vector<std::string> unfinished_replacements(const std::filesystem::path& dir);
 
-/// Finishes the commit of a killed save that was replacing the only checkpoint of `prefix`. Such a
-/// save has removed the old one of its number after all new files were on disk. Does nothing if a
-/// checkpoint of the prefix exists, or as tidy_interrupted(). Rank 0 calls it before a restore.
-void finish_replacement(const std::string& prefix);
+/// Finishes these saves, or warns: another program may be saving, or this one may not write. Called
+/// by rank 0 alone, before it looks for checkpoints.
+void finish_replacements(const std::filesystem::path& dir);
+
+/// Removes the remains of interrupted saves of these numbers: temporary files, and shards without
+/// an index. It finishes a replacement instead. `numbers` must come from this program's own journal
+/// (SaveLock), since files of other numbers may be anybody's. `prefix` is DIR/model.ckpt. No save
+/// under the prefix may be in progress.
+void remove_remains(const std::string& prefix, const std::set<int64_t>& numbers);
 
 /// Finishes the work that a killed save left after its commit. A run that resumes from that
 /// checkpoint calls it, since it may never save again. It removes left-over temporary files and

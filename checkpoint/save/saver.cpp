@@ -244,6 +244,7 @@ std::optional<Error> Saver::take_lock(Number* number, std::unique_ptr<SaveLock>*
     fault = fault_of([&] {
       const std::filesystem::path prefix(options_.prefix);
       files::make_folders(prefix.parent_path());
+      finish_replacements(prefix.parent_path());  // their numbers are taken
       *lock = std::make_unique<SaveLock>(options_.prefix, options_.lock_patience_s);
       if (!own_saves_) find_own_saves(**lock);
       own_saves_->insert((*lock)->interrupted().begin(), (*lock)->interrupted().end());

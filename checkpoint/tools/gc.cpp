@@ -31,8 +31,11 @@ class GarbageFinder {
   explicit GarbageFinder(std::filesystem::path dir) : dir_(std::move(dir)), folder_(dir_) {}
 
   std::vector<Garbage> garbage(const std::optional<int64_t>& keep) {
+    for (const std::string& name : unfinished_replacements(dir_))
+      spared_.insert({name, name + std::string(kTemporarySuffix)});
     for (const std::string& name : folder_.temporary_files()) add(name, "temporary");
-    const std::optional<std::string> latest = keep ? latest_checkpoint(dir_) : std::nullopt;
+    std::optional<std::string> latest;
+    if (keep && !folder_.committed().empty()) latest = latest_checkpoint(dir_);
     for (const auto& [prefix, by_number] : folder_.saves()) {
       // Without `keep` nothing is old, and only debris is listed.
       const int64_t first_kept = keep ? first_to_keep(prefix, *keep) : -1;
@@ -48,7 +51,7 @@ class GarbageFinder {
 
  private:
   void add(const std::string& name, std::string_view reason) {
-    garbage_.push_back({name, reason, bytes_of(dir_ / name)});
+    if (!spared_.contains(name)) garbage_.push_back({name, reason, bytes_of(dir_ / name)});
   }
 
   std::string full_prefix(const std::string& prefix, int64_t number) const {
@@ -83,15 +86,14 @@ class GarbageFinder {
 
   /// Returns the number of shards; nullopt if the index cannot be read.
   static std::optional<int32_t> shards_of(const std::string& prefix) {
-    try {
-      return BundleReader(prefix).index().num_shards;
-    } catch (const Error&) {
-      return std::nullopt;
-    }
+    std::optional<int32_t> num_shards;
+    (void)fault_of([&] { num_shards = BundleReader(prefix).index().num_shards; });
+    return num_shards;
   }
 
   std::filesystem::path dir_;
   CheckpointFolder folder_;
+  std::set<std::string> spared_;
   std::vector<Garbage> garbage_;
 };
 
@@ -271,6 +273,7 @@ Answer collect_garbage(const std::string& dir, const GcOptions& options) {
   if (!std::filesystem::is_directory(dir))
     throw Error(ExitCode::kInputMissing, "gc", dir + ": not a folder");
   const FolderLocks locks = folder_locks(dir);
+  if (!options.dry_run) finish_replacements(dir);
   std::optional<SaveLocks> save_locks;
   // Locks before the listing: afterwards no save can change what was listed.
   if (!options.dry_run) save_locks.emplace(dir);

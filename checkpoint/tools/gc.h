@@ -26,7 +26,7 @@ struct Garbage {
 /// shards.
 ///
 /// Debris is always garbage: temporary files, shards without an index, and shards that a readable
-/// index does not name.
+/// index does not name. Files of unfinished_replacements() are not.
 ///
 /// With `keep` (>= 1), old checkpoints are garbage too. Old means: the number is lower than that of
 /// the `keep`-th newest complete checkpoint of the same prefix. The old one may be complete or not.
@@ -44,8 +44,8 @@ struct GcOptions {
   bool json = false;
 };
 
-/// Removes the files of find_garbage() and reports them with the number of bytes freed. The state
-/// file is rewritten first, so that it names none of them.
+/// Calls finish_replacements(), removes the files of find_garbage() and reports them with the
+/// number of bytes freed. The state file is rewritten first, so that it names none of them.
 ///
 /// During the removal it holds the folder's lock. If the parent, the run's folder, has a lock, it
 /// holds that too. It also holds the right to save under each prefix

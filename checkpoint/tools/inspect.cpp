@@ -22,6 +22,7 @@
 #include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/format/tensor_type.h"
 #include "checkpoint/restore.h"
+#include "checkpoint/save/checkpoint_folder.h"
 #include "checkpoint/tools/tensor_values.h"
 
 namespace lockstep::checkpoint {
@@ -99,6 +100,7 @@ std::string summary_line(const Summary& row) {
 
 std::vector<SaveName> saves_at(const std::string& where) {
   if (!std::filesystem::is_directory(where)) return {{where, 0}};
+  finish_replacements(where);
   std::vector<SaveName> saves = find_saves(where);
   if (saves.empty()) throw_no_save(where, {});
   return saves;
@@ -115,6 +117,7 @@ std::string save_at(const std::string& where) {
 
 Answer list_saves(const std::string& dir, const InspectOptions& options) {
   require_folder(dir);
+  finish_replacements(dir);
   std::vector<std::string> rows;
   std::string table = fmt::format("{:>10}  {:>7}  {:>6}  {:>14}  {:>14}  state\n", "number",
                                   "tensors", "shards", "dense bytes", "stored bytes");

@@ -19,6 +19,7 @@
 #include "checkpoint/format/rank_faults.h"
 #include "checkpoint/import/load_weights.h"
 #include "checkpoint/restore.h"
+#include "checkpoint/save/checkpoint_folder.h"
 #include "dist/communicator.h"
 #include "train/step/training_pass.h"
 
@@ -148,6 +149,9 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
                                               const StateList& state) {
   const std::filesystem::path folder = saves_folder(context);
   const std::string& prefix = context.config.checkpoint.prefix;
+  checkpoint::run_on_all(context.control, [&] {
+    if (context.control.rank() == 0) checkpoint::finish_replacements(folder);
+  });
   if (!context.config.checkpoint.includes("clock")) {
     refuse_if(context.control, [&] { return objection_to_lost_clock(folder, wanted); });
     return std::nullopt;

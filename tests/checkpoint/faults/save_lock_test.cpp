@@ -215,6 +215,19 @@ TEST(OwnSaves, WhatAKilledSaveLeftGoesWithTheNextAndACommitThatNobodyNamedIsOwn)
   }
 }
 
+/// Simulates a file system without locks.
+TEST(OwnSaves, WithoutLocksAKilledReplacementIsNeitherRemovedNorFinished) {
+  const TemporaryFolder folder;
+  tests::save_small({.prefix = folder.prefix()}, 4, 2);
+  save_and_die(folder, 4, SavePhase::kOldRemoved);
+  {
+    const tests::StruckCall no_locks("flock", folder.path(), 0, tests::Strike::kNoLocks);
+    collect_garbage(folder.path(), {});
+    EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt) << "its program may be alive";
+  }
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-4");
+}
+
 TEST(OwnSaves, WhatCannotBeRemovedHindersNoSaveAndGoesOnceItCan) {
   const TemporaryFolder folder;
   const std::filesystem::path in_the_way = folder.path() / "model.ckpt-5.data-00001-of-00002.tmp";
