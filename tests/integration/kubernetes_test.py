@@ -279,6 +279,14 @@ class Rendered(ManifestsTest):
             self.assertIn("--name", self.render(name=name, expect=64))
         self.assertIn("--image", self.tool("launch", "kubernetes", DIGITS, "--name", "a", "--image", "a b", expect=64))
 
+    def test_any_text_of_a_run_file_reaches_the_pods(self):
+        """Texts that a literal block of YAML would change."""
+        text = DIGITS.read_text().replace("recipe: recipes/digits_prune.yaml", "train: {max_steps: 4}")
+        config = self.folder / "odd.yaml"
+        for odd in (text.rstrip("\n"), " # blank\n" + text, "\n" + text, text + "\n\n", "# a\tb \"c\" \\\n" + text, "# \u00e9\n" + text):
+            config.write_text(odd)
+            self.assertEqual(self.documents_of(self.render(config=config))["ConfigMap"]["data"], {"run.yaml": odd})
+
     def test_quantities_are_those_of_kubernetes(self):
         for option, text in (("--cpus", "many"), ("--cpus", "0"), ("--cpus", "-1"), ("--cpus", "2 cores"), ("--cpus", "1.2.3"), ("--memory", "lots"), ("--memory", "4gb"),
                              ("--memory", "4 Gi"), ("--memory", "4"), ("--memory", "128m"), ("--memory", "nan"), ("--memory", "1e99"), ("--storage", "Gi"), ("--storage", "5")):

@@ -44,7 +44,9 @@ class Page(PageTest):
     def test_beside_a_run(self):
         run = self.endless()
         for text in blocks("during a run"):
-            self.shell(text)
+            said = self.shell(text)
+            if "curl" in text:  # which ends with 0 on 403 and 404 too
+                self.assertIn("noted_at_step", said)
         run.wait_for_step(run.status()["step"] + 2)  # a stop before the next step would find the change still to be made
         self.shell(blocks("during a run, last")[0])
         self.assertEqual(run.wait().code, 75, run.log)

@@ -185,6 +185,16 @@ TEST_F(ControlAnswers, AreThoseOfTheDescription) {
   std::printf("%d answers compared with the description\n", num_answers);
 }
 
+/// Of a page in a browser whose name leads to this host's address.
+TEST_F(ControlAnswers, APostUnderAForeignNameIsRefused) {
+  std::string request = Call{"POST", "/control/save"}.text(kHeader);
+  EXPECT_EQ(ask(open, request).status, "202");
+  const std::string own = "Host: localhost";
+  request.replace(request.find(own), own.size(),
+                  "Host: evil.example:" + std::to_string(open.port()));
+  EXPECT_EQ(ask(open, request).status, "403");
+}
+
 TEST_F(ControlAnswers, AllElseIsRefused) {
   std::vector<std::string> paths{"/control/nothing", "/control/"};
   for (const auto& [path, operations] : api["paths"].items()) paths.push_back(path);
