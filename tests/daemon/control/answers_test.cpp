@@ -185,7 +185,7 @@ TEST_F(ControlAnswers, AreThoseOfTheDescription) {
   std::printf("%d answers compared with the description\n", num_answers);
 }
 
-/// Of a page in a browser whose name leads to this host's address.
+/// Simulates a page in a browser whose name leads to the address of this host.
 TEST_F(ControlAnswers, APostUnderAForeignNameIsRefused) {
   std::string request = Call{"POST", "/control/save"}.text(kHeader);
   EXPECT_EQ(ask(open, request).status, "202");
