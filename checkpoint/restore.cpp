@@ -246,6 +246,11 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
         fmt::format("'{}' is not a folder: name the folder to get its newest checkpoint, '{}'",
                     dir.string(), dir.parent_path().string()));
   finish_replacements(dir);
+  return latest_committed(dir, prefix_name);
+}
+
+std::optional<std::string> latest_committed(const std::filesystem::path& dir,
+                                            std::string_view prefix_name) {
   const auto named = named_by_state_file(dir, prefix_name);
   if (!named) return highest(find_saves(dir, prefix_name));
   const auto parts = parse_save_name(*named);

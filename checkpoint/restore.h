@@ -36,6 +36,9 @@ std::optional<std::string> quick_check(const std::string& prefix);
 /// checkpoint cannot be read for a reason outside of it.
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
                                              std::string_view prefix_name = "");
+/// Returns the same without finish_replacements(), so it changes nothing.
+std::optional<std::string> latest_committed(const std::filesystem::path& dir,
+                                            std::string_view prefix_name = "");
 
 /// Returns rank 0's answer on every rank, or throws its error. Collective.
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,

@@ -369,16 +369,19 @@ std::vector<std::string> unfinished_replacements(const std::filesystem::path& di
       for (int32_t shard = 0; shard < num_shards; ++shard)
         names.push_back(shard_path(numbered(save->prefix, save->number), shard, num_shards));
     });
-    if (fault && fault->code() == ExitCode::kIo) throw Error(*fault);
+    // Only damage rules it out. An index that this user may not read may be the only checkpoint's.
+    if (fault && fault->code() != ExitCode::kBadData && files::exists(dir / staged))
+      throw Error(*fault);
     names.push_back(index);
     const bool is_whole = !fault && std::ranges::all_of(names, [&](const std::string& name) {
       return files::exists(dir / name) || files::exists(dir / (name + ".tmp"));
     });
     const auto state = is_whole ? read_state_file_if_sound(dir) : std::nullopt;
     const bool is_named =
-        state ? std::ranges::count(named_by(*state, dir / save->prefix), save->number,
-                                   &SaveName::number) > 0
-              : files::exists(dir / kStateFile);  // unreadable, so it may name this one
+        state && !state->newest.empty()
+            ? std::ranges::count(named_by(*state, dir / save->prefix), save->number,
+                                 &SaveName::number) > 0
+            : files::exists(dir / kStateFile);  // unreadable, so it may name this one
     if (is_whole && is_named) all.insert(all.end(), names.begin(), names.end());
   }
   return all;

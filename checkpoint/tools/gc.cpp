@@ -34,8 +34,7 @@ class GarbageFinder {
     for (const std::string& name : unfinished_replacements(dir_))
       spared_.insert({name, name + std::string(kTemporarySuffix)});
     for (const std::string& name : folder_.temporary_files()) add(name, "temporary");
-    std::optional<std::string> latest;
-    if (keep && !folder_.committed().empty()) latest = latest_checkpoint(dir_);
+    const std::optional<std::string> latest = keep ? latest_committed(dir_) : std::nullopt;
     for (const auto& [prefix, by_number] : folder_.saves()) {
       // Without `keep` nothing is old, and only debris is listed.
       const int64_t first_kept = keep ? first_to_keep(prefix, *keep) : -1;
@@ -194,7 +193,7 @@ void leave_what_may_be_written(const SaveLocks& locks, std::vector<Garbage>* gar
 /// Names the newest checkpoint if the state file does not. Its program was killed between the
 /// commit and the state file, and would have named it.
 void name_newest(const std::filesystem::path& dir, StateFile* state) {
-  const std::optional<std::string> newest = latest_checkpoint(dir);
+  const std::optional<std::string> newest = latest_committed(dir);
   if (!newest || quick_check(*newest)) return;
   const std::string name = std::filesystem::path(*newest).filename().string();
   if (dir / name != *newest || name == state->newest) return;
