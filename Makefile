@@ -43,7 +43,7 @@ build: setup configure
 
 run: CONFIGURE_HIDES := .
 run: setup configure
-	@echo "run: building lockstepd and lockstep in $(BUILD) (about 15 minutes on two cores at first), then training the digits on 2 ranks"
+	@echo "run: building lockstepd and lockstep in $(BUILD) (6 to 15 minutes on two cores at first), then training the digits on 2 ranks"
 	@cmake --build --preset $(PRESET) --target lockstepd_program lockstep_program
 	@tools/run_digits $(BUILD)
 

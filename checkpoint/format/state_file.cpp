@@ -98,9 +98,12 @@ std::optional<StateFile> read_state_file(const std::filesystem::path& dir) {
   parser.RecordErrorsTo(&fault);
   pb::CheckpointState proto;
   if (!parser.ParseFromString(files::read(path, kMaxStateBytes), &proto))
-    throw Error(ExitCode::kBadData, "checkpoint",
-                fmt::format("{}: {}; remove it, checkpoints are found without it", path.string(),
-                            fault.text));
+    throw Error(
+        ExitCode::kBadData, "checkpoint",
+        fmt::format(
+            "{}: {}; checkpoints are found without it: remove it once lockstep ckpt ls shows "
+            "them",
+            path.string(), fault.text));
   StateFile state;
   state.newest = proto.model_checkpoint_path();
   state.all.assign(proto.all_model_checkpoint_paths().begin(),

@@ -387,21 +387,27 @@ std::vector<std::string> unfinished_replacements(const std::filesystem::path& di
   return all;
 }
 
-/// Finishes the replacement of DIR/model.ckpt, if there is one. No other program may be saving.
-static void finish_replacement(const std::string& prefix) {
+/// Finishes the replacement of DIR/model.ckpt and returns true, or false if there is none. No other
+/// program may be saving.
+static bool finish_replacement(const std::string& prefix) {
   const std::filesystem::path dir = folder_of(prefix);
+  bool is_finished = false;
   for (const std::string& name : unfinished_replacements(dir)) {
+    const FileName file = parse_file_name(name).value();
     const std::filesystem::path staged = dir / (name + ".tmp");
     // A rank that died later has already renamed its shard.
-    if (parse_file_name(name)->prefix != file_name(prefix) || !files::exists(staged)) continue;
-    files::sync_folder(dir);  // the index must not reach the disk before the names of the shards
+    if (file.prefix != file_name(prefix) || !files::exists(staged)) continue;
+    is_finished = file.rest == "index";
+    // The index must not reach the disk before the names of the shards.
+    if (is_finished) files::sync_folder(dir);
     files::rename_file(staged, dir / name);
   }
+  return is_finished;
 }
 
 void remove_remains(const std::string& prefix, const std::set<int64_t>& numbers) {
   if (numbers.empty()) return;
-  finish_replacement(prefix);
+  (void)finish_replacement(prefix);
   const std::filesystem::path dir = folder_of(prefix);
   const CheckpointFolder folder(dir);
   std::vector<std::string> names;
@@ -440,12 +446,14 @@ void finish_replacements(const std::filesystem::path& dir) {
   for (const std::string& name : unfinished_replacements(dir)) {
     const FileName save = parse_file_name(name).value();
     if (save.rest != "index") continue;
+    bool is_finished = false;
     const auto fault = fault_of([&] {
       const SaveLock lock((dir / save.prefix).string(), /*patience_s=*/0);
       if (!lock.excludes_others())
         throw Error(ExitCode::kCannotCreate, "checkpoint", "another program may be saving");
-      finish_replacement((dir / save.prefix).string());
+      is_finished = finish_replacement((dir / save.prefix).string());
     });
+    if (!fault && !is_finished) continue;  // its program has just done so itself
     const std::string what =
         fault ? "is being replaced, or the save that did it was killed; run this again to finish "
                 "it: " +

@@ -325,6 +325,21 @@ TEST_F(TwoUsers, AJournalThatMayOnlyBeReadIsLockedAndReplaced) {
   EXPECT_THAT(files::list(folder_.path()), ElementsAre("model.ckpt.saving"));
 }
 
+TEST_F(TwoUsers, WhoMayNotReadAKilledReplacementDoesNotTakeItForGarbage) {
+  tests::save_small({.prefix = folder_.prefix()}, 4);
+  for (const char* name : {"model.ckpt-4.index", "model.ckpt-4.data-00000-of-00001"}) {
+    files::rename_file(folder_ / name, folder_ / (std::string(name) + ".tmp"));
+    std::filesystem::permissions(folder_ / (std::string(name) + ".tmp"),
+                                 std::filesystem::perms(0600));
+  }
+  EXPECT_EQ(as_user(kOne,
+                    [&] {
+                      const auto fault = fault_of([&] { (void)find_garbage(folder_.path(), {}); });
+                      check(fault && fault->code() != ExitCode::kBadData, "refused");
+                    }),
+            0);
+}
+
 TEST_F(TwoUsers, OneWhoSavesIsWaitedForByTheOther) {
   const std::string path = folder_ / "model.ckpt.saving";
   const SaveLock held(folder_.prefix(), 0);

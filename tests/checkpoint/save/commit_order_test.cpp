@@ -221,6 +221,23 @@ TEST_F(KilledReplacement, IsFinishedWithoutItsJournalAndWithADamagedStateFile) {
   EXPECT_FALSE(std::filesystem::exists(journal_));
 }
 
+TEST_F(KilledReplacement, IsNoGarbageBesideAnEmptyStateFile) {
+  tests::put_bytes(folder_ / "checkpoint", "");
+  collect_garbage(folder_.path(), {.keep = 1});
+  EXPECT_EQ(restored_value(folder_), 2);
+}
+
+TEST_F(KilledReplacement, StaysAsItIsInADryRunBesideAnotherPrefix) {
+  const TemporaryFolder elsewhere;  // since a save here would finish the replacement
+  tests::save_small({.prefix = elsewhere / "other.ckpt"}, 7);
+  for (const char* name : {"other.ckpt-7.index", "other.ckpt-7.data-00000-of-00001"})
+    std::filesystem::copy_file(elsewhere / name, folder_ / name);
+  write_state_file(folder_.path(), {"other.ckpt-7", {"model.ckpt-4", "other.ckpt-7"}});
+  const std::vector<std::string> before = files::list(folder_.path());
+  collect_garbage(folder_.path(), {.keep = 1, .dry_run = true});
+  EXPECT_EQ(files::list(folder_.path()), before);
+}
+
 TEST_F(KilledReplacement, ReplacesOldShardsThatWereNotRemovedYet) {
   tests::put_bytes(shard_.substr(0, shard_.size() - 4), "old");
   collect_garbage(folder_.path(), {});
