@@ -276,8 +276,6 @@ int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook&
       if (!stand_by(*control, signals)) return static_cast<int>(ExitCode::kStopped);
     }
     if (line.is_doctor) return examine(*control, process);
-    // Windows created after this point belong to a job's run; the server frees them.
-    const size_t own_windows = world.num_windows();
     const ExitCode code =
         line.serve ? job_server::serve(*line.serve,
                                        {.control = *control,
@@ -285,7 +283,6 @@ int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook&
                                         .signals = signals,
                                         .run = session,
                                         .check = check_job,
-                                        .tidy = [&] { world.free_windows_from(own_windows); },
                                         .abort = [&](int exit_code) { world.abort(exit_code); }})
                    : session(line.session, signals);
     world.limit_end(kLongestEnd_s);

@@ -190,7 +190,6 @@ JobOutcome serve_job(const Job& job, const ServerParts& parts,
   }
   // Peers may be lost: no collective is possible any more.
   if (outcome.leaves_ranks_unclear()) return outcome;
-  parts.tidy();
   const bool is_cancelled = requests.is_cancelled();
   // Any rank may have received the signal, so the ranks agree.
   outcome.is_signalled =

@@ -25,8 +25,6 @@ struct ServerParts {
   /// Checks a submitted job and fills in the name of its run. Throws if something is wrong with the
   /// job. Called in a single-threaded child process.
   std::function<void(JobSpec*)> check;
-  /// Frees what a run that has ended on all ranks leaves in the world. Collective.
-  std::function<void()> tidy;
   /// Ends all ranks with this exit code and does not return. Any thread.
   std::function<void(int)> abort;
 };

@@ -1,4 +1,4 @@
-// Start and end of MPI, notices, and the choice of the communicator.
+// Start and end of MPI, and notices.
 #include "dist/mpi/world.h"
 
 #include <algorithm>
@@ -18,13 +18,9 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/threads.h"
-#include "dist/mpi/hierarchical_communicator.h"
-#include "dist/mpi/p2p_channel.h"
-#include "dist/mpi/p2p_communicator.h"
-#include "dist/mpi/peer.h"
-#include "dist/mpi/shared_memory_group.h"
-#include "dist/mpi/shared_window.h"
-#include "dist/mpi/shm_communicator.h"
+#include "dist/cpu/make_communicator.h"
+#include "dist/cpu/p2p_channel.h"
+#include "dist/mpi/comm.h"
 
 namespace lockstep::dist::mpi {
 namespace {
@@ -39,7 +35,7 @@ void prefer_eager_fragments() {
   constexpr const char* kLongest = "OMPI_MCA_btl_tcp_max_send_size";
   constexpr int64_t kHeaderBytes = 4096;
   if (std::getenv(kAtOnce) != nullptr || std::getenv(kLongest) != nullptr) return;
-  const std::string part_bytes = std::to_string(P2pChannel::kPartBytes + kHeaderBytes);
+  const std::string part_bytes = std::to_string(cpu::P2pChannel::kPartBytes + kHeaderBytes);
   prefer(kAtOnce, part_bytes.c_str());
   prefer(kLongest, part_bytes.c_str());
 }
@@ -169,94 +165,6 @@ void NoticeBoard::settle() {
     static_cast<void>(receive(comm_, MPI_ANY_SOURCE, MPI_ANY_TAG));
 }
 
-// make_communicator(): chooses the backend by the placement of ranks. It is shared memory on one
-// host, the exchange by hosts on several, else messages between all ranks.
-
-// Measured by bench/programs/allreduce.cpp. On one host, larger slots no longer fit in the caches.
-// Between hosts, smaller slots mean too many messages, unless several peers share a link.
-constexpr int64_t kOneHostSlotBytes = 256 << 10;
-constexpr int64_t kManyHostsSlotBytes = 1 << 20;
-// Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before data flows.
-// That costs nothing for a single message to a single host. With several messages, answers queue
-// after other messages' bytes, and the link is idle for a fourth of the time.
-constexpr int64_t kEagerPieceBytes = 56 << 10;
-
-static int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,
-                          const CommunicatorOptions& options) {
-  const bool has_several_sums =
-      TreeParts::of_hosts(hosts_N).owners.size() > static_cast<size_t>(num_hosts);
-  const bool sends_several =
-      num_hosts <= options.direct_ranks && (num_hosts > 2 || has_several_sums);
-  return sends_several ? std::min(kManyHostsSlotBytes, num_hosts * kEagerPieceBytes)
-                       : kManyHostsSlotBytes;
-}
-
-/// Returns the ranks of `comm` that can share memory with this one, in the same order.
-static OwnedComm ranks_of_this_host(MPI_Comm comm, int rank) {
-  MPI_Comm shared = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &shared),
-            "MPI_Comm_split_type");
-  return OwnedComm(shared);
-}
-
-/// Creates a communicator of all ranks that can send messages; `make` creates its children.
-template <typename Kind, typename... More>
-static std::unique_ptr<Communicator> make_flat(OwnedComm comm, const CommunicatorOptions& options,
-                                               const MakeCommunicator& make, More&&... more) {
-  auto transport = std::make_unique<MpiTransport>(std::move(comm));
-  // Owned by the communicator, so it outlives the callback.
-  const OwnedComm& own = transport->comm();
-  const auto split_off = [&own, make](int color, int key) { return make(split(own, color, key)); };
-  return std::make_unique<Kind>(std::move(transport), options, split_off,
-                                std::forward<More>(more)...);
-}
-
-static SharedMemoryGroup make_group(SharedSegments made, const OwnedComm& host,
-                                    const OwnedComm& all, const CommunicatorOptions& options) {
-  SharedMemoryGroup group(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
-  group.set_limits(options.timeout_s, options.slow_after_s);
-  check_mpi(MPI_Barrier(all.get()), "MPI_Barrier");  // every member's head is initialised
-  return group;
-}
-
-/// Creates the fastest communicator of these ranks: over a shared window if they are on one host
-/// with enough space, else over messages. Its children are created in the same way. Collective.
-static std::unique_ptr<Communicator> make_communicator(
-    OwnedComm comm, const CommunicatorOptions& options,
-    const std::shared_ptr<WindowKeeper>& keeper) {
-  const MakeCommunicator make = [options, keeper](OwnedComm part) {
-    CommunicatorOptions of_child = options;
-    // hosts_N has the ranks of the parent, so children ask MPI.
-    of_child.hosts_N.clear();
-    return make_communicator(std::move(part), of_child, keeper);
-  };
-  const OwnedComm host = options.hosts_N.empty()
-                             ? ranks_of_this_host(comm.get(), comm.rank())
-                             : split(comm, options.hosts_N.at(comm.rank()), comm.rank());
-  Hosts hosts = find_hosts(comm, host);
-  const int num_hosts = hosts.num_hosts();
-  CommunicatorOptions messages = options;
-  if (num_hosts > 2) messages.piece_bytes = kEagerPieceBytes;
-  const bool shares = options.shared_window && num_hosts < comm.num_ranks();
-  if (shares && num_hosts == 1) {
-    if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {
-      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
-      return std::make_unique<ShmCommunicator>(std::move(comm), std::move(group), make,
-                                               keeper->reserved_bytes());
-    }
-  } else if (shares) {
-    const SegmentLayout layout =
-        HostExchange::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
-    if (auto made = make_shared_segments(host, comm, layout,
-                                         slot_bytes(hosts.hosts_N, num_hosts, options), *keeper)) {
-      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
-      return make_flat<HierarchicalCommunicator>(std::move(comm), messages, make, std::move(group),
-                                                 std::move(hosts));
-    }
-  }
-  return make_flat<P2pCommunicator>(std::move(comm), messages, make);
-}
-
 // World: start and end of MPI. MPI's own calls wait without limit, so each wait here has a
 // deadline.
 
@@ -266,6 +174,10 @@ namespace {
 // request and gets the same code from this exit. MPI_Abort may not return while the launcher takes
 // other ranks from SIGTERM to SIGKILL.
 constexpr auto kAbortLimit = std::chrono::milliseconds(100);
+
+// Open MPI's segment of a rank in shared memory has 4 MiB. Its pages are allocated at first use,
+// and a rank that gets no page is killed.
+constexpr int64_t kMessageBytes = 5 << 20;
 
 void start_mpi() {
   prefer_open_mpi_settings();
@@ -283,10 +195,10 @@ void start_mpi() {
                             provided, MPI_THREAD_MULTIPLE));
 }
 
-OwnedComm copy_of_world() {
+MPI_Comm copy_of_world() {
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
-  return OwnedComm(copy);
+  return copy;
 }
 
 std::string node_name() {
@@ -304,7 +216,7 @@ ProcessInfo find_place() {
   info.node = node_name();
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &info.rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &info.world_size), "MPI_Comm_size");
-  const OwnedComm node = ranks_of_this_host(MPI_COMM_WORLD, info.rank);
+  const OwnedComm node(ranks_of_this_host(MPI_COMM_WORLD, info.rank));
   info.local_rank = node.rank();
   info.local_world_size = node.num_ranks();
   const int is_first = info.local_rank == 0 ? 1 : 0;
@@ -344,9 +256,8 @@ World::World(const StartLimits& limits) {
       });
     start_mpi();
     info_ = find_place();
-    notices_ = std::make_unique<NoticeBoard>(copy_of_world());
+    notices_ = std::make_unique<NoticeBoard>(OwnedComm(copy_of_world()));
   }
-  keeper_ = std::make_shared<WindowKeeper>(info_.local_world_size);
 }
 
 World::~World() {
@@ -358,8 +269,6 @@ World::~World() {
                          "end: another rank hangs, or its host cannot be reached; this one ends "
                          "without it"));
     });
-  // Collective calls, in the same order on all ranks: windows first, then unread notices.
-  keeper_.reset();
   try {
     notices_->settle();
   } catch (const Error& fault) {
@@ -369,15 +278,13 @@ World::~World() {
   static_cast<void>(MPI_Finalize());
 }
 
-std::unique_ptr<Communicator> World::make_communicator(const CommunicatorOptions& options) {
-  return mpi::make_communicator(copy_of_world(), options, keeper_);
+std::unique_ptr<Communicator> World::make_communicator(const cpu::CommunicatorOptions& options) {
+  cpu::CommunicatorOptions own = options;
+  own.reserved_bytes = info_.local_world_size * kMessageBytes;
+  return cpu::make_communicator(std::make_unique<MpiRanks>(copy_of_world()), own);
 }
 
 std::unique_ptr<Notice> World::make_notice() { return notices_->make_notice(); }
-
-size_t World::num_windows() const { return keeper_->count(); }
-
-void World::free_windows_from(size_t first) { keeper_->free_from(first); }
 
 void World::abort(int exit_code) {
   static_cast<void>(log::flush(1.0));

@@ -7,25 +7,13 @@
 #include <vector>
 
 #include "dist/communicator.h"
+#include "dist/cpu/make_communicator.h"
 #include "dist/process_info.h"
 
 /// Start and end of MPI, and communicators over it. This header does not include mpi.h.
 namespace lockstep::dist::mpi {
 
 class NoticeBoard;
-class WindowKeeper;
-
-/// Transport options of a communicator. Equal on all ranks.
-struct CommunicatorOptions {
-  bool shared_window = true;  ///< ranks of one host use shared memory, if it has the space
-  double timeout_s = 300;     ///< longer waits for a peer within a collective throw
-  double slow_after_s = 60;   ///< a longer wait is logged, once, naming the peer
-  /// Host of each rank, from 0; empty: determined by MPI. For tests.
-  std::vector<int> hosts_N = {};
-  /// Largest number of ranks, or hosts, that send to all others (dist/mpi/p2p_communicator.h).
-  int direct_ranks = 16;
-  int64_t piece_bytes = 1 << 20;  ///< longest message of a tensor; whole 8 bytes
-};
 
 /// Time limits for the start of MPI on all ranks.
 struct StartLimits {
@@ -53,17 +41,11 @@ class World {
 
   /// Creates a communicator of all ranks, with separate messages: calls on two communicators cannot
   /// be confused. Collective.
-  std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options = {});
+  std::unique_ptr<Communicator> make_communicator(const cpu::CommunicatorOptions& options = {});
 
   /// Creates flags that ranks send outside of all communicators. Every rank creates them in the
   /// same order; the world must outlive them.
   std::unique_ptr<Notice> make_notice();
-
-  /// Returns the number of shared-memory windows. They outlive their communicators.
-  /// free_windows_from() frees all windows with a number from `first` on; it is collective, and the
-  /// communicators made since then must be gone on all ranks.
-  size_t num_windows() const;
-  void free_windows_from(size_t first);
 
   /// Limits the wait for MPI to end, in seconds; then this process ends itself with 79. Call it
   /// after all ranks have announced their end. MPI itself would wait forever for a rank that hangs.
@@ -78,7 +60,6 @@ class World {
 
  private:
   ProcessInfo info_;
-  std::shared_ptr<WindowKeeper> keeper_;
   std::unique_ptr<NoticeBoard> notices_;
   std::optional<double> end_limit_s_;
 };

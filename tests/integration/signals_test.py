@@ -147,7 +147,7 @@ class Failures(LockstepTest):
     def test_a_rank_that_hangs_is_named_first_as_slow_then_as_hanging(self):
         run = self.start_faulty("hang", 1, step=5, config=ENDLESS, sets=[*RARE, "watchdog.slow_seconds=1", "sync.timeout_s=4"]).wait()
         self.assertEqual(run.code, 79, run.log)
-        self.assertRegex(run.log, r"W rank 0 \[dist.mpi\] .*has waited [1-9]\.\d s for rank 1 \(process \d+ on \S+\), which is slow or hangs")
+        self.assertRegex(run.log, r"W rank 0 \[dist.cpu\] .*has waited [1-9]\.\d s for rank 1 \(process \d+ on \S+\), which is slow or hangs")
         self.assertRegex(run.log, r"W rank 1 \[watchdog\] .* without progress: 5 step\(s\) done on this rank, state training")
         self.assertRegex(run.log, r"W rank 0 \[watchdog\] .*it is in 'reducing' 0")
         self.assertEqual(failures_of(run)[0]["exit_code"], 79)

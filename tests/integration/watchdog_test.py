@@ -74,7 +74,7 @@ class StoppedRank(LockstepTest):
         os.kill(pids[1], signal.SIGSTOP)  # at once: it leaves when linger_secs have passed, whether or not this test had a processor
         run.wait(40)
         self.assertEqual(run.code, 79, run.log)
-        self.assertRegex(run.log, r"\[lockstepd\] \[dist.mpi\] .* waited 10.0 s for rank 1 ")
+        self.assertRegex(run.log, r"\[lockstepd\] \[dist.cpu\] .* waited 10.0 s for rank 1 ")
         self.assertEqual(run.summary()["steps"], 5)
 
 

@@ -37,9 +37,9 @@ constexpr int64_t kItems = 1'000'003;
 using dist::Communicator;
 using dist::ReduceOp;
 
-dist::mpi::CommunicatorOptions options_for(const std::string& way, double timeout_s,
+dist::cpu::CommunicatorOptions options_for(const std::string& way, double timeout_s,
                                            int num_ranks) {
-  dist::mpi::CommunicatorOptions options{.shared_window = way != "messages" && way != "tree",
+  dist::cpu::CommunicatorOptions options{.shared_window = way != "messages" && way != "tree",
                                          .timeout_s = timeout_s,
                                          .hosts_N = {},
                                          .direct_ranks = way == "tree" ? 1 : 16};

@@ -11,7 +11,7 @@ from mounts import own_mounts
 from soak import rounds
 
 PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "tests/dist/dist_rank_test"
-NO_SPACE = "too little for a window"
+NO_SPACE = "the ranks of this host exchange messages instead of sharing memory"
 
 
 def unshare(script):
@@ -30,7 +30,7 @@ class SmallShm(unittest.TestCase):
                 done = keep_the_contract(size, ranks)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertIn("PASSED", done.stdout)
-                self.assertRegex(done.stderr, rf"/dev/shm has \d+\.\d MiB free, {NO_SPACE} shared by the {ranks} ranks")
+                self.assertRegex(done.stderr, rf"/dev/shm has \d+\.\d MiB free: {NO_SPACE}")
 
     def test_what_fits_is_used(self):
         done = keep_the_contract("64m", 2)
