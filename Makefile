@@ -77,6 +77,7 @@ package: programs
 	@tools/make_package $(BUILD)
 
 wheel: programs
+	@cmake --build --preset $(PRESET) --target lockstep_pytorch_module
 	@tools/make_wheel $(BUILD)
 
 soak: setup configure

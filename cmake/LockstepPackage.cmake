@@ -1,7 +1,8 @@
 # Layout of `cmake --install`, and the package that find_package(Lockstep) finds:
 #   include/lockstep/   headers, as #include "lockstep/dist/communicator.h"
 #   lib/                static libraries; targets lockstep::dist, lockstep::recal, lockstep::checkpoint, lockstep::lockstepd, ...
-#   lib/lockstep/       lockstep-tensors (the commands of lockstep that need LibTorch), the CUDA module and the Python module with its package, if they were built
+#   lib/lockstep/       lockstep-tensors (the commands of lockstep that need LibTorch), the CUDA module and the Python module with its package, if they were
+#                       built; the backend of torch.distributed, which the wheel's Python package loads
 #   bin/                lockstepd, lockstep
 # LibTorch is not installed: programs find it where it was during the build (RPATH), other projects by LIBTORCH or
 # -DLibTorch_ROOT_DIR (FindLibTorch.cmake, which is installed). With LOCKSTEP_BUNDLE_LIBTORCH its libraries are copied into
@@ -49,6 +50,9 @@ if(TARGET lockstep_nccl AND NOT LOCKSTEP_BUNDLE_LIBTORCH)  # GPUs need 2 GB more
 endif()
 if(TARGET lockstep_tensorrt AND NOT LOCKSTEP_BUNDLE_LIBTORCH)
   install(TARGETS lockstep_tensorrt LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
+endif()
+if(TARGET lockstep_pytorch_module AND NOT LOCKSTEP_BUNDLE_LIBTORCH)  # it needs the torch of a Python; `make wheel` builds it
+  install(TARGETS lockstep_pytorch_module LIBRARY DESTINATION lib/lockstep COMPONENT runtime OPTIONAL)
 endif()
 if(TARGET lockstep_python_module)
   install(TARGETS lockstep_python_module LIBRARY DESTINATION lib/lockstep COMPONENT runtime)

@@ -1,5 +1,5 @@
 """PyTorch's DistributedDataParallel over gloo, on the CPU, one rank: the peer of lockstepd. LOCKSTEP_BENCH_DEVICE=cuda: over NCCL,
-rank r on GPU r, with batches in page-locked memory before the first step.
+rank r on GPU r, with batches in page-locked memory before the first step. LOCKSTEP_BENCH_BACKEND: another backend of torch.distributed.
 
 Trains on Lockstep's data, in its order and from its weights (same_start.py), with SGD and momentum or with AdamW. RANK,
 WORLD_SIZE, MASTER_ADDR and MASTER_PORT are those of PyTorch; LOCKSTEP_TORCH is the folder `torch` of the wheel.
@@ -39,6 +39,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
+import backends
 import networks
 import same_start
 
@@ -246,7 +247,7 @@ def train(options):
 def main():
     if DEVICE == "cuda":
         torch.cuda.set_device(int(os.environ["RANK"]) % torch.cuda.device_count())
-    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
+    backends.init("nccl" if DEVICE == "cuda" else "gloo")
     for line in sys.stdin:
         seconds, losses = train(Request(**json.loads(line)))
         gc.collect()  # the network before the next one

@@ -1,4 +1,4 @@
-"""All-reduce of float32 over gloo, in place, one rank; RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCKSTEP_TORCH as for
+"""All-reduce of float32 over gloo, or LOCKSTEP_BENCH_BACKEND, in place, one rank; RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCKSTEP_TORCH as for
 ddp.py. Rank 0 writes a JSON object to --out: the seconds of each call of the slower rank, from a barrier on. The buffer is
 touched before; the first call does not count."""
 import argparse
@@ -11,6 +11,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
 from cpu_torch import torch
 import torch.distributed as dist
+
+import backends
 
 
 def time_calls(values, num_calls):
@@ -31,7 +33,7 @@ def main():
     parser.add_argument("--calls", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
-    dist.init_process_group("gloo")
+    backends.init("gloo")
     values = torch.ones(int(options.mib * 2**20) // 4)
     dist.all_reduce(values)
     assert values.eq(dist.get_world_size()).all(), "a wrong sum: nothing was measured"

@@ -1,4 +1,5 @@
-"""The wheel in a virtual environment that has the linked torch: programs, a new project, its weights in plain PyTorch, mistakes.
+"""The wheel in a virtual environment that has the linked torch: programs, a new project, its weights in plain PyTorch, the backend of
+torch.distributed, mistakes.
 
 The environment's torch is that of the build, by links; nothing of the source tree or of the build is seen there.
 """
@@ -29,6 +30,10 @@ import lockstep
 assert "torch" not in sys.modules
 sys.path.append(str(pathlib.Path(lockstep.__file__).parent / "lib/lockstep"))
 from lockstep_glue.torch_import import torch
+assert "lockstep" in torch.distributed.Backend.backend_list  # by the wheel's entry point
+torch.distributed.init_process_group("lockstep", store=torch.distributed.HashStore(), rank=0, world_size=1)
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
 sys.path.insert(0, "my_project")
 {SNIPPET}
 import data

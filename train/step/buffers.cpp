@@ -65,20 +65,15 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
   return dist::plan_buffers(planned, bucket_bytes);
 }
 
-/// Freezes and unfreezes: lays out parameters, gradients and optimizer slots for this set of
-/// trainable parameters. Values and slots are kept, also of frozen parameters. Collective: throws
-/// Error(kDisagree).everywhere() if the ranks' plans differ.
-static void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
-                        optim::FlatParams& flat_params, optim::Optimizer& optimizer,
-                        dist::Communicator& control) {
+std::vector<FlatBuffer> flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
+                                    optim::FlatParams& flat_params, dist::Communicator& control) {
   const optim::BufferPlan plan = plan_layout(flat_params.params(), trainable, bucket_bytes);
   // Different plans would mix gradients of different parameters in one message.
   dist::require_equal(control, "the buffer plan", plan_text(plan, trainable));
-  optimizer.rebuild(flat_params.flatten(plan, trainable));
+  return flat_params.flatten(plan, trainable);
 }
 
-/// Returns the mask bits of one buffer's elements (base/simd/bit_mask.h); empty if all are kept.
-static std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTable& masks) {
+std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTable& masks) {
   std::vector<uint8_t> bits;
   for (const FlatSlice& slice : buffer.slices) {
     if (!masks.covers(slice.param)) continue;
@@ -115,7 +110,9 @@ void apply_recipe_changes(const recal::AppliedActions& due,
     // Masks before layout: slots_of() refers to the present buffers.
     for (const at::Tensor& slot : optimizer.slots_of(param)) recipe.zero_pruned(param, slot);
   for (const int64_t param : due.reset_params) optimizer.reset_momentum(param);
-  if (due.trainable) flatten_for(*due.trainable, bucket_bytes, flat_params, optimizer, control);
+  // Slots are kept, also of frozen parameters.
+  if (due.trainable)
+    optimizer.rebuild(flatten_for(*due.trainable, bucket_bytes, flat_params, control));
 }
 
 void RecipePart::on_recipe_change(const recal::AppliedActions& due) {

@@ -25,6 +25,15 @@ optim::StepRates rates_at(int64_t step, const optim::OptimizerOptions& options,
 optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>& trainable,
                               int64_t bucket_bytes);
 
+/// Freezes and unfreezes: lays out parameters and gradients for this set of trainable parameters
+/// (by parameter). Values are kept. Returns the old buffers, for owners of tensors with the same
+/// layout. Collective: throws Error(kDisagree).everywhere() if the ranks' plans differ.
+std::vector<FlatBuffer> flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
+                                    optim::FlatParams& flat_params, dist::Communicator& control);
+
+/// Returns the mask bits of one buffer's elements (base/simd/bit_mask.h); empty if all are kept.
+std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTable& masks);
+
 /// Applies the recipe's changes to optimizer and buffers. Moments of pruned weights are zeroed
 /// (otherwise they would move the weights), momentum to be reset is zeroed, and frozen parameters
 /// leave the buffers. Collective.

@@ -1,0 +1,380 @@
+"""Data-parallel training in a loop of one's own: `model = lockstep.DataParallel(model, optimizer, recipe="recipe.yaml")`.
+
+The loop stays as it is: zero_grad(), forward, backward(), optimizer.step(). backward() ends with mean gradients on all ranks.
+optimizer.step() ends a step of the recipe. Nothing of torch is replaced: the optimizer's own hooks frame its step.
+"""
+import contextlib
+import datetime
+import math
+import weakref
+
+import torch
+from torch import distributed
+
+from . import process_group as backend
+from .engine_update import EngineUpdate, rule_of
+from .launch import connect_ranks
+from .programs import EXIT_CONFIG, Error
+from .quantized_layers import layers_of, norms_of, round_layers
+
+# Operators are looked up once: an access of torch.ops costs more than some of these calls.
+OPERATORS = {}
+
+# Classes whose update leaves a weight at 0 that has no gradient and no moments, whatever their options are.
+KEEP_ZEROS = {"SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Adadelta", "NAdam", "RAdam", "RMSprop"}
+MOMENTA = ("momentum_buffer", "exp_avg")  # names of momentum in the state of torch.optim
+GROUP_NAMES = ("weights", "other")
+DIVISIONS = {"shards": 1, "shared": 2}  # of loop_attach
+NO_CHANGES = ([], [])
+
+
+def call(operator, *arguments):
+    """Calls an operator of the library; its errors become lockstep.Error without the C++ stack."""
+    function = OPERATORS.get(operator)
+    if function is None:
+        function = OPERATORS[operator] = getattr(torch.ops.lockstep, operator).default
+    try:
+        return function(*arguments)
+    except RuntimeError as fault:
+        text = str(fault).partition("\nException raised from")[0]
+        raise Error(text, torch.ops.lockstep.loop_error_code.default()) from None
+
+
+def layer_class(module, name):
+    """The class of the layer that holds a parameter; of a parametrization, the layer whose weight it makes."""
+    layer, is_parametrized, _ = f".{name}".partition(".parametrizations.")
+    owner = layer[1:] if is_parametrized else name.rpartition(".")[0]
+    return type(module.get_submodule(owner)).__name__
+
+
+def steps_of(value):
+    """A number of steps per epoch, or the length of a loader; 1 for None."""
+    return 1 if value is None else value if isinstance(value, int) else len(value)
+
+
+class Places:
+    """The places of a module where its parameters were when it was wrapped."""
+
+    def __init__(self, module):
+        self.tables = [(prefix, owner._parameters, len(owner._parameters)) for prefix, owner in module.named_modules()]
+        self.places = [(f"{prefix}.{key}" if prefix else key, table, key, parameter)
+                       for prefix, table, _ in self.tables for key, parameter in table.items() if parameter is not None]
+
+    def require_unchanged(self, trained):
+        """Refuses a parameter that was added, replaced, or newly requires a gradient. trained: identities of trained parameters."""
+        for prefix, table, number in self.tables:
+            if len(table) != number:
+                raise Error(f"[pytorch] the parameters of {prefix or 'the module'} are {', '.join(table) or 'none'}, {number} when "
+                            "lockstep.DataParallel wrapped it: add and remove parameters before", EXIT_CONFIG)
+        for name, table, key, parameter in self.places:
+            now = table.get(key)
+            if now is not parameter:
+                raise Error(f"[pytorch] {name} is another tensor than when lockstep.DataParallel wrapped the module: load weights by "
+                            "load_state_dict() without assign=True", EXIT_CONFIG)
+            if now.requires_grad and id(now) not in trained:
+                raise Error(f"[pytorch] {name} requires a gradient, and did not when lockstep.DataParallel wrapped the module: wrap it "
+                            "with all parameters trained, and freeze some by the recipe's TrainableParamsModifier", EXIT_CONFIG)
+
+
+class OptimizerHooks:
+    """A torch.optim optimizer, its rates and its state, as a recipe changes them.
+
+    A rate that the recipe sets is written before each update. A loop that writes it too, as a scheduler does, is refused.
+    """
+
+    def __init__(self, optimizer, parameters, loop):
+        self.optimizer, self.parameters, self.loop = optimizer, parameters, loop
+        self.group_of = {}  # parameter group of the recipe by identity
+        self.written = {}  # rates of the last update, by position and key
+        self.step, self.is_paused = 0, False
+        self.engine = None  # the engine's own updates
+        self.handles = [optimizer.register_step_pre_hook(self.before), optimizer.register_step_post_hook(self.after)]
+
+    def attach(self, uses_engine):
+        groups = call("loop_groups", self.loop)
+        if uses_engine:
+            self.engine = EngineUpdate(self.optimizer, self.loop, self.parameters, groups, call)
+        self.group_of = {id(parameter): group for parameter, group in zip(self.parameters, groups)}
+
+    def remove(self):
+        for handle in self.handles:
+            handle.remove()
+        if self.engine is not None:
+            self.engine.remove()
+
+    def before(self, _optimizer, _args, _kwargs):
+        if self.is_paused:
+            return
+        rates = call("loop_begin_update", self.loop)
+        if rates:
+            self.write("lr", rates[:2])
+            self.write("weight_decay", rates[2:])
+        if self.engine is not None:
+            self.engine.update()
+
+    def after(self, _optimizer, _args, _kwargs):
+        if not self.is_paused:
+            self.step = call("loop_end_update", self.loop)
+
+    def write(self, key, rates):
+        """rates: of the recipe's parameter groups, NaN where it sets none."""
+        if all(math.isnan(rate) for rate in rates):
+            return
+        if key == "lr" and hasattr(self.optimizer.step, "_wrapped_by_lr_sched"):
+            raise Error("[pytorch] the recipe sets the learning rate, and a torch.optim.lr_scheduler does too: remove the scheduler, or the "
+                        "recipe's learning rate modifiers", EXIT_CONFIG)
+        for position, group in enumerate(self.optimizer.param_groups):
+            if key not in group:
+                continue
+            rate = self.rate_for(position, group, key, rates)
+            if rate is None or math.isnan(rate):
+                continue
+            self.require_unwritten(position, key, float(group[key]))
+            if isinstance(group[key], torch.Tensor):
+                group[key].fill_(rate)
+            else:
+                group[key] = rate
+            self.written[position, key] = float(group[key])
+
+    def rate_for(self, position, group, key, rates):
+        """The recipe's rate for one of the optimizer's parameter groups; None for one without trained parameters."""
+        wanted = {rates[self.group_of[id(parameter)]] for parameter in group["params"] if id(parameter) in self.group_of}
+        if len(wanted) > 1:
+            raise Error(f"[pytorch] the recipe sets {key} {rates[0]} for {GROUP_NAMES[0]} and {rates[1]} for {GROUP_NAMES[1]}, and the optimizer's "
+                        f"parameter group {position} holds both: give the optimizer a group for each", EXIT_CONFIG)
+        return wanted.pop() if wanted else None
+
+    def require_unwritten(self, position, key, now):
+        before = self.written.get((position, key), now)
+        if now != before:
+            raise Error(f"[pytorch] the recipe set {key} of parameter group {position} to {before}, and the loop to {now}: only one of them may",
+                        EXIT_CONFIG)
+
+    def follow(self, pruned, reset):
+        """Zeroes the state of newly pruned weights, and the momentum that the recipe resets."""
+        for index in pruned:
+            parameter = self.parameters[index]
+            slots = [slot for slot in self.optimizer.state.get(parameter, {}).values()
+                     if isinstance(slot, torch.Tensor) and slot.shape == parameter.shape and slot.is_floating_point()]
+            call("loop_zero_pruned", self.loop, index, slots)
+        for index in reset:
+            state = self.optimizer.state.get(self.parameters[index], {})
+            for name in MOMENTA:
+                if isinstance(state.get(name), torch.Tensor):
+                    state[name].zero_()
+
+
+class DataParallel(torch.nn.Module):
+    """A module whose gradients the ranks average, with masks, rates and freezing of a recipe.
+
+    module: on the CPU, with all parameters built; equal on all ranks, or rank 0's values are taken. optimizer: of torch.optim, over
+    parameters of the module. recipe: a file of docs/recipe.md. steps_per_epoch: a number, or the loader of training data; with
+    a recipe it is required. process_group: ranks; default: all, of torch.distributed if it was initialised, else those that
+    torchrun, mpirun or srun started. broadcast_buffers: each averaged forward pass of training begins with rank 0's buffers, as in
+    DistributedDataParallel. bucket_bytes: gradients per message. timeout: longest wait for a rank, in seconds. sampler: a
+    lockstep.DistributedSampler, whose position checkpoints hold, and whose uneven last batches get the weight of their samples.
+
+    engine_update: the engine makes the updates of SGD, Adam and AdamW, equal to torch's up to rounding; None: where it can. "shards": each rank
+    updates a part and keeps its state, and `grad` is undefined after backward. "shared": also one copy of the weights for all ranks,
+    the fastest; only for loops in which no rank writes weights alone.
+
+    Errors are lockstep.Error, raised at the line that caused them; those within backward() are RuntimeError.
+    """
+
+    def __init__(self, module, optimizer, recipe=None, *, steps_per_epoch=None, sampler=None, process_group=None, broadcast_buffers=True,
+                 bucket_bytes=4 << 20, timeout=300.0, engine_update=None):
+        super().__init__()
+        backend.load()
+        require_types(module, optimizer, recipe, steps_per_epoch)
+        self.module = module
+        self.broadcast_buffers = broadcast_buffers
+        self.optimizer, self.sampler = optimizer, sampler
+        trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+        frozen = [(name, parameter) for name, parameter in module.named_parameters() if not parameter.requires_grad]
+        require_own_parameters(module, optimizer)
+        self._syncs = True
+        self._places = Places(module)
+        self._trained = {id(parameter) for _, parameter in trained}
+        self.loop, self.rank = connect(process_group, timeout)
+        self._close = weakref.finalize(self, torch.ops.lockstep.loop_close.default, self.loop)
+        layers = layers_of(module, [parameter for _, parameter in trained])
+        rule = self._choose_rule(engine_update, [parameter for _, parameter in trained])
+        call("loop_attach", self.loop, [parameter for _, parameter in trained], [name for name, _ in trained],
+             [layer_class(module, name) for name, _ in trained], [name for name, _ in frozen],
+             [name for name, _, _ in layers], [weight for _, _, weight in layers], bool(norms_of(module)), str(recipe or ""),
+             steps_of(steps_per_epoch), float(optimizer.param_groups[0].get("lr", 0)), type(optimizer).__name__,
+             is_of_torch(optimizer) and type(optimizer).__name__ in KEEP_ZEROS, bucket_bytes, float(timeout), *rule,
+             DIVISIONS.get(engine_update, 0))
+        call("loop_broadcast", self.loop, [parameter for _, parameter in frozen] + self.buffers_now())
+        self._hooks = OptimizerHooks(optimizer, [parameter for _, parameter in trained], self.loop)
+        self._hooks.attach(bool(rule[0]))
+        self._quantizes = bool(call("loop_facts", self.loop)[4])
+        self._norms = norms_of(module) if self._quantizes else []
+        if self._quantizes:
+            round_layers(layers, self.loop)
+
+    def _choose_rule(self, wanted, trained):
+        """(type, numbers) of the engine's rule, ("", []) for the optimizer's own updates."""
+        if wanted is False:
+            return "", []
+        rule = rule_of(self.optimizer)
+        if not isinstance(rule, str):
+            in_optimizer = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+            if len(self.optimizer.param_groups) > 1 or not all(id(parameter) in in_optimizer for parameter in trained):
+                rule = "the optimizer has several parameter groups, or not all trained parameters"
+            elif self.optimizer.state:
+                rule = "the optimizer has state already"
+        if not isinstance(rule, str):
+            return rule
+        if wanted is not None:
+            raise Error(f"[pytorch] engine_update={wanted!r} is not possible: {rule}", EXIT_CONFIG)
+        return "", []
+
+    def forward(self, *args, **kwargs):
+        # A forward pass within backward, as of torch.utils.checkpoint, belongs to the pass that began.
+        if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
+            return self.module(*args, **kwargs)
+        weight = self._begin(args, kwargs)
+        outputs = self.module(*args, **kwargs)
+        return outputs if weight is None else weighted(outputs, weight)
+
+    def _begin(self, args, kwargs):
+        """Begins a pass that records gradients. Returns the weight of this rank's samples if it is not 1."""
+        self._places.require_unchanged(self._trained)
+        if self.broadcast_buffers and self._syncs and self.training:
+            buffers = self.buffers_now()
+            if buffers:
+                call("loop_broadcast", self.loop, buffers)
+        self._follow(call("loop_begin_step", self.loop, self._syncs))
+        if self._norms and call("loop_facts", self.loop)[5]:
+            for norm in self._norms:
+                norm.eval()
+        if self.sampler is None or not self.training:
+            return None
+        weight = self.sampler.weight_of_next(leading_size(args, kwargs))
+        return None if weight == 1 else weight
+
+    _begin._torchdynamo_disable = True  # what torch.compiler.disable() sets, without its import of a second
+
+    def _follow(self, changes):
+        if tuple(changes) != NO_CHANGES:
+            self._hooks.follow(*changes)
+
+    def buffers_now(self):
+        return list(self.module.buffers())
+
+    @contextlib.contextmanager
+    def hooks_paused(self):
+        """Steps of the optimizer inside are none of training."""
+        self._hooks.is_paused = True
+        try:
+            yield
+        finally:
+            self._hooks.is_paused = False
+
+    @property
+    def engine_updates(self):
+        """True if the engine makes the updates and keeps the optimizer's state."""
+        return self._hooks.engine is not None
+
+    def note_restored(self):
+        """Takes step and rates from a checkpoint that was restored."""
+        self._hooks.step = int(call("loop_facts", self.loop)[0])
+        self._hooks.written.clear()
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Forward and backward passes inside add to this rank's gradients; the next ones outside average the sum."""
+        before, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = before
+
+    def finish(self):
+        """Applies what the recipe wants after the last step, such as a final sparsity. Weights then contain exact zeros."""
+        self._follow(call("loop_finalize", self.loop))
+
+    @property
+    def step(self):
+        """The number of updates done."""
+        return self._hooks.step
+
+    @property
+    def sparsity(self):
+        """The pruned fraction of all prunable weights."""
+        return call("loop_facts", self.loop)[1]
+
+    def close(self):
+        """Ends the connection of the ranks; the module stays usable."""
+        self._hooks.remove()
+        self._close()
+
+
+class Weighted(torch.autograd.Function):
+    """The same values, and gradients times a number."""
+
+    @staticmethod
+    def forward(ctx, values, weight):
+        ctx.weight = weight
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.weight, None
+
+
+def weighted(outputs, weight):
+    """Outputs whose gradients count `weight` times in the mean over ranks. Losses that depend on weights alone are not touched."""
+    from torch.utils import _pytree
+
+    def one(value):
+        return Weighted.apply(value, weight) if isinstance(value, torch.Tensor) and value.requires_grad else value
+    return _pytree.tree_map(one, outputs)
+
+
+def leading_size(args, kwargs):
+    """The first dimension of the first tensor among the arguments of forward, also inside dicts and lists; None without any."""
+    from torch.utils import _pytree
+    for leaf in _pytree.tree_leaves((args, kwargs)):
+        if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
+            return leaf.shape[0]
+    return None
+
+
+def is_of_torch(optimizer):
+    return type(optimizer).__module__.startswith("torch.optim")
+
+
+def require_types(module, optimizer, recipe, steps_per_epoch):
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"lockstep.DataParallel wraps a torch.nn.Module, not {type(module).__name__}")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"lockstep.DataParallel takes one optimizer of torch.optim, not {type(optimizer).__name__}")
+    lazy = torch.nn.parameter.UninitializedTensorMixin
+    unbuilt = [name for name, parameter in module.named_parameters() if isinstance(parameter, lazy)]
+    if unbuilt:
+        raise Error(f"[pytorch] {', '.join(unbuilt)} is not built yet: run one forward pass before lockstep.DataParallel", EXIT_CONFIG)
+    if recipe is not None and steps_per_epoch is None:
+        raise Error("[pytorch] a recipe counts epochs: pass steps_per_epoch, a number or the loader of training data", EXIT_CONFIG)
+
+
+def require_own_parameters(module, optimizer):
+    known = {id(parameter) for parameter in module.parameters()}
+    for position, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if id(parameter) not in known:
+                raise Error(f"[pytorch] parameter group {position} of the optimizer has a tensor of shape {list(parameter.shape)} that is no "
+                            "parameter of the module: the ranks would not average its gradient", EXIT_CONFIG)
+
+
+def connect(group, timeout):
+    """(number of a new loop, this rank in it) over the ranks of the process group; without one, of all ranks that a launcher started."""
+    if group is None and not distributed.is_initialized():
+        if not connect_ranks(timeout):
+            return call("loop_alone"), 0
+    ranks = distributed.get_process_group_ranks(group or distributed.group.WORLD)
+    is_whole = len(ranks) == distributed.get_world_size()
+    # Its own connections: messages of the loop never wait for those of the script.
+    gloo = distributed.new_group(ranks, backend="gloo", timeout=datetime.timedelta(seconds=timeout), use_local_synchronization=not is_whole)
+    return call("loop_connect", gloo.boxed(), ranks, float(timeout)), ranks.index(distributed.get_rank())

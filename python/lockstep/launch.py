@@ -1,0 +1,67 @@
+"""Rank and size of this process, and the first connection of the ranks, under torchrun, mpirun or srun; exit codes of a loop."""
+import contextlib
+import datetime
+import os
+import subprocess
+import sys
+import zlib
+
+from torch import distributed
+
+from .programs import EXIT_CONFIG, Error
+
+# (rank, size) as each launcher says them, torchrun's first.
+VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "PMI_JOBID")  # equal on all ranks, and of this job alone
+LOWEST_PORT, NUM_PORTS = 20000, 12768  # below Linux's range for outgoing connections
+
+
+def rank_and_size():
+    """(0, 1) without a launcher."""
+    for rank, size in VARIABLES:
+        if rank in os.environ and size in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+def first_address():
+    """(host, port) of rank 0's store."""
+    job = next((os.environ[name] for name in JOBS if name in os.environ), None)
+    if job is None:
+        raise Error("[pytorch] several ranks, and neither MASTER_ADDR nor a job's name in the environment: set MASTER_ADDR and MASTER_PORT to a "
+                    "free port of rank 0's host", EXIT_CONFIG)
+    host = "127.0.0.1"
+    if os.environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
+        host = subprocess.run(["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]], capture_output=True, text=True,
+                              check=True).stdout.split()[0]
+    elif os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", os.environ.get("OMPI_COMM_WORLD_SIZE")) != os.environ.get("OMPI_COMM_WORLD_SIZE"):
+        raise Error("[pytorch] mpirun started ranks on several hosts: set MASTER_ADDR to rank 0's host and MASTER_PORT to a free port there "
+                    "(mpirun -x MASTER_ADDR=... -x MASTER_PORT=...)", EXIT_CONFIG)
+    return host, LOWEST_PORT + zlib.crc32(job.encode()) % NUM_PORTS
+
+
+def connect_ranks(timeout):
+    """Initialises torch.distributed with gloo, as the launcher's variables say. False for a process alone."""
+    rank, size = rank_and_size()
+    if size == 1:
+        return False
+    if "MASTER_ADDR" not in os.environ:
+        host, port = first_address()
+        os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
+    distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=timeout))
+    return True
+
+
+@contextlib.contextmanager
+def exit_codes():
+    """Ends the process with the exit code of a lockstep.Error (docs/exit_codes.md) and one line instead of a traceback:
+
+        with lockstep.exit_codes():
+            main()
+    """
+    try:
+        yield
+    except Error as fault:
+        print(fault, file=sys.stderr, flush=True)
+        # Without the ends of torch, which may wait for ranks that are gone.
+        os._exit(fault.exit_code)

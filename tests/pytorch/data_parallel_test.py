@@ -1,0 +1,164 @@
+"""lockstep.DataParallel in a loop of a user's (user_loop.py): losses of DistributedDataParallel over gloo, recipes, checkpoints, mistakes."""
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import ranks
+import user_loop
+
+PRUNING = """version: 1.1.0
+modifiers:
+  - !GradualKSModifier
+    start_step: 2
+    end_step: 6
+    update_frequency: 0.5
+    init_sparsity: 0.3
+    final_sparsity: 0.8
+    params: [first]
+"""
+RATES = """version: 1.1.0
+modifiers:
+  - !SetLearningRateModifier
+    start_step: 0
+    learning_rate: 0.2
+  - !SetLearningRateModifier
+    start_step: 4
+    learning_rate: 0.05
+"""
+QUANTIZING = """version: 1.1.0
+modifiers:
+  - !QuantizationModifier
+    start_step: 2
+    submodules: [first, second]
+"""
+FREEZING = """version: 1.1.0
+modifiers:
+  - !TrainableParamsModifier
+    params: [first]
+    trainable: false
+    start_step: 3
+    end_step: 6
+"""
+
+
+class UserLoop(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-loop-"))
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+
+    def run_ranks(self, num_ranks, **case):
+        """What the loop returned on rank 0; all ranks end with 0 and equal weights."""
+        results = ranks.values(num_ranks, user_loop.train, case, backend="gloo")
+        self.assertEqual(len({result["digest"] for result in results}), 1, case)
+        return results[0]
+
+    def recipe(self, text):
+        path = self.root / f"{self._testMethodName}.yaml"
+        path.write_text(text)
+        return str(path)
+
+    def test_losses_and_weights_are_those_of_ddp(self):
+        cases = [{}, {"optimizer": "adamw", "clip": 0.5}, {"network": "unused"}, {"network": "unused", "to_none": False},
+                 {"micro_batches": 3, "to_none": False}, {"network": "tied"}, {"precision": "bf16"}]
+        for num_ranks in (2, 3):
+            for case in cases:
+                theirs = self.run_ranks(num_ranks, wrapper="ddp", **case)
+                for engine_update in (False, True, "shards", "shared"):
+                    if "clip" in case and isinstance(engine_update, str):
+                        continue  # no rank has all gradients
+                    with self.subTest(ranks=num_ranks, engine_update=engine_update, **case):
+                        ours = self.run_ranks(num_ranks, engine_update=engine_update, **case)
+                        for one, other in zip(ours["losses"], theirs["losses"], strict=True):
+                            self.assertAlmostEqual(one, other, delta=1e-6)
+                        for one, other in zip(ours["weights"], theirs["weights"], strict=True):
+                            self.assertAlmostEqual(one, other, delta=1e-5)
+
+    def test_uneven_last_batches_count_by_their_samples(self):
+        alone = self.run_ranks(1, samples=27, batch=4, optimizer="sgd", steps=14)
+        together = self.run_ranks(4, samples=27, batch=4, optimizer="sgd", steps=14)  # the seventh batch has 3 samples
+        for one, other in zip(alone["weights"], together["weights"], strict=True):
+            self.assertAlmostEqual(one, other, delta=1e-5)
+
+    def test_a_recipe_prunes_and_the_moments_of_pruned_weights_are_zero(self):
+        for optimizer in ("momentum", "adamw", "adagrad"):
+            with self.subTest(optimizer):
+                result = self.run_ranks(2, recipe=self.recipe(PRUNING), optimizer=optimizer, steps=9, engine_update=False)
+                self.assertAlmostEqual(result["zeros"], 0.8, delta=0.005)
+                self.assertEqual(result["state_of_zeros"], 0)
+
+    def test_a_pruned_loop_learns_the_same_by_either_update(self):
+        case = {"recipe": self.recipe(PRUNING), "steps": 9}
+        torchs = self.run_ranks(2, **case, engine_update=False)
+        for engine_update in (True, "shards", "shared"):
+            with self.subTest(engine_update):
+                engines = self.run_ranks(2, **case, engine_update=engine_update)
+                self.assertEqual(engines["zeros"], torchs["zeros"])
+                for one, other in zip(engines["weights"], torchs["weights"], strict=True):
+                    self.assertAlmostEqual(one, other, delta=1e-5)
+
+    def test_a_recipe_sets_the_learning_rate(self):
+        self.assertEqual(self.run_ranks(2, recipe=self.recipe(RATES), steps=4)["lr"], 0.2)
+        self.assertEqual(self.run_ranks(2, recipe=self.recipe(RATES), steps=5)["lr"], 0.05)
+
+    def test_a_recipe_freezes_and_thaws(self):
+        """Of each number of steps, the digest of the weights of `first`: equal while it is frozen."""
+        recipe, size = self.recipe(FREEZING), 10 * 32 + 32
+        weights = [self.run_ranks(2, recipe=recipe, steps=steps)["weights"] for steps in (3, 5, 8)]
+        self.assertEqual(weights[0][:size], weights[1][:size])
+        self.assertNotEqual(weights[0][size:], weights[1][size:])
+        self.assertNotEqual(weights[1][:size], weights[2][:size])
+
+    def test_a_recipe_quantizes_from_its_step_on(self):
+        """Inputs of the first quantized step are not rounded yet, weights are."""
+        plain, rounded = (self.run_ranks(2, recipe=recipe, steps=6)["losses"] for recipe in (None, self.recipe(QUANTIZING)))
+        self.assertEqual(plain[:2], rounded[:2])
+        self.assertNotEqual(plain[2], rounded[2])
+        self.assertTrue(all(abs(one - other) < 0.1 for one, other in zip(plain, rounded, strict=True)))
+
+    def test_no_rank_updates_with_a_gradient_that_is_not_finite(self):
+        result = self.run_ranks(2, inf_at=3)
+        self.assertTrue(all(abs(weight) < 100 for weight in result["weights"]))
+
+    def test_a_resumed_loop_repeats_each_bit(self):
+        """Step 7 ends an epoch of 40 samples, step 5 does not."""
+        for engine_update, save_at in ((False, 7), (True, 5), ("shards", 7), ("shared", 5)):
+            with self.subTest(engine_update):
+                case = {"network": "normed", "optimizer": "adamw", "steps": 12, "samples": 40, "recipe": self.recipe(PRUNING),
+                        "engine_update": engine_update}
+                folder = str(self.root / f"whole-{engine_update}")
+                whole = self.run_ranks(2, **case, save=folder, save_at=save_at)
+                resumed = self.run_ranks(2, **case, restore=folder)
+                self.assertEqual(resumed["losses"], whole["losses"][save_at:])
+                self.assertEqual(resumed["digest"], whole["digest"])
+                self.assertEqual(resumed["buffers"], whole["buffers"])
+
+    def test_a_loop_resumes_at_another_number_of_ranks(self):
+        case = {"steps": 12, "samples": 40, "batch": 4}
+        whole = self.run_ranks(2, **case, save=str(self.root / "other"), save_at=7)
+        resumed = self.run_ranks(4, **case, restore=str(self.root / "other"))
+        for one, other in zip(resumed["losses"], whole["losses"][7:], strict=True):
+            self.assertAlmostEqual(one, other, delta=1e-5)
+
+    def test_mistakes_are_refused_at_their_line(self):
+        for mistake, text, line in (("added", "the parameters of first are weight, bias, more", "model(x)"),
+                                    ("assigned", "is another tensor than when lockstep.DataParallel wrapped the module", "model(x)"),
+                                    ("inner", "call the wrapped module before each backward()", "loss.backward()")):
+            with self.subTest(mistake):
+                for rank in ranks.run(2, user_loop.train, {"mistake": mistake}, backend="gloo"):
+                    self.assertNotEqual(rank.code, 0)
+                    self.assertIn(text, rank.fault)
+                    said = rank.said.splitlines()
+                    lines = [said[i + 1] for i, each in enumerate(said) if "user_loop.py" in each]
+                    self.assertIn(line, lines[-1])
+
+    def test_a_rank_that_fails_ends_the_others(self):
+        other, failed = ranks.run(2, user_loop.train, {"mistake": "raise"}, backend="gloo")
+        self.assertIn("an error of rank 1 alone", failed.fault)
+        self.assertNotEqual(other.code, 0)
+        self.assertIn("rank 1", other.fault)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,174 @@
+"""Ranks of a process group: functions in forked children of this process, which has imported torch once, or programs.
+
+LOCKSTEP_BUILD names the build, LOCKSTEP_TORCH the folder `torch` of the wheel whose LibTorch it links.
+"""
+import atexit
+import dataclasses
+import datetime
+import os
+import pathlib
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from cpu_torch import TORCH, torch  # noqa: E402
+import patience  # noqa: E402
+import python_package  # noqa: E402
+from ports import free_port  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"]).resolve()
+SKIPPED = 77  # exit code of a rank whose test is skipped
+LIMIT_S = 60  # for all ranks of a case, without the time that they are to wait
+
+
+def _installed():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-package-"))
+    creator = os.getpid()
+    atexit.register(lambda: os.getpid() == creator and shutil.rmtree(folder))
+    python_package.install(BUILD, folder, python_package.version_of(TORCH))
+    return folder
+
+
+PACKAGES = _installed()
+sys.path.insert(0, str(PACKAGES))
+import lockstep  # noqa: E402, F401, which registers the backend
+
+
+@dataclasses.dataclass
+class Rank:
+    """How one rank ended. value: of its function. fault: text of its exception, with the type. said: its output and log."""
+    code: int
+    value: object = None
+    fault: str = ""
+    said: str = ""
+
+
+def init(rank, num_ranks, folder, backend="lockstep", timeout_s=LIMIT_S):
+    dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=num_ranks,
+                            timeout=datetime.timedelta(seconds=timeout_s))
+
+
+def _child(rank, folder, function):
+    log = os.open(folder / f"{rank}.log", os.O_CREAT | os.O_WRONLY)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    value, fault = None, ""
+    code = 0
+    try:
+        value = function()
+    except unittest.SkipTest as reason:
+        code, fault = SKIPPED, str(reason)
+    except SystemExit as error:
+        code = error.code or 0
+    except BaseException as error:
+        traceback.print_exc()
+        code, fault = 1, f"{type(error).__name__}: {error}"
+    (folder / f"{rank}.pickle").write_bytes(pickle.dumps((value, fault)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _wait_for(pids, limit_s):
+    """Exit codes by rank; those of ranks that hang are -SIGKILL."""
+    codes, limit = {}, patience.Patience(limit_s)
+
+    def all_ended():
+        for rank, pid in enumerate(pids):
+            if rank not in codes:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    codes[rank] = os.waitstatus_to_exitcode(status)
+        return len(codes) == len(pids) or limit.is_over()
+    patience.wait_for(all_ended, "the ranks", timeout_s=2 * limit_s)
+    for rank, pid in enumerate(pids):
+        if rank not in codes:
+            os.kill(pid, signal.SIGKILL)
+            codes[rank] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return codes
+
+
+def fork(num_ranks, body, limit_s=LIMIT_S):
+    """Runs body(rank) in a forked child for each rank. A child that hangs is killed after the limit."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-ranks-") as name:
+        folder, pids = pathlib.Path(name), []
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for rank in range(num_ranks):
+            pid = os.fork()
+            if pid == 0:
+                _child(rank, folder, lambda rank=rank: body(rank))
+            pids.append(pid)
+        codes = _wait_for(pids, limit_s)
+        return [Rank(codes[rank], *_result(folder / f"{rank}.pickle"), (folder / f"{rank}.log").read_text()) for rank in range(num_ranks)]
+
+
+def _result(file):
+    return pickle.loads(file.read_bytes()) if file.exists() else (None, "")
+
+
+def run(num_ranks, function, *arguments, backend="lockstep", timeout_s=LIMIT_S, environment=None):
+    """Runs function(*arguments) on each rank of a group and returns a list of Rank."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-store-") as store:
+        def body(rank):
+            os.environ.update(environment or {})
+            init(rank, num_ranks, store, backend, timeout_s)
+            value = function(*arguments)
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            return value
+        return fork(num_ranks, body)
+
+
+def values(num_ranks, function, *arguments, **options):
+    """What the function returns on each rank; a fault on any rank is one of the test."""
+    ranks = run(num_ranks, function, *arguments, **options)
+    for number, rank in enumerate(ranks):
+        assert rank.code == 0, f"rank {number} ended with {rank.code}: {rank.fault}\n{rank.said}"
+    return [rank.value for rank in ranks]
+
+
+def environment(**more):
+    """For programs that import torch and lockstep."""
+    folders = [str(PACKAGES), str(SOURCE / "tests/support"), *os.environ.get("PYTHONPATH", "").split(":")]
+    return {**os.environ, "PYTHONPATH": ":".join(filter(None, folders)), "OMP_NUM_THREADS": "1", **more}
+
+
+def start_programs(num_ranks, program, *arguments, **more):
+    """Starts the Python program on each rank, with the variables of torchrun. Each is the leader of a process group of the system."""
+    port = str(free_port())
+    return [subprocess.Popen([sys.executable, program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             start_new_session=True,
+                             env=environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(num_ranks), MASTER_ADDR="127.0.0.1",
+                                             MASTER_PORT=port, **more))
+            for rank in range(num_ranks)]
+
+
+def finish_programs(processes, limit_s=LIMIT_S):
+    """List of (exit code, output); those that hang are killed, with the code -SIGKILL."""
+    found = []
+    for process in processes:
+        try:
+            output = patience.communicate(process, limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output = process.communicate()[0]
+        found.append((process.returncode, output))
+    return found
+
+
+def program(file, *arguments, limit_s=LIMIT_S, **more):
+    """Output of one Python program, which must end with 0."""
+    process = subprocess.Popen([sys.executable, file, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               env=environment(**more))
+    output = patience.communicate(process, limit_s)
+    assert process.returncode == 0, f"{file} {arguments} ended with {process.returncode}:\n{output}"
+    return output
