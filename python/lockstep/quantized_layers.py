@@ -26,6 +26,7 @@ def round_layers(layers, loop):
         layer.forward = functools.partial(kind, layer, loop, number)
 
 
+@torch._disable_dynamo  # a graph would contain the values of its first call
 def rounded(loop, number, layer, values):
     quantize = torch.ops.lockstep.loop_quantize.default
     return quantize(loop, number, False, values), quantize(loop, number, True, layer.weight)
