@@ -205,6 +205,28 @@ class Python(LockstepTest):
         run = self.train(1, config=self.config(), sets=[*sets, "train.max_steps=14", "eval.every_epochs=1"])
         self.assertEqual(run.summary()["eval"]["num_samples"], 200)
 
+    def test_packages_train_to_the_bits_of_single_files(self):
+        """Three files of one name, in three folders of a package; one of the folders has no __init__.py."""
+        shop = self.folder / "shop"
+        for folder in ("models", "data", "logs"):
+            (shop / folder).mkdir(parents=True)
+            if folder != "models":
+                (shop / folder / "__init__.py").touch()
+        (shop / "__init__.py").write_text("from .data.net import Points  # before the worker asks for it\n")
+        for name in ("nets", "sets"):
+            (shop / f"{name}.py").write_text((FILES / f"{name}.py").read_text())
+        (shop / "models/net.py").write_text("from ..nets import Plain\nfrom .parts import named\nNet = named(Plain)\n")
+        (shop / "models/parts.py").write_text("def named(kind):\n    from . import net\n    assert kind is net.Plain\n    return kind\n")
+        (shop / "data/net.py").write_text("from shop import sets\nfrom ..sets import Points\nassert Points is sets.Points\n")
+        (shop / "logs/net.py").write_text("from ..sets import Points\nclass Counts:\n    incoming_keys = ['loss']\n"
+                                          "    def on_iteration_end(self, loss):\n        assert len(Points()) == 200\n")
+        sets = ["data.train.args={noise: 0.1}", "data.shuffle=true"]
+        single = self.train(2, config=self.config(), run="single", sets=sets)
+        parts = [f"model.path={shop}/models/net.py", "model.name=Net", f"data.train.path={shop}/data/net.py", "data.train.num_workers=2",
+                 f"callbacks={{mine: {{type: python, path: {shop}/logs/net.py, name: Counts}}}}"]
+        resumed = self.assert_resumes(self.config(), "package", [*sets, *parts])
+        self.assertEqual(resumed.summary()["parameters_sha256"], single.summary()["parameters_sha256"])
+
     def test_a_data_set_of_values_fits_a_line(self):
         sets = ["data.train.name=Line", "data.eval.name=Line", "train.max_steps=300"]
         summary = self.train(1, config=self.config(), sets=sets).summary()
