@@ -169,6 +169,34 @@ void forget(void* object) {
   Py_DecRef(static_cast<PyObject*>(object));
 }
 
+using SharedFunction = std::shared_ptr<const Function>;
+
+/// Function held by the capsule; null with a Python exception set if it holds none.
+SharedFunction* function_in(PyObject* capsule) {
+  return static_cast<SharedFunction*>(PyCapsule_GetPointer(capsule, nullptr));
+}
+
+/// Calls the function that `capsule` holds.
+PyObject* call_function(PyObject* capsule, PyObject* arguments) {
+  const SharedFunction* function = function_in(capsule);
+  Value list;
+  if (function == nullptr || !from_python(arguments, &list)) return nullptr;
+  try {
+    return to_python((*function)->call(list.as_list())).release();
+  } catch (const std::exception& fault) {
+    PyErr_SetString(PyExc_RuntimeError, fault.what());
+    return nullptr;
+  }
+}
+
+Reference to_python(const SharedFunction& function) {
+  static PyMethodDef definition{"function_of_lockstep", call_function, METH_VARARGS, nullptr};
+  const Reference capsule(PyCapsule_New(new SharedFunction(function), nullptr,
+                                        [](PyObject* owner) { delete function_in(owner); }));
+  if (!capsule) return {};
+  return Reference(PyCFunction_New(&definition, capsule.get()));
+}
+
 // Every Python object is used under the interpreter's lock. References are owned (Reference) unless
 // marked as borrowed. This file is compiled for the stable interface (Py_LIMITED_API).
 
@@ -258,6 +286,7 @@ Reference to_python(const Value& value) {
   if (const auto* map = std::get_if<Map>(&value)) return to_python(*map);
   if (const auto* object = std::get_if<Object>(&value))
     return Reference::to(static_cast<PyObject*>(object->get()));
+  if (const auto* function = std::get_if<SharedFunction>(&value)) return to_python(*function);
   return Reference::to(Py_None);
 }
 

@@ -177,6 +177,11 @@ PythonModel::PythonModel(const PythonArgs& args, const model::ModelInputs& data)
     model::add_param(args.path, fields[0].as_text(), fields[1].as_tensor(), fields[2].as_text(),
                      &table_);
   }
+  const Value found = call_model("quantizable_layers", {module_});
+  for (const Value& row : found.as_list()) {
+    const List& fields = row.as_list();  // name, index of its weight, has_batch_norm
+    table_.layers.push_back({fields[0].as_text(), fields[1].as_int(), fields[2].as_bool()});
+  }
   if (table_.params.empty())
     throw Error(ExitCode::kConfig, "python",
                 fmt::format("{}: {} has no parameter that is trained", args.path, args.name));
@@ -194,6 +199,22 @@ void PythonModel::begin_forward(const model::ForwardPass& pass) {
   const uint64_t seed = model::seed_default_generators(seed_, pass, device_);
   // Without the top bit: a Value is signed, and the generators take no negative seed.
   (void)call_model("begin_forward", {static_cast<int64_t>(seed >> 1)});
+  // Each time, because train() of an evaluation's end thaws them.
+  if (table_.norms.is_frozen()) (void)call_model("freeze_norms", {module_});
+}
+
+void PythonModel::set_layer_hook(LayerHook* hook) {
+  Model::set_layer_hook(hook);
+  *hook_ = hook;
+  if (hook == nullptr || std::exchange(layers_call_hook_, true)) return;
+  const auto rounded = [now = hook_](const List& arguments) -> Value {
+    const at::Tensor& values = arguments[2].as_tensor();  // layer, is_weight, values
+    if (*now == nullptr) return values;
+    const int64_t layer = arguments[0].as_int();
+    return arguments[1].as_bool() ? (*now)->weight(layer, values) : (*now)->input(layer, values);
+  };
+  (void)call_model("quantize_layers",
+                   {module_, std::make_shared<const Function>(Function{rounded})});
 }
 
 void PythonModel::set_training(bool training) {

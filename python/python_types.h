@@ -98,16 +98,21 @@ class PythonDataset final : public data::Dataset {
 /// of training. The seed follows from (seed, step, position of the batch in the global batch). The
 /// set of trained parameters and of buffers is fixed when the module is built. Other tensors that
 /// forward changes are made equal on all ranks by the training step (train/step/buffers.h).
+///
+/// Its layers() are the torch.nn.Linear and Conv1d to Conv3d that own a trained weight.
 class PythonModel final : public model::Model {
  public:
   /// Creates the module. Throws Error(kConfig), with file and line, if Python raises. Also throws
   /// if a parameter is not float32, or if no parameter is trained.
   PythonModel(const PythonArgs& args, const model::ModelInputs& data);
+  ~PythonModel() override { *hook_ = nullptr; }
 
   at::Tensor forward(const at::Tensor& inputs_BX) override;
   at::Tensor own_loss(const at::Tensor& inputs_BX, const at::Tensor& targets_BY) override;
   void begin_forward(const model::ForwardPass& pass) override;
   void set_training(bool training) override;
+  /// Gives the layers a forward that calls the hook, when the first one is set.
+  void set_layer_hook(LayerHook* hook) override;
   /// Looks the buffers up by name at each call: forward may have replaced a buffer's tensor.
   const std::vector<model::Buffer>& buffers() const override;
   std::vector<model::Buffer> unsaved_buffers() const override;
@@ -126,6 +131,9 @@ class PythonModel final : public model::Model {
   int64_t seed_;
   at::Device device_ = at::kCPU;
   int64_t num_backwards_ = 0;
+  /// As the layers in Python read it, which may outlive this model; null: none.
+  std::shared_ptr<LayerHook*> hook_ = std::make_shared<LayerHook*>(nullptr);
+  bool layers_call_hook_ = false;
   mutable std::vector<model::Buffer> buffers_;  ///< as of the last call of buffers()
 };
 

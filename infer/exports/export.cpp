@@ -191,8 +191,8 @@ std::optional<std::string> torchscript_archive(const CheckpointModel& saved,
   try {
     return torchscript_bytes(described(saved, network));
   } catch (const Error& fault) {
-    // kUsage without quantization: the network has no TorchScript form. That is not an error here.
-    if (fault.code() != ExitCode::kUsage || !saved.layers.empty()) throw;
+    // kUsage: the network has no TorchScript form. That is not an error here.
+    if (fault.code() != ExitCode::kUsage) throw;
     return std::nullopt;
   }
 }

@@ -367,6 +367,32 @@ class Python(LockstepTest):
         refused = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "onnx", "-o", self.folder / "x.onnx", expect=64)
         self.assertIn("use --format safetensors", refused)
 
+    def test_a_quantized_network_resumes_and_freezes_its_batch_statistics(self):
+        quantized = "modifiers=[!QuantizationModifier {start_epoch: 1, disable_quantization_observer_epoch: 8, freeze_bn_stats_epoch: 5}]"
+        run = self.assert_resumes(self.config("Noisy"), "quantized", [quantized])  # 7 steps an epoch
+        self.assertEqual(self.weights(run, 40)["norm.running_mean"], self.weights(run, 100)["norm.running_mean"])
+        self.assertNotEqual(self.weights(run, 20)["norm.running_mean"], self.weights(run, 40)["norm.running_mean"])
+        shown = json.loads(self.tool("ckpt", "show", run.folder / "checkpoints", "--json", "--values"))
+        values = {tensor["key"]: tensor["values"] for tensor in shown["tensors"]}
+        for layer in ("first", "classifier"):
+            self.assertEqual(values[f"_lockstep/quantization/{layer}/observations"], [7 * 8 - 7])
+
+    def test_a_quantized_network_answers_as_its_evaluation(self):
+        quantized = "modifiers=[!QuantizationModifier {start_epoch: 1}]"
+        run = self.train(2, config=self.config("MaskedLayers"), sets=[quantized])
+        losses = []
+        for name, where in (("quantized", run), ("plain", self.train(2, config=self.config("MaskedLayers"), run="plain"))):
+            results = self.folder / name
+            config = self.folder / f"{name}.yaml"
+            config.write_text(f"run: {{name: x, threads: 1, project_dir: {self.folder}}}\n"
+                              f"inferer: {{log_dir: {results}, callbacks: {{prediction_saver: {{keys: [logits, targets]}}}}}}\n")
+            self.tool("infer", "--checkpoint", where.folder, "--config", config, "--feed", f"{{type: python, path: {FILES}/sets.py, name: Points}}")
+            answers = [json.loads(path.read_text()) for path in results.glob("*.json")]
+            self.assertEqual(len(answers), 200)
+            losses.append(sum(math.log(sum(map(math.exp, one["logits"]))) - one["logits"][one["targets"]] for one in answers) / 200)
+            self.assertAlmostEqual(losses[-1], where.summary()["eval"]["loss"], delta=2e-6)
+        self.assertGreater(abs(losses[0] - losses[1]), 1e-5)  # the rounding shows
+
     def test_infer_says_where_it_looks_for_the_code(self):
         net = self.folder / "net.py"
         net.write_text((FILES / "nets.py").read_text())
