@@ -25,7 +25,7 @@ using List = std::vector<Value>;
 using Map = std::vector<std::pair<std::string, Value>>;  // in Python's order
 
 /// Value passed between C++ and Python. None, bool, int, float, str, a tensor (shared memory), a
-/// list or tuple, a dict with text keys, another object, or a function of C++ (to Python only).
+/// list or tuple, a dict with text keys, or another object. To Python also a function of C++.
 struct Value : std::variant<std::monostate, bool, int64_t, double, std::string, at::Tensor, List,
                             Map, Object, std::shared_ptr<const Function>> {
   using variant::variant;

@@ -267,6 +267,42 @@ void PythonModel::after_backward() {
                           path_, unlike.as_text()));
 }
 
+/// Kind of a layer by the word of model::kind_name().
+static model::LayerKind layer_kind(const std::string& word) {
+  int kind = 0;
+  while (model::kind_name(static_cast<model::LayerKind>(kind)) != word) ++kind;
+  return static_cast<model::LayerKind>(kind);
+}
+
+/// Layer that lockstep_glue/chains.py described; it leaves out what has its default.
+static model::NetworkLayer layer_of(const Map& facts) {
+  model::NetworkLayer layer{.norm_names = model::NormNames::kTorch};
+  for (const auto& [name, value] : facts) {
+    if (name == "kind") layer.kind = layer_kind(value.as_text());
+    if (name == "name") layer.name = value.as_text();
+    if (name == "has_bias") layer.has_bias = value.as_bool();
+    if (name == "kernel_extent") layer.kernel_extent = value.as_int();
+    if (name == "stride") layer.stride = value.as_int();
+    if (name == "padding") layer.padding = value.as_int();
+    if (name == "groups") layer.groups = value.as_int();
+    if (name == "epsilon") layer.epsilon = std::get<double>(value);
+  }
+  return layer;
+}
+
+model::Network PythonModel::chain(size_t num_dims) const {
+  const Value found = call_model("chain_of", {module_, static_cast<int64_t>(num_dims)});
+  if (std::holds_alternative<std::string>(found))
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{}: its layers do not follow each other in a form that an export "
+                            "layer by layer knows: {}; use --format safetensors and load it in "
+                            "Python",
+                            path_, found.as_text()));
+  model::Network layers;
+  for (const Value& facts : found.as_list()) layers.push_back(layer_of(facts.as_map()));
+  return layers;
+}
+
 void add_types() {
   [[maybe_unused]] static const bool added = [] {
     model::model_types().add(python_model_type());

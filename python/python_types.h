@@ -122,6 +122,10 @@ class PythonModel final : public model::Model {
   /// Also throws if the parameters are no longer those of the module.
   void after_backward() override;
 
+  /// Describes the network if its layers follow each other, which tracing shows. num_dims: of a
+  /// batch of inputs. Throws Error(kUsage) with the reason if it is not such a chain.
+  model::Network chain(size_t num_dims) const;
+
  private:
   /// Returns the buffers that checkpoints contain, or the others.
   std::vector<model::Buffer> look_up(bool are_saved) const;
@@ -131,7 +135,7 @@ class PythonModel final : public model::Model {
   int64_t seed_;
   at::Device device_ = at::kCPU;
   int64_t num_backwards_ = 0;
-  /// As the layers in Python read it, which may outlive this model; null: none.
+  /// Hook that the layers in Python call, or null. These may outlive this model.
   std::shared_ptr<LayerHook*> hook_ = std::make_shared<LayerHook*>(nullptr);
   bool layers_call_hook_ = false;
   mutable std::vector<model::Buffer> buffers_;  ///< as of the last call of buffers()

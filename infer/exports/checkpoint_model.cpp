@@ -357,7 +357,8 @@ static void require_python_file(const CheckpointModel& saved, const std::string&
   if (files::is_file(path_beside(document, named))) return;
   throw Error(ExitCode::kInputMissing, "infer",
               fmt::format("{}: the code of its network, {}, was not found: start in the folder "
-                          "where the run was started, or name its run file with --config",
+                          "where the run was started, or name its run file with --config (for an "
+                          "export: --set model.path=FILE)",
                           saved.prefix, named));
 }
 

@@ -66,7 +66,7 @@ struct CheckpointNetwork {
 /// Purpose for which a network is rebuilt.
 enum class NetworkUse {
   kExport,     ///< written in another form; a network in Python cannot be
-  kInference,  ///< called; may be the user's class in Python, whose file must exist
+  kInference,  ///< called or traced; may be a class in Python, whose file must exist
 };
 
 /// True if the checkpoint says which network it belongs to, in a form that can be exported. False
