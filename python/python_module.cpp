@@ -171,18 +171,23 @@ void forget(void* object) {
 
 using SharedFunction = std::shared_ptr<const Function>;
 
-/// Function held by the capsule; null with a Python exception set if it holds none.
-SharedFunction* function_in(PyObject* capsule) {
-  return static_cast<SharedFunction*>(PyCapsule_GetPointer(capsule, nullptr));
+/// Function of C++ with its description for Python, which a capsule owns.
+struct HeldFunction {
+  SharedFunction function;
+  PyMethodDef definition;
+};
+
+HeldFunction* held_in(PyObject* capsule) {
+  return static_cast<HeldFunction*>(PyCapsule_GetPointer(capsule, nullptr));
 }
 
-/// Calls the function that `capsule` holds.
+/// Calls the function that the capsule owns.
 PyObject* call_function(PyObject* capsule, PyObject* arguments) {
-  const SharedFunction* function = function_in(capsule);
+  const HeldFunction* held = held_in(capsule);
   Value list;
-  if (function == nullptr || !from_python(arguments, &list)) return nullptr;
+  if (held == nullptr || !from_python(arguments, &list)) return nullptr;
   try {
-    return to_python((*function)->call(list.as_list())).release();
+    return to_python(held->function->call(list.as_list())).release();
   } catch (const std::exception& fault) {
     PyErr_SetString(PyExc_RuntimeError, fault.what());
     return nullptr;
@@ -190,11 +195,13 @@ PyObject* call_function(PyObject* capsule, PyObject* arguments) {
 }
 
 Reference to_python(const SharedFunction& function) {
-  static PyMethodDef definition{"function_of_lockstep", call_function, METH_VARARGS, nullptr};
-  const Reference capsule(PyCapsule_New(new SharedFunction(function), nullptr,
-                                        [](PyObject* owner) { delete function_in(owner); }));
+  auto held = std::make_unique<HeldFunction>(
+      HeldFunction{function, {"function_of_lockstep", call_function, METH_VARARGS, nullptr}});
+  // Python's function object refers to the definition, and keeps the capsule alive.
+  const Reference capsule(
+      PyCapsule_New(held.get(), nullptr, [](PyObject* owner) { delete held_in(owner); }));
   if (!capsule) return {};
-  return Reference(PyCFunction_New(&definition, capsule.get()));
+  return Reference(PyCFunction_New(&held.release()->definition, capsule.get()));
 }
 
 // Every Python object is used under the interpreter's lock. References are owned (Reference) unless
