@@ -126,16 +126,19 @@ PythonDataset::PythonDataset(const PythonDatasetOptions& options, const data::Da
     : num_workers_(options.num_workers) {
   const PythonArgs& args = options.args;
   start(args.python);
-  const Value made = call_data(
-      "make_dataset", {args.path, args.name, args.args, options.targets, options.num_classes,
-                       inputs.seed, what, inputs.skips_damaged, inputs.own_loss});
-  const List& facts = made.as_list();  // object, length, shape, is_tokens, kind, classes
+  const Value made =
+      call_data("make_dataset", {args.path, args.name, args.args, options.targets,
+                                 options.num_classes, inputs.seed, what, inputs.skips_damaged,
+                                 inputs.own_loss, inputs.use == data::DatasetUse::kInference});
+  // Object, length, shape, is_tokens, kind, classes, lacks_targets.
+  const List& facts = made.as_list();
   data_ = facts[0];
   num_samples_ = facts[1].as_int();
   for (const Value& extent : facts[2].as_list()) spec_.input_shape.push_back(extent.as_int());
   spec_.input_dtype = facts[3].as_bool() ? at::kLong : at::kFloat;
   spec_.target_kind = kind_of(facts[4].as_text());
   spec_.num_classes = facts[5].as_int();
+  lacks_targets_ = facts[6].as_bool();
   // Classes and tokens may contain the index that the loss ignores.
   spec_.may_ignore = spec_.target_kind == data::TargetKind::kClass ||
                      spec_.target_kind == data::TargetKind::kTokens;
@@ -160,7 +163,8 @@ data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epo
     throw Error(ExitCode::kUnavailable, "python",
                 "a worker of the data set was killed (out of memory?); start the run again: it "
                 "continues from its last checkpoint. data.train.num_workers sets their number");
-  return {read.as_list()[0].as_tensor(), read.as_list()[1].as_tensor()};
+  return {read.as_list()[0].as_tensor(),
+          lacks_targets_ ? at::Tensor() : read.as_list()[1].as_tensor()};
 }
 
 std::string PythonDataset::digest() const { return call_data("digest", {data_}).as_text(); }

@@ -63,8 +63,9 @@ struct PythonDatasetOptions {
 };
 
 /// Data set of a user, `data.train: {type: python}`: any object with __len__ and a __getitem__ that
-/// returns (input, target). Samples are read by index in Lockstep's order. Before each one,
-/// `random`, numpy.random and torch's default generator are seeded from (seed, epoch, index).
+/// returns (input, target), or for inference the input alone. Samples are read by index in
+/// Lockstep's order. Before each one, `random`, numpy.random and torch's default generator are
+/// seeded from (seed, epoch, index).
 class PythonDataset final : public data::Dataset {
  public:
   /// Creates the object. what: data.train or data.eval, for messages. Throws Error(kBadData), with
@@ -86,6 +87,7 @@ class PythonDataset final : public data::Dataset {
  private:
   int64_t num_samples_ = 0;
   int64_t num_workers_ = 0;
+  bool lacks_targets_ = false;
   data::SampleSpec spec_;
   Value data_, pool_;
 };

@@ -60,7 +60,7 @@ struct CheckpointNetwork {
   std::unique_ptr<model::Model> model;
   std::vector<int64_t> input_shape;  ///< of one sample
   int64_t num_classes = 0;
-  at::ScalarType input_dtype = at::kFloat;
+  at::ScalarType input_dtype = at::kFloat;  ///< in Python perhaps infer::IoNode::kFloatOrInt
 };
 
 /// Purpose for which a network is rebuilt.

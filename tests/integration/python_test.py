@@ -393,6 +393,24 @@ class Python(LockstepTest):
             self.assertAlmostEqual(losses[-1], where.summary()["eval"]["loss"], delta=2e-6)
         self.assertGreater(abs(losses[0] - losses[1]), 1e-5)  # the rounding shows
 
+    def test_infer_takes_whole_numbers_and_data_without_targets(self):
+        run = self.train(1, config=self.config("OfWhole"), sets=["data.train.name=Whole", "data.eval.name=Whole", "train.max_steps=20"])
+        answers = {}
+        for args, more, expect in (("{}", "", 0), ("{has_targets: false}", "", 0), ("{has_targets: false}", ", num_workers: 2", 0)):
+            results = self.folder / f"answers{len(answers)}"
+            config = self.folder / "infer.yaml"
+            config.write_text(f"run: {{name: x, threads: 1, project_dir: {self.folder}}}\n"
+                              f"inferer: {{log_dir: {results}, callbacks: {{prediction_saver: {{keys: [logits, _targets]}}}}}}\n")
+            self.tool("infer", "--checkpoint", run.folder, "--config", config, expect=expect,
+                      *["--feed", f"{{type: python, path: {FILES}/sets.py, name: Whole, args: {args}{more}}}"])
+            answers[args + more] = {path.name: json.loads(path.read_text()) for path in results.glob("*.json")}
+        with_targets, without, by_workers = answers.values()
+        self.assertEqual(len(with_targets), 200)
+        self.assertEqual(without, {name: {"logits": one["logits"]} for name, one in with_targets.items()})
+        self.assertEqual(by_workers, without)
+        self.assertIn("is Tensor, not (input, target)", self.tool("check", self.config("OfWhole"), "--set", "data.train.name=Whole", "--set",
+                                                                   "data.train.args={has_targets: false}", expect=65))
+
     def test_infer_says_where_it_looks_for_the_code(self):
         net = self.folder / "net.py"
         net.write_text((FILES / "nets.py").read_text())
