@@ -99,7 +99,8 @@ def searched_first(folder):
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
+        if str(folder) in sys.path:  # else the user's code changed the list
+            sys.path.remove(str(folder))
 
 
 def is_from(module, path, folder):
