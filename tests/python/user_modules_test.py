@@ -93,7 +93,7 @@ class UserModules(unittest.TestCase):
     def test_equal_names_in_two_folders(self):
         for name in "ab":
             self.write(**{f"{name}__net": "import layers\nimport only\nvalue = layers.value, only.value", f"{name}__layers": f"value = {name!r}",
-                          f"{name}__data": "import layers\nvalue = layers"})
+                          f"{name}__late": f"value = {name!r}", f"{name}__data": "import layers\nimport late\nassert late.value == layers.value\nvalue = layers"})
         self.write(a__only="value = 1", b__only="value = 2")
         net = self.load("a/net.py")
         self.assertEqual((net.value, self.value("b/net.py")), (("a", 1), ("b", 2)))
