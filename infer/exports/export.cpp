@@ -99,8 +99,10 @@ Written write_archive(const CheckpointModel& saved, const std::string& bytes,
 }
 
 /// Returns the network's description, with the quantization of the checkpoint.
-PortableNetwork described(const CheckpointModel& saved, const CheckpointNetwork& network) {
-  PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
+PortableNetwork described(const CheckpointModel& saved, const CheckpointNetwork& network,
+                          bool traces = false) {
+  PortableNetwork forward =
+      portable(*network.model, network.input_shape, network.num_classes, traces);
   forward.quantized = quantized_layers(saved);
   return forward;
 }
@@ -124,7 +126,10 @@ Quantization quantization_in(const CheckpointModel& saved, const ExportOptions& 
 /// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
 std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved,
                                             const ExportFormat& format) {
-  if (format.has_forward) return rebuild_network(saved);
+  // Only ONNX files are written of a class in Python.
+  const bool may_run_code = format.name == OnnxExport::kFormat.name;
+  if (format.has_forward)
+    return rebuild_network(saved, may_run_code ? NetworkUse::kInference : NetworkUse::kExport);
   if (!names_its_network(saved)) return std::nullopt;
   try {
     return rebuild_network(saved);
@@ -159,11 +164,11 @@ Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwo
   if (options.format == TorchScriptExport::kFormat.name)
     if (const std::string bytes = network->model->torchscript_archive(); !bytes.empty())
       return write_archive(saved, bytes, options);
-  PortableNetwork forward = described(saved, *network);
+  const bool is_onnx = options.format == OnnxExport::kFormat.name;
+  PortableNetwork forward = described(saved, *network, /*traces=*/is_onnx);
   forward.facts = {{"producer", "lockstep " + daemon::version_facts().version},
                    {"source", std::filesystem::path(saved.prefix).filename().string()},
                    {"step", std::to_string(saved.step)}};
-  const bool is_onnx = options.format == OnnxExport::kFormat.name;
   const std::string bytes =
       is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
   Written written = write_bytes(bytes, options);
@@ -191,8 +196,8 @@ std::optional<std::string> torchscript_archive(const CheckpointModel& saved,
   try {
     return torchscript_bytes(described(saved, network));
   } catch (const Error& fault) {
-    // kUsage without quantization: the network has no TorchScript form. That is not an error here.
-    if (fault.code() != ExitCode::kUsage || !saved.layers.empty()) throw;
+    // kUsage: the network has no TorchScript form. That is not an error here.
+    if (fault.code() != ExitCode::kUsage) throw;
     return std::nullopt;
   }
 }

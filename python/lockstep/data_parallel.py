@@ -5,6 +5,7 @@ optimizer.step() ends a step of the recipe. Nothing of torch is replaced: the op
 """
 import contextlib
 import datetime
+import functools
 import math
 import weakref
 
@@ -219,7 +220,7 @@ class DataParallel(torch.nn.Module):
         self._quantizes = bool(call("loop_facts", self.loop)[4])
         self._norms = norms_of(module) if self._quantizes else []
         if self._quantizes:
-            round_layers(layers, self.loop)
+            round_layers(layers, functools.partial(torch.ops.lockstep.loop_quantize.default, self.loop))
 
     def _choose_rule(self, wanted, trained):
         """(type, numbers) of the engine's rule, ("", []) for the optimizer's own updates."""
