@@ -5,7 +5,6 @@ optimizer.step() ends a step of the recipe. Nothing of torch is replaced: the op
 """
 import contextlib
 import datetime
-import functools
 import math
 import weakref
 
@@ -220,7 +219,7 @@ class DataParallel(torch.nn.Module):
         self._quantizes = bool(call("loop_facts", self.loop)[4])
         self._norms = norms_of(module) if self._quantizes else []
         if self._quantizes:
-            round_layers(layers, functools.partial(torch.ops.lockstep.loop_quantize.default, self.loop))
+            round_layers(layers, quantizer_of(self.loop))
 
     def _choose_rule(self, wanted, trained):
         """(type, numbers) of the engine's rule, ("", []) for the optimizer's own updates."""
@@ -358,6 +357,15 @@ def plain_name(name):
 def require_unwrapped(module):
     if isinstance(module, torch.nn.Module) and any(part in WRAPPED for part in module.modules()):
         raise Error("[pytorch] the module or a part of it is wrapped by lockstep.DataParallel already: close() that one first", EXIT_CONFIG)
+
+
+def quantizer_of(loop):
+    operator = torch.ops.lockstep.loop_quantize.default
+
+    @torch._disable_dynamo  # a graph would contain the values of its first call
+    def quantize(number, is_weight, values):
+        return operator(loop, number, is_weight, values)
+    return quantize
 
 
 def end_loop(loop, module):

@@ -30,16 +30,11 @@ def round_layers(layers, quantize):
         layer.forward = functools.partial(kind, layer, quantize, number)
 
 
-@torch._disable_dynamo  # a graph would contain the values of its first call
-def rounded(quantize, number, layer, values):
-    return quantize(number, False, values), quantize(number, True, layer.weight)
-
-
 def forward_of_linear(layer, quantize, number, values):
-    inputs, weight = rounded(quantize, number, layer, values)
+    inputs, weight = quantize(number, False, values), quantize(number, True, layer.weight)
     return F.linear(inputs, weight, layer.bias)
 
 
 def forward_of_convolution(layer, quantize, number, values):
-    inputs, weight = rounded(quantize, number, layer, values)
+    inputs, weight = quantize(number, False, values), quantize(number, True, layer.weight)
     return layer._conv_forward(inputs, weight, layer.bias)
