@@ -14,8 +14,14 @@ import ranks
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "scripts"
 NUM_RANKS, LIMIT_S = 2, 120
-# Each rank runs the script as a program, after torch without the CUDA libraries that the wheel wants.
-AS_PROGRAM = "import runpy, sys; import cpu_torch; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+# Each rank imports torch without the CUDA libraries that the wheel wants, runs the script as a program, and prints which backend a group had.
+AS_PROGRAM = """
+import runpy, sys
+from cpu_torch import torch
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name='__main__')
+print('backend', 'lockstep' if hasattr(torch.ops.lockstep, 'make_group') else 'gloo')
+"""
 TORCHRUN = "import cpu_torch; from torch.distributed.run import main; main()"
 
 
@@ -32,12 +38,16 @@ def outputs(script, backend, folder):
 
 
 class Scripts(unittest.TestCase):
+    def losses(self, backend, output):
+        self.assertEqual(output.splitlines()[-1], f"backend {backend}")
+        return re.findall(r"^(?:loss|norm) .*", output, re.MULTILINE)
+
     def compare(self, script, num_losses):
         """num_losses: lines of all ranks that name a loss."""
         found = {}
         for backend in ("gloo", "lockstep"):
             with tempfile.TemporaryDirectory(prefix="lockstep-script-") as folder:
-                found[backend] = [re.findall(r"^(?:loss|norm) .*", output, re.MULTILINE) for output in outputs(script, backend, pathlib.Path(folder))]
+                found[backend] = [self.losses(backend, output) for output in outputs(script, backend, pathlib.Path(folder))]
         self.assertEqual(sum(map(len, found["gloo"])), num_losses)
         self.assertEqual(found["lockstep"], found["gloo"])
 
