@@ -4,37 +4,12 @@ A sum of two ranks does not depend on their order, so losses are equal to the la
 """
 import pathlib
 import re
-import subprocess
-import sys
 import tempfile
 import unittest
 
-import patience
 import ranks
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "scripts"
-NUM_RANKS, LIMIT_S = 2, 120
-# Each rank imports torch without the CUDA libraries that the wheel wants, runs the script as a program, and prints which backend a group had.
-AS_PROGRAM = """
-import runpy, sys
-from cpu_torch import torch
-sys.argv.pop(0)
-runpy.run_path(sys.argv[0], run_name='__main__')
-print('backend', 'lockstep' if hasattr(torch.ops.lockstep, 'make_group') else 'gloo')
-"""
-TORCHRUN = "import cpu_torch; from torch.distributed.run import main; main()"
-
-
-def outputs(script, backend, folder):
-    """What each rank of torchrun printed, by rank."""
-    logs = folder / "logs"
-    process = subprocess.Popen([sys.executable, "-c", TORCHRUN, "--standalone", f"--nproc-per-node={NUM_RANKS}", f"--log-dir={logs}", "--redirects=3",
-                                "--no-python", sys.executable, "-c", AS_PROGRAM, SCRIPTS / script, backend, folder],
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ranks.environment(HF_HUB_OFFLINE="1"))
-    said = patience.communicate(process, LIMIT_S)
-    logged = {path.parent.name + path.name: path.read_text() for path in sorted(logs.rglob("std*.log"))}
-    assert process.returncode == 0, f"{script} {backend} ended with {process.returncode}:\n{said}\n{logged}"
-    return [logged[f"{rank}stdout.log"] for rank in range(NUM_RANKS)]
 
 
 class Scripts(unittest.TestCase):
@@ -47,7 +22,7 @@ class Scripts(unittest.TestCase):
         found = {}
         for backend in ("gloo", "lockstep"):
             with tempfile.TemporaryDirectory(prefix="lockstep-script-") as folder:
-                found[backend] = [self.losses(backend, output) for output in outputs(script, backend, pathlib.Path(folder))]
+                found[backend] = [self.losses(backend, output) for output in ranks.torchrun(2, SCRIPTS / script, backend, folder, HF_HUB_OFFLINE="1")]
         self.assertEqual(sum(map(len, found["gloo"])), num_losses)
         self.assertEqual(found["lockstep"], found["gloo"])
 
