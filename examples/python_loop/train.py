@@ -29,7 +29,7 @@ def main(num_epochs=10, folder="saves"):
     sampler = lockstep.DistributedSampler(data, GLOBAL_BATCH)
     loader = DataLoader(data, batch_size=sampler.batch_size, sampler=sampler)
 
-    model = lockstep.DataParallel(network, optimizer, recipe=RECIPE, steps_per_epoch=loader, sampler=sampler)
+    model = lockstep.DataParallel(network, optimizer, recipe=RECIPE, sampler=sampler)
     found = lockstep.restore(model, folder)
     for epoch in range(found.epoch if found else 0, int(num_epochs)):
         sampler.set_epoch(epoch)
