@@ -89,7 +89,7 @@ static data::SamplerOptions sampler_options(const RunConfig& config, const data:
   return {.num_samples = dataset.num_samples(),
           .global_batch_size = config.data.global_batch(world_size),
           .seed = config.run.seed,
-          .shuffle = config.data.shuffle,
+          .shuffle = config.data.shuffle && !dataset.is_sequential(),
           .drop_last = config.data.drop_last};
 }
 
@@ -183,7 +183,8 @@ static std::unique_ptr<model::Model> make_network(const RunConfig& config,
   auto network = config.model.make({.input_shape = spec.input_shape,
                                     .num_classes = spec.num_classes,
                                     .seed = config.run.seed,
-                                    .input_dtype = spec.input_dtype});
+                                    .input_dtype = spec.input_dtype,
+                                    .example = spec.example});
   require_distinct_keys(*network);
   recal::choose_decayed(config.optimizer.weight_decay_groups, config.optimizer.weight_decay_exclude,
                         &network->params());
@@ -266,7 +267,8 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .steps_per_epoch = found.steps_per_epoch.value_or(sampler.steps_per_epoch())},
       model(make_network(config, spec)),
       handler(*model, config.eval.use_ema.value_or(true) ? &ema : nullptr),
-      loss(config.train.loss, config.train.loss_options, spec),
+      loss(config.train.loss, config.train.loss_options, spec,
+           config.train.loss == "own" ? model->num_unused_targets() : 0),
       // The layout before the recipe freezes anything.
       flat_params(
           model->params(),
@@ -296,6 +298,11 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   // On a GPU the state is copied to pinned memory before it is written.
   saver.set_stager(data_comm.make_stager());
   require_whole_saves(config.checkpoint, recipe);
+  if (spec.varies && config.run.is_elastic())
+    throw Error(ExitCode::kConfig, "config",
+                "run.deterministic: elastic cannot be combined with a data set that has a "
+                "collate_fn: padding would depend on the number of ranks. Pad each sample to one "
+                "length in __getitem__ and remove collate_fn, or use deterministic: true");
   // Throws if the metrics do not fit the data.
   (void)train::make_eval_metrics(config.eval, spec, !loss.is_own());
   if (eval_data) (void)train::num_eval_samples(config.eval, eval_data->num_samples());
