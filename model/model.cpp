@@ -39,7 +39,7 @@ std::vector<std::string> tensor_names(const NetworkLayer& layer) {
 }
 
 at::Tensor Model::forward_of(const ForwardArguments& inputs) {
-  if (inputs.tensors.size() == 1 && inputs.names.empty()) return forward(inputs.tensors.front());
+  if (inputs.tensors.size() == 1) return forward(inputs.tensors.front());
   throw Error(ExitCode::kConfig, "model",
               fmt::format("this network takes one tensor, the batch has {} ({}): use a network in "
                           "Python (model.type: python)",

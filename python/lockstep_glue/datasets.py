@@ -53,7 +53,7 @@ class DataSet:
 
     def count_samples(self, iterable):
         for method in ("__len__", "__iter__" if iterable else "__getitem__"):
-            if not hasattr(self.items, method):
+            if getattr(self.items, method, None) is None or (method == "__getitem__" and is_iterable(self.items)):
                 raise Fault(f"{self.path}: {self.name} has no {method}: " + (
                     "write the samples of an epoch in `samples:`" if iterable and method == "__len__"
                     else "`iterable: true` needs it" if iterable
@@ -309,6 +309,11 @@ class ForInference:
         if self.lacks_targets is None:
             self.lacks_targets = not isinstance(item, (tuple, list))
         return (item, 0) if self.lacks_targets else item
+
+
+def is_iterable(items):
+    """True for an IterableDataset of PyTorch, which has a __getitem__ that raises."""
+    return "torch.utils.data" in sys.modules and isinstance(items, sys.modules["torch.utils.data"].IterableDataset)
 
 
 def bytes_of(tensor):

@@ -121,7 +121,7 @@ TEST(PythonDataset, SaysWhatIsWrongWithTargetsAndCounts) {
       {"", "tokens", "the target of sample 0 of Odd is one number: `targets: tokens` needs"},
       {"", "soft", "the target of sample 0 of Odd is one number: `targets: soft` needs"},
       {"text", "auto", "the target of sample 0 of Odd is 'cat' (str): a class is one whole number"},
-      {"three_parts", "auto", "sample 0 of Odd has 3 parts, (input, target) has 2"},
+      {"three_parts", "auto", "part 2 of sample 0 of Odd is str and no tensor"},
       {"length", "auto", "sets.py: Odd.__len__ must return a whole number"},
       {"count_of_float", "auto", "num_classes of Odd is 3.0 (float); it must be a whole number"}};
   for (const auto& [kind, targets, said] : cases)

@@ -40,7 +40,7 @@ class Texts:
         counts = torch.ones(len(tokens), dtype=torch.bool)
         if self.labels == "masked":
             counts = torch.arange(len(tokens)) % 3 == index % 3
-        if self.labels == "none" and index % 4 < 2:
+        if self.labels == "none" and index % 8 < 4:
             counts[:] = False
         return torch.where(counts, tokens, IGNORED)
 
