@@ -1,7 +1,6 @@
 """Networks of transformers_test.py: tiny ones of transformers, from their configurations."""
-import torch
 import transformers
-from torch import nn
+from keyword_nets import Lazy, Needs, Tuples  # noqa: F401, of tests without transformers too
 
 transformers.logging.set_verbosity_error()
 COMMON = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -39,37 +38,3 @@ def checkpointed(model, way):
     if way is not None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": way == "reentrant"})
     return model
-
-
-class Tuples(nn.Module):
-    """Takes (tokens, mask, labels) by position, returns (loss, logits)."""
-
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.head = nn.Embedding(64, 16), nn.Linear(16, 64)
-
-    def forward(self, tokens, mask, labels=None):
-        logits = self.head(self.embedding(tokens) * mask.unsqueeze(-1))
-        if labels is None:
-            return (logits,)
-        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
-
-
-class Needs(nn.Module):
-    """A forward with keywords that have no default."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(4, 3)
-
-    def forward(self, input_ids, pixel_values, labels=None):
-        return {"logits": self.head(pixel_values)}
-
-
-class Lazy(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.head = nn.Embedding(64, 16), nn.LazyLinear(3)
-
-    def forward(self, input_ids, attention_mask):
-        return {"hidden": None, "logits": self.head((self.embedding(input_ids) * attention_mask.unsqueeze(-1)).flatten(1)), "ids": torch.zeros(1)}
