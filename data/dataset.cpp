@@ -24,8 +24,9 @@ std::string describe(const SampleSpec& spec) {
   const char* counted = spec.target_kind == TargetKind::kValues   ? "values a target"
                         : spec.target_kind == TargetKind::kTokens ? "tokens in the vocabulary"
                                                                   : "classes";
-  return fmt::format("inputs [{}]{} and {} {}", fmt::join(spec.input_shape, ", "),
-                     spec.input_dtype == at::kFloat ? "" : " of tokens", spec.num_classes, counted);
+  return fmt::format("inputs [{}]{}{} and {} {}", fmt::join(spec.input_shape, ", "),
+                     spec.input_dtype == at::kFloat ? "" : " of tokens",
+                     spec.varies ? " (batches by collate_fn)" : "", spec.num_classes, counted);
 }
 
 Samples no_samples(const SampleSpec& spec) {

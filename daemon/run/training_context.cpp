@@ -191,6 +191,27 @@ static std::unique_ptr<model::Model> make_network(const RunConfig& config,
   return network;
 }
 
+/// Returns the number of first targets of each row that the loss leaves out, as a language model
+/// does that shifts its targets itself. Its outputs do not fit its targets place by place.
+static int64_t num_unused_targets(const RunConfig& config, const model::Model& model,
+                                  const data::SampleSpec& spec, bool logs) {
+  if (spec.example.names.empty() || !spec.has_targets) return 0;
+  const int64_t num_unused = model.num_unused_targets();
+  if (num_unused == 0) return 0;
+  if (config.train.loss == "own") {
+    if (!config.eval.metrics) return num_unused;
+    throw Error(ExitCode::kConfig, "eval",
+                "eval.metrics cannot be combined with a network that shifts its targets itself: an "
+                "output belongs to the next target; remove eval.metrics");
+  }
+  if (logs)
+    log::warning("train",
+                 fmt::format("the network's own loss shifts the targets, train.loss: {} does not: "
+                             "shift them in the data set, or use train.loss: own",
+                             config.train.loss));
+  return 0;
+}
+
 /// Returns the saver's options, with time limits that fit each other.
 static checkpoint::SaverOptions saver_options(const RunConfig& config, const std::string& prefix) {
   return {.prefix = prefix,
@@ -268,7 +289,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       model(make_network(config, spec)),
       handler(*model, config.eval.use_ema.value_or(true) ? &ema : nullptr),
       loss(config.train.loss, config.train.loss_options, spec,
-           config.train.loss == "own" ? model->num_unused_targets() : 0),
+           num_unused_targets(config, *model, spec, control.rank() == 0)),
       // The layout before the recipe freezes anything.
       flat_params(
           model->params(),

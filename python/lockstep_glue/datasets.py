@@ -117,7 +117,7 @@ class DataSet:
                 return self.whole_number(name)
         if hasattr(self.items, "classes"):
             return len(self.items.classes)
-        if self.any_class and not self.is_pair:
+        if not self.is_pair and (self.any_class or isinstance(self.items, ForInference)):
             return 1  # nobody reads it
         raise Fault(f"{self.path}: {self.name} has an unknown number of classes: write `num_classes:` next to its name, "
                     "or add an attribute num_classes")

@@ -110,19 +110,16 @@ class Transformers(LockstepTest):
             self.assertGreater(ours.summary()["eval"]["accuracy"], 0)
 
     def test_micro_batches_and_gradient_checkpointing_change_no_loss(self):
-        for way in ("reentrant", "plain"):
-            self.compare("gpt2", {"checkpointing": way}, ranks=(2,), title=way)
-        self.compare("gpt2", ranks=(2,), sets=["train.replicas_to_aggregate=2"], title="cut")
+        losses, last = self.expected("gpt2")
+        for name, args, sets in (("reentrant", {"checkpointing": "reentrant"}, []), ("plain", {"checkpointing": "plain"}, []),
+                                 ("cut", {}, ["train.replicas_to_aggregate=2"])):
+            self.assert_losses(self.train(2, config=self.config("gpt2", args, name=name), run=name, sets=sets), losses, last)
 
     def test_streams_are_read_by_share(self):
-        jobs = {"stream": {"data": "Stream"}, "endless": {"data": "Endless", "more": ", iterable: true, samples: 64"}}
         losses, last = self.expected("gpt2")
-        for name, job in jobs.items():
-            for workers in (0, 2):
-                job = {"more": STREAM, **job}
-                run = self.train(2, config=self.config("gpt2", name=name, **job), run=f"{name}{workers}",
-                                 sets=["data.shuffle=true", f"data.train.num_workers={workers}", f"data.eval.num_workers={workers}"])
-                self.assert_losses(run, losses, last)
+        for name, more, num_workers in (("Stream", STREAM, 0), ("Endless", f"{STREAM}, samples: 64", 2)):
+            sets = ["data.shuffle=true", f"data.train.num_workers={num_workers}", f"data.eval.num_workers={num_workers}"]
+            self.assert_losses(self.train(2, config=self.config("gpt2", data=name, more=more, name=name), run=name, sets=sets), losses, last)
 
     def test_killed_runs_resume_to_the_same_bits(self):
         jobs = {"texts": {}, "stream": {"data": "Stream", "data_args": {"has_skip": True}, "more": STREAM}}
@@ -146,10 +143,12 @@ class Transformers(LockstepTest):
                 for ranks in (1, 2)]
         self.assertEqual(*shas)
 
-    def refused(self, code, said, config, sets=()):
-        """By check and by the run."""
+    def refused(self, code, said, config, sets=(), runs=False):
+        """By check, and by the run."""
         settings = [word for one in sets for word in ("--set", one)]
         self.assertRegex(self.tool("check", config, *settings, expect=code), said)
+        if not runs:
+            return
         run = self.start(2, config=config, sets=sets).wait()
         self.assertEqual(run.code, code, run.log)
         self.assertRegex(run.log, said)
@@ -157,7 +156,7 @@ class Transformers(LockstepTest):
     def test_both_lists_are_printed_if_a_keyword_is_missing(self):
         dicts = {"kind": "dict"}
         self.refused(78, r"Needs.forward needs pixel_values, which the batch lacks; keywords that forward needs: input_ids, pixel_values; .*"
-                         r"keys of the batch: input_ids, attention_mask, labels", self.config("Needs", data_args=dicts))
+                         r"keys of the batch: input_ids, attention_mask, labels", self.config("Needs", data_args=dicts), runs=True)
         # It has a default, and is needed all the same.
         self.refused(78, r"ValueError: You (must|have to) specify .*\(keywords that forward needs: none; that it takes: input_ids, .*"
                          r"keys of the batch: attention_mask, labels", self.config("gpt2", data_args={**dicts, "without": "input_ids"}))
@@ -170,11 +169,14 @@ class Transformers(LockstepTest):
         dicts = {"kind": "dict"}
         self.refused(65, "text of sample 0 of Texts is str and no tensor", self.config("gpt2", data_args={**dicts, "extra": "text"}))
         self.refused(78, "elastic cannot be combined with a data set that has a collate_fn", self.config("gpt2"), ["run.deterministic=elastic"])
-        self.refused(78, "data.on_error: skip cannot be combined with the collate_fn of Texts", self.config("gpt2"), ["data.on_error=skip"])
+        self.refused(78, "data.on_error: skip cannot be combined with the collate_fn of Texts", self.config("gpt2"), ["data.on_error=skip"], runs=True)
         self.refused(65, "Endless has no __len__: write the samples of an epoch", self.config("gpt2", data="Endless", more=STREAM))
         self.refused(65, "Texts has no __iter__: `iterable: true` needs it", self.config("gpt2", more=STREAM))
         self.refused(78, "train.loss .* needs targets, and the batches have none", self.config("gpt2", data_args={**dicts, "without": "labels"}),
                      ["train.loss=auto"])
+        tokens = self.config("gpt2", data_args=dicts, more=", num_classes: 64")
+        self.refused(78, "eval.metrics cannot be combined with a network that shifts its targets itself", tokens, ["eval.metrics=[perplexity]"])
+        self.assertIn("the network's own loss shifts the targets, train.loss: auto does not", self.tool("check", tokens, "--set", "train.loss=auto"))
         self.refused(78, r"this network takes one tensor, the batch has 2 \(input_ids, attention_mask\)",
                      self.config("gpt2", data_args=dicts, more=", num_classes: 64"), ["model={type: gpt, layers: 1, heads: 2, width: 8}", "train.loss=auto"])
         run = self.start(1, config=self.config("gpt2", data="Stream", data_args={"ends_after": 30}, more=STREAM)).wait()
