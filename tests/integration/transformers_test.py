@@ -136,6 +136,8 @@ class Transformers(LockstepTest):
             if name == "stream":
                 self.assertIn("stream skips ", resumed.log)
             self.tool("eval", config, "--set", f"run.project_dir={resumed.folder}")
+        feed = f"{{type: python, path: {FILES}/hf_sets.py, name: Texts}}"
+        self.assertIn("inference takes one tensor for each sample", self.tool("infer", "--checkpoint", resumed.folder, "--feed", feed, expect=78))
 
     def test_elastic_runs_have_equal_bits(self):
         config = self.config("bert", data_args={"kind": "dict", "labels": "masked"})
