@@ -21,7 +21,7 @@ data:
   global_batch_size: 8
   shuffle: false
 train: {{loss: own, max_steps: 20}}
-optimizer: {{type: sgd, learning_rate: 0.2}}
+optimizer: {{type: sgd, learning_rate: 0.1}}
 eval: {{every_epochs: 0, batch_size: 64}}
 checkpoint: {{save_checkpoints_steps: 1000}}
 summary: {{log_every: 1}}
@@ -55,7 +55,7 @@ class Transformers(LockstepTest):
 
     def expected(self, net, net_args=None, data="Texts", data_args=None, steps=20):
         """Losses of the steps, and of all samples afterwards."""
-        job = {"net": net, "net_args": net_args or {}, "set": data, "set_args": data_args or {}, "steps": steps, "batch": 8, "rate": 0.2}
+        job = {"net": net, "net_args": net_args or {}, "set": data, "set_args": data_args or {}, "steps": steps, "batch": 8, "rate": 0.1}
         done = subprocess.run([PYTHON, FILES / "hf_reference.py", GLUE, json.dumps(job)], capture_output=True, text=True, timeout=100)
         self.assertEqual(done.returncode, 0, done.stderr)
         *losses, last = map(float, done.stdout.split())
