@@ -45,7 +45,7 @@ constexpr auto kGrace = std::chrono::milliseconds(200);
 
 using Secret = std::array<std::byte, kSecretBytes>;
 
-/// Where a rank listens. Sent between ranks in its memory layout.
+/// Addresses of a rank's listener. Sent between ranks in its memory layout.
 struct Card {
   Secret hello{}, answer{};  ///< of a connection: its first bytes in each direction
   int32_t num_addresses = 0;
@@ -563,7 +563,7 @@ void SocketTransport::read(Link& link) {
   }
 }
 
-/// Finds where the message goes.
+/// Finds the receive of the message, or makes room for an early one.
 void SocketTransport::begin_message(Link& link) {
   link.has_carried = true;
   link.num_left = link.frame.num_bytes;
