@@ -44,6 +44,7 @@ void LoopCheckpoints::begin(const std::string& folder, int64_t keep, StateList e
 checkpoint::SaveResult LoopCheckpoints::wait() {
   if (saver_ == nullptr || !saver_->is_under_way()) return last_;
   last_ = saver_->wait();
+  if (on_saved_) on_saved_(last_);
   if (!last_.ok && loop_.rank() == 0)
     log::warning("checkpoint",
                  fmt::format("the save of step {} failed: {}", last_.number, last_.error));

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/tensors/state_list.h"
 #include "checkpoint/restore.h"
@@ -31,6 +33,11 @@ class LoopCheckpoints {
   /// Waits for the save in progress, or returns the result of the last one. Throws like
   /// Saver::wait(). Collective.
   checkpoint::SaveResult wait();
+  /// Sets a function that receives the result of each save, when a call of this object has waited
+  /// for it.
+  void set_on_saved(std::function<void(const checkpoint::SaveResult&)> on_saved) {
+    on_saved_ = std::move(on_saved);
+  }
 
   /// Restores the newest checkpoint of a folder, or that of a prefix, into these entries and the
   /// loop. nullopt: the folder has none. Collective. Throws on every rank.
@@ -42,6 +49,7 @@ class LoopCheckpoints {
   std::unique_ptr<dist::Communicator> comm_;  ///< of the saver alone; null before the first save
   std::string prefix_;
   checkpoint::SaveResult last_;
+  std::function<void(const checkpoint::SaveResult&)> on_saved_;
   std::unique_ptr<checkpoint::Saver> saver_;
 };
 

@@ -1,6 +1,7 @@
 // Operators of lockstep.DataParallel. Python names a loop by a number, since an operator's
 // arguments and results are numbers, texts and tensors. python/lockstep/data_parallel.py calls
 // them.
+#include <chrono>
 #include <limits>
 #include <map>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "optim/optimizer_options.h"
 #include "pytorch/gloo_ranks.h"
 #include "pytorch/loop_checkpoints.h"
+#include "pytorch/loop_metrics.h"
 #include "pytorch/training_loop.h"
 
 namespace lockstep::pytorch {
@@ -37,6 +39,7 @@ using Texts = std::vector<std::string>;
 struct Entry {
   std::unique_ptr<dist::Communicator> comm;  ///< null after attach()
   std::unique_ptr<TrainingLoop> loop;        ///< null before attach()
+  std::unique_ptr<LoopMetrics> metrics;      ///< null without pages
   std::unique_ptr<LoopCheckpoints> checkpoints;
 };
 
@@ -45,7 +48,7 @@ class Loops {
  public:
   int64_t add(std::unique_ptr<dist::Communicator> comm) {
     const std::lock_guard lock(mutex_);
-    entries_[++last_] = std::make_shared<Entry>(Entry{std::move(comm), nullptr, nullptr});
+    entries_[++last_] = std::make_shared<Entry>(Entry{std::move(comm), nullptr, nullptr, nullptr});
     return last_;
   }
   std::shared_ptr<Entry> entry(int64_t number) {
@@ -75,10 +78,15 @@ Loops& loops() {
   return all;
 }
 
-TrainingLoop& loop_of(int64_t number) {
-  TrainingLoop* const loop = loops().entry(number)->loop.get();
-  check(loop != nullptr, "a loop without a module");
-  return *loop;
+TrainingLoop& loop_of(const Entry& entry) {
+  check(entry.loop != nullptr, "a loop without a module");
+  return *entry.loop;
+}
+TrainingLoop& loop_of(int64_t number) { return loop_of(*loops().entry(number)); }
+
+/// Begins a phase of the step, for the pages.
+void enter(const Entry& entry, LoopMetrics::Phase phase) {
+  if (entry.metrics != nullptr) entry.metrics->enter(phase);
 }
 
 /// Returns the number of a new loop over the ranks of the backend gloo of `gloo`. Collective.
@@ -157,13 +165,19 @@ std::tuple<std::vector<int64_t>, std::vector<int64_t>> lists_of(StateChanges cha
 }
 
 std::tuple<std::vector<int64_t>, std::vector<int64_t>> begin_step(int64_t number, bool syncs) {
-  return lists_of(loop_of(number).begin_step(syncs));
+  const std::shared_ptr<Entry> entry = loops().entry(number);
+  enter(*entry, &metrics::PhaseSeconds::modifier);
+  StateChanges changes = loop_of(*entry).begin_step(syncs);
+  enter(*entry, &metrics::PhaseSeconds::backward);
+  return lists_of(std::move(changes));
 }
 
 /// Returns learning rate and weight decay of each parameter group, NaN for those that the recipe
 /// does not set; nothing if it sets none.
 std::vector<double> begin_update(int64_t number) {
-  const RecipeRates rates = loop_of(number).begin_update();
+  const std::shared_ptr<Entry> entry = loops().entry(number);
+  enter(*entry, &metrics::PhaseSeconds::optimizer);
+  const RecipeRates rates = loop_of(*entry).begin_update();
   if (rates.set_nothing()) return {};
   std::vector<double> numbers;
   for (const auto* const kind : {&rates.learning_rates, &rates.weight_decays})
@@ -172,15 +186,41 @@ std::vector<double> begin_update(int64_t number) {
   return numbers;
 }
 
+optim::StepRates by_group(at::ArrayRef<double> rates) {
+  check(rates.size() == size_t{2} * kNumParamGroups, "a rate and a decay for each group");
+  optim::StepRates sorted;
+  for (size_t group = 0; group < sorted.size(); ++group)
+    sorted[group] = {.learning_rate = rates[group], .weight_decay = rates[kNumParamGroups + group]};
+  return sorted;
+}
+
 /// Makes the update by the loop's rule. rates: learning rate and weight decay of each parameter
 /// group, in the order of begin_update().
-void update(int64_t number, at::ArrayRef<double> rates) {
-  check(rates.size() == size_t{2} * kNumParamGroups, "a rate and a decay for each group");
-  optim::StepRates by_group;
-  for (size_t group = 0; group < by_group.size(); ++group)
-    by_group[group] = {.learning_rate = rates[group],
-                       .weight_decay = rates[kNumParamGroups + group]};
-  loop_of(number).update(by_group);
+void update(int64_t number, at::ArrayRef<double> rates) { loop_of(number).update(by_group(rates)); }
+
+/// Serves the pages of a rank; returns their address. facts: name of the run, class of the module,
+/// releases of Lockstep and torch. Collective.
+std::string serve(int64_t number, std::string_view listen, std::string_view token_file,
+                  const Texts& facts, int64_t num_parameters, int64_t steps_per_epoch) {
+  check(facts.size() == 4, "four facts");
+  const std::shared_ptr<Entry> entry = loops().entry(number);
+  entry->metrics = std::make_unique<LoopMetrics>(loop_of(*entry),
+                                                 PageOptions{.listen = std::string(listen),
+                                                             .token_file = std::string(token_file),
+                                                             .run_name = facts[0],
+                                                             .model = facts[1],
+                                                             .version = facts[2],
+                                                             .torch_version = facts[3],
+                                                             .num_parameters = num_parameters,
+                                                             .steps_per_epoch = steps_per_epoch});
+  entry->checkpoints->set_on_saved(
+      [pages = entry->metrics.get()](const auto& save) { pages->record_save(save); });
+  return entry->metrics->origin();
+}
+
+/// Records the update that has ended on the pages. rates: as in update().
+void record(int64_t number, int64_t num_samples, at::ArrayRef<double> rates) {
+  loops().entry(number)->metrics->record(num_samples, by_group(rates));
 }
 
 /// Returns the slots of a parameter in its shape; none if the user's optimizer has them, or other
@@ -197,7 +237,10 @@ int64_t end_update(int64_t number) {
 }
 
 std::tuple<std::vector<int64_t>, std::vector<int64_t>> finalize(int64_t number) {
-  return lists_of(loop_of(number).finalize());
+  const std::shared_ptr<Entry> entry = loops().entry(number);
+  StateChanges changes = loop_of(*entry).finalize();
+  if (entry->metrics != nullptr) entry->metrics->finish();
+  return lists_of(std::move(changes));
 }
 
 void broadcast(int64_t number, at::TensorList tensors) { loop_of(number).broadcast(tensors); }
@@ -272,8 +315,15 @@ std::tuple<std::string, Texts> restore(int64_t number, std::string_view from, co
   StateList entries = entries_of(keys, tensors, text_keys, &texts);
   for (size_t i = 0; i < entries.size(); ++i)
     if (i >= static_cast<size_t>(num_required)) entries[i].value_if_missing = 0;
+  const auto begin = std::chrono::steady_clock::now();
   const auto report =
       checkpoints_of(number).restore(std::string(from), std::move(entries), accepts_changes);
+  const std::chrono::duration<double> duration = std::chrono::steady_clock::now() - begin;
+  const std::shared_ptr<Entry> entry = loops().entry(number);
+  if (report && entry->metrics != nullptr)
+    entry->metrics->record_restore({.step = entry->loop->step(),
+                                    .duration_s = duration.count(),
+                                    .num_damaged_saves = report->num_damaged});
   return {report ? report->prefix : std::string(), std::move(texts)};
 }
 
@@ -329,6 +379,12 @@ TORCH_LIBRARY_FRAGMENT(lockstep, library) {
               TORCH_FN(here::Guarded<here::quantize>::call));
   library.def("loop_update(int loop, float[] rates) -> ()",
               TORCH_FN(here::Guarded<here::update>::call));
+  library.def(
+      "loop_serve(int loop, str listen, str token_file, str[] facts, int num_parameters, int "
+      "steps_per_epoch) -> str",
+      TORCH_FN(here::Guarded<here::serve>::call));
+  library.def("loop_record(int loop, int samples, float[] rates) -> ()",
+              TORCH_FN(here::Guarded<here::record>::call));
   library.def("loop_slots(int loop, int param) -> Tensor[]",
               TORCH_FN(here::Guarded<here::slots>::call));
   library.def("loop_begin_step(int loop, bool syncs) -> (int[], int[])",

@@ -207,6 +207,13 @@ std::vector<int64_t> TrainingLoop::groups_P() const {
   return groups;
 }
 
+int64_t TrainingLoop::num_trainable() const {
+  int64_t num_elements = 0;
+  for (const at::Tensor& view : views_)
+    if (view.defined()) num_elements += view.numel();
+  return num_elements;
+}
+
 at::Tensor TrainingLoop::quantized(int64_t layer, bool is_weight, const at::Tensor& values) {
   LayerHook* const quantizer = recipe_.layer_hook();
   if (quantizer == nullptr) return values;

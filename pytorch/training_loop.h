@@ -161,6 +161,8 @@ class TrainingLoop {
     return recipe_.timeline().quantization_at(clock_.step).batch_norm_frozen;
   }
   int64_t step() const { return clock_.step; }
+  /// Elements of the parameters that updates change now.
+  int64_t num_trainable() const;
   int rank() const { return control_->rank(); }
   const recal::ScheduledModifierManager& recipe() const { return recipe_; }
   /// Totals of the last average.

@@ -57,9 +57,9 @@ def weights_of(model):
 def moments_of(model):
     """{key: tensor} of the optimizer's state; refuses what no checkpoint can hold."""
     entries = {}
-    optimizer = model.optimizer
+    optimizer, states = model.optimizer, model.optimizer.state
     for name, parameter in model.module.named_parameters():
-        for slot, value in sorted(optimizer.state.get(parameter, {}).items()):
+        for slot, value in sorted(states.get(parameter, {}).items()):
             if isinstance(value, torch.Tensor):
                 entries[f"optimizer/{slashed(name)}/{slot}"] = value
             elif value is not None:
@@ -150,16 +150,14 @@ def restore(model, source, *, accept_recipe_change=False):
 
     Call it on all ranks before the first forward pass, or between two steps. Error: another model, optimizer or recipe, damage.
     """
-    was_empty = not model.optimizer.state
-    if not model.engine_updates:
-        fill_state(model)
+    filled = [] if model.engine_updates else [optimizer for optimizer in model.optimizers if fill_state(model, optimizer)]
     weights, moments, position = weights_of(model), moments_of(model), position_of(model)
     entries = {**weights, **position, **moments}
     prefix, texts = call("loop_restore", model.loop, str(source), list(entries), list(entries.values()), len(weights), list(TEXTS),
                          accept_recipe_change)
     if not prefix:
-        if was_empty:
-            model.optimizer.state.clear()
+        for optimizer in filled:
+            optimizer.state.clear()
         return None
     optimizer, generators, extra = (json.loads(text) if text else None for text in texts)
     require_same_updates(model, optimizer, prefix)
@@ -198,11 +196,11 @@ def set_groups(optimizer, saved, prefix):
                 group[key] = tuple(value) if isinstance(value, list) else value
 
 
-def fill_state(model):
-    """Creates the state that the optimizer creates at its first step, by a step without rates and gradients. Values follow from the restore."""
-    optimizer = model.optimizer
+def fill_state(model, optimizer):
+    """Creates the state that the optimizer creates at its first step, by a step without rates and gradients. Values follow from the restore.
+    False if it has a state."""
     if optimizer.state:
-        return
+        return False
     # As torch.distributed.checkpoint does for its own restores.
     rates = [plain(group.get("lr", 0.0)) for group in optimizer.param_groups]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -217,6 +215,7 @@ def fill_state(model):
         set_rates(optimizer, rates)
         for parameter in parameters:
             parameter.grad = None
+    return True
 
 
 def set_rates(optimizer, rates):

@@ -6,6 +6,7 @@ optimizer.step() ends a step of the recipe. Nothing of torch is replaced: the op
 import contextlib
 import datetime
 import math
+import os
 import weakref
 
 import torch
@@ -14,6 +15,8 @@ from torch import distributed
 from . import process_group as backend
 from .engine_update import EngineUpdate, rule_of
 from .launch import connect_ranks
+from .optimizers import Optimizers, joined
+from .pages import Pages
 from .programs import EXIT_CONFIG, Error
 from .quantized_layers import layers_of, norms_of, round_layers
 
@@ -82,9 +85,10 @@ class Places:
 
 
 class OptimizerHooks:
-    """A torch.optim optimizer, its rates and its state, as a recipe changes them.
+    """A torch.optim optimizer or several, their rates and their state, as a recipe changes them.
 
-    A rate that the recipe sets is written before each update. A loop that writes it too, as a scheduler does, is refused.
+    A rate that the recipe sets is written before each update. A loop that writes it too, as a scheduler does, is refused. The first
+    optimizer's step ends that of the recipe.
     """
 
     def __init__(self, optimizer, parameters, loop):
@@ -93,8 +97,11 @@ class OptimizerHooks:
         self.written = {}  # rates of the last update, by position and key
         self.step, self.is_paused = 0, False
         self.sizes = self.sizes_now()
-        self.engine = None  # the engine's own updates
-        self.handles = [optimizer.register_step_pre_hook(self.before), optimizer.register_step_post_hook(self.after)]
+        self.engine = self.pages = None  # the engine's own updates; pages of metrics
+        self.has_begun = False  # an optimizer has begun the update of the last forward pass
+        self.all = optimizer.all if isinstance(optimizer, Optimizers) else [optimizer]
+        self.handles = [handle for one in self.all
+                        for handle in (one.register_step_pre_hook(self.before), one.register_step_post_hook(self.after))]
 
     def attach(self, uses_engine):
         groups = call("loop_groups", self.loop)
@@ -108,9 +115,11 @@ class OptimizerHooks:
         if self.engine is not None:
             self.engine.remove()
 
-    def before(self, _optimizer, _args, _kwargs):
-        if self.is_paused:
+    def before(self, optimizer, _args, _kwargs):
+        # After the first one's step, the others complete the same update.
+        if self.is_paused or (self.has_begun and optimizer is not self.all[0]):
             return
+        self.has_begun = True
         if self.sizes_now() != self.sizes:
             raise Error("[pytorch] the optimizer's parameter groups have changed since lockstep.DataParallel wrapped the module: build them before",
                         EXIT_CONFIG)
@@ -121,9 +130,23 @@ class OptimizerHooks:
         if self.engine is not None:
             self.engine.update()
 
-    def after(self, _optimizer, _args, _kwargs):
-        if not self.is_paused:
-            self.step = call("loop_end_update", self.loop)
+    def after(self, optimizer, _args, _kwargs):
+        if self.is_paused:
+            return
+        if optimizer is not self.all[0]:
+            return self.enforce_masks(optimizer)
+        self.step = call("loop_end_update", self.loop)
+        if self.pages is not None:
+            self.pages.record()
+
+    def enforce_masks(self, optimizer):
+        """Zeroes pruned weights that this optimizer may have moved; the end of the first one's step does so for all."""
+        if keeps_zeros(optimizer):
+            return
+        ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for index, parameter in enumerate(self.parameters):
+            if id(parameter) in ids:
+                call("loop_zero_pruned", self.loop, index, [parameter.detach()])
 
     def sizes_now(self):
         return [len(group["params"]) for group in self.optimizer.param_groups]
@@ -132,7 +155,7 @@ class OptimizerHooks:
         """rates: of the recipe's parameter groups, NaN where it sets none."""
         if all(math.isnan(rate) for rate in rates):
             return
-        if key == "lr" and hasattr(self.optimizer.step, "_wrapped_by_lr_sched"):
+        if key == "lr" and any(hasattr(one.step, "_wrapped_by_lr_sched") for one in self.all):
             raise Error("[pytorch] the recipe sets the learning rate, and a torch.optim.lr_scheduler does too: remove the scheduler, or the "
                         "recipe's learning rate modifiers", EXIT_CONFIG)
         for position, group in enumerate(self.optimizer.param_groups):
@@ -165,13 +188,14 @@ class OptimizerHooks:
 
     def follow(self, pruned, reset):
         """Zeroes the state of newly pruned weights, and the momentum that the recipe resets."""
+        states = self.optimizer.state
         for index in pruned:
             parameter = self.parameters[index]
-            slots = [slot for slot in self.optimizer.state.get(parameter, {}).values()
+            slots = [slot for slot in states.get(parameter, {}).values()
                      if isinstance(slot, torch.Tensor) and slot.shape == parameter.shape and slot.is_floating_point()]
             call("loop_zero_pruned", self.loop, index, slots)
         for index in reset:
-            state = self.optimizer.state.get(self.parameters[index], {})
+            state = states.get(self.parameters[index], {})
             for name in MOMENTA:
                 if isinstance(state.get(name), torch.Tensor):
                     state[name].zero_()
@@ -181,7 +205,7 @@ class DataParallel(torch.nn.Module):
     """A module whose gradients the ranks average, with masks, rates and freezing of a recipe.
 
     module: on the CPU, with all parameters built; equal on all ranks, or rank 0's values are taken. optimizer: of torch.optim, over
-    parameters of the module. recipe: a file of docs/recipe.md. steps_per_epoch: a number, or the loader of training data;
+    parameters of the module; or a list of such, the first of which ends a step. recipe: a file of docs/recipe.md. steps_per_epoch: a number, or the loader of training data;
     default: the sampler's. A recipe that counts epochs requires one of them. process_group: ranks; default: all, of torch.distributed if it was initialised, else those that
     torchrun, mpirun or srun started. broadcast_buffers: each averaged forward pass of training begins with rank 0's buffers, as in
     DistributedDataParallel. bucket_bytes: gradients per message. timeout: longest wait for a rank, in seconds. sampler: a
@@ -191,14 +215,19 @@ class DataParallel(torch.nn.Module):
     updates a part and keeps its state, and `grad` is undefined after backward. "shared": also one copy of the weights for all ranks,
     the fastest; only for loops in which no rank writes weights alone.
 
+    metrics_address: host:port of the pages of a host's first rank, further ranks take the next ports; default: that of the variable
+    LOCKSTEP_METRICS_LISTEN, without which there are none.
+
     Errors are lockstep.Error, raised at the line that caused them; those within backward() are RuntimeError.
     """
 
     def __init__(self, module, optimizer, recipe=None, *, steps_per_epoch=None, sampler=None, process_group=None, broadcast_buffers=True,
-                 bucket_bytes=4 << 20, timeout=300.0, engine_update=None):
+                 bucket_bytes=4 << 20, timeout=300.0, engine_update=None, metrics_address=None):
         super().__init__()
         backend.load()
-        require_types(module, optimizer)
+        optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+        require_types(module, optimizers)
+        optimizer = joined(optimizers)
         require_unwrapped(module)
         self.module = module
         self.broadcast_buffers = broadcast_buffers
@@ -218,7 +247,7 @@ class DataParallel(torch.nn.Module):
              [layer_class(module, name) for name, parameter in module.named_parameters() if parameter.requires_grad], [name for name, _ in frozen],
              [plain_name(name) for name, _, _ in layers], [weight for _, _, weight in layers], bool(norms_of(module)), str(recipe or ""),
              steps_of(steps_per_epoch, sampler), float(optimizer.param_groups[0].get("lr", 0)), type(optimizer).__name__,
-             is_of_torch(optimizer) and type(optimizer).__name__ in KEEP_ZEROS, bucket_bytes, float(timeout), *rule,
+             all(keeps_zeros(one) for one in optimizers), bucket_bytes, float(timeout), *rule,
              DIVISIONS.get(engine_update, 0))
         call("loop_broadcast", self.loop, [parameter for _, parameter in frozen] + self.buffers_now())
         WRAPPED.add(module)
@@ -228,6 +257,9 @@ class DataParallel(torch.nn.Module):
         self._norms = norms_of(module) if self._quantizes else []
         if self._quantizes:
             round_layers(layers, quantizer_of(self.loop))
+        metrics_address = metrics_address or os.environ.get("LOCKSTEP_METRICS_LISTEN", "off")
+        if metrics_address != "off":
+            self._hooks.pages = Pages(self, metrics_address, self._hooks.group_of, steps_of(steps_per_epoch, sampler), call)
 
     def _choose_rule(self, wanted, trained):
         """(type, numbers) of the engine's rule, ("", []) for the optimizer's own updates."""
@@ -263,6 +295,9 @@ class DataParallel(torch.nn.Module):
             if buffers:
                 call("loop_broadcast", self.loop, buffers)
         self._follow(call("loop_begin_step", self.loop, self._syncs))
+        self._hooks.has_begun = False
+        if self._hooks.pages is not None:
+            self._hooks.pages.num_samples += leading_size(args, kwargs) or 0
         if self._norms and call("loop_facts", self.loop)[5]:
             for norm in self._norms:
                 norm.eval()
@@ -270,6 +305,10 @@ class DataParallel(torch.nn.Module):
             return None
         weight = self.sampler.weight_of_next(leading_size(args, kwargs))
         return None if weight == 1 else weight
+
+    @property
+    def optimizers(self):
+        return self._hooks.all
 
     def _follow(self, changes):
         if tuple(changes) != NO_CHANGES:
@@ -314,6 +353,11 @@ class DataParallel(torch.nn.Module):
     def step(self):
         """The number of updates done."""
         return self._hooks.step
+
+    @property
+    def metrics_address(self):
+        """Where this rank serves its pages, "http://127.0.0.1:9464"; None if it does not."""
+        return self._hooks.pages.address if self._hooks.pages is not None else None
 
     @property
     def sparsity(self):
@@ -382,15 +426,16 @@ def end_loop(loop, module):
         WRAPPED.discard(module())
 
 
-def is_of_torch(optimizer):
-    return type(optimizer).__module__.startswith("torch.optim")
+def keeps_zeros(optimizer):
+    return type(optimizer).__module__.startswith("torch.optim") and type(optimizer).__name__ in KEEP_ZEROS
 
 
-def require_types(module, optimizer):
+def require_types(module, optimizers):
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"lockstep.DataParallel wraps a torch.nn.Module, not {type(module).__name__}")
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"lockstep.DataParallel takes one optimizer of torch.optim, not {type(optimizer).__name__}")
+    for optimizer in optimizers or [None]:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(f"lockstep.DataParallel takes an optimizer of torch.optim or a list of them, not {type(optimizer).__name__}")
     lazy = torch.nn.parameter.UninitializedTensorMixin
     unbuilt = [name for name, parameter in module.named_parameters() if isinstance(parameter, lazy)]
     if unbuilt:

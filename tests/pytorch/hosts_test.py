@@ -111,6 +111,13 @@ class Hosts(unittest.TestCase):
                 ours, _ = self.results(places, request, backend="lockstep")
                 self.assert_equal_training(ours, self.ddp(len(places), **request))
 
+    def test_collectives_of_all_sizes(self):
+        """Small ones are messages between all ranks, large ones go by hosts."""
+        for places in rounds(["aba"], ["aabb", "abbb"]):
+            with self.subTest(places=places):
+                ours, theirs = (self.results(places, {"sums": 400_000}, backend=backend, gbit=10)[0] for backend in ("lockstep", "gloo"))
+                self.assertEqual(ours, theirs)
+
     def test_each_rank_names_one_that_is_gone_or_hangs(self):
         cases = rounds([("aab", "gloo", signal.SIGKILL), ("abb", "gloo", signal.SIGSTOP), ("aba", "lockstep", signal.SIGKILL)],
                        [("ab", "gloo", signal.SIGKILL), ("ab", "gloo", signal.SIGSTOP), ("abb", "gloo", signal.SIGKILL),
