@@ -131,6 +131,9 @@ class PythonModel final : public model::Model {
   /// Also throws if the parameters are no longer those of the module.
   void after_backward() override;
 
+  /// Calls a function of lockstep_glue with the module as its first argument.
+  Value call_glue(const char* function, List arguments) const;
+
  private:
   /// Returns the buffers that checkpoints contain, or the others.
   std::vector<model::Buffer> look_up(bool are_saved) const;

@@ -308,7 +308,7 @@ static bool is_folder(const std::string& named) {
 }
 
 /// Returns the checkpoint for a name. A folder means its newest checkpoint; a run's folder means
-/// the newest in its sub-folder.
+/// the newest in its sub-folder. A folder of save_pretrained() is returned unchanged.
 static std::string found_save(const std::string& named, dist::Communicator& control) {
   // Only rank 0 looks, and all ranks take its answer: they may see a file system differently.
   const bool is_found =
@@ -317,8 +317,14 @@ static std::string found_save(const std::string& named, dist::Communicator& cont
   for (const std::filesystem::path& folder :
        {std::filesystem::path(named), std::filesystem::path(named) / "checkpoints"})
     if (const auto newest = checkpoint::latest_checkpoint(folder, control)) return *newest;
+  const bool has_weights = dist::on_all_ranks(control, [&] {
+    return control.rank() == 0 && checkpoint::weights_in_folder(named).has_value();
+  });
+  if (dist::any_of(control, has_weights)) return named;
   throw Error(ExitCode::kInputMissing, "warm start",
-              fmt::format("checkpoint.warm_start_ckpt: no checkpoints in {}", named))
+              fmt::format("checkpoint.warm_start_ckpt: no checkpoints in {}, and no "
+                          "model.safetensors or model.safetensors{}",
+                          named, checkpoint::kShardIndexEnding))
       .everywhere();
 }
 

@@ -350,15 +350,19 @@ static bool says_what_is_needed(const CheckpointModel& saved) {
   return !saved.settings.empty() && !saved.input_shape.empty() && saved.num_classes > 0;
 }
 
-static void require_python_file(const CheckpointModel& saved, const std::string& beside) {
+static void require_python_file(const CheckpointModel& saved, NetworkUse use,
+                                const std::string& beside) {
   Diagnostics ignored;
   const YamlDocument document = settings_document(saved, beside, &ignored);
   const std::string named = document.root()["model"]["path"].as<std::string>("");
   if (files::is_file(path_beside(document, named))) return;
-  throw Error(ExitCode::kInputMissing, "infer",
+  const bool is_inference = use == NetworkUse::kInference;
+  throw Error(ExitCode::kInputMissing, is_inference ? "infer" : "export",
               fmt::format("{}: the code of its network, {}, was not found: start in the folder "
-                          "where the run was started, or name its run file with --config",
-                          saved.prefix, named));
+                          "where the run was started, or name {}",
+                          saved.prefix, named,
+                          is_inference ? "its run file with --config"
+                                       : "the file with --set model.path=FILE"));
 }
 
 static void require_facts(const CheckpointModel& saved, NetworkUse use) {
@@ -411,14 +415,14 @@ static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
   refuse(saved, fmt::format("no network can be built from its settings: {}", refusal->what()));
 }
 
-bool names_its_network(const CheckpointModel& saved) {
-  return says_what_is_needed(saved) && !is_python_class(saved);
+bool names_its_network(const CheckpointModel& saved, NetworkUse use) {
+  return says_what_is_needed(saved) && (use != NetworkUse::kExport || !is_python_class(saved));
 }
 
 CheckpointNetwork rebuild_network(const CheckpointModel& saved, NetworkUse use,
                                   const std::string& beside) {
   require_facts(saved, use);
-  if (is_python_class(saved)) require_python_file(saved, beside);
+  if (is_python_class(saved)) require_python_file(saved, use, beside);
   CheckpointNetwork network{.input_shape = shape_of(saved), .num_classes = saved.num_classes};
   make_into(&network, saved, beside);
   size_t num_filled = 0;

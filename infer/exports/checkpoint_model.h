@@ -65,13 +65,14 @@ struct CheckpointNetwork {
 
 /// Purpose for which a network is rebuilt.
 enum class NetworkUse {
-  kExport,     ///< written in another form; a network in Python cannot be
-  kInference,  ///< called; may be the user's class in Python, whose file must exist
+  kExport,        ///< written in another form without Python
+  kPythonExport,  ///< the same; may be the user's class in Python, whose file must exist
+  kInference,     ///< called; may be such a class too
 };
 
-/// True if the checkpoint says which network it belongs to, in a form that can be exported. False
-/// for a class in Python: its code may have changed or moved.
-bool names_its_network(const CheckpointModel& saved);
+/// True if the checkpoint says which network it belongs to, in a form that can be exported. With
+/// kExport false for a class in Python: its code may have changed or moved.
+bool names_its_network(const CheckpointModel& saved, NetworkUse use = NetworkUse::kExport);
 
 /// Builds the network from the settings in the checkpoint. Reads no run file. `beside`: a run file
 /// whose folder may contain the code of a class in Python.

@@ -38,6 +38,8 @@ void require_options_fit(const ExportOptions& options, const ExportFormat& forma
                 "--ema replaces the weights by the averages, --all writes both, the averages under "
                 "ema/: give one of them");
   require_fit(options.all, "--all", &ExportFormat::takes_all, format);
+  require_fit(options.max_shard_bytes.has_value(), "--max-shard-size", &ExportFormat::has_shards,
+              format);
 }
 
 /// Throws Error if a pruned weight is not zero: masks and weights then come from different states.
@@ -124,10 +126,11 @@ Quantization quantization_in(const CheckpointModel& saved, const ExportOptions& 
 /// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
 std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved,
                                             const ExportFormat& format) {
-  if (format.has_forward) return rebuild_network(saved);
-  if (!names_its_network(saved)) return std::nullopt;
+  const NetworkUse use = format.calls_python ? NetworkUse::kPythonExport : NetworkUse::kExport;
+  if (format.has_forward) return rebuild_network(saved, use);
+  if (!names_its_network(saved, use)) return std::nullopt;
   try {
-    return rebuild_network(saved);
+    return rebuild_network(saved, use);
   } catch (const Error& fault) {
     log::warning("export", fault.what());
     return std::nullopt;

@@ -8,7 +8,7 @@
 #include "infer/exports/manifest.h"
 #include "infer/exports/portable_network.h"
 
-/// Writers of the formats: ONNX, TorchScript, safetensors and TensorFlow.
+/// Writers of the formats: ONNX, TorchScript, safetensors, TensorFlow and folders of transformers.
 namespace lockstep::exports {
 
 /// ONNX operator set of the exported files: the oldest one in which all used operators have the
@@ -80,8 +80,18 @@ struct TensorFlowExport {
   static WriteExport write;
 };
 
+/// Folder as save_pretrained() of transformers writes it: tensors in one safetensors file, or in
+/// shards with an index, and config.json if the network's module in Python has one. It appears when
+/// it is complete. Throws Error(kCannotCreate) if the folder exists and is not empty.
+struct PretrainedExport {
+  static constexpr ExportFormat kFormat{
+      .name = "pretrained", .has_rounding = false, .has_shards = true, .calls_python = true};
+  static WriteExport write;
+};
+
 /// List of all formats, as Of<format, ...>, in the order of messages.
 template <template <typename...> typename Of>
-using OfAllFormats = Of<SafetensorsExport, TorchScriptExport, OnnxExport, TensorFlowExport>;
+using OfAllFormats =
+    Of<SafetensorsExport, TorchScriptExport, OnnxExport, TensorFlowExport, PretrainedExport>;
 
 }  // namespace lockstep::exports
