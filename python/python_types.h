@@ -131,7 +131,8 @@ class PythonModel final : public model::Model {
   /// Also throws if the parameters are no longer those of the module.
   void after_backward() override;
 
-  /// Calls a function of lockstep_glue with the module as its first argument.
+  /// Calls a function of lockstep_glue with the module as its first argument. Throws
+  /// Error(kConfig), with file and line, if Python raises.
   Value call_glue(const char* function, List arguments) const;
 
  private:

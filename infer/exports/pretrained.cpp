@@ -32,9 +32,10 @@ class WholeFolder {
     std::error_code ignored;
     const bool is_free = fs::is_directory(path_, ignored) && fs::is_empty(path_, ignored);
     if (fs::exists(path_, ignored) && !is_free)
-      throw Error(ExitCode::kCannotCreate, "export",
-                  fmt::format("{}: exists and is not an empty folder; remove it, or name another folder",
-                              path_.string()));
+      throw Error(
+          ExitCode::kCannotCreate, "export",
+          fmt::format("{}: exists and is not an empty folder; remove it, or name another folder",
+                      path_.string()));
     files::make_folders(parent());
     part_ = parent() / fmt::format(".{}.tmp", path_.filename().string());
     fs::remove_all(part_, ignored);
@@ -148,10 +149,11 @@ Written PretrainedExport::write(const CheckpointModel& saved, const CheckpointNe
   for (const fs::path& file : all) written.num_bytes += static_cast<int64_t>(fs::file_size(file));
   const bool has_config = files::is_file(folder.part() / "config.json");
   folder.publish();
-  written.text = fmt::format("{}: {} files, {} bytes, {} tensors; {}\n", path.string(), all.size(),
-                             written.num_bytes, written.tensors.size(),
-                             has_config ? "transformers opens it with from_pretrained()"
-                                        : "without config.json, since the network has none");
+  written.text =
+      fmt::format("{}: {} files, {} bytes, {} tensors; {}\n", path.string(), all.size(),
+                  written.num_bytes, written.tensors.size(),
+                  has_config ? "transformers opens it with from_pretrained()"
+                             : "without config.json: the network's code has none or was not found");
   return written;
 }
 
