@@ -368,8 +368,8 @@ static void require_python_file(const CheckpointModel& saved, NetworkUse use,
 static void require_facts(const CheckpointModel& saved, NetworkUse use) {
   if (is_python_class(saved) && use == NetworkUse::kExport)
     throw Error(ExitCode::kUsage, "export",
-                fmt::format("{}: its network is a class in Python: use --format safetensors, load "
-                            "it in Python, and continue with torch.jit or torch.onnx",
+                fmt::format("{}: its network is a class in Python: use --format pt2 (torch.export) "
+                            "or onnx",
                             saved.prefix));
   const char* const means = saved.settings.empty()
                                 ? "it contains no settings of a run"

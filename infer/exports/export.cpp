@@ -158,6 +158,7 @@ std::string settings_with(const std::vector<daemon::Override>& overrides, std::s
 Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwork* network,
                              const ExportOptions& options) {
   if (options.quantize) require_quantized(saved);
+  if (is_in_python(*network)) return ExportedProgram::write(saved, network, options);
   // A network of type torchscript keeps its own archive; it has no layers to translate.
   if (options.format == TorchScriptExport::kFormat.name)
     if (const std::string bytes = network->model->torchscript_archive(); !bytes.empty())
