@@ -39,8 +39,8 @@ void require_form(const BundleReader& reader, const std::string& name, const Den
   throw Error(
       ExitCode::kConfig, "checkpoint",
       fmt::format("{}: tensor '{}' is {}, but this run needs {}; restore the model and optimizer "
-                  "settings of the checkpoint, or choose another run.project_dir: "
-                  "checkpoint.warm_start_ckpt starts a new run with a checkpoint's weights",
+                  "settings of the checkpoint, or start a new run with its weights "
+                  "(lockstepd: checkpoint.warm_start_ckpt in another run.project_dir)",
                   index_path(reader.prefix()), name, type_and_shape(saved.dtype, saved.shape),
                   type_and_shape(wanted, wanted_shape)));
 }
@@ -62,8 +62,8 @@ std::vector<std::string> match(const BundleReader& reader, const DenseView& save
   if (!missing.empty())
     throw Error(ExitCode::kConfig, "checkpoint",
                 fmt::format("{}: contains no '{}': another model or optimizer saved it; set them "
-                            "back, or choose another run.project_dir: checkpoint.warm_start_ckpt "
-                            "starts a new run with a checkpoint's weights",
+                            "back, or start a new run with its weights (lockstepd: "
+                            "checkpoint.warm_start_ckpt in another run.project_dir)",
                             index_path(reader.prefix()), fmt::join(missing, "', '")));
   std::vector<std::string> unused;
   for (const std::string& name : saved.names()) {

@@ -71,8 +71,11 @@ bool fits(const at::Tensor& tensor, const IoNode& node) {
   const auto fits_one = [](int64_t extent, int64_t wanted) {
     return wanted == IoNode::kAny || wanted == extent;
   };
-  return tensor.scalar_type() == node.dtype &&
-         std::ranges::equal(tensor.sizes(), node.shape, fits_one);
+  const at::ScalarType dtype = tensor.scalar_type();
+  const bool has_type = node.dtype == IoNode::kFloatOrInt
+                            ? dtype == at::kFloat || dtype == at::kLong
+                            : dtype == node.dtype;
+  return has_type && std::ranges::equal(tensor.sizes(), node.shape, fits_one);
 }
 
 /// Describes a value for messages: type and shape, "texts" or "a map".
@@ -99,7 +102,7 @@ std::vector<std::string> keys_of(const std::vector<IoNode>& nodes) {
 std::string dtype_name(at::ScalarType dtype) {
   for (const auto& [name, type] : kTypes)
     if (type == dtype) return name;
-  return toString(dtype);
+  return dtype == IoNode::kFloatOrInt ? "float32 or int64" : toString(dtype);
 }
 
 IoNodes read_io_nodes(const std::filesystem::path& path) {

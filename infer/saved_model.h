@@ -17,6 +17,8 @@ namespace lockstep::infer {
 /// Input or output of a network: an entry of a run's io_nodes.json (docs/export.md).
 struct IoNode {
   static constexpr int64_t kAny = -1;
+  /// Type of inputs that the user's code accepts as numbers and as tokens.
+  static constexpr at::ScalarType kFloatOrInt = at::ScalarType::Undefined;
 
   std::string name;
   std::vector<int64_t> shape;  ///< kAny: any extent, such as the number of samples

@@ -75,7 +75,7 @@ class Model {
   const std::vector<LayerInfo>& layers() const { return table_.layers; }
   /// Sets the hook through which each layer passes its input and its weight, from the next forward
   /// on. The hook must outlive its use. Null (the default): no hook, no cost.
-  void set_layer_hook(LayerHook* hook) { table_.hook = hook; }
+  virtual void set_layer_hook(LayerHook* hook) { table_.hook = hook; }
   bool has_layer_hook() const { return table_.hook != nullptr; }
 
  protected:

@@ -169,6 +169,41 @@ void forget(void* object) {
   Py_DecRef(static_cast<PyObject*>(object));
 }
 
+using SharedFunction = std::shared_ptr<const Function>;
+
+/// Function of C++ with its description for Python, which a capsule owns.
+struct HeldFunction {
+  SharedFunction function;
+  PyMethodDef definition;
+};
+
+HeldFunction* held_in(PyObject* capsule) {
+  return static_cast<HeldFunction*>(PyCapsule_GetPointer(capsule, nullptr));
+}
+
+/// Calls the function that the capsule owns.
+PyObject* call_function(PyObject* capsule, PyObject* arguments) {
+  const HeldFunction* held = held_in(capsule);
+  Value list;
+  if (held == nullptr || !from_python(arguments, &list)) return nullptr;
+  try {
+    return to_python(held->function->call(list.as_list())).release();
+  } catch (const std::exception& fault) {
+    PyErr_SetString(PyExc_RuntimeError, fault.what());
+    return nullptr;
+  }
+}
+
+Reference to_python(const SharedFunction& function) {
+  auto held = std::make_unique<HeldFunction>(
+      HeldFunction{function, {"function_of_lockstep", call_function, METH_VARARGS, nullptr}});
+  // Python's function object refers to the definition, and keeps the capsule alive.
+  const Reference capsule(
+      PyCapsule_New(held.get(), nullptr, [](PyObject* owner) { delete held_in(owner); }));
+  if (!capsule) return {};
+  return Reference(PyCFunction_New(&held.release()->definition, capsule.get()));
+}
+
 // Every Python object is used under the interpreter's lock. References are owned (Reference) unless
 // marked as borrowed. This file is compiled for the stable interface (Py_LIMITED_API).
 
@@ -258,6 +293,7 @@ Reference to_python(const Value& value) {
   if (const auto* map = std::get_if<Map>(&value)) return to_python(*map);
   if (const auto* object = std::get_if<Object>(&value))
     return Reference::to(static_cast<PyObject*>(object->get()));
+  if (const auto* function = std::get_if<SharedFunction>(&value)) return to_python(*function);
   return Reference::to(Py_None);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,13 +20,14 @@ namespace lockstep::python {
 using Object = std::shared_ptr<void>;
 
 struct Value;
+struct Function;
 using List = std::vector<Value>;
 using Map = std::vector<std::pair<std::string, Value>>;  // in Python's order
 
 /// Value passed between C++ and Python. None, bool, int, float, str, a tensor (shared memory), a
-/// list or tuple, a dict with text keys, or another object.
+/// list or tuple, a dict with text keys, or another object. To Python also a function of C++.
 struct Value : std::variant<std::monostate, bool, int64_t, double, std::string, at::Tensor, List,
-                            Map, Object> {
+                            Map, Object, std::shared_ptr<const Function>> {
   using variant::variant;
 
   bool is_none() const { return std::holds_alternative<std::monostate>(*this); }
@@ -38,6 +40,12 @@ struct Value : std::variant<std::monostate, bool, int64_t, double, std::string, 
   const List& as_list() const { return std::get<List>(*this); }
   const Map& as_map() const { return std::get<Map>(*this); }
   const Object& as_object() const { return std::get<Object>(*this); }
+};
+
+/// Function that Python calls with positional arguments, holding the interpreter's lock. It may
+/// throw: Python then raises RuntimeError with the message.
+struct Function {
+  std::function<Value(const List& arguments)> call;
 };
 
 struct StartOptions {

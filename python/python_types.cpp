@@ -9,11 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/yaml/yaml_document.h"
-#include "metrics/tensorboard/event_file.h"
 #include "model/networks/user_network.h"
 #include "python/interpreter.h"
 
-// Networks, data sets and callbacks of the user in Python.
+// Networks and data sets of the user in Python.
 namespace lockstep::python {
 // `args` of the run file reach Python as JSON. YAML types are kept: quoted scalars stay texts.
 namespace {
@@ -45,53 +44,6 @@ Json json_of(const YAML::Node& node) {
   return node.Tag() == "!" ? Json(node.Scalar()) : value_of_plain(node.Scalar());
 }
 
-// Converts maps of the coordinator to Python values and back. Tensors are not copied. The user's
-// object lives in lockstep_glue, which calls it and collects its scalars.
-
-Value call_callback(const char* function, const List& arguments) {
-  return call(function, arguments, ExitCode::kConfig);
-}
-
-std::vector<std::string> texts_of(const Value& value) {
-  std::vector<std::string> texts;
-  for (const Value& text : value.as_list()) texts.push_back(text.as_text());
-  return texts;
-}
-
-Value value_of(const coord::DataMap& data);
-
-struct ToValue {
-  Value operator()(const at::Tensor& tensor) const { return tensor; }
-  Value operator()(const std::vector<std::string>& texts) const {
-    return List(texts.begin(), texts.end());
-  }
-  Value operator()(const std::shared_ptr<const coord::DataMap>& map) const {
-    return value_of(*map);
-  }
-};
-
-Value value_of(const coord::DataMap& data) {
-  Map map;
-  for (const auto& [key, value] : data.values())
-    map.emplace_back(key, std::visit(ToValue(), value));
-  return map;
-}
-
-coord::DataMap data_of(const Map& map);
-
-/// Converts a value of one of the three kinds, which lockstep_glue has checked.
-coord::DataValue data_value_of(const Value& value) {
-  if (value.is_tensor()) return value.as_tensor();
-  if (std::holds_alternative<List>(value)) return texts_of(value);
-  return std::make_shared<const coord::DataMap>(data_of(value.as_map()));
-}
-
-coord::DataMap data_of(const Map& map) {
-  coord::DataMap data;
-  for (const auto& [key, value] : map) data.put(key, data_value_of(value));
-  return data;
-}
-
 // All work is done by lockstep_glue/datasets.py: reading, checking and batching samples, and the
 // worker processes. PythonDataset converts arguments and results. A Python error is bad data (exit
 // code kBadData).
@@ -116,27 +68,6 @@ Value list_of(const std::vector<int64_t>& numbers) { return List(numbers.begin()
 
 Value call_model(const char* function, const List& arguments) {
   return call(function, arguments, ExitCode::kConfig);
-}
-
-/// Reads the common keys. Each help text begins with "python: ".
-PythonArgs read_python_args(ConfigReader* in) {
-  PythonArgs all;
-  in->require("path");
-  in->require("name");
-  in->read("path", &all.path, "python: .py file");
-  all.path = path_beside(in->document(), all.path).string();
-  in->read("name", &all.name, "python: class or factory function");
-  const YAML::Node args = in->take("args", "map", "python: keyword arguments");
-  if (args.IsDefined() && !args.IsNull()) {
-    if (args.IsMap())
-      all.args = json_of(args).dump();
-    else
-      in->fault("args", "'" + in->path() + ".args' must be a map of keyword arguments");
-  }
-  in->read("python", &all.python,
-           "python: interpreter; default the active virtual environment's, then python3, then "
-           "the one next to LibTorch");
-  return all;
 }
 
 data::DatasetType python_dataset_type() {
@@ -170,63 +101,24 @@ model::ModelType python_model_type() {
 
 std::string json_of_plain(const std::string& text) { return value_of_plain(text).dump(); }
 
-PythonCallback::PythonCallback(const PythonArgs& args, const std::string& what) {
-  // The interpreter must run before the first call.
-  start(args.python);
-  const Value made = call_callback("make_callback", {args.path, args.name, args.args, what});
-  const List& facts = made.as_list();  // object, incoming, generated, true if on all ranks
-  callback_ = facts[0].as_object();
-  incoming_ = texts_of(facts[1]);
-  generated_ = texts_of(facts[2]);
-  run_on_ = facts[3].as_bool() ? coord::RunOn::kAll : coord::RunOn::kRank0;
-}
-
-std::optional<coord::DataMap> PythonCallback::on_iteration_end(const coord::DataMap& data) {
-  const Value ended = call_callback("end_iteration", {callback_, context_values(), value_of(data)});
-  const List& facts = ended.as_list();  // generated values, scalars
-  // Scalars are written also if the callback returns nothing.
-  write(facts[1].as_list());
-  if (facts[0].is_none()) return std::nullopt;
-  return data_of(facts[0].as_map());
-}
-
-void PythonCallback::call_method(const char* method) {
-  const std::string name = method;
-  write(call_callback("call_callback", {callback_, name, context_values()}).as_list());
-}
-
-/// Arguments of UserCallback.show, in its order.
-Value PythonCallback::context_values() const {
-  const coord::CallbackContext& now = context();
-  const coord::IterationInfo& info = now.iteration_info;
-  const auto length = now.number_iterations_per_epoch;
-  return List{
-      std::string(coord::mode_name(now.mode)),
-      now.log_dir.string(),
-      now.summary_writer != nullptr,
-      now.summary_step,
-      length ? Value(*length) : Value(),
-      List{info.epoch_number, info.iteration_number, info.execution_time, info.is_last_iteration},
-      int64_t{now.rank},
-      int64_t{now.world_size}};
-}
-
-void PythonCallback::write(const List& scalars) const {
-  // Null where no summaries are written.
-  if (context().summary_writer == nullptr) return;
-  for (const Value& row : scalars) {
-    const List& fields = row.as_list();  // tag, value, step
-    const metrics::Scalar scalar{.tag = fields[0].as_text(), .value = std::get<double>(fields[1])};
-    context().summary_writer->add(fields[2].as_int(), {&scalar, 1});
+PythonArgs read_python_args(ConfigReader* in) {
+  PythonArgs all;
+  in->require("path");
+  in->require("name");
+  in->read("path", &all.path, "python: .py file");
+  all.path = path_beside(in->document(), all.path).string();
+  in->read("name", &all.name, "python: class or factory function");
+  const YAML::Node args = in->take("args", "map", "python: keyword arguments");
+  if (args.IsDefined() && !args.IsNull()) {
+    if (args.IsMap())
+      all.args = json_of(args).dump();
+    else
+      in->fault("args", "'" + in->path() + ".args' must be a map of keyword arguments");
   }
-}
-
-coord::CallbackType python_callback_type() {
-  return {.name = "python", .read = [](ConfigReader* in) -> coord::MakeCallback {
-            return [args = read_python_args(in), what = in->path()](const coord::Services&) {
-              return std::make_unique<PythonCallback>(args, what);
-            };
-          }};
+  in->read("python", &all.python,
+           "python: interpreter; default the active virtual environment's, then python3, then "
+           "the one next to LibTorch");
+  return all;
 }
 
 PythonDataset::PythonDataset(const PythonDatasetOptions& options, const data::DatasetInputs& inputs,
@@ -234,16 +126,19 @@ PythonDataset::PythonDataset(const PythonDatasetOptions& options, const data::Da
     : num_workers_(options.num_workers) {
   const PythonArgs& args = options.args;
   start(args.python);
-  const Value made = call_data(
-      "make_dataset", {args.path, args.name, args.args, options.targets, options.num_classes,
-                       inputs.seed, what, inputs.skips_damaged, inputs.own_loss});
-  const List& facts = made.as_list();  // object, length, shape, is_tokens, kind, classes
+  const Value made =
+      call_data("make_dataset", {args.path, args.name, args.args, options.targets,
+                                 options.num_classes, inputs.seed, what, inputs.skips_damaged,
+                                 inputs.own_loss, inputs.use == data::DatasetUse::kInference});
+  // Object, length, shape, is_tokens, kind, classes, lacks_targets.
+  const List& facts = made.as_list();
   data_ = facts[0];
   num_samples_ = facts[1].as_int();
   for (const Value& extent : facts[2].as_list()) spec_.input_shape.push_back(extent.as_int());
   spec_.input_dtype = facts[3].as_bool() ? at::kLong : at::kFloat;
   spec_.target_kind = kind_of(facts[4].as_text());
   spec_.num_classes = facts[5].as_int();
+  lacks_targets_ = facts[6].as_bool();
   // Classes and tokens may contain the index that the loss ignores.
   spec_.may_ignore = spec_.target_kind == data::TargetKind::kClass ||
                      spec_.target_kind == data::TargetKind::kTokens;
@@ -268,7 +163,8 @@ data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epo
     throw Error(ExitCode::kUnavailable, "python",
                 "a worker of the data set was killed (out of memory?); start the run again: it "
                 "continues from its last checkpoint. data.train.num_workers sets their number");
-  return {read.as_list()[0].as_tensor(), read.as_list()[1].as_tensor()};
+  return {read.as_list()[0].as_tensor(),
+          lacks_targets_ ? at::Tensor() : read.as_list()[1].as_tensor()};
 }
 
 std::string PythonDataset::digest() const { return call_data("digest", {data_}).as_text(); }
@@ -284,6 +180,11 @@ PythonModel::PythonModel(const PythonArgs& args, const model::ModelInputs& data)
     const List& fields = row.as_list();  // name, tensor, class of its module
     model::add_param(args.path, fields[0].as_text(), fields[1].as_tensor(), fields[2].as_text(),
                      &table_);
+  }
+  const Value found = call_model("quantizable_layers", {module_});
+  for (const Value& row : found.as_list()) {
+    const List& fields = row.as_list();  // name, index of its weight, has_batch_norm
+    table_.layers.push_back({fields[0].as_text(), fields[1].as_int(), fields[2].as_bool()});
   }
   if (table_.params.empty())
     throw Error(ExitCode::kConfig, "python",
@@ -302,6 +203,22 @@ void PythonModel::begin_forward(const model::ForwardPass& pass) {
   const uint64_t seed = model::seed_default_generators(seed_, pass, device_);
   // Without the top bit: a Value is signed, and the generators take no negative seed.
   (void)call_model("begin_forward", {static_cast<int64_t>(seed >> 1)});
+  // Each time, because train() of an evaluation's end thaws them.
+  if (table_.norms.is_frozen()) (void)call_model("freeze_norms", {module_});
+}
+
+void PythonModel::set_layer_hook(LayerHook* hook) {
+  Model::set_layer_hook(hook);
+  *hook_ = hook;
+  if (hook == nullptr || std::exchange(layers_call_hook_, true)) return;
+  const auto rounded = [now = hook_](const List& arguments) -> Value {
+    const at::Tensor& values = arguments[2].as_tensor();  // layer, is_weight, values
+    if (*now == nullptr) return values;
+    const int64_t layer = arguments[0].as_int();
+    return arguments[1].as_bool() ? (*now)->weight(layer, values) : (*now)->input(layer, values);
+  };
+  (void)call_model("quantize_layers",
+                   {module_, std::make_shared<const Function>(Function{rounded})});
 }
 
 void PythonModel::set_training(bool training) {
@@ -357,6 +274,42 @@ void PythonModel::after_backward() {
               fmt::format("{}: in its forward pass the network {}: training would not reach it; "
                           "change weights in place (copy_), and everything else in the constructor",
                           path_, unlike.as_text()));
+}
+
+/// Kind of a layer by the word of model::kind_name().
+static model::LayerKind layer_kind(const std::string& word) {
+  int kind = 0;
+  while (model::kind_name(static_cast<model::LayerKind>(kind)) != word) ++kind;
+  return static_cast<model::LayerKind>(kind);
+}
+
+/// Layer that lockstep_glue/chains.py described; it leaves out what has its default.
+static model::NetworkLayer layer_of(const Map& facts) {
+  model::NetworkLayer layer{.norm_names = model::NormNames::kTorch};
+  for (const auto& [name, value] : facts) {
+    if (name == "kind") layer.kind = layer_kind(value.as_text());
+    if (name == "name") layer.name = value.as_text();
+    if (name == "has_bias") layer.has_bias = value.as_bool();
+    if (name == "kernel_extent") layer.kernel_extent = value.as_int();
+    if (name == "stride") layer.stride = value.as_int();
+    if (name == "padding") layer.padding = value.as_int();
+    if (name == "groups") layer.groups = value.as_int();
+    if (name == "epsilon") layer.epsilon = std::get<double>(value);
+  }
+  return layer;
+}
+
+model::Network PythonModel::chain(size_t num_dims) const {
+  const Value found = call_model("chain_of", {module_, static_cast<int64_t>(num_dims)});
+  if (std::holds_alternative<std::string>(found))
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{}: its layers do not follow each other in a form that an export "
+                            "layer by layer knows: {}; use --format safetensors and load it in "
+                            "Python",
+                            path_, found.as_text()));
+  model::Network layers;
+  for (const Value& facts : found.as_list()) layers.push_back(layer_of(facts.as_map()));
+  return layers;
 }
 
 void add_types() {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,8 +26,13 @@ struct PythonArgs {
 /// Python's value of a plain YAML scalar, as JSON: null, a flag, a number, or a text.
 std::string json_of_plain(const std::string& text);
 
-/// Callback of a user: `callbacks: {mine: {type: python, path: my_callbacks.py, name: Mine}}`. Any
-/// object with a method on_iteration_end, which gets each incoming key as a keyword argument:
+/// Reads the common keys. Each help text begins with "python: ".
+PythonArgs read_python_args(ConfigReader* in);
+
+/// Creates a callback of a user: `callbacks: {mine: {type: python, path: my.py, name: Mine}}`. One
+/// method of the object decides what it is: on_iteration_end, save_sample (SaverCallback),
+/// process_buffer (BufferCallback) or sums (KpiEvaluator). The method gets each incoming key as a
+/// keyword argument:
 ///
 ///   class Mine:
 ///       incoming_keys = ["logits"]
@@ -38,33 +43,14 @@ std::string json_of_plain(const std::string& text);
 /// Tensors share memory with the other side. Texts are lists of str, nested maps are dicts. The
 /// context is set as attributes of the object before each call (docs/callbacks.md).
 ///
+/// what: its place in the run file, such as callbacks.mine. Throws Error(kConfig), with file and
+/// line, if Python raises; so does each call of the callback. Also throws if keys are not texts, or
+/// if the method does not accept them.
+///
 /// Threads: as for any callback. Each call takes the interpreter's lock and releases it.
-class PythonCallback final : public coord::Callback {
- public:
-  /// Creates the object. what: its place in the run file, such as callbacks.mine. Throws
-  /// Error(kConfig), with file and line, if Python raises; so does each call below. Also throws if
-  /// keys are not texts, or if on_iteration_end does not accept them.
-  PythonCallback(const PythonArgs& args, const std::string& what);
-
-  std::vector<std::string> incoming_keys() const override { return incoming_; }
-  std::vector<std::string> generated_keys() const override { return generated_; }
-  coord::RunOn run_on() const override { return run_on_; }
-  void begin() override { call_method("begin"); }
-  void on_iteration_start() override { call_method("on_iteration_start"); }
-  void on_epoch_end() override { call_method("on_epoch_end"); }
-  /// Calls the user's method. None in Python becomes nullopt.
-  std::optional<coord::DataMap> on_iteration_end(const coord::DataMap& data) override;
-  void end() override { call_method("end"); }
-
- private:
-  void call_method(const char* method);
-  Value context_values() const;
-  void write(const List& scalars) const;
-
-  Object callback_;
-  std::vector<std::string> incoming_, generated_;
-  coord::RunOn run_on_ = coord::RunOn::kRank0;
-};
+std::unique_ptr<coord::Callback> make_python_callback(const PythonArgs& args,
+                                                      const std::string& what,
+                                                      const coord::Services& services = {});
 
 /// Row of `python` in the table of callbacks.
 coord::CallbackType python_callback_type();
@@ -77,8 +63,9 @@ struct PythonDatasetOptions {
 };
 
 /// Data set of a user, `data.train: {type: python}`: any object with __len__ and a __getitem__ that
-/// returns (input, target). Samples are read by index in Lockstep's order. Before each one,
-/// `random`, numpy.random and torch's default generator are seeded from (seed, epoch, index).
+/// returns (input, target), or for inference the input alone. Samples are read by index in
+/// Lockstep's order. Before each one, `random`, numpy.random and torch's default generator are
+/// seeded from (seed, epoch, index).
 class PythonDataset final : public data::Dataset {
  public:
   /// Creates the object. what: data.train or data.eval, for messages. Throws Error(kBadData), with
@@ -100,6 +87,7 @@ class PythonDataset final : public data::Dataset {
  private:
   int64_t num_samples_ = 0;
   int64_t num_workers_ = 0;
+  bool lacks_targets_ = false;
   data::SampleSpec spec_;
   Value data_, pool_;
 };
@@ -112,16 +100,21 @@ class PythonDataset final : public data::Dataset {
 /// of training. The seed follows from (seed, step, position of the batch in the global batch). The
 /// set of trained parameters and of buffers is fixed when the module is built. Other tensors that
 /// forward changes are made equal on all ranks by the training step (train/step/buffers.h).
+///
+/// Its layers() are the torch.nn.Linear and Conv1d to Conv3d that own a trained weight.
 class PythonModel final : public model::Model {
  public:
   /// Creates the module. Throws Error(kConfig), with file and line, if Python raises. Also throws
   /// if a parameter is not float32, or if no parameter is trained.
   PythonModel(const PythonArgs& args, const model::ModelInputs& data);
+  ~PythonModel() override { *hook_ = nullptr; }
 
   at::Tensor forward(const at::Tensor& inputs_BX) override;
   at::Tensor own_loss(const at::Tensor& inputs_BX, const at::Tensor& targets_BY) override;
   void begin_forward(const model::ForwardPass& pass) override;
   void set_training(bool training) override;
+  /// Gives the layers a forward that calls the hook, when the first one is set.
+  void set_layer_hook(LayerHook* hook) override;
   /// Looks the buffers up by name at each call: forward may have replaced a buffer's tensor.
   const std::vector<model::Buffer>& buffers() const override;
   std::vector<model::Buffer> unsaved_buffers() const override;
@@ -130,6 +123,10 @@ class PythonModel final : public model::Model {
   bool runs_user_code() const override { return true; }
   /// Also throws if the parameters are no longer those of the module.
   void after_backward() override;
+
+  /// Describes the network if its layers follow each other, which tracing shows. num_dims: of a
+  /// batch of inputs. Throws Error(kUsage) with the reason if it is not such a chain.
+  model::Network chain(size_t num_dims) const;
 
   /// Calls a function of lockstep_glue with the module as its first argument. Throws
   /// Error(kConfig), with file and line, if Python raises.
@@ -144,6 +141,9 @@ class PythonModel final : public model::Model {
   int64_t seed_;
   at::Device device_ = at::kCPU;
   int64_t num_backwards_ = 0;
+  /// Hook that the layers in Python call, or null. These may outlive this model.
+  std::shared_ptr<LayerHook*> hook_ = std::make_shared<LayerHook*>(nullptr);
+  bool layers_call_hook_ = false;
   mutable std::vector<model::Buffer> buffers_;  ///< as of the last call of buffers()
 };
 

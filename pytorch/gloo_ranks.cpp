@@ -10,8 +10,6 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include "base/error.h"
-
 namespace lockstep::pytorch {
 namespace {
 
@@ -22,6 +20,14 @@ std::vector<at::Tensor> bytes_of(void* bytes, int64_t num_bytes) {
 }
 
 }  // namespace
+
+std::string text_for_python(const Error& error, const std::string& argument) {
+  constexpr std::string_view kAdvice = " If that is expected, raise ";
+  const std::string text = error.what();
+  const size_t advice = text.find(kAdvice);
+  if (advice == std::string::npos) return text;
+  return text.substr(0, advice) + std::string(kAdvice) + argument;
+}
 
 GlooRanks::GlooRanks(c10::intrusive_ptr<c10d::Backend> gloo, std::vector<int64_t> world_ranks_N)
     : gloo_(std::move(gloo)),

@@ -2,13 +2,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "base/error.h"
 #include "dist/cpu/rank_group.h"
 
 namespace lockstep::pytorch {
+
+/// Returns an error's text. The advice of a timeout, which is for the daemon, becomes "raise" that
+/// argument of Python's.
+std::string text_for_python(const Error& error, const std::string& argument);
 
 /// Ranks of a process group of torch.distributed that gloo connects, or some of them. Their
 /// exchanges are messages by way of the first one. Blocks as long as gloo's timeout.

@@ -59,6 +59,9 @@ std::optional<checkpoint::RestoreReport> LoopCheckpoints::restore(const std::str
   const std::string prefix = checkpoint::text_of_rank_0(control, [&] {
     if (files::exists(checkpoint::index_path(from))) return from;
     if (files::is_folder(from)) checkpoint::finish_replacements(from);
+    const std::string name = std::filesystem::path(from).filename().string();
+    if (checkpoint::parse_save_name(name))
+      throw Error(ExitCode::kInputMissing, "resume", from + ".index does not exist");
     return std::string();
   });
   append(loop_.state(), &entries);

@@ -1,7 +1,6 @@
 // Operators of lockstep.DataParallel. Python names a loop by a number, since an operator's
 // arguments and results are numbers, texts and tensors. python/lockstep/data_parallel.py calls
 // them.
-#include <atomic>
 #include <limits>
 #include <map>
 #include <memory>
@@ -295,15 +294,13 @@ std::vector<int64_t> order(int64_t num_samples, int64_t seed, int64_t epoch, boo
 
 void close(int64_t number) { loops().remove(number); }
 
-/// Exit code of the last error of an operator, for lockstep.Error.
-std::atomic<int64_t>& last_code() {
-  static std::atomic<int64_t> code = 0;
-  return code;
+/// Text and exit code of the last error of a loop; "" and 0 if there was none.
+std::tuple<std::string, int64_t> error() {
+  LoopError last = last_loop_error();
+  return {std::move(last.text), static_cast<int64_t>(last.code)};
 }
 
-int64_t error_code() { return last_code(); }
-
-/// Function that keeps the exit code of its error, since only the text reaches Python.
+/// Function whose errors are kept for error().
 template <auto kFunction>
 struct Guarded;
 template <typename Result, typename... Args, Result (*kFunction)(Args...)>
@@ -311,12 +308,8 @@ struct Guarded<kFunction> {
   static Result call(Args... args) {
     try {
       return kFunction(std::forward<Args>(args)...);
-    } catch (const Error& error) {
-      last_code() = static_cast<int64_t>(error.code());
-      throw;
     } catch (...) {
-      last_code() = static_cast<int64_t>(ExitCode::kBug);
-      throw;
+      rethrow_for_pytorch();
     }
   }
 };
@@ -371,5 +364,5 @@ TORCH_LIBRARY_FRAGMENT(lockstep, library) {
   library.def("loop_groups(int loop) -> int[]", TORCH_FN(here::groups));
   library.def("loop_facts(int loop) -> float[]", TORCH_FN(here::facts));
   library.def("loop_close(int loop) -> ()", TORCH_FN(here::close));
-  library.def("loop_error_code() -> int", TORCH_FN(here::error_code));
+  library.def("loop_error() -> (str, int)", TORCH_FN(here::error));
 }

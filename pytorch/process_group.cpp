@@ -71,11 +71,10 @@ class DelegatedCall final : public c10d::Work {
 
 /// Text of an error in the words that PyTorch's users search for.
 std::string text_of(const Error& error) {
-  const std::string text = error.what();
+  const std::string text = text_for_python(error, "the timeout of init_process_group or new_group");
   switch (error.code()) {
-    case ExitCode::kWatchdog:  // the advice after the facts is for the daemon
-      return "Timed out: " + text.substr(0, text.find(" If that is expected")) +
-             " If that is expected, raise the timeout of init_process_group or new_group";
+    case ExitCode::kWatchdog:
+      return "Timed out: " + text;
     case ExitCode::kUnavailable:
       return "Connection closed: " + text;
     default:
@@ -192,12 +191,21 @@ at::Tensor bytes_of(const at::Tensor& values) {
   return at::from_blob(values.data_ptr(), {static_cast<int64_t>(values.nbytes())}, at::kByte);
 }
 
-std::optional<dist::ReduceOp> native_op(const c10d::ReduceOp& op, const at::Tensor& values) {
+bool is_whole_mean(const at::Tensor& values, const c10d::ReduceOp& op) {
+  return op.op_ == c10d::ReduceOp::AVG && at::isIntegralType(values.scalar_type(), false);
+}
+
+/// Whole numbers whose mean is wanted, wide enough for their sum; other values as they are.
+at::Tensor widened(const at::Tensor& values, const c10d::ReduceOp& op) {
+  return is_whole_mean(values, op) ? values.to(at::kLong) : values;
+}
+
+std::optional<dist::ReduceOp> native_op(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
       return dist::ReduceOp::kSum;
     case c10d::ReduceOp::AVG:
-      return values.is_floating_point() ? std::optional(dist::ReduceOp::kSum) : std::nullopt;
+      return dist::ReduceOp::kSum;
     case c10d::ReduceOp::MIN:
       return dist::ReduceOp::kMin;
     case c10d::ReduceOp::MAX:
@@ -417,17 +425,23 @@ class LockstepBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup(); }
 
  private:
-  static void finish_mean(const dist::Communicator& comm, const at::Tensor& values,
-                          const c10d::ReduceOp& op) {
-    if (op.op_ == c10d::ReduceOp::AVG) values.div_(comm.world_size());
+  /// Divides the sum of a mean and copies it to `out` if it is elsewhere. Whole numbers are rounded
+  /// towards zero, as by NCCL.
+  static void finish(const dist::Communicator& comm, const at::Tensor& sum, const at::Tensor& out,
+                     const c10d::ReduceOp& op) {
+    if (is_whole_mean(sum, op))
+      sum.div_(comm.world_size(), "trunc");
+    else if (op.op_ == c10d::ReduceOp::AVG)
+      sum.div_(comm.world_size());
+    if (!sum.is_same(out)) out.copy_(sum);
   }
 
   static void all_reduce(dist::Communicator& comm, const at::Tensor& values,
                          const c10d::ReduceOp& op) {
     change_contiguous(values, [&](const at::Tensor& run) {
-      const at::Tensor flat = run.view({-1});
-      comm.all_reduce(flat, *native_op(op, values))->wait();
-      finish_mean(comm, flat, op);
+      const at::Tensor flat = run.view({-1}), sum = widened(flat, op);
+      comm.all_reduce(sum, *native_op(op))->wait();
+      finish(comm, sum, flat, op);
     });
   }
 
@@ -441,18 +455,19 @@ class LockstepBackend final : public c10d::Backend {
   static void reduce_scatter_sum(dist::Communicator& comm, const at::Tensor& out,
                                  const at::Tensor& values, const c10d::ReduceOp& op) {
     change_contiguous(out, [&](const at::Tensor& run) {
-      const at::Tensor flat = run.view({-1});
-      comm.reduce_scatter(flat, values.detach().contiguous().view({-1}))->wait();
-      finish_mean(comm, flat, op);
+      const at::Tensor flat = run.view({-1}), sum = widened(flat, op);
+      comm.reduce_scatter(sum, widened(values.detach().contiguous().view({-1}), op))->wait();
+      finish(comm, sum, flat, op);
     });
   }
 
   bool copies(const Tensors& tensors) const { return native_ != nullptr && are_plain(tensors); }
   bool reduces(const at::Tensor& values, const c10d::ReduceOp& op) const {
-    return copies({values}) && has_native_type(values) && native_op(op, values);
+    return copies({values}) && (has_native_type(values) || is_whole_mean(values, op)) &&
+           native_op(op);
   }
   bool scatters(const at::Tensor& out, const c10d::ReduceOp& op) const {
-    return reduces(out, op) && native_op(op, out) == dist::ReduceOp::kSum;
+    return reduces(out, op) && native_op(op) == dist::ReduceOp::kSum;
   }
   bool have_shape_of(const Tensors& pieces_N, const at::Tensor& piece) const {
     return static_cast<int>(pieces_N.size()) == getSize() && are_plain(pieces_N) &&

@@ -3,6 +3,8 @@
 #include "pytorch/training_loop.h"
 
 #include <algorithm>
+#include <exception>
+#include <mutex>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -13,8 +15,8 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "base/diagnostics.h"
-#include "base/error.h"
 #include "base/log.h"
+#include "pytorch/gloo_ranks.h"
 #include "recal/recipe/recipe_reader.h"
 #include "train/step/buffers.h"
 
@@ -22,6 +24,9 @@ namespace lockstep::pytorch {
 namespace {
 
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+
+std::mutex error_mutex;
+LoopError last_error;  // of any loop of this process
 
 std::string text_of(const ParamTable& params) {
   std::string text;
@@ -59,22 +64,41 @@ recal::Recipe read_recipe(const std::string& path) {
   return recipe;
 }
 
+recal::ScheduledModifierManager attach_recipe(const LoopOptions& options, const ParamTable& params,
+                                              int64_t steps_per_epoch) {
+  recal::ScheduledModifierManager attached(read_recipe(options.recipe));
+  Diagnostics faults;
+  attached.attach(params,
+                  {.steps_per_epoch = steps_per_epoch,
+                   .base_learning_rate = options.learning_rate,
+                   .optimizer_type = options.optimizer_type,
+                   .layers = options.layers,
+                   .frozen_in_constructor = options.frozen_params,
+                   .updates_keep_zeros = options.updates_keep_zeros},
+                  &faults);
+  faults.throw_if_any("recipe");
+  return attached;
+}
+
+/// Refuses a recipe whose timeline depends on the steps per epoch: one and seven give two.
+void require_no_epochs(const recal::Timeline& of_one, const recal::Timeline& of_seven) {
+  const std::vector<std::string> changes =
+      recal::timeline_changes(of_one.canonical_text(), of_seven.canonical_text(), 0);
+  if (changes.size() > 1)  // the first is the number itself
+    throw Error(
+        ExitCode::kConfig, "pytorch",
+        "the recipe counts epochs: pass steps_per_epoch, a number or the loader of training "
+        "data, or write all its times in steps");
+}
+
 /// Compiles the recipe for these parameters. A fault on one rank is an error of all.
 recal::ScheduledModifierManager attached_recipe(const LoopOptions& options,
                                                 const ParamTable& params,
                                                 dist::Communicator& control) {
   auto manager = dist::on_all_ranks(control, [&] {
-    recal::ScheduledModifierManager attached(read_recipe(options.recipe));
-    Diagnostics faults;
-    attached.attach(params,
-                    {.steps_per_epoch = options.steps_per_epoch,
-                     .base_learning_rate = options.learning_rate,
-                     .optimizer_type = options.optimizer_type,
-                     .layers = options.layers,
-                     .frozen_in_constructor = options.frozen_params,
-                     .updates_keep_zeros = options.updates_keep_zeros},
-                    &faults);
-    faults.throw_if_any("recipe");
+    if (options.steps_per_epoch > 0) return attach_recipe(options, params, options.steps_per_epoch);
+    auto attached = attach_recipe(options, params, 1);
+    require_no_epochs(attached.timeline(), attach_recipe(options, params, 7).timeline());
     return attached;
   });
   dist::require_equal(control, "the timeline of the recipe", manager.timeline().canonical_text());
@@ -105,6 +129,28 @@ std::vector<bool> all_trainable(const ParamTable& params) {
 
 }  // namespace
 
+LoopError last_loop_error() {
+  const std::lock_guard lock(error_mutex);
+  return last_error;
+}
+
+void rethrow_for_pytorch() {
+  LoopError now{.code = ExitCode::kBug};
+  try {
+    throw;
+  } catch (const Error& error) {
+    now = {.text = text_for_python(error, "the timeout of lockstep.DataParallel"),
+           .code = error.code()};
+  } catch (const std::exception& error) {
+    now.text = error.what();
+  }
+  {
+    const std::lock_guard lock(error_mutex);
+    last_error = now;
+  }
+  throw std::runtime_error(now.text);
+}
+
 bool RecipeRates::set_nothing() const {
   const auto is_set = [](const std::optional<double>& rate) { return rate.has_value(); };
   return std::none_of(learning_rates.begin(), learning_rates.end(), is_set) &&
@@ -121,7 +167,7 @@ TrainingLoop::TrainingLoop(std::unique_ptr<dist::Communicator> control, LoopOpti
       reducer_(*gradients_, flat_params_.buffers(), params_, options.sync),
       optimizer_(make_optimizer(options, flat_params_.buffers(), params_)),
       recipe_(attached_recipe(options, params_, *control_)),
-      clock_{.step = 0, .steps_per_epoch = options.steps_per_epoch},
+      clock_{.step = 0, .steps_per_epoch = std::max<int64_t>(1, options.steps_per_epoch)},
       timeline_(recipe_.timeline().canonical_text()),
       saved_timeline_(timeline_) {
   for (const FlatBuffer& buffer : flat_params_.buffers()) control_->broadcast(buffer.values_E, 0);
@@ -290,8 +336,13 @@ void TrainingLoop::watch_gradients() {
       grad_of(param) = at::Tensor();
       if (!buffer.frozen) views_[param] = optim::view_of_slice(buffer.grads_E, slice, params_);
     }
-  hooks_ =
-      std::make_unique<dist::GradientHooks>(params_, [this](int64_t param) { on_gradient(param); });
+  hooks_ = std::make_unique<dist::GradientHooks>(params_, [this](int64_t param) {
+    try {
+      on_gradient(param);
+    } catch (...) {
+      rethrow_for_pytorch();
+    }
+  });
   reducer_.follow_backward(true);
 }
 
@@ -313,12 +364,7 @@ void TrainingLoop::move_into_buffer(size_t param) {
 void TrainingLoop::on_gradient(int64_t param) {
   const at::NoGradGuard no_grad;
   move_into_buffer(static_cast<size_t>(param));
-  if (is_armed_) {
-    // The callback runs after the last node of this backward pass.
-    if (!is_queued_.exchange(true))
-      torch::autograd::Engine::get_default_engine().queue_callback([this] { average(); });
-    return;
-  }
+  if (is_armed_) return queue_average();
   if (!accumulates_)
     throw Error(ExitCode::kConfig, "pytorch",
                 fmt::format("backward() reached {} and the ranks will not average its gradient: "
@@ -327,6 +373,18 @@ void TrainingLoop::on_gradient(int64_t param) {
                             "backward() of one forward pass, no_sync() around all but the last",
                             params_[static_cast<size_t>(param)].name));
   has_unsynced_ = true;
+}
+
+/// Averages after the last node of the backward pass that runs.
+void TrainingLoop::queue_average() {
+  if (is_queued_.exchange(true)) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([this] {
+    try {
+      average();
+    } catch (...) {
+      rethrow_for_pytorch();
+    }
+  });
 }
 
 /// Zeroes the buffers' parts of parameters without gradient and returns their number.

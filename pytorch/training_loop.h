@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/error.h"
 #include "base/step_clock.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
@@ -26,15 +27,26 @@
 /// Data-parallel training in a loop of the user's: gradients, masks, rates and checkpoints.
 namespace lockstep::pytorch {
 
+/// The last error that a loop threw into PyTorch, which passes on its text alone.
+struct LoopError {
+  std::string text = {};
+  ExitCode code = ExitCode::kDone;
+};
+LoopError last_loop_error();
+
+/// Keeps the present exception as last_loop_error() and throws it for PyTorch. The advice of a
+/// timeout then names the argument of lockstep.DataParallel. Call it in a catch block.
+[[noreturn]] void rethrow_for_pytorch();
+
 /// Module, optimizer and recipe of a user's loop. Equal on all ranks.
 struct LoopOptions {
   ParamTable params = {};                       ///< trained parameters, in the module's order
   std::vector<std::string> frozen_params = {};  ///< names of the others
   std::vector<LayerInfo> layers = {};           ///< layers that can be quantized
   std::string recipe = {};                      ///< path; empty: no recipe
-  int64_t steps_per_epoch = 1;
-  double learning_rate = 0;         ///< initial rate of the user's optimizer
-  std::string optimizer_type = {};  ///< class of the user's optimizer, for messages
+  int64_t steps_per_epoch = 0;                  ///< 0: unknown; the recipe then counts in steps
+  double learning_rate = 0;                     ///< initial rate of the user's optimizer
+  std::string optimizer_type = {};              ///< class of the user's optimizer, for messages
   /// Set if that class never moves a weight that has neither a gradient nor moments.
   bool updates_keep_zeros = false;
   /// Rule by which the loop updates the parameters, in place of the user's optimizer; nullopt: it
@@ -165,6 +177,7 @@ class TrainingLoop {
   // Backward.
   at::Tensor& grad_of(size_t param) { return params_[param].tensor.mutable_grad(); }
   void on_gradient(int64_t param);
+  void queue_average();
   void move_into_buffer(size_t param);
   void average();
   double fill_missing();

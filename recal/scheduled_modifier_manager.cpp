@@ -103,9 +103,10 @@ ScheduledModifierManager::~ScheduledModifierManager() {
   const bool reached_end = timeline_ && timeline_->total_steps() &&
                            last_step_ + 1 >= *timeline_->total_steps() && last_step_ >= 0;
   if (stage_ == Stage::kRunning && reached_end && std::uncaught_exceptions() == 0)
-    log::warning("recal",
-                 "training reached the end of the recipe, but finalize() was not called: a closing "
-                 "sparsity may be missing");
+    log::warning(
+        "recal",
+        "training reached the end of the recipe, but finalize() (of lockstep.DataParallel: "
+        "finish()) was not called: a closing sparsity may be missing");
 }
 
 void ScheduledModifierManager::require_stage(bool holds, std::string_view call,

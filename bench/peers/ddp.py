@@ -14,7 +14,10 @@ keys); the answer is a line with the seconds of each step and the loss of each s
   graphed   on a GPU: tuned, and from the 12th step on the whole step, update included, is one CUDA graph, made as in PyTorch's
             documentation of DistributedDataParallel ("CUDA Graphs")
   packed    no DistributedDataParallel: the gradients of kept weights are gathered into one tensor, reduced, copied back
-With a sparsity each layer's smallest weights are pruned at the start (the first of equal ones) and stay zero.
+  loop      tuned, with lockstep.DataParallel in place of DistributedDataParallel, and a recipe if it is given
+  fsdp      FSDP2: fully_shard of each block of a Gpt and of the whole
+With `save`, a folder, a checkpoint of weights and momentum begins before step `warm`: by lockstep.save in mode loop, else by DCP's async_save. The
+last step then includes the wait for it. With a sparsity each layer's smallest weights are pruned at the start (the first of equal ones) and stay zero.
 """
 import contextlib
 import dataclasses
@@ -67,6 +70,10 @@ class Request:
     warm: int = 0  # steps before the first that counts; a GPU has done them then
     sparsity: float = 0
     bucket_mb: float | None = None  # None: DDP's own, 1 MB for the first bucket and 25 for the others
+    recipe: str = ""  # a file
+    engine_update: object = None  # of lockstep.DataParallel
+    save: str = ""
+    save_option: bool = False  # DCP: its DefaultStager copies in a thread; lockstep.save: steady=True
 
 
 def mask_of(weight, sparsity):
@@ -78,16 +85,37 @@ def mask_of(weight, sparsity):
 
 class Ddp:
     """A step with DistributedDataParallel; weights are masked again after each, since its momentum has no masks."""
+    staged = None  # completion of the copy of a save
 
     def __init__(self, network, masks, options):
-        tuned = options.mode != "default"
+        self.options = options
         self.autocast = torch.autocast(DEVICE, torch.bfloat16, enabled=options.precision == "bf16")
-        self.network = DistributedDataParallel(network, static_graph=tuned, gradient_as_bucket_view=tuned,
-                                               broadcast_buffers=not tuned, bucket_cap_mb=options.bucket_mb)
+        self.network, self.optimizer = self.wrap(network, options)
+        self.save_group = dist.new_group(backend="gloo") if options.save else None  # async_save talks while training does
+        self.masked = [] if options.recipe else [(weight, masks[name]) for name, weight in network.named_parameters() if name in masks]
+
+    def wrap(self, network, options):
+        tuned = options.mode != "default"
+        wrapped = DistributedDataParallel(network, static_graph=tuned, gradient_as_bucket_view=tuned, broadcast_buffers=not tuned,
+                                          bucket_cap_mb=options.bucket_mb)
         if options.mode == "fp16":
-            self.network.register_comm_hook(None, default_hooks.fp16_compress_hook)
-        self.optimizer = make_optimizer(network, options, fused=tuned)
-        self.masked = [(weight, masks[name]) for name, weight in network.named_parameters() if name in masks]
+            wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        return wrapped, make_optimizer(network, options, fused=tuned)
+
+    def begin_save(self, folder):
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+        model, optimizer = get_state_dict(self.network, self.optimizer)
+        # Without a GPU the stager refuses pinned memory and copies that do not block.
+        stager = DefaultStager(StagingOptions(use_pinned_memory=False, use_shared_memory=False, use_async_staging=True,
+                                              use_non_blocking_copy=False)) if self.options.save_option else None
+        begun = dcp.async_save({"model": model, "optimizer": optimizer}, storage_writer=dcp.FileSystemWriter(folder), async_stager=stager,
+                               process_group=self.save_group)
+        self.staged, self.saved = (begun.staging_completion, begun.upload_completion) if stager else (None, begun)
+
+    def end_save(self):
+        self.saved.result()
 
     def step(self, inputs, targets):
         self.optimizer.zero_grad()
@@ -95,11 +123,45 @@ class Ddp:
             outputs = self.network(inputs)
         loss = mean_loss(outputs.float(), targets)
         loss.backward()
+        if self.staged is not None:
+            self.staged.result()  # the update changes what is copied
+            self.staged = None
         self.optimizer.step()
         with torch.no_grad():
             for weight, mask in self.masked:
                 weight.mul_(mask)
         return loss.detach()
+
+
+class Loop(Ddp):
+    """A step with lockstep.DataParallel, whose recipe keeps the masks."""
+
+    def wrap(self, network, options):
+        import lockstep
+        optimizer = make_optimizer(network, options, fused=True)
+        steps_per_epoch = options.samples // (options.batch * dist.get_world_size())
+        return lockstep.DataParallel(network, optimizer, options.recipe or None, steps_per_epoch=steps_per_epoch, broadcast_buffers=False,
+                                     engine_update=options.engine_update), optimizer
+
+    def begin_save(self, folder):
+        import lockstep
+        lockstep.save(self.network, folder, steady=self.options.save_option)
+
+    def end_save(self):
+        import lockstep
+        lockstep.wait_for_save(self.network)
+
+
+class Fsdp(Ddp):
+    """A step of a Gpt with FSDP2."""
+
+    def wrap(self, network, options):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for block in network.transformer["h"]:
+            fully_shard(block, mesh=mesh)
+        return fully_shard(network, mesh=mesh), make_optimizer(network, options, fused=False)
 
 
 class Graphed:
@@ -167,6 +229,9 @@ class Packed:
         return loss.detach()
 
 
+STEPPERS = {"packed": Packed, "graphed": Graphed, "loop": Loop, "fsdp": Fsdp}
+
+
 def mean_loss(outputs, targets):
     """Mean loss of [B, classes] and [B], or, for tokens, of [B, T, vocabulary] and [B, T]."""
     return F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
@@ -222,7 +287,7 @@ def train(options):
     batches = same_start.batches_of_rank(options.samples, options.batch, rank, num_ranks, options.seed, options.steps)
     batches = [torch.from_numpy(np.ascontiguousarray(batch)) for batch in batches]
     torch.set_flush_denormal(options.mode != "default")
-    stepper = {"packed": Packed, "graphed": Graphed}.get(options.mode, Ddp)(*start(options), options)
+    stepper = STEPPERS.get(options.mode, Ddp)(*start(options), options)
     losses, marks = [], []
     on_gpu = DEVICE == "cuda"
     if on_gpu:
@@ -232,12 +297,16 @@ def train(options):
         if on_gpu and step == options.warm:
             torch.cuda.synchronize()
         marks.append(time.perf_counter())
+        if options.save and step == options.warm:
+            stepper.begin_save(options.save)
         shares = batch if on_gpu else (inputs[batch], targets[batch])
         if on_gpu and options.mode != "graphed":
             shares = [share.to(DEVICE, non_blocking=True) for share in batch]
         losses.append(stepper.step(*shares))
     if on_gpu:
         torch.cuda.synchronize()
+    if options.save:
+        stepper.end_save()
     marks.append(time.perf_counter())
     losses = torch.stack(losses).double()
     dist.all_reduce(losses)

@@ -41,6 +41,16 @@ class Here:
                            "RANK": rank, "WORLD_SIZE": self.world_size}) for rank in range(self.world_size)]
 
 
+class WithBackend(Here):
+    """Two ranks on this host whose process group has that backend."""
+
+    def __init__(self, backend):
+        self.backend = backend
+
+    def peers(self, command, environment):
+        return super().peers(command, {**environment, "LOCKSTEP_BENCH_BACKEND": self.backend, "OMP_NUM_THREADS": 1})
+
+
 class Gpus(Here):
     """Ranks of this host with a GPU each; NCCL_MULTI_RANK_GPU_ENABLE=1 lets them share GPUs."""
     name = "GPUs"

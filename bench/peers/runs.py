@@ -20,6 +20,7 @@ import tempfile
 import time
 
 from places import ANSWER_S, SOURCE, Failed, Here, Link, finish  # noqa: F401, of which some are for importers of this file
+import python_package  # noqa: E402, of tests/support, which places.py adds to the path
 
 PEERS = SOURCE / "bench/peers"
 PEER_PYTHON = pathlib.Path(os.environ.get("LOCKSTEP_PEER_PYTHON", SOURCE / ".venv-test/bin/python"))
@@ -97,6 +98,7 @@ class Steps:
     seconds: float
     losses: list  # none: no training, but what limits it
     unhidden: float = 0  # seconds of forward, of backward before anything travels, and of the update; 0: not known
+    each: list = dataclasses.field(default_factory=list)  # seconds of every step of a peer
 
 
 def lockstep(build, job, place, ranks=None, sets=(), source=SOURCE):
@@ -197,8 +199,8 @@ class DdpPeers:
                     process.kill()
             ranks.close()
 
-    def train(self, build, job, mode, bucket_mb=None, steps=None):
-        """Steps of the job; mode as in ddp.py."""
+    def train(self, build, job, mode, bucket_mb=None, steps=None, **more):
+        """Steps of the job; mode and further keys as in ddp.py."""
         environment = {} if mode == "default" else dict(MALLOC_SETTINGS)
         if mode == "graphed":
             environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # its watchdog asks for events, which a recording forbids
@@ -206,8 +208,8 @@ class DdpPeers:
         if kind not in self.started:
             self.started[kind] = Ddp(self.place, environment)
         found = self.started[kind].train({**job.request(), "mode": mode, "weights": str(initial_weights(build, job)),
-                                              "steps": steps or job.peer_steps or job.steps, "bucket_mb": bucket_mb})
-        return Steps(mean(found["seconds"][job.peer_warm:]), found["losses"])
+                                              "steps": steps or job.peer_steps or job.steps, "bucket_mb": bucket_mb, **more})
+        return Steps(mean(found["seconds"][job.peer_warm:]), found["losses"], each=found["seconds"])
 
     def tune(self, build, job, mode):
         """Seconds of a step by bucket_cap_mb, from short trials."""
@@ -251,6 +253,15 @@ def plain_tcp(place, num_bytes, steps=9):
         out = pathlib.Path(folder) / "out.json"
         finish(place.peers([sys.executable, PEERS / "plain_tcp.py", f"--bytes={num_bytes}", f"--steps={steps}", f"--out={out}"], {}))
         return mean(json.loads(out.read_text())["seconds"])
+
+
+@contextlib.contextmanager
+def package_of(build):
+    """Makes `import lockstep` possible in programs that are started."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-package-") as folder:
+        python_package.install(build, pathlib.Path(folder), python_package.version_of(peer_environment()["LOCKSTEP_TORCH"]))
+        os.environ["PYTHONPATH"] = ":".join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+        yield
 
 
 def peer_environment():

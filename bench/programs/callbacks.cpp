@@ -73,7 +73,7 @@ void time_python_callback() {
   std::vector<NamedCallback> callbacks;
   const python::PythonArgs args{.path = LOCKSTEP_SOURCE_DIR "/bench/peers/passing_callback.py",
                                 .name = "Passing"};
-  callbacks.push_back({"passing", std::make_unique<python::PythonCallback>(args, "callbacks")});
+  callbacks.push_back({"passing", python::make_python_callback(args, "callbacks")});
   CallbacksHandler handler(std::move(callbacks), {"logits", "labels"}, {.log_dir = "log"});
   const auto told = [](const char* where, double us) {
     fmt::print("a callback in Python, {:<10} {:>8.2f} us an iteration  goal <= {}: {}\n", where, us,

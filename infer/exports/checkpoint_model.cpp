@@ -27,6 +27,7 @@
 #include "daemon/config/run_config.h"
 #include "estimator/estimator.h"
 #include "estimator/open_plugin.h"
+#include "infer/saved_model.h"
 #include "model/networks/model_table.h"
 #include "python/python_types.h"
 
@@ -393,8 +394,19 @@ static void require_forward(model::Model& model, const std::vector<int64_t>& inp
   (void)model.forward(at::zeros(shape, dtype));
 }
 
-/// Builds the network, trying both input types. A checkpoint does not contain the type. No network
-/// accepts both numbers and tokens, so one that refuses numbers may accept tokens.
+/// True if the network's code accepts inputs of this type.
+static bool accepts(model::Model& model, const std::vector<int64_t>& input_shape,
+                    at::ScalarType dtype) {
+  try {
+    require_forward(model, input_shape, dtype);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Builds the network, trying both input types. A checkpoint does not contain the type. No built-in
+/// network accepts both numbers and tokens, so one that refuses numbers may accept tokens.
 static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
                       const std::string& beside) {
   const model::ModelOptions options = options_of(saved, beside);
@@ -405,6 +417,9 @@ static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
       network->model = options.make({network->input_shape, saved.num_classes, /*seed=*/0, dtype});
       if (is_python_class(saved)) require_forward(*network->model, network->input_shape, dtype);
       network->input_dtype = dtype;
+      if (is_python_class(saved) && dtype == at::kFloat &&
+          accepts(*network->model, network->input_shape, at::kLong))
+        network->input_dtype = infer::IoNode::kFloatOrInt;
       return;
     } catch (const Error& fault) {
       // kConfig: the network refuses this input type. The first refusal is the one to report.

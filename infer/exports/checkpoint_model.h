@@ -60,13 +60,13 @@ struct CheckpointNetwork {
   std::unique_ptr<model::Model> model;
   std::vector<int64_t> input_shape;  ///< of one sample
   int64_t num_classes = 0;
-  at::ScalarType input_dtype = at::kFloat;
+  at::ScalarType input_dtype = at::kFloat;  ///< in Python perhaps infer::IoNode::kFloatOrInt
 };
 
 /// Purpose for which a network is rebuilt.
 enum class NetworkUse {
   kExport,        ///< written in another form without Python
-  kPythonExport,  ///< the same; may be the user's class in Python, whose file must exist
+  kPythonExport,  ///< the same; may be a class in Python, whose file must exist
   kInference,     ///< called; may be such a class too
 };
 

@@ -101,8 +101,10 @@ Written write_archive(const CheckpointModel& saved, const std::string& bytes,
 }
 
 /// Returns the network's description, with the quantization of the checkpoint.
-PortableNetwork described(const CheckpointModel& saved, const CheckpointNetwork& network) {
-  PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
+PortableNetwork described(const CheckpointModel& saved, const CheckpointNetwork& network,
+                          bool traces = false) {
+  PortableNetwork forward =
+      portable(*network.model, network.input_shape, network.num_classes, traces);
   forward.quantized = quantized_layers(saved);
   return forward;
 }
@@ -158,16 +160,22 @@ std::string settings_with(const std::vector<daemon::Override>& overrides, std::s
 Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwork* network,
                              const ExportOptions& options) {
   if (options.quantize) require_quantized(saved);
-  if (is_in_python(*network)) return ExportedProgram::write(saved, network, options);
   // A network of type torchscript keeps its own archive; it has no layers to translate.
   if (options.format == TorchScriptExport::kFormat.name)
     if (const std::string bytes = network->model->torchscript_archive(); !bytes.empty())
       return write_archive(saved, bytes, options);
-  PortableNetwork forward = described(saved, *network);
+  const bool is_onnx = options.format == OnnxExport::kFormat.name;
+  PortableNetwork forward;
+  try {
+    forward = described(saved, *network, /*traces=*/is_onnx);
+  } catch (const Error& fault) {
+    // Not a chain of layers: torch.export can trace it, without the rounding of quantized layers.
+    if (fault.code() != ExitCode::kUsage || !is_in_python(*network) || !saved.layers.empty()) throw;
+    return ExportedProgram::write(saved, network, options);
+  }
   forward.facts = {{"producer", "lockstep " + daemon::version_facts().version},
                    {"source", std::filesystem::path(saved.prefix).filename().string()},
                    {"step", std::to_string(saved.step)}};
-  const bool is_onnx = options.format == OnnxExport::kFormat.name;
   const std::string bytes =
       is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
   Written written = write_bytes(bytes, options);
@@ -195,8 +203,8 @@ std::optional<std::string> torchscript_archive(const CheckpointModel& saved,
   try {
     return torchscript_bytes(described(saved, network));
   } catch (const Error& fault) {
-    // kUsage without quantization: the network has no TorchScript form. That is not an error here.
-    if (fault.code() != ExitCode::kUsage || !saved.layers.empty()) throw;
+    // kUsage: the network has no TorchScript form. That is not an error here.
+    if (fault.code() != ExitCode::kUsage) throw;
     return std::nullopt;
   }
 }

@@ -52,7 +52,8 @@ Written ExportedProgram::write(const CheckpointModel& saved, const CheckpointNet
   const python::PythonModel& module = module_of(saved, *network, options.format);
   std::vector<int64_t> shape{kNumExamples};
   shape.insert(shape.end(), network->input_shape.begin(), network->input_shape.end());
-  const at::Tensor inputs = at::zeros(shape, network->input_dtype);
+  const bool is_tokens = network->input_dtype == at::kLong;  // else numbers, perhaps both
+  const at::Tensor inputs = at::zeros(shape, is_tokens ? at::kLong : at::kFloat);
   constexpr std::string_view kSuffix = ".tmp";
   files::WholeFile file(options.out_file, kSuffix);
   // Python writes into the same file, so publish() syncs its bytes.
@@ -66,8 +67,7 @@ Written ExportedProgram::write(const CheckpointModel& saved, const CheckpointNet
   written.text = fmt::format(
       "{}: {} bytes, {} of torch.export; {} inputs [batch, {}], in evaluation\n", options.out_file,
       written.num_bytes, options.format == OnnxExport::kFormat.name ? "ONNX" : "program",
-      network->input_dtype == at::kLong ? "int64" : "float32",
-      fmt::join(network->input_shape, ", "));
+      is_tokens ? "int64" : "float32", fmt::join(network->input_shape, ", "));
   return written;
 }
 

@@ -20,6 +20,7 @@
 #include "estimator/open_plugin.h"
 #include "infer/exports/checkpoint_model.h"
 #include "infer/exports/export.h"
+#include "recal/quantization/int8_rounding.h"
 
 // Reads two kinds of files: run files, of which most sections are ignored, and inferer.json. Feeds
 // are resolved in steps: arguments, names, files of feeds, data sets.
@@ -296,6 +297,40 @@ static void move_to(at::Device device, model::Model& model) {
   model.move_buffers_to(device);
 }
 
+/// Rounding of layer inputs by the ranges of a checkpoint. The weights are rounded once.
+class SavedRounding final : public LayerHook {
+ public:
+  /// Rounds the weights of the model, which has the checkpoint's. Throws Error(kBadData) if the
+  /// model lacks a quantized layer.
+  SavedRounding(const CheckpointModel& saved, const model::Model& model) {
+    const at::NoGradGuard no_grad;
+    size_t num_found = 0;
+    for (const LayerInfo& layer : model.layers()) {
+      const auto found = saved.layers.find(layer.name);
+      ranges_L_.push_back(found == saved.layers.end() ? recal::InputRanges::Range()
+                                                      : found->second.input_range);
+      if (found == saved.layers.end()) continue;
+      ++num_found;
+      const at::Tensor& weight = model.params()[static_cast<size_t>(layer.weight_param)].tensor;
+      const bool per_output = found->second.scheme == recal::QuantizationScheme::kPerOutput;
+      weight.copy_(recal::round_weight(weight, recal::weight_scales(weight, per_output)));
+    }
+    if (num_found < saved.layers.size())
+      throw Error(ExitCode::kBadData, "infer",
+                  fmt::format("{}: its network lacks {} of the {} layers that it quantizes",
+                              saved.prefix, saved.layers.size() - num_found, saved.layers.size()));
+  }
+  at::Tensor input(int64_t layer, const at::Tensor& input) override {
+    const recal::InputRanges::Range& range = ranges_L_[static_cast<size_t>(layer)];
+    if (range.num_observations == 0) return input;
+    return recal::round_input(input, recal::input_scale(range.min, range.max));
+  }
+  at::Tensor weight(int64_t, const at::Tensor& weight) override { return weight; }
+
+ private:
+  std::vector<recal::InputRanges::Range> ranges_L_;
+};
+
 /// Uses the rebuilt network. TorchScript is preferred, since engines can optimize it.
 static LoadedNetwork of_its_own_code(const CheckpointModel& saved, CheckpointNetwork network) {
   LoadedNetwork loaded{.source = saved.prefix, .step = saved.step};
@@ -307,8 +342,13 @@ static LoadedNetwork of_its_own_code(const CheckpointModel& saved, CheckpointNet
   }
   loaded.nodes = nodes_of(network, "inputs");
   const std::shared_ptr<model::Model> model = std::move(network.model);
+  std::shared_ptr<SavedRounding> rounding;
+  if (!saved.layers.empty()) {
+    rounding = std::make_shared<SavedRounding>(saved, *model);
+    model->set_layer_hook(rounding.get());
+  }
   // Moves the weights to the inputs' device once; params() refer to the same memory afterwards.
-  loaded.forward = [model](const at::Tensor& inputs_BX) {
+  loaded.forward = [model, rounding](const at::Tensor& inputs_BX) {
     const at::Device device = inputs_BX.device();
     if (model->params().at(0).tensor.device() != device) move_to(device, *model);
     return model->forward(inputs_BX);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "python/python_types.h"
 #include "recal/quantization/int8_rounding.h"
 
 // A network that describes its layers can be written in any format. One that runs its own code has
@@ -12,9 +13,13 @@
 namespace lockstep::exports {
 
 PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& input_shape,
-                         int64_t num_classes) {
-  PortableNetwork network{
-      .layers = model.network(), .input_shape = input_shape, .num_classes = num_classes};
+                         int64_t num_classes, bool traces) {
+  const auto* in_python = dynamic_cast<const python::PythonModel*>(&model);
+  PortableNetwork network{.layers = traces && in_python != nullptr
+                                        ? in_python->chain(input_shape.size() + 1)
+                                        : model.network(),
+                          .input_shape = input_shape,
+                          .num_classes = num_classes};
   if (network.layers.empty())
     throw Error(
         ExitCode::kUsage, "export",

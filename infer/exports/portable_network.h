@@ -36,9 +36,10 @@ struct PortableNetwork {
   std::map<std::string, std::string> facts;  ///< for people and programs: its origin
 };
 
-/// Converts a model. Throws Error(kUsage) if the model does not describe its layers.
+/// Converts a model. Throws Error(kUsage) if the model does not describe its layers. Networks in
+/// Python are traced, but only with `traces`.
 PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& input_shape,
-                         int64_t num_classes);
+                         int64_t num_classes, bool traces = false);
 
 /// Throws Error(kUsage) for a layer that a format cannot express. The message names format, layer
 /// and way out.

@@ -3,7 +3,7 @@
     import lockstep
     net.load_state_dict(lockstep.load_state_dict("runs/spirals"))
     torch.distributed.init_process_group("lockstep")
-    model = lockstep.DataParallel(model, optimizer, recipe="recipe.yaml", steps_per_epoch=loader)
+    model = lockstep.DataParallel(model, optimizer, recipe="recipe.yaml", steps_per_epoch=len(loader))
 
 torch is imported where tensors are made. To train with the daemon, start the program: mpirun.sh 2 lockstepd --config run.yaml
 """

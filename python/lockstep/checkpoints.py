@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from .data_parallel import call
+from .data_parallel import call, plain_name
 from .programs import EXIT_CONFIG, Error
 
 EXIT_IO = 74
@@ -29,7 +29,7 @@ class Restored:
 
 
 def slashed(name):
-    return name.replace(".", "/")
+    return plain_name(name).replace(".", "/")
 
 
 def weights_of(model):

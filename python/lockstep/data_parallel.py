@@ -26,6 +26,7 @@ MOMENTA = ("momentum_buffer", "exp_avg")  # names of momentum in the state of to
 GROUP_NAMES = ("weights", "other")
 DIVISIONS = {"shards": 1, "shared": 2}  # of loop_attach
 NO_CHANGES = ([], [])
+WRAPPED = weakref.WeakSet()  # modules of DataParallel objects that are not closed
 
 
 def call(operator, *arguments):
@@ -36,8 +37,10 @@ def call(operator, *arguments):
     try:
         return function(*arguments)
     except RuntimeError as fault:
-        text = str(fault).partition("\nException raised from")[0]
-        raise Error(text, torch.ops.lockstep.loop_error_code.default()) from None
+        text, code = torch.ops.lockstep.loop_error.default()
+        if text and text in str(fault):
+            raise Error(text, code) from None
+        raise
 
 
 def layer_class(module, name):
@@ -47,9 +50,11 @@ def layer_class(module, name):
     return type(module.get_submodule(owner)).__name__
 
 
-def steps_of(value):
-    """A number of steps per epoch, or the length of a loader; 1 for None."""
-    return 1 if value is None else value if isinstance(value, int) else len(value)
+def steps_of(value, sampler):
+    """A number of steps per epoch, or the length of a loader; for None the sampler's, 0 without one."""
+    if value is None:
+        return 0 if sampler is None else sampler.batches_per_epoch
+    return value if isinstance(value, int) else len(value)
 
 
 class Places:
@@ -168,8 +173,8 @@ class DataParallel(torch.nn.Module):
     """A module whose gradients the ranks average, with masks, rates and freezing of a recipe.
 
     module: on the CPU, with all parameters built; equal on all ranks, or rank 0's values are taken. optimizer: of torch.optim, over
-    parameters of the module. recipe: a file of docs/recipe.md. steps_per_epoch: a number, or the loader of training data; with
-    a recipe it is required. process_group: ranks; default: all, of torch.distributed if it was initialised, else those that
+    parameters of the module. recipe: a file of docs/recipe.md. steps_per_epoch: a number, or the loader of training data;
+    default: the sampler's. A recipe that counts epochs requires one of them. process_group: ranks; default: all, of torch.distributed if it was initialised, else those that
     torchrun, mpirun or srun started. broadcast_buffers: each averaged forward pass of training begins with rank 0's buffers, as in
     DistributedDataParallel. bucket_bytes: gradients per message. timeout: longest wait for a rank, in seconds. sampler: a
     lockstep.DistributedSampler, whose position checkpoints hold, and whose uneven last batches get the weight of their samples.
@@ -185,33 +190,36 @@ class DataParallel(torch.nn.Module):
                  bucket_bytes=4 << 20, timeout=300.0, engine_update=None):
         super().__init__()
         backend.load()
-        require_types(module, optimizer, recipe, steps_per_epoch)
+        require_types(module, optimizer)
+        require_unwrapped(module)
         self.module = module
         self.broadcast_buffers = broadcast_buffers
         self.optimizer, self.sampler = optimizer, sampler
-        trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-        frozen = [(name, parameter) for name, parameter in module.named_parameters() if not parameter.requires_grad]
+        named = [(plain_name(name), parameter) for name, parameter in module.named_parameters()]
+        trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        frozen = [(name, parameter) for name, parameter in named if not parameter.requires_grad]
         require_own_parameters(module, optimizer)
         self._syncs = True
         self._places = Places(module)
         self._trained = {id(parameter) for _, parameter in trained}
         self.loop, self.rank = connect(process_group, timeout)
-        self._close = weakref.finalize(self, torch.ops.lockstep.loop_close.default, self.loop)
+        self._close = weakref.finalize(self, end_loop, self.loop, weakref.ref(module))
         layers = layers_of(module, [parameter for _, parameter in trained])
         rule = self._choose_rule(engine_update, [parameter for _, parameter in trained])
         call("loop_attach", self.loop, [parameter for _, parameter in trained], [name for name, _ in trained],
-             [layer_class(module, name) for name, _ in trained], [name for name, _ in frozen],
-             [name for name, _, _ in layers], [weight for _, _, weight in layers], bool(norms_of(module)), str(recipe or ""),
-             steps_of(steps_per_epoch), float(optimizer.param_groups[0].get("lr", 0)), type(optimizer).__name__,
+             [layer_class(module, name) for name, parameter in module.named_parameters() if parameter.requires_grad], [name for name, _ in frozen],
+             [plain_name(name) for name, _, _ in layers], [weight for _, _, weight in layers], bool(norms_of(module)), str(recipe or ""),
+             steps_of(steps_per_epoch, sampler), float(optimizer.param_groups[0].get("lr", 0)), type(optimizer).__name__,
              is_of_torch(optimizer) and type(optimizer).__name__ in KEEP_ZEROS, bucket_bytes, float(timeout), *rule,
              DIVISIONS.get(engine_update, 0))
         call("loop_broadcast", self.loop, [parameter for _, parameter in frozen] + self.buffers_now())
+        WRAPPED.add(module)
         self._hooks = OptimizerHooks(optimizer, [parameter for _, parameter in trained], self.loop)
         self._hooks.attach(bool(rule[0]))
         self._quantizes = bool(call("loop_facts", self.loop)[4])
         self._norms = norms_of(module) if self._quantizes else []
         if self._quantizes:
-            round_layers(layers, self.loop)
+            round_layers(layers, quantizer_of(self.loop))
 
     def _choose_rule(self, wanted, trained):
         """(type, numbers) of the engine's rule, ("", []) for the optimizer's own updates."""
@@ -238,6 +246,7 @@ class DataParallel(torch.nn.Module):
         outputs = self.module(*args, **kwargs)
         return outputs if weight is None else weighted(outputs, weight)
 
+    @torch._disable_dynamo  # torch.compiler.disable() would cost an import of a second
     def _begin(self, args, kwargs):
         """Begins a pass that records gradients. Returns the weight of this rank's samples if it is not 1."""
         self._places.require_unchanged(self._trained)
@@ -253,8 +262,6 @@ class DataParallel(torch.nn.Module):
             return None
         weight = self.sampler.weight_of_next(leading_size(args, kwargs))
         return None if weight == 1 else weight
-
-    _begin._torchdynamo_disable = True  # what torch.compiler.disable() sets, without its import of a second
 
     def _follow(self, changes):
         if tuple(changes) != NO_CHANGES:
@@ -342,11 +349,36 @@ def leading_size(args, kwargs):
     return None
 
 
+def plain_name(name):
+    """A parameter's name without the part that torch.compile(module) adds, so that recipes and checkpoints fit both."""
+    return name.replace("_orig_mod.", "")
+
+
+def require_unwrapped(module):
+    if isinstance(module, torch.nn.Module) and any(part in WRAPPED for part in module.modules()):
+        raise Error("[pytorch] the module or a part of it is wrapped by lockstep.DataParallel already: close() that one first", EXIT_CONFIG)
+
+
+def quantizer_of(loop):
+    operator = torch.ops.lockstep.loop_quantize.default
+
+    @torch._disable_dynamo  # a graph would contain the values of its first call
+    def quantize(number, is_weight, values):
+        return operator(loop, number, is_weight, values)
+    return quantize
+
+
+def end_loop(loop, module):
+    torch.ops.lockstep.loop_close.default(loop)
+    if module() is not None:
+        WRAPPED.discard(module())
+
+
 def is_of_torch(optimizer):
     return type(optimizer).__module__.startswith("torch.optim")
 
 
-def require_types(module, optimizer, recipe, steps_per_epoch):
+def require_types(module, optimizer):
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"lockstep.DataParallel wraps a torch.nn.Module, not {type(module).__name__}")
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -355,8 +387,6 @@ def require_types(module, optimizer, recipe, steps_per_epoch):
     unbuilt = [name for name, parameter in module.named_parameters() if isinstance(parameter, lazy)]
     if unbuilt:
         raise Error(f"[pytorch] {', '.join(unbuilt)} is not built yet: run one forward pass before lockstep.DataParallel", EXIT_CONFIG)
-    if recipe is not None and steps_per_epoch is None:
-        raise Error("[pytorch] a recipe counts epochs: pass steps_per_epoch, a number or the loader of training data", EXIT_CONFIG)
 
 
 def require_own_parameters(module, optimizer):

@@ -54,7 +54,7 @@ def connect_ranks(timeout):
 
 @contextlib.contextmanager
 def exit_codes():
-    """Ends the process with the exit code of a lockstep.Error (docs/exit_codes.md) and one line instead of a traceback:
+    """Ends the process with the exit code of Lockstep's error (docs/exit_codes.md) and one line instead of a traceback:
 
         with lockstep.exit_codes():
             main()
@@ -62,6 +62,20 @@ def exit_codes():
     try:
         yield
     except Error as fault:
-        print(fault, file=sys.stderr, flush=True)
-        # Without the ends of torch, which may wait for ranks that are gone.
-        os._exit(fault.exit_code)
+        end(fault, fault.exit_code)
+    except RuntimeError as fault:  # within backward(), PyTorch passes on the text alone
+        text, code = last_error()
+        if not text or text not in str(fault):
+            raise
+        end(text, code)
+
+
+def last_error():
+    """(text, exit code) of the last error of a loop."""
+    import torch
+    return torch.ops.lockstep.loop_error.default() if hasattr(torch.ops.lockstep, "loop_error") else ("", 0)
+
+
+def end(text, exit_code):
+    print(text, file=sys.stderr, flush=True)
+    os._exit(exit_code)  # without the ends of torch, which may wait for ranks that are gone

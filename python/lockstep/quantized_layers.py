@@ -11,31 +11,30 @@ KINDS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 
 def layers_of(module, trained):
-    """[(name, layer, index of its weight among the trained parameters)] of those that can be quantized."""
+    """[(name, layer, index of its weight among the trained parameters)] of those that can be quantized. A tied weight belongs to the layer that
+    checkpoints name it after."""
     index = {id(parameter): i for i, parameter in enumerate(trained)}
-    return [(name, layer, index[id(layer.weight)]) for name, layer in module.named_modules() if type(layer) in KINDS and id(layer.weight) in index]
+    owned = {name: id(parameter) for name, parameter in module.named_parameters()}
+    return [(name, layer, index[id(layer.weight)]) for name, layer in module.named_modules()
+            if type(layer) in KINDS and id(layer.weight) in index and owned.get(f"{name}.weight") == id(layer.weight)]
 
 
 def norms_of(module):
     return [layer for layer in module.modules() if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)]
 
 
-def round_layers(layers, loop):
+def round_layers(layers, quantize):
+    """quantize: (number of the layer, whether it is the weight, values) -> rounded values."""
     for number, (_, layer, _) in enumerate(layers):
         kind = forward_of_linear if isinstance(layer, torch.nn.Linear) else forward_of_convolution
-        layer.forward = functools.partial(kind, layer, loop, number)
+        layer.forward = functools.partial(kind, layer, quantize, number)
 
 
-def rounded(loop, number, layer, values):
-    quantize = torch.ops.lockstep.loop_quantize.default
-    return quantize(loop, number, False, values), quantize(loop, number, True, layer.weight)
-
-
-def forward_of_linear(layer, loop, number, values):
-    inputs, weight = rounded(loop, number, layer, values)
+def forward_of_linear(layer, quantize, number, values):
+    inputs, weight = quantize(number, False, values), quantize(number, True, layer.weight)
     return F.linear(inputs, weight, layer.bias)
 
 
-def forward_of_convolution(layer, loop, number, values):
-    inputs, weight = rounded(loop, number, layer, values)
+def forward_of_convolution(layer, quantize, number, values):
+    inputs, weight = quantize(number, False, values), quantize(number, True, layer.weight)
     return layer._conv_forward(inputs, weight, layer.bias)

@@ -23,7 +23,7 @@ class DistributedSampler(torch.utils.data.Sampler):
     """
 
     def __init__(self, data, global_batch_size, *, seed=0, shuffle=True, drop_last=False, rank=None, world_size=None):
-        backend.register()
+        backend.load()
         known = (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else rank_and_size()
         self.rank, self.world_size = known[0] if rank is None else rank, world_size or known[1]
         self.num_samples, self.global_batch_size = len(data), global_batch_size

@@ -1,4 +1,4 @@
-"""Callbacks: any object of the user's with on_iteration_end, which is called around an iteration."""
+"""Callbacks: any object of the user's with on_iteration_end, or with the methods of a saver, a buffer or a KPI."""
 import collections
 import inspect
 import json
@@ -10,6 +10,8 @@ from .torch_import import torch
 IterationInfo = collections.namedtuple("IterationInfo", "epoch_number iteration_number execution_time is_last_iteration")
 ATTRIBUTES = ("mode", "is_training", "log_dir", "summary_writer", "summary_step", "number_iterations_per_epoch", "iteration_info",
               "rank", "world_size")
+METHODS = {"on_iteration_end": "callback", "save_sample": "saver", "process_buffer": "buffer", "sums": "kpi"}  # what one of these methods makes of an object
+OF_THE_BASE = {"saver": "save_names", "buffer": "evaluate"}  # optional keys that the method does not get
 
 
 class SummaryWriter:
@@ -29,44 +31,101 @@ class UserCallback:
     def __init__(self, path, name, args, what):
         self.callback = callback = make(path, name, json.loads(args), what)
         self.path, self.name = path, name
-        if not callable(getattr(callback, "on_iteration_end", None)):
-            raise Fault(f"{path}: {name} has no method on_iteration_end")
-        taken = [attribute for attribute in ATTRIBUTES if attribute in getattr(callback, "__dict__", {})]
+        self.method = self.only_method()
+        self.kind = METHODS[self.method]
+        attributes = (*ATTRIBUTES, "save_name") if self.kind == "saver" else ATTRIBUTES
+        taken = [attribute for attribute in attributes if attribute in getattr(callback, "__dict__", {})]
         if taken:
             raise Fault(f"{path}: {name}(...) sets {', '.join(taken)}, which Lockstep sets before each call: use another name")
-        self.incoming, self.generated = self.keys("incoming_keys"), self.keys("generated_keys")
-        self.run_on = self.declared("run_on", "rank0")
+        own = OF_THE_BASE.get(self.kind)
+        self.incoming, self.generated = [key for key in self.texts("incoming_keys") if key.removeprefix("_") != own], self.texts("generated_keys")
+        if self.generated and self.kind in ("saver", "kpi"):
+            raise Fault(f"{path}: {name} with {self.method} returns no keys to other callbacks: remove generated_keys")
+        self.run_on = self.declared("run_on", "rank0" if self.kind == "callback" else "all")
         if self.run_on not in ("rank0", "all"):
             raise Fault(f"{path}: run_on of {name} is {self.run_on!r}; available: 'rank0' and 'all'")
+        self.not_batch_keys = self.texts("not_batch_keys")
+        unknown = [key for key in self.not_batch_keys if not {key, f"_{key}"} & set(self.incoming)]
+        if unknown:
+            raise Fault(f"{path}: not_batch_keys of {name} has {unknown[0]!r}, which incoming_keys lack")
         self.check_parameters()
         self.writer = SummaryWriter(callback)
         self.log_dir_text = None
+
+    def only_method(self):
+        found = [method for method in METHODS if callable(getattr(self.callback, method, None))]
+        if found[:1] == ["on_iteration_end"] or len(found) == 1:
+            return found[0]
+        if found:
+            raise Fault(f"{self.path}: {self.name} has the methods {' and '.join(found)}: keep one, which says what kind of callback it is")
+        raise Fault(f"{self.path}: {self.name} has no method on_iteration_end, save_sample, process_buffer or sums")
+
+    def facts(self):
+        """What C++ makes a callback of this kind with."""
+        facts = {"kind": self.kind, "incoming": self.incoming, "generated": self.generated, "on_all": self.run_on == "all",
+                 "stores_as": self.text("stores_as")}
+        if self.kind in ("saver", "buffer"):
+            facts["not_batch_keys"] = self.not_batch_keys
+        if self.kind == "saver":
+            facts |= {name: self.text(name) for name in ("save_prefix", "save_suffix")}
+        if self.kind == "buffer":
+            facts |= self.buffer_facts()
+        if self.kind == "kpi":
+            facts["num_sums"] = self.count("num_sums", self.declared("num_sums", None))
+            if self.run_on != "all" or not callable(getattr(self.callback, "values", None)):
+                raise Fault(f"{self.path}: {self.name} with sums needs a method values(sums), and runs on all ranks")
+        return facts
+
+    def buffer_facts(self):
+        gather, kept = self.declared("gather", False), self.declared("buffer", "list")
+        if not isinstance(gather, bool):
+            raise Fault(f"{self.path}: gather of {self.name} is {gather!r}; it must be True or False")
+        if gather and self.run_on != "all":
+            raise Fault(f"{self.path}: {self.name} gathers the samples of all ranks: set run_on = 'all'")
+        if kept in ("list", "stats"):
+            return {"gather": gather, "buffer": kept, "capacity": 0}
+        return {"gather": gather, "buffer": "ring", "capacity": self.count("buffer", kept)}
+
+    def count(self, attribute, value):
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        choices = "'list', 'stats' or " if attribute == "buffer" else ""
+        raise Fault(f"{self.path}: {attribute} of {self.name} is {value!r}; it must be {choices}a whole number above 0")
+
+    def text(self, attribute):
+        value = self.declared(attribute, "")
+        if not isinstance(value, str):
+            raise Fault(f"{self.path}: {attribute} of {self.name} must be a string, not {value!r}")
+        return value
 
     def declared(self, attribute, default):
         """An attribute, or what a method of that name returns."""
         found = getattr(self.callback, attribute, default)
         return found() if callable(found) else found
 
-    def keys(self, attribute):
+    def texts(self, attribute):
         keys = self.declared(attribute, [])
         if not isinstance(keys, (list, tuple)) or not all(isinstance(key, str) for key in keys):
             raise Fault(f"{self.path}: {attribute} of {self.name} must be a list of strings, not {keys!r}")
         return list(keys)
 
     def check_parameters(self):
-        """on_iteration_end must take what incoming_keys name, with and without the optional ones."""
+        """The method must take what incoming_keys name, with and without the optional ones."""
         required = [key for key in self.incoming if not key.startswith("_")]
         for keys in (required, [key.removeprefix("_") for key in self.incoming]):
             try:
-                inspect.signature(self.callback.on_iteration_end).bind(**dict.fromkeys(keys))
+                inspect.signature(getattr(self.callback, self.method)).bind(**dict.fromkeys(keys))
             except TypeError as fault:
-                raise Fault(f"{self.place('on_iteration_end')}on_iteration_end({', '.join(keys)}), as incoming_keys of {self.name} "
+                raise Fault(f"{self.place(self.method)}{self.method}({', '.join(keys)}), as incoming_keys of {self.name} "
                             f"say: {fault}") from fault
 
     def place(self, method):
         """file:line of a method, where it has one."""
         code = getattr(getattr(self.callback, method), "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}: " if code else f"{self.path}: "
+
+    def returned(self, method):
+        return f"{self.place(method)}{self.name}.{method} returned"
 
     def show(self, mode, log_dir, has_writer, step, per_epoch, info, rank, world_size):
         """What the driver keeps true around each call."""
@@ -87,13 +146,13 @@ class UserCallback:
             return value
         if isinstance(value, dict):
             return {self.checked_key(name, key): self.checked(inner, f"{key}/{name}") for name, inner in value.items()}
-        raise Fault(f"{self.place('on_iteration_end')}{self.name}.on_iteration_end returned {key} as {type(value).__name__}: a value "
+        raise Fault(f"{self.returned(self.method)} {key} as {type(value).__name__}: a value "
                     "is a tensor, a list of strings, or a dict of these")
 
     def checked_key(self, name, where):
         if isinstance(name, str):
             return name
-        raise Fault(f"{self.place('on_iteration_end')}{self.name}.on_iteration_end returned {where or 'a dict'} with the key "
+        raise Fault(f"{self.returned(self.method)} {where or 'a dict'} with the key "
                     f"{name!r}: keys must be strings")
 
     def take_scalars(self):
@@ -103,7 +162,7 @@ class UserCallback:
 
 def make_callback(path, name, args, what):
     made = UserCallback(path, name, args, what)
-    return [made, made.incoming, made.generated, made.run_on == "all"]
+    return [made, made.facts()]
 
 
 def call_callback(user, method, context):
@@ -115,12 +174,50 @@ def call_callback(user, method, context):
     return user.take_scalars()
 
 
-def end_iteration(user, context, data):
-    """[what the user's on_iteration_end made or None, summaries as above]."""
+def process(user, context, data):
+    """[what the user's on_iteration_end or process_buffer made or None, summaries as above]."""
     user.show(*context)
-    made = user.callback.on_iteration_end(**data)
+    made = getattr(user.callback, user.method)(**data)
     if made is not None:
         if not isinstance(made, dict):
-            raise Fault(f"{user.place('on_iteration_end')}{user.name}.on_iteration_end returned {type(made).__name__}, not a dict or None")
+            raise Fault(f"{user.returned(user.method)} {type(made).__name__}, not a dict or None")
         made = {user.checked_key(key, ""): user.checked(value, key) for key, value in made.items()}
     return [made, user.take_scalars()]
+
+
+def save_sample(user, context, name, sample):
+    """Summaries as above."""
+    user.show(*context)
+    user.callback.save_name = name
+    user.callback.save_sample(**{key: value if key in user.not_batch_keys else with_single_texts(value) for key, value in sample.items()})
+    return user.take_scalars()
+
+
+def with_single_texts(value):
+    """A sample's text, which is a list of one."""
+    if isinstance(value, dict):
+        return {key: with_single_texts(inner) for key, inner in value.items()}
+    return value[0] if isinstance(value, list) else value
+
+
+def kpi_sums(user, data):
+    """The sums of a batch in double precision."""
+    made = user.callback.sums(**data)
+    try:
+        sums = [float(number) for number in made]
+    except (TypeError, ValueError, RuntimeError) as fault:
+        raise Fault(f"{user.returned('sums')} {type(made).__name__}, not a list of numbers: {fault}") from fault
+    if len(sums) != user.declared("num_sums", None):
+        raise Fault(f"{user.returned('sums')} {len(sums)} numbers, and num_sums is {user.declared('num_sums', None)}")
+    return torch.tensor(sums, dtype=torch.float64)
+
+
+def kpi_values(user, sums):
+    """{name: number}, of the sums over all samples."""
+    made = user.callback.values(sums)
+    if not isinstance(made, dict) or not all(isinstance(name, str) for name in made):
+        raise Fault(f"{user.returned('values')} {made!r}, not a dict of numbers by name")
+    try:
+        return {name: float(value) for name, value in made.items()}
+    except (TypeError, ValueError, RuntimeError) as fault:
+        raise Fault(f"{user.returned('values')} {made!r}: {fault}") from fault

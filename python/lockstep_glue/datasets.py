@@ -21,11 +21,14 @@ class DataSet:
     """A user's data set with what Lockstep needs to know of it.
 
     skips_damaged: sample 0 may be unreadable (data.on_error: skip). any_class: only the network reads the targets (train.loss: own).
+    for_inference: samples may be inputs alone.
     """
 
-    def __init__(self, path, name, args, targets, classes, seed, what, skips_damaged, any_class):
+    def __init__(self, path, name, args, targets, classes, seed, what, skips_damaged, any_class, for_inference=False):
         seed_all(seed)
         self.items = make(path, name, json.loads(args), what)
+        if for_inference:
+            self.items = ForInference(self.items)
         self.path, self.name, self.args, self.seed = path, name, args, seed
         self.skips_damaged, self.any_class = skips_damaged, any_class
         self.length = self.count_samples()
@@ -35,7 +38,7 @@ class DataSet:
         self.input_shape, self.input_dtype = list(inputs.shape), inputs.dtype
         self.target_shape = list(target.shape)
         self.num_classes = self.count_classes(classes)
-        self.source = (path, name, args, self.target_kind, self.num_classes, seed, what, skips_damaged, any_class)
+        self.source = (path, name, args, self.target_kind, self.num_classes, seed, what, skips_damaged, any_class, for_inference)
 
     def count_samples(self):
         for method in ("__len__", "__getitem__"):
@@ -195,6 +198,27 @@ class DataSet:
         return digest.hexdigest()
 
 
+class ForInference:
+    """A user's data set whose items may be inputs alone, as the first one is. They get a target that nobody reads."""
+
+    def __init__(self, items):
+        self.items, self.lacks_targets = items, None
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getattr__(self, name):
+        if name == "num_classes" and self.lacks_targets:
+            return 1
+        return getattr(self.items, name)
+
+    def __getitem__(self, index):
+        item = self.items[index]
+        if self.lacks_targets is None:
+            self.lacks_targets = not isinstance(item, (tuple, list))
+        return (item, 0) if self.lacks_targets else item
+
+
 def bytes_of(tensor):
     tensor = tensor.contiguous()
     return ctypes.string_at(tensor.data_ptr(), tensor.nbytes)
@@ -238,7 +262,8 @@ def make_dataset(*arguments):
     data = DataSet(*arguments)
     data.require_same_twice()
     is_tokens = data.input_dtype == torch.int64
-    return [data, data.length, data.input_shape, is_tokens, data.target_kind, data.num_classes]
+    lacks_targets = isinstance(data.items, ForInference) and data.items.lacks_targets
+    return [data, data.length, data.input_shape, is_tokens, data.target_kind, data.num_classes, lacks_targets]
 
 
 def read_samples(data, indices, epoch):

@@ -12,8 +12,9 @@ import sys
 import traceback
 import warnings
 
-from .faults import FOLDERS, Fault
+from .faults import Fault
 from .torch_import import torch
+from .user_modules import FOLDERS
 
 MOST_ONNX_BYTES = 1536 << 20  # with more, the exporter puts weights into a second file
 # Packages that a format needs besides torch, which names some of them as its own.
@@ -132,7 +133,7 @@ def fault_of_three(module, inputs):
     return None
 
 
-def chain_of(fault):
+def causes_of(fault):
     """A fault and its causes, the first cause first."""
     chain = [fault]
     while chain[0].__cause__ is not None:
@@ -146,7 +147,7 @@ def is_of_user(file):
 
 def place_in_code(fault, module):
     """File and number of the innermost line of the user's code that a fault, its causes or their texts name. Else the line of forward."""
-    for one in chain_of(fault):
+    for one in causes_of(fault):
         places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(one.__traceback__)]
         places += re.findall(r'File "([^"]+)", line (\d+)', str(one))
         own = [place for place in places if is_of_user(place[0])]
@@ -157,5 +158,5 @@ def place_in_code(fault, module):
 
 def reason_of(fault):
     """The first line of the first cause, whose others are graphs and advice on reports."""
-    line = next((line for line in str(chain_of(fault)[0]).splitlines() if line.strip()), "no message")
+    line = next((line for line in str(causes_of(fault)[0]).splitlines() if line.strip()), "no message")
     return line.partition(" (unhinted:")[0].strip().rstrip(".:;")

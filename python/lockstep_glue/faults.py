@@ -1,13 +1,13 @@
-"""What is said of a mistake in a user's code, and how that code is loaded."""
+"""What is said of a mistake in a user's code, and what a file of it is asked for."""
 import difflib
-import importlib
 import importlib.util
 import pathlib
 import sys
 import traceback
 
+from .user_modules import import_file
+
 HERE = pathlib.Path(__file__).resolve().parent
-FOLDERS = {}  # of the user's files, whose modules are the user's; whether load_file() has put the folder into sys.path
 
 
 class Fault(Exception):
@@ -48,63 +48,14 @@ def describe_fault(_kind, fault, trace):
     return str(fault) if isinstance(fault, Fault) else text_of(fault.with_traceback(trace))
 
 
-def below(folder):
-    """Files from which modules were imported because this folder is in the path, by the modules' names."""
-    found = {}
-    for name, module in list(sys.modules.items()):
-        stem = folder.joinpath(*name.split("."))
-        file = getattr(module, "__file__", None)
-        if file in (f"{stem}.py", f"{stem}/__init__.py"):
-            found[name] = pathlib.Path(file)
-    return found
-
-
-def begin_job():
-    """A server runs one job after another in one process. Each loads the user's modules anew: a job must not see their variables as another left them."""
-    for folder, is_added in FOLDERS.items():
-        for name in below(folder):
-            del sys.modules[name]
-        if is_added and str(folder) in sys.path:
-            sys.path.remove(str(folder))
-    FOLDERS.clear()
-    importlib.invalidate_caches()
-
-
-def forget_failed(file, before):
-    """A file that raised while it was loaded leaves a module of half its names, and the modules that it had imported by then. The next load
-    must begin anew: a server's next job, after the user has corrected the file."""
-    for name in {file.stem, *below(file.parent)}:
-        if name in before:
-            sys.modules[name] = before[name]
-        else:
-            sys.modules.pop(name, None)
-    importlib.invalidate_caches()
-
-
 def load_file(path, what):
     """The module of a .py file, whose folder is importable from then on."""
     file = pathlib.Path(path).resolve()
     if not file.is_file():
         raise Fault(f"{path}: no such file, which '{what}.path' names")
-    is_added = str(file.parent) not in sys.path
-    if is_added:
-        sys.path.insert(0, str(file.parent))
-    FOLDERS.setdefault(file.parent, is_added)
-    loaded = sys.modules.get(file.stem)
-    if loaded is not None and pathlib.Path(getattr(loaded, "__file__", None) or "/").resolve() == file:
-        return loaded
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None:
+    if importlib.util.spec_from_file_location(file.stem, file) is None:
         raise Fault(f"{path}: not a .py file, which '{what}.path' must name")
-    before = dict(sys.modules)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        forget_failed(file, before)
-        raise
-    return module
+    return import_file(file)
 
 
 def load(path, name, what):

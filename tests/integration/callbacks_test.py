@@ -59,6 +59,31 @@ class Callbacks(LockstepTest):
         if not PYTHON.exists():
             skips.missing_tool(f"there is no {PYTHON} (tools/setup test makes it)")
 
+    def test_N28_N39_N52_a_saver_a_buffer_and_a_kpi_in_python_are_the_built_in_ones(self):
+        def python(name, args="{}"):
+            return f"{{type: python, path: {PYTHON_FILE}, name: {name}, args: {args}, modes: [eval]}}"
+
+        found = []
+        for ranks in (1, 2):
+            run = self.train(ranks, run=f"run{ranks}", sets=[
+                *SHORT, "callbacks.topk.k=[1]", f"callbacks.share={python('ShareRight')}", f"callbacks.texts={python('Texts')}",
+                "callbacks.json={type: prediction_saver, keys: [logits], modes: [eval]}", f"callbacks.last={python('LastIteration')}",
+                f"callbacks.sums={python('Sums')}", "callbacks.statistics={keys: [logits], modes: [eval]}", "run.deterministic=elastic"])
+            evaluation = run.summary()["eval"]
+            self.assertAlmostEqual(evaluation["kpis"]["share_right"], evaluation["kpis"]["top_1"], places=12)
+            self.assertAlmostEqual(metric(run.last_page(0), "lockstep_kpi", mode="eval", kpi="share_right"), evaluation["accuracy"])
+            folder = run.folder / "callbacks/eval/46"
+            mine = {path.name: json.loads(path.read_text())["logits"] for path in folder.glob("**/text/*.json")}
+            theirs = {path.name: json.loads(path.read_text())["logits"] for path in folder.glob("**/epoch_*.json") if path.parent.name != "text"}
+            self.assertEqual(len(mine), 359)
+            self.assertEqual(mine, theirs)
+            statistics, sums = (json.loads(next(folder.glob(f"**/{name}.json")).read_text()) for name in ("statistics", "sums"))
+            self.assertEqual(sums["count"], 359)
+            for mine, mean in zip(sums["sums"], statistics["logits"]["mean"], strict=True):
+                self.assertAlmostEqual(mine, 359 * mean, places=3)
+            found.append(evaluation["kpis"])
+        self.assertAlmostEqual(found[0]["mean_probability"], found[1]["mean_probability"], places=12)
+
     def test_no_bit_of_training_depends_on_callbacks(self):
         plain = self.train(2, run="plain", sets=SHORT).summary()
         watched = self.train(2, run="watched", sets=[

@@ -205,6 +205,28 @@ class Python(LockstepTest):
         run = self.train(1, config=self.config(), sets=[*sets, "train.max_steps=14", "eval.every_epochs=1"])
         self.assertEqual(run.summary()["eval"]["num_samples"], 200)
 
+    def test_packages_train_to_the_bits_of_single_files(self):
+        """Three files of one name, in three folders of a package; one of the folders has no __init__.py."""
+        shop = self.folder / "shop"
+        for folder in ("models", "data", "logs"):
+            (shop / folder).mkdir(parents=True)
+            if folder != "models":
+                (shop / folder / "__init__.py").touch()
+        (shop / "__init__.py").write_text("from .data.net import Points  # before the worker asks for it\n")
+        for name in ("nets", "sets"):
+            (shop / f"{name}.py").write_text((FILES / f"{name}.py").read_text())
+        (shop / "models/net.py").write_text("from ..nets import Plain\nfrom .parts import named\nNet = named(Plain)\n")
+        (shop / "models/parts.py").write_text("def named(kind):\n    from . import net\n    assert kind is net.Plain\n    return kind\n")
+        (shop / "data/net.py").write_text("from shop import sets\nfrom ..sets import Points\nassert Points is sets.Points\n")
+        (shop / "logs/net.py").write_text("from ..sets import Points\nclass Counts:\n    incoming_keys = ['loss']\n"
+                                          "    def on_iteration_end(self, loss):\n        assert len(Points()) == 200\n")
+        sets = ["data.train.args={noise: 0.1}", "data.shuffle=true"]
+        single = self.train(2, config=self.config(), run="single", sets=sets)
+        parts = [f"model.path={shop}/models/net.py", "model.name=Net", f"data.train.path={shop}/data/net.py", "data.train.num_workers=2",
+                 f"callbacks={{mine: {{type: python, path: {shop}/logs/net.py, name: Counts}}}}"]
+        resumed = self.assert_resumes(self.config(), "package", [*sets, *parts])
+        self.assertEqual(resumed.summary()["parameters_sha256"], single.summary()["parameters_sha256"])
+
     def test_a_data_set_of_values_fits_a_line(self):
         sets = ["data.train.name=Line", "data.eval.name=Line", "train.max_steps=300"]
         summary = self.train(1, config=self.config(), sets=sets).summary()
@@ -342,8 +364,52 @@ class Python(LockstepTest):
         right = sum(max(range(3), key=one["logits"].__getitem__) == one["targets"] for one in answers)
         self.assertEqual(len(answers), 200)
         self.assertAlmostEqual(right / 200, run.summary()["eval"]["accuracy"], places=6)
-        refused = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "onnx", "-o", self.folder / "x.onnx", expect=64)
-        self.assertIn("use --format safetensors", refused)
+        refused = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "torchscript", "-o", self.folder / "x.pt", expect=64)
+        self.assertIn("use --format pt2 (torch.export) or onnx", refused)
+
+    def test_a_quantized_network_resumes_and_freezes_its_batch_statistics(self):
+        quantized = "modifiers=[!QuantizationModifier {start_epoch: 1, disable_quantization_observer_epoch: 8, freeze_bn_stats_epoch: 5}]"
+        run = self.assert_resumes(self.config("Noisy"), "quantized", [quantized])  # 7 steps an epoch
+        self.assertEqual(self.weights(run, 40)["norm.running_mean"], self.weights(run, 100)["norm.running_mean"])
+        self.assertNotEqual(self.weights(run, 20)["norm.running_mean"], self.weights(run, 40)["norm.running_mean"])
+        shown = json.loads(self.tool("ckpt", "show", run.folder / "checkpoints", "--json", "--values"))
+        values = {tensor["key"]: tensor["values"] for tensor in shown["tensors"]}
+        for layer in ("first", "classifier"):
+            self.assertEqual(values[f"_lockstep/quantization/{layer}/observations"], [7 * 8 - 7])
+
+    def test_a_quantized_network_answers_as_its_evaluation(self):
+        quantized = "modifiers=[!QuantizationModifier {start_epoch: 1}]"
+        run = self.train(2, config=self.config("MaskedLayers"), sets=[quantized])
+        losses = []
+        for name, where in (("quantized", run), ("plain", self.train(2, config=self.config("MaskedLayers"), run="plain"))):
+            results = self.folder / name
+            config = self.folder / f"{name}.yaml"
+            config.write_text(f"run: {{name: x, threads: 1, project_dir: {self.folder}}}\n"
+                              f"inferer: {{log_dir: {results}, callbacks: {{prediction_saver: {{keys: [logits, targets]}}}}}}\n")
+            self.tool("infer", "--checkpoint", where.folder, "--config", config, "--feed", f"{{type: python, path: {FILES}/sets.py, name: Points}}")
+            answers = [json.loads(path.read_text()) for path in results.glob("*.json")]
+            self.assertEqual(len(answers), 200)
+            losses.append(sum(math.log(sum(map(math.exp, one["logits"]))) - one["logits"][one["targets"]] for one in answers) / 200)
+            self.assertAlmostEqual(losses[-1], where.summary()["eval"]["loss"], delta=2e-6)
+        self.assertGreater(abs(losses[0] - losses[1]), 1e-5)  # the rounding shows
+
+    def test_infer_takes_whole_numbers_and_data_without_targets(self):
+        run = self.train(1, config=self.config("OfWhole"), sets=["data.train.name=Whole", "data.eval.name=Whole", "train.max_steps=20"])
+        answers = {}
+        for args, more, expect in (("{}", "", 0), ("{has_targets: false}", "", 0), ("{has_targets: false}", ", num_workers: 2", 0)):
+            results = self.folder / f"answers{len(answers)}"
+            config = self.folder / "infer.yaml"
+            config.write_text(f"run: {{name: x, threads: 1, project_dir: {self.folder}}}\n"
+                              f"inferer: {{log_dir: {results}, callbacks: {{prediction_saver: {{keys: [logits, _targets]}}}}}}\n")
+            self.tool("infer", "--checkpoint", run.folder, "--config", config, expect=expect,
+                      *["--feed", f"{{type: python, path: {FILES}/sets.py, name: Whole, args: {args}{more}}}"])
+            answers[args + more] = {path.name: json.loads(path.read_text()) for path in results.glob("*.json")}
+        with_targets, without, by_workers = answers.values()
+        self.assertEqual(len(with_targets), 200)
+        self.assertEqual(without, {name: {"logits": one["logits"]} for name, one in with_targets.items()})
+        self.assertEqual(by_workers, without)
+        self.assertIn("is Tensor, not (input, target)", self.tool("check", self.config("OfWhole"), "--set", "data.train.name=Whole", "--set",
+                                                                   "data.train.args={has_targets: false}", expect=65))
 
     def test_infer_says_where_it_looks_for_the_code(self):
         net = self.folder / "net.py"

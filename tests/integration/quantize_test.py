@@ -98,6 +98,24 @@ class Quantize(LockstepTest):
         manifest, = (json.loads(path.read_text()) for path in self.folder.glob("tf/m-*.json"))
         self.assertEqual((manifest["eval"], manifest["quantization"]), (None, "left out"))
 
+    def test_a_network_in_python_is_exported_as_onnx(self):
+        network = SOURCE / "tests/integration/programs/python/nets.py"
+        sets = [f"model={{type: python, path: {network}, name: LeNet}}", "recipe=null", "train.max_steps=69", "eval.every_epochs=3"]
+        measured, losses = {}, {}
+        for name, more in (("quantized", ["modifiers=[!QuantizationModifier {start_epoch: 1}]"]), ("plain", [])):
+            run = self.train(2, run=name, sets=[*sets, *more])
+            measured[name] = run.summary()["eval"]
+            self.assertGreater(measured[name]["accuracy"], 0.5)
+            for flags in ([], ["--quantize"]) if more else ([],):
+                file = self.folder / f"{name}{len(flags)}.onnx"
+                self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "onnx", "-o", file, *flags)
+                answers = answers_of(file)
+                self.assertAlmostEqual(answers["accuracy"], measured[name]["accuracy"], delta=1 / 359 + 1e-9)
+                self.assertAlmostEqual(answers["loss"], measured[name]["loss"], delta=1e-3)
+                losses[name, len(flags)] = answers["loss"]
+        self.assertLess((self.folder / "quantized1.onnx").stat().st_size, (self.folder / "quantized0.onnx").stat().st_size)
+        self.assertEqual(losses["quantized", 0], losses["quantized", 1])
+
     def test_a_resumed_run_takes_the_same_path(self):
         """Stopped within quantization: scales of the next step come from the save."""
         early = ["train.max_steps=120", "eval.every_epochs=0", "recipe=" + str(self.recipe())]

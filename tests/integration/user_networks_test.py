@@ -75,7 +75,6 @@ FEATURES = {
 # (feature, form): part of the message that names the way out.
 REFUSED = {
     ("quantization", "torchscript"): "quantiz",
-    ("quantization", "python"): "quantiz",
     ("share_weights", "torchscript"): "is user code",
     ("share_weights", "python"): "is user code",
 }

@@ -1,8 +1,12 @@
 #include "python/python_types.h"
 
+#include <cmath>
+#include <map>
+#include <span>
 #include <thread>
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,9 +30,8 @@ using testing::StartsWith;
 using tests::fault_of;
 using tests::python_args;
 
-std::unique_ptr<PythonCallback> made(const std::string& name, const std::string& args = "{}") {
-  return std::make_unique<PythonCallback>(python_args("callbacks.py", name, args),
-                                          "callbacks.mine");
+std::unique_ptr<coord::Callback> made(const std::string& name, const std::string& args = "{}") {
+  return make_python_callback(python_args("callbacks.py", name, args), "callbacks.mine");
 }
 
 CallbacksHandler handler_of(const std::string& name, const std::vector<std::string>& source_keys,
@@ -213,6 +216,126 @@ TEST(PythonCallback, Tells_of_keys_and_values_that_are_wrong) {
                     ContainsRegex("callbacks.py:[0-9]+: on_iteration_end\\(logits\\), as "
                                   "incoming_keys of WrongParameters say: ")));
   EXPECT_THAT(fault("", "NoMethod"), HasSubstr("NoMethod has no method on_iteration_end"));
+}
+
+DataMap batch_of_two() {
+  DataMap data = map_of("logits", at::arange(6, at::kFloat).reshape({2, 3}));
+  data.put("names", std::vector<std::string>{"one", "two"});
+  return data;
+}
+
+TEST(PythonCallback, A_saver_gets_each_sample_with_its_name) {
+  const tests::TemporaryFolder folder;
+  CallbacksHandler handler = handler_of("Texts", {"logits", "_mask", "_names", "_save_names"},
+                                        {.log_dir = folder.path()}, R"({"save_suffix": "-x"})");
+  handler.begin();
+  DataMap data = batch_of_two();
+  data.put("mask", at::zeros({7, 2}));
+  handler.on_iteration_end(data);
+  data.put("save_names", std::vector<std::string>{"a/b", "c"});
+  handler.context().iteration_info.iteration_number = 1;
+  handler.on_iteration_end(data);
+  handler.end();
+  const auto text = [&](const std::string& name) {
+    return files::read(folder.path() / "text" / (name + "-x.json"));
+  };
+  const std::string first = R"({"logits": [0.0, 1.0, 2.0], "mask": [7, 2], "names": "one"})";
+  const std::string second = R"({"logits": [3.0, 4.0, 5.0], "mask": [7, 2], "names": "two"})";
+  EXPECT_EQ(text("epoch_00000_iter_000000_rank_000_sample_00000"), first);
+  EXPECT_EQ(text("epoch_00000_iter_000000_rank_000_sample_00001"), second);
+  EXPECT_EQ(text("a/b"), first);
+  EXPECT_EQ(text("c"), second);
+  EXPECT_EQ(files::read(folder.path() / "num_samples"), "4");
+  data.put("save_names", std::vector<std::string>{"../b", "c"});
+  EXPECT_THAT(fault_of([&] { handler.on_iteration_end(data); }),
+              AllOf(StartsWith("65 "), HasSubstr("'../b' is not a valid name")));
+}
+
+/// Sums of x that a buffer of this kind gives, each as its numbers.
+std::vector<std::vector<double>> sums_of(const std::string& args, std::vector<std::string>* seen) {
+  CallbacksHandler handler = handler_of("Kept", {"x", "_names", "_evaluate"}, {}, args);
+  handler.begin();
+  std::vector<std::vector<double>> sums;
+  for (int i = 0; i < 4; ++i) {
+    DataMap data = map_of("x", at::arange(4, at::kFloat).reshape({2, 2}) + 10 * i);
+    data.put("names", std::vector<std::string>{"a" + std::to_string(i), "b" + std::to_string(i)});
+    if (i % 2 == 1) data.put("evaluate", at::ones({}, at::kBool));
+    const DataMap all = handler.on_iteration_end(data);
+    EXPECT_EQ(all.contains("sum_of_x"), i % 2 == 1);
+    if (!all.contains("sum_of_x")) continue;
+    const at::Tensor sum = all.tensor("sum_of_x").to(at::kDouble).contiguous();
+    sums.emplace_back(sum.const_data_ptr<double>(), sum.const_data_ptr<double>() + sum.numel());
+    *seen = all.texts("seen");
+  }
+  return sums;
+}
+
+TEST(PythonCallback, A_buffer_processes_its_samples_when_told_to_evaluate) {
+  std::vector<std::string> seen;
+  using Sums = std::vector<std::vector<double>>;
+  // Rows (0, 1) and (2, 3), and 10 more in each iteration.
+  EXPECT_EQ(sums_of("{}", &seen), (Sums{{24, 28}, {104, 108}}));
+  EXPECT_EQ(seen, (std::vector<std::string>{"a2", "b2", "a3", "b3"}));
+  EXPECT_EQ(sums_of(R"({"buffer": 3})", &seen), (Sums{{24, 27}, {84, 87}}));
+  EXPECT_EQ(seen, (std::vector<std::string>{"b2", "a3", "b3"}));
+  EXPECT_EQ(sums_of(R"({"buffer": "stats"})", &seen), (Sums{{24, 28}, {104, 108}}));
+  EXPECT_EQ(seen, (std::vector<std::string>{"count", "maximum", "mean", "minimum", "variance"}));
+}
+
+/// KPIs of two ranks that see `logits` and all-zero targets; the sums are doubled.
+std::map<std::string, double> kpis_of(const std::string& fault_name) {
+  std::map<std::string, double> kpis;
+  coord::Services services;
+  services.sum_over_ranks = [](std::span<double> numbers) {
+    for (double& number : numbers) number *= 2;
+  };
+  services.set_kpi = [&](const std::string& name, double value) { kpis[name] = value; };
+  std::vector<coord::NamedCallback> callbacks;
+  callbacks.push_back(
+      {"mine", make_python_callback(python_args("callbacks.py", "ShareRight",
+                                                R"({"fault": ")" + fault_name + R"("})"),
+                                    "callbacks.mine", services)});
+  CallbacksHandler handler(std::move(callbacks), {"logits", "targets"}, {.mode = Mode::kEval});
+  handler.begin();
+  for (const double scale : {1.0, -1.0, 1.0, 1.0}) {
+    handler.on_iteration_start();
+    DataMap data = map_of("logits", at::eye(4).slice(0, 0, 2) * scale);
+    data.put("targets", at::zeros({2}, at::kLong));
+    handler.on_iteration_end(data);
+  }
+  handler.end();
+  return kpis;
+}
+
+TEST(PythonCallback, Kpis_are_the_values_of_sums_over_iterations_and_ranks) {
+  const std::map<std::string, double> kpis = kpis_of("");
+  ASSERT_EQ(kpis.size(), 2U);
+  // The first of two samples is right; with the sign turned, the second: its first output is 0.
+  EXPECT_DOUBLE_EQ(kpis.at("share_right"), 0.5);
+  const double e = std::exp(1.0);
+  EXPECT_NEAR(kpis.at("mean_probability"), (3 * (e / (e + 3)) + 1 / (1 / e + 3)) / 4, 1e-6);
+}
+
+TEST(PythonCallback, Tells_what_is_wrong_with_savers_buffers_and_kpis) {
+  const auto of_kpi = [](const std::string& fault_name) {
+    return fault_of([&] { (void)kpis_of(fault_name); });
+  };
+  EXPECT_THAT(of_kpi("num_sums"),
+              HasSubstr("num_sums of ShareRight is 2.5; it must be a whole number above 0"));
+  EXPECT_THAT(of_kpi("keys"), HasSubstr("remove generated_keys"));
+  EXPECT_THAT(of_kpi("count"), ContainsRegex("callbacks.py:[0-9]+: ShareRight.sums returned 2 "
+                                             "numbers, and num_sums is 3"));
+  EXPECT_THAT(of_kpi("kind"), HasSubstr("ShareRight.sums returned int, not a list of numbers"));
+  EXPECT_THAT(of_kpi("values"), HasSubstr("not a dict of numbers by name"));
+  EXPECT_THAT(of_kpi("number"), AllOf(StartsWith("78 "), HasSubstr("{'share_right': 'half'}")));
+  const auto of = [](const std::string& name, const std::string& args) {
+    return fault_of([&] { (void)made(name, args); });
+  };
+  EXPECT_THAT(of("TwoKinds", "{}"), HasSubstr("has the methods save_sample and sums: keep one"));
+  EXPECT_THAT(of("Kept", R"({"buffer": 0})"),
+              HasSubstr("it must be 'list', 'stats' or a whole number above 0"));
+  EXPECT_THAT(of("Kept", R"({"gather": "yes"})"), HasSubstr("it must be True or False"));
+  EXPECT_THAT(of("Texts", R"({"stores_as": 3})"), HasSubstr("must be a string, not 3"));
 }
 
 std::vector<coord::WantedCallback> read_section(const std::string& text) {

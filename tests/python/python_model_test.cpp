@@ -1,6 +1,7 @@
 #include "python/python_types.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +38,87 @@ TEST(PythonModel, HasTheParametersOfStateDictAndTiedOnesOnce) {
                           "third.bias", "classifier.weight", "classifier.bias"));
   EXPECT_TRUE(net.params()[0].prunable && net.params()[0].decayed);
   EXPECT_FALSE(net.params()[1].prunable || net.params()[1].decayed);
-  EXPECT_TRUE(net.layers().empty());  // none of them would call a hook
+}
+
+TEST(PythonModel, LayersThatOwnATrainedWeightCallTheHook) {
+  /// Doubles inputs, and weights of the first layer.
+  struct Doubling final : LayerHook {
+    at::Tensor input(int64_t layer, const at::Tensor& input) override {
+      calls.push_back(layer);
+      return input * 2;
+    }
+    at::Tensor weight(int64_t layer, const at::Tensor& weight) override {
+      return layer == 0 ? weight * 2 : weight;
+    }
+    std::vector<int64_t> calls;
+  };
+  PythonModel net(python_args("nets.py", "Plain"), inputs());
+  std::vector<std::string> layers;
+  for (const LayerInfo& layer : net.layers()) {
+    layers.push_back(layer.name);
+    EXPECT_EQ(net.params()[static_cast<size_t>(layer.weight_param)].name, layer.name + ".weight");
+  }
+  EXPECT_THAT(layers, ElementsAre("first", "second", "classifier"));  // third has second's weight
+  const at::Tensor points_BX = at::rand({5, 4});
+  const at::Tensor plain_BC = net.forward(points_BX);
+  Doubling hook;
+  net.set_layer_hook(&hook);
+  const auto param = [&](size_t i) { return net.params()[i].tensor; };
+  const auto layer = [&](const at::Tensor& values, size_t weight, size_t bias, double factor) {
+    return at::linear(values * factor, param(weight), param(bias));
+  };
+  const at::Tensor first = layer(points_BX, 0, 1, 4).tanh();
+  const at::Tensor third = layer(layer(first, 2, 3, 2).tanh(), 2, 4, 1).tanh();
+  const at::Tensor expected_BC = layer(third, 5, 6, 2);
+  const at::Tensor rounded_BC = net.forward(points_BX);
+  EXPECT_TRUE(at::allclose(rounded_BC, expected_BC));
+  EXPECT_THAT(hook.calls, ElementsAre(0, 1, 2));
+  rounded_BC.sum().backward();
+  const at::Tensor grad = param(0).grad().clone();
+  param(0).mutable_grad().zero_();
+  expected_BC.sum().backward();
+  EXPECT_TRUE(at::allclose(param(0).grad(), grad));
+  net.set_layer_hook(nullptr);
+  EXPECT_TRUE(at::equal(net.forward(points_BX), plain_BC));
+}
+
+TEST(PythonModel, AHookThatThrowsIsAFaultOfForward) {
+  struct Throwing final : LayerHook {
+    at::Tensor input(int64_t, const at::Tensor&) override {
+      throw Error(ExitCode::kBug, "recal", "no range");
+    }
+    at::Tensor weight(int64_t, const at::Tensor& weight) override { return weight; }
+  };
+  PythonModel net(python_args("nets.py", "Plain"), inputs());
+  Throwing hook;
+  net.set_layer_hook(&hook);
+  EXPECT_THAT(fault_of([&] {
+                net.forward(at::rand({5, 4}));
+              }),
+              AllOf(StartsWith("78 "), HasSubstr("no range")));
+}
+
+TEST(PythonModel, FrozenNormsGoByTheirMovingStatistics) {
+  PythonModel net(python_args("nets.py", "Noisy"), inputs());
+  EXPECT_TRUE(net.layers().at(0).has_batch_norm);
+  const auto mean = [&] {
+    for (const model::Buffer& buffer : net.buffers())
+      if (buffer.name == "norm.running_mean") return buffer.tensor.clone();
+    return at::Tensor();
+  };
+  const auto pass = [&] {
+    net.begin_forward({.step = 1, .first_sample = 0});
+    (void)net.forward(at::rand({6, 4}));
+  };
+  const at::Tensor before = mean();
+  pass();
+  const at::Tensor moved = mean();
+  EXPECT_FALSE(at::equal(moved, before));
+  net.batch_norms().set_frozen(true);
+  net.set_training(false);
+  net.set_training(true);
+  pass();
+  EXPECT_TRUE(at::equal(mean(), moved));
 }
 
 TEST(PythonModel, IsBuiltFromTheSeedAlone) {

@@ -197,6 +197,20 @@ class Collectives(unittest.TestCase):
         for found in ranks.values(4, mean):
             self.assertEqual(found, [[i + 6.0 for i in range(10)]] * len(FLOATS))
 
+    def test_means_of_whole_numbers_are_rounded_towards_zero(self):
+        """As by NCCL; gloo has none. The sums of four ranks do not fit into 8 bits."""
+        def mean():
+            found = []
+            for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+                values = torch.tensor([100, 3, 0]).to(dtype) + dist.get_rank()
+                share = torch.zeros(1, dtype=dtype)
+                dist.reduce_scatter_tensor(share, values.repeat(4)[:4].contiguous(), dist.ReduceOp.AVG)
+                dist.all_reduce(values, dist.ReduceOp.AVG)
+                found.append((values.tolist(), share.tolist()))
+            return found
+        for rank, found in enumerate(ranks.values(4, mean)):
+            self.assertEqual(found, [([101, 4, 1], [[101, 4, 1, 101][rank]])] * 5)
+
     def test_ranks_with_other_strides(self):
         """Items have the place of their index, whatever a rank's strides are."""
         def mixed():

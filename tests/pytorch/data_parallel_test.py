@@ -102,6 +102,13 @@ class UserLoop(unittest.TestCase):
         self.assertEqual(self.run_ranks(2, recipe=self.recipe(RATES), steps=4)["lr"], 0.2)
         self.assertEqual(self.run_ranks(2, recipe=self.recipe(RATES), steps=5)["lr"], 0.05)
 
+    def test_a_recipe_in_steps_needs_no_length_of_an_epoch(self):
+        self.assertEqual(self.run_ranks(2, recipe=self.recipe(RATES), steps=5, steps_per_epoch=None)["lr"], 0.05)
+        for rank in ranks.run(2, user_loop.train, {"recipe": self.recipe(PRUNING), "steps_per_epoch": None}, backend="gloo"):
+            self.assertIn("the recipe counts epochs: pass steps_per_epoch", rank.fault)
+        by_sampler = self.run_ranks(2, recipe=self.recipe(PRUNING), steps_per_epoch=None, samples=40, steps=9)  # 7 steps an epoch
+        self.assertAlmostEqual(by_sampler["zeros"], 0.8, delta=0.005)
+
     def test_a_recipe_freezes_and_thaws(self):
         """Of each number of steps, the digest of the weights of `first`: equal while it is frozen."""
         recipe, size = self.recipe(FREEZING), 10 * 32 + 32

@@ -26,6 +26,17 @@ import torch.distributed as dist  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"]).resolve()
 SKIPPED = 77  # exit code of a rank whose test is skipped
+# Runs a script as `python SCRIPT ARGUMENTS...` does, after torch without the CUDA libraries that the wheel wants. Last it prints which backend a
+# process group has had.
+AS_PROGRAM = """
+import os, runpy, sys
+from cpu_torch import torch
+sys.argv.pop(0)
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name='__main__')
+print('backend', 'lockstep' if hasattr(torch.ops.lockstep, 'make_group') else 'gloo')
+"""
+TORCHRUN = "import cpu_torch; from torch.distributed.run import main; main()"
 LIMIT_S = 60  # for all ranks of a case, without the time that they are to wait
 
 
@@ -163,6 +174,18 @@ def finish_programs(processes, limit_s=LIMIT_S):
             output = process.communicate()[0]
         found.append((process.returncode, output))
     return found
+
+
+def torchrun(num_ranks, script, *arguments, limit_s=2 * LIMIT_S, **more):
+    """Output of each rank of a script under torchrun, all of which must end with 0."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-torchrun-") as logs:
+        process = subprocess.Popen([sys.executable, "-c", TORCHRUN, "--standalone", f"--nproc-per-node={num_ranks}", f"--log-dir={logs}",
+                                    "--redirects=3", "--no-python", sys.executable, "-c", AS_PROGRAM, script, *map(str, arguments)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(**more))
+        said = patience.communicate(process, limit_s)
+        logged = {path.parent.name + path.name: path.read_text() for path in sorted(pathlib.Path(logs).rglob("std*.log"))}
+        assert process.returncode == 0, f"{script} {arguments} ended with {process.returncode}:\n{said}\n" + "\n".join(map("\n".join, logged.items()))
+        return [logged[f"{rank}stdout.log"] for rank in range(num_ranks)]
 
 
 def program(file, *arguments, limit_s=LIMIT_S, **more):

@@ -12,7 +12,7 @@ import torch._dynamo  # noqa: F401, which each optimizer imports: once, before r
 distributed, nn, F = torch.distributed, torch.nn, torch.nn.functional
 DEFAULTS = {"wrapper": "lockstep", "network": "plain", "optimizer": "momentum", "steps": 8, "batch": 6, "micro_batches": 1, "to_none": True,
             "clip": None, "recipe": None, "precision": "fp32", "save": None, "save_at": None, "restore": None, "samples": 48, "inf_at": None,
-            "mistake": None, "engine_update": None}
+            "mistake": None, "engine_update": None, "steps_per_epoch": 4}
 
 
 class Plain(nn.Module):
@@ -71,7 +71,7 @@ def wrap(case, network, optimizer, sampler):
     if case["wrapper"] == "ddp":
         return nn.parallel.DistributedDataParallel(network, find_unused_parameters=case["network"] == "unused")
     import lockstep
-    return lockstep.DataParallel(network, optimizer, recipe=case["recipe"], steps_per_epoch=4, sampler=sampler, timeout=20,
+    return lockstep.DataParallel(network, optimizer, recipe=case["recipe"], steps_per_epoch=case["steps_per_epoch"], sampler=sampler, timeout=20,
                                  engine_update=case["engine_update"])
 
 

@@ -179,7 +179,7 @@ BatchStatistics::~BatchStatistics() {
 }
 
 void BatchStatistics::begin_step() {
-  if (norms_.empty()) return;
+  // Also without entries in the table: a network of the user follows the flag.
   const recal::Timeline& timeline = parts_.recipe.timeline();
   const int64_t step = parts_.clock.step;
   if (has_begun_ && timeline.due_at(step).empty()) return;

@@ -165,6 +165,102 @@ class WrongParameters(Bad):
         return {}
 
 
+class Texts:
+    """Saves each sample as text, next to what prediction_saver saves."""
+
+    incoming_keys = ["logits", "_mask", "_names", "save_names"]
+    not_batch_keys = ["mask"]
+    save_prefix = "text/"
+
+    def __init__(self, save_suffix="", stores_as="text/*.json"):
+        self.save_suffix, self.stores_as = save_suffix, stores_as
+        self.num_samples = 0
+
+    def save_sample(self, logits, mask=None, names="none"):
+        with open(self.save_name + ".json", "w") as file:
+            json.dump({"logits": logits.tolist(), "mask": None if mask is None else list(mask.shape), "names": names}, file)
+        self.num_samples += 1
+
+    def end(self):
+        (self.log_dir / "num_samples").write_text(str(self.num_samples))
+
+
+class Kept:
+    """Keeps samples, and describes them when `evaluate` is set."""
+
+    incoming_keys = ["x", "_names", "_evaluate"]
+    generated_keys = ["sum_of_x", "_seen"]
+    begun = ended = 0
+
+    def __init__(self, buffer="list", gather=False):
+        self.buffer, self.gather = buffer, gather
+
+    def begin(self):
+        self.begun += 1
+
+    def process_buffer(self, x, names=("none",)):
+        if isinstance(x, dict):
+            return {"sum_of_x": x["mean"] * x["count"], "seen": sorted(x)}
+        return {"sum_of_x": x.sum(0), "seen": list(names)}
+
+
+class LastIteration:
+    """Lets buffers evaluate in the last iteration of an evaluation."""
+
+    incoming_keys = ["logits"]
+    generated_keys = ["evaluate"]
+    run_on = "all"
+
+    def on_iteration_end(self, logits):
+        return {"evaluate": torch.tensor(self.iteration_info.iteration_number + 1 == self.number_iterations_per_epoch)}
+
+
+class Sums:
+    """Number and sums of the logits of all ranks."""
+
+    incoming_keys = ["logits"]
+    gather = True
+
+    def process_buffer(self, logits):
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        (self.log_dir / "sums.json").write_text(json.dumps({"count": len(logits), "sums": logits.double().sum(0).tolist()}))
+        return {}
+
+
+class ShareRight:
+    """The share of samples whose class is the most probable one, and how sure the network is of it."""
+
+    incoming_keys = ["logits", "targets"]
+    num_sums = 3
+
+    def __init__(self, fault=""):
+        self.fault = fault
+        if fault == "num_sums":
+            self.num_sums = 2.5
+        if fault == "keys":
+            self.generated_keys = ["share"]
+
+    def sums(self, logits, targets):
+        if self.fault == "count":
+            return [1, 2]
+        if self.fault == "kind":
+            return 3
+        probabilities, classes = logits.softmax(1).max(1)
+        return [(classes == targets).sum(), probabilities.sum(dtype=torch.float64), len(targets)]
+
+    def values(self, sums):
+        if self.fault == "values":
+            return [0.5]
+        if self.fault == "number":
+            return {"share_right": "half"}
+        return {"share_right": sums[0] / sums[2], "mean_probability": sums[1].item() / sums[2].item()}
+
+
+class TwoKinds(ShareRight):
+    def save_sample(self, **sample):
+        pass
+
+
 class NoMethod:
     """Has no on_iteration_end."""
 

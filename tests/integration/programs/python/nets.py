@@ -21,6 +21,13 @@ class Plain(nn.Module):
         return self.classifier(torch.tanh(self.third(torch.tanh(self.second(torch.tanh(self.first(inputs)))))))
 
 
+class OfWhole(Plain):
+    """Takes whole numbers, and floats as well."""
+
+    def forward(self, inputs):
+        return super().forward(inputs.float())
+
+
 class Noisy(nn.Module):
     """A network with everything that a resume must not lose: dropout, batch normalisation, a buffer that is replaced."""
 

@@ -42,6 +42,20 @@ class Points:
         return self.inputs[index, :shape] + self.noise * (torch.randn(shape) + random.random()), label
 
 
+class Whole(Points):
+    """Inputs are whole numbers; without targets if asked for."""
+
+    def __init__(self, has_targets=True):
+        super().__init__()
+        self.inputs, self.has_targets = (3 * self.inputs).round().long(), has_targets
+        if not has_targets:
+            self.num_classes = None
+
+    def __getitem__(self, index):
+        inputs, label = super().__getitem__(index)
+        return (inputs.long(), label) if self.has_targets else inputs.long()
+
+
 class Ignored(Points):
     """Every second class is -100, which torch.nn.functional.cross_entropy ignores."""
 
