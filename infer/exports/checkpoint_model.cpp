@@ -351,19 +351,16 @@ static bool says_what_is_needed(const CheckpointModel& saved) {
   return !saved.settings.empty() && !saved.input_shape.empty() && saved.num_classes > 0;
 }
 
-static void require_python_file(const CheckpointModel& saved, NetworkUse use,
-                                const std::string& beside) {
+static void require_python_file(const CheckpointModel& saved, const std::string& beside) {
   Diagnostics ignored;
   const YamlDocument document = settings_document(saved, beside, &ignored);
   const std::string named = document.root()["model"]["path"].as<std::string>("");
   if (files::is_file(path_beside(document, named))) return;
-  const bool is_inference = use == NetworkUse::kInference;
-  throw Error(ExitCode::kInputMissing, is_inference ? "infer" : "export",
+  throw Error(ExitCode::kInputMissing, "infer",
               fmt::format("{}: the code of its network, {}, was not found: start in the folder "
-                          "where the run was started, or name {}",
-                          saved.prefix, named,
-                          is_inference ? "its run file with --config"
-                                       : "the file with --set model.path=FILE"));
+                          "where the run was started, or name its run file with --config (for an "
+                          "export: --set model.path=FILE)",
+                          saved.prefix, named));
 }
 
 static void require_facts(const CheckpointModel& saved, NetworkUse use) {
@@ -407,7 +404,7 @@ static bool accepts(model::Model& model, const std::vector<int64_t>& input_shape
 
 /// Builds the network, trying both input types. A checkpoint does not contain the type. No built-in
 /// network accepts both numbers and tokens, so one that refuses numbers may accept tokens.
-static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
+static void make_into(CheckpointNetwork* network, const CheckpointModel& saved, NetworkUse use,
                       const std::string& beside) {
   const model::ModelOptions options = options_of(saved, beside);
   std::optional<flags::Frozen> frozen;  // the network may read flags of the running or ended run
@@ -415,9 +412,10 @@ static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
   std::optional<Error> refusal;
   for (const at::ScalarType dtype : {at::kFloat, at::kLong}) try {
       network->model = options.make({network->input_shape, saved.num_classes, /*seed=*/0, dtype});
-      if (is_python_class(saved)) require_forward(*network->model, network->input_shape, dtype);
+      if (is_python_class(saved) && use == NetworkUse::kInference)
+        require_forward(*network->model, network->input_shape, dtype);
       network->input_dtype = dtype;
-      if (is_python_class(saved) && dtype == at::kFloat &&
+      if (is_python_class(saved) && use == NetworkUse::kInference && dtype == at::kFloat &&
           accepts(*network->model, network->input_shape, at::kLong))
         network->input_dtype = infer::IoNode::kFloatOrInt;
       return;
@@ -437,9 +435,9 @@ bool names_its_network(const CheckpointModel& saved, NetworkUse use) {
 CheckpointNetwork rebuild_network(const CheckpointModel& saved, NetworkUse use,
                                   const std::string& beside) {
   require_facts(saved, use);
-  if (is_python_class(saved)) require_python_file(saved, use, beside);
+  if (is_python_class(saved)) require_python_file(saved, beside);
   CheckpointNetwork network{.input_shape = shape_of(saved), .num_classes = saved.num_classes};
-  make_into(&network, saved, beside);
+  make_into(&network, saved, use, beside);
   size_t num_filled = 0;
   const auto fill = [&](const std::string& name, const at::Tensor& live) {
     const auto found = saved.params.find(name);

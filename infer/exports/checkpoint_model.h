@@ -65,9 +65,9 @@ struct CheckpointNetwork {
 
 /// Purpose for which a network is rebuilt.
 enum class NetworkUse {
-  kExport,        ///< written in another form without Python
-  kPythonExport,  ///< the same; may be a class in Python, whose file must exist
-  kInference,     ///< called; may be such a class too
+  kExport,     ///< written in another form without Python
+  kModule,     ///< the same; of a class in Python, whose file must exist, without a call of forward
+  kInference,  ///< called or traced; may be a class in Python, whose file must exist
 };
 
 /// True if the checkpoint says which network it belongs to, in a form that can be exported. With

@@ -128,7 +128,9 @@ Quantization quantization_in(const CheckpointModel& saved, const ExportOptions& 
 /// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
 std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved,
                                             const ExportFormat& format) {
-  const NetworkUse use = format.calls_python ? NetworkUse::kPythonExport : NetworkUse::kExport;
+  const NetworkUse use = !format.calls_python ? NetworkUse::kExport
+                         : format.has_forward ? NetworkUse::kInference
+                                              : NetworkUse::kModule;
   if (format.has_forward) return rebuild_network(saved, use);
   if (!names_its_network(saved, use)) return std::nullopt;
   try {

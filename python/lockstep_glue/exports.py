@@ -65,7 +65,7 @@ def quiet_transformers():
 
 def export_program(network, path, form, inputs, facts):
     """Writes the network as `form`, pt2 or onnx, as torch.export traces it: in evaluation, for any number of samples. `inputs` is an example
-    of two samples, a tensor or a dict of them. Returns the names of the outputs in an ONNX file."""
+    of two samples. Outputs in an ONNX file are `logits`, `output_1` and so on."""
     lacking = [name for name in NEEDED[form] if importlib.util.find_spec(name) is None]
     if lacking:
         raise Fault(f"--format {form} of a network in Python needs {' and '.join(lacking)}, which {sys.executable} does not have: "
@@ -76,7 +76,7 @@ def export_program(network, path, form, inputs, facts):
     try:
         with torch.no_grad(), quiet():
             program = traced(network.module, inputs)
-            return save_onnx(program, path, facts) if form == "onnx" else save_program(program, path, facts)
+            (save_onnx if form == "onnx" else save_program)(program, path, facts)
     except Exception as fault:
         fault = fault_of_three(network.module, inputs) or fault
         file, line = place_in_code(fault, network.module)
@@ -86,27 +86,43 @@ def export_program(network, path, form, inputs, facts):
 
 
 def traced(module, inputs):
-    def any_batch(tensor):
-        return {0: torch.export.Dim.DYNAMIC} if tensor.dim() else None
-    if isinstance(inputs, dict):
-        return torch.export.export(module, (), inputs, dynamic_shapes={name: any_batch(tensor) for name, tensor in inputs.items()})
-    return torch.export.export(module, (inputs,), dynamic_shapes=(any_batch(inputs),))
+    buffers = {name: tensor.clone() for name, tensor in module.named_buffers()}  # those of a forward that writes its buffers
+    if not is_plain(torch.func.functional_call(module, buffers, (inputs,))):
+        module = Outputs(module)
+    return torch.export.export(module, (inputs,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+
+
+def is_plain(returned):
+    """Whether any program can read what forward returns: no class of a library, such as transformers' outputs and caches."""
+    parts = returned if type(returned) in (tuple, list) else [returned]
+    return all(isinstance(part, torch.Tensor) for part in parts)
+
+
+class Outputs(torch.nn.Module):
+    """A module that returns `logits` or the first tensor of what another one does."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, inputs):
+        returned = self.module(inputs)
+        parts = returned if isinstance(returned, dict) else vars(returned) if hasattr(returned, "__dict__") else dict(enumerate(returned))
+        return parts.get("logits") if isinstance(parts.get("logits"), torch.Tensor) else next(
+            part for part in parts.values() if isinstance(part, torch.Tensor))
 
 
 def save_program(program, path, facts):
     with open(path, "wb") as file:  # by name it would need the ending .pt2
         torch.export.save(program, file, extra_files=facts)
-    return []
 
 
 def save_onnx(program, path, facts):
     graph = program.graph_signature
-    inputs = ["inputs"] if len(graph.user_inputs) == 1 else list(graph.user_inputs)
     outputs = ["logits", *(f"output_{i}" for i in range(1, len(graph.user_outputs)))]
-    written = torch.onnx.export(program, input_names=inputs, output_names=outputs, external_data=False, verbose=False)
+    written = torch.onnx.export(program, input_names=["inputs"], output_names=outputs, external_data=False, verbose=False)
     written.model.metadata_props.update(facts)
     written.save(path, external_data=False)
-    return outputs
 
 
 @contextlib.contextmanager
@@ -124,10 +140,8 @@ def quiet():
 
 def fault_of_three(module, inputs):
     """What the module itself raises for three samples, or None. Where it does, torch.export says only that the number became a constant."""
-    def three(tensor):
-        return torch.cat([tensor, tensor[:1]])
     try:
-        module(**{name: three(tensor) for name, tensor in inputs.items()}) if isinstance(inputs, dict) else module(three(inputs))
+        module(torch.cat([inputs, inputs[:1]]))
     except Exception as fault:
         return fault
     return None

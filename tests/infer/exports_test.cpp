@@ -153,7 +153,7 @@ TEST_F(Exports, AClassInPythonIsLeftToPython) {
   for (const char* format : {"onnx", "pt2"}) {  // its code is nowhere
     const Refusal missing = refusal_of([&] { to(format, prefix); });
     EXPECT_EQ(missing.code, ExitCode::kInputMissing);
-    EXPECT_THAT(missing.text, HasSubstr("name the file with --set model.path=FILE"));
+    EXPECT_THAT(missing.text, HasSubstr("for an export: --set model.path=FILE"));
   }
   EXPECT_EQ(refusal_of([&] { to("safetensors", prefix); }).text, "");
   EXPECT_TRUE(manifest()["parameters_sha256"].is_null());

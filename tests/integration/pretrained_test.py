@@ -12,7 +12,7 @@ from harness import LockstepTest
 FILES = pathlib.Path(__file__).parent / "programs" / "python"
 CONFIG = """version: 1.0.0
 run: {{name: pretrained, seed: 17}}
-model: {{type: python, path: {files}/hf_nets.py, name: {net}}}
+model: {{type: python, path: {files}/pretrained_nets.py, name: {net}}}
 data:
   train: {{type: python, path: {files}/sets.py, name: {data}}}
   global_batch_size: 8
@@ -20,7 +20,7 @@ train: {{max_steps: 2}}
 optimizer: {{type: sgd, learning_rate: 0.1}}
 checkpoint: {{save_checkpoints_steps: 1000}}
 """
-# Networks of hf_nets.py, the classes of transformers that open their folders, and data.
+# Networks of pretrained_nets.py, the classes of transformers that open their folders, and data.
 NETWORKS = {"Gpt2": ("AutoModelForCausalLM", "Tokens"), "Bert": ("AutoModelForMaskedLM", "Tokens"), "T5": ("AutoModelForSeq2SeqLM", "Tokens"),
             "Mixtral": ("AutoModelForCausalLM", "Tokens"), "Vit": ("AutoModelForImageClassification", "Pictures")}
 
@@ -122,7 +122,7 @@ class Pretrained(LockstepTest):
 
     def test_what_is_not_of_transformers_is_written_without_its_configuration(self):
         config = self.folder / "plain.yaml"
-        config.write_text(CONFIG.format(files=FILES, net="Plain", data="Points").replace("hf_nets.py", "nets.py"))
+        config.write_text(CONFIG.format(files=FILES, net="Plain", data="Points").replace("pretrained_nets.py", "nets.py"))
         run = self.train(1, config=config, run="run")
         said = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "pretrained", "-o", self.folder / "out")
         self.assertIn("without config.json", said)

@@ -20,8 +20,8 @@ train: {{max_steps: 3}}
 optimizer: {{type: sgd, learning_rate: 0.1}}
 checkpoint: {{save_checkpoints_steps: 1000}}
 """
-NETWORKS = [("exported_nets", "Normed", "Points"), ("exported_nets", "Recurrent", "Points"), ("hf_nets", "Gpt2", "Tokens"), ("hf_nets", "Bert", "Tokens"),
-            ("hf_nets", "T5", "Tokens"), ("hf_nets", "Vit", "Pictures")]
+NETWORKS = [("exported_nets", "Normed", "Points"), ("exported_nets", "Recurrent", "Points"), ("pretrained_nets", "Gpt2", "Tokens"), ("pretrained_nets", "Bert", "Tokens"),
+            ("pretrained_nets", "T5", "Tokens"), ("pretrained_nets", "Vit", "Pictures")]
 
 
 class PythonExport(LockstepTest):

@@ -1,6 +1,6 @@
 """Folders of save_pretrained() in the hands of transformers.
 
-pretrained.py write FOLDER NETWORK SHARD_BYTES: writes a network of hf_nets.py with weights of its own.
+pretrained.py write FOLDER NETWORK SHARD_BYTES: writes a network of pretrained_nets.py with weights of its own.
 pretrained.py read FOLDER CLASS: opens the folder with a class of transformers; what the file lacks is an error.
 Both print the SHA-256 of each tensor's bytes by name.
 """
@@ -13,13 +13,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "support"))
 from cpu_torch import torch  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import hf_nets  # noqa: E402
+import pretrained_nets  # noqa: E402
 import transformers  # noqa: E402
 
 
 def write(folder, name, shard_bytes):
     torch.manual_seed(9)
-    network = getattr(hf_nets, name)()
+    network = getattr(pretrained_nets, name)()
     with torch.no_grad():
         for parameter in network.parameters():  # ones and zeros too
             parameter.add_(torch.rand_like(parameter))
