@@ -19,7 +19,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int64_t kMaxIndexBytes = int64_t{32} << 20;  // as the header of a safetensors file
+constexpr int64_t kMaxShardIndexBytes = int64_t{32} << 20;  // as the header of a safetensors file
 
 [[noreturn]] void refuse_index(const std::string& index, const std::string& why) {
   throw Error(ExitCode::kBadData, "weights",
@@ -45,7 +45,7 @@ std::map<std::string, std::string> read_weight_map(const std::string& index) {
       refuse_index(index, fmt::format("it has tensor '{}' twice", name));
     return true;
   };
-  const std::string text = files::read(index, kMaxIndexBytes);
+  const std::string text = files::read(index, kMaxShardIndexBytes);
   try {
     const auto json = nlohmann::json::parse(text, refuse_twice);
     for (const auto& [name, file] : json.at("weight_map").items())
