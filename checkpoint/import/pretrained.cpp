@@ -31,23 +31,28 @@ bool is_file_anywhere(const std::filesystem::path& path) {
   return store != nullptr ? store->look_at(path.string()).has_value() : files::is_file(path);
 }
 
-/// Parses an index, in which no name may occur twice: JSON readers would take the last one.
+/// Parses an index, in which no name may occur twice: JSON readers would take the last one. What is
+/// nested deeper than the map is skipped, so that a hostile file takes no memory.
 std::map<std::string, std::string> read_weight_map(const std::string& index) {
+  using Event = nlohmann::json::parse_event_t;
   std::map<std::string, std::string> files_by_name;
   std::set<std::string> seen;
   bool is_in_map = false;
-  const auto refuse_twice = [&](int depth, nlohmann::json::parse_event_t event,
-                                nlohmann::json& parsed) {
-    if (event != nlohmann::json::parse_event_t::key) return true;
-    const auto& name = parsed.get_ref<const std::string&>();
-    if (depth == 1) is_in_map = name == "weight_map";
-    if (depth == 2 && is_in_map && !seen.insert(name).second)
-      refuse_index(index, fmt::format("it has tensor '{}' twice", name));
+  const auto take = [&](int depth, Event event, nlohmann::json& parsed) {
+    if (depth == 1 && event == Event::key) is_in_map = parsed == "weight_map";
+    if (depth < 2) return true;
+    if (event == Event::object_start || event == Event::array_start) {
+      if (is_in_map) refuse_index(index, "a tensor's file in its weight_map is not a text");
+      return false;
+    }
+    const bool is_name = is_in_map && depth == 2 && event == Event::key;
+    if (is_name && !seen.insert(parsed.get<std::string>()).second)
+      refuse_index(index, fmt::format("it has tensor '{}' twice", parsed.get<std::string>()));
     return true;
   };
   const std::string text = files::read(index, kMaxShardIndexBytes);
   try {
-    const auto json = nlohmann::json::parse(text, refuse_twice);
+    const auto json = nlohmann::json::parse(text, take);
     for (const auto& [name, file] : json.at("weight_map").items())
       files_by_name[name] = file.get<std::string>();
   } catch (const nlohmann::json::exception& fault) {
