@@ -24,8 +24,9 @@ std::string describe(const SampleSpec& spec) {
   const char* counted = spec.target_kind == TargetKind::kValues   ? "values a target"
                         : spec.target_kind == TargetKind::kTokens ? "tokens in the vocabulary"
                                                                   : "classes";
-  return fmt::format("inputs [{}]{} and {} {}", fmt::join(spec.input_shape, ", "),
-                     spec.input_dtype == at::kFloat ? "" : " of tokens", spec.num_classes, counted);
+  return fmt::format("inputs [{}]{}{} and {} {}", fmt::join(spec.input_shape, ", "),
+                     spec.input_dtype == at::kFloat ? "" : " of tokens",
+                     spec.varies ? " (batches by collate_fn)" : "", spec.num_classes, counted);
 }
 
 Samples no_samples(const SampleSpec& spec) {
@@ -40,6 +41,64 @@ Samples no_samples(const SampleSpec& spec) {
       spec.target_kind == TargetKind::kClass || spec.target_kind == TargetKind::kTokens;
   return {at::empty(inputs, spec.input_dtype),
           at::empty(targets, are_numbers ? at::kLong : at::kFloat)};
+}
+
+namespace {
+
+/// Throws Error(kConfig) unless the tensor has a row for each sample.
+void require_rows(const at::Tensor& tensor, int64_t num_samples, const std::string& name) {
+  if (tensor.size(0) == num_samples) return;
+  throw Error(
+      ExitCode::kConfig, "data",
+      fmt::format(
+          "{} is [{}] in a batch of {} samples, which cannot be cut: give each tensor a row "
+          "for each sample, or use train.replicas_to_aggregate: 1 without "
+          "run.deterministic: elastic",
+          name, fmt::join(tensor.sizes(), ", "), num_samples));
+}
+
+/// Name of a tensor of `more`, for messages.
+std::string name_of(const Samples& samples, size_t index) {
+  return samples.names.empty() ? fmt::format("part {} of the batch", index + 2)
+                               : samples.names.at(index + 2);
+}
+
+}  // namespace
+
+Samples part_of(const Samples& all, int64_t begin, int64_t size) {
+  const int64_t num_samples = all.targets_BY.size(0);
+  Samples part{all.inputs_BX.narrow(0, begin, size), all.targets_BY.narrow(0, begin, size)};
+  part.names = all.names;
+  for (size_t i = 0; i < all.more.size(); ++i) {
+    const at::Tensor& tensor = all.more[i];
+    // A tensor without dimensions, or the whole batch, needs no cut.
+    const bool is_whole = tensor.dim() == 0 || size == num_samples;
+    if (!is_whole) require_rows(tensor, num_samples, name_of(all, i));
+    part.more.push_back(is_whole ? tensor : tensor.narrow(0, begin, size));
+  }
+  return part;
+}
+
+Samples mapped(Samples samples, const std::function<at::Tensor(const at::Tensor&)>& change) {
+  samples.inputs_BX = change(samples.inputs_BX);
+  samples.targets_BY = change(samples.targets_BY);
+  for (at::Tensor& tensor : samples.more) tensor = change(tensor);
+  return samples;
+}
+
+ForwardArguments arguments_of(const Samples& samples, bool with_targets) {
+  ForwardArguments all{.tensors = {samples.inputs_BX}};
+  all.tensors.insert(all.tensors.end(), samples.more.begin(), samples.more.end());
+  const std::vector<std::string>& names = samples.names;
+  if (!names.empty()) {
+    all.names = {names.at(0)};
+    all.names.insert(all.names.end(), names.begin() + 2, names.end());
+  }
+  // Without a name the targets of a named batch are a placeholder.
+  if (!with_targets || (!names.empty() && names.at(1).empty())) return all;
+  all.tensors.push_back(samples.targets_BY);
+  if (!names.empty()) all.names.push_back(names[1]);
+  return all;
 }
 
 MemoryDataset::MemoryDataset(at::Tensor inputs_SX, at::Tensor targets_SY, int64_t num_classes,
@@ -85,16 +144,20 @@ void rethrow_unless_damaged(const Error& fault) {
 /// Concatenates the rows of several reads.
 Samples joined(const std::vector<Samples>& parts) {
   std::vector<at::Tensor> inputs, targets;
+  std::vector<std::vector<at::Tensor>> more(parts.empty() ? 0 : parts.front().more.size());
   Samples all;
   for (const Samples& part : parts) {
     inputs.push_back(part.inputs_BX);
     targets.push_back(part.targets_BY);
+    for (size_t i = 0; i < more.size(); ++i) more[i].push_back(part.more.at(i));
+    all.names = part.names;
     all.num_skipped += part.num_skipped;
     all.num_records += part.num_records;
     all.num_record_bytes += part.num_record_bytes;
   }
   all.inputs_BX = at::cat(inputs);
   all.targets_BY = at::cat(targets);
+  for (const std::vector<at::Tensor>& tensors : more) all.more.push_back(at::cat(tensors));
   return all;
 }
 

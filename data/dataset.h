@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -11,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
+#include "base/tensors/forward_arguments.h"
 
 /// Data sets: the interface, a data set in memory, and one that continues at damaged samples.
 namespace lockstep::data {
@@ -38,11 +40,17 @@ struct SampleSpec {
   int64_t num_classes = 0;                    ///< C; size of the vocabulary; numbers of one target
   std::vector<std::string> class_names = {};  ///< by class number; empty if the files name none
   bool may_ignore = false;                    ///< classes, tokens: targets may be kIgnoredTarget
+  bool varies = false;      ///< shapes differ between batches; input_shape is that of one sample
+  bool has_targets = true;  ///< false: targets_BY is a placeholder, and only a network's own loss
+                            ///< can be trained
+  /// Two samples as a batch, targets included. Empty if input_shape describes the batches.
+  ForwardArguments example = {};
 
-  /// True if one network fits both. class_names and may_ignore are not compared.
+  /// True if one network fits both. Of the members after num_classes only `varies` is compared.
   bool operator==(const SampleSpec& other) const {
-    return input_shape == other.input_shape && input_dtype == other.input_dtype &&
-           target_kind == other.target_kind && num_classes == other.num_classes;
+    return (input_shape == other.input_shape || varies) && varies == other.varies &&
+           input_dtype == other.input_dtype && target_kind == other.target_kind &&
+           num_classes == other.num_classes;
   }
 };
 
@@ -59,10 +67,24 @@ struct Samples {
   int64_t num_skipped = 0;
   /// Records read from files for the samples, and their size there in bytes, packed or not.
   int64_t num_records = 0, num_record_bytes = 0;
+  /// Further tensors of a batch in Python. They usually have B rows.
+  std::vector<at::Tensor> more = {};
+  /// Keywords of inputs_BX, targets_BY and `more`, in this order. Empty: positional arguments.
+  std::vector<std::string> names = {};
 };
 
 /// Returns 0 samples of this spec.
 Samples no_samples(const SampleSpec& spec);
+
+/// Returns some of the samples, without the counts of reading. Throws Error(kConfig) if a tensor
+/// has no row for each sample, unless all samples are wanted.
+Samples part_of(const Samples& all, int64_t begin, int64_t size);
+
+/// Returns the samples with each tensor changed by a function.
+Samples mapped(Samples samples, const std::function<at::Tensor(const at::Tensor&)>& change);
+
+/// Returns the arguments of a forward pass. Positional targets come last.
+ForwardArguments arguments_of(const Samples& samples, bool with_targets);
 
 /// Indexable set of samples, with the same content on every rank. Thread-safe unless
 /// reads_in_threads() is false.
@@ -81,6 +103,8 @@ class Dataset {
   virtual bool reads_in_threads() const { return true; }
   /// Default number of loader threads; 0 if samples are ready in memory.
   virtual int64_t usual_threads() const { return 1; }
+  /// True if samples are read in ascending order only, so that data.shuffle has no effect.
+  virtual bool is_sequential() const { return false; }
 };
 
 /// Data set in memory as two tensors. Symbols: S = samples, X = shape of an input, Y = of a target.
@@ -127,6 +151,7 @@ class SkippingDataset final : public Dataset {
   std::string digest() const override { return dataset_->digest(); }
   bool reads_in_threads() const override { return dataset_->reads_in_threads(); }
   int64_t usual_threads() const override { return dataset_->usual_threads(); }
+  bool is_sequential() const override { return dataset_->is_sequential(); }
 
  private:
   /// Returns one row, or none.

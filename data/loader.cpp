@@ -176,9 +176,8 @@ Batch load(const Dataset& dataset, const GlobalBatch& global, int rank, int worl
   const std::span<const int64_t> indices =
       std::span(global.indices).subspan(mine.begin, mine.size());
   // Each rank reads only its own share, so no rank waits for the reads of another.
-  Samples samples = dataset.get(indices, global.epoch);
-  samples.inputs_BX = pinned_for(device, samples.inputs_BX);
-  samples.targets_BY = pinned_for(device, samples.targets_BY);
+  Samples samples = mapped(dataset.get(indices, global.epoch),
+                           [&](const at::Tensor& values) { return pinned_for(device, values); });
   return {std::move(samples), num_samples, mine.begin};
 }
 

@@ -68,6 +68,10 @@ std::optional<coord::DataMap> DatasetFeeder::next() {
     num_read_ += static_cast<int64_t>(indices_B.size());
     const data::Samples samples = dataset_->get(indices_B, /*epoch=*/0);
     if (samples.inputs_BX.size(0) == 0) continue;
+    if (!samples.names.empty() || !samples.more.empty())
+      throw Error(ExitCode::kConfig, "infer",
+                  "inference takes one tensor for each sample, this data set gives several: load "
+                  "the weights in Python with lockstep.load_state_dict() and call the network");
     coord::DataMap feed;
     feed.put("inputs", samples.inputs_BX);
     if (samples.targets_BY.defined()) feed.put("targets", samples.targets_BY);

@@ -6,6 +6,8 @@
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/tanh.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 
@@ -36,7 +38,17 @@ std::vector<std::string> tensor_names(const NetworkLayer& layer) {
   return {name + suffixes[0], name + suffixes[1], name + suffixes[2], name + suffixes[3]};
 }
 
-at::Tensor Model::own_loss(const at::Tensor& /*inputs_BX*/, const at::Tensor& /*targets_BY*/) {
+at::Tensor Model::forward_of(const ForwardArguments& inputs) {
+  if (inputs.tensors.size() == 1) return forward(inputs.tensors.front());
+  throw Error(ExitCode::kConfig, "model",
+              fmt::format("this network takes one tensor, the batch has {} ({}): use a network in "
+                          "Python (model.type: python)",
+                          inputs.tensors.size(),
+                          inputs.names.empty() ? "without names"
+                                               : fmt::format("{}", fmt::join(inputs.names, ", "))));
+}
+
+OwnLoss Model::own_loss(const ForwardArguments& /*batch*/) {
   throw Error(ExitCode::kConfig, "model",
               "this network has no own loss: train.loss own is for networks in Python; use auto");
 }

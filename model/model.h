@@ -8,11 +8,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/tensors/forward_arguments.h"
 #include "base/tensors/params.h"
 #include "model/layers.h"
 #include "model/network.h"
 
 namespace lockstep::model {
+
+/// Loss that a network computes itself, and its outputs if they came with it.
+struct OwnLoss {
+  at::Tensor loss;             ///< mean over the targets that count, a scalar
+  at::Tensor outputs_BO = {};  ///< undefined: the pass gave none
+};
 
 /// Network. Symbols: B = samples, X = shape of one input, O = shape of one output: [C] for C
 /// classes, [T, V] for T tokens of a vocabulary of V.
@@ -28,6 +35,9 @@ class Model {
 
   /// Maps inputs_BX (float32, or int64 for tokens) to outputs_BO. B = 0 is allowed.
   virtual at::Tensor forward(const at::Tensor& inputs_BX) = 0;
+  /// Maps a batch of several or named tensors to outputs_BO. Throws Error(kConfig) if the network
+  /// takes one tensor only.
+  virtual at::Tensor forward_of(const ForwardArguments& inputs);
 
   /// Sets the identity of the next forward pass. Called before each one of training.
   virtual void begin_forward(const ForwardPass& pass) { table_.current_pass = pass; }
@@ -44,9 +54,12 @@ class Model {
   /// Called after each backward pass. Throws errors that the user's code raised in it.
   virtual void after_backward() {}
 
-  /// Loss of the network itself (train.loss: own): the mean over the samples, a scalar. Throws
+  /// Loss of the network itself (train.loss: own). The arguments include the targets. Throws
   /// Error(kConfig) if the network has none.
-  virtual at::Tensor own_loss(const at::Tensor& inputs_BX, const at::Tensor& targets_BY);
+  virtual OwnLoss own_loss(const ForwardArguments& batch);
+  /// Number of first targets of each row that own_loss() leaves out: 1 for a language model that
+  /// shifts its targets itself.
+  virtual int64_t num_unused_targets() const { return 0; }
 
   /// Description of forward in evaluation, without a hook. Empty if there is none; the network then
   /// cannot be exported layer by layer.

@@ -1,5 +1,6 @@
 #include "python/python_types.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -58,13 +59,30 @@ Value call_data(const char* function, const List& arguments) {
   return call(function, arguments, ExitCode::kBadData);
 }
 
+/// Reads [inputs, targets, further tensors, names].
+data::Samples samples_of(const Value& value) {
+  const List& parts = value.as_list();
+  data::Samples samples{parts[0].as_tensor(), parts[1].as_tensor()};
+  for (const Value& tensor : parts[2].as_list()) samples.more.push_back(tensor.as_tensor());
+  for (const Value& name : parts[3].as_list()) samples.names.push_back(name.as_text());
+  return samples;
+}
+
 // The module lives in Python; its parameters are entered in the table as they are. Forward and
 // backward run through autograd, so Python code may run inside a backward pass of this process.
 
 // Comparing the parameters takes about 50 us: done in the first steps, then every 100 steps.
 constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
 
-Value list_of(const std::vector<int64_t>& numbers) { return List(numbers.begin(), numbers.end()); }
+template <typename Item>
+Value list_of(const std::vector<Item>& items) {
+  return List(items.begin(), items.end());
+}
+
+/// Tensors and names of a batch, as lockstep_glue takes them.
+Value value_of(const ForwardArguments& arguments) {
+  return List{list_of(arguments.tensors), list_of(arguments.names)};
+}
 
 Value call_model(const char* function, const List& arguments) {
   return call(function, arguments, ExitCode::kConfig);
@@ -82,6 +100,14 @@ data::DatasetType python_dataset_type() {
                      "vocab_size or classes");
             in->read("num_workers", &options.num_workers, between(0, 256),
                      "python: reader processes of a rank; 0: the rank itself");
+            in->read("iterable", &options.is_iterable,
+                     "python: read by iteration, in the object's order; each rank takes its share");
+            in->read("samples", &options.num_samples, between(0, 1e12),
+                     "python: samples of an epoch of an iterable; 0: its length");
+            if (options.num_samples > 0 && !options.is_iterable)
+              in->fault("samples", "'" + in->path() +
+                                       ".samples' is for iterable data sets: add "
+                                       "`iterable: true`, or remove it");
             const char* what = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
             return [options, what](const data::DatasetInputs& inputs) {
               return std::make_unique<PythonDataset>(options, inputs, what);
@@ -123,25 +149,37 @@ PythonArgs read_python_args(ConfigReader* in) {
 
 PythonDataset::PythonDataset(const PythonDatasetOptions& options, const data::DatasetInputs& inputs,
                              const std::string& what)
-    : num_workers_(options.num_workers) {
+    : is_iterable_(options.is_iterable),
+      num_workers_(is_iterable_ ? std::min<int64_t>(1, options.num_workers) : options.num_workers) {
   const PythonArgs& args = options.args;
   start(args.python);
   const Value made =
-      call_data("make_dataset", {args.path, args.name, args.args, options.targets,
-                                 options.num_classes, inputs.seed, what, inputs.skips_damaged,
-                                 inputs.own_loss, inputs.use == data::DatasetUse::kInference});
-  // Object, length, shape, is_tokens, kind, classes, lacks_targets.
+      call_data("make_dataset",
+                {args.path, args.name, args.args, options.targets, options.num_classes, inputs.seed,
+                 what, inputs.skips_damaged, inputs.own_loss,
+                 inputs.use == data::DatasetUse::kInference, is_iterable_, options.num_samples});
+  // Object, length, shape, is_tokens, kind, classes, lacks_targets, has a collate_fn, example.
   const List& facts = made.as_list();
   data_ = facts[0];
   num_samples_ = facts[1].as_int();
+  spec_.varies = facts[7].as_bool();
+  if (inputs.skips_damaged && (is_iterable_ || spec_.varies))
+    throw Error(ExitCode::kConfig, "python",
+                fmt::format("data.on_error: skip cannot be combined with {} of {}: leave damaged "
+                            "samples out in its code",
+                            is_iterable_ ? "the iteration" : "the collate_fn", args.name));
+  const data::Samples example = samples_of(facts[8]);
+  spec_.has_targets = example.names.empty() || !example.names.at(1).empty();
+  if (spec_.varies || !example.names.empty() || !example.more.empty())
+    spec_.example = data::arguments_of(example, /*with_targets=*/true);
   for (const Value& extent : facts[2].as_list()) spec_.input_shape.push_back(extent.as_int());
   spec_.input_dtype = facts[3].as_bool() ? at::kLong : at::kFloat;
   spec_.target_kind = kind_of(facts[4].as_text());
   spec_.num_classes = facts[5].as_int();
   lacks_targets_ = facts[6].as_bool();
   // Classes and tokens may contain the index that the loss ignores.
-  spec_.may_ignore = spec_.target_kind == data::TargetKind::kClass ||
-                     spec_.target_kind == data::TargetKind::kTokens;
+  spec_.may_ignore = spec_.has_targets && (spec_.target_kind == data::TargetKind::kClass ||
+                                           spec_.target_kind == data::TargetKind::kTokens);
   if (num_workers_ > 0) pool_ = call_data("start_workers", {data_, num_workers_});
 }
 
@@ -163,8 +201,9 @@ data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epo
     throw Error(ExitCode::kUnavailable, "python",
                 "a worker of the data set was killed (out of memory?); start the run again: it "
                 "continues from its last checkpoint. data.train.num_workers sets their number");
-  return {read.as_list()[0].as_tensor(),
-          lacks_targets_ ? at::Tensor() : read.as_list()[1].as_tensor()};
+  data::Samples samples = samples_of(read);
+  if (lacks_targets_) samples.targets_BY = at::Tensor();
+  return samples;
 }
 
 std::string PythonDataset::digest() const { return call_data("digest", {data_}).as_text(); }
@@ -172,8 +211,9 @@ std::string PythonDataset::digest() const { return call_data("digest", {data_}).
 PythonModel::PythonModel(const PythonArgs& args, const model::ModelInputs& data)
     : path_(args.path), seed_(data.seed) {
   start(args.python);
-  module_ = call_model("make_model", {args.path, args.name, args.args, data.seed,
-                                      list_of(data.input_shape), data.input_dtype == at::kLong})
+  module_ = call_model("make_model",
+                       {args.path, args.name, args.args, data.seed, list_of(data.input_shape),
+                        data.input_dtype == at::kLong, value_of(data.example)})
                 .as_object();
   const Value rows = call_model("parameters_of", {module_});
   for (const Value& row : rows.as_list()) {
@@ -191,12 +231,18 @@ PythonModel::PythonModel(const PythonArgs& args, const model::ModelInputs& data)
                 fmt::format("{}: {} has no parameter that is trained", args.path, args.name));
 }
 
-at::Tensor PythonModel::forward(const at::Tensor& inputs_BX) {
-  return call_model("forward", {module_, inputs_BX}).as_tensor();
+at::Tensor PythonModel::forward_of(const ForwardArguments& inputs) {
+  return call_model("forward", {module_, value_of(inputs)}).as_tensor();
 }
 
-at::Tensor PythonModel::own_loss(const at::Tensor& inputs_BX, const at::Tensor& targets_BY) {
-  return call_model("own_loss", {module_, inputs_BX, targets_BY}).as_tensor();
+model::OwnLoss PythonModel::own_loss(const ForwardArguments& batch) {
+  const Value both = call_model("own_loss", {module_, value_of(batch)});
+  const Value& outputs = both.as_list()[1];  // None: the pass gave none
+  return {both.as_list()[0].as_tensor(), outputs.is_none() ? at::Tensor() : outputs.as_tensor()};
+}
+
+int64_t PythonModel::num_unused_targets() const {
+  return call_model("num_unused_targets", {module_}).as_int();
 }
 
 void PythonModel::begin_forward(const model::ForwardPass& pass) {

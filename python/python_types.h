@@ -60,16 +60,23 @@ struct PythonDatasetOptions {
   std::string targets = "auto";  ///< auto | class | soft | values | tokens
   int64_t num_classes = 0;       ///< 0: the object's num_classes, vocab_size or classes
   int64_t num_workers = 0;       ///< worker processes that read samples; 0: this process does
+  bool is_iterable = false;      ///< read by iteration, in the object's order
+  int64_t num_samples = 0;       ///< of an epoch of an iterable; 0: its length
 };
 
 /// Data set of a user, `data.train: {type: python}`: any object with __len__ and a __getitem__ that
-/// returns (input, target), or for inference the input alone. Samples are read by index in
-/// Lockstep's order. Before each one, `random`, numpy.random and torch's default generator are
+/// returns (input, target), or several tensors as a tuple, a dict or a dataclass. For inference it
+/// may return the input alone. Its collate_fn, if any, makes the batches. Samples are read by index
+/// in Lockstep's order. Before each one, `random`, numpy.random and torch's default generator are
 /// seeded from (seed, epoch, index).
+///
+/// An iterable is read forward: samples of other ranks are read and dropped. An index before the
+/// last one starts the iteration again, at that index if the object has skip(count).
 class PythonDataset final : public data::Dataset {
  public:
   /// Creates the object. what: data.train or data.eval, for messages. Throws Error(kBadData), with
-  /// file and line, if Python raises, or if a sample differs when it is read twice.
+  /// file and line, if Python raises, or if a sample differs when it is read twice. Throws
+  /// Error(kConfig) if damaged samples shall be skipped but cannot be.
   PythonDataset(const PythonDatasetOptions& options, const data::DatasetInputs& inputs,
                 const std::string& what);
   ~PythonDataset() override;
@@ -83,10 +90,12 @@ class PythonDataset final : public data::Dataset {
   /// it must not draw from torch's generator during a forward pass.
   bool reads_in_threads() const override { return !pool_.is_none(); }
   int64_t usual_threads() const override { return num_workers_; }
+  bool is_sequential() const override { return is_iterable_; }
 
  private:
+  bool is_iterable_;
   int64_t num_samples_ = 0;
-  int64_t num_workers_ = 0;
+  int64_t num_workers_ = 0;  ///< at most 1 if iterable: each worker would read the whole stream
   bool lacks_targets_ = false;
   data::SampleSpec spec_;
   Value data_, pool_;
@@ -109,8 +118,13 @@ class PythonModel final : public model::Model {
   PythonModel(const PythonArgs& args, const model::ModelInputs& data);
   ~PythonModel() override { *hook_ = nullptr; }
 
-  at::Tensor forward(const at::Tensor& inputs_BX) override;
-  at::Tensor own_loss(const at::Tensor& inputs_BX, const at::Tensor& targets_BY) override;
+  at::Tensor forward(const at::Tensor& inputs_BX) override {
+    return forward_of({.tensors = {inputs_BX}});
+  }
+  at::Tensor forward_of(const ForwardArguments& inputs) override;
+  model::OwnLoss own_loss(const ForwardArguments& batch) override;
+  /// Asks the network itself: the loss of samples in which only the first targets count.
+  int64_t num_unused_targets() const override;
   void begin_forward(const model::ForwardPass& pass) override;
   void set_training(bool training) override;
   /// Gives the layers a forward that calls the hook, when the first one is set.

@@ -10,6 +10,8 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include "pytorch/socket_transport.h"
+
 namespace lockstep::pytorch {
 namespace {
 
@@ -87,6 +89,10 @@ std::unique_ptr<dist::cpu::RankGroup> GlooRanks::ranks_of_this_host() const {
   int first = 0;
   while (place(peers[first]) != place(peers[rank_])) ++first;
   return split(first, rank_);
+}
+
+std::unique_ptr<dist::cpu::Transport> GlooRanks::make_transport() const {
+  return make_socket_transport(std::make_unique<GlooRanks>(*this));
 }
 
 }  // namespace lockstep::pytorch

@@ -30,7 +30,8 @@ class GlooRanks final : public dist::cpu::RankGroup {
   std::unique_ptr<dist::cpu::RankGroup> split(int color, int key) const override;
   /// Ranks of one host have the same boot of the kernel and the same host name.
   std::unique_ptr<dist::cpu::RankGroup> ranks_of_this_host() const override;
-  std::unique_ptr<dist::cpu::Transport> make_transport() const override { return nullptr; }
+  /// Separate TCP connections (pytorch/socket_transport.h).
+  std::unique_ptr<dist::cpu::Transport> make_transport() const override;
 
  private:
   c10::intrusive_ptr<c10d::Backend> gloo_;

@@ -87,14 +87,9 @@ int64_t connect(const GroupPtr& gloo, at::IntArrayRef world_ranks_N, double time
   const int rank = inner->getRank(), world_size = inner->getSize();
   log::configure({.rank = rank, .world_size = world_size});
   if (world_size == 1) return loops().add(std::make_unique<dist::SelfCommunicator>());
-  auto comm = dist::cpu::make_communicator(
-      std::make_unique<GlooRanks>(std::move(inner), world_ranks_N.vec()), {.timeout_s = timeout_s});
-  if (comm == nullptr)
-    throw Error(ExitCode::kConfig, "pytorch",
-                "lockstep.DataParallel needs ranks on one host with shared memory: start all ranks "
-                "on one host, and enlarge /dev/shm if it is small")
-        .everywhere();
-  return loops().add(std::move(comm));
+  return loops().add(dist::cpu::make_communicator(
+      std::make_unique<GlooRanks>(std::move(inner), world_ranks_N.vec()),
+      {.timeout_s = timeout_s}));
 }
 
 /// Returns the number of a new loop of this process alone.

@@ -215,7 +215,8 @@ std::optional<dist::ReduceOp> native_op(const c10d::ReduceOp& op) {
   }
 }
 
-/// Backend whose collectives of plain CPU tensors go through shared memory. All others are gloo's.
+/// Backend whose collectives of plain CPU tensors go through shared memory, and between the hosts
+/// of several ranks over connections of their own. All others are gloo's.
 ///
 /// Native calls run in order on a thread of the backend, or at once if the caller waits for them.
 /// Those of gloo run on gloo's threads; the two do not wait for each other.
@@ -528,7 +529,9 @@ GroupPtr make_group(const GroupPtr& gloo, at::IntArrayRef world_ranks_N, double 
   std::shared_ptr<Native> native;
   if (inner->getSize() > 1)
     if (auto comm = dist::cpu::make_communicator(
-            std::make_unique<GlooRanks>(inner, world_ranks_N.vec()), {.timeout_s = timeout_s}))
+            std::make_unique<GlooRanks>(inner, world_ranks_N.vec()),
+            // gloo's ring sends as many bytes between hosts of one rank each.
+            {.timeout_s = timeout_s, .messages_alone = false}))
       native = std::make_shared<Native>(std::move(comm));
   auto group =
       c10::make_intrusive<c10d::ProcessGroup>(gloo->getStore(), inner->getRank(), inner->getSize());

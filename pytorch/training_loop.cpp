@@ -96,6 +96,8 @@ recal::ScheduledModifierManager attached_recipe(const LoopOptions& options,
                                                 const ParamTable& params,
                                                 dist::Communicator& control) {
   auto manager = dist::on_all_ranks(control, [&] {
+    // Without a recipe, a checkpoint fits whatever the length of an epoch.
+    if (options.recipe.empty()) return attach_recipe(options, params, 1);
     if (options.steps_per_epoch > 0) return attach_recipe(options, params, options.steps_per_epoch);
     auto attached = attach_recipe(options, params, 1);
     require_no_epochs(attached.timeline(), attach_recipe(options, params, 7).timeline());
@@ -125,6 +127,11 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const LoopOptions& options,
 
 std::vector<bool> all_trainable(const ParamTable& params) {
   return std::vector<bool>(params.size(), true);
+}
+
+const void* place_of(const FlatBuffer& buffer, const FlatSlice& slice) {
+  return static_cast<const char*>(buffer.values_E.const_data_ptr()) +
+         slice.offset_E * buffer.values_E.element_size();
 }
 
 }  // namespace
@@ -169,7 +176,9 @@ TrainingLoop::TrainingLoop(std::unique_ptr<dist::Communicator> control, LoopOpti
       recipe_(attached_recipe(options, params_, *control_)),
       clock_{.step = 0, .steps_per_epoch = std::max<int64_t>(1, options.steps_per_epoch)},
       timeline_(recipe_.timeline().canonical_text()),
-      saved_timeline_(timeline_) {
+      saved_timeline_(timeline_),
+      is_divided_(control_->world_size() > 1 &&
+                  (options.sync.shard_optimizer || options.share_weights)) {
   for (const FlatBuffer& buffer : flat_params_.buffers()) control_->broadcast(buffer.values_E, 0);
   // Parameters without a gradient are usual in a user's network, and known from the counts.
   reducer_.name_no_missing();
@@ -223,11 +232,33 @@ void TrainingLoop::broadcast(at::TensorList tensors) {
 
 // Recipe.
 
+/// Copies values that the user's code has put elsewhere, as `parameter.data = ...` and
+/// vector_to_parameters() do, back into the buffers, which updates change.
+void TrainingLoop::take_back_values() {
+  const at::NoGradGuard no_grad;
+  for (const FlatBuffer& buffer : flat_params_.buffers())
+    for (const FlatSlice& slice : buffer.slices) {
+      Param& param = params_[static_cast<size_t>(slice.param)];
+      if (slice.num_elements == 0 || param.tensor.const_data_ptr() == place_of(buffer, slice))
+        continue;
+      if (param.tensor.numel() != slice.num_elements ||
+          param.tensor.scalar_type() != buffer.values_E.scalar_type())
+        throw Error(ExitCode::kConfig, "pytorch",
+                    fmt::format("the code has given {} another type or size since "
+                                "lockstep.DataParallel wrapped the module: change these before",
+                                param.name));
+      const at::Tensor view = optim::view_of_slice(buffer.values_E, slice, params_);
+      view.copy_(param.tensor);
+      param.tensor.set_data(view);
+    }
+}
+
 StateChanges TrainingLoop::begin_step(bool syncs) {
   if (is_queued_)
     throw Error(ExitCode::kConfig, "pytorch",
                 "the last backward() ended with an exception before the ranks had averaged their "
                 "gradients; training cannot continue");
+  take_back_values();
   accumulates_ = !syncs;
   StateChanges changes;
   if (applied_step_ != clock_.step && !is_finalized_) {
@@ -237,6 +268,7 @@ StateChanges TrainingLoop::begin_step(bool syncs) {
     applied_step_ = clock_.step;
     changes = follow(recipe_.apply_due(clock_.step, *control_));
   }
+  keeps_old_gradients_ = is_synced_ && has_divided_gradients();
   // A second forward pass before backward finds the reducer armed.
   if (syncs && !std::exchange(is_armed_, true)) reducer_.prepare_for_backward();
   return changes;
@@ -375,9 +407,25 @@ void TrainingLoop::on_gradient(int64_t param) {
   has_unsynced_ = true;
 }
 
+/// True if updates are divided among the ranks and a gradient is not 0. Outside of a rank's part it
+/// is no mean then, and nothing may be added to it.
+bool TrainingLoop::has_divided_gradients() const {
+  if (!is_divided_) return false;
+  return std::any_of(params_.begin(), params_.end(), [](const Param& param) {
+    const at::Tensor& grad = param.tensor.grad();
+    return grad.defined() && grad.ne(0).any().item<bool>();
+  });
+}
+
 /// Averages after the last node of the backward pass that runs.
 void TrainingLoop::queue_average() {
   if (is_queued_.exchange(true)) return;
+  if (keeps_old_gradients_)
+    throw Error(
+        ExitCode::kConfig, "pytorch",
+        "a second backward() averages gradients in this step, which engine_update "
+        "\"shards\" and \"shared\" cannot add up: use no_sync() around all but the last, or "
+        "call zero_grad() before");
   torch::autograd::Engine::get_default_engine().queue_callback([this] {
     try {
       average();
@@ -434,6 +482,7 @@ void TrainingLoop::drop_gradients() {
 // Update. All conditions below are equal on all ranks.
 
 RecipeRates TrainingLoop::begin_update() {
+  take_back_values();
   // Backward has reached nothing here, but may have on other ranks, which wait.
   if (is_armed_) average();
   if (has_unsynced_)
@@ -483,10 +532,13 @@ void TrainingLoop::update(const optim::StepRates& rates) {
     (void)reducer_.gather_values();
   }
   // The user's optimizer skips parameters without gradient.
+  for (size_t i = 0; i < params_.size(); ++i)
+    if (!is_divided_ && grad_of(i).defined()) hidden_grads_.push_back(i);
   drop_gradients();
 }
 
 void TrainingLoop::end_update() {
+  for (const size_t param : std::exchange(hidden_grads_, {})) grad_of(param) = views_[param];
   if (!std::exchange(is_synced_, false)) return;
   if (!is_finalized_) recipe_.end_step(totals_.finite(), *control_);
   ++clock_.step;

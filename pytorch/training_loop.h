@@ -170,6 +170,7 @@ class TrainingLoop {
   StateChanges follow(const recal::AppliedActions& due);
   void lay_out(const std::vector<bool>& trainable);
   void share_weights();
+  void take_back_values();
   void before_changes();
   void watch_gradients();
   void set_masks();
@@ -178,6 +179,7 @@ class TrainingLoop {
   at::Tensor& grad_of(size_t param) { return params_[param].tensor.mutable_grad(); }
   void on_gradient(int64_t param);
   void queue_average();
+  bool has_divided_gradients() const;
   void move_into_buffer(size_t param);
   void average();
   double fill_missing();
@@ -200,9 +202,12 @@ class TrainingLoop {
   int64_t applied_step_ = -1;  ///< step whose actions were applied last
   bool is_finalized_ = false;
   bool has_set_masks_ = false;
+  const bool is_divided_;  ///< each rank updates a part
 
   // of the current step
   bool is_armed_ = false;                ///< the next backward pass averages
+  bool keeps_old_gradients_ = false;     ///< has_divided_gradients() since an earlier average
+  std::vector<size_t> hidden_grads_;     ///< parameters whose gradients the user's optimizer skips
   bool accumulates_ = false;             ///< the next backward pass does not
   std::atomic<bool> is_queued_ = false;  ///< average() follows the backward pass that runs
   bool has_unsynced_ = false;            ///< gradients were added since the last average

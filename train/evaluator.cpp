@@ -126,8 +126,8 @@ class Evaluation {
     if (samples.targets_BY.size(0) == 0) return;  // all are damaged
     const summary::DefaultWriter writer(summaries());
     Stopwatch watch;
-    const double loss_sum = sum_of_losses(samples);
     const double num_counted = loss_.num_counted(samples.targets_BY);
+    const double loss_sum = sum_of_losses(samples, num_counted);
     sums_4_[kLoss] += loss_sum;
     // Losses are divided by the targets that count, not by samples.
     sums_4_[kCounted] += num_counted;
@@ -181,21 +181,24 @@ class Evaluation {
         coord::SummaryClock::eval_step(loop_.step, num_iterations_, iteration_));
   }
 
-  double sum_of_losses(const data::Samples& samples) {
+  double sum_of_losses(const data::Samples& on_host, double num_counted) {
     const at::Device device = model_.params().at(0).tensor.device();
-    const at::Tensor targets_BY = samples.targets_BY.to(device);
-    const at::Tensor inputs_BX = samples.inputs_BX.to(device);
-    at::Tensor outputs_BO;
-    if (!loss_.is_own() || keeps_tensors_) outputs_BO = model_.forward(inputs_BX).to(at::kFloat);
+    const data::Samples samples =
+        data::mapped(on_host, [&](const at::Tensor& values) { return values.to(device); });
+    model::OwnLoss own;
+    if (loss_.is_own()) own = model_.own_loss(data::arguments_of(samples, /*with_targets=*/true));
+    at::Tensor outputs_BO = own.outputs_BO;
+    if (!loss_.is_own() || (keeps_tensors_ && !outputs_BO.defined()))
+      outputs_BO = model_.forward_of(data::arguments_of(samples, /*with_targets=*/false));
+    if (outputs_BO.defined()) outputs_BO = outputs_BO.to(at::kFloat);
     if (keeps_tensors_) {
-      tensors_.begin(inputs_BX, targets_BY);
+      tensors_.begin(samples.inputs_BX, samples.targets_BY);
       tensors_.add_outputs(outputs_BO);
     }
-    if (loss_.is_own())
-      return model_.own_loss(inputs_BX, targets_BY).item<double>() *
-             static_cast<double>(inputs_BX.size(0));
-    sums_4_[kCorrect] += loss_.num_correct(outputs_BO, targets_BY).value_or(0);
-    return loss_.sum(outputs_BO, targets_BY).item<double>();
+    if (loss_.is_own())  // a mean over no target is NaN
+      return num_counted > 0 ? own.loss.item<double>() * num_counted : 0;
+    sums_4_[kCorrect] += loss_.num_correct(outputs_BO, samples.targets_BY).value_or(0);
+    return loss_.sum(outputs_BO, samples.targets_BY).item<double>();
   }
 
   model::Model& model_;

@@ -78,8 +78,8 @@ struct EvalLoop {
 
 /// Evaluates the model (ModelHandler::eval_plan(), in float32) on the first num_eval_samples() of a
 /// data set. Each rank evaluates a contiguous part; the result is the same on every rank.
-/// Collective. If the network computes its own loss, metrics and hooks that read the outputs cost a
-/// second forward pass.
+/// Collective. If the network computes its own loss and gives no outputs with it, metrics and hooks
+/// that read the outputs cost a second forward pass.
 EvalResult evaluate(const ModelHandler& handler, const Loss& loss, const data::Dataset& dataset,
                     const EvalOptions& options, dist::Communicator& control,
                     const EvalLoop& loop = {});

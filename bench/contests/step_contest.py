@@ -17,10 +17,10 @@ NAMES = {"packed": "Python packed", "zero": "DDP with ZeRO"}  # of modes of ddp.
 class StepContest:
     """`modes` are DDP's, as in ddp.py; `beside` makes further runs by name, of the job's build and DDP's best bucket in MB."""
 
-    def __init__(self, name, build, job, place, modes, rows, beside=None, keep_25=False):
+    def __init__(self, name, build, job, place, modes, rows, beside=None, keep_25=False, num_compared=NUM_COMPARED):
         self.name, self.build, self.job, self.place = name, build, job, place
         self.modes, self.rows, self.beside, self.keep_25 = modes, rows, beside or {}, keep_25
-        self.buckets_mb = {}
+        self.buckets_mb, self.num_compared = {}, num_compared
 
     def hold(self, board, num_rounds):
         with runs.DdpPeers(self.place) as peers:
@@ -57,13 +57,13 @@ class StepContest:
         found = {name: run_by_name[name]() for name in contests.in_turn(run_by_name, number)}
         for name, steps in found.items():
             if "alone" not in name:
-                compare(self.name, name, found["ours"].losses, steps.losses, self.tolerance(name))
+                compare(self.name, name, found["ours"].losses, steps.losses, self.tolerance(name), self.num_compared)
         times = {name: found[name].seconds for name in run_by_name}
         return {**times, UNHIDDEN: found["ours"].unhidden}
 
 
-def compare(contest, name, ours, theirs, tolerance):
-    off = runs.largest_difference(ours, theirs, NUM_COMPARED)
+def compare(contest, name, ours, theirs, tolerance, num_compared=NUM_COMPARED):
+    off = runs.largest_difference(ours, theirs, num_compared)
     if not off <= tolerance:
         raise SystemExit(f"{contest}: the losses of 'ours' and '{name}' differ by {off:.1e}: nothing was measured\n"
                          f"ours {ours[:NUM_COMPARED]}\n{name} {theirs[:NUM_COMPARED]}")

@@ -62,6 +62,7 @@ class Request:
     classes: int = 10
     tokens: str = ""  # a file of uint16 instead, cut into windows of `context`, of which each token is the next one's input
     context: int = 0
+    keywords: tuple = ()  # of inputs and targets: the network takes both and returns its loss, as those of transformers do
     seed: int = 17  # of the order
     learning_rate: float = 0.01
     momentum: float = 0.9
@@ -117,11 +118,16 @@ class Ddp:
     def end_save(self):
         self.saved.result()
 
+    def loss_of(self, inputs, targets):
+        with self.autocast:
+            if self.options.keywords:
+                return self.network(**dict(zip(self.options.keywords, (inputs, targets)))).loss
+            outputs = self.network(inputs)
+        return mean_loss(outputs.float(), targets)
+
     def step(self, inputs, targets):
         self.optimizer.zero_grad()
-        with self.autocast:
-            outputs = self.network(inputs)
-        loss = mean_loss(outputs.float(), targets)
+        loss = self.loss_of(inputs, targets)
         loss.backward()
         if self.staged is not None:
             self.staged.result()  # the update changes what is copied
@@ -255,7 +261,7 @@ def start(options):
     network = getattr(networks, options.network)(**options.arguments)
     tensors = same_start.read_safetensors(options.weights)
     missing, unknown = network.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()}, strict=False)
-    tied = {"lm_head.weight"}  # to what a save holds under its first name
+    tied = {"lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}  # to what a save holds under its first name
     if unknown or not all(name in tied or name.endswith("num_batches_tracked") for name in missing):
         raise ValueError(f"{options.weights}: missing are {missing}, not known {unknown}")
     masks = {}

@@ -111,3 +111,11 @@ class Gpt(nn.Module):
         for block in self.transformer.h:
             x = block(x)
         return self.lm_head(self.transformer.ln_f(x))
+
+
+def bert(layers, width, vocabulary, context):
+    """BERT of transformers, which returns its loss."""
+    import transformers
+    return transformers.BertForMaskedLM(transformers.BertConfig(
+        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64, intermediate_size=4 * width,
+        max_position_embeddings=context, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))

@@ -42,6 +42,7 @@ class Job:
     shape: tuple = ()  # of one input; none: the MLP's
     context: int = 0  # tokens of one sample; then the classes are the vocabulary, and the data are tokens instead
     tokens: str = ""  # a file of them; none: random ones
+    keywords: tuple = ()  # of tokens and targets: the network in Python takes them by name, and returns its loss
     num_classes: int = 10
     samples: int = 512
     learning_rate: float = 0.01
@@ -58,7 +59,7 @@ class Job:
         """Settings of lockstepd, in addition to bench/step.yaml."""
         return [f"model={self.model or self.model_in_python()}", f"data.train={self.data()}",
                 f"data.batch_size_per_rank={self.batch}", f"optimizer={self.optimizer_section()}", f"train.precision={self.precision}",
-                f"sync.shard_optimizer={str(self.shard_optimizer).lower()}"]
+                f"sync.shard_optimizer={str(self.shard_optimizer).lower()}", f"train.loss={'own' if self.keywords else 'auto'}"]
 
     def optimizer_section(self):
         epsilon = ", opt_epsilon: 1.0e-8" if self.optimizer == "adamw" else ""  # PyTorch's default
@@ -70,6 +71,9 @@ class Job:
         return f"{{type: python, path: '{PEERS}/networks.py', name: {self.network}, args: {self.arguments}}}"
 
     def data(self):
+        if self.keywords:
+            arguments = json.dumps({"path": str(self.tokens or token_file(self)), "context": self.context, "keywords": self.keywords})
+            return f"{{type: python, path: '{PEERS}/token_samples.py', name: Samples, args: {arguments}}}"
         if self.context:
             return f"{{type: tokens, path: '{self.tokens or token_file(self)}', context: {self.context}, vocabulary: {self.num_classes}}}"
         return f"{{type: random, shape: {list(self.shape or self.widths[:1])}, samples: {self.samples}, classes: {self.classes()}}}"
@@ -78,7 +82,7 @@ class Job:
         """Settings of ddp.py."""
         network = ({"network": "Mlp", "arguments": {"widths": self.widths, "activation": self.activation}} if self.widths
                    else {"network": self.network, "arguments": json.loads(self.arguments)})
-        data = ({"tokens": str(self.tokens or token_file(self)), "context": self.context} if self.context
+        data = ({"tokens": str(self.tokens or token_file(self)), "context": self.context, "keywords": self.keywords} if self.context
                 else {"shape": self.shape or self.widths[:1], "classes": self.classes()})
         return {**network, **data, "samples": self.samples, "batch": self.batch, "learning_rate": self.learning_rate, "optimizer": self.optimizer,
                 "sparsity": self.sparsity, "precision": self.precision, "warm": self.peer_warm}
@@ -112,7 +116,8 @@ def lockstep(build, job, place, ranks=None, sets=(), source=SOURCE):
         command = [build / "bench/timed_lockstepd", "--config", source / "bench/step.yaml"]
         for one in settings:
             command += ["--set", one]
-        finish(place.ranks(ranks or place.world_size, command, {"LOCKSTEP_BENCH_TIMES": folder / "times", "OMP_NUM_THREADS": 1}))
+        finish(place.ranks(ranks or place.world_size, command,
+                           {"LOCKSTEP_BENCH_TIMES": folder / "times", "OMP_NUM_THREADS": 1, **packages_of(job)}))
         seconds = [float(line) for line in (folder / "times").read_text().split()]
         with open(folder / "run/train/steps.csv") as file:
             losses = [float(row["loss"]) for row in csv.DictReader(file)]
@@ -264,6 +269,16 @@ def package_of(build):
         yield
 
 
+def packages_of(job):
+    """The environment in which lockstepd's Python finds transformers, which the peers' has."""
+    if not job.keywords:
+        return {}
+    packages = next((PEER_PYTHON.parents[1] / "lib").glob("python3*/site-packages/transformers"), None)
+    if packages is None:
+        raise Failed(f"{PEER_PYTHON} has no transformers; run `tools/setup test`")
+    return {"PYTHONPATH": packages.parent, "PYTHONDONTWRITEBYTECODE": 1}
+
+
 def peer_environment():
     torch = os.environ.get("LOCKSTEP_TORCH") or next((SOURCE / ".venv").glob("lib/python3*/site-packages/torch"), "")
     if not PEER_PYTHON.exists() or not pathlib.Path(torch, "__init__.py").exists():
@@ -291,7 +306,7 @@ def initial_weights(build, job):
     for one in (*job.settings(), f"run.project_dir={folder}", "train.max_steps=0", "checkpoint.save_at_end=true",
                 "run.device=cpu"):
         command += ["--set", one]
-    finish([(command, {})])
+    finish([(command, packages_of(job))])
     out = folder / "weights.safetensors"
     finish([([build / "bin/lockstep", "ckpt", "export", folder / "checkpoints", "-o", out], {})])
     return out

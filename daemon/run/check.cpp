@@ -44,11 +44,18 @@ void try_forward(TrainingContext& context, int64_t num_samples) {
   model::Model& model = *context.model;
   model.set_training(true);
   model.begin_forward({});
-  if (context.loss.is_own()) {
-    (void)model.own_loss(samples.inputs_BX, samples.targets_BY);
-    return;
-  }
-  (void)context.loss.sum(model.forward(samples.inputs_BX), samples.targets_BY);
+  const ForwardArguments arguments = data::arguments_of(samples, context.loss.is_own());
+  if (context.loss.is_own())
+    (void)model.own_loss(arguments);
+  else
+    (void)context.loss.sum(model.forward_of(arguments), samples.targets_BY);
+}
+
+/// Cuts a batch, if the run will do so.
+void try_to_cut(const TrainingContext& context) {
+  if (context.config.train.replicas_to_aggregate == 1 && !context.config.run.is_elastic()) return;
+  const data::Samples samples = first_samples(*context.train_data, kTriedSamples);
+  if (samples.targets_BY.size(0) > 1) (void)data::part_of(samples, 0, 1);
 }
 
 /// Runs an evaluation of some samples. Layers of PyTorch may behave differently in it.
@@ -64,12 +71,13 @@ void try_evaluation(TrainingContext& context) {
   model.set_training(false);
   const at::NoGradGuard no_grad;
   at::Tensor outputs_BO;
+  if (is_own) outputs_BO = model.own_loss(data::arguments_of(samples, true)).outputs_BO;
   // As in evaluate(): outputs are computed only if something reads them.
-  if (!is_own || !metrics.empty() || (callbacks && callbacks->reads_tensors()))
-    outputs_BO = model.forward(samples.inputs_BX).to(at::kFloat);
-  if (is_own) {
-    (void)model.own_loss(samples.inputs_BX, samples.targets_BY);
-  } else {
+  const bool reads_outputs = !metrics.empty() || (callbacks && callbacks->reads_tensors());
+  if (!is_own || (reads_outputs && !outputs_BO.defined()))
+    outputs_BO = model.forward_of(data::arguments_of(samples, /*with_targets=*/false));
+  if (outputs_BO.defined()) outputs_BO = outputs_BO.to(at::kFloat);
+  if (!is_own) {
     (void)context.loss.num_correct(outputs_BO, samples.targets_BY);
     (void)context.loss.sum(outputs_BO, samples.targets_BY);
   }
@@ -116,6 +124,7 @@ void try_to_share(TrainingContext& context, int64_t world_size) {
 ///   - a warm start file that is missing or does not fit, and scopes that match nothing,
 ///   - targets that do not fit the outputs, in training or in evaluation,
 ///   - a last batch of one sample that the network cannot process,
+///   - batches that cannot be cut into micro-batches or shards,
 ///   - metrics pages whose files are missing.
 ///
 /// Trains nothing and writes no file. But it changes weights and buffers, so do not train with this
@@ -150,6 +159,7 @@ void dry_run(TrainingContext& context) {
   add_from([&] {
     if (context.eval_data) (void)first_samples(*context.eval_data, kTriedSamples);
   });
+  add_from([&] { try_to_cut(context); });
   add_from([&] {
     if (config.run.device == "cuda") return;  // the network's code may need the GPU
     try_step(context);

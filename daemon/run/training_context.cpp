@@ -89,7 +89,7 @@ static data::SamplerOptions sampler_options(const RunConfig& config, const data:
   return {.num_samples = dataset.num_samples(),
           .global_batch_size = config.data.global_batch(world_size),
           .seed = config.run.seed,
-          .shuffle = config.data.shuffle,
+          .shuffle = config.data.shuffle && !dataset.is_sequential(),
           .drop_last = config.data.drop_last};
 }
 
@@ -183,11 +183,33 @@ static std::unique_ptr<model::Model> make_network(const RunConfig& config,
   auto network = config.model.make({.input_shape = spec.input_shape,
                                     .num_classes = spec.num_classes,
                                     .seed = config.run.seed,
-                                    .input_dtype = spec.input_dtype});
+                                    .input_dtype = spec.input_dtype,
+                                    .example = spec.example});
   require_distinct_keys(*network);
   recal::choose_decayed(config.optimizer.weight_decay_groups, config.optimizer.weight_decay_exclude,
                         &network->params());
   return network;
+}
+
+/// Returns the number of first targets of each row that the loss leaves out, as a language model
+/// does that shifts its targets itself. Its outputs do not fit its targets place by place.
+static int64_t num_unused_targets(const RunConfig& config, const model::Model& model,
+                                  const data::SampleSpec& spec, bool logs) {
+  if (spec.example.names.empty() || !spec.has_targets) return 0;
+  const int64_t num_unused = model.num_unused_targets();
+  if (num_unused == 0) return 0;
+  if (config.train.loss == "own") {
+    if (!config.eval.metrics) return num_unused;
+    throw Error(ExitCode::kConfig, "eval",
+                "eval.metrics cannot be combined with a network that shifts its targets itself: an "
+                "output belongs to the next target; remove eval.metrics");
+  }
+  if (logs)
+    log::warning("train",
+                 fmt::format("the network's own loss shifts the targets, train.loss: {} does not: "
+                             "shift them in the data set, or use train.loss: own",
+                             config.train.loss));
+  return 0;
 }
 
 /// Returns the saver's options, with time limits that fit each other.
@@ -266,7 +288,8 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .steps_per_epoch = found.steps_per_epoch.value_or(sampler.steps_per_epoch())},
       model(make_network(config, spec)),
       handler(*model, config.eval.use_ema.value_or(true) ? &ema : nullptr),
-      loss(config.train.loss, config.train.loss_options, spec),
+      loss(config.train.loss, config.train.loss_options, spec,
+           num_unused_targets(config, *model, spec, control.rank() == 0)),
       // The layout before the recipe freezes anything.
       flat_params(
           model->params(),
@@ -296,6 +319,11 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   // On a GPU the state is copied to pinned memory before it is written.
   saver.set_stager(data_comm.make_stager());
   require_whole_saves(config.checkpoint, recipe);
+  if (spec.varies && config.run.is_elastic())
+    throw Error(ExitCode::kConfig, "config",
+                "run.deterministic: elastic cannot be combined with a data set that has a "
+                "collate_fn: padding would depend on the number of ranks. Pad each sample to one "
+                "length in __getitem__ and remove collate_fn, or use deterministic: true");
   // Throws if the metrics do not fit the data.
   (void)train::make_eval_metrics(config.eval, spec, !loss.is_own());
   if (eval_data) (void)train::num_eval_samples(config.eval, eval_data->num_samples());

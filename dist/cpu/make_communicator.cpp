@@ -88,6 +88,7 @@ std::unique_ptr<Communicator> make_communicator(std::unique_ptr<RankGroup> ranks
                                                  std::move(hosts));
     }
   }
+  if (!options.messages_alone) return nullptr;
   return make_flat<P2pCommunicator>(std::move(ranks), messages, make);
 }
 

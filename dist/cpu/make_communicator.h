@@ -22,6 +22,8 @@ struct CommunicatorOptions {
   int64_t piece_bytes = 1 << 20;  ///< longest message of a tensor; whole 8 bytes
   /// Shared memory to leave for others, such as MPI's own messages.
   int64_t reserved_bytes = 0;
+  /// False: no communicator is made where no host's ranks share memory.
+  bool messages_alone = true;
 };
 
 /// Function that creates the children of a communicator. Collective.
@@ -29,8 +31,8 @@ using MakeCommunicator = std::function<std::unique_ptr<Communicator>(std::unique
 
 /// Creates the fastest communicator of these ranks: over shared memory if they are on one host with
 /// enough space, by hosts if some hosts have several ranks, else over messages. Null on all ranks
-/// if only messages would do and the group has no transport. Its children are created in the same
-/// way. Collective.
+/// if only messages would do, and the group has no transport or the options exclude that. Its
+/// children are created in the same way. Collective.
 std::unique_ptr<Communicator> make_communicator(std::unique_ptr<RankGroup> ranks,
                                                 const CommunicatorOptions& options);
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -94,17 +95,14 @@ Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
   if (free < num_bytes + reserved_bytes)
     return offer_of("", fmt::format("{} has {:.1f} MiB free of the {:.1f} MiB needed", folder,
                                     mib(free), mib(num_bytes + reserved_bytes)));
-  // Other names may exist: files of other runs, or of another container with equal process ids.
-  for (int i = 0; i < 1000; ++i) {
-    const std::string path = fmt::format("{}/lockstep-{}-{}", folder, getpid(), i);
-    const files::Descriptor file(open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
-    if (file.get() < 0 && errno == EEXIST) continue;
-    if (file.get() >= 0 && ftruncate(file.get(), num_bytes) == 0) return offer_of(path, "");
-    const int fault = errno;
-    if (file.get() >= 0) unlink(path.c_str());
-    return offer_of("", fmt::format("{}: {}", path, std::strerror(fault)));
-  }
-  return offer_of("", fmt::format("{} contains other runs' files", folder));
+  // A name that no other container has: each may have a folder of its own, and equal process ids.
+  const auto token = uint64_t{std::random_device()()} << 32 | std::random_device()();
+  const std::string path = fmt::format("{}/lockstep-{}-{:x}", folder, getpid(), token);
+  const files::Descriptor file(open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  if (file.get() >= 0 && ftruncate(file.get(), num_bytes) == 0) return offer_of(path, "");
+  const int fault = errno;
+  if (file.get() >= 0) unlink(path.c_str());
+  return offer_of("", fmt::format("{}: {}", path, std::strerror(fault)));
 }
 
 /// Maps the file at a large-page boundary, so that this process can use its large pages.
@@ -199,7 +197,7 @@ std::optional<SharedSegments> make_shared_segments(const RankGroup& host, const 
   SharedMemory mapped = map_on_host(host, layout.total_bytes(), reserved_bytes);
   SharedSegments made{layout, {}, std::move(mapped.begin)};
   int64_t at = 0;
-  for (int m = 0; m < layout.num_members; at += layout.segment_bytes(m++))
+  for (int m = 0; made.memory != nullptr && m < layout.num_members; at += layout.segment_bytes(m++))
     made.segments_M.push_back(made.memory.get() + at);
   // Each rank allocates its own pages, so that they are on its memory node.
   const bool is_made = made.memory != nullptr &&

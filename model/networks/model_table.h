@@ -19,6 +19,8 @@ struct ModelInputs {
   int64_t num_classes = 0;  ///< C; or the size of the vocabulary, or of a target without classes
   int64_t seed = 0;         ///< for the initial values
   at::ScalarType input_dtype = at::kFloat;  ///< int64 for tokens
+  /// Two samples as a batch, targets included. Empty: input_shape describes the batch.
+  ForwardArguments example = {};
 
   int64_t input_size() const;  ///< product of X
 };

@@ -22,9 +22,9 @@ namespace lockstep::model {
 namespace {
 
 constexpr int64_t kForwardStream = 11;
-constexpr std::array<std::string_view, 8> kPrunable = {
-    "Linear",          "Conv1d",          "Conv2d",          "Conv3d",
-    "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Bilinear"};
+constexpr std::array<std::string_view, 9> kPrunable = {
+    "Linear",          "Conv1d",          "Conv2d",   "Conv3d", "ConvTranspose1d",
+    "ConvTranspose2d", "ConvTranspose3d", "Bilinear", "Conv1D"};  // of transformers
 
 /// Last parts of the names of weights: plain, with torch.nn.utils (weight_norm, spectral_norm,
 /// prune), and with parametrizations.weight_norm.

@@ -4,6 +4,7 @@ The files are TensorFlow's, like those of lockstepd: `lockstep ckpt show FOLDER`
 They hold weights, buffers, the optimizer, masks, the step, the sampler's position, and the random generators of each rank.
 """
 import base64
+import contextlib
 import dataclasses
 import functools
 import json
@@ -16,6 +17,7 @@ from .data_parallel import call, plain_name
 from .programs import EXIT_CONFIG, Error
 
 EXIT_IO = 74
+EXITS_OF_PEERS = (69, 79)  # one is lost, one is late
 TEXTS = ("_lockstep/torch/optimizer", "_lockstep/torch/random", "_lockstep/torch/extra")
 
 
@@ -26,6 +28,17 @@ class Restored:
     epoch: int  # of the sampler; 0 without one
     prefix: str  # of the checkpoint, such as saves/model.ckpt-690
     extra: object = None  # as given to save()
+
+
+@contextlib.contextmanager
+def of_all_ranks(function):
+    """Adds to an error of a lost or late rank what its commonest cause is."""
+    try:
+        yield
+    except Error as fault:
+        if fault.exit_code in EXITS_OF_PEERS:
+            raise Error(f"{fault}. Call {function}() on all ranks, not on one", fault.exit_code) from None
+        raise
 
 
 def slashed(name):
@@ -67,9 +80,10 @@ def plain(value):
     return float(value) if isinstance(value, torch.Tensor) else value
 
 
-def optimizer_text(optimizer):
+def optimizer_text(model):
+    optimizer = model.optimizer
     groups = [{key: plain(value) for key, value in group.items() if key not in ("params", "param_names")} for group in optimizer.param_groups]
-    return as_json({"type": type(optimizer).__name__, "groups": groups}, "the optimizer's param_groups")
+    return as_json({"type": type(optimizer).__name__, "groups": groups, "by_engine": model.engine_updates}, "the optimizer's param_groups")
 
 
 def as_json(value, what):
@@ -101,6 +115,7 @@ def set_generators(texts, rank):
         random.seed(torch.initial_seed())
 
 
+@of_all_ranks("lockstep.save")
 def save(model, folder, *, extra=None, keep=5, steady=False, wait=False):
     """Begins a checkpoint FOLDER/model.ckpt-<step> and returns its step; it is written while training continues.
 
@@ -114,7 +129,7 @@ def save(model, folder, *, extra=None, keep=5, steady=False, wait=False):
     trained = {key: tensor for key, tensor in weights.items() if steady and isinstance(tensor, torch.nn.Parameter)}
     entries = {**trained, **weights, **moments_of(model), **position_of(model)}
     generators = call("loop_gather_texts", model.loop, generators_text())
-    texts = [optimizer_text(model.optimizer), json.dumps(generators), as_json(extra, "extra")]
+    texts = [optimizer_text(model), json.dumps(generators), as_json(extra, "extra")]
     call("loop_save", model.loop, str(folder), keep, list(entries), list(entries.values()), len(trained), list(TEXTS), texts)
     if wait:
         wait_for_save(model)
@@ -129,6 +144,7 @@ def wait_for_save(model):
     return prefix
 
 
+@of_all_ranks("lockstep.restore")
 def restore(model, source, *, accept_recipe_change=False):
     """Continues from the newest checkpoint of a folder, or from that of a prefix, at any number of ranks. None: the folder has none.
 
@@ -146,6 +162,7 @@ def restore(model, source, *, accept_recipe_change=False):
             model.optimizer.state.clear()
         return None
     optimizer, generators, extra = (json.loads(text) if text else None for text in texts)
+    require_same_updates(model, optimizer, prefix)
     set_groups(model.optimizer, optimizer, prefix)
     epoch, taken = (int(value) for value in position.values()) if position else (0, 0)
     if model.sampler is not None:
@@ -157,6 +174,13 @@ def restore(model, source, *, accept_recipe_change=False):
             model.sampler.before_first = functools.partial(set_generators, generators, model.rank)
     model.note_restored()
     return Restored(step=model.step, epoch=model.sampler.epoch if model.sampler is not None else 0, prefix=prefix, extra=extra)
+
+
+def require_same_updates(model, saved, prefix):
+    """The engine's moments are none of torch's: each counts its steps in its own way."""
+    if saved is not None and saved["by_engine"] != model.engine_updates:
+        raise Error(f"[resume] {prefix} was saved with updates by {'the engine' if saved['by_engine'] else 'torch.optim'}: wrap the module with "
+                    f"engine_update={saved['by_engine']}", EXIT_CONFIG)
 
 
 def set_groups(optimizer, saved, prefix):

@@ -92,6 +92,7 @@ class OptimizerHooks:
         self.group_of = {}  # parameter group of the recipe by identity
         self.written = {}  # rates of the last update, by position and key
         self.step, self.is_paused = 0, False
+        self.sizes = self.sizes_now()
         self.engine = None  # the engine's own updates
         self.handles = [optimizer.register_step_pre_hook(self.before), optimizer.register_step_post_hook(self.after)]
 
@@ -110,6 +111,9 @@ class OptimizerHooks:
     def before(self, _optimizer, _args, _kwargs):
         if self.is_paused:
             return
+        if self.sizes_now() != self.sizes:
+            raise Error("[pytorch] the optimizer's parameter groups have changed since lockstep.DataParallel wrapped the module: build them before",
+                        EXIT_CONFIG)
         rates = call("loop_begin_update", self.loop)
         if rates:
             self.write("lr", rates[:2])
@@ -120,6 +124,9 @@ class OptimizerHooks:
     def after(self, _optimizer, _args, _kwargs):
         if not self.is_paused:
             self.step = call("loop_end_update", self.loop)
+
+    def sizes_now(self):
+        return [len(group["params"]) for group in self.optimizer.param_groups]
 
     def write(self, key, rates):
         """rates: of the recipe's parameter groups, NaN where it sets none."""
@@ -145,8 +152,9 @@ class OptimizerHooks:
         """The recipe's rate for one of the optimizer's parameter groups; None for one without trained parameters."""
         wanted = {rates[self.group_of[id(parameter)]] for parameter in group["params"] if id(parameter) in self.group_of}
         if len(wanted) > 1:
-            raise Error(f"[pytorch] the recipe sets {key} {rates[0]} for {GROUP_NAMES[0]} and {rates[1]} for {GROUP_NAMES[1]}, and the optimizer's "
-                        f"parameter group {position} holds both: give the optimizer a group for each", EXIT_CONFIG)
+            said = [f"{'none' if math.isnan(rate) else rate} for {name}" for rate, name in zip(rates, GROUP_NAMES)]
+            raise Error(f"[pytorch] the recipe sets {key} {said[0]} and {said[1]}, and the optimizer's parameter group {position} holds both: "
+                        "give the optimizer a group for each", EXIT_CONFIG)
         return wanted.pop() if wanted else None
 
     def require_unwritten(self, position, key, now):

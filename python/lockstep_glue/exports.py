@@ -13,6 +13,7 @@ import traceback
 import warnings
 
 from .faults import Fault
+from .models import outputs_of
 from .torch_import import torch
 from .user_modules import FOLDERS
 
@@ -99,17 +100,14 @@ def is_plain(returned):
 
 
 class Outputs(torch.nn.Module):
-    """A module that returns `logits` or the first tensor of what another one does."""
+    """A module that returns the outputs among what another one does."""
 
     def __init__(self, module):
         super().__init__()
         self.module = module
 
     def forward(self, inputs):
-        returned = self.module(inputs)
-        parts = returned if isinstance(returned, dict) else vars(returned) if hasattr(returned, "__dict__") else dict(enumerate(returned))
-        return parts.get("logits") if isinstance(parts.get("logits"), torch.Tensor) else next(
-            part for part in parts.values() if isinstance(part, torch.Tensor))
+        return outputs_of(self.module(inputs))
 
 
 def save_program(program, path, facts):

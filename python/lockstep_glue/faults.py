@@ -28,7 +28,7 @@ def place_of(frames):
 def hint_at(fault):
     """What a user can do about an error of PyTorch's that comes of how Lockstep divides batches."""
     if "Expected more than 1 value per channel when training" not in str(fault):
-        return ""
+        return getattr(fault, "lockstep_hint", "")
     return " (a rank got one sample of a batch: set data.drop_last: true or another data.global_batch_size)"
 
 

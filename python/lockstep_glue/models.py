@@ -1,8 +1,10 @@
 """Networks: torch.nn.Module of the user's."""
+import inspect
 import json
 import random
 import sys
 
+from .batches import IGNORED, TARGETS, named_parts
 from .faults import Fault, make
 from .torch_import import torch
 
@@ -16,8 +18,10 @@ class Network:
     """A module of the user's, and what of it is trained, saved, watched: settled once, as Lockstep freezes parameters by
     `requires_grad` later."""
 
-    def __init__(self, module):
+    def __init__(self, module, example):
         self.module = module
+        self.example = example  # tensors and keywords of two samples; empty if they are (input, target)
+        self.tried = set()  # keywords, with which forward has been called
         trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
         self.trained = [[name, parameter, type(layer_of(module, name)).__name__] for name, parameter in trained]
         names = {name for name, _ in trained}
@@ -43,24 +47,30 @@ class Network:
                     "register it in the constructor with its shape and type")
 
 
-def make_model(path, name, args, seed, input_shape, is_tokens):
+def make_model(path, name, args, seed, input_shape, is_tokens, example):
     """The network, built from `seed` alone, so that all ranks build the same."""
     seed_all(seed)
     module = make(path, name, json.loads(args), "model")
     if not isinstance(module, torch.nn.Module):
         raise Fault(f"{path}: {name}(...) returns {type(module).__name__}, not a torch.nn.Module")
-    build_lazy_parameters(module, input_shape, is_tokens)
-    module.train()
-    return Network(module)
-
-
-def build_lazy_parameters(module, input_shape, is_tokens):
     lazy = torch.nn.parameter.UninitializedTensorMixin
-    if not any(isinstance(p, lazy) for p in [*module.parameters(), *module.buffers()]):
-        return
+    if any(isinstance(p, lazy) for p in [*module.parameters(), *module.buffers()]):
+        zeros = torch.zeros([2, *input_shape], dtype=torch.int64 if is_tokens else torch.float32)
+        build_lazy_parameters(module, *(example if example[0] else ([zeros], [])))
+    module.train()
+    return Network(module, example)
+
+
+def build_lazy_parameters(module, tensors, names):
+    """By a dry pass, with the targets only if forward takes them."""
+    needed, taken, takes_any = keywords_of(module)
     module.eval()
     with torch.no_grad():
-        module(torch.zeros([2, *input_shape], dtype=torch.int64 if is_tokens else torch.float32))
+        if names:
+            require_keywords(module, [name for name in names if name not in TARGETS or name in taken])
+            module(**{name: tensor for name, tensor in zip(names, tensors) if name in taken or takes_any})
+        else:
+            module(*tensors[:max(1, len(needed), len(tensors) - 1)])
 
 
 def place_of(module, name):
@@ -151,24 +161,114 @@ def set_training(network, training):
     network.module.train(training)
 
 
-def forward(network, inputs):
-    model = network.module
-    outputs = model(inputs)
-    if isinstance(outputs, (tuple, list)) and outputs and isinstance(outputs[0], torch.Tensor):
-        outputs = outputs[0]  # (logits, loss), as many networks return
-    if not isinstance(outputs, torch.Tensor):
-        raise Fault(f"{type(model).__name__}.forward returns {type(outputs).__name__}, not a tensor")
+def pass_batch(network, tensors, names):
+    """What forward returns for a batch."""
+    if not names:
+        return network.module(*tensors)
+    key = frozenset(names)
+    if key in network.tried:
+        return network.module(**dict(zip(names, tensors)))
+    require_keywords(network.module, names)
+    try:
+        outputs = network.module(**dict(zip(names, tensors)))
+    except Exception as fault:
+        # A keyword with a default may be needed all the same.
+        fault.lockstep_hint = f" ({lists_of(network.module, names)})"
+        raise
+    network.tried.add(key)
     return outputs
 
 
-def own_loss(network, inputs, targets):
-    """The module's loss, a mean over the samples: what forward(inputs, targets) returns, or the last of what it does."""
-    model = network.module
-    loss = model(inputs, targets)
-    if isinstance(loss, (tuple, list)) and loss:
-        loss = loss[-1]
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        given = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-        raise Fault(f"{type(model).__name__}.forward(inputs, targets) must return its loss, one number as a tensor "
+def keywords_of(module):
+    """Keywords that forward needs, all that it takes, and whether it takes any."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return [p.name for p in named if p.default is p.empty], [p.name for p in named], any(p.kind == p.VAR_KEYWORD for p in parameters)
+
+
+def lists_of(module, names):
+    needed, taken, takes_any = keywords_of(module)
+    return (f"keywords that forward needs: {', '.join(needed) or 'none'}; that it takes: {', '.join(taken)}{', others' if takes_any else ''}; "
+            f"keys of the batch: {', '.join(names)}")
+
+
+def require_keywords(module, names):
+    """Refuses a batch that lacks what forward needs, or has what it does not take."""
+    needed, taken, takes_any = keywords_of(module)
+    lacking = [name for name in needed if name not in names]
+    unknown = [] if takes_any else [name for name in names if name not in taken]
+    kind = type(module).__name__
+    if lacking:
+        raise Fault(f"{kind}.forward needs {', '.join(lacking)}, which the batch lacks; {lists_of(module, names)}; the keyword of the targets "
+                    f"({', '.join(TARGETS)}) is passed with `train.loss: own` only")
+    if unknown:
+        raise Fault(f"{kind}.forward does not take {', '.join(unknown)} of the batch; {lists_of(module, names)}; leave it out, in a collate_fn "
+                    "for instance")
+
+
+def outputs_of(returned):
+    """The outputs among what forward returned, or None: the tensor, `logits`, or the first tensor that is not the loss."""
+    if isinstance(returned, torch.Tensor):
+        return returned
+    parts = named_parts(returned)
+    if parts is not None:
+        tensors = [parts.get("logits"), *(part for name, part in parts.items() if name != "loss")]
+    else:
+        tensors = list(returned)[:1] if isinstance(returned, (tuple, list)) else []  # (logits, loss), as many networks return
+    return next((tensor for tensor in tensors if isinstance(tensor, torch.Tensor)), None)
+
+
+def loss_of(returned):
+    """The loss among what forward returned, or None: the tensor, `loss`, the last of a tuple, or its first (as of transformers)."""
+    parts = named_parts(returned)
+    if parts is not None:
+        candidates = [parts.get("loss")]
+    else:
+        candidates = [returned[-1], returned[0]] if isinstance(returned, (tuple, list)) and returned else [returned]
+    return next((one.reshape(()) for one in candidates if isinstance(one, torch.Tensor) and one.numel() == 1), None)
+
+
+def forward(network, batch):
+    returned = pass_batch(network, *batch)
+    outputs = outputs_of(returned)
+    if outputs is None:
+        raise Fault(f"{type(network.module).__name__}.forward returns {type(returned).__name__}, not a tensor")
+    return outputs
+
+
+def own_loss(network, batch):
+    """[the module's loss, a mean over the targets that count, its outputs or None]: what forward returns for inputs and targets."""
+    returned = pass_batch(network, *batch)
+    loss = loss_of(returned)
+    kind, names = type(network.module).__name__, batch[1]
+    if loss is None and names:
+        raise Fault(f"{kind}.forward returns no loss; {lists_of(network.module, names)}")
+    if loss is None:
+        given = f"a tensor of shape {list(returned.shape)}" if isinstance(returned, torch.Tensor) else type(returned).__name__
+        raise Fault(f"{kind}.forward(inputs, targets) must return its loss, one number as a tensor "
                     f"(or a tuple whose last is that), not {given}")
-    return loss.reshape(())
+    # Outputs of pairs are those of forward(inputs).
+    outputs = outputs_of(returned) if names else None
+    return [loss, outputs.detach() if outputs is not None and outputs is not returned else None]
+
+
+def num_unused_targets(network):
+    """1 if the first target of each row counts in no loss, as in language models that shift their targets; else 0. Asks the network: its
+    mean over no targets is NaN."""
+    tensors, names = network.example
+    target = next((names.index(name) for name in TARGETS if name in names), None)
+    if target is None or tensors[target].is_floating_point() or tensors[target].dim() < 2 or tensors[target].shape[1] < 2:
+        return 0
+    labels = tensors[target]
+    counted = labels[labels != IGNORED]
+    first = torch.full_like(labels, IGNORED)
+    first[:, 0] = counted[0] if counted.numel() else 0
+    network.module.eval()
+    try:
+        with torch.no_grad():
+            loss = loss_of(pass_batch(network, [*tensors[:target], first, *tensors[target + 1:]], names))
+        return int(loss is not None and (not bool(torch.isfinite(loss)) or float(loss) == 0.0))
+    except Exception:
+        return 0  # raised again by the first pass of training
+    finally:
+        network.module.train()

@@ -76,23 +76,25 @@ def read_in_worker(indices, epoch):
     if start_fault is not None:
         return start_fault
     try:
-        return [(bytes_of(t), t.dtype, list(t.shape)) for t in worker_data.read(indices, epoch)]
+        inputs, targets, more, names = worker_data.read(indices, epoch)
+        return [(bytes_of(t), t.dtype, list(t.shape)) for t in (inputs, targets, *more)], names
     except Fault as fault:
         return str(fault)
 
 
 def read_samples_by_worker(pool, indices, epoch):
-    """Inputs and targets; None if a worker was killed."""
+    """As read_samples(); None if a worker was killed."""
     try:
         with signals_blocked():
             reading = pool.submit(read_in_worker, indices.tolist(), epoch)
-        parts = reading.result()
+        read = reading.result()
     except concurrent.futures.process.BrokenProcessPool:
         return None
-    if isinstance(parts, str):
-        raise Fault(parts)
-    return [torch.frombuffer(bytearray(data), dtype=dtype).view(shape) if data else torch.empty(shape, dtype=dtype)
-            for data, dtype, shape in parts]
+    if isinstance(read, str):
+        raise Fault(read)
+    inputs, targets, *more = [torch.frombuffer(bytearray(data), dtype=dtype).view(shape) if data else torch.empty(shape, dtype=dtype)
+                              for data, dtype, shape in read[0]]
+    return [inputs, targets, more, read[1]]
 
 
 def end_workers(pool):

@@ -121,7 +121,7 @@ TEST(PythonDataset, SaysWhatIsWrongWithTargetsAndCounts) {
       {"", "tokens", "the target of sample 0 of Odd is one number: `targets: tokens` needs"},
       {"", "soft", "the target of sample 0 of Odd is one number: `targets: soft` needs"},
       {"text", "auto", "the target of sample 0 of Odd is 'cat' (str): a class is one whole number"},
-      {"three_parts", "auto", "sample 0 of Odd has 3 parts, (input, target) has 2"},
+      {"three_parts", "auto", "part 2 of sample 0 of Odd is str and no tensor"},
       {"length", "auto", "sets.py: Odd.__len__ must return a whole number"},
       {"count_of_float", "auto", "num_classes of Odd is 3.0 (float); it must be a whole number"}};
   for (const auto& [kind, targets, said] : cases)
@@ -129,6 +129,49 @@ TEST(PythonDataset, SaysWhatIsWrongWithTargetsAndCounts) {
         << kind;
   EXPECT_EQ(fault_of_all(odd("count_of_tensor")), "nothing");
   EXPECT_EQ(fault_of_all(odd("tensor_of_one", "tokens")), "nothing");
+}
+
+PythonDatasetOptions texts(const std::string& args, const std::string& name = "Texts") {
+  return {.args = python_args("hf_sets.py", name, args)};
+}
+
+TEST(PythonDataset, GivesTensorsByKeyword) {
+  const PythonDataset set(texts(R"({"kind": "dict"})"), {.seed = 17, .own_loss = true},
+                          "data.train");
+  const data::Samples two = read(set, {1, 0});
+  EXPECT_THAT(two.names, testing::ElementsAre("input_ids", "labels", "attention_mask"));
+  EXPECT_EQ(two.inputs_BX.sizes(), (std::vector<int64_t>{2, 12}));
+  EXPECT_TRUE(at::equal(two.inputs_BX, two.targets_BY));
+  ASSERT_EQ(two.more.size(), 1U);
+  EXPECT_TRUE(at::equal(two.more[0], at::ones({2, 12}, at::kLong)));
+  EXPECT_FALSE(set.spec().varies);
+  EXPECT_EQ(set.spec().example.tensors.size(), 3U);
+  EXPECT_EQ(read(set, {}).more.at(0).sizes(), (std::vector<int64_t>{0, 12}));
+}
+
+TEST(PythonDataset, PadsByItsCollateFunction) {
+  const PythonDataset set(texts("{}"), {.seed = 17, .own_loss = true}, "data.train");
+  EXPECT_TRUE(set.spec().varies);
+  EXPECT_EQ(read(set, {0, 1}).inputs_BX.sizes(), (std::vector<int64_t>{2, 10}));  // 3 and 10 tokens
+  EXPECT_EQ(read(set, {0}).inputs_BX.sizes(), (std::vector<int64_t>{1, 3}));
+  EXPECT_THAT(fault_of([] {
+                const PythonDataset skips(
+                    texts("{}"), {.seed = 17, .skips_damaged = true, .own_loss = true}, "train");
+              }),
+              AllOf(StartsWith("78 "), HasSubstr("with the collate_fn of Texts")));
+}
+
+TEST(PythonDataset, ReadsAnIterableByIndex) {
+  PythonDatasetOptions options = texts(R"({"has_skip": true})", "Stream");
+  options.is_iterable = true;
+  const PythonDataset stream(options, {.seed = 17, .own_loss = true}, "data.train");
+  const PythonDataset same(texts("{}"), {.seed = 17, .own_loss = true}, "data.train");
+  EXPECT_TRUE(stream.is_sequential());
+  for (const std::vector<int64_t>& indices :
+       {std::vector<int64_t>{0, 1}, std::vector<int64_t>{4, 5}, std::vector<int64_t>{2, 3}})
+    for (const int64_t epoch : {0, 1})
+      EXPECT_TRUE(
+          at::equal(read(stream, indices, epoch).inputs_BX, read(same, indices, epoch).inputs_BX));
 }
 
 TEST(PythonDataset, AFileThatFailedToLoadIsLoadedAnewWhenItIsCorrected) {

@@ -222,6 +222,33 @@ TEST(PythonModel, OfWeightNormTheDirectionsArePrunable) {
   EXPECT_THAT(prunable, ElementsAre("first.weight_v", "second.parametrizations.weight.original1"));
 }
 
+TEST(PythonModel, TakesKeywordsAndPrintsBothListsIfOneIsMissing) {
+  PythonModel net(python_args("keyword_nets.py", "Needs"), inputs());
+  const at::Tensor values = at::ones({2, 4});
+  EXPECT_EQ(
+      net.forward_of({.tensors = {values, values}, .names = {"pixel_values", "input_ids"}}).sizes(),
+      (std::vector<int64_t>{2, 3}));
+  EXPECT_THAT(fault_of([&] { (void)net.forward_of({.tensors = {values}, .names = {"tokens"}}); }),
+              AllOf(StartsWith("78 "),
+                    HasSubstr("Needs.forward needs input_ids, pixel_values, which the batch lacks"),
+                    HasSubstr("keys of the batch: tokens")));
+}
+
+TEST(PythonModel, ItsOwnLossComesWithItsOutputsAndLeavesOutWhatItShifts) {
+  const at::Tensor tokens_BT = at::arange(6, at::kLong).view({2, 3});
+  model::ModelInputs data = inputs();
+  data.example = {.tensors = {tokens_BT, tokens_BT}, .names = {"input_ids", "labels"}};
+  PythonModel shifts(python_args("keyword_nets.py", "Shifts"), data);
+  EXPECT_EQ(shifts.num_unused_targets(), 1);
+  const model::OwnLoss own = shifts.own_loss(data.example);
+  EXPECT_EQ(own.loss.dim(), 0);
+  EXPECT_EQ(own.outputs_BO.sizes(), (std::vector<int64_t>{2, 3, 64}));
+  data.example = {.tensors = {tokens_BT, at::ones_like(tokens_BT), tokens_BT}};
+  PythonModel tuples(python_args("keyword_nets.py", "Tuples"), data);
+  EXPECT_EQ(tuples.num_unused_targets(), 0);
+  EXPECT_FALSE(tuples.own_loss(data.example).outputs_BO.defined());
+}
+
 TEST(PythonModel, TellsWhatCannotBeBuilt) {
   const auto built = [](const PythonArgs& args) {
     return fault_of([&] { PythonModel net(args, inputs()); });

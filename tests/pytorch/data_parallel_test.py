@@ -75,6 +75,25 @@ class UserLoop(unittest.TestCase):
                         for one, other in zip(ours["weights"], theirs["weights"], strict=True):
                             self.assertAlmostEqual(one, other, delta=1e-5)
 
+    def test_gradients_stay_after_the_step(self):
+        theirs = self.run_ranks(2, wrapper="ddp")
+        for engine_update in (False, True):
+            with self.subTest(engine_update):
+                for one, other in zip(self.run_ranks(2, engine_update=engine_update)["grads"], theirs["grads"], strict=True):
+                    self.assertAlmostEqual(one, other, delta=1e-6)
+
+    def test_averages_add_up_or_are_refused(self):
+        """Several averaged backward() in a step, without no_sync(); and gradients that the loop never zeroes."""
+        case = {"micro_batches": 3, "sums_averages": True}
+        theirs = self.run_ranks(2, wrapper="ddp", **case)
+        for engine_update in (False, True):
+            with self.subTest(engine_update):
+                for one, other in zip(self.run_ranks(2, engine_update=engine_update, **case)["weights"], theirs["weights"], strict=True):
+                    self.assertAlmostEqual(one, other, delta=1e-5)
+        for engine_update in ("shards", "shared"):
+            for rank in ranks.run(2, user_loop.train, {**case, "engine_update": engine_update}, backend="gloo"):
+                self.assertIn("a second backward() averages gradients in this step", rank.fault)
+
     def test_uneven_last_batches_count_by_their_samples(self):
         alone = self.run_ranks(1, samples=27, batch=4, optimizer="sgd", steps=14)
         together = self.run_ranks(4, samples=27, batch=4, optimizer="sgd", steps=14)  # the seventh batch has 3 samples
@@ -148,9 +167,20 @@ class UserLoop(unittest.TestCase):
         for one, other in zip(resumed["losses"], whole["losses"][7:], strict=True):
             self.assertAlmostEqual(one, other, delta=1e-5)
 
+    def test_a_save_of_one_rank_alone_says_so(self):
+        fault = ranks.run(2, user_loop.train, {"mistake": "save", "save": str(self.root / "alone")}, backend="gloo")[0].fault
+        self.assertIn("Call lockstep.save() on all ranks, not on one", fault)
+
+    def test_a_loop_without_a_recipe_resumes_with_another_batch(self):
+        folder = str(self.root / "batches")
+        self.run_ranks(2, samples=40, steps=3, batch=8, save=folder, save_at=3, steps_per_epoch=None)
+        self.run_ranks(2, samples=40, steps=6, batch=4, restore=folder, steps_per_epoch=None)
+
     def test_mistakes_are_refused_at_their_line(self):
         for mistake, text, line in (("added", "the parameters of first are weight, bias, more", "model(x)"),
                                     ("assigned", "is another tensor than when lockstep.DataParallel wrapped the module", "model(x)"),
+                                    ("double", "another type or size since lockstep.DataParallel wrapped", "model(x)"),
+                                    ("group", "the optimizer's parameter groups have changed", "optimizer.step()"),
                                     ("inner", "call the wrapped module before each backward()", "loss.backward()")):
             with self.subTest(mistake):
                 for rank in ranks.run(2, user_loop.train, {"mistake": mistake}, backend="gloo"):
@@ -159,6 +189,18 @@ class UserLoop(unittest.TestCase):
                     said = rank.said.splitlines()
                     lines = [said[i + 1] for i, each in enumerate(said) if "user_loop.py" in each]
                     self.assertIn(line, lines[-1])
+
+    def test_values_that_the_loop_puts_elsewhere_are_trained(self):
+        for engine_update in (False, True, "shared"):
+            with self.subTest(engine_update):
+                plain, moved = (self.run_ranks(2, engine_update=engine_update, mistake=mistake) for mistake in (None, "data"))
+                self.assertEqual(moved["digest"], plain["digest"])
+
+    def test_moments_of_other_updates_are_refused(self):
+        folder, case = str(self.root / "updates"), {"samples": 40, "steps": 5}
+        self.run_ranks(2, **case, engine_update=True, save=folder, save_at=5)
+        for rank in ranks.run(2, user_loop.train, {**case, "restore": folder, "engine_update": False}, backend="gloo"):
+            self.assertIn("was saved with updates by the engine: wrap the module with engine_update=True", rank.fault)
 
     def test_a_rank_that_fails_ends_the_others(self):
         other, failed = ranks.run(2, user_loop.train, {"mistake": "raise"}, backend="gloo")

@@ -12,7 +12,7 @@ import torch._dynamo  # noqa: F401, which each optimizer imports: once, before r
 distributed, nn, F = torch.distributed, torch.nn, torch.nn.functional
 DEFAULTS = {"wrapper": "lockstep", "network": "plain", "optimizer": "momentum", "steps": 8, "batch": 6, "micro_batches": 1, "to_none": True,
             "clip": None, "recipe": None, "precision": "fp32", "save": None, "save_at": None, "restore": None, "samples": 48, "inf_at": None,
-            "mistake": None, "engine_update": None, "steps_per_epoch": 4}
+            "mistake": None, "engine_update": None, "steps_per_epoch": 4, "sums_averages": False}
 
 
 class Plain(nn.Module):
@@ -101,6 +101,15 @@ def make_mistake(case, step, model, network):
         network.first.more = nn.Parameter(torch.ones(1))
     if case["mistake"] == "assigned":
         network.load_state_dict(network.state_dict(), assign=True)
+    if case["mistake"] == "data":
+        network.first.weight.data = network.first.weight.detach().clone()
+    if case["mistake"] == "double":
+        network.first.double()
+    if case["mistake"] == "group":
+        model.optimizer.add_param_group({"params": [torch.ones(1, requires_grad=True)]})
+    if case["mistake"] == "save" and distributed.get_rank() == 0:
+        import lockstep
+        lockstep.save(model, case["save"])
     if case["mistake"] == "inner":
         model.forward = network.forward
     if case["mistake"] == "raise" and distributed.get_rank() == 1:
@@ -129,7 +138,7 @@ def train(request):
         for micro in range(case["micro_batches"]):
             x, y = next(feed)
             is_last = micro + 1 == case["micro_batches"]
-            with contextlib.nullcontext() if is_last else model.no_sync(), torch.autocast("cpu", torch.bfloat16, enabled=case["precision"] == "bf16"):
+            with contextlib.nullcontext() if is_last or case["sums_averages"] else model.no_sync(), torch.autocast("cpu", torch.bfloat16, enabled=case["precision"] == "bf16"):
                 loss = F.cross_entropy(model(x).float(), y) / case["micro_batches"]
                 if step == case["inf_at"]:
                     loss = loss * float("inf")
@@ -147,7 +156,9 @@ def train(request):
     if case["wrapper"] == "lockstep" and case["recipe"]:
         model.finish()
     weights = [tensor.flatten().tolist() for tensor in network.state_dict().values() if tensor.is_floating_point()]
-    return {"losses": losses, "digest": digest(network.parameters()), "buffers": digest(network.buffers()),
+    grads = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+    return {"losses": losses, "grads": torch.cat([grad.flatten() for grad in grads]).tolist() if grads else [],
+             "digest": digest(network.parameters()), "buffers": digest(network.buffers()),
             "weights": sum(weights, []), "lr": optimizer.param_groups[0]["lr"],
             "zeros": (network.first.weight == 0).float().mean().item(),
             "state_of_zeros": max([slot[network.first.weight == 0].abs().max().item() for slot in optimizer.state[network.first.weight].values()

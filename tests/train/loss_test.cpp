@@ -77,6 +77,43 @@ TEST(Loss, OfTokensIsTheMeanOverTheTokensOfASample) {
   EXPECT_NEAR(*loss.num_correct(logits_BTV, targets_BT), 1.0, 1e-12);  // three tokens of three
 }
 
+TEST(Loss, CountsTokensWhereBatchesHaveDifferentLengths) {
+  SampleSpec spec = spec_of(TargetKind::kTokens, 5);
+  spec.may_ignore = spec.varies = true;
+  const Loss loss("auto", {}, spec);
+  const at::Tensor logits_BTV = at::zeros({2, 3, 5});
+  logits_BTV.select(2, 1).fill_(1);
+  const at::Tensor targets_BT = at::tensor({1, 2, -100, 4, -100, -100}, at::kLong).view({2, 3});
+  EXPECT_NEAR(value(loss.sum(logits_BTV, targets_BT)), 3 * std::log(4 + std::exp(1.0)) - 1, 1e-5);
+  EXPECT_EQ(loss.num_counted(targets_BT), 3);
+  EXPECT_EQ(loss.count(targets_BT).all, 2);
+  EXPECT_EQ(loss.num_correct(logits_BTV, targets_BT), 1);
+}
+
+TEST(Loss, OfTheNetworkCountsNoTargetsThatItLeavesOut) {
+  SampleSpec spec = spec_of(TargetKind::kTokens, 5);
+  spec.may_ignore = true;
+  const at::Tensor targets_BT = at::tensor({1, 2, -100, 4, -100, -100}, at::kLong).view({2, 3});
+  EXPECT_EQ(Loss("own", {}, spec).num_counted(targets_BT), 1);                      // 3 of 3 tokens
+  EXPECT_EQ(Loss("own", {}, spec, /*num_unused=*/1).num_counted(targets_BT), 0.5);  // 1 of 2
+  spec.varies = true;
+  EXPECT_EQ(Loss("own", {}, spec, /*num_unused=*/1).num_counted(targets_BT), 1);
+  EXPECT_EQ(Loss("own", {}, spec).num_counted(targets_BT.narrow(0, 0, 0)), 0);
+}
+
+TEST(Loss, NeedsTargets) {
+  SampleSpec spec = spec_of(TargetKind::kValues, 1);
+  spec.has_targets = false;
+  spec.example.names = {"input_ids", "attention_mask"};
+  EXPECT_TRUE(Loss("own", {}, spec).is_own());
+  try {
+    const Loss loss("auto", {}, spec);
+    FAIL();
+  } catch (const Error& fault) {
+    EXPECT_THAT(fault.what(), testing::HasSubstr("their keys are input_ids, attention_mask"));
+  }
+}
+
 TEST(Loss, RefusesTargetsAndOutputsThatDoNotFit) {
   const auto message = [](const auto& action) -> std::string {
     try {

@@ -79,10 +79,12 @@ NamedTable<LossType>& loss_types() {
   return types;
 }
 
-Loss::Loss(const std::string& name, const LossOptions& options, const data::SampleSpec& spec)
+Loss::Loss(const std::string& name, const LossOptions& options, const data::SampleSpec& spec,
+           int64_t num_unused)
     : type_(loss_types().find(name == "auto" ? usual_loss(spec.target_kind) : name)),
       options_(options),
-      spec_(spec) {
+      spec_(spec),
+      num_unused_(num_unused) {
   if (options.label_smoothing > 0 && (name == "own" || spec.target_kind == TargetKind::kValues))
     throw Error(ExitCode::kConfig, "train",
                 fmt::format("train.label_smoothing is {}, but {}: it has no effect, remove it",
@@ -91,6 +93,12 @@ Loss::Loss(const std::string& name, const LossOptions& options, const data::Samp
                                           : "the data's targets are values"));
   if (name == "own") return;
   check(type_ != nullptr, "the run file names a loss of the table");
+  if (!spec.has_targets)
+    throw Error(
+        ExitCode::kConfig, "train",
+        fmt::format("train.loss {} needs targets, and the batches have none; their keys are "
+                    "{}: call the targets `labels`, or use train.loss: own",
+                    type_->name, fmt::join(spec.example.names, ", ")));
   const std::vector<TargetKind>& takes = type_->takes;
   if (std::find(takes.begin(), takes.end(), spec.target_kind) == takes.end())
     throw Error(
@@ -102,7 +110,9 @@ Loss::Loss(const std::string& name, const LossOptions& options, const data::Samp
 at::Tensor Loss::sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {
   require_fit(outputs_BO, targets_BY);
   // Losses are computed in float32, whatever autocast chose for the outputs.
-  return type_->value(outputs_BO.to(at::kFloat), targets_BY, options_);
+  at::Tensor loss = type_->value(outputs_BO.to(at::kFloat), targets_BY, options_);
+  // The row divides by the tokens of a sample, of which batches have different numbers here.
+  return counts_tokens() ? loss * numbers_a_sample(targets_BY) : loss;
 }
 
 void Loss::require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {
@@ -120,9 +130,20 @@ void Loss::require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_B
           fmt::join(shape, ", "), describe(spec_)));
 }
 
+TargetCounts Loss::count(const at::Tensor& targets_BY) const {
+  const int64_t num_samples = targets_BY.size(0);
+  if (!may_ignore()) return {num_samples, num_samples};
+  const at::Tensor used =
+      targets_BY.dim() < 2 ? targets_BY
+                           : targets_BY.slice(/*dim=*/1, std::min(num_unused_, targets_BY.size(1)));
+  return {used.ne(data::kIgnoredTarget).sum().item<int64_t>(),
+          spec_.varies ? num_samples : used.numel()};
+}
+
 double Loss::num_counted(const at::Tensor& targets_BY) const {
-  if (!may_ignore()) return static_cast<double>(targets_BY.size(0));
-  return targets_BY.ne(data::kIgnoredTarget).sum().item<double>() / numbers_a_sample(targets_BY);
+  const TargetCounts counts = count(targets_BY);
+  if (counts.all == 0) return 0;
+  return static_cast<double>(counts.counted * targets_BY.size(0)) / static_cast<double>(counts.all);
 }
 
 std::optional<double> Loss::num_correct(const at::Tensor& outputs_BO,
@@ -133,7 +154,8 @@ std::optional<double> Loss::num_correct(const at::Tensor& outputs_BO,
   const at::Tensor right =
       chosen.eq(spec_.target_kind == TargetKind::kSoft ? targets_BY.argmax(-1) : targets_BY);
   // Soft labels and tokens: `right` has one flag per sample or token.
-  return right.sum().item<double>() / numbers_a_sample(right);
+  const auto num_right = right.sum().item<double>();
+  return counts_tokens() ? num_right : num_right / numbers_a_sample(right);
 }
 
 static LossScaleOptions read_loss_scale_options(ConfigReader in) {

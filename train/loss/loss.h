@@ -46,39 +46,56 @@ struct LossType {
 ///                       tokens count neither in the sum nor in its divisor
 NamedTable<LossType>& loss_types();
 
+/// Targets of some samples: those that count in the mean loss, and the number that makes the share
+/// of counted ones independent of the cut into batches. That is all targets if each sample has
+/// equally many, else the number of samples.
+struct TargetCounts {
+  int64_t counted = 0, all = 0;
+};
+
 /// A loss with its options, for data of one kind.
 class Loss {
  public:
   /// `name`: a row of the table; auto: cross_entropy, mean_squared_error or next_token, depending
-  /// on the targets; own: the network's. Throws Error(kConfig) if that loss does not accept such
-  /// targets. Also throws if label_smoothing is above 0 and the targets are not classes.
-  Loss(const std::string& name, const LossOptions& options, const data::SampleSpec& spec);
+  /// on the targets; own: the network's. num_unused: Model::num_unused_targets(), for own. Throws
+  /// Error(kConfig) if that loss does not accept such targets. Also throws if label_smoothing is
+  /// above 0 and the targets are not classes.
+  Loss(const std::string& name, const LossOptions& options, const data::SampleSpec& spec,
+       int64_t num_unused = 0);
 
   /// True if Model::own_loss() replaces sum().
   bool is_own() const { return type_ == nullptr; }
   bool repeats_itself() const { return type_ != nullptr && type_->repeats_itself; }
   /// True if targets of a batch may be ignored.
-  bool may_ignore() const { return type_ != nullptr && type_->ignores && spec_.may_ignore; }
+  bool may_ignore() const { return (is_own() || type_->ignores) && spec_.may_ignore; }
 
-  /// Returns the sum of the losses; outputs of any float type. Throws Error(kConfig) if their shape
-  /// does not fit the targets'.
+  /// Returns the sum of the losses, which num_counted() divides; outputs of any float type. Throws
+  /// Error(kConfig) if their shape does not fit the targets'.
   at::Tensor sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const;
 
+  /// Counts the targets of a batch, on their device.
+  TargetCounts count(const at::Tensor& targets_BY) const;
   /// Divisor that makes the sum over these samples a mean: their number. If targets may be ignored:
-  /// the share of those that count.
+  /// the share of those that count, or their number if samples have different numbers of targets.
   double num_counted(const at::Tensor& targets_BY) const;
 
   /// Number of correct samples: those whose class, or most probable class, has the highest output.
-  /// For tokens: the fraction of correct tokens of each sample. nullopt for values.
+  /// For tokens: the fraction of correct tokens of each sample, or the number of correct tokens if
+  /// samples have different numbers of them. nullopt for values.
   std::optional<double> num_correct(const at::Tensor& outputs_BO,
                                     const at::Tensor& targets_BY) const;
 
  private:
   void require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const;
+  /// True if each token has the same weight, not each sample.
+  bool counts_tokens() const {
+    return spec_.varies && spec_.target_kind == data::TargetKind::kTokens;
+  }
 
   const LossType* type_;  ///< null: the network's own loss
   LossOptions options_;
   data::SampleSpec spec_;
+  int64_t num_unused_;
 };
 
 /// Section `train.loss_scale` of the run file, for train.precision: fp16.

@@ -88,8 +88,8 @@ LossSum Elastic::compute_gradients(const data::Batch& batch, const PassRequest& 
     // Copied, since kernels may compute differently if samples have another alignment. A rank
     // without samples because of a stop still makes all passes.
     if (!is_empty)
-      own = {all.inputs_BX.narrow(0, shard.begin, shard.size()).clone(),
-             all.targets_BY.narrow(0, shard.begin, shard.size()).clone()};
+      own = data::mapped(data::part_of(all, shard.begin, shard.size()),
+                         [](const at::Tensor& values) { return values.clone(); });
     const LossSum loss = pass.run(own, batch.first_sample + shard.begin, part);
     sums_V = tree_.add(parts.flat_params.buffers(), pass.statistics().pack_seen(loss.on_host));
   }

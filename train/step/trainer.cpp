@@ -253,10 +253,10 @@ void Trainer::compute_gradients(Step* step) {
 double Trainer::counted_share(const data::Batch& batch) {
   if (!parts_.loss.may_ignore()) return 1;
   const trace::Span span("wait for all-reduce");
-  const at::Tensor& targets_BT = batch.samples.targets_BY;
+  const TargetCounts counts = parts_.loss.count(batch.samples.targets_BY);
   at::Tensor counts_2 = at::zeros({2}, at::kLong);
-  counts_2[0] = targets_BT.ne(data::kIgnoredTarget).sum();
-  counts_2[1] = targets_BT.numel();
+  counts_2[0] = counts.counted;
+  counts_2[1] = counts.all;
   parts_.mode.peers().all_reduce(counts_2, dist::ReduceOp::kSum)->wait();
   if (counts_2[1].item<int64_t>() == 0) return 1;
   const double share = counts_2[0].item<double>() / counts_2[1].item<double>();

@@ -234,7 +234,8 @@ class Trainer {
     data::Batch batch;
     StepReport report;
     LossSum loss;              ///< of this rank's samples
-    double counted_share = 1;  ///< of targets that count in the loss, over all peers; NaN if none
+    double counted_share = 1;  ///< of targets that count in the loss, over all peers; NaN if none.
+                               ///< Per sample if samples have different numbers of targets
     double loss_divisor = 1;   ///< of `loss`, before the reduction
   };
 

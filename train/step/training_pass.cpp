@@ -166,8 +166,9 @@ LossSum TrainingPass::run(const data::Samples& samples, int64_t first_sample,
     if (loss) return *loss;
   }
   const at::Device device = parts_.flat_params.device();
-  return compute({.inputs_BX = to_device(samples.inputs_BX, device),
-                  .targets_BY = to_device(samples.targets_BY, device),
+  const auto to_its_device = [&](const at::Tensor& values) { return to_device(values, device); };
+  return compute({.samples = data::mapped(samples, to_its_device),
+                  .host_targets_BY = samples.targets_BY,
                   .first_sample = first_sample,
                   .weight = at::full({}, request.weight, at::TensorOptions(device))},
                  request, parts_.runs_ahead() ? HostWaits::kForPeers : HostWaits::kForLosses);
@@ -181,16 +182,20 @@ LossSum TrainingPass::compute(const PassInputs& inputs, const PassRequest& reque
   for (int64_t part = 0; part < num_parts; ++part) {
     const bool is_last =
         request.completes && part + 1 == num_parts;  // its gradients complete the update
-    const data::Shard share = data::shard_of(inputs.targets_BY.size(0), part, num_parts);
-    // Without samples a rank skips the pass, unless other ranks wait for its sums in forward.
-    if (share.size() == 0 && !statistics_.needs_every_rank()) {
+    const data::Shard share = data::shard_of(inputs.samples.targets_BY.size(0), part, num_parts);
+    const double num_counted =
+        parts_.loss.is_own()
+            ? parts_.loss.num_counted(inputs.host_targets_BY.narrow(0, share.begin, share.size()))
+            : 1;
+    // Without samples a rank skips the pass, unless other ranks wait for its sums in forward. The
+    // network's own mean over no target would be NaN.
+    if (num_counted == 0 || (share.size() == 0 && !statistics_.needs_every_rank())) {
       if (is_last) parts_.reducer.prepare_for_backward(*request.completes);
       continue;
     }
     Stopwatch watch;
-    const at::Tensor loss = sum_of_losses(inputs.inputs_BX.narrow(0, share.begin, share.size()),
-                                          inputs.targets_BY.narrow(0, share.begin, share.size()),
-                                          inputs.first_sample + share.begin);
+    const at::Tensor loss = sum_of_losses(data::part_of(inputs.samples, share.begin, share.size()),
+                                          num_counted, inputs.first_sample + share.begin);
     request.phases->forward += watch.lap();
     if (is_last) parts_.reducer.prepare_for_backward(*request.completes);
     if (waits != HostWaits::kForNothing) parts_.reducer.settle();
@@ -220,24 +225,26 @@ void TrainingPass::backward(const at::Tensor& loss, const at::Tensor& weight) {
   parts_.model.after_backward();
 }
 
-at::Tensor TrainingPass::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
+at::Tensor TrainingPass::sum_of_losses(const data::Samples& samples, double num_counted,
                                        int64_t first_sample) {
   const trace::Span span("forward");
   parts_.model.begin_forward({.step = parts_.clock.step, .first_sample = first_sample});
+  const bool is_own = parts_.loss.is_own();
+  const ForwardArguments arguments = data::arguments_of(samples, /*with_targets=*/is_own);
   at::Tensor outputs_BO, own_loss;
   watch_.before_forward();
   {
-    const Autocast autocast(precision_, inputs_BX.device());
-    if (parts_.loss.is_own())
-      own_loss = parts_.model.own_loss(inputs_BX, targets_BY);
+    const Autocast autocast(precision_, samples.inputs_BX.device());
+    if (is_own)
+      own_loss = parts_.model.own_loss(arguments).loss;
     else
-      outputs_BO = parts_.model.forward(inputs_BX);
+      outputs_BO = parts_.model.forward_of(arguments);
   }
   watch_.after_forward();
   if (parts_.tensors != nullptr) parts_.tensors->add_outputs(outputs_BO);
-  if (outputs_BO.defined()) return parts_.loss.sum(outputs_BO, targets_BY);
-  // own_loss() is a mean over the samples.
-  return own_loss.to(at::kFloat).mul(static_cast<double>(inputs_BX.size(0)));
+  if (!is_own) return parts_.loss.sum(outputs_BO, samples.targets_BY);
+  // own_loss() is a mean over the targets that count.
+  return own_loss.to(at::kFloat).mul(num_counted);
 }
 
 void TrainingPass::on_recipe_change(const recal::AppliedActions& due) {
@@ -297,8 +304,8 @@ std::optional<LossSum> RecordedPass::run(const data::Samples& samples, const Pas
 }
 
 void RecordedPass::copy_in(const data::Samples& samples, double weight) {
-  copy_to_device(samples.inputs_BX, recorded_->inputs.inputs_BX);
-  copy_to_device(samples.targets_BY, recorded_->inputs.targets_BY);
+  copy_to_device(samples.inputs_BX, recorded_->inputs.samples.inputs_BX);
+  copy_to_device(samples.targets_BY, recorded_->inputs.samples.targets_BY);
   recorded_->inputs.weight.fill_(weight);
 }
 
@@ -313,8 +320,8 @@ bool RecordedPass::record(const data::Samples& samples, double weight, const Sha
   const auto room_for = [&](const at::Tensor& values) {
     return at::empty(values.sizes(), values.options().device(device));
   };
-  recorded_->inputs = {.inputs_BX = room_for(samples.inputs_BX),
-                       .targets_BY = room_for(samples.targets_BY),
+  // Only Lockstep's own networks are recorded: their batches have no further tensors.
+  recorded_->inputs = {.samples = {room_for(samples.inputs_BX), room_for(samples.targets_BY)},
                        .weight = at::empty({}, at::TensorOptions(device))};
   copy_in(samples, weight);
   try {

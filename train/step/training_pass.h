@@ -139,7 +139,9 @@ struct PassRequest {
 /// Samples of a rank on the device of the weights, and the factor on each loss before backward
 /// (float32 []). `first_sample`: index of the first in the global batch.
 struct PassInputs {
-  at::Tensor inputs_BX, targets_BY;
+  data::Samples samples;
+  at::Tensor host_targets_BY = {};  ///< as the loader gave them; only the network's own loss needs
+                                    ///< them
   int64_t first_sample = 0;
   at::Tensor weight;
 };
@@ -235,8 +237,8 @@ class TrainingPass final : public StepPart {
   void end_step(StepEnd, int64_t) override {}
 
  private:
-  at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
-                           int64_t first_sample);
+  /// num_counted: Loss::num_counted() of the samples, for the network's own loss.
+  at::Tensor sum_of_losses(const data::Samples& samples, double num_counted, int64_t first_sample);
   void backward(const at::Tensor& loss, const at::Tensor& weight);
 
   const TrainerParts& parts_;
