@@ -96,7 +96,8 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
   const bool is_named = in->read(
       "warm_start_ckpt", &options.warm_start_ckpt,
       "initial weights of a new run: checkpoint (Lockstep's, TensorFlow's) or a folder of them, "
-      ".safetensors file, PyTorch state dict (.pt, .pth; never executed)");
+      ".safetensors file, folder of save_pretrained(), PyTorch state dict (.pt, .pth; never "
+      "executed)");
   if (is_named && options.warm_start_ckpt.empty())
     in->fault("warm_start_ckpt",
               "'checkpoint.warm_start_ckpt' is empty: name a checkpoint, or remove the key");

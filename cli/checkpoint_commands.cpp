@@ -67,8 +67,9 @@ void add_export(CLI::App* parent, ParsedLine* line) {
   sub->add_option("DIR", asked->options.where,
                   "folder of checkpoints, or the prefix of one (DIR/model.ckpt-200)")
       ->required();
-  sub->add_option("-o,--output", asked->options.out_file,
-                  "output file; tensorflow: a prefix, the step is appended")
+  sub->add_option(
+         "-o,--output", asked->options.out_file,
+         "output file; tensorflow: a prefix, the step is appended; pretrained: a new folder")
       ->required();
   sub->add_option(
          "--format", asked->options.format,
@@ -81,6 +82,10 @@ void add_export(CLI::App* parent, ParsedLine* line) {
                 "tensorflow: the whole checkpoint, not only the model");
   sub->add_flag("--ema", asked->options.ema,
                 "the moving averages of the weights (optimizer.ema_decay)");
+  sub->add_option("--max-shard-size", asked->options.max_shard_bytes,
+                  "pretrained: tensors of one file at most, such as 500MB (default 5GB)")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->check(daemon::positive_number());
   sub->add_option("--set", asked->sets,
                   "new path of a moved file of the network: model.path=FILE, estimator.path=FILE, "
                   "plugins[0]=FILE");

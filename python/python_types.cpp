@@ -302,6 +302,11 @@ void PythonModel::move_buffers_to(at::Device device) {
   if (!device.is_cpu()) (void)call_model("move_buffers", {module_, device.str()});
 }
 
+Value PythonModel::call_glue(const char* function, List arguments) const {
+  arguments.insert(arguments.begin(), module_);
+  return call_model(function, arguments);
+}
+
 void PythonModel::after_backward() {
   // First: until the exception is cleared, every further call fails.
   throw_pending_fault();

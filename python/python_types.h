@@ -142,6 +142,10 @@ class PythonModel final : public model::Model {
   /// batch of inputs. Throws Error(kUsage) with the reason if it is not such a chain.
   model::Network chain(size_t num_dims) const;
 
+  /// Calls a function of lockstep_glue with the module as its first argument. Throws
+  /// Error(kConfig), with file and line, if Python raises.
+  Value call_glue(const char* function, List arguments) const;
+
  private:
   /// Returns the buffers that checkpoints contain, or the others.
   std::vector<model::Buffer> look_up(bool are_saved) const;

@@ -87,7 +87,7 @@ bool is_single_file(const std::string& path) {
   if (files::FileStore* const store = files::store_of(path); store && store->look_at(path))
     return true;
   return std::filesystem::is_regular_file(path, ignored) ||
-         has_ending(path, {".pt", ".pth", ".bin", ".safetensors"});
+         has_ending(path, {".pt", ".pth", ".bin", ".safetensors", kShardIndexEnding});
 }
 
 std::string bytes_of(const files::Reader& file, int64_t offset, int64_t num_bytes) {
@@ -96,7 +96,9 @@ std::string bytes_of(const files::Reader& file, int64_t offset, int64_t num_byte
   return bytes;
 }
 
-std::unique_ptr<WeightsFile> open_single_file(const std::string& path) {
+}  // namespace
+
+std::unique_ptr<WeightsFile> open_weights_file(const std::string& path) {
   // Magic bytes decide, not the extension: state dicts have many. safetensors has none, but its
   // header is JSON after 8 bytes.
   const files::Reader file(path);
@@ -120,14 +122,15 @@ std::unique_ptr<WeightsFile> open_single_file(const std::string& path) {
                  "(named without .index), .safetensors, or a state dict of torch.save()");
 }
 
-}  // namespace
-
 KernelLayout WeightsFile::kernel_layout(const std::string& name) const {
   return is_weight_name(name) ? KernelLayout::kHere : KernelLayout::kUnknown;
 }
 
 std::unique_ptr<WeightsFile> open_weights(const std::string& path) {
-  if (is_single_file(path)) return open_single_file(path);
+  if (is_single_file(path))
+    return path.ends_with(kShardIndexEnding) ? open_sharded_weights(path) : open_weights_file(path);
+  if (!is_there(index_path(path)))
+    if (const auto inside = weights_in_folder(path)) return open_weights(*inside);
   return std::make_unique<SavedWeights>(path);
 }
 

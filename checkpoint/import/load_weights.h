@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,14 +50,31 @@ class WeightsFile {
 /// * a safetensors file;
 /// * a state dict of PyTorch's torch.save() (a zip archive, from version 1.6). None of its code is
 ///   run. A name of other code than that of tensors, dicts and plain values is refused with that
-///   name.
+///   name;
+/// * an index of shards (kShardIndexEnding), or a folder for which weights_in_folder() finds a
+/// file.
 ///
 /// Values are read on request. Throws Error(kInputMissing, kUsage) as require_save() does. Throws
 /// kBadData for damage and for other files, with their kind and what to do.
 std::unique_ptr<WeightsFile> open_weights(const std::string& path);
 
-// Openers of the single-file kinds of WeightsFile. Both throw Error(kBadData) for a file that is
-// cut, damaged or of another kind.
+/// End of the name of an index of shards, as save_pretrained() of transformers writes it.
+inline constexpr std::string_view kShardIndexEnding = ".index.json";
+
+/// Returns the weights of a folder that save_pretrained() wrote, in the order of transformers:
+/// model.safetensors, its index of shards, pytorch_model.bin, its index. nullopt if there is none.
+std::optional<std::string> weights_in_folder(const std::string& folder);
+
+// Openers of the kinds of WeightsFile other than checkpoints. They throw Error(kBadData) for a file
+// that is cut, damaged or of another kind.
+
+/// Opens a single file. Its content decides whether it is a state dict or a safetensors file.
+std::unique_ptr<WeightsFile> open_weights_file(const std::string& path);
+
+/// Opens the shards of an index. Throws Error(kInputMissing) with the names of missing shards.
+/// Throws kBadData for a tensor that is in two shards or in another one than the index names.
+/// Throws it too for a shard outside the folder of the index.
+std::unique_ptr<WeightsFile> open_sharded_weights(const std::string& index);
 
 /// Opens a state dict of torch.save(). Each value's bytes are checked against the archive's
 /// checksum, if it has one.

@@ -1,6 +1,8 @@
 #include "daemon/run/resume.h"
 
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "checkpoint/restore.h"
 #include "checkpoint/save/checkpoint_folder.h"
 #include "dist/communicator.h"
+#include "python/python_types.h"
 #include "train/step/training_pass.h"
 
 // Chooses the checkpoint to resume from and restores it. Rank 0 looks at the folder and broadcasts
@@ -308,7 +311,7 @@ static bool is_folder(const std::string& named) {
 }
 
 /// Returns the checkpoint for a name. A folder means its newest checkpoint; a run's folder means
-/// the newest in its sub-folder.
+/// the newest in its sub-folder. A folder of save_pretrained() is returned unchanged.
 static std::string found_save(const std::string& named, dist::Communicator& control) {
   // Only rank 0 looks, and all ranks take its answer: they may see a file system differently.
   const bool is_found =
@@ -317,9 +320,50 @@ static std::string found_save(const std::string& named, dist::Communicator& cont
   for (const std::filesystem::path& folder :
        {std::filesystem::path(named), std::filesystem::path(named) / "checkpoints"})
     if (const auto newest = checkpoint::latest_checkpoint(folder, control)) return *newest;
+  const bool has_weights = dist::on_all_ranks(control, [&] {
+    return control.rank() == 0 && checkpoint::weights_in_folder(named).has_value();
+  });
+  if (dist::any_of(control, has_weights)) return named;
   throw Error(ExitCode::kInputMissing, "warm start",
-              fmt::format("checkpoint.warm_start_ckpt: no checkpoints in {}", named))
+              fmt::format("checkpoint.warm_start_ckpt: no checkpoints in {}, and no "
+                          "model.safetensors or model.safetensors{}",
+                          named, checkpoint::kShardIndexEnding))
       .everywhere();
+}
+
+/// Values by the names of the model's own variables.
+class ValuesInMemory final : public checkpoint::WeightsFile {
+ public:
+  explicit ValuesInMemory(const python::Map& values) {
+    for (const auto& [name, value] : values) tensors_.emplace(name, value.as_tensor());
+  }
+
+  std::vector<std::string> names() const override {
+    std::vector<std::string> all;
+    for (const auto& [name, tensor] : tensors_) all.push_back(name);
+    return all;
+  }
+  checkpoint::ValueForm form(const std::string& name) const override {
+    return checkpoint::form_of({.key = name, .tensor = tensors_.at(name)});
+  }
+  at::Tensor read(const std::string& name) override { return tensors_.at(name); }
+
+ private:
+  std::map<std::string, at::Tensor> tensors_;
+};
+
+/// Opens the source of a warm start. A folder for a module of transformers is read by its class,
+/// which renames and joins what files contain. With rules for names, they apply to the file's.
+static std::unique_ptr<checkpoint::WeightsFile> open_source(
+    const model::Model& model, const std::string& path,
+    const checkpoint::WarmStartOptions& options) {
+  auto file = checkpoint::open_weights(path);  // first: its messages name damaged files
+  const auto* module = dynamic_cast<const python::PythonModel*>(&model);
+  if (module == nullptr || !options.warm_start_rename.empty() || !files::is_folder(path))
+    return file;
+  const python::Value values = module->call_glue("read_pretrained", {path});
+  if (values.is_none()) return file;
+  return std::make_unique<ValuesInMemory>(values.as_map());
 }
 
 /// Returns parameters and buffers by dotted name, detached.
@@ -391,7 +435,7 @@ void warm_start(TrainingContext& context, bool is_resumed) {
   for (const Param& param : context.model->params())
     if (param.prunable) kernels.insert(param.name);
   const checkpoint::LoadReport report = dist::on_all_ranks(context.control, [&] {
-    const auto file = checkpoint::open_weights(path);
+    const auto file = open_source(*context.model, path, options);
     return checkpoint::load_weights(*file, path, variables, kernels, options);
   });
   if (context.control.rank() != 0) return;

@@ -366,8 +366,8 @@ static void require_python_file(const CheckpointModel& saved, const std::string&
 static void require_facts(const CheckpointModel& saved, NetworkUse use) {
   if (is_python_class(saved) && use == NetworkUse::kExport)
     throw Error(ExitCode::kUsage, "export",
-                fmt::format("{}: its network is a class in Python: use --format safetensors, load "
-                            "it in Python, and continue with torch.jit or torch.onnx",
+                fmt::format("{}: its network is a class in Python: use --format pt2 (torch.export) "
+                            "or onnx",
                             saved.prefix));
   const char* const means = saved.settings.empty()
                                 ? "it contains no settings of a run"
@@ -404,7 +404,7 @@ static bool accepts(model::Model& model, const std::vector<int64_t>& input_shape
 
 /// Builds the network, trying both input types. A checkpoint does not contain the type. No built-in
 /// network accepts both numbers and tokens, so one that refuses numbers may accept tokens.
-static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
+static void make_into(CheckpointNetwork* network, const CheckpointModel& saved, NetworkUse use,
                       const std::string& beside) {
   const model::ModelOptions options = options_of(saved, beside);
   std::optional<flags::Frozen> frozen;  // the network may read flags of the running or ended run
@@ -412,9 +412,10 @@ static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
   std::optional<Error> refusal;
   for (const at::ScalarType dtype : {at::kFloat, at::kLong}) try {
       network->model = options.make({network->input_shape, saved.num_classes, /*seed=*/0, dtype});
-      if (is_python_class(saved)) require_forward(*network->model, network->input_shape, dtype);
+      if (is_python_class(saved) && use == NetworkUse::kInference)
+        require_forward(*network->model, network->input_shape, dtype);
       network->input_dtype = dtype;
-      if (is_python_class(saved) && dtype == at::kFloat &&
+      if (is_python_class(saved) && use == NetworkUse::kInference && dtype == at::kFloat &&
           accepts(*network->model, network->input_shape, at::kLong))
         network->input_dtype = infer::IoNode::kFloatOrInt;
       return;
@@ -427,8 +428,8 @@ static void make_into(CheckpointNetwork* network, const CheckpointModel& saved,
   refuse(saved, fmt::format("no network can be built from its settings: {}", refusal->what()));
 }
 
-bool names_its_network(const CheckpointModel& saved) {
-  return says_what_is_needed(saved) && !is_python_class(saved);
+bool names_its_network(const CheckpointModel& saved, NetworkUse use) {
+  return says_what_is_needed(saved) && (use != NetworkUse::kExport || !is_python_class(saved));
 }
 
 CheckpointNetwork rebuild_network(const CheckpointModel& saved, NetworkUse use,
@@ -436,7 +437,7 @@ CheckpointNetwork rebuild_network(const CheckpointModel& saved, NetworkUse use,
   require_facts(saved, use);
   if (is_python_class(saved)) require_python_file(saved, beside);
   CheckpointNetwork network{.input_shape = shape_of(saved), .num_classes = saved.num_classes};
-  make_into(&network, saved, beside);
+  make_into(&network, saved, use, beside);
   size_t num_filled = 0;
   const auto fill = [&](const std::string& name, const at::Tensor& live) {
     const auto found = saved.params.find(name);

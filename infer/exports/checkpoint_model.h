@@ -65,13 +65,14 @@ struct CheckpointNetwork {
 
 /// Purpose for which a network is rebuilt.
 enum class NetworkUse {
-  kExport,     ///< written in another form; a network in Python cannot be
+  kExport,     ///< written in another form without Python
+  kModule,     ///< the same; of a class in Python, whose file must exist, without a call of forward
   kInference,  ///< called or traced; may be a class in Python, whose file must exist
 };
 
-/// True if the checkpoint says which network it belongs to, in a form that can be exported. False
-/// for a class in Python: its code may have changed or moved.
-bool names_its_network(const CheckpointModel& saved);
+/// True if the checkpoint says which network it belongs to, in a form that can be exported. With
+/// kExport false for a class in Python: its code may have changed or moved.
+bool names_its_network(const CheckpointModel& saved, NetworkUse use = NetworkUse::kExport);
 
 /// Builds the network from the settings in the checkpoint. Reads no run file. `beside`: a run file
 /// whose folder may contain the code of a class in Python.

@@ -38,6 +38,8 @@ void require_options_fit(const ExportOptions& options, const ExportFormat& forma
                 "--ema replaces the weights by the averages, --all writes both, the averages under "
                 "ema/: give one of them");
   require_fit(options.all, "--all", &ExportFormat::takes_all, format);
+  require_fit(options.max_shard_bytes.has_value(), "--max-shard-size", &ExportFormat::has_shards,
+              format);
 }
 
 /// Throws Error if a pruned weight is not zero: masks and weights then come from different states.
@@ -126,13 +128,13 @@ Quantization quantization_in(const CheckpointModel& saved, const ExportOptions& 
 /// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
 std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved,
                                             const ExportFormat& format) {
-  // Only ONNX files are written of a class in Python.
-  const bool may_run_code = format.name == OnnxExport::kFormat.name;
-  if (format.has_forward)
-    return rebuild_network(saved, may_run_code ? NetworkUse::kInference : NetworkUse::kExport);
-  if (!names_its_network(saved)) return std::nullopt;
+  const NetworkUse use = !format.calls_python ? NetworkUse::kExport
+                         : format.has_forward ? NetworkUse::kInference
+                                              : NetworkUse::kModule;
+  if (format.has_forward) return rebuild_network(saved, use);
+  if (!names_its_network(saved, use)) return std::nullopt;
   try {
-    return rebuild_network(saved);
+    return rebuild_network(saved, use);
   } catch (const Error& fault) {
     log::warning("export", fault.what());
     return std::nullopt;
@@ -165,7 +167,14 @@ Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwo
     if (const std::string bytes = network->model->torchscript_archive(); !bytes.empty())
       return write_archive(saved, bytes, options);
   const bool is_onnx = options.format == OnnxExport::kFormat.name;
-  PortableNetwork forward = described(saved, *network, /*traces=*/is_onnx);
+  PortableNetwork forward;
+  try {
+    forward = described(saved, *network, /*traces=*/is_onnx);
+  } catch (const Error& fault) {
+    // Not a chain of layers: torch.export can trace it, without the rounding of quantized layers.
+    if (fault.code() != ExitCode::kUsage || !is_in_python(*network) || !saved.layers.empty()) throw;
+    return ExportedProgram::write(saved, network, options);
+  }
   forward.facts = {{"producer", "lockstep " + daemon::version_facts().version},
                    {"source", std::filesystem::path(saved.prefix).filename().string()},
                    {"step", std::to_string(saved.step)}};

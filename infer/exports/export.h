@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,11 +14,13 @@ namespace lockstep::exports {
 
 /// Properties of a format.
 struct ExportFormat {
-  std::string_view name;     ///< on the command line and in manifests
-  bool has_forward = false;  ///< contains the forward pass, so it needs the network
-  bool quantizes = false;    ///< has option --quantize
-  bool has_rounding = true;  ///< contains the quantization of the checkpoint
-  bool takes_all = false;    ///< has option --all
+  std::string_view name;      ///< on the command line and in manifests
+  bool has_forward = false;   ///< contains the forward pass, so it needs the network
+  bool quantizes = false;     ///< has option --quantize
+  bool has_rounding = true;   ///< contains the quantization of the checkpoint
+  bool takes_all = false;     ///< has option --all
+  bool has_shards = false;    ///< has option --max-shard-size
+  bool calls_python = false;  ///< uses the code of a network in Python, if it is found
 };
 
 /// Returns the names of all formats, as `--format` takes them.
@@ -25,13 +28,18 @@ std::vector<std::string> export_formats();
 /// Returns the format of a name. Throws Error(kUsage) for an unknown name.
 const ExportFormat& export_format(const std::string& name);
 
+/// Default of ExportOptions::max_shard_bytes.
+inline constexpr int64_t kShardBytes = 5'000'000'000;
+
 struct ExportOptions {
-  std::string where;      ///< folder of checkpoints (its newest complete one), or the prefix of one
-  std::string out_file;   ///< replaced if it exists; tensorflow: a prefix, the step is appended
+  std::string where;  ///< folder of checkpoints (its newest complete one), or the prefix of one
+  /// Replaced if it exists. tensorflow: a prefix, the step is appended. pretrained: a new folder.
+  std::string out_file;
   bool quantize = false;  ///< safetensors, onnx: int8 weights of quantized layers
   bool all = false;       ///< tensorflow: all tensors of the checkpoint, not only the model
   bool ema = false;       ///< moving averages instead of the weights
-  std::string format = "safetensors";  ///< one of export_formats()
+  std::optional<int64_t> max_shard_bytes = {};  ///< pretrained: of tensors in a file; kShardBytes
+  std::string format = "safetensors";           ///< one of export_formats()
   /// Overrides of the checkpoint's settings in sections model, estimator and plugins: where its
   /// files are now.
   std::vector<daemon::Override> overrides = {};

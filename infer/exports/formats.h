@@ -8,7 +8,8 @@
 #include "infer/exports/manifest.h"
 #include "infer/exports/portable_network.h"
 
-/// Writers of the formats: ONNX, TorchScript, safetensors and TensorFlow.
+/// Writers of the formats: ONNX, TorchScript, programs of torch.export, safetensors, TensorFlow and
+/// folders of transformers.
 namespace lockstep::exports {
 
 /// ONNX operator set of the exported files: the oldest one in which all used operators have the
@@ -62,8 +63,21 @@ struct TorchScriptExport : NetworkExport {
   static constexpr ExportFormat kFormat{.name = "torchscript", .has_forward = true};
 };
 struct OnnxExport : NetworkExport {
-  static constexpr ExportFormat kFormat{.name = "onnx", .has_forward = true, .quantizes = true};
+  static constexpr ExportFormat kFormat{
+      .name = "onnx", .has_forward = true, .quantizes = true, .calls_python = true};
 };
+
+/// A network in Python as torch.export traces it: for any number of samples, in evaluation. Also
+/// writes its ONNX file, since the format is that of the options. Throws Error(kUsage) for another
+/// network and for quantized layers. Throws Error(kConfig), with file and line of the user's code,
+/// if it cannot be traced or a package is missing.
+struct ExportedProgram {
+  static constexpr ExportFormat kFormat{.name = "pt2", .has_forward = true, .calls_python = true};
+  static WriteExport write;
+};
+
+/// True for a user's class in Python.
+bool is_in_python(const CheckpointNetwork& network);
 
 /// TensorFlow files of one shard. These are OUT_FILE-STEP.index and .data-00000-of-00001, and the
 /// state file `checkpoint` in the same folder. Tensors are whole and dense, even if the checkpoint
@@ -80,8 +94,18 @@ struct TensorFlowExport {
   static WriteExport write;
 };
 
+/// Folder as save_pretrained() of transformers writes it: tensors in one safetensors file, or in
+/// shards with an index, and config.json if the network's module in Python has one. It appears when
+/// it is complete. Throws Error(kCannotCreate) if the folder exists and is not empty.
+struct PretrainedExport {
+  static constexpr ExportFormat kFormat{
+      .name = "pretrained", .has_rounding = false, .has_shards = true, .calls_python = true};
+  static WriteExport write;
+};
+
 /// List of all formats, as Of<format, ...>, in the order of messages.
 template <template <typename...> typename Of>
-using OfAllFormats = Of<SafetensorsExport, TorchScriptExport, OnnxExport, TensorFlowExport>;
+using OfAllFormats = Of<SafetensorsExport, TorchScriptExport, OnnxExport, ExportedProgram,
+                        TensorFlowExport, PretrainedExport>;
 
 }  // namespace lockstep::exports

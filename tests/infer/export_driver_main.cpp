@@ -33,6 +33,7 @@ void write_answers(TrainedNetwork* trained, const std::filesystem::path& folder)
 void export_all(TrainedNetwork* trained, bool has_int8, const std::filesystem::path& folder) {
   const std::string prefix = trained->save(folder / "run" / "checkpoints" / "m");
   for (const std::string& format : exports::export_formats()) {
+    if (format == "pt2") continue;  // of networks in Python alone
     exports::export_command(
         {.where = prefix, .out_file = folder / ("model." + format), .format = format});
     if (has_int8 && exports::export_format(format).quantizes)

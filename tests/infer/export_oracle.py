@@ -248,6 +248,8 @@ class Safetensors(Exported, unittest.TestCase):
             found = load_file(folder / "model.safetensors")
             expected = self.tensors_of(answers)
             self.assertEqual(set(found), set(expected))
+            whole = load_file(folder / "model.pretrained" / "model.safetensors")
+            self.assertEqual({name: values.tobytes() for name, values in whole.items()}, {name: values.tobytes() for name, values in expected.items()})
             for name, values in expected.items():
                 self.assertEqual(found[name].dtype, values.dtype)
                 self.assertTrue(np.array_equal(found[name], values), name)

@@ -147,11 +147,25 @@ TEST_F(Exports, AClassInPythonIsLeftToPython) {
   TrainedNetwork trained(digits());
   trained.settings = "data.seed=3\nmodel.args.width=64\nmodel.type=python";
   const std::string prefix = save(&trained);
-  const Refusal refusal = refusal_of([&] { to("onnx", prefix); });
+  const Refusal refusal = refusal_of([&] { to("torchscript", prefix); });
   EXPECT_EQ(refusal.code, ExitCode::kUsage);
-  EXPECT_THAT(refusal.text, HasSubstr("a class in Python: use --format safetensors"));
+  EXPECT_THAT(refusal.text, HasSubstr("a class in Python: use --format pt2"));
+  for (const char* format : {"onnx", "pt2"}) {  // its code is nowhere
+    const Refusal missing = refusal_of([&] { to(format, prefix); });
+    EXPECT_EQ(missing.code, ExitCode::kInputMissing);
+    EXPECT_THAT(missing.text, HasSubstr("for an export: --set model.path=FILE"));
+  }
   EXPECT_EQ(refusal_of([&] { to("safetensors", prefix); }).text, "");
   EXPECT_TRUE(manifest()["parameters_sha256"].is_null());
+}
+
+TEST_F(Exports, OtherNetworksHaveNoProgramOfTorchExport) {
+  TrainedNetwork trained(digits());
+  const std::string prefix = save(&trained);
+  const Refusal refusal = refusal_of([&] { to("pt2", prefix); });
+  EXPECT_EQ(refusal.code, ExitCode::kUsage);
+  EXPECT_THAT(refusal.text, HasSubstr("--format pt2 is for networks in Python"));
+  EXPECT_FALSE(std::filesystem::exists(at("out")));
 }
 
 TEST_F(Exports, SettingsAndTensorsMustBelongTogether) {

@@ -27,6 +27,16 @@ def require_torch():
         skips.missing_tool(f"no Python in LibTorch's folder {folder}, so PyTorch cannot judge TorchScript files")
 
 
+def require_packages(*names):
+    """Lets the interpreters of this test's processes import packages of .venv-test, which ranks do not have of themselves."""
+    require_python()
+    folders = [*map(str, PYTHON.parents[1].glob("lib/python*/site-packages"))] + os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    for name in names:
+        if not any((pathlib.Path(folder) / name).is_dir() for folder in folders if folder):
+            skips.missing_tool(f"no package {name} in {PYTHON.parents[1]} (tools/setup test installs it)")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+
+
 class _Server:
     """exported_digits.py, whose start takes seconds: one process for all of a test file."""
 

@@ -364,8 +364,8 @@ class Python(LockstepTest):
         right = sum(max(range(3), key=one["logits"].__getitem__) == one["targets"] for one in answers)
         self.assertEqual(len(answers), 200)
         self.assertAlmostEqual(right / 200, run.summary()["eval"]["accuracy"], places=6)
-        refused = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "onnx", "-o", self.folder / "x.onnx", expect=64)
-        self.assertIn("use --format safetensors", refused)
+        refused = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "torchscript", "-o", self.folder / "x.pt", expect=64)
+        self.assertIn("use --format pt2 (torch.export) or onnx", refused)
 
     def test_a_quantized_network_resumes_and_freezes_its_batch_statistics(self):
         quantized = "modifiers=[!QuantizationModifier {start_epoch: 1, disable_quantization_observer_epoch: 8, freeze_bn_stats_epoch: 5}]"

@@ -125,3 +125,32 @@ class Squares:
         if index == self.damaged:
             raise OSError("this square is torn")
         return torch.full([1, 8, 8], index / self.samples), index % 10
+
+
+class Tokens:
+    """Sequences of eight tokens, and the next token of each."""
+
+    num_classes = 30
+
+    def __init__(self, samples=32):
+        tokens = torch.randint(30, (samples, 9), generator=torch.Generator().manual_seed(5))
+        self.inputs, self.targets = tokens[:, :-1], tokens[:, 1:]
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, index):
+        return self.inputs[index], self.targets[index]
+
+
+class Pictures:
+    num_classes = 10
+
+    def __init__(self, samples=32):
+        self.inputs = torch.rand(samples, 1, 8, 8, generator=torch.Generator().manual_seed(5))
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, index):
+        return self.inputs[index], index % 10
