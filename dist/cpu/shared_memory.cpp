@@ -148,7 +148,7 @@ void ask_for_large_pages(const RankGroup& host, std::byte* begin, int64_t num_by
 
 // A program may create many groups, and hears once that they share no memory.
 std::atomic<bool> is_said = false;
-const ProcessState state("warning of missing shared memory", [] { is_said = false; });
+const ProcessState warned("warning of missing shared memory", [] { is_said = false; });
 
 void warn_no_shared_memory(const RankGroup& host, const std::string& why_not) {
   if (host.rank() != 0 || is_said.exchange(true)) return;
