@@ -219,7 +219,7 @@ std::unique_ptr<coord::Buffer> buffer_of(const UserCallback& user) {
 }
 
 coord::EvalMetric metric_of(const UserCallback& user) {
-  const Object object = user.object();
+  const Object& object = user.object();
   return {.incoming_keys = user.texts("incoming"),
           .num_sums = user.fact("num_sums").as_int(),
           .sums =

@@ -203,7 +203,6 @@ at::Tensor widened(const at::Tensor& values, const c10d::ReduceOp& op) {
 std::optional<dist::ReduceOp> native_op(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
-      return dist::ReduceOp::kSum;
     case c10d::ReduceOp::AVG:
       return dist::ReduceOp::kSum;
     case c10d::ReduceOp::MIN:

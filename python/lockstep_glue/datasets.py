@@ -8,7 +8,7 @@ import pathlib
 import random
 import sys
 
-from .batches import IGNORED, arranged, is_pair, stacked, tensors_of, without_samples
+from .batches import IGNORED, arranged, has_keys, is_pair, stacked, tensors_of, without_samples
 from .faults import Fault, make, own_frames, text_of
 from .models import seed_all
 from .streams import Stream
@@ -39,6 +39,7 @@ class DataSet:
         self.collate = getattr(self.items, "collate_fn", None)
         self.first, item = self.first_item()
         self.is_pair = self.collate is None and is_pair(item)
+        any_class = self.any_class = any_class or (for_inference and not self.is_pair)
         self.like = None  # keywords and tensors of the first sample, which others without collate_fn must have
         self.example = self.first_batch(item)
         inputs, target = self.example[0][0], self.example[1][0]
@@ -307,7 +308,7 @@ class ForInference:
 
     def with_target(self, item):
         if self.lacks_targets is None:
-            self.lacks_targets = not isinstance(item, (tuple, list))
+            self.lacks_targets = not isinstance(item, (tuple, list)) and not has_keys(item) and not hasattr(self.items, "collate_fn")
         return (item, 0) if self.lacks_targets else item
 
 

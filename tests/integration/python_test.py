@@ -408,7 +408,7 @@ class Python(LockstepTest):
         self.assertEqual(len(with_targets), 200)
         self.assertEqual(without, {name: {"logits": one["logits"]} for name, one in with_targets.items()})
         self.assertEqual(by_workers, without)
-        self.assertIn("is Tensor, not (input, target)", self.tool("check", self.config("OfWhole"), "--set", "data.train.name=Whole", "--set",
+        self.assertIn("is Tensor: it must be (input, target)", self.tool("check", self.config("OfWhole"), "--set", "data.train.name=Whole", "--set",
                                                                    "data.train.args={has_targets: false}", expect=65))
 
     def test_infer_says_where_it_looks_for_the_code(self):
