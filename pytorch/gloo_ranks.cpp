@@ -10,8 +10,6 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include "pytorch/socket_transport.h"
-
 namespace lockstep::pytorch {
 namespace {
 

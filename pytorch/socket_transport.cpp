@@ -1,5 +1,5 @@
 // Messages as frames (tag, length, bytes) on non-blocking sockets, which each call polls.
-#include "pytorch/socket_transport.h"
+#include "pytorch/gloo_ranks.h"
 
 #include <algorithm>
 #include <array>

@@ -162,7 +162,7 @@ void warn_no_shared_memory(const RankGroup& host, const std::string& why_not) {
 
 }  // namespace
 
-// Open MPI keeps its own shared memory in the same folder.
+// The variable is Open MPI's, for its windows.
 std::string shared_memory_folder() {
   const char* chosen = std::getenv("OMPI_MCA_osc_sm_backing_directory");
   return chosen != nullptr ? chosen : "/dev/shm";

@@ -52,7 +52,9 @@ bool are_on_one_host() {
 
 void prefer_open_mpi_settings() {
   // On one connection, small control messages queue after large ones, and the two directions of a
-  // link alternate: half of its speed.
+  // link alternate: half of its speed. Open MPI takes the connections in turn, two turns for each
+  // message that is sent without waiting. So all of a rank's messages to another use one of them;
+  // which one depends on the calls before, and link_test checks that both are used.
   prefer("OMPI_MCA_btl_tcp_links", "2");
   prefer_eager_fragments();
   // A single process needs no daemon, which only serves to start further processes.

@@ -22,10 +22,6 @@ def named_parts(value):
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def has_keys(item):
-    return isinstance(item, collections.abc.Mapping) or (dataclasses.is_dataclass(item) and not isinstance(item, type))
-
-
 def is_pair(item):
     """Tells whether a sample is (input, target)."""
     return isinstance(item, (tuple, list)) and len(item) == 2 and not any(isinstance(part, collections.abc.Mapping) for part in item)

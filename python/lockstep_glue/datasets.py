@@ -8,7 +8,7 @@ import pathlib
 import random
 import sys
 
-from .batches import IGNORED, arranged, has_keys, is_pair, stacked, tensors_of, without_samples
+from .batches import IGNORED, arranged, is_pair, named_parts, stacked, tensors_of, without_samples
 from .faults import Fault, make, own_frames, text_of
 from .models import seed_all
 from .streams import Stream
@@ -308,7 +308,7 @@ class ForInference:
 
     def with_target(self, item):
         if self.lacks_targets is None:
-            self.lacks_targets = not isinstance(item, (tuple, list)) and not has_keys(item) and not hasattr(self.items, "collate_fn")
+            self.lacks_targets = not isinstance(item, (tuple, list)) and named_parts(item) is None and not hasattr(self.items, "collate_fn")
         return (item, 0) if self.lacks_targets else item
 
 
