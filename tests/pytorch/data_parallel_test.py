@@ -202,6 +202,17 @@ class UserLoop(unittest.TestCase):
         for rank in ranks.run(2, user_loop.train, {**case, "restore": folder, "engine_update": False}, backend="gloo"):
             self.assertIn("was saved with updates by the engine: wrap the module with engine_update=True", rank.fault)
 
+    def test_a_rank_that_hangs_is_named(self):
+        ended = self.root / "ended"
+
+        def train():
+            try:
+                return user_loop.train({"mistake": "hang", "until": str(ended), "timeout": 2})
+            finally:
+                ended.touch()
+        fault = ranks.run(2, train, backend="gloo")[0].fault
+        self.assertRegex(fault, r"waited \d\.\d s for rank 1 .*raise the timeout of lockstep\.DataParallel$")
+
     def test_a_rank_that_fails_ends_the_others(self):
         other, failed = ranks.run(2, user_loop.train, {"mistake": "raise"}, backend="gloo")
         self.assertIn("an error of rank 1 alone", failed.fault)

@@ -5,14 +5,16 @@ Returns a map: the loss of each step, a digest of the weights, and what the case
 """
 import contextlib
 import hashlib
+import pathlib
 
 from cpu_torch import torch
+import patience
 import torch._dynamo  # noqa: F401, which each optimizer imports: once, before ranks are forked
 
 distributed, nn, F = torch.distributed, torch.nn, torch.nn.functional
 DEFAULTS = {"wrapper": "lockstep", "network": "plain", "optimizer": "momentum", "steps": 8, "batch": 6, "micro_batches": 1, "to_none": True,
             "clip": None, "recipe": None, "precision": "fp32", "save": None, "save_at": None, "restore": None, "samples": 48, "inf_at": None,
-            "mistake": None, "engine_update": None, "steps_per_epoch": 4, "sums_averages": False}
+            "mistake": None, "engine_update": None, "steps_per_epoch": 4, "sums_averages": False, "timeout": 20, "until": None}
 
 
 class Plain(nn.Module):
@@ -71,7 +73,7 @@ def wrap(case, network, optimizer, sampler):
     if case["wrapper"] == "ddp":
         return nn.parallel.DistributedDataParallel(network, find_unused_parameters=case["network"] == "unused")
     import lockstep
-    return lockstep.DataParallel(network, optimizer, recipe=case["recipe"], steps_per_epoch=case["steps_per_epoch"], sampler=sampler, timeout=20,
+    return lockstep.DataParallel(network, optimizer, recipe=case["recipe"], steps_per_epoch=case["steps_per_epoch"], sampler=sampler, timeout=case["timeout"],
                                  engine_update=case["engine_update"])
 
 
@@ -107,6 +109,8 @@ def make_mistake(case, step, model, network):
         network.first.double()
     if case["mistake"] == "group":
         model.optimizer.add_param_group({"params": [torch.ones(1, requires_grad=True)]})
+    if case["mistake"] == "hang" and distributed.get_rank() == 1:
+        patience.wait_for(pathlib.Path(case["until"]).exists, "the others' end")
     if case["mistake"] == "save" and distributed.get_rank() == 0:
         import lockstep
         lockstep.save(model, case["save"])
