@@ -249,6 +249,9 @@ void zero_pruned(int64_t number, int64_t param, at::TensorList tensors) {
   for (const at::Tensor& tensor : tensors) loop_of(number).zero_pruned(param, tensor);
 }
 
+/// Returns the number of backward passes.
+int64_t passes(int64_t number) { return loop_of(number).num_passes(); }
+
 /// Returns the parameter group of each parameter (base/tensors/param_info.h).
 std::vector<int64_t> groups(int64_t number) { return loop_of(number).groups_P(); }
 
@@ -413,6 +416,7 @@ TORCH_LIBRARY_FRAGMENT(lockstep, library) {
   library.def("loop_order(int num_samples, int seed, int epoch, bool shuffles) -> int[]",
               TORCH_FN(here::Guarded<here::order>::call));
   library.def("loop_groups(int loop) -> int[]", TORCH_FN(here::groups));
+  library.def("loop_passes(int loop) -> int", TORCH_FN(here::passes));
   library.def("loop_facts(int loop) -> float[]", TORCH_FN(here::facts));
   library.def("loop_close(int loop) -> ()", TORCH_FN(here::close));
   library.def("loop_error() -> (str, int)", TORCH_FN(here::error));

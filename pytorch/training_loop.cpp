@@ -266,6 +266,7 @@ StateChanges TrainingLoop::begin_step(bool syncs) {
                 "the last backward() ended with an exception before the ranks had averaged their "
                 "gradients; training cannot continue");
   take_back_values();
+  is_counted_ = false;
   accumulates_ = !syncs;
   StateChanges changes;
   if (applied_step_ != clock_.step && !is_finalized_) {
@@ -402,6 +403,7 @@ void TrainingLoop::move_into_buffer(size_t param) {
 
 void TrainingLoop::on_gradient(int64_t param) {
   const at::NoGradGuard no_grad;
+  count_pass();
   move_into_buffer(static_cast<size_t>(param));
   if (is_armed_) return queue_average();
   if (!accumulates_)
@@ -412,6 +414,10 @@ void TrainingLoop::on_gradient(int64_t param) {
                             "backward() of one forward pass, no_sync() around all but the last",
                             params_[static_cast<size_t>(param)].name));
   has_unsynced_ = true;
+}
+
+void TrainingLoop::count_pass() {
+  if (!std::exchange(is_counted_, true)) ++num_passes_;
 }
 
 /// True if updates are divided among the ranks and a gradient is not 0. Outside of a rank's part it
@@ -461,6 +467,7 @@ void TrainingLoop::average() {
   const at::NoGradGuard no_grad;
   is_queued_ = false;
   is_armed_ = false;
+  count_pass();  // also one that reached no parameter of this rank
   // Buffers with a missing gradient are incomplete, so the reducer has not sent them yet.
   const double num_missing = fill_missing();
   totals_ = reducer_.finish(

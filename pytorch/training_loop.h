@@ -161,6 +161,9 @@ class TrainingLoop {
     return recipe_.timeline().quantization_at(clock_.step).batch_norm_frozen;
   }
   int64_t step() const { return clock_.step; }
+  /// Number of backward passes with their forward passes, averaged or not. Several forward passes
+  /// may precede one.
+  int64_t num_passes() const { return num_passes_; }
   /// Elements of the parameters that updates change now.
   int64_t num_trainable() const;
   int rank() const { return control_->rank(); }
@@ -181,6 +184,7 @@ class TrainingLoop {
   at::Tensor& grad_of(size_t param) { return params_[param].tensor.mutable_grad(); }
   void on_gradient(int64_t param);
   void queue_average();
+  void count_pass();
   bool has_divided_gradients() const;
   void move_into_buffer(size_t param);
   void average();
@@ -205,6 +209,9 @@ class TrainingLoop {
   bool is_finalized_ = false;
   bool has_set_masks_ = false;
   const bool is_divided_;  ///< each rank updates a part
+
+  int64_t num_passes_ = 0;
+  bool is_counted_ = true;  ///< the last forward pass is in num_passes_
 
   // of the current step
   bool is_armed_ = false;                ///< the next backward pass averages

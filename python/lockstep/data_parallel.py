@@ -5,6 +5,7 @@ optimizer.step() ends a step of the recipe. Nothing of torch is replaced: the op
 """
 import contextlib
 import datetime
+import functools
 import math
 import os
 import weakref
@@ -19,6 +20,7 @@ from .optimizers import Optimizers, joined
 from .pages import Pages
 from .programs import EXIT_CONFIG, Error
 from .quantized_layers import layers_of, norms_of, round_layers
+from .sampler import no_passes
 
 # Operators are looked up once: an access of torch.ops costs more than some of these calls.
 OPERATORS = {}
@@ -205,11 +207,12 @@ class DataParallel(torch.nn.Module):
     """A module whose gradients the ranks average, with masks, rates and freezing of a recipe.
 
     module: on the CPU, with all parameters built; equal on all ranks, or rank 0's values are taken. optimizer: of torch.optim, over
-    parameters of the module; or a list of such, the first of which ends a step. recipe: a file of docs/recipe.md. steps_per_epoch: a number, or the loader of training data;
-    default: the sampler's. A recipe that counts epochs requires one of them. process_group: ranks; default: all, of torch.distributed if it was initialised, else those that
-    torchrun, mpirun or srun started. broadcast_buffers: each averaged forward pass of training begins with rank 0's buffers, as in
-    DistributedDataParallel. bucket_bytes: gradients per message. timeout: longest wait for a rank, in seconds. sampler: a
-    lockstep.DistributedSampler, whose position checkpoints hold, and whose uneven last batches get the weight of their samples.
+    parameters of the module; or a list of such, the first of which ends a step. recipe: a file of docs/recipe.md. steps_per_epoch: a
+    number, or the loader of training data; default: the sampler's. A recipe that counts epochs requires one of them. process_group:
+    ranks; default: all, of torch.distributed if it was initialised, else those that torchrun, mpirun or srun started.
+    broadcast_buffers: each averaged forward pass of training begins with rank 0's buffers, as in DistributedDataParallel.
+    bucket_bytes: gradients per message. timeout: longest wait for a rank, in seconds. sampler: a lockstep.DistributedSampler, whose
+    position checkpoints hold, and whose uneven last batches get the weight of their samples. It takes a batch per backward pass.
 
     engine_update: the engine makes the updates of SGD, Adam and AdamW, equal to torch's up to rounding; None: where it can. "shards": each rank
     updates a part and keeps its state, and `grad` is undefined after backward. "shared": also one copy of the weights for all ranks,
@@ -251,6 +254,8 @@ class DataParallel(torch.nn.Module):
              DIVISIONS.get(engine_update, 0))
         call("loop_broadcast", self.loop, [parameter for _, parameter in frozen] + self.buffers_now())
         WRAPPED.add(module)
+        if sampler is not None:
+            sampler.follow(functools.partial(call, "loop_passes", self.loop))
         self._hooks = OptimizerHooks(optimizer, [parameter for _, parameter in trained], self.loop)
         self._hooks.attach(bool(rule[0]))
         self._quantizes = bool(call("loop_facts", self.loop)[4])
@@ -367,6 +372,8 @@ class DataParallel(torch.nn.Module):
     def close(self):
         """Ends the connection of the ranks; the module stays usable."""
         self._hooks.remove()
+        if self.sampler is not None:
+            self.sampler.follow(no_passes)
         self._close()
 
 

@@ -12,6 +12,10 @@ def share_of(count, rank, world_size):
     return range(count * rank // world_size, count * (rank + 1) // world_size)
 
 
+def no_passes():
+    return 0
+
+
 class DistributedSampler(torch.utils.data.Sampler):
     """Indices of this rank's samples: `DataLoader(data, batch_size=sampler.batch_size, sampler=sampler)`.
 
@@ -28,7 +32,9 @@ class DistributedSampler(torch.utils.data.Sampler):
         self.rank, self.world_size = known[0] if rank is None else rank, world_size or known[1]
         self.num_samples, self.global_batch_size = len(data), global_batch_size
         self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
-        self.epoch, self.first_batch, self.num_batches_done = 0, 0, 0
+        self.epoch, self.first_batch = 0, 0
+        self.count_passes = no_passes  # backward passes; lockstep.DataParallel sets another one
+        self.first_pass = 0  # that of the epoch's first batch
         self.before_first = None  # called before the next iteration gives its first index
         if global_batch_size % self.world_size:
             raise Error(f"[data] global_batch_size {global_batch_size} is not a multiple of {self.world_size} ranks", EXIT_CONFIG)
@@ -49,7 +55,7 @@ class DistributedSampler(torch.utils.data.Sampler):
     def set_epoch(self, epoch):
         """Chooses the order of the next iteration. After a restore, the epoch of the checkpoint begins where it was left."""
         if epoch != self.epoch:
-            self.epoch, self.first_batch = epoch, 0
+            self.epoch, self.first_batch, self.first_pass = epoch, 0, self.count_passes()
 
     def sizes(self, batch):
         """(samples of this rank, of all ranks) in one batch of the epoch."""
@@ -59,9 +65,18 @@ class DistributedSampler(torch.utils.data.Sampler):
     def __len__(self):
         return sum(max(1, self.sizes(batch)[0]) for batch in range(self.first_batch, self.batches_per_epoch))
 
+    @property
+    def num_batches_done(self):
+        """Batches of the epoch that were trained on, one a backward pass: a DataLoader reads ahead."""
+        return self.count_passes() - self.first_pass
+
+    def follow(self, count_passes):
+        """count_passes: a function that returns a number of backward passes, which counts the batches from now on."""
+        self.count_passes, self.first_pass = count_passes, count_passes() - self.num_batches_done
+
     def __iter__(self):
         first, self.first_batch = self.first_batch, 0
-        self.num_batches_done = first
+        self.first_pass = self.count_passes() - first
         order = torch.ops.lockstep.loop_order.default(self.num_samples, self.seed, self.epoch, self.shuffle)
         return self.indices(order, first)
 
@@ -77,9 +92,8 @@ class DistributedSampler(torch.utils.data.Sampler):
             yield from order[begin + share.start:begin + share.stop]
 
     def weight_of_next(self, num_samples):
-        """Counts a batch that is trained on. Returns its weight in the mean over ranks, None if it has another number of samples."""
+        """The weight of the next batch in the mean over ranks; None if it has another number of samples."""
         batch = self.num_batches_done
-        self.num_batches_done += 1
         if batch >= self.batches_per_epoch:
             return None
         own, count = self.sizes(batch)
@@ -93,6 +107,6 @@ class DistributedSampler(torch.utils.data.Sampler):
     def go_to(self, epoch, taken):
         """Continues at a position of a sampler with the same samples, seed and global batch, whatever its number of ranks."""
         self.epoch, self.first_batch = epoch, -(-taken // self.global_batch_size)
-        self.num_batches_done = self.first_batch
         if self.first_batch >= self.batches_per_epoch:
-            self.epoch, self.first_batch, self.num_batches_done = epoch + 1, 0, 0
+            self.epoch, self.first_batch = epoch + 1, 0
+        self.first_pass = self.count_passes() - self.first_batch

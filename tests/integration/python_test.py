@@ -382,7 +382,7 @@ class Python(LockstepTest):
         run = self.train(2, config=self.config("MaskedLayers"), sets=[quantized])
         losses = []
         for name, where in (("quantized", run), ("plain", self.train(2, config=self.config("MaskedLayers"), run="plain"))):
-            results = self.folder / name
+            results = self.folder / f"answers-{name}"
             config = self.folder / f"{name}.yaml"
             config.write_text(f"run: {{name: x, threads: 1, project_dir: {self.folder}}}\n"
                               f"inferer: {{log_dir: {results}, callbacks: {{prediction_saver: {{keys: [logits, targets]}}}}}}\n")

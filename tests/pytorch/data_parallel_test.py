@@ -160,6 +160,16 @@ class UserLoop(unittest.TestCase):
                 self.assertEqual(resumed["digest"], whole["digest"])
                 self.assertEqual(resumed["buffers"], whole["buffers"])
 
+    def test_a_batch_counts_once_whatever_passes_it_takes(self):
+        """Two forward passes of each batch; and two batches of a step, of which the first is not averaged. 41 samples: the last batch is uneven."""
+        for name, passes, steps in (("views", {"views": 2}, 12), ("batches", {"micro_batches": 2}, 6)):
+            with self.subTest(name):
+                case, folder = {"network": "normed", "samples": 41, "steps": steps, **passes}, str(self.root / name)
+                whole = self.run_ranks(2, **case, save=folder, save_at=4)
+                resumed = self.run_ranks(2, **case, restore=folder)
+                self.assertEqual(resumed["losses"], whole["losses"][4:])
+                self.assertEqual(resumed["digest"], whole["digest"])
+
     def test_a_loop_resumes_at_another_number_of_ranks(self):
         case = {"steps": 12, "samples": 40, "batch": 4}
         whole = self.run_ranks(2, **case, save=str(self.root / "other"), save_at=7)

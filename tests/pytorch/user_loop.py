@@ -14,7 +14,7 @@ import torch._dynamo  # noqa: F401, which each optimizer imports: once, before r
 distributed, nn, F = torch.distributed, torch.nn, torch.nn.functional
 DEFAULTS = {"wrapper": "lockstep", "network": "plain", "optimizer": "momentum", "steps": 8, "batch": 6, "micro_batches": 1, "to_none": True,
             "clip": None, "recipe": None, "precision": "fp32", "save": None, "save_at": None, "restore": None, "samples": 48, "inf_at": None,
-            "mistake": None, "engine_update": None, "steps_per_epoch": 4, "sums_averages": False, "timeout": 20, "until": None}
+            "mistake": None, "engine_update": None, "steps_per_epoch": 4, "sums_averages": False, "timeout": 20, "until": None, "views": 1}
 
 
 class Plain(nn.Module):
@@ -143,7 +143,8 @@ def train(request):
             x, y = next(feed)
             is_last = micro + 1 == case["micro_batches"]
             with contextlib.nullcontext() if is_last or case["sums_averages"] else model.no_sync(), torch.autocast("cpu", torch.bfloat16, enabled=case["precision"] == "bf16"):
-                loss = F.cross_entropy(model(x).float(), y) / case["micro_batches"]
+                views = [model(x) for _ in range(case["views"])]  # several forward passes of a batch before its backward()
+                loss = F.cross_entropy(sum(views).float() / case["views"], y) / case["micro_batches"]
                 if step == case["inf_at"]:
                     loss = loss * float("inf")
                 loss.backward()
