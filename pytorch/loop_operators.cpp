@@ -259,6 +259,12 @@ at::Tensor quantize(int64_t number, int64_t layer, bool is_weight, const at::Ten
   return loop_of(number).quantized(layer, is_weight, values);
 }
 
+/// Returns the output of a linear layer. param: index of its weight.
+at::Tensor linear(int64_t number, int64_t param, const at::Tensor& inputs, const at::Tensor& weight,
+                  const std::optional<at::Tensor>& bias) {
+  return loop_of(number).linear(param, inputs, weight, bias.value_or(at::Tensor()));
+}
+
 /// Returns facts for the user: step, sparsity, bytes that the last average sent and saved. Then
 /// flags: the recipe quantizes; batch normalisation is frozen.
 std::vector<double> facts(int64_t number) {
@@ -380,6 +386,9 @@ TORCH_LIBRARY_FRAGMENT(lockstep, library) {
       TORCH_FN(here::Guarded<here::attach>::call));
   library.def("loop_quantize(int loop, int layer, bool is_weight, Tensor values) -> Tensor",
               TORCH_FN(here::Guarded<here::quantize>::call));
+  library.def(
+      "loop_linear(int loop, int param, Tensor inputs, Tensor weight, Tensor? bias) -> Tensor",
+      TORCH_FN(here::Guarded<here::linear>::call));
   library.def("loop_update(int loop, float[] rates) -> ()",
               TORCH_FN(here::Guarded<here::update>::call));
   library.def(

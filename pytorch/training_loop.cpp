@@ -9,6 +9,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +17,7 @@
 
 #include "base/diagnostics.h"
 #include "base/log.h"
+#include "model/linear/linear_function.h"
 #include "pytorch/gloo_ranks.h"
 #include "recal/recipe/recipe_reader.h"
 #include "train/step/buffers.h"
@@ -218,6 +220,15 @@ at::Tensor TrainingLoop::quantized(int64_t layer, bool is_weight, const at::Tens
   LayerHook* const quantizer = recipe_.layer_hook();
   if (quantizer == nullptr) return values;
   return is_weight ? quantizer->weight(layer, values) : quantizer->input(layer, values);
+}
+
+at::Tensor TrainingLoop::linear(int64_t param, const at::Tensor& inputs,
+                                const at::Tensor& weight_OI, const at::Tensor& bias_O) const {
+  const auto index = static_cast<size_t>(param);
+  // Copies of the module have layers that refer to this loop, with weights of their own.
+  const bool is_own = weight_OI.is_same(params_[index].tensor) && views_[index].defined();
+  return is_own ? model::linear_into(inputs, weight_OI, bias_O, views_[index])
+                : at::linear(inputs, weight_OI, bias_O);
 }
 
 std::vector<at::Tensor> TrainingLoop::slots_of(int64_t param) {

@@ -156,6 +156,10 @@ class TrainingLoop {
   /// Returns the input or weight of a layer as its forward pass must use it. Observes inputs if
   /// gradients are recorded. layer: index in LoopOptions::layers.
   at::Tensor quantized(int64_t layer, bool is_weight, const at::Tensor& values);
+  /// Returns the output of a linear layer, whose backward writes the weight's gradient into the
+  /// loop's buffer. param: index of the weight.
+  at::Tensor linear(int64_t param, const at::Tensor& inputs, const at::Tensor& weight_OI,
+                    const at::Tensor& bias_O) const;
   /// True if running statistics of batch normalisation no longer change.
   bool freezes_batch_norm() const {
     return recipe_.timeline().quantization_at(clock_.step).batch_norm_frozen;

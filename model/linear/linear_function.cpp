@@ -10,6 +10,8 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 
 #include "model/linear/few_samples.h"
 
@@ -309,6 +311,71 @@ at::Tensor linear_of_kept(const at::Tensor& inputs_BI, const at::Tensor& weight_
   return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, in_place, kept);
 }
 
+/// The layer of linear_into(). inputs_BI [B, I].
+struct ProductInto : torch::autograd::Function<ProductInto> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
+                            const at::Tensor& weight_OI, const MaybeTensor& bias_O,
+                            const at::Tensor& grad_OI) {
+    context->save_for_backward({inputs_BI, weight_OI});
+    // Where activations are recomputed, the saved weight is another tensor than the parameter.
+    context->saved_data["param"] = weight_OI;
+    context->saved_data["grad"] = grad_OI;
+    return product(inputs_BI, weight_OI, bias_O.value_or(at::Tensor()));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    variable_list grads(4);
+    if (!outputs[0].defined()) return grads;
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor grads_BO = outputs[0].contiguous();
+    if (context->needs_input_grad(1)) {
+      if (must_return_grad())
+        grads[1] = at::mm(grads_BO.t(), saved[0]);
+      else
+        write_grad(grads_BO, saved[0], context->saved_data["param"].toTensor(),
+                   context->saved_data["grad"].toTensor());
+    }
+    if (context->needs_input_grad(0)) grads[0] = product_with_weight(grads_BO, saved[1]);
+    if (context->needs_input_grad(2)) grads[2] = grads_BO.sum(0);
+    return grads;
+  }
+
+  /// True in a backward pass whose gradients are used otherwise than as `grad`: by a second
+  /// derivative, or by the caller of torch.autograd.grad().
+  static bool must_return_grad() {
+    const auto* const wanted = torch::autograd::get_current_graph_task_exec_info();
+    return at::GradMode::is_enabled() || (wanted != nullptr && !wanted->empty());
+  }
+
+  static void write_grad(const at::Tensor& grads_BO, const at::Tensor& inputs_BI,
+                         const at::Tensor& weight_OI, const at::Tensor& grad_OI) {
+    at::Tensor& grad = weight_OI.mutable_grad();
+    const bool adds = grad.defined();
+    write_weight_grad(grads_BO, inputs_BI, adds, nullptr, adds ? grad : grad_OI);
+    if (!adds) grad = grad_OI;
+  }
+};
+
+/// True if nothing but a plain backward pass can follow.
+bool is_plain_training(const at::Tensor& inputs) {
+  constexpr c10::DispatchKeySet kTransforms({c10::DispatchKey::FuncTorchBatched,
+                                             c10::DispatchKey::FuncTorchGradWrapper,
+                                             c10::DispatchKey::Python});
+  return at::GradMode::is_enabled() && !at::autocast::is_autocast_enabled(at::kCPU) &&
+         !inputs.key_set().has_any(kTransforms) && !inputs._fw_grad(/*level=*/0).defined() &&
+         !torch::jit::tracer::isTracing();
+}
+
+/// True if the weight's gradient goes nowhere but to its `grad`.
+bool is_unwatched(const at::Tensor& weight) {
+  return torch::autograd::impl::hooks(weight).empty() &&
+         torch::autograd::impl::post_acc_grad_hooks(weight) == nullptr;
+}
+
+bool is_float_on_cpu(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.layout() == at::kStrided;
+}
+
 }  // namespace
 
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
@@ -327,6 +394,21 @@ at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
   }
   settle_grad(weight_OI, grad);
   return at::linear(inputs_BI, weight_OI, bias_O);
+}
+
+at::Tensor linear_into(const at::Tensor& inputs, const at::Tensor& weight_OI,
+                       const at::Tensor& bias_O, const at::Tensor& grad_OI) {
+  const bool can_write = is_float_on_cpu(inputs) && is_float_on_cpu(weight_OI) &&
+                         inputs.dim() > 0 && inputs.numel() > 0 && is_plain_training(inputs) &&
+                         weight_OI.requires_grad() && is_unwatched(weight_OI);
+  if (!can_write) return at::linear(inputs, weight_OI, bias_O);
+  const at::Tensor inputs_BI = inputs.reshape({-1, inputs.size(-1)}).contiguous();
+  if (!are_of_one_layer(inputs_BI, weight_OI, bias_O))
+    return at::linear(inputs, weight_OI, bias_O);  // it reports a mistake
+  const at::Tensor outputs_BO = ProductInto::apply(inputs_BI, weight_OI, maybe(bias_O), grad_OI);
+  std::vector<int64_t> sizes = inputs.sizes().vec();
+  sizes.back() = weight_OI.size(0);
+  return outputs_BO.view(sizes);
 }
 
 void settle_grad(const at::Tensor& param, const std::shared_ptr<GradInPlace>& grad) {

@@ -46,6 +46,17 @@ at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O, const std::shared_ptr<GradInPlace>& grad,
                   const KeptWeight* kept = nullptr);
 
+/// Linear layer of a module that belongs to PyTorch: as at::linear, of inputs [..., I]. If the
+/// weight has no `grad` when backward reaches it, backward writes the weight's gradient to grad_OI
+/// and makes that the weight's `grad`. Else it adds to `grad`. So no fresh tensor is allocated and
+/// copied.
+///
+/// It is at::linear itself where another result could be expected: without gradient mode, under
+/// autocast, for types other than float32, if the weight has hooks, and in transforms and traces.
+/// Second derivatives and torch.autograd.grad() get the gradient as a new tensor.
+at::Tensor linear_into(const at::Tensor& inputs, const at::Tensor& weight_OI,
+                       const at::Tensor& bias_O, const at::Tensor& grad_OI);
+
 /// Zeroes a stale gradient of a parameter before a backward that only adds to it.
 void settle_grad(const at::Tensor& param, const std::shared_ptr<GradInPlace>& grad);
 

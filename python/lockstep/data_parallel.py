@@ -15,6 +15,7 @@ from torch import distributed
 
 from . import process_group as backend
 from .engine_update import EngineUpdate, rule_of
+from .large_layers import write_gradients
 from .launch import connect_ranks
 from .optimizers import Optimizers, joined
 from .pages import Pages
@@ -262,6 +263,7 @@ class DataParallel(torch.nn.Module):
         self._norms = norms_of(module) if self._quantizes else []
         if self._quantizes:
             round_layers(layers, quantizer_of(self.loop))
+        self._large = [] if self._quantizes else write_gradients(layers, self.loop)
         metrics_address = metrics_address or os.environ.get("LOCKSTEP_METRICS_LISTEN", "off")
         if metrics_address != "off":
             self._hooks.pages = Pages(self, metrics_address, self._hooks.group_of, steps_of(steps_per_epoch, sampler), call)
@@ -372,6 +374,8 @@ class DataParallel(torch.nn.Module):
     def close(self):
         """Ends the connection of the ranks; the module stays usable."""
         self._hooks.remove()
+        for layer in self._large:
+            del layer.forward
         if self.sampler is not None:
             self.sampler.follow(no_passes)
         self._close()
