@@ -71,10 +71,18 @@ class Request:
     warm: int = 0  # steps before the first that counts; a GPU has done them then
     sparsity: float = 0
     bucket_mb: float | None = None  # None: DDP's own, 1 MB for the first bucket and 25 for the others
+    exchanges: bool = True  # False: each rank keeps its own gradients
     recipe: str = ""  # a file
     engine_update: object = None  # of lockstep.DataParallel
     save: str = ""
     save_option: bool = False  # DCP: its DefaultStager copies in a thread; lockstep.save: steady=True
+
+
+def keep_bucket(_state, bucket):
+    """In place of an all-reduce: what the rest of DDP's step takes is the limit of every backend."""
+    kept = torch.futures.Future()
+    kept.set_result(bucket.buffer())
+    return kept
 
 
 def mask_of(weight, sparsity):
@@ -101,6 +109,8 @@ class Ddp:
                                           bucket_cap_mb=options.bucket_mb)
         if options.mode == "fp16":
             wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        if not options.exchanges:
+            wrapped.register_comm_hook(None, keep_bucket)
         return wrapped, make_optimizer(network, options, fused=tuned)
 
     def begin_save(self, folder):
