@@ -15,10 +15,9 @@ from .build_facts import VERSION as __version__
 from .saves import latest_checkpoint, load_state_dict
 from .programs import Error
 
-__all__ = ["DataParallel", "DistributedSampler", "Error", "Restored", "__version__", "exit_codes", "latest_checkpoint", "load_state_dict", "restore",
-           "save", "wait_for_save"]
-WITH_TORCH = {"DataParallel": "data_parallel", "DistributedSampler": "sampler", "Restored": "checkpoints", "exit_codes": "launch",
+WITH_TORCH = {"DataParallel": "data_parallel", "DistributedSampler": "sampler", "Restored": "checkpoints", "exit_codes": "calls",
               "restore": "checkpoints", "save": "checkpoints", "wait_for_save": "checkpoints"}
+__all__ = ["Error", "__version__", "latest_checkpoint", "load_state_dict", *WITH_TORCH]
 
 
 def __getattr__(name):

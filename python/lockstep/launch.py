@@ -1,9 +1,7 @@
-"""Rank and size of this process, and the first connection of the ranks, under torchrun, mpirun or srun; exit codes of a loop."""
-import contextlib
+"""Rank and size of this process, and the first connection of the ranks, under torchrun, mpirun or srun."""
 import datetime
 import os
 import subprocess
-import sys
 import zlib
 
 from torch import distributed
@@ -50,32 +48,3 @@ def connect_ranks(timeout):
         os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
     distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=timeout))
     return True
-
-
-@contextlib.contextmanager
-def exit_codes():
-    """Ends the process with the exit code of Lockstep's error (docs/exit_codes.md) and one line instead of a traceback:
-
-        with lockstep.exit_codes():
-            main()
-    """
-    try:
-        yield
-    except Error as fault:
-        end(fault, fault.exit_code)
-    except RuntimeError as fault:  # within backward(), PyTorch passes on the text alone
-        text, code = last_error()
-        if not text or text not in str(fault):
-            raise
-        end(text, code)
-
-
-def last_error():
-    """(text, exit code) of the last error of a loop."""
-    import torch
-    return torch.ops.lockstep.loop_error.default() if hasattr(torch.ops.lockstep, "loop_error") else ("", 0)
-
-
-def end(text, exit_code):
-    print(text, file=sys.stderr, flush=True)
-    os._exit(exit_code)  # without the ends of torch, which may wait for ranks that are gone

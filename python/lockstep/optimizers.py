@@ -1,28 +1,178 @@
-"""Several optimizers of one module as one: their parameter groups in order, and their state."""
+"""Optimizers of a module: their rates and their state, as a recipe changes them."""
+import itertools
+import math
+
+import torch
+
+from .calls import call
+from .engine_update import EngineUpdate
 from .programs import EXIT_CONFIG, Error
+
+# Classes whose update leaves a weight at 0 that has no gradient and no moments, whatever their options are.
+KEEP_ZEROS = {"SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Adadelta", "NAdam", "RAdam", "RMSprop"}
+MOMENTA = ("momentum_buffer", "exp_avg")  # names of momentum in the state of torch.optim
+GROUP_NAMES = ("weights", "other")  # parameter groups of a recipe
+
+
+def keeps_zeros(optimizer):
+    return type(optimizer).__module__.startswith("torch.optim") and type(optimizer).__name__ in KEEP_ZEROS
+
+
+def set_value(group, key, value):
+    """Sets a value of a parameter group; a tensor stays the same one."""
+    if isinstance(group.get(key), torch.Tensor):
+        group[key].fill_(value)
+    else:
+        group[key] = value
 
 
 class Optimizers:
-    """Optimizers without common parameters. The type's name joins theirs: "SGD + AdamW"."""
+    """Optimizers without common parameters, whose rates and state follow a recipe. The first one's step ends that of the recipe.
 
-    def __init__(self, optimizers):
-        self.all = optimizers
+    A rate that the recipe sets is written before each update. A loop that writes it too, as a scheduler does, is refused.
+    """
+
+    def __init__(self, optimizers, module):
+        self.all, self.type = optimizers, " + ".join(type(optimizer).__name__ for optimizer in optimizers)
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.written = {}  # rates of the last update, by position and key
+        self.step, self.is_paused = 0, False
+        self.has_begun = False  # an optimizer has begun the update of the last forward pass
+        self.num_samples = None  # since the last update; None without pages
+        self.sizes = self.sizes_now()
+        self.require_own_parameters(module)
+
+    def require_own_parameters(self, module):
+        known, ids = set(map(id, module.parameters())), []
+        for position, group in enumerate(self.param_groups):
+            for parameter in group["params"]:
+                if id(parameter) not in known:
+                    raise Error(f"[pytorch] parameter group {position} of the optimizer has a tensor of shape {list(parameter.shape)} that is no "
+                                "parameter of the module: the ranks would not average its gradient", EXIT_CONFIG)
+                ids.append(id(parameter))
+        if len(self.all) > 1 and len(set(ids)) < len(ids):
+            raise Error("[pytorch] two of the optimizers have a parameter in common: each parameter needs one", EXIT_CONFIG)
 
     @property
     def param_groups(self):
-        return [group for optimizer in self.all for group in optimizer.param_groups]
+        return list(itertools.chain.from_iterable(optimizer.param_groups for optimizer in self.all))
 
-    @property
-    def state(self):
-        """A copy of the maps; the slots are those of the optimizers."""
-        return {parameter: slots for optimizer in self.all for parameter, slots in optimizer.state.items()}
+    def state_of(self, parameter):
+        return next((optimizer.state[parameter] for optimizer in self.all if parameter in optimizer.state), {})
 
+    def attach(self, loop, uses_engine):
+        self.loop = loop
+        self.group_of = {id(parameter): group for parameter, group in zip(self.parameters, call("loop_groups", loop))}
+        # The first of the optimizers' groups with parameters of each of the recipe's.
+        self.main_groups = [next((group for group in self.param_groups if any(self.group_of.get(id(p)) == wanted for p in group["params"])),
+                                 self.param_groups[0]) for wanted in range(len(GROUP_NAMES))]
+        self.engine = EngineUpdate(self, loop) if uses_engine else None
+        self.handles = self.engine.handles if uses_engine else []
+        for optimizer in self.all:
+            self.handles += [optimizer.register_step_pre_hook(self.before), optimizer.register_step_post_hook(self.after)]
 
-def joined(optimizers):
-    """The optimizer itself if the list has only one."""
-    if len(optimizers) == 1:
-        return optimizers[0]
-    parameters = [id(parameter) for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]]
-    if len(set(parameters)) < len(parameters):
-        raise Error("[pytorch] two of the optimizers have a parameter in common: each parameter needs one", EXIT_CONFIG)
-    return type(" + ".join(type(optimizer).__name__ for optimizer in optimizers), (Optimizers,), {})(optimizers)
+    def before(self, optimizer, _args, _kwargs):
+        # After the first one's step, the others complete the same update.
+        if self.is_paused or (self.has_begun and optimizer is not self.all[0]):
+            return
+        self.has_begun = True
+        if self.sizes_now() != self.sizes:
+            raise Error("[pytorch] the optimizer's parameter groups have changed since lockstep.DataParallel wrapped the module: build them before",
+                        EXIT_CONFIG)
+        rates = call("loop_begin_update", self.loop)
+        if rates:
+            self.write("lr", rates[:2])
+            self.write("weight_decay", rates[2:])
+        if self.engine is not None:
+            self.engine.update()
+
+    def after(self, optimizer, _args, _kwargs):
+        if self.is_paused:
+            return
+        if optimizer is not self.all[0]:
+            return self.enforce_masks(optimizer)
+        self.step = call("loop_end_update", self.loop)
+        if self.num_samples is not None:
+            call("loop_record", self.loop, self.num_samples, self.rates())
+            self.num_samples = 0
+
+    def enforce_masks(self, optimizer):
+        """Zeroes pruned weights that this optimizer may have moved; the end of the first one's step does so for all."""
+        if keeps_zeros(optimizer):
+            return
+        ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for index, parameter in enumerate(self.parameters):
+            if id(parameter) in ids:
+                call("loop_zero_pruned", self.loop, index, [parameter.detach()])
+
+    def sizes_now(self):
+        return [len(group["params"]) for group in self.param_groups]
+
+    def rates(self):
+        """Learning rate, then weight decay of the main groups."""
+        return [float(group.get(key, 0)) for key in ("lr", "weight_decay") for group in self.main_groups]
+
+    def write(self, key, rates):
+        """rates: of the recipe's parameter groups, NaN where it sets none."""
+        if all(math.isnan(rate) for rate in rates):
+            return
+        if key == "lr" and any(hasattr(one.step, "_wrapped_by_lr_sched") for one in self.all):
+            raise Error("[pytorch] the recipe sets the learning rate, and a torch.optim.lr_scheduler does too: remove the scheduler, or the "
+                        "recipe's learning rate modifiers", EXIT_CONFIG)
+        for position, group in enumerate(self.param_groups):
+            rate = self.rate_for(position, group, key, rates) if key in group else math.nan
+            if math.isnan(rate):
+                continue
+            before, now = self.written.get((position, key)), float(group[key])
+            if before not in (None, now):
+                raise Error(f"[pytorch] the recipe set {key} of parameter group {position} to {before}, and the loop to {now}: only one of them "
+                            "may", EXIT_CONFIG)
+            set_value(group, key, rate)
+            self.written[position, key] = float(group[key])
+
+    def rate_for(self, position, group, key, rates):
+        """The recipe's rate for one of the optimizers' parameter groups; NaN for one without trained parameters."""
+        wanted = {rates[self.group_of[id(parameter)]] for parameter in group["params"] if id(parameter) in self.group_of}
+        if len(wanted) > 1:
+            said = [f"{'none' if math.isnan(rate) else rate} for {name}" for rate, name in zip(rates, GROUP_NAMES)]
+            raise Error(f"[pytorch] the recipe sets {key} {said[0]} and {said[1]}, and the optimizer's parameter group {position} holds both: "
+                        "give the optimizer a group for each", EXIT_CONFIG)
+        return wanted.pop() if wanted else math.nan
+
+    def follow(self, pruned, reset):
+        """Zeroes the state of newly pruned weights, and the momentum that the recipe resets."""
+        for index in pruned:
+            parameter = self.parameters[index]
+            slots = [slot for slot in self.state_of(parameter).values()
+                     if isinstance(slot, torch.Tensor) and slot.shape == parameter.shape and slot.is_floating_point()]
+            call("loop_zero_pruned", self.loop, index, slots)
+        for index in reset:
+            for name, slot in self.state_of(self.parameters[index]).items():
+                if name in MOMENTA and isinstance(slot, torch.Tensor):
+                    slot.zero_()
+
+    @torch.no_grad()
+    def fill_state(self):
+        """Creates the state that optimizers create at their first step, by a step without rates and gradients. Returns those that had none."""
+        filled = [optimizer for optimizer in self.all if not optimizer.state]
+        groups = [group for optimizer in filled for group in optimizer.param_groups]
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        # As torch.distributed.checkpoint does for its own restores.
+        rates = [(group, group["lr"]) for group in groups if "lr" in group]
+        self.is_paused = True
+        try:
+            for parameter in parameters:
+                parameter.grad = torch.zeros_like(parameter)
+            for group, rate in rates:
+                group["lr"] = 0 * rate
+            for optimizer in filled:
+                optimizer.step()
+        except TypeError as fault:
+            raise Error(f"[resume] {type(optimizer).__name__} cannot be restored: {fault}", EXIT_CONFIG) from None
+        finally:
+            self.is_paused = False
+        for group, rate in rates:
+            group["lr"] = rate
+        for parameter in parameters:
+            parameter.grad = None
+        return filled

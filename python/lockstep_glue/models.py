@@ -6,6 +6,7 @@ import sys
 
 from .batches import IGNORED, TARGETS, named_parts
 from .faults import Fault, make
+from .layers import class_of_layer, layers_of, norms_of, round_layers
 from .torch_import import torch
 
 
@@ -22,9 +23,8 @@ class Network:
         self.module = module
         self.example = example  # tensors and keywords of two samples; empty if they are (input, target)
         self.tried = set()  # keywords, with which forward has been called
-        trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-        self.trained = [[name, parameter, type(layer_of(module, name)).__name__] for name, parameter in trained]
-        names = {name for name, _ in trained}
+        self.trained = [[name, parameter, class_of_layer(module, name)] for name, parameter in module.named_parameters() if parameter.requires_grad]
+        names = {name for name, *_ in self.trained}
         saved = module.state_dict().keys()
         # A tensor each: which module has it, under which name, and whether saves hold it.
         self.frozen = [(name, *place_of(module, name), True) for name, _ in module.named_parameters() if name not in names]
@@ -77,12 +77,6 @@ def place_of(module, name):
     """The module that holds a parameter or buffer, and its name there."""
     path, _, last = name.rpartition(".")
     return module.get_submodule(path), last
-
-
-def layer_of(module, parameter_name):
-    """The layer that a parameter belongs to; of a parametrization, the layer whose weight it makes."""
-    layer, found, _ = f".{parameter_name}".partition(".parametrizations.")
-    return module.get_submodule(layer[1:]) if found else place_of(module, parameter_name)[0]
 
 
 def parameters_of(network):
@@ -157,6 +151,23 @@ def begin_forward(seed):
         sys.modules["numpy"].random.seed(seed % 2**32)
 
 
+def quantizable_layers(network):
+    """[name, index of its weight among the trained parameters, whether the network has batch normalisation] of each layer that can be quantized."""
+    has_norm = bool(norms_of(network.module))
+    return [[name, weight, has_norm] for name, _, weight in layers_of(network.module, [parameter for _, parameter, _ in network.trained])]
+
+
+def quantize_layers(network, quantize):
+    """Each layer passes its input and its weight to quantize(number of the layer, whether it is the weight, values)."""
+    round_layers(layers_of(network.module, [parameter for _, parameter, _ in network.trained]), quantize)
+
+
+def freeze_norms(network):
+    """Batch normalisation goes by its moving statistics, and keeps them, until the network's train()."""
+    for norm in norms_of(network.module):
+        norm.eval()
+
+
 def set_training(network, training):
     network.module.train(training)
 
@@ -166,14 +177,13 @@ def pass_batch(network, tensors, names):
     if not names:
         return network.module(*tensors)
     key = frozenset(names)
-    if key in network.tried:
-        return network.module(**dict(zip(names, tensors)))
-    require_keywords(network.module, names)
+    if key not in network.tried:
+        require_keywords(network.module, names)
     try:
         outputs = network.module(**dict(zip(names, tensors)))
     except Exception as fault:
-        # A keyword with a default may be needed all the same.
-        fault.lockstep_hint = f" ({lists_of(network.module, names)})"
+        if key not in network.tried:  # a keyword with a default may be needed all the same
+            fault.lockstep_hint = f" ({lists_of(network.module, names)})"
         raise
     network.tried.add(key)
     return outputs
