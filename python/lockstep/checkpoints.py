@@ -16,7 +16,7 @@ import torch
 from .calls import call
 from .data_parallel import plain_name
 from .optimizers import set_value
-from .programs import EXIT_CONFIG, Error
+from .programs import Error
 
 EXIT_IO = 74
 EXITS_OF_PEERS = (69, 79)  # one is lost, one is late
@@ -59,29 +59,15 @@ def moments_of(model):
                 entries[f"optimizer/{plain_name(name).replace('.', '/')}/{slot}"] = value
             elif value is not None:
                 raise Error(f"[checkpoint] {model.optimizers.type} keeps {slot} of {name} as {type(value).__name__}, and checkpoints hold "
-                            "tensors: save with another optimizer, or by torch.save", EXIT_CONFIG)
+                            "tensors: save with another optimizer, or by torch.save")
     return entries
-
-
-def position_of(model):
-    """{key: tensor} of the sampler's position."""
-    if model.sampler is None:
-        return {}
-    epoch, taken = model.sampler.position()
-    return {"_lockstep/sampler/epoch": torch.tensor(epoch), "_lockstep/sampler/position": torch.tensor(taken)}
-
-
-def optimizer_text(model):
-    groups = [{key: float(value) if isinstance(value, torch.Tensor) else value for key, value in group.items() if key not in ("params", "param_names")}
-              for group in model.optimizers.param_groups]
-    return as_json({"type": model.optimizers.type, "groups": groups, "by_engine": model.engine_updates}, "the optimizer's param_groups")
 
 
 def as_json(value, what):
     try:
         return json.dumps(value, sort_keys=True)
     except (TypeError, ValueError) as fault:
-        raise Error(f"[checkpoint] {what} cannot be written as JSON: {fault}", EXIT_CONFIG) from None
+        raise Error(f"[checkpoint] {what} cannot be written as JSON: {fault}") from None
 
 
 def generators_text():
@@ -117,9 +103,14 @@ def save(model, folder, *, extra=None, keep=5, steady=False, wait=False):
     model.share_buffers()
     weights = weights_of(model)
     trained = {key: tensor for key, tensor in weights.items() if steady and isinstance(tensor, torch.nn.Parameter)}
-    entries = {**trained, **weights, **moments_of(model), **position_of(model)}
+    entries = {**trained, **weights, **moments_of(model)}
+    if model.sampler is not None:
+        entries.update(model.sampler.position())
     generators = call("loop_gather_texts", model.loop, generators_text())
-    texts = [optimizer_text(model), json.dumps(generators), as_json(extra, "extra")]
+    groups = [{key: float(value) if isinstance(value, torch.Tensor) else value for key, value in group.items() if key not in ("params", "param_names")}
+              for group in model.optimizers.param_groups]
+    optimizer = {"type": model.optimizers.type, "groups": groups, "by_engine": model.optimizers.engine_updates}
+    texts = [as_json(optimizer, "the optimizer's param_groups"), json.dumps(generators), as_json(extra, "extra")]
     call("loop_save", model.loop, str(folder), keep, list(entries), list(entries.values()), len(trained), list(TEXTS), texts)
     if wait:
         wait_for_save(model)
@@ -140,11 +131,10 @@ def restore(model, source, *, accept_recipe_change=False):
 
     Call it on all ranks before the first forward pass, or between two steps. Error: another model, optimizer or recipe, damage.
     """
-    filled = [] if model.engine_updates else model.optimizers.fill_state()
-    weights, position = weights_of(model), position_of(model)
+    filled = [] if model.optimizers.engine_updates else model.optimizers.fill_state()
+    weights, position = weights_of(model), {} if model.sampler is None else model.sampler.position()
     entries = {**weights, **position, **moments_of(model)}
-    prefix, texts = call("loop_restore", model.loop, str(source), list(entries), list(entries.values()), len(weights), list(TEXTS),
-                         accept_recipe_change)
+    prefix, texts = call("loop_restore", model.loop, str(source), list(entries), list(entries.values()), len(weights), list(TEXTS), accept_recipe_change)
     if not prefix:
         for optimizer in filled:
             optimizer.state.clear()
@@ -167,13 +157,12 @@ def restore(model, source, *, accept_recipe_change=False):
 
 def set_groups(model, saved, prefix):
     """Takes over the parameter groups of a checkpoint. The engine's moments are none of torch's: each counts its steps in its own way."""
-    if saved["by_engine"] != model.engine_updates:
+    if saved["by_engine"] != model.optimizers.engine_updates:
         raise Error(f"[resume] {prefix} was saved with updates by {'the engine' if saved['by_engine'] else 'torch.optim'}: wrap the module with "
-                    f"engine_update={saved['by_engine']}", EXIT_CONFIG)
+                    f"engine_update={saved['by_engine']}")
     kind, groups = model.optimizers.type, model.optimizers.param_groups
     if saved["type"] != kind or len(saved["groups"]) != len(groups):
-        raise Error(f"[resume] {prefix} has {saved['type']} with {len(saved['groups'])} parameter groups, this loop {kind} with {len(groups)}",
-                    EXIT_CONFIG)
+        raise Error(f"[resume] {prefix} has {saved['type']} with {len(saved['groups'])} parameter groups, this loop {kind} with {len(groups)}")
     for group, values in zip(groups, saved["groups"]):
         for key, value in values.items():
             set_value(group, key, tuple(value) if isinstance(value, list) else value)

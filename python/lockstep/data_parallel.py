@@ -18,11 +18,10 @@ from torch.utils import _pytree
 from . import process_group as backend
 from .build_facts import VERSION
 from .calls import call
-from .engine_update import rule_of
 from .launch import connect_ranks
 from .layers import class_of_layer, layers_of, norms_of, round_layers
 from .optimizers import Optimizers, keeps_zeros
-from .programs import EXIT_CONFIG, Error
+from .programs import Error
 
 DIVISIONS = {"shards": 1, "shared": 2}  # of loop_attach
 WRAPPED = weakref.WeakSet()  # modules of DataParallel objects that are not closed
@@ -40,33 +39,29 @@ class Places:
         for layer, table, before in self.tables:
             if len(table) != len(before):
                 raise Error(f"[pytorch] the parameters of {layer or 'the module'} are {', '.join(table) or 'none'}, {len(before)} when "
-                            "lockstep.DataParallel wrapped it: add and remove parameters before", EXIT_CONFIG)
+                            "lockstep.DataParallel wrapped it: add and remove parameters before")
             for key, parameter in table.items():
                 if parameter is not before.get(key):
                     raise Error(f"[pytorch] {f'{layer}.{key}'.lstrip('.')} is another tensor than when lockstep.DataParallel wrapped the module: "
-                                "load weights by load_state_dict() without assign=True", EXIT_CONFIG)
+                                "load weights by load_state_dict() without assign=True")
                 if parameter is not None and parameter.requires_grad and id(parameter) not in self.trained:
                     raise Error(f"[pytorch] {f'{layer}.{key}'.lstrip('.')} requires a gradient, and did not when lockstep.DataParallel wrapped the "
-                                "module: wrap it with all parameters trained, and freeze some by the recipe's TrainableParamsModifier", EXIT_CONFIG)
+                                "module: wrap it with all parameters trained, and freeze some by the recipe's TrainableParamsModifier")
 
 
 class DataParallel(torch.nn.Module):
-    """A module whose gradients the ranks average, with masks, rates and freezing of a recipe.
+    """A module whose gradients the ranks average, with masks, rates and freezing of a recipe (docs/loop.md).
 
-    module: on the CPU, with all parameters built; equal on all ranks, or rank 0's values are taken. optimizer: of torch.optim, over
-    parameters of the module; or a list of such, the first of which ends a step. recipe: a file of docs/recipe.md. steps_per_epoch: a
-    number, or the loader of training data; default: the sampler's. A recipe that counts epochs requires one of them. process_group:
-    ranks; default: all, of torch.distributed if it was initialised, else those that torchrun, mpirun or srun started.
-    broadcast_buffers: each averaged forward pass of training begins with rank 0's buffers, as in DistributedDataParallel.
-    bucket_bytes: gradients per message. timeout: longest wait for a rank, in seconds. sampler: a lockstep.DistributedSampler, whose
-    position checkpoints hold, and whose uneven last batches get the weight of their samples. It takes a batch per backward pass.
+    module: on the CPU, with all parameters built; rank 0's values are taken. optimizer: of torch.optim, over parameters of the module; or a list of
+    such, the first of which ends a step. steps_per_epoch: a number, or the loader of training data; default: the sampler's. A recipe that counts
+    epochs requires one of them. process_group: default: all ranks, of torch.distributed or of the launcher. broadcast_buffers: each averaged forward
+    pass of training begins with rank 0's buffers. bucket_bytes: gradients per message. timeout: longest wait for a rank, in seconds. sampler: a
+    lockstep.DistributedSampler, whose position checkpoints hold, and whose uneven last batches get the weight of their samples.
 
     engine_update: the engine makes the updates of SGD, Adam and AdamW, equal to torch's up to rounding; None: where it can. "shards": each rank
-    updates a part and keeps its state, and `grad` is undefined after backward. "shared": also one copy of the weights for all ranks,
-    the fastest; only for loops in which no rank writes weights alone.
-
-    metrics_address: host:port of the pages of a host's first rank, further ranks take the next ports; default: that of the variable
-    LOCKSTEP_METRICS_LISTEN, without which there are none.
+    updates a part and keeps its state, and `grad` is undefined after backward. "shared": also one copy of the weights for all ranks, the fastest;
+    only for loops in which no rank writes weights alone. metrics_address: host:port of the pages of a host's first rank; default: that of the
+    variable LOCKSTEP_METRICS_LISTEN, without which there are none.
 
     Errors are lockstep.Error, raised at the line that caused them; those within backward() are RuntimeError.
     """
@@ -115,8 +110,7 @@ class DataParallel(torch.nn.Module):
              [weight for _, _, weight in layers], bool(norms), recipe, steps_per_epoch, float(optimizers.param_groups[0].get("lr", 0)),
              optimizers.type, all(map(keeps_zeros, optimizers.all)), bucket_bytes, timeout, *rule, DIVISIONS.get(engine_update, 0))
         call("loop_broadcast", self.loop, [*frozen.values(), *self.module.buffers()])
-        self.engine_updates = bool(rule[0])  # the engine makes the updates and keeps the optimizer's state
-        optimizers.attach(self.loop, self.engine_updates)
+        optimizers.attach(self.loop, rule)
         quantizes = bool(call("loop_facts", self.loop)[4])
         self._norms = norms if quantizes else []
         if quantizes:  # a graph of torch.compile would contain the values of the first call
@@ -126,7 +120,7 @@ class DataParallel(torch.nn.Module):
         """(type, numbers) of the engine's rule, ("", []) for the optimizer's own updates."""
         if wanted is False:
             return "", []
-        rule, group = rule_of(self.optimizers), self.optimizers.param_groups[0]
+        rule, group = self.optimizers.engine_rule(), self.optimizers.param_groups[0]
         if not isinstance(rule, str):
             if not {id(parameter) for parameter in group["params"]}.issuperset(map(id, self.optimizers.parameters)):
                 rule = "the optimizer has not all trained parameters"
@@ -135,7 +129,7 @@ class DataParallel(torch.nn.Module):
         if not isinstance(rule, str):
             return rule
         if wanted is not None:
-            raise Error(f"[pytorch] engine_update={wanted!r} is not possible: {rule}", EXIT_CONFIG)
+            raise Error(f"[pytorch] engine_update={wanted!r} is not possible: {rule}")
         return "", []
 
     def forward(self, *args, **kwargs):
@@ -235,9 +229,9 @@ def require_types(module, optimizers):
     lazy = torch.nn.parameter.UninitializedTensorMixin
     unbuilt = [name for name, parameter in module.named_parameters() if isinstance(parameter, lazy)]
     if unbuilt:
-        raise Error(f"[pytorch] {', '.join(unbuilt)} is not built yet: run one forward pass before lockstep.DataParallel", EXIT_CONFIG)
+        raise Error(f"[pytorch] {', '.join(unbuilt)} is not built yet: run one forward pass before lockstep.DataParallel")
     if any(part in WRAPPED for part in module.modules()):
-        raise Error("[pytorch] the module or a part of it is wrapped by lockstep.DataParallel already: close() that one first", EXIT_CONFIG)
+        raise Error("[pytorch] the module or a part of it is wrapped by lockstep.DataParallel already: close() that one first")
 
 
 def connect(group, timeout):

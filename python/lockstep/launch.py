@@ -6,7 +6,7 @@ import zlib
 
 from torch import distributed
 
-from .programs import EXIT_CONFIG, Error
+from .programs import Error
 
 # (rank, size) as each launcher says them, torchrun's first.
 VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
@@ -27,14 +27,14 @@ def first_address():
     job = next((os.environ[name] for name in JOBS if name in os.environ), None)
     if job is None:
         raise Error("[pytorch] several ranks, and neither MASTER_ADDR nor a job's name in the environment: set MASTER_ADDR and MASTER_PORT to a "
-                    "free port of rank 0's host", EXIT_CONFIG)
+                    "free port of rank 0's host")
     host = "127.0.0.1"
     if os.environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
         host = subprocess.run(["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]], capture_output=True, text=True,
                               check=True).stdout.split()[0]
     elif os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", os.environ.get("OMPI_COMM_WORLD_SIZE")) != os.environ.get("OMPI_COMM_WORLD_SIZE"):
         raise Error("[pytorch] mpirun started ranks on several hosts: set MASTER_ADDR to rank 0's host and MASTER_PORT to a free port there "
-                    "(mpirun -x MASTER_ADDR=... -x MASTER_PORT=...)", EXIT_CONFIG)
+                    "(mpirun -x MASTER_ADDR=... -x MASTER_PORT=...)")
     return host, LOWEST_PORT + zlib.crc32(job.encode()) % NUM_PORTS
 
 

@@ -1,17 +1,21 @@
-"""Optimizers of a module: their rates and their state, as a recipe changes them."""
+"""Optimizers of a module: their rates and their state, as a recipe changes them, and updates that the engine makes in their place."""
 import itertools
 import math
 
 import torch
 
 from .calls import call
-from .engine_update import EngineUpdate
-from .programs import EXIT_CONFIG, Error
+from .programs import Error
 
 # Classes whose update leaves a weight at 0 that has no gradient and no moments, whatever their options are.
 KEEP_ZEROS = {"SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Adadelta", "NAdam", "RAdam", "RMSprop"}
 MOMENTA = ("momentum_buffer", "exp_avg")  # names of momentum in the state of torch.optim
 GROUP_NAMES = ("weights", "other")  # parameter groups of a recipe
+
+# Updates that the engine makes itself, in one pass over flat buffers: type of docs/optimizers.md, and names of its slots in torch.optim.
+RULES = {torch.optim.SGD: ("momentum", ("momentum_buffer",)), torch.optim.Adam: ("adamw", ("exp_avg", "exp_avg_sq")),
+         torch.optim.AdamW: ("adamw", ("exp_avg", "exp_avg_sq"))}
+UNSUPPORTED = ("maximize", "differentiable", "amsgrad", "capturable", "dampening")
 
 
 def keeps_zeros(optimizer):
@@ -48,10 +52,10 @@ class Optimizers:
             for parameter in group["params"]:
                 if id(parameter) not in known:
                     raise Error(f"[pytorch] parameter group {position} of the optimizer has a tensor of shape {list(parameter.shape)} that is no "
-                                "parameter of the module: the ranks would not average its gradient", EXIT_CONFIG)
+                                "parameter of the module: the ranks would not average its gradient")
                 ids.append(id(parameter))
         if len(self.all) > 1 and len(set(ids)) < len(ids):
-            raise Error("[pytorch] two of the optimizers have a parameter in common: each parameter needs one", EXIT_CONFIG)
+            raise Error("[pytorch] two of the optimizers have a parameter in common: each parameter needs one")
 
     @property
     def param_groups(self):
@@ -60,16 +64,40 @@ class Optimizers:
     def state_of(self, parameter):
         return next((optimizer.state[parameter] for optimizer in self.all if parameter in optimizer.state), {})
 
-    def attach(self, loop, uses_engine):
-        self.loop = loop
+    def engine_rule(self):
+        """(type, numbers) of the engine's rule that equals the optimizer's up to rounding; a text that says why there is none."""
+        kind, groups = type(self.all[0]), self.param_groups
+        if kind not in RULES or len(self.all) > 1:
+            return f"the engine has no rule of {self.type}"
+        used = [key for group in groups for key in UNSUPPORTED if group.get(key)]
+        if used:
+            return f"the engine has no {used[0]}"
+        if len(groups) > 1:
+            return "the optimizer has several parameter groups"
+        group = groups[0]
+        decoupled = kind is torch.optim.AdamW or bool(group.get("decoupled_weight_decay"))
+        numbers = (group.get("momentum", 0), bool(group.get("nesterov")), *group.get("betas", (0, 0)), group.get("eps", 0), decoupled)
+        return RULES[kind][0], [float(number) for number in numbers]
+
+    def attach(self, loop, rule):
+        """rule: of engine_rule(); its type is empty if the optimizers make the updates."""
+        self.loop, self.rule = loop, rule
         self.group_of = {id(parameter): group for parameter, group in zip(self.parameters, call("loop_groups", loop))}
         # The first of the optimizers' groups with parameters of each of the recipe's.
         self.main_groups = [next((group for group in self.param_groups if any(self.group_of.get(id(p)) == wanted for p in group["params"])),
                                  self.param_groups[0]) for wanted in range(len(GROUP_NAMES))]
-        self.engine = EngineUpdate(self, loop) if uses_engine else None
-        self.handles = self.engine.handles if uses_engine else []
+        self.handles = []
         for optimizer in self.all:
             self.handles += [optimizer.register_step_pre_hook(self.before), optimizer.register_step_post_hook(self.after)]
+            if self.engine_updates:
+                self.handles += [optimizer.register_state_dict_pre_hook(self.show_state),
+                                 optimizer.register_state_dict_post_hook(lambda optimizer, _state: optimizer.state.clear()),
+                                 optimizer.register_load_state_dict_pre_hook(self.refuse_load)]
+
+    @property
+    def engine_updates(self):
+        """True if the engine makes the updates and keeps the optimizer's state."""
+        return self.rule[0] != ""
 
     def before(self, optimizer, _args, _kwargs):
         # After the first one's step, the others complete the same update.
@@ -77,14 +105,16 @@ class Optimizers:
             return
         self.has_begun = True
         if self.sizes_now() != self.sizes:
-            raise Error("[pytorch] the optimizer's parameter groups have changed since lockstep.DataParallel wrapped the module: build them before",
-                        EXIT_CONFIG)
+            raise Error("[pytorch] the optimizer's parameter groups have changed since lockstep.DataParallel wrapped the module: build them before")
         rates = call("loop_begin_update", self.loop)
         if rates:
             self.write("lr", rates[:2])
             self.write("weight_decay", rates[2:])
-        if self.engine is not None:
-            self.engine.update()
+        if self.engine_updates:
+            if self.engine_rule() != self.rule:
+                raise Error("[pytorch] the loop changes momentum, betas or eps of the optimizer, as OneCycleLR does, and the engine's updates take "
+                            "lr and weight_decay only: wrap with engine_update=False")
+            call("loop_update", self.loop, self.rates())
 
     def after(self, optimizer, _args, _kwargs):
         if self.is_paused:
@@ -118,15 +148,14 @@ class Optimizers:
             return
         if key == "lr" and any(hasattr(one.step, "_wrapped_by_lr_sched") for one in self.all):
             raise Error("[pytorch] the recipe sets the learning rate, and a torch.optim.lr_scheduler does too: remove the scheduler, or the "
-                        "recipe's learning rate modifiers", EXIT_CONFIG)
+                        "recipe's learning rate modifiers")
         for position, group in enumerate(self.param_groups):
             rate = self.rate_for(position, group, key, rates) if key in group else math.nan
             if math.isnan(rate):
                 continue
             before, now = self.written.get((position, key)), float(group[key])
             if before not in (None, now):
-                raise Error(f"[pytorch] the recipe set {key} of parameter group {position} to {before}, and the loop to {now}: only one of them "
-                            "may", EXIT_CONFIG)
+                raise Error(f"[pytorch] the recipe set {key} of parameter group {position} to {before}, and the loop to {now}: only one of them may")
             set_value(group, key, rate)
             self.written[position, key] = float(group[key])
 
@@ -136,8 +165,18 @@ class Optimizers:
         if len(wanted) > 1:
             said = [f"{'none' if math.isnan(rate) else rate} for {name}" for rate, name in zip(rates, GROUP_NAMES)]
             raise Error(f"[pytorch] the recipe sets {key} {said[0]} and {said[1]}, and the optimizer's parameter group {position} holds both: "
-                        "give the optimizer a group for each", EXIT_CONFIG)
+                        "give the optimizer a group for each")
         return wanted.pop() if wanted else math.nan
+
+    def show_state(self, optimizer):
+        for index, parameter in enumerate(self.parameters):
+            slots = call("loop_slots", self.loop, index)
+            if slots:
+                optimizer.state[parameter] = dict(zip(RULES[type(optimizer)][1], slots))
+
+    def refuse_load(self, _optimizer, _state):
+        raise Error("[pytorch] the engine makes the updates and keeps the optimizer's state: continue by lockstep.restore(), or wrap with "
+                    "engine_update=False to load a state_dict()")
 
     def follow(self, pruned, reset):
         """Zeroes the state of newly pruned weights, and the momentum that the recipe resets."""
@@ -168,7 +207,7 @@ class Optimizers:
             for optimizer in filled:
                 optimizer.step()
         except TypeError as fault:
-            raise Error(f"[resume] {type(optimizer).__name__} cannot be restored: {fault}", EXIT_CONFIG) from None
+            raise Error(f"[resume] {type(optimizer).__name__} cannot be restored: {fault}") from None
         finally:
             self.is_paused = False
         for group, rate in rates:

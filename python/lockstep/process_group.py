@@ -42,8 +42,7 @@ def create(options, _backend_options=None):
     from torch._C._distributed_c10d import ProcessGroup, ProcessGroupGloo
     store, rank, size = options.store, options.group_rank, options.group_size
     gloo = ProcessGroup(store, rank, size)
-    gloo._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO,
-                           ProcessGroupGloo(store, rank, size, timeout=options.timeout))
+    gloo._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, ProcessGroupGloo(store, rank, size, timeout=options.timeout))
     gloo._set_default_backend(ProcessGroup.BackendType.GLOO)
     ranks = list(options.global_ranks_in_group) or list(range(size))
     group = torch.ops.lockstep.make_group(gloo.boxed(), ranks, options.timeout.total_seconds())

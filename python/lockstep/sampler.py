@@ -5,17 +5,15 @@ from torch import distributed
 from . import process_group as backend
 from .calls import call
 from .launch import rank_and_size
-from .programs import EXIT_CONFIG, Error
+from .programs import Error
 
 
 class DistributedSampler(torch.utils.data.Sampler):
     """Indices of this rank's samples: `DataLoader(data, batch_size=sampler.batch_size, sampler=sampler)`.
 
-    A global batch is a part of the epoch's order, and each rank takes a contiguous share of it. The last batch of an epoch may give
-    ranks different numbers of samples; give the sampler to lockstep.DataParallel, which then weights them. A rank without
-    samples gets one of the batch, with weight 0.
-
-    global_batch_size: samples of one forward pass over all ranks, a multiple of their number.
+    A global batch is a part of the epoch's order, and each rank takes a contiguous share of it. The last batch of an epoch may give ranks different
+    numbers of samples; give the sampler to lockstep.DataParallel, which then weights them. A rank without samples gets one of the batch, with
+    weight 0. global_batch_size: samples of one forward pass over all ranks, a multiple of their number.
     """
 
     def __init__(self, data, global_batch_size, *, seed=0, shuffle=True, drop_last=False):
@@ -28,10 +26,9 @@ class DistributedSampler(torch.utils.data.Sampler):
         self.first_pass = 0  # that of the epoch's first batch
         self.before_first = None  # called before the next iteration gives its first index
         if global_batch_size % self.world_size:
-            raise Error(f"[data] global_batch_size {global_batch_size} is not a multiple of {self.world_size} ranks", EXIT_CONFIG)
+            raise Error(f"[data] global_batch_size {global_batch_size} is not a multiple of {self.world_size} ranks")
         if drop_last and self.num_samples < global_batch_size:
-            raise Error(f"[data] drop_last leaves no batch: {self.num_samples} samples are fewer than one global batch of {global_batch_size}",
-                        EXIT_CONFIG)
+            raise Error(f"[data] drop_last leaves no batch: {self.num_samples} samples are fewer than one global batch of {global_batch_size}")
 
     @property
     def batch_size(self):
@@ -93,8 +90,9 @@ class DistributedSampler(torch.utils.data.Sampler):
         return len(share) * self.world_size / count if num_samples == max(1, len(share)) else None
 
     def position(self):
-        """(epoch, samples of it that were trained on), as checkpoints hold it."""
-        return self.epoch, min(self.num_batches_done * self.global_batch_size, self.num_samples)
+        """{key: tensor} of the epoch and its samples that were trained on, as checkpoints hold them."""
+        taken = min(self.num_batches_done * self.global_batch_size, self.num_samples)
+        return {"_lockstep/sampler/epoch": torch.tensor(self.epoch), "_lockstep/sampler/position": torch.tensor(taken)}
 
     def go_to(self, epoch, taken):
         """Continues at a position of a sampler with the same samples, seed and global batch, whatever its number of ranks."""

@@ -68,5 +68,4 @@ def read_safetensors(file):
     values = torch.from_file(str(file), size=file.stat().st_size, dtype=torch.uint8)[begin:]
     header.pop("__metadata__", None)
     # A copy of each, which is aligned as its type wants and stays when the file is gone.
-    return {name: values[slice(*entry["data_offsets"])].clone().view(dtypes[entry["dtype"]]).view(entry["shape"])
-            for name, entry in header.items()}
+    return {name: values[slice(*entry["data_offsets"])].clone().view(dtypes[entry["dtype"]]).view(entry["shape"]) for name, entry in header.items()}

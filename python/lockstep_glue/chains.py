@@ -68,16 +68,6 @@ def described(node, before, module):
     return described_call(kind, {**dict(zip(POSITIONS.get(kind, []), node.args[1:])), **node.kwargs}, node.name)
 
 
-def require_two_dims(layers, num_dims):
-    """A linear layer, and who reads the outputs, take [B, I] alone."""
-    for layer in layers:
-        num_dims = 2 if layer["kind"] == "flatten" else num_dims
-        if layer["kind"] == "linear" and num_dims != 2:
-            raise NoChain(f"the linear layer {layer['name']} gets inputs of {num_dims} dimensions")
-    if num_dims != 2:
-        raise NoChain(f"its outputs have {num_dims} dimensions")
-
-
 def chain_of(network, num_dims):
     """Lists the layers as {kind, name, ...}; or tells why this is no such network. num_dims: of a batch of inputs."""
     module = network.module
@@ -94,7 +84,12 @@ def chain_of(network, num_dims):
         tied = [layer["name"] for layer in layers if "name" in layer and f"{layer['name']}.weight" not in names]
         if tied:
             raise NoChain(f"the weight of {tied[0]} is another layer's")
-        require_two_dims(layers, num_dims)
+        for layer in layers:  # a linear layer, and who reads the outputs, take [B, I] alone
+            num_dims = 2 if layer["kind"] == "flatten" else num_dims
+            if layer["kind"] == "linear" and num_dims != 2:
+                raise NoChain(f"the linear layer {layer['name']} gets inputs of {num_dims} dimensions")
+        if num_dims != 2:
+            raise NoChain(f"its outputs have {num_dims} dimensions")
         return [layer for layer in layers if layer["kind"]]
     except NoChain as reason:
         return str(reason)

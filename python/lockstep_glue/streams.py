@@ -3,8 +3,8 @@ from .faults import Fault
 
 
 class Stream:
-    """Samples of an iterable by their place in it. Reads forward; for an earlier place, or another epoch, it iterates anew, from that place
-    if the object has skip(count), as those of `datasets` have."""
+    """Samples of an iterable by their place in it. Reads forward; for an earlier place, or another epoch, it iterates anew, from that place if the
+    object has skip(count), as those of `datasets` have."""
 
     def __init__(self, items, length, what):
         self.items, self.length, self.what = items, length, what

@@ -71,13 +71,6 @@ def take_turn(folders):
         FOLDERS[folder].clear()
 
 
-def add_folder(folder, position):
-    FOLDERS.setdefault(folder, {})
-    if str(folder) not in sys.path:
-        sys.path.insert(position, str(folder))
-        ADDED.append(str(folder))
-
-
 def name_of(part, path, package):
     """A module's name: that of its file, unless another module has it or it contains a dot."""
     name = package + part.replace(".", "_")
@@ -111,8 +104,11 @@ def import_file(file):
     in a package after all others."""
     depth = package_depth(file)
     root = file.parents[depth]
-    add_folder(root, 0)
-    add_folder(file.parent, len(sys.path))
+    for folder, position in ((root, 0), (file.parent, sys.maxsize)):
+        FOLDERS.setdefault(folder, {})
+        if str(folder) not in sys.path:
+            sys.path.insert(position, str(folder))
+            ADDED.append(str(folder))
     take_turn({root, file.parent})
     levels = [(folder.name, folder / "__init__.py") for folder in reversed(list(file.parents)[:depth])]
     if file.name != "__init__.py":
