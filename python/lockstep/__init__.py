@@ -5,7 +5,7 @@
     torch.distributed.init_process_group("lockstep")
     model = lockstep.DataParallel(model, optimizer, recipe="recipe.yaml", steps_per_epoch=len(loader))
 
-torch is imported where tensors are made. To train with the daemon, start the program: mpirun.sh 2 lockstepd --config run.yaml
+torch is imported where tensors are made. The daemon is a program: mpirun.sh 2 lockstepd --config run.yaml
 """
 import importlib
 import sys

@@ -31,11 +31,7 @@ def call(name, *arguments):
 
 @contextlib.contextmanager
 def exit_codes():
-    """Ends the process with the exit code of Lockstep's error (docs/exit_codes.md) and one line instead of a traceback:
-
-        with lockstep.exit_codes():
-            main()
-    """
+    """Ends the process with the exit code of Lockstep's error and one line instead of a traceback: `with lockstep.exit_codes(): main()`"""
     try:
         yield
     except RuntimeError as fault:

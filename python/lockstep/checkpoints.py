@@ -1,8 +1,5 @@
-"""Checkpoints of a loop of one's own: lockstep.save(model, folder) and lockstep.restore(model, folder).
-
-The files are TensorFlow's, like those of lockstepd: `lockstep ckpt show FOLDER` lists them, lockstep.load_state_dict() reads the weights.
-They hold weights, buffers, the optimizer, masks, the step, the sampler's position, and the random generators of each rank.
-"""
+"""Checkpoints of a loop of one's own: lockstep.save(model, folder) and lockstep.restore(model, folder). The files are TensorFlow's, like those of
+lockstepd: `lockstep ckpt show FOLDER` lists them, lockstep.load_state_dict() reads the weights (docs/loop.md)."""
 import base64
 import contextlib
 import dataclasses
@@ -100,7 +97,7 @@ def save(model, folder, *, extra=None, keep=5, steady=False, wait=False):
     steady: parameters change only in optimizer.step(), which then waits for their copy, instead of save(). wait: return when it is
     committed. Error: it failed (with wait), or an earlier one lost a rank.
     """
-    model.share_buffers()
+    call("loop_broadcast", model.loop, list(model.module.buffers()))
     weights = weights_of(model)
     trained = {key: tensor for key, tensor in weights.items() if steady and isinstance(tensor, torch.nn.Parameter)}
     entries = {**trained, **weights, **moments_of(model)}

@@ -4,7 +4,6 @@ The loop stays as it is: zero_grad(), forward, backward(), optimizer.step(). bac
 optimizer.step() ends a step of the recipe. Nothing of torch is replaced: the optimizer's own hooks frame its step.
 """
 import contextlib
-import datetime
 import functools
 import os
 import pathlib
@@ -12,13 +11,12 @@ import sys
 import weakref
 
 import torch
-from torch import distributed
 from torch.utils import _pytree
 
 from . import process_group as backend
 from .build_facts import VERSION
 from .calls import call
-from .launch import connect_ranks
+from .launch import connect
 from .layers import class_of_layer, layers_of, norms_of, round_layers
 from .optimizers import Optimizers, keeps_zeros
 from .programs import Error
@@ -50,18 +48,14 @@ class Places:
 
 
 class DataParallel(torch.nn.Module):
-    """A module whose gradients the ranks average, with masks, rates and freezing of a recipe (docs/loop.md).
+    """A module whose gradients the ranks average, with masks, rates and freezing of a recipe. docs/loop.md has a table of the arguments.
 
-    module: on the CPU, with all parameters built; rank 0's values are taken. optimizer: of torch.optim, over parameters of the module; or a list of
-    such, the first of which ends a step. steps_per_epoch: a number, or the loader of training data; default: the sampler's. A recipe that counts
-    epochs requires one of them. process_group: default: all ranks, of torch.distributed or of the launcher. broadcast_buffers: each averaged forward
-    pass of training begins with rank 0's buffers. bucket_bytes: gradients per message. timeout: longest wait for a rank, in seconds. sampler: a
-    lockstep.DistributedSampler, whose position checkpoints hold, and whose uneven last batches get the weight of their samples.
-
-    engine_update: the engine makes the updates of SGD, Adam and AdamW, equal to torch's up to rounding; None: where it can. "shards": each rank
-    updates a part and keeps its state, and `grad` is undefined after backward. "shared": also one copy of the weights for all ranks, the fastest;
-    only for loops in which no rank writes weights alone. metrics_address: host:port of the pages of a host's first rank; default: that of the
-    variable LOCKSTEP_METRICS_LISTEN, without which there are none.
+    module: on the CPU, with all parameters built; rank 0's values are taken. optimizer: of torch.optim, or a list, the first of which ends a step.
+    steps_per_epoch: a number or a loader, for recipes of epochs; default: the sampler's. process_group: default: all ranks, of torch.distributed or
+    of the launcher. bucket_bytes: gradients per message. timeout: longest wait for a rank, in seconds. sampler: a lockstep.DistributedSampler, whose
+    position checkpoints hold, and whose uneven last batches get the weight of their samples. engine_update: the engine makes the updates of SGD,
+    Adam and AdamW; None: where it can. "shards": each rank updates a part, and `grad` is undefined after backward. "shared": also one copy of the
+    weights for all ranks; no rank may write weights alone. metrics_address: host:port of the pages of a host's first rank.
 
     Errors are lockstep.Error, raised at the line that caused them; those within backward() are RuntimeError.
     """
@@ -96,20 +90,16 @@ class DataParallel(torch.nn.Module):
 
     def _attach(self, recipe, steps_per_epoch, bucket_bytes, timeout, engine_update):
         """Gives the loop its module, optimizers and recipe."""
-        names, frozen, classes = [], {}, []
-        for name, parameter in self.module.named_parameters():
-            if parameter.requires_grad:
-                names.append(plain_name(name))
-                classes.append(class_of_layer(self.module, name))
-            else:
-                frozen[plain_name(name)] = parameter
-        optimizers = self.optimizers
-        layers, norms = layers_of(self.module, optimizers.parameters), norms_of(self.module)
+        module, optimizers = self.module, self.optimizers
+        trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        frozen = {plain_name(name): parameter for name, parameter in module.named_parameters() if not parameter.requires_grad}
+        layers, norms = layers_of(module, optimizers.parameters), norms_of(module)
         rule = self._choose_rule(engine_update)
-        call("loop_attach", self.loop, optimizers.parameters, names, classes, list(frozen), [plain_name(name) for name, _, _ in layers],
-             [weight for _, _, weight in layers], bool(norms), recipe, steps_per_epoch, float(optimizers.param_groups[0].get("lr", 0)),
-             optimizers.type, all(map(keeps_zeros, optimizers.all)), bucket_bytes, timeout, *rule, DIVISIONS.get(engine_update, 0))
-        call("loop_broadcast", self.loop, [*frozen.values(), *self.module.buffers()])
+        call("loop_attach", self.loop, optimizers.parameters, [plain_name(name) for name in trained], [class_of_layer(module, name) for name in trained],
+             list(frozen), [plain_name(name) for name, _, _ in layers], [weight for _, _, weight in layers], bool(norms), recipe, steps_per_epoch,
+             float(optimizers.param_groups[0].get("lr", 0)), optimizers.type, all(map(keeps_zeros, optimizers.all)), bucket_bytes, timeout, *rule,
+             DIVISIONS.get(engine_update, 0))
+        call("loop_broadcast", self.loop, [*frozen.values(), *module.buffers()])
         optimizers.attach(self.loop, rule)
         quantizes = bool(call("loop_facts", self.loop)[4])
         self._norms = norms if quantizes else []
@@ -145,7 +135,7 @@ class DataParallel(torch.nn.Module):
         """Begins a pass that records gradients. Returns the weight of this rank's samples if it is not 1."""
         self._places.require_unchanged()
         if self.broadcast_buffers and self._syncs and self.training:
-            self.share_buffers()
+            call("loop_broadcast", self.loop, list(self.module.buffers()))
         self.optimizers.follow(*call("loop_begin_step", self.loop, self._syncs))
         self.optimizers.has_begun = False
         if self.optimizers.num_samples is not None:
@@ -157,10 +147,6 @@ class DataParallel(torch.nn.Module):
             return None
         weight = self.sampler.weight_of_next(leading_size(args, kwargs))
         return None if weight == 1 else weight
-
-    def share_buffers(self):
-        """Gives all ranks rank 0's buffers."""
-        call("loop_broadcast", self.loop, list(self.module.buffers()))
 
     @contextlib.contextmanager
     def no_sync(self):
@@ -232,14 +218,3 @@ def require_types(module, optimizers):
         raise Error(f"[pytorch] {', '.join(unbuilt)} is not built yet: run one forward pass before lockstep.DataParallel")
     if any(part in WRAPPED for part in module.modules()):
         raise Error("[pytorch] the module or a part of it is wrapped by lockstep.DataParallel already: close() that one first")
-
-
-def connect(group, timeout):
-    """(number of a new loop, this rank in it) over the ranks of the process group; without one, of all ranks that a launcher started."""
-    if group is None and not distributed.is_initialized() and not connect_ranks(timeout):
-        return call("loop_alone"), 0
-    ranks = distributed.get_process_group_ranks(group or distributed.group.WORLD)
-    is_whole = len(ranks) == distributed.get_world_size()
-    # Its own connections: messages of the loop never wait for those of the script.
-    gloo = distributed.new_group(ranks, backend="gloo", timeout=datetime.timedelta(seconds=timeout), use_local_synchronization=not is_whole)
-    return call("loop_connect", gloo.boxed(), ranks, float(timeout)), ranks.index(distributed.get_rank())

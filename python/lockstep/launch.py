@@ -6,6 +6,7 @@ import zlib
 
 from torch import distributed
 
+from .calls import call
 from .programs import Error
 
 # (rank, size) as each launcher says them, torchrun's first.
@@ -16,10 +17,7 @@ LOWEST_PORT, NUM_PORTS = 20000, 12768  # below Linux's range for outgoing connec
 
 def rank_and_size():
     """(0, 1) without a launcher."""
-    for rank, size in VARIABLES:
-        if rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
-    return 0, 1
+    return next(((int(os.environ[rank]), int(os.environ[size])) for rank, size in VARIABLES if rank in os.environ and size in os.environ), (0, 1))
 
 
 def first_address():
@@ -30,21 +28,26 @@ def first_address():
                     "free port of rank 0's host")
     host = "127.0.0.1"
     if os.environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
-        host = subprocess.run(["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]], capture_output=True, text=True,
-                              check=True).stdout.split()[0]
+        host = subprocess.check_output(["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]], text=True).split()[0]
     elif os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", os.environ.get("OMPI_COMM_WORLD_SIZE")) != os.environ.get("OMPI_COMM_WORLD_SIZE"):
         raise Error("[pytorch] mpirun started ranks on several hosts: set MASTER_ADDR to rank 0's host and MASTER_PORT to a free port there "
                     "(mpirun -x MASTER_ADDR=... -x MASTER_PORT=...)")
     return host, LOWEST_PORT + zlib.crc32(job.encode()) % NUM_PORTS
 
 
-def connect_ranks(timeout):
-    """Initialises torch.distributed with gloo, as the launcher's variables say. False for a process alone."""
-    rank, size = rank_and_size()
-    if size == 1:
-        return False
-    if "MASTER_ADDR" not in os.environ:
-        host, port = first_address()
-        os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
-    distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=timeout))
-    return True
+def connect(group, timeout):
+    """(number of a new loop, this rank in it) over the ranks of the process group; without one, of all ranks that a launcher started."""
+    limit = datetime.timedelta(seconds=timeout)
+    if group is None and not distributed.is_initialized():
+        rank, size = rank_and_size()
+        if size == 1:
+            return call("loop_alone"), 0
+        if "MASTER_ADDR" not in os.environ:
+            host, port = first_address()
+            os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
+        distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=limit)
+    ranks = distributed.get_process_group_ranks(group or distributed.group.WORLD)
+    is_whole = len(ranks) == distributed.get_world_size()
+    # Its own connections: messages of the loop never wait for those of the script.
+    gloo = distributed.new_group(ranks, backend="gloo", timeout=limit, use_local_synchronization=not is_whole)
+    return call("loop_connect", gloo.boxed(), ranks, float(timeout)), ranks.index(distributed.get_rank())

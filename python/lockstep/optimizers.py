@@ -120,20 +120,16 @@ class Optimizers:
         if self.is_paused:
             return
         if optimizer is not self.all[0]:
-            return self.enforce_masks(optimizer)
+            # Pruned weights that this optimizer may have moved; the end of the first one's step zeroes those of all.
+            moved = set() if keeps_zeros(optimizer) else {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            for index, parameter in enumerate(self.parameters):
+                if id(parameter) in moved:
+                    call("loop_zero_pruned", self.loop, index, [parameter.detach()])
+            return
         self.step = call("loop_end_update", self.loop)
         if self.num_samples is not None:
             call("loop_record", self.loop, self.num_samples, self.rates())
             self.num_samples = 0
-
-    def enforce_masks(self, optimizer):
-        """Zeroes pruned weights that this optimizer may have moved; the end of the first one's step does so for all."""
-        if keeps_zeros(optimizer):
-            return
-        ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for index, parameter in enumerate(self.parameters):
-            if id(parameter) in ids:
-                call("loop_zero_pruned", self.loop, index, [parameter.detach()])
 
     def sizes_now(self):
         return [len(group["params"]) for group in self.param_groups]
@@ -150,7 +146,12 @@ class Optimizers:
             raise Error("[pytorch] the recipe sets the learning rate, and a torch.optim.lr_scheduler does too: remove the scheduler, or the "
                         "recipe's learning rate modifiers")
         for position, group in enumerate(self.param_groups):
-            rate = self.rate_for(position, group, key, rates) if key in group else math.nan
+            wanted = {rates[self.group_of[id(parameter)]] for parameter in group["params"] if key in group and id(parameter) in self.group_of}
+            if len(wanted) > 1:
+                said = [f"{'none' if math.isnan(rate) else rate} for {name}" for rate, name in zip(rates, GROUP_NAMES)]
+                raise Error(f"[pytorch] the recipe sets {key} {said[0]} and {said[1]}, and the optimizer's parameter group {position} holds both: "
+                            "give the optimizer a group for each")
+            rate = wanted.pop() if wanted else math.nan
             if math.isnan(rate):
                 continue
             before, now = self.written.get((position, key)), float(group[key])
@@ -158,15 +159,6 @@ class Optimizers:
                 raise Error(f"[pytorch] the recipe set {key} of parameter group {position} to {before}, and the loop to {now}: only one of them may")
             set_value(group, key, rate)
             self.written[position, key] = float(group[key])
-
-    def rate_for(self, position, group, key, rates):
-        """The recipe's rate for one of the optimizers' parameter groups; NaN for one without trained parameters."""
-        wanted = {rates[self.group_of[id(parameter)]] for parameter in group["params"] if id(parameter) in self.group_of}
-        if len(wanted) > 1:
-            said = [f"{'none' if math.isnan(rate) else rate} for {name}" for rate, name in zip(rates, GROUP_NAMES)]
-            raise Error(f"[pytorch] the recipe sets {key} {said[0]} and {said[1]}, and the optimizer's parameter group {position} holds both: "
-                        "give the optimizer a group for each")
-        return wanted.pop() if wanted else math.nan
 
     def show_state(self, optimizer):
         for index, parameter in enumerate(self.parameters):

@@ -1,8 +1,7 @@
-"""The backend "lockstep" of torch.distributed: `torch.distributed.init_process_group("lockstep")` after `import lockstep`.
+"""The backend "lockstep" of torch.distributed: `torch.distributed.init_process_group("lockstep")` after `import lockstep` (docs/ddp.md).
 
-Tensors on the CPU are reduced in shared memory by the ranks of a host, and between such hosts over TCP. Everything else is gloo's: other types
-and layouts, point-to-point messages, groups with one rank a host. Importing lockstep registers the name. The first group loads the library, so
-that a program without such a group pays nothing. Nothing of torch is replaced.
+Importing lockstep registers the name. The first group loads the library, so that a program without such a group pays nothing. Nothing of torch is
+replaced.
 """
 import sys
 

@@ -37,8 +37,8 @@ class DistributedSampler(torch.utils.data.Sampler):
 
     @property
     def batches_per_epoch(self):
-        whole, rest = divmod(self.num_samples, self.global_batch_size)
-        return whole + (1 if rest and not self.drop_last else 0)
+        rounding_up = 0 if self.drop_last else self.global_batch_size - 1
+        return (self.num_samples + rounding_up) // self.global_batch_size
 
     def set_epoch(self, epoch):
         """Chooses the order of the next iteration. After a restore, the epoch of the checkpoint begins where it was left."""

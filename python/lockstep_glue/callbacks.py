@@ -100,7 +100,7 @@ class UserCallback:
             try:
                 inspect.signature(getattr(self.callback, self.method)).bind(**dict.fromkeys(keys))
             except TypeError as fault:
-                raise Fault(f"{self.place(self.method)}{self.method}({', '.join(keys)}), as incoming_keys of {self.name} " f"say: {fault}") from fault
+                raise Fault(f"{self.place(self.method)}{self.method}({', '.join(keys)}), as incoming_keys of {self.name} say: {fault}") from fault
 
     def place(self, method):
         """file:line of a method, where it has one."""
@@ -150,11 +150,9 @@ def process(user, context, data):
     """[what the user's on_iteration_end or process_buffer made or None, summaries as above]."""
     user.show(*context)
     made = getattr(user.callback, user.method)(**data)
-    if made is not None:
-        if not isinstance(made, dict):
-            raise Fault(f"{user.returned(user.method)} {type(made).__name__}, not a dict or None")
-        made = user.checked(made)
-    return [made, user.take_scalars()]
+    if not isinstance(made, (dict, type(None))):
+        raise Fault(f"{user.returned(user.method)} {type(made).__name__}, not a dict or None")
+    return [made and user.checked(made), user.take_scalars()]
 
 
 def save_sample(user, context, name, sample):

@@ -47,9 +47,9 @@ def described_module(layer, name):
     if type(layer) is nn.Conv2d:
         if layer.padding_mode != "zeros" or one(layer.dilation, f"dilation of {what}") != 1:
             raise NoChain(f"{what} has another dilation or padding_mode")
-        return {"kind": "conv2d", "name": name, "has_bias": layer.bias is not None, "groups": layer.groups,
-                "kernel_extent": one(layer.kernel_size, f"kernel_size of {what}"), "stride": one(layer.stride, f"stride of {what}"),
-                "padding": one(layer.padding, f"padding of {what}")}
+        extents = {word: one(getattr(layer, key), f"{key} of {what}")
+                   for word, key in (("kernel_extent", "kernel_size"), ("stride", "stride"), ("padding", "padding"))}
+        return {"kind": "conv2d", "name": name, "has_bias": layer.bias is not None, "groups": layer.groups, **extents}
     if type(layer) in (nn.BatchNorm1d, nn.BatchNorm2d) and layer.affine and layer.track_running_stats:
         return {"kind": "batch_norm", "name": name, "epsilon": layer.eps}
     if type(layer) not in CALLS:
@@ -75,11 +75,8 @@ def chain_of(network, num_dims):
     try:
         graph = fx.symbolic_trace(module).graph
         first, *nodes, last = (node for node in graph.nodes if node.users or node.op != "placeholder")
-        layers, before = [], first
-        for node in nodes:
-            layers.append(described(node, before, module))
-            before = node
-        if first.op != "placeholder" or last.args != (before,):
+        layers = [described(node, before, module) for node, before in zip(nodes, [first, *nodes])]
+        if first.op != "placeholder" or last.args != ([first, *nodes][-1],):
             raise NoChain("forward does not return the output of its last layer alone")
         tied = [layer["name"] for layer in layers if "name" in layer and f"{layer['name']}.weight" not in names]
         if tied:

@@ -38,9 +38,7 @@ class DataSet:
         self.example = self.first_batch()
         self.any_class = any_class or (for_inference and not self.is_pair)
         inputs, target = self.example[0][0], self.example[1][0]
-        self.target_kind = self.kind_of(target) if targets == "auto" else targets
-        if self.is_pair or not self.any_class:
-            self.require_shape_of_kind(target)
+        self.target_kind = self.kind_of(target, targets)
         self.input_shape, self.input_dtype, self.target_shape = list(inputs.shape), inputs.dtype, list(target.shape)
         self.num_classes = self.count_classes(classes)
         self.target_dtype = torch.int64 if self.target_kind in ("class", "tokens") else torch.float32
@@ -52,11 +50,9 @@ class DataSet:
         is_stream = isinstance(self.items, torch.utils.data.IterableDataset)  # its __getitem__ raises
         for method in ("__len__", "__iter__" if iterable else "__getitem__"):
             if getattr(self.items, method, None) is None or (method == "__getitem__" and is_stream):
-                raise Fault(f"{self.path}: {self.name} has no {method}: " + (
-                    "write the samples of an epoch in `samples:`" if iterable and method == "__len__"
-                    else "`iterable: true` needs it" if iterable
-                    else "a data set is read by index; with __iter__, write `iterable: true` next to its name" if hasattr(self.items, "__iter__")
-                    else "a data set is read by index"))
+                of_stream = {"__len__": "write the samples of an epoch in `samples:`", "__iter__": "`iterable: true` needs it"}
+                hint = "; with __iter__, write `iterable: true` next to its name" if hasattr(self.items, "__iter__") else ""
+                raise Fault(f"{self.path}: {self.name} has no {method}: {of_stream[method] if iterable else f'a data set is read by index{hint}'}")
         try:
             length = len(self.items)
         except TypeError as fault:
@@ -81,20 +77,21 @@ class DataSet:
                 if index + 1 == num_tries:
                     raise
 
-    def kind_of(self, target):
-        """class, values or tokens, by the first target."""
-        if target.is_floating_point():
-            return "values"
-        if list(target.shape) == [1] and self.is_pair:
-            raise Fault(f"{self.target_of(self.first)} has shape [1]: {A_CLASS}; where it is a sequence of one token, write `targets: tokens`")
-        return "class" if target.dim() == 0 else "tokens"
-
-    def require_shape_of_kind(self, target):
-        if self.target_kind == "class" and target.dim() > 0:
+    def kind_of(self, target, wanted):
+        """The kind of the first target: as wanted, or by its type and shape. Refuses one whose shape is another kind's."""
+        kind = wanted
+        if wanted == "auto":
+            kind = "values" if target.is_floating_point() else "class" if target.dim() == 0 else "tokens"
+            if kind == "tokens" and list(target.shape) == [1] and self.is_pair:
+                raise Fault(f"{self.target_of(self.first)} has shape [1]: {A_CLASS}; where it is a sequence of one token, write `targets: tokens`")
+        if not self.is_pair and self.any_class:
+            return kind
+        if kind == "class" and target.dim() > 0:
             raise Fault(f"{self.target_of(self.first)} has shape {list(target.shape)}: {A_CLASS}")
-        if self.target_kind in ("soft", "tokens") and target.dim() == 0:
-            needs = "a probability for each class" if self.target_kind == "soft" else "a token for each token of the input"
-            raise Fault(f"{self.target_of(self.first)} is one number: `targets: {self.target_kind}` needs {needs}")
+        if kind in ("soft", "tokens") and target.dim() == 0:
+            needs = "a probability for each class" if kind == "soft" else "a token for each token of the input"
+            raise Fault(f"{self.target_of(self.first)} is one number: `targets: {kind}` needs {needs}")
+        return kind
 
     def count_classes(self, classes):
         if classes > 0 or self.lacks_targets:

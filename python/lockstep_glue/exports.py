@@ -31,8 +31,7 @@ def base_of_transformers(module):
 
 
 def save_pretrained(network, folder, max_shard_bytes):
-    """Writes the files of a module of transformers, weights included, and returns True. Of another module only its configuration is
-    written, if it has one."""
+    """Writes the files of a module of transformers, weights included, and returns True. Of another module only its configuration, if it has one."""
     module = network.module
     if base_of_transformers(module) is None:
         config = getattr(module, "config", None)

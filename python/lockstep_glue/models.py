@@ -1,6 +1,7 @@
 """Networks: torch.nn.Module of the user's."""
 import inspect
 import json
+import operator
 import random
 import sys
 
@@ -23,6 +24,7 @@ class Network:
         self.example = example  # tensors and keywords of two samples; empty if they are (input, target)
         self.tried = set()  # keywords, with which forward has been called
         self.trained = [[name, parameter, class_of_layer(module, name)] for name, parameter in module.named_parameters() if parameter.requires_grad]
+        self.layers = layers_of(module, [parameter for _, parameter, _ in self.trained])  # those that can be quantized
         self.frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
         saved = {*self.frozen, *module.state_dict()}
         # Frozen parameters and buffers: which module has each, under which name, and whether saves hold it.
@@ -72,14 +74,10 @@ def build_lazy_parameters(module, tensors, names):
             module(*tensors[:max(1, len(needed), len(tensors) - 1)])
 
 
-def parameters_of(network):
-    """[name, tensor, class of its layer] of each that is trained, in the module's order; tied ones once."""
-    return network.trained
-
-
-def frozen_parameters_of(network):
-    """Names of the parameters that the constructor froze; buffers_of() has their tensors."""
-    return network.frozen
+# [name, tensor, class of its layer] of each parameter that is trained, in the module's order; tied ones once.
+parameters_of = operator.attrgetter("trained")
+# Names of the parameters that the constructor froze; buffers_of() has their tensors.
+frozen_parameters_of = operator.attrgetter("frozen")
 
 
 def buffers_of(network, are_saved):
@@ -142,12 +140,12 @@ def begin_forward(seed):
 def quantizable_layers(network):
     """[name, index of its weight among the trained parameters, whether the network has batch normalisation] of each layer that can be quantized."""
     has_norm = bool(norms_of(network.module))
-    return [[name, weight, has_norm] for name, _, weight in layers_of(network.module, [parameter for _, parameter, _ in network.trained])]
+    return [[name, weight, has_norm] for name, _, weight in network.layers]
 
 
 def quantize_layers(network, quantize):
     """Each layer passes its input and its weight to quantize(number of the layer, whether it is the weight, values)."""
-    round_layers(layers_of(network.module, [parameter for _, parameter, _ in network.trained]), quantize)
+    round_layers(network.layers, quantize)
 
 
 def freeze_norms(network):
@@ -195,12 +193,11 @@ def require_keywords(module, names):
     needed, taken, takes_any = keywords_of(module)
     lacking = [name for name in needed if name not in names]
     unknown = [] if takes_any else [name for name in names if name not in taken]
-    kind = type(module).__name__
-    if lacking:
-        raise Fault(f"{kind}.forward needs {', '.join(lacking)}, which the batch lacks; {lists_of(module, names)}; the keyword of the targets "
-                    f"({', '.join(TARGETS)}) is passed with `train.loss: own` only")
-    if unknown:
-        raise Fault(f"{kind}.forward does not take {', '.join(unknown)} of the batch; {lists_of(module, names)}; leave it out, in a collate_fn for instance")
+    if lacking or unknown:
+        wrong = f"needs {', '.join(lacking)}, which the batch lacks" if lacking else f"does not take {', '.join(unknown)} of the batch"
+        advice = (f"the keyword of the targets ({', '.join(TARGETS)}) is passed with `train.loss: own` only" if lacking
+                  else "leave it out, in a collate_fn for instance")
+        raise Fault(f"{type(module).__name__}.forward {wrong}; {lists_of(module, names)}; {advice}")
 
 
 def outputs_of(returned):
@@ -236,11 +233,11 @@ def own_loss(network, batch):
     returned = pass_batch(network, *batch)
     loss = loss_of(returned)
     kind, names = type(network.module).__name__, batch[1]
-    if loss is None and names:
-        raise Fault(f"{kind}.forward returns no loss; {lists_of(network.module, names)}")
     if loss is None:
+        if names:
+            raise Fault(f"{kind}.forward returns no loss; {lists_of(network.module, names)}")
         given = f"a tensor of shape {list(returned.shape)}" if isinstance(returned, torch.Tensor) else type(returned).__name__
-        raise Fault(f"{kind}.forward(inputs, targets) must return its loss, one number as a tensor " f"(or a tuple whose last is that), not {given}")
+        raise Fault(f"{kind}.forward(inputs, targets) must return its loss, one number as a tensor (or a tuple whose last is that), not {given}")
     # Outputs of pairs are those of forward(inputs).
     outputs = outputs_of(returned) if names else None
     return [loss, outputs.detach() if outputs is not None and outputs is not returned else None]

@@ -1,6 +1,5 @@
 """Modules of a user's files: packages, and folders that use the same names."""
 import ast
-import importlib
 import importlib.machinery
 import importlib.util
 import pathlib

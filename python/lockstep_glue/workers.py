@@ -17,15 +17,12 @@ from .torch_import import torch
 SIGNALS_OF_THE_RANK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Worker(multiprocessing.context.SpawnProcess):
-    """The executor terminates the others where one was killed: they take no SIGTERM."""
-
-    def terminate(self):
-        self.kill()
-
-
 class WorkerContext(multiprocessing.context.SpawnContext):
-    Process = Worker
+    class Process(multiprocessing.context.SpawnProcess):
+        """The executor terminates the others where one was killed: they take no SIGTERM."""
+
+        def terminate(self):
+            self.kill()
 
 
 worker_data = None  # a text if begin_worker() failed: what is wrong
@@ -68,14 +65,11 @@ def end_with(parent):
 
 
 def read_in_worker(indices, epoch):
-    """Bytes, not tensors: these would go through shared memory, of which a container may have little. A text: what is wrong."""
+    """Bytes, not tensors: these would go through shared memory, of which a container may have little."""
     if isinstance(worker_data, str):
-        return worker_data
-    try:
-        inputs, targets, more, names = worker_data.read(indices, epoch)
-        return [(bytes_of(t), t.dtype, list(t.shape)) for t in (inputs, targets, *more)], names
-    except Fault as fault:
-        return str(fault)
+        raise Fault(worker_data)
+    inputs, targets, more, names = worker_data.read(indices, epoch)
+    return [(bytes_of(t), t.dtype, list(t.shape)) for t in (inputs, targets, *more)], names
 
 
 def read_samples_by_worker(pool, indices, epoch):
@@ -83,14 +77,12 @@ def read_samples_by_worker(pool, indices, epoch):
     try:
         with signals_blocked():
             reading = pool.submit(read_in_worker, indices.tolist(), epoch)
-        read = reading.result()
+        parts, names = reading.result()
     except concurrent.futures.process.BrokenProcessPool:
         return None
-    if isinstance(read, str):
-        raise Fault(read)
     inputs, targets, *more = [torch.frombuffer(bytearray(data), dtype=dtype).view(shape) if data else torch.empty(shape, dtype=dtype)
-                              for data, dtype, shape in read[0]]
-    return [inputs, targets, more, read[1]]
+                              for data, dtype, shape in parts]
+    return [inputs, targets, more, names]
 
 
 def end_workers(pool):
