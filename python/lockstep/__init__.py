@@ -1,11 +1,10 @@
-"""Lockstep from Python: the weights of a run, a backend of torch.distributed, and the engine in a loop of one's own.
+"""Lockstep from Python: the weights of a run, a backend of torch.distributed, and the engine in a loop of one's own. To train with the daemon, start
+the program: mpirun.sh 2 lockstepd --config run.yaml. torch is imported where tensors are made.
 
     import lockstep
     net.load_state_dict(lockstep.load_state_dict("runs/spirals"))
     torch.distributed.init_process_group("lockstep")
     model = lockstep.DataParallel(model, optimizer, recipe="recipe.yaml", steps_per_epoch=len(loader))
-
-torch is imported where tensors are made. The daemon is a program: mpirun.sh 2 lockstepd --config run.yaml
 """
 import importlib
 import sys

@@ -91,11 +91,10 @@ def set_generators(texts, rank):
 
 @of_all_ranks("lockstep.save")
 def save(model, folder, *, extra=None, keep=5, steady=False, wait=False):
-    """Begins a checkpoint FOLDER/model.ckpt-<step> and returns its step; it is written while training continues.
+    """Begins a checkpoint FOLDER/model.ckpt-<step> and returns its step; it is written while training continues. All ranks call it between two steps.
 
-    All ranks call it between two steps. extra: a value that JSON can hold, equal on all ranks. keep: number of checkpoints that stay, -1: all.
-    steady: parameters change only in optimizer.step(), which then waits for their copy, instead of save(). wait: return when it is
-    committed. Error: it failed (with wait), or an earlier one lost a rank.
+    extra: a value that JSON can hold, equal on all ranks. keep: number of checkpoints that stay, -1: all. steady: parameters change only in
+    optimizer.step(), which then waits for their copy. wait: return when it is committed. Error: it failed (with wait), or an earlier one lost a rank.
     """
     call("loop_broadcast", model.loop, list(model.module.buffers()))
     weights = weights_of(model)

@@ -1,5 +1,4 @@
 """Optimizers of a module: their rates and their state, as a recipe changes them, and updates that the engine makes in their place."""
-import itertools
 import math
 
 import torch
@@ -59,7 +58,7 @@ class Optimizers:
 
     @property
     def param_groups(self):
-        return list(itertools.chain.from_iterable(optimizer.param_groups for optimizer in self.all))
+        return [group for optimizer in self.all for group in optimizer.param_groups]
 
     def state_of(self, parameter):
         return next((optimizer.state[parameter] for optimizer in self.all if parameter in optimizer.state), {})
@@ -82,6 +81,7 @@ class Optimizers:
     def attach(self, loop, rule):
         """rule: of engine_rule(); its type is empty if the optimizers make the updates."""
         self.loop, self.rule = loop, rule
+        self.engine_updates = rule[0] != ""  # and the engine keeps the optimizer's state
         self.group_of = {id(parameter): group for parameter, group in zip(self.parameters, call("loop_groups", loop))}
         # The first of the optimizers' groups with parameters of each of the recipe's.
         self.main_groups = [next((group for group in self.param_groups if any(self.group_of.get(id(p)) == wanted for p in group["params"])),
@@ -93,11 +93,6 @@ class Optimizers:
                 self.handles += [optimizer.register_state_dict_pre_hook(self.show_state),
                                  optimizer.register_state_dict_post_hook(lambda optimizer, _state: optimizer.state.clear()),
                                  optimizer.register_load_state_dict_pre_hook(self.refuse_load)]
-
-    @property
-    def engine_updates(self):
-        """True if the engine makes the updates and keeps the optimizer's state."""
-        return self.rule[0] != ""
 
     def before(self, optimizer, _args, _kwargs):
         # After the first one's step, the others complete the same update.

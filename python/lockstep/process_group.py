@@ -43,6 +43,6 @@ def create(options, _backend_options=None):
     gloo = ProcessGroup(store, rank, size)
     gloo._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, ProcessGroupGloo(store, rank, size, timeout=options.timeout))
     gloo._set_default_backend(ProcessGroup.BackendType.GLOO)
-    ranks = list(options.global_ranks_in_group) or list(range(size))
-    group = torch.ops.lockstep.make_group(gloo.boxed(), ranks, options.timeout.total_seconds())
+    ranks = options.global_ranks_in_group or range(size)
+    group = torch.ops.lockstep.make_group(gloo.boxed(), list(ranks), options.timeout.total_seconds())
     return ProcessGroup.unbox(group)._get_backend(torch.device("cpu"))

@@ -57,14 +57,13 @@ class DistributedSampler(torch.utils.data.Sampler):
     def num_passes(self):
         return 0 if self.loop is None else call("loop_passes", self.loop)
 
-    @property
     def num_batches_done(self):
         """Batches of the epoch that were trained on, one a backward pass: a DataLoader reads ahead."""
         return self.num_passes() - self.first_pass
 
     def follow(self, loop):
         """Counts batches by the backward passes of this loop from now on; None: of no loop."""
-        done, self.loop = self.num_batches_done, loop
+        done, self.loop = self.num_batches_done(), loop
         self.first_pass = self.num_passes() - done
 
     def __iter__(self):
@@ -83,7 +82,7 @@ class DistributedSampler(torch.utils.data.Sampler):
 
     def weight_of_next(self, num_samples):
         """The weight of the next batch in the mean over ranks; None if it has another number of samples."""
-        batch = self.num_batches_done
+        batch = self.num_batches_done()
         if batch >= self.batches_per_epoch:
             return None
         share, count = self.share_of(batch)
@@ -91,7 +90,7 @@ class DistributedSampler(torch.utils.data.Sampler):
 
     def position(self):
         """{key: tensor} of the epoch and its samples that were trained on, as checkpoints hold them."""
-        taken = min(self.num_batches_done * self.global_batch_size, self.num_samples)
+        taken = min(self.num_batches_done() * self.global_batch_size, self.num_samples)
         return {"_lockstep/sampler/epoch": torch.tensor(self.epoch), "_lockstep/sampler/position": torch.tensor(taken)}
 
     def go_to(self, epoch, taken):

@@ -16,10 +16,8 @@ def folder_of_saves(path):
 
 
 def latest_checkpoint(folder):
-    """The prefix of the newest complete save, such as runs/digits/checkpoints/model.ckpt-690.
-
-    folder: of a run, or of its saves. Error: there is none, or none is whole; the message names each defect.
-    """
+    """The prefix of the newest complete save of a run, or of a folder of saves, such as runs/digits/checkpoints/model.ckpt-690. Error: there is none,
+    or none is whole; the message names each defect."""
     return call_tool("ckpt", "latest", folder_of_saves(folder)).strip()
 
 
@@ -47,14 +45,10 @@ def load_state_dict(path, step=None, network=None):
         call_tool("ckpt", "export", find_save(path, step), "--format", "safetensors", "-o", file)
         state = read_safetensors(file)
     if network is not None:
-        add_tied(state, network)
+        tensors = network.state_dict(keep_vars=True)
+        saved = {id(tensor): state[name] for name, tensor in tensors.items() if name in state}
+        state.update({name: saved[id(tensor)] for name, tensor in tensors.items() if name not in state and id(tensor) in saved})
     return state
-
-
-def add_tied(state, network):
-    tensors = network.state_dict(keep_vars=True)
-    saved = {id(tensor): state[name] for name, tensor in tensors.items() if name in state}
-    state.update({name: saved[id(tensor)] for name, tensor in tensors.items() if name not in state and id(tensor) in saved})
 
 
 def read_safetensors(file):

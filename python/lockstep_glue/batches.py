@@ -81,8 +81,7 @@ def arranged(names, tensors, num_samples, what):
     if main is None or (target and not has_rows(parts[target])):
         raise Fault(f"{what} has no row for each of {num_samples} samples in its {'inputs' if main is None else target}: {shapes}")
     others = [name for name in parts if name not in (main, target)]
-    targets = parts[target] if target else torch.zeros(num_samples)
-    return [parts[main], targets, [parts[name] for name in others], [main, target, *others]]
+    return [parts[main], parts[target] if target else torch.zeros(num_samples), [parts[name] for name in others], [main, target, *others]]
 
 
 def without_samples(batch):

@@ -215,8 +215,7 @@ class DataSet:
 
     def digest(self):
         """Of class, file, arguments, length, the user's `version`, and 64 spread samples; one that cannot be read counts too."""
-        version = str(getattr(self.items, "version", ""))
-        digest = hashlib.sha256(json.dumps([self.name, self.args, self.length, version]).encode())
+        digest = hashlib.sha256(json.dumps([self.name, self.args, self.length, str(getattr(self.items, "version", ""))]).encode())
         digest.update(pathlib.Path(self.path).read_bytes())
         sound = []
         for index in self.spread(64):

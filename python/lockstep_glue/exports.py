@@ -24,9 +24,7 @@ NEEDED = {"pt2": ("sympy",), "onnx": ("sympy", "onnx", "onnxscript")}
 
 def base_of_transformers(module):
     """The class of transformers that a module is of, or None. The user's own class may derive from it."""
-    if not hasattr(module, "config"):
-        return None
-    classes = [kind for kind in type(module).__mro__ if kind.__module__.startswith("transformers.")]
+    classes = [kind for kind in type(module).__mro__ if kind.__module__.startswith("transformers.") and hasattr(module, "config")]
     return classes[0] if any(kind.__name__ == "PreTrainedModel" for kind in classes) else None
 
 

@@ -22,11 +22,10 @@ class Stream:
                 self.place += 1
                 if place == index:
                     return item
-        except StopIteration:
-            self.iterator = None
-            raise Fault(f"{self.what} ended after {place} samples, an epoch has {self.length}: write their number in `samples:`") from None
-        except BaseException:
+        except BaseException as fault:
             self.iterator = None  # a generator that raised gives nothing more
+            if isinstance(fault, StopIteration):
+                raise Fault(f"{self.what} ended after {place} samples, an epoch has {self.length}: write their number in `samples:`") from None
             raise
 
     def begin(self, index, epoch, seed_sample):
