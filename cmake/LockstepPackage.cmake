@@ -58,7 +58,7 @@ if(TARGET lockstep_python_module)
   install(TARGETS lockstep_python_module LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/lockstep_glue" DESTINATION lib/lockstep COMPONENT runtime
     FILES_MATCHING PATTERN "*.py")
-  install(FILES "${PROJECT_SOURCE_DIR}/python/lockstep/quantized_layers.py" DESTINATION lib/lockstep/lockstep_glue COMPONENT runtime)
+  install(FILES "${PROJECT_SOURCE_DIR}/python/lockstep/layers.py" DESTINATION lib/lockstep/lockstep_glue COMPONENT runtime)
   install(DIRECTORY "${PROJECT_BINARY_DIR}/lib/lockstep/stand_ins" DESTINATION lib/lockstep COMPONENT runtime)
 endif()
 

@@ -1,11 +1,10 @@
-"""Lockstep from Python: the weights of a run, a backend of torch.distributed, and the engine in a loop of one's own.
+"""Lockstep from Python: the weights of a run, a backend of torch.distributed, and the engine in a loop of one's own. To train with the daemon, start
+the program: mpirun.sh 2 lockstepd --config run.yaml. torch is imported where tensors are made.
 
     import lockstep
     net.load_state_dict(lockstep.load_state_dict("runs/spirals"))
     torch.distributed.init_process_group("lockstep")
     model = lockstep.DataParallel(model, optimizer, recipe="recipe.yaml", steps_per_epoch=len(loader))
-
-torch is imported where tensors are made. To train with the daemon, start the program: mpirun.sh 2 lockstepd --config run.yaml
 """
 import importlib
 import sys
@@ -15,10 +14,9 @@ from .build_facts import VERSION as __version__
 from .saves import latest_checkpoint, load_state_dict
 from .programs import Error
 
-__all__ = ["DataParallel", "DistributedSampler", "Error", "Restored", "__version__", "exit_codes", "latest_checkpoint", "load_state_dict", "restore",
-           "save", "wait_for_save"]
-WITH_TORCH = {"DataParallel": "data_parallel", "DistributedSampler": "sampler", "Restored": "checkpoints", "exit_codes": "launch",
+WITH_TORCH = {"DataParallel": "data_parallel", "DistributedSampler": "sampler", "Restored": "checkpoints", "exit_codes": "calls",
               "restore": "checkpoints", "save": "checkpoints", "wait_for_save": "checkpoints"}
+__all__ = ["Error", "__version__", "latest_checkpoint", "load_state_dict", *WITH_TORCH]
 
 
 def __getattr__(name):

@@ -28,7 +28,7 @@ class LargeLinear:
 
 
 def write_gradients(layers, loop):
-    """Gives the large linear layers their forward pass; returns them. layers: of quantized_layers.layers_of()."""
+    """Gives the large linear layers their forward pass; returns them. layers: of layers_of()."""
     large = [(layer, weight) for _, layer, weight in layers
              if isinstance(layer, torch.nn.Linear) and layer.weight.numel() >= LARGE and "forward" not in layer.__dict__]
     for layer, weight in large:

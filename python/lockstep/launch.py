@@ -1,14 +1,13 @@
-"""Rank and size of this process, and the first connection of the ranks, under torchrun, mpirun or srun; exit codes of a loop."""
-import contextlib
+"""Rank and size of this process, and the first connection of the ranks, under torchrun, mpirun or srun."""
 import datetime
 import os
 import subprocess
-import sys
 import zlib
 
 from torch import distributed
 
-from .programs import EXIT_CONFIG, Error
+from .calls import call
+from .programs import Error
 
 # (rank, size) as each launcher says them, torchrun's first.
 VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
@@ -18,10 +17,7 @@ LOWEST_PORT, NUM_PORTS = 20000, 12768  # below Linux's range for outgoing connec
 
 def rank_and_size():
     """(0, 1) without a launcher."""
-    for rank, size in VARIABLES:
-        if rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
-    return 0, 1
+    return next(((int(os.environ[rank]), int(os.environ[size])) for rank, size in VARIABLES if rank in os.environ and size in os.environ), (0, 1))
 
 
 def first_address():
@@ -29,53 +25,29 @@ def first_address():
     job = next((os.environ[name] for name in JOBS if name in os.environ), None)
     if job is None:
         raise Error("[pytorch] several ranks, and neither MASTER_ADDR nor a job's name in the environment: set MASTER_ADDR and MASTER_PORT to a "
-                    "free port of rank 0's host", EXIT_CONFIG)
+                    "free port of rank 0's host")
     host = "127.0.0.1"
     if os.environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
-        host = subprocess.run(["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]], capture_output=True, text=True,
-                              check=True).stdout.split()[0]
+        host = subprocess.check_output(["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]], text=True).split()[0]
     elif os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", os.environ.get("OMPI_COMM_WORLD_SIZE")) != os.environ.get("OMPI_COMM_WORLD_SIZE"):
         raise Error("[pytorch] mpirun started ranks on several hosts: set MASTER_ADDR to rank 0's host and MASTER_PORT to a free port there "
-                    "(mpirun -x MASTER_ADDR=... -x MASTER_PORT=...)", EXIT_CONFIG)
+                    "(mpirun -x MASTER_ADDR=... -x MASTER_PORT=...)")
     return host, LOWEST_PORT + zlib.crc32(job.encode()) % NUM_PORTS
 
 
-def connect_ranks(timeout):
-    """Initialises torch.distributed with gloo, as the launcher's variables say. False for a process alone."""
-    rank, size = rank_and_size()
-    if size == 1:
-        return False
-    if "MASTER_ADDR" not in os.environ:
-        host, port = first_address()
-        os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
-    distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=timeout))
-    return True
-
-
-@contextlib.contextmanager
-def exit_codes():
-    """Ends the process with the exit code of Lockstep's error (docs/exit_codes.md) and one line instead of a traceback:
-
-        with lockstep.exit_codes():
-            main()
-    """
-    try:
-        yield
-    except Error as fault:
-        end(fault, fault.exit_code)
-    except RuntimeError as fault:  # within backward(), PyTorch passes on the text alone
-        text, code = last_error()
-        if not text or text not in str(fault):
-            raise
-        end(text, code)
-
-
-def last_error():
-    """(text, exit code) of the last error of a loop."""
-    import torch
-    return torch.ops.lockstep.loop_error.default() if hasattr(torch.ops.lockstep, "loop_error") else ("", 0)
-
-
-def end(text, exit_code):
-    print(text, file=sys.stderr, flush=True)
-    os._exit(exit_code)  # without the ends of torch, which may wait for ranks that are gone
+def connect(group, timeout):
+    """(number of a new loop, this rank in it) over the ranks of the process group; without one, of all ranks that a launcher started."""
+    limit = datetime.timedelta(seconds=timeout)
+    if group is None and not distributed.is_initialized():
+        rank, size = rank_and_size()
+        if size == 1:
+            return call("loop_alone"), 0
+        if "MASTER_ADDR" not in os.environ:
+            host, port = first_address()
+            os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
+        distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=limit)
+    ranks = distributed.get_process_group_ranks(group or distributed.group.WORLD)
+    is_whole = len(ranks) == distributed.get_world_size()
+    # Its own connections: messages of the loop never wait for those of the script.
+    gloo = distributed.new_group(ranks, backend="gloo", timeout=limit, use_local_synchronization=not is_whole)
+    return call("loop_connect", gloo.boxed(), ranks, float(timeout)), ranks.index(distributed.get_rank())

@@ -1,8 +1,7 @@
-"""The backend "lockstep" of torch.distributed: `torch.distributed.init_process_group("lockstep")` after `import lockstep`.
+"""The backend "lockstep" of torch.distributed: `torch.distributed.init_process_group("lockstep")` after `import lockstep` (docs/ddp.md).
 
-Tensors on the CPU are reduced in shared memory by the ranks of a host, and between such hosts over TCP. Everything else is gloo's: other types
-and layouts, point-to-point messages, groups with one rank a host. Importing lockstep registers the name. The first group loads the library, so
-that a program without such a group pays nothing. Nothing of torch is replaced.
+Importing lockstep registers the name. The first group loads the library, so that a program without such a group pays nothing. Nothing of torch is
+replaced.
 """
 import sys
 
@@ -42,9 +41,8 @@ def create(options, _backend_options=None):
     from torch._C._distributed_c10d import ProcessGroup, ProcessGroupGloo
     store, rank, size = options.store, options.group_rank, options.group_size
     gloo = ProcessGroup(store, rank, size)
-    gloo._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO,
-                           ProcessGroupGloo(store, rank, size, timeout=options.timeout))
+    gloo._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, ProcessGroupGloo(store, rank, size, timeout=options.timeout))
     gloo._set_default_backend(ProcessGroup.BackendType.GLOO)
-    ranks = list(options.global_ranks_in_group) or list(range(size))
-    group = torch.ops.lockstep.make_group(gloo.boxed(), ranks, options.timeout.total_seconds())
+    ranks = options.global_ranks_in_group or range(size)
+    group = torch.ops.lockstep.make_group(gloo.boxed(), list(ranks), options.timeout.total_seconds())
     return ProcessGroup.unbox(group)._get_backend(torch.device("cpu"))

@@ -1,4 +1,5 @@
 """The programs of the wheel: what `lockstepd` and `lockstep` in an environment's bin start, and how Python code calls the tool."""
+import functools
 import importlib.util
 import os
 import pathlib
@@ -14,7 +15,7 @@ EXIT_CONFIG = 78
 class Error(RuntimeError):
     """What the tool refused to do: its message says what, where and what to do. exit_code: of docs/exit_codes.md."""
 
-    def __init__(self, message, exit_code):
+    def __init__(self, message, exit_code=EXIT_CONFIG):
         super().__init__(message)
         self.exit_code = exit_code
 
@@ -23,13 +24,12 @@ def torch_folder():
     """The folder of the torch that this Python imports. Error: there is none, or it is another release than the programs link."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise Error(f"[python] {sys.executable} has no torch: install torch=={TORCH} there", EXIT_CONFIG)
+        raise Error(f"[python] {sys.executable} has no torch: install torch=={TORCH} there")
     folder, facts = pathlib.Path(spec.origin).parent, {}
     exec((folder / "version.py").read_text(), facts)
     version = str(facts["__version__"])
     if version.partition("+")[0] != TORCH:
-        raise Error(f"[python] {sys.executable} has torch {version}, this lockstep is linked to {TORCH}: install torch=={TORCH} there",
-                    EXIT_CONFIG)
+        raise Error(f"[python] {sys.executable} has torch {version}, this lockstep is linked to {TORCH}: install torch=={TORCH} there")
     return folder
 
 
@@ -60,9 +60,4 @@ def become(program):
         sys.exit(fault.exit_code)
 
 
-def lockstepd():
-    become("lockstepd")
-
-
-def lockstep():
-    become("lockstep")
+lockstepd, lockstep = (functools.partial(become, program) for program in ("lockstepd", "lockstep"))

@@ -16,17 +16,9 @@ def folder_of_saves(path):
 
 
 def latest_checkpoint(folder):
-    """The prefix of the newest complete save, such as runs/digits/checkpoints/model.ckpt-690.
-
-    folder: of a run, or of its saves. Error: there is none, or none is whole; the message names each defect.
-    """
+    """The prefix of the newest complete save of a run, or of a folder of saves, such as runs/digits/checkpoints/model.ckpt-690. Error: there is none,
+    or none is whole; the message names each defect."""
     return call_tool("ckpt", "latest", folder_of_saves(folder)).strip()
-
-
-def step_of(index):
-    """model.ckpt-690.index -> 690; nothing of a file that is no save's."""
-    number = index.stem.rpartition("-")[2]
-    return int(number) if number.isdigit() else None
 
 
 def find_save(path, step):
@@ -34,47 +26,34 @@ def find_save(path, step):
     folder = folder_of_saves(path)
     if step is None:
         return folder
-    saves = {step_of(index): index.with_suffix("") for index in folder.glob("*.index")}
-    if step not in saves:
-        steps = ", ".join(map(str, sorted(saves.keys() - {None}))) or "none"
+    saves = {index.stem.rpartition("-")[2]: index.with_suffix("") for index in folder.glob("*.index")}
+    if str(step) not in saves:
+        steps = ", ".join(sorted(filter(str.isdigit, saves), key=int)) or "none"
         raise Error(f"[checkpoint] {folder}: no checkpoint of step {step}; steps saved: {steps}", EXIT_INPUT_MISSING)
-    return saves[step]
+    return saves[str(step)]
 
 
 def load_state_dict(path, step=None, network=None):
     """A save's weights and buffers: {name in the network: tensor on the CPU}, as `load_state_dict` of a torch.nn.Module takes them.
 
-    path: a run's folder, the folder of its saves (either: the newest whole save), or a save's prefix. step: that save of the
-    folder. network: a module with tied weights, of which a save holds one name; the others are added, so that a strict
-    `load_state_dict` is content.
-
-    Each checksum is verified, pruned weights are 0, and saves that hold kept weights only are filled up. A layer trained for int8 has
-    its scales beside its weight (docs/quantization.md). Error: no such save, damage, another torch; nothing is returned in part.
+    path: a run's folder, the folder of its saves (either: the newest whole save), or a save's prefix. step: that save of the folder. network: a
+    module with tied weights, of which a save holds one name; the others are added. Pruned weights are 0. A layer trained for int8 has its scales
+    beside its weight (docs/quantization.md). Error: no such save, damage (each checksum is verified), another torch.
     """
     with tempfile.TemporaryDirectory(prefix="lockstep-") as scratch:
         file = pathlib.Path(scratch) / "weights.safetensors"
         call_tool("ckpt", "export", find_save(path, step), "--format", "safetensors", "-o", file)
         state = read_safetensors(file)
     if network is not None:
-        add_tied(state, network)
+        tensors = network.state_dict(keep_vars=True)
+        saved = {id(tensor): state[name] for name, tensor in tensors.items() if name in state}
+        state.update({name: saved[id(tensor)] for name, tensor in tensors.items() if name not in state and id(tensor) in saved})
     return state
-
-
-def add_tied(state, network):
-    saved = {}
-    tensors = network.state_dict(keep_vars=True)
-    for name, tensor in tensors.items():
-        if name in state:
-            saved[id(tensor)] = state[name]
-    for name, tensor in tensors.items():
-        if name not in state and id(tensor) in saved:
-            state[name] = saved[id(tensor)]
 
 
 def read_safetensors(file):
     """The tensors of a file that the tool wrote: 8 bytes with the length of a JSON header, the header, the values."""
     import torch
-
     dtypes = {"F32": torch.float32, "F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
               "I32": torch.int32, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
     with open(file, "rb") as stream:
@@ -83,5 +62,4 @@ def read_safetensors(file):
     values = torch.from_file(str(file), size=file.stat().st_size, dtype=torch.uint8)[begin:]
     header.pop("__metadata__", None)
     # A copy of each, which is aligned as its type wants and stays when the file is gone.
-    return {name: values[slice(*entry["data_offsets"])].clone().view(dtypes[entry["dtype"]]).view(entry["shape"])
-            for name, entry in header.items()}
+    return {name: values[slice(*entry["data_offsets"])].clone().view(dtypes[entry["dtype"]]).view(entry["shape"]) for name, entry in header.items()}

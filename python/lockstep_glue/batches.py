@@ -48,23 +48,20 @@ def tensor_of(value, what):
         raise Fault(f"{what} is {type(value).__name__} and no tensor: {fault}; convert it, or leave it out (in a collate_fn, for instance)") from fault
 
 
-def stacked(samples, like, place_of, first):
-    """(keywords, tensors) of a batch of samples, each as from tensors_of() and like the data set's first one. place_of(i), first: names of
-    sample i and of the first one for messages."""
-    names, tensors = like
-    for i, (other_names, others) in enumerate(samples):
-        if other_names != names or len(others) != len(tensors):
-            raise Fault(f"{place_of(i)} has the parts {said(other_names, others)}, {first} has {said(names, tensors)}")
-        for k, (other, tensor) in enumerate(zip(others, tensors)):
+def stacked(samples, like, names, first):
+    """(keywords, tensors) of a batch of samples, each as from tensors_of() and like the data set's first one. names, first: of the samples and of the
+    first one, for messages."""
+    keywords, tensors = like
+    for sample, name in zip(samples, names):
+        if sample[0] != keywords or len(sample[1]) != len(tensors):
+            has, wanted = (", ".join(words) or f"{len(parts)} without names" for words, parts in (sample, like))
+            raise Fault(f"{name} has the parts {has}, {first} has {wanted}")
+        for k, (other, tensor) in enumerate(zip(sample[1], tensors)):
             if other.shape != tensor.shape or other.dtype != tensor.dtype:
-                part = names[k] if names else f"part {k}"
-                raise Fault(f"{part} of {place_of(i)} is {list(other.shape)} {other.dtype}, of {first} {list(tensor.shape)} {tensor.dtype}: "
+                words = keywords or (["input", "target"] if len(tensors) == 2 else [f"part {i}" for i in range(len(tensors))])
+                raise Fault(f"{words[k]} of {name} is {list(other.shape)} {other.dtype}, of {first} {list(tensor.shape)} {tensor.dtype}: "
                             "give the data set a collate_fn, which pads the samples of a batch to one length")
-    return names, [torch.stack(column) for column in zip(*(others for _, others in samples))]
-
-
-def said(names, tensors):
-    return ", ".join(names) if names else f"{len(tensors)} without names"
+    return keywords, [torch.stack(column) for column in zip(*(parts for _, parts in samples))]
 
 
 def arranged(names, tensors, num_samples, what):
@@ -84,8 +81,7 @@ def arranged(names, tensors, num_samples, what):
     if main is None or (target and not has_rows(parts[target])):
         raise Fault(f"{what} has no row for each of {num_samples} samples in its {'inputs' if main is None else target}: {shapes}")
     others = [name for name in parts if name not in (main, target)]
-    targets = parts[target] if target else torch.zeros(num_samples)
-    return [parts[main], targets, [parts[name] for name in others], [main, target, *others]]
+    return [parts[main], parts[target] if target else torch.zeros(num_samples), [parts[name] for name in others], [main, target, *others]]
 
 
 def without_samples(batch):

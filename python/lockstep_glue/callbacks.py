@@ -8,10 +8,20 @@ from .faults import Fault, make
 from .torch_import import torch
 
 IterationInfo = collections.namedtuple("IterationInfo", "epoch_number iteration_number execution_time is_last_iteration")
-ATTRIBUTES = ("mode", "is_training", "log_dir", "summary_writer", "summary_step", "number_iterations_per_epoch", "iteration_info",
-              "rank", "world_size")
+ATTRIBUTES = ("mode", "is_training", "log_dir", "summary_writer", "summary_step", "number_iterations_per_epoch", "iteration_info", "rank", "world_size")
 METHODS = {"on_iteration_end": "callback", "save_sample": "saver", "process_buffer": "buffer", "sums": "kpi"}  # what one of these methods makes of an object
 OF_THE_BASE = {"saver": "save_names", "buffer": "evaluate"}  # optional keys that the method does not get
+
+
+def is_count(value):
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+# What an attribute may be.
+ALLOWED = {"a string": lambda value: isinstance(value, str), "True or False": lambda value: isinstance(value, bool),
+           "a list of strings": lambda value: isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value),
+           "'rank0' or 'all'": lambda value: value in ("rank0", "all"), "a whole number above 0": is_count,
+           "'list', 'stats' or a whole number above 0": lambda value: value in ("list", "stats") or is_count(value)}
 
 
 class SummaryWriter:
@@ -38,19 +48,17 @@ class UserCallback:
         if taken:
             raise Fault(f"{path}: {name}(...) sets {', '.join(taken)}, which Lockstep sets before each call: use another name")
         own = OF_THE_BASE.get(self.kind)
-        self.incoming, self.generated = [key for key in self.texts("incoming_keys") if key.removeprefix("_") != own], self.texts("generated_keys")
+        self.incoming = [key for key in self.declared("incoming_keys", [], "a list of strings") if key.removeprefix("_") != own]
+        self.generated = list(self.declared("generated_keys", [], "a list of strings"))
         if self.generated and self.kind in ("saver", "kpi"):
             raise Fault(f"{path}: {name} with {self.method} returns no keys to other callbacks: remove generated_keys")
-        self.run_on = self.declared("run_on", "rank0" if self.kind == "callback" else "all")
-        if self.run_on not in ("rank0", "all"):
-            raise Fault(f"{path}: run_on of {name} is {self.run_on!r}; available: 'rank0' and 'all'")
-        self.not_batch_keys = self.texts("not_batch_keys")
+        self.run_on = self.declared("run_on", "rank0" if self.kind == "callback" else "all", "'rank0' or 'all'")
+        self.not_batch_keys = list(self.declared("not_batch_keys", [], "a list of strings"))
         unknown = [key for key in self.not_batch_keys if not {key, f"_{key}"} & set(self.incoming)]
         if unknown:
             raise Fault(f"{path}: not_batch_keys of {name} has {unknown[0]!r}, which incoming_keys lack")
         self.check_parameters()
         self.writer = SummaryWriter(callback)
-        self.log_dir_text = None
 
     def only_method(self):
         found = [method for method in METHODS if callable(getattr(self.callback, method, None))]
@@ -63,51 +71,27 @@ class UserCallback:
     def facts(self):
         """What C++ makes a callback of this kind with."""
         facts = {"kind": self.kind, "incoming": self.incoming, "generated": self.generated, "on_all": self.run_on == "all",
-                 "stores_as": self.text("stores_as")}
-        if self.kind in ("saver", "buffer"):
-            facts["not_batch_keys"] = self.not_batch_keys
+                 "stores_as": self.declared("stores_as", "", "a string"), "not_batch_keys": self.not_batch_keys}
         if self.kind == "saver":
-            facts |= {name: self.text(name) for name in ("save_prefix", "save_suffix")}
+            facts |= {name: self.declared(name, "", "a string") for name in ("save_prefix", "save_suffix")}
         if self.kind == "buffer":
-            facts |= self.buffer_facts()
+            kept = self.declared("buffer", "list", "'list', 'stats' or a whole number above 0")
+            facts |= {"gather": self.declared("gather", False, "True or False"), "buffer": kept if isinstance(kept, str) else "ring", "capacity": kept}
+            if facts["gather"] and self.run_on != "all":
+                raise Fault(f"{self.path}: {self.name} gathers the samples of all ranks: set run_on = 'all'")
         if self.kind == "kpi":
-            facts["num_sums"] = self.count("num_sums", self.declared("num_sums", None))
+            facts["num_sums"] = self.declared("num_sums", None, "a whole number above 0")
             if self.run_on != "all" or not callable(getattr(self.callback, "values", None)):
                 raise Fault(f"{self.path}: {self.name} with sums needs a method values(sums), and runs on all ranks")
         return facts
 
-    def buffer_facts(self):
-        gather, kept = self.declared("gather", False), self.declared("buffer", "list")
-        if not isinstance(gather, bool):
-            raise Fault(f"{self.path}: gather of {self.name} is {gather!r}; it must be True or False")
-        if gather and self.run_on != "all":
-            raise Fault(f"{self.path}: {self.name} gathers the samples of all ranks: set run_on = 'all'")
-        if kept in ("list", "stats"):
-            return {"gather": gather, "buffer": kept, "capacity": 0}
-        return {"gather": gather, "buffer": "ring", "capacity": self.count("buffer", kept)}
-
-    def count(self, attribute, value):
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-        choices = "'list', 'stats' or " if attribute == "buffer" else ""
-        raise Fault(f"{self.path}: {attribute} of {self.name} is {value!r}; it must be {choices}a whole number above 0")
-
-    def text(self, attribute):
-        value = self.declared(attribute, "")
-        if not isinstance(value, str):
-            raise Fault(f"{self.path}: {attribute} of {self.name} must be a string, not {value!r}")
-        return value
-
-    def declared(self, attribute, default):
-        """An attribute, or what a method of that name returns."""
+    def declared(self, attribute, default, wanted):
+        """An attribute, or what a method of that name returns. wanted: of ALLOWED."""
         found = getattr(self.callback, attribute, default)
-        return found() if callable(found) else found
-
-    def texts(self, attribute):
-        keys = self.declared(attribute, [])
-        if not isinstance(keys, (list, tuple)) or not all(isinstance(key, str) for key in keys):
-            raise Fault(f"{self.path}: {attribute} of {self.name} must be a list of strings, not {keys!r}")
-        return list(keys)
+        value = found() if callable(found) else found
+        if not ALLOWED[wanted](value):
+            raise Fault(f"{self.path}: {attribute} of {self.name} is {value!r}; it must be {wanted}")
+        return value
 
     def check_parameters(self):
         """The method must take what incoming_keys name, with and without the optional ones."""
@@ -116,8 +100,7 @@ class UserCallback:
             try:
                 inspect.signature(getattr(self.callback, self.method)).bind(**dict.fromkeys(keys))
             except TypeError as fault:
-                raise Fault(f"{self.place(self.method)}{self.method}({', '.join(keys)}), as incoming_keys of {self.name} "
-                            f"say: {fault}") from fault
+                raise Fault(f"{self.place(self.method)}{self.method}({', '.join(keys)}), as incoming_keys of {self.name} say: {fault}") from fault
 
     def place(self, method):
         """file:line of a method, where it has one."""
@@ -129,31 +112,20 @@ class UserCallback:
 
     def show(self, mode, log_dir, has_writer, step, per_epoch, info, rank, world_size):
         """What the driver keeps true around each call."""
-        callback = self.callback
-        if log_dir != self.log_dir_text:
-            self.log_dir_text, callback.log_dir = log_dir, pathlib.Path(log_dir)
-        callback.mode, callback.is_training = mode, mode == "train"
-        callback.summary_writer = self.writer if has_writer else None
-        callback.summary_step, callback.number_iterations_per_epoch = step, per_epoch
-        callback.iteration_info = IterationInfo(*info)
-        callback.rank, callback.world_size = rank, world_size
+        values = (mode, mode == "train", pathlib.Path(log_dir), self.writer if has_writer else None, step, per_epoch, IterationInfo(*info), rank, world_size)
+        for attribute, value in zip(ATTRIBUTES, values):
+            setattr(self.callback, attribute, value)
 
-    def checked(self, value, key):
+    def checked(self, value, key=""):
         """A value that C++ takes, or what is wrong with it."""
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) or ALLOWED["a list of strings"](value):
             return value
-        if isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value):
-            return value
-        if isinstance(value, dict):
-            return {self.checked_key(name, key): self.checked(inner, f"{key}/{name}") for name, inner in value.items()}
-        raise Fault(f"{self.returned(self.method)} {key} as {type(value).__name__}: a value "
-                    "is a tensor, a list of strings, or a dict of these")
-
-    def checked_key(self, name, where):
-        if isinstance(name, str):
-            return name
-        raise Fault(f"{self.returned(self.method)} {where or 'a dict'} with the key "
-                    f"{name!r}: keys must be strings")
+        if not isinstance(value, dict):
+            raise Fault(f"{self.returned(self.method)} {key} as {type(value).__name__}: a value is a tensor, a list of strings, or a dict of these")
+        for name in value:
+            if not isinstance(name, str):
+                raise Fault(f"{self.returned(self.method)} {key or 'a dict'} with the key {name!r}: keys must be strings")
+        return {name: self.checked(inner, f"{key}/{name}" if key else name) for name, inner in value.items()}
 
     def take_scalars(self):
         taken, self.writer.scalars = self.writer.scalars, []
@@ -178,11 +150,9 @@ def process(user, context, data):
     """[what the user's on_iteration_end or process_buffer made or None, summaries as above]."""
     user.show(*context)
     made = getattr(user.callback, user.method)(**data)
-    if made is not None:
-        if not isinstance(made, dict):
-            raise Fault(f"{user.returned(user.method)} {type(made).__name__}, not a dict or None")
-        made = {user.checked_key(key, ""): user.checked(value, key) for key, value in made.items()}
-    return [made, user.take_scalars()]
+    if not isinstance(made, (dict, type(None))):
+        raise Fault(f"{user.returned(user.method)} {type(made).__name__}, not a dict or None")
+    return [made and user.checked(made), user.take_scalars()]
 
 
 def save_sample(user, context, name, sample):
@@ -207,8 +177,9 @@ def kpi_sums(user, data):
         sums = [float(number) for number in made]
     except (TypeError, ValueError, RuntimeError) as fault:
         raise Fault(f"{user.returned('sums')} {type(made).__name__}, not a list of numbers: {fault}") from fault
-    if len(sums) != user.declared("num_sums", None):
-        raise Fault(f"{user.returned('sums')} {len(sums)} numbers, and num_sums is {user.declared('num_sums', None)}")
+    wanted = user.declared("num_sums", None, "a whole number above 0")
+    if len(sums) != wanted:
+        raise Fault(f"{user.returned('sums')} {len(sums)} numbers, and num_sums is {wanted}")
     return torch.tensor(sums, dtype=torch.float64)
 
 

@@ -47,9 +47,9 @@ def described_module(layer, name):
     if type(layer) is nn.Conv2d:
         if layer.padding_mode != "zeros" or one(layer.dilation, f"dilation of {what}") != 1:
             raise NoChain(f"{what} has another dilation or padding_mode")
-        return {"kind": "conv2d", "name": name, "has_bias": layer.bias is not None, "groups": layer.groups,
-                "kernel_extent": one(layer.kernel_size, f"kernel_size of {what}"), "stride": one(layer.stride, f"stride of {what}"),
-                "padding": one(layer.padding, f"padding of {what}")}
+        extents = {word: one(getattr(layer, key), f"{key} of {what}")
+                   for word, key in (("kernel_extent", "kernel_size"), ("stride", "stride"), ("padding", "padding"))}
+        return {"kind": "conv2d", "name": name, "has_bias": layer.bias is not None, "groups": layer.groups, **extents}
     if type(layer) in (nn.BatchNorm1d, nn.BatchNorm2d) and layer.affine and layer.track_running_stats:
         return {"kind": "batch_norm", "name": name, "epsilon": layer.eps}
     if type(layer) not in CALLS:
@@ -68,16 +68,6 @@ def described(node, before, module):
     return described_call(kind, {**dict(zip(POSITIONS.get(kind, []), node.args[1:])), **node.kwargs}, node.name)
 
 
-def require_two_dims(layers, num_dims):
-    """A linear layer, and who reads the outputs, take [B, I] alone."""
-    for layer in layers:
-        num_dims = 2 if layer["kind"] == "flatten" else num_dims
-        if layer["kind"] == "linear" and num_dims != 2:
-            raise NoChain(f"the linear layer {layer['name']} gets inputs of {num_dims} dimensions")
-    if num_dims != 2:
-        raise NoChain(f"its outputs have {num_dims} dimensions")
-
-
 def chain_of(network, num_dims):
     """Lists the layers as {kind, name, ...}; or tells why this is no such network. num_dims: of a batch of inputs."""
     module = network.module
@@ -85,16 +75,18 @@ def chain_of(network, num_dims):
     try:
         graph = fx.symbolic_trace(module).graph
         first, *nodes, last = (node for node in graph.nodes if node.users or node.op != "placeholder")
-        layers, before = [], first
-        for node in nodes:
-            layers.append(described(node, before, module))
-            before = node
-        if first.op != "placeholder" or last.args != (before,):
+        layers = [described(node, before, module) for node, before in zip(nodes, [first, *nodes])]
+        if first.op != "placeholder" or last.args != ([first, *nodes][-1],):
             raise NoChain("forward does not return the output of its last layer alone")
         tied = [layer["name"] for layer in layers if "name" in layer and f"{layer['name']}.weight" not in names]
         if tied:
             raise NoChain(f"the weight of {tied[0]} is another layer's")
-        require_two_dims(layers, num_dims)
+        for layer in layers:  # a linear layer, and who reads the outputs, take [B, I] alone
+            num_dims = 2 if layer["kind"] == "flatten" else num_dims
+            if layer["kind"] == "linear" and num_dims != 2:
+                raise NoChain(f"the linear layer {layer['name']} gets inputs of {num_dims} dimensions")
+        if num_dims != 2:
+            raise NoChain(f"its outputs have {num_dims} dimensions")
         return [layer for layer in layers if layer["kind"]]
     except NoChain as reason:
         return str(reason)

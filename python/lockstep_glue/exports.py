@@ -24,15 +24,12 @@ NEEDED = {"pt2": ("sympy",), "onnx": ("sympy", "onnx", "onnxscript")}
 
 def base_of_transformers(module):
     """The class of transformers that a module is of, or None. The user's own class may derive from it."""
-    if not hasattr(module, "config"):
-        return None
-    classes = [kind for kind in type(module).__mro__ if kind.__module__.startswith("transformers.")]
+    classes = [kind for kind in type(module).__mro__ if kind.__module__.startswith("transformers.") and hasattr(module, "config")]
     return classes[0] if any(kind.__name__ == "PreTrainedModel" for kind in classes) else None
 
 
 def save_pretrained(network, folder, max_shard_bytes):
-    """Writes the files of a module of transformers, weights included, and returns True. Of another module only its configuration is
-    written, if it has one."""
+    """Writes the files of a module of transformers, weights included, and returns True. Of another module only its configuration, if it has one."""
     module = network.module
     if base_of_transformers(module) is None:
         config = getattr(module, "config", None)
@@ -74,29 +71,34 @@ def export_program(network, path, form, inputs, facts):
     num_bytes = sum(tensor.nbytes for tensor in network.module.state_dict().values())
     if form == "onnx" and num_bytes > MOST_ONNX_BYTES:
         raise Fault(f"an ONNX file of a network in Python holds at most {MOST_ONNX_BYTES} bytes of tensors, this one has {num_bytes}: use --format pt2")
+    logged = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # torch.export and the ONNX exporter log and print graphs and progress
     try:
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
             program = traced(network.module, inputs)
-            (save_onnx if form == "onnx" else save_program)(program, path, facts)
+            if form == "onnx":
+                save_onnx(program, path, facts)
+            else:
+                with open(path, "wb") as file:  # by name it would need the ending .pt2
+                    torch.export.save(program, file, extra_files=facts)
     except Exception as fault:
         fault = fault_of_three(network.module, inputs) or fault
-        file, line = place_in_code(fault, network.module)
-        raise Fault(f"{file}:{line}: {type(fault).__name__}: {reason_of(fault)}: --format {form} needs a forward that torch.export traces; "
+        file, line, reason = place_and_reason(fault, network.module)
+        raise Fault(f"{file}:{line}: {type(fault).__name__}: {reason}: --format {form} needs a forward that torch.export traces; "
                     "no branch or size may depend on values of tensors (torch.where, torch.cond), none on the number of samples\n"
                     f"    {linecache.getline(file, line).strip()}") from fault
+    finally:
+        logging.disable(logged)
 
 
 def traced(module, inputs):
     buffers = {name: tensor.clone() for name, tensor in module.named_buffers()}  # those of a forward that writes its buffers
-    if not is_plain(torch.func.functional_call(module, buffers, (inputs,))):
+    returned = torch.func.functional_call(module, buffers, (inputs,))
+    # Not any program can read classes of a library, such as transformers' outputs and caches.
+    if not all(isinstance(part, torch.Tensor) for part in (returned if type(returned) in (tuple, list) else [returned])):
         module = Outputs(module)
     return torch.export.export(module, (inputs,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
-
-
-def is_plain(returned):
-    """Whether any program can read what forward returns: no class of a library, such as transformers' outputs and caches."""
-    parts = returned if type(returned) in (tuple, list) else [returned]
-    return all(isinstance(part, torch.Tensor) for part in parts)
 
 
 class Outputs(torch.nn.Module):
@@ -110,30 +112,12 @@ class Outputs(torch.nn.Module):
         return outputs_of(self.module(inputs))
 
 
-def save_program(program, path, facts):
-    with open(path, "wb") as file:  # by name it would need the ending .pt2
-        torch.export.save(program, file, extra_files=facts)
-
-
 def save_onnx(program, path, facts):
     graph = program.graph_signature
     outputs = ["logits", *(f"output_{i}" for i in range(1, len(graph.user_outputs)))]
     written = torch.onnx.export(program, input_names=["inputs"], output_names=outputs, external_data=False, verbose=False)
     written.model.metadata_props.update(facts)
     written.save(path, external_data=False)
-
-
-@contextlib.contextmanager
-def quiet():
-    """torch.export and the ONNX exporter log and print graphs and progress."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def fault_of_three(module, inputs):
@@ -145,30 +129,18 @@ def fault_of_three(module, inputs):
     return None
 
 
-def causes_of(fault):
-    """A fault and its causes, the first cause first."""
-    chain = [fault]
+def place_and_reason(fault, module):
+    """File and number of the innermost line of the user's code that a fault, its causes or their texts name, else of forward. The reason is the first
+    line of the first cause; the others are graphs and advice on reports."""
+    chain = [fault]  # the first cause first
     while chain[0].__cause__ is not None:
         chain.insert(0, chain[0].__cause__)
-    return chain
-
-
-def is_of_user(file):
-    return "site-packages" not in file and any(pathlib.Path(file).is_relative_to(folder) for folder in FOLDERS)
-
-
-def place_in_code(fault, module):
-    """File and number of the innermost line of the user's code that a fault, its causes or their texts name. Else the line of forward."""
-    for one in causes_of(fault):
+    reason = next((line for line in str(chain[0]).splitlines() if line.strip()), "no message").partition(" (unhinted:")[0].strip().rstrip(".:;")
+    for one in chain:
         places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(one.__traceback__)]
         places += re.findall(r'File "([^"]+)", line (\d+)', str(one))
-        own = [place for place in places if is_of_user(place[0])]
+        own = [(file, int(line)) for file, line in places
+               if "site-packages" not in file and any(pathlib.Path(file).is_relative_to(folder) for folder in FOLDERS)]
         if own:
-            return own[-1][0], int(own[-1][1])
-    return inspect.getsourcefile(type(module)), inspect.getsourcelines(type(module).forward)[1]
-
-
-def reason_of(fault):
-    """The first line of the first cause, whose others are graphs and advice on reports."""
-    line = next((line for line in str(causes_of(fault)[0]).splitlines() if line.strip()), "no message")
-    return line.partition(" (unhinted:")[0].strip().rstrip(".:;")
+            return *own[-1], reason
+    return inspect.getsourcefile(type(module)), inspect.getsourcelines(type(module).forward)[1], reason

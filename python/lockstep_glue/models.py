@@ -1,11 +1,13 @@
 """Networks: torch.nn.Module of the user's."""
 import inspect
 import json
+import operator
 import random
 import sys
 
 from .batches import IGNORED, TARGETS, named_parts
 from .faults import Fault, make
+from .layers import class_of_layer, layers_of, norms_of, round_layers
 from .torch_import import torch
 
 
@@ -15,20 +17,19 @@ def seed_all(seed):
 
 
 class Network:
-    """A module of the user's, and what of it is trained, saved, watched: settled once, as Lockstep freezes parameters by
-    `requires_grad` later."""
+    """A module of the user's, and what of it is trained, saved, watched: settled once, as Lockstep freezes parameters by `requires_grad` later."""
 
     def __init__(self, module, example):
         self.module = module
         self.example = example  # tensors and keywords of two samples; empty if they are (input, target)
         self.tried = set()  # keywords, with which forward has been called
-        trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-        self.trained = [[name, parameter, type(layer_of(module, name)).__name__] for name, parameter in trained]
-        names = {name for name, _ in trained}
-        saved = module.state_dict().keys()
-        # A tensor each: which module has it, under which name, and whether saves hold it.
-        self.frozen = [(name, *place_of(module, name), True) for name, _ in module.named_parameters() if name not in names]
-        self.buffers = [(name, *place_of(module, name), name in saved) for name, _ in module.named_buffers()]
+        self.trained = [[name, parameter, class_of_layer(module, name)] for name, parameter in module.named_parameters() if parameter.requires_grad]
+        self.layers = layers_of(module, [parameter for _, parameter, _ in self.trained])  # those that can be quantized
+        self.frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+        saved = {*self.frozen, *module.state_dict()}
+        # Frozen parameters and buffers: which module has each, under which name, and whether saves hold it.
+        self.others = [(name, module.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], name in saved)
+                       for name in [*self.frozen, *(name for name, _ in module.named_buffers())]]
         self.modules = list(module.modules())
         self.num_buffers = self.count_buffers()
 
@@ -41,7 +42,7 @@ class Network:
         """Refuses a buffer that was not there in the constructor: it would be in no save, and equal on no two ranks."""
         if self.count_buffers() <= self.num_buffers:
             return
-        known = {name for name, *_ in self.buffers}
+        known = {name for name, *_ in self.others}
         late = [name for name, _ in self.module.named_buffers() if name not in known]
         raise Fault(f"{type(self.module).__name__} registers {', '.join(late) or 'a buffer'} in forward, or fills it there from None: "
                     "register it in the constructor with its shape and type")
@@ -73,26 +74,10 @@ def build_lazy_parameters(module, tensors, names):
             module(*tensors[:max(1, len(needed), len(tensors) - 1)])
 
 
-def place_of(module, name):
-    """The module that holds a parameter or buffer, and its name there."""
-    path, _, last = name.rpartition(".")
-    return module.get_submodule(path), last
-
-
-def layer_of(module, parameter_name):
-    """The layer that a parameter belongs to; of a parametrization, the layer whose weight it makes."""
-    layer, found, _ = f".{parameter_name}".partition(".parametrizations.")
-    return module.get_submodule(layer[1:]) if found else place_of(module, parameter_name)[0]
-
-
-def parameters_of(network):
-    """[name, tensor, class of its layer] of each that is trained, in the module's order; tied ones once."""
-    return network.trained
-
-
-def frozen_parameters_of(network):
-    """Names of the parameters that the constructor froze; buffers_of() has their tensors."""
-    return [name for name, *_ in network.frozen]
+# [name, tensor, class of its layer] of each parameter that is trained, in the module's order; tied ones once.
+parameters_of = operator.attrgetter("trained")
+# Names of the parameters that the constructor froze; buffers_of() has their tensors.
+frozen_parameters_of = operator.attrgetter("frozen")
 
 
 def buffers_of(network, are_saved):
@@ -101,7 +86,7 @@ def buffers_of(network, are_saved):
     if are_saved:
         network.require_settled()
     rows = []
-    for name, owner, last, is_saved in network.frozen + network.buffers:
+    for name, owner, last, is_saved in network.others:
         if is_saved != are_saved:
             continue
         tensor = getattr(owner, last, None)
@@ -109,7 +94,8 @@ def buffers_of(network, are_saved):
             raise Fault(f"{type(network.module).__name__} removed {name}, which it had when it was built")
         if is_saved and tensor.layout != torch.strided:
             raise Fault(f"{type(network.module).__name__} keeps {name} as {tensor.layout}, which checkpoints do not support: register it with persistent=False")
-        if tensor.layout == torch.strided and not tensor.is_contiguous() and overlaps_itself(tensor):
+        # Elements that share memory, as in what expand() returns, cannot be written, so they cannot be restored.
+        if tensor.layout == torch.strided and not tensor.is_contiguous() and 0 in (n for n, size in zip(tensor.stride(), tensor.shape) if size > 1):
             tensor = tensor.detach().contiguous()
             if last in owner._buffers:
                 owner._buffers[last] = tensor
@@ -119,11 +105,6 @@ def buffers_of(network, are_saved):
     return rows
 
 
-def overlaps_itself(tensor):
-    """Tells whether elements share memory, as in what expand() returns. Such a tensor cannot be written, so it cannot be restored."""
-    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride()))
-
-
 def unlike_parameters(network, tensors):
     """What forward did to the first parameter that is no longer one of `tensors`, those of parameters_of(), or None."""
     now = dict(network.module.named_parameters())
@@ -131,23 +112,22 @@ def unlike_parameters(network, tensors):
         parameter = now.pop(name, None)
         if parameter is None or parameter.data_ptr() != tensor.data_ptr():
             return f"put another tensor in the place of {name}"
-    frozen = {name for name, *_ in network.frozen}
     for name, parameter in now.items():
         if parameter.requires_grad:
-            return f"set requires_grad of {name}, which the constructor froze," if name in frozen else f"added the parameter {name}"
+            return f"set requires_grad of {name}, which the constructor froze," if name in network.frozen else f"added the parameter {name}"
     return None
 
 
 def move_buffers(network, device):
     """Moves what Lockstep's flat buffers do not hold. A buffer of two modules stays one."""
-    for _, owner, last, _ in network.frozen:
-        parameter = getattr(owner, last)
+    for name in network.frozen:
+        parameter = network.module.get_parameter(name)
         parameter.data = parameter.data.to(device)
-    moved = {id(tensor): (tensor, tensor.to(device)) for tensor in network.module.buffers()}
+    moved = {tensor: tensor.to(device) for tensor in network.module.buffers()}
     for module in network.module.modules():
         for name, tensor in module._buffers.items():
             if tensor is not None:
-                module._buffers[name] = moved[id(tensor)][1]
+                module._buffers[name] = moved[tensor]
 
 
 def begin_forward(seed):
@@ -155,6 +135,23 @@ def begin_forward(seed):
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed % 2**32)
+
+
+def quantizable_layers(network):
+    """[name, index of its weight among the trained parameters, whether the network has batch normalisation] of each layer that can be quantized."""
+    has_norm = bool(norms_of(network.module))
+    return [[name, weight, has_norm] for name, _, weight in network.layers]
+
+
+def quantize_layers(network, quantize):
+    """Each layer passes its input and its weight to quantize(number of the layer, whether it is the weight, values)."""
+    round_layers(network.layers, quantize)
+
+
+def freeze_norms(network):
+    """Batch normalisation goes by its moving statistics, and keeps them, until the network's train()."""
+    for norm in norms_of(network.module):
+        norm.eval()
 
 
 def set_training(network, training):
@@ -166,14 +163,13 @@ def pass_batch(network, tensors, names):
     if not names:
         return network.module(*tensors)
     key = frozenset(names)
-    if key in network.tried:
-        return network.module(**dict(zip(names, tensors)))
-    require_keywords(network.module, names)
+    if key not in network.tried:
+        require_keywords(network.module, names)
     try:
         outputs = network.module(**dict(zip(names, tensors)))
     except Exception as fault:
-        # A keyword with a default may be needed all the same.
-        fault.lockstep_hint = f" ({lists_of(network.module, names)})"
+        if key not in network.tried:  # a keyword with a default may be needed all the same
+            fault.lockstep_hint = f" ({lists_of(network.module, names)})"
         raise
     network.tried.add(key)
     return outputs
@@ -197,25 +193,21 @@ def require_keywords(module, names):
     needed, taken, takes_any = keywords_of(module)
     lacking = [name for name in needed if name not in names]
     unknown = [] if takes_any else [name for name in names if name not in taken]
-    kind = type(module).__name__
-    if lacking:
-        raise Fault(f"{kind}.forward needs {', '.join(lacking)}, which the batch lacks; {lists_of(module, names)}; the keyword of the targets "
-                    f"({', '.join(TARGETS)}) is passed with `train.loss: own` only")
-    if unknown:
-        raise Fault(f"{kind}.forward does not take {', '.join(unknown)} of the batch; {lists_of(module, names)}; leave it out, in a collate_fn "
-                    "for instance")
+    if lacking or unknown:
+        wrong = f"needs {', '.join(lacking)}, which the batch lacks" if lacking else f"does not take {', '.join(unknown)} of the batch"
+        advice = (f"the keyword of the targets ({', '.join(TARGETS)}) is passed with `train.loss: own` only" if lacking
+                  else "leave it out, in a collate_fn for instance")
+        raise Fault(f"{type(module).__name__}.forward {wrong}; {lists_of(module, names)}; {advice}")
 
 
 def outputs_of(returned):
     """The outputs among what forward returned, or None: the tensor, `logits`, or the first tensor that is not the loss."""
-    if isinstance(returned, torch.Tensor):
-        return returned
     parts = named_parts(returned)
     if parts is not None:
-        tensors = [parts.get("logits"), *(part for name, part in parts.items() if name != "loss")]
+        candidates = [parts.get("logits"), *(part for name, part in parts.items() if name != "loss")]
     else:
-        tensors = list(returned)[:1] if isinstance(returned, (tuple, list)) else []  # (logits, loss), as many networks return
-    return next((tensor for tensor in tensors if isinstance(tensor, torch.Tensor)), None)
+        candidates = returned[:1] if isinstance(returned, (tuple, list)) else [returned]  # (logits, loss), as many networks return
+    return next((one for one in candidates if isinstance(one, torch.Tensor)), None)
 
 
 def loss_of(returned):
@@ -241,12 +233,11 @@ def own_loss(network, batch):
     returned = pass_batch(network, *batch)
     loss = loss_of(returned)
     kind, names = type(network.module).__name__, batch[1]
-    if loss is None and names:
-        raise Fault(f"{kind}.forward returns no loss; {lists_of(network.module, names)}")
     if loss is None:
+        if names:
+            raise Fault(f"{kind}.forward returns no loss; {lists_of(network.module, names)}")
         given = f"a tensor of shape {list(returned.shape)}" if isinstance(returned, torch.Tensor) else type(returned).__name__
-        raise Fault(f"{kind}.forward(inputs, targets) must return its loss, one number as a tensor "
-                    f"(or a tuple whose last is that), not {given}")
+        raise Fault(f"{kind}.forward(inputs, targets) must return its loss, one number as a tensor (or a tuple whose last is that), not {given}")
     # Outputs of pairs are those of forward(inputs).
     outputs = outputs_of(returned) if names else None
     return [loss, outputs.detach() if outputs is not None and outputs is not returned else None]

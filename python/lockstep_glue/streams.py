@@ -3,8 +3,8 @@ from .faults import Fault
 
 
 class Stream:
-    """Samples of an iterable by their place in it. Reads forward; for an earlier place, or another epoch, it iterates anew, from that place
-    if the object has skip(count), as those of `datasets` have."""
+    """Samples of an iterable by their place in it. Reads forward; for an earlier place, or another epoch, it iterates anew, from that place if the
+    object has skip(count), as those of `datasets` have."""
 
     def __init__(self, items, length, what):
         self.items, self.length, self.what = items, length, what
@@ -22,11 +22,10 @@ class Stream:
                 self.place += 1
                 if place == index:
                     return item
-        except StopIteration:
-            self.iterator = None
-            raise Fault(f"{self.what} ended after {place} samples, an epoch has {self.length}: write their number in `samples:`") from None
-        except BaseException:
+        except BaseException as fault:
             self.iterator = None  # a generator that raised gives nothing more
+            if isinstance(fault, StopIteration):
+                raise Fault(f"{self.what} ended after {place} samples, an epoch has {self.length}: write their number in `samples:`") from None
             raise
 
     def begin(self, index, epoch, seed_sample):

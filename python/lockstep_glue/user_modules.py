@@ -1,55 +1,41 @@
 """Modules of a user's files: packages, and folders that use the same names."""
 import ast
-import contextlib
-import importlib
 import importlib.machinery
 import importlib.util
 import pathlib
 import sys
 
-FOLDERS = {}  # from which files were loaded: Folder
+FOLDERS = {}  # from which files were loaded: their modules that are hidden while another folder's have their names
+ADDED = []  # those that import_file() has put into sys.path
 RENAMED = {}  # part of a module's name: the file or folder of another name
 
 
-class Folder:
-    """is_added: import_file() has put it into sys.path. hidden: its modules while another folder's have their names."""
-
-    def __init__(self, is_added):
-        self.is_added, self.hidden = is_added, {}
+def places_of(module):
+    """The file of a module. Of a package without __init__.py, where it would be."""
+    file = getattr(module, "__file__", None)
+    return [file] if file is not None else [f"{folder}/__init__.py" for folder in getattr(module, "__dict__", {}).get("__path__") or ()]
 
 
 def below(folder):
-    """Modules that were imported because this folder is in the path, by name."""
-    found = {}
+    """Names of modules that were imported because this folder is in the path."""
+    found = []
     for name, module in list(sys.modules.items()):
         stem = folder.joinpath(*(RENAMED.get(part, part) for part in name.split(".")))
-        file = getattr(module, "__file__", None)
-        places = getattr(module, "__dict__", {}).get("__path__") or () if file is None else ()  # of a package without __init__.py
-        if file in (f"{stem}.py", f"{stem}/__init__.py") or str(stem) in list(places):
-            found[name] = module
+        if not {f"{stem}.py", f"{stem}/__init__.py"}.isdisjoint(places_of(module)):
+            found.append(name)
     return found
 
 
 def begin_job():
     """A server runs one job after another in one process. Each loads the user's modules anew: a job must not see their variables as another left them."""
-    for folder, state in FOLDERS.items():
+    for folder in FOLDERS:
         for name in below(folder):
             del sys.modules[name]
-        if state.is_added and str(folder) in sys.path:
-            sys.path.remove(str(folder))
-    FOLDERS.clear()
-    RENAMED.clear()
-    importlib.invalidate_caches()
-
-
-def forget_failed(folder, before):
-    """A file that raised while it was loaded leaves a module of half its names, and the modules that it had imported by then. The next load
-    must begin anew: a server's next job, after the user has corrected the file."""
-    for name in below(folder):
-        if name in before:
-            sys.modules[name] = before[name]
-        else:
-            sys.modules.pop(name, None)
+    for folder in ADDED:
+        if folder in sys.path:
+            sys.path.remove(folder)
+    for one in (FOLDERS, ADDED, RENAMED):
+        one.clear()
     importlib.invalidate_caches()
 
 
@@ -75,46 +61,19 @@ def provides(folder, name):
 
 def take_turn(folders):
     """Modules of other folders give way to those of the same names in these folders."""
-    for other, state in FOLDERS.items():
-        if other in folders:
-            continue
+    for other in FOLDERS.keys() - folders:
         for name in below(other):
             if any(provides(folder, name) for folder in folders):
-                state.hidden[name] = sys.modules.pop(name)
+                FOLDERS[other][name] = sys.modules.pop(name)
     for folder in folders:
-        sys.modules.update(FOLDERS[folder].hidden)
-        FOLDERS[folder].hidden.clear()
+        sys.modules.update(FOLDERS[folder])
+        FOLDERS[folder].clear()
 
 
-def add_folder(folder, position):
-    is_added = str(folder) not in sys.path
-    if is_added:
-        sys.path.insert(position, str(folder))
-    FOLDERS.setdefault(folder, Folder(is_added))
-
-
-@contextlib.contextmanager
-def searched_first(folder):
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        if str(folder) in sys.path:  # else the user's code changed the list
-            sys.path.remove(str(folder))
-
-
-def is_from(module, path, folder):
-    """Whether the module is that of a file, or of a package's folder."""
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return folder is not None and str(folder) in getattr(module, "__path__", ())
-    return pathlib.Path(file).resolve() == path
-
-
-def name_of(part, path, folder, package):
+def name_of(part, path, package):
     """A module's name: that of its file, unless another module has it or it contains a dot."""
     name = package + part.replace(".", "_")
-    while name in sys.modules and not is_from(sys.modules[name], path, folder):
+    while name in sys.modules and path not in (pathlib.Path(place).resolve() for place in places_of(sys.modules[name])):
         name += "_"
     last = name.rpartition(".")[2]
     if last != part:
@@ -122,16 +81,15 @@ def name_of(part, path, folder, package):
     return name
 
 
-def execute(name, path, folder):
-    """The module of a file, or of a package's folder, which is executed if it is new."""
+def execute(name, path):
+    """The module of a file, which is executed if it is new. __init__.py may be absent."""
     if name in sys.modules:
         return sys.modules[name]
-    search = None if folder is None else [str(folder)]
     if path.is_file():
-        spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=search)
+        spec = importlib.util.spec_from_file_location(name, path)
     else:
         spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
-        spec.submodule_search_locations = search
+        spec.submodule_search_locations = [str(path.parent)]
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     package, _, last = name.rpartition(".")
@@ -145,20 +103,31 @@ def import_file(file):
     in a package after all others."""
     depth = package_depth(file)
     root = file.parents[depth]
-    add_folder(root, 0)
-    add_folder(file.parent, len(sys.path))
+    for folder, position in ((root, 0), (file.parent, sys.maxsize)):
+        FOLDERS.setdefault(folder, {})
+        if str(folder) not in sys.path:
+            sys.path.insert(position, str(folder))
+            ADDED.append(str(folder))
     take_turn({root, file.parent})
-    levels = [(folder.name, folder / "__init__.py", folder) for folder in reversed(list(file.parents)[:depth])]
+    levels = [(folder.name, folder / "__init__.py") for folder in reversed(list(file.parents)[:depth])]
     if file.name != "__init__.py":
-        levels.append((file.stem, file, None))
+        levels.append((file.stem, file))
     before = dict(sys.modules)
     module, name = None, ""
+    sys.path.insert(0, str(root))
     try:
-        with searched_first(root):
-            for level in levels:
-                name = name_of(*level, f"{name}." if name else "")
-                module = execute(name, level[1], level[2])
+        for part, path in levels:
+            name = name_of(part, path, f"{name}." if name else "")
+            module = execute(name, path)
     except BaseException:
-        forget_failed(root, before)
+        # A file that raised leaves modules of half their names. The next load begins anew: a server's next job, after the user has corrected it.
+        for failed in below(root):
+            del sys.modules[failed]
+            if failed in before:
+                sys.modules[failed] = before[failed]
+        importlib.invalidate_caches()
         raise
+    finally:
+        if str(root) in sys.path:  # else the user's code changed the list
+            sys.path.remove(str(root))
     return module

@@ -17,19 +17,15 @@ from .torch_import import torch
 SIGNALS_OF_THE_RANK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Worker(multiprocessing.context.SpawnProcess):
-    """The executor terminates the others where one was killed: they take no SIGTERM."""
-
-    def terminate(self):
-        self.kill()
-
-
 class WorkerContext(multiprocessing.context.SpawnContext):
-    Process = Worker
+    class Process(multiprocessing.context.SpawnProcess):
+        """The executor terminates the others where one was killed: they take no SIGTERM."""
+
+        def terminate(self):
+            self.kill()
 
 
-worker_data = None
-start_fault = None  # what ended begin_worker()
+worker_data = None  # a text if begin_worker() failed: what is wrong
 
 
 @contextlib.contextmanager
@@ -45,23 +41,20 @@ def signals_blocked():
 def start_workers(data, num_workers):
     with signals_blocked():
         multiprocessing.resource_tracker.ensure_running()  # else the first spawn does it, and opens SIGTERM and SIGINT
-    return concurrent.futures.ProcessPoolExecutor(num_workers, WorkerContext(), begin_worker,
-                                                  (os.getpid(), list(sys.path), data.source))
+    return concurrent.futures.ProcessPoolExecutor(num_workers, WorkerContext(), begin_worker, (os.getpid(), list(sys.path), data.source))
 
 
 def begin_worker(parent, path_list, source):
-    global worker_data, start_fault
+    global worker_data
     for one in SIGNALS_OF_THE_RANK:
         signal.signal(one, signal.SIG_IGN)
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
-    for folder in path_list:
-        if folder not in sys.path:
-            sys.path.append(folder)
+    sys.path.extend(folder for folder in path_list if folder not in sys.path)
     torch.set_num_threads(1)
     try:
         worker_data = DataSet(*source)
     except Exception as fault:
-        start_fault = describe_fault(type(fault), fault, fault.__traceback__)
+        worker_data = describe_fault(type(fault), fault, fault.__traceback__)
 
 
 def end_with(parent):
@@ -72,14 +65,11 @@ def end_with(parent):
 
 
 def read_in_worker(indices, epoch):
-    """Bytes, not tensors: these would go through shared memory, of which a container may have little. A text: what is wrong."""
-    if start_fault is not None:
-        return start_fault
-    try:
-        inputs, targets, more, names = worker_data.read(indices, epoch)
-        return [(bytes_of(t), t.dtype, list(t.shape)) for t in (inputs, targets, *more)], names
-    except Fault as fault:
-        return str(fault)
+    """Bytes, not tensors: these would go through shared memory, of which a container may have little."""
+    if isinstance(worker_data, str):
+        raise Fault(worker_data)
+    inputs, targets, more, names = worker_data.read(indices, epoch)
+    return [(bytes_of(t), t.dtype, list(t.shape)) for t in (inputs, targets, *more)], names
 
 
 def read_samples_by_worker(pool, indices, epoch):
@@ -87,14 +77,12 @@ def read_samples_by_worker(pool, indices, epoch):
     try:
         with signals_blocked():
             reading = pool.submit(read_in_worker, indices.tolist(), epoch)
-        read = reading.result()
+        parts, names = reading.result()
     except concurrent.futures.process.BrokenProcessPool:
         return None
-    if isinstance(read, str):
-        raise Fault(read)
     inputs, targets, *more = [torch.frombuffer(bytearray(data), dtype=dtype).view(shape) if data else torch.empty(shape, dtype=dtype)
-                              for data, dtype, shape in read[0]]
-    return [inputs, targets, more, read[1]]
+                              for data, dtype, shape in parts]
+    return [inputs, targets, more, names]
 
 
 def end_workers(pool):

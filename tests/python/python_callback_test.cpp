@@ -207,8 +207,8 @@ TEST(PythonCallback, Tells_of_keys_and_values_that_are_wrong) {
   EXPECT_THAT(fault("key"), HasSubstr("with the key 1: keys must be strings"));
   EXPECT_THAT(fault("list"), HasSubstr("returned list, not a dict or None"));
   EXPECT_THAT(fault("incoming_keys"),
-              HasSubstr("incoming_keys of Bad must be a list of strings, not 'logits'"));
-  EXPECT_THAT(fault("run_on"), HasSubstr("run_on of Bad is 'rank1'; available: 'rank0' and 'all'"));
+              HasSubstr("incoming_keys of Bad is 'logits'; it must be a list of strings"));
+  EXPECT_THAT(fault("run_on"), HasSubstr("run_on of Bad is 'rank1'; it must be 'rank0' or 'all'"));
   EXPECT_THAT(fault("attribute"),
               HasSubstr("Bad(...) sets mode, which Lockstep sets before each call"));
   EXPECT_THAT(fault("", "WrongParameters"),
@@ -335,7 +335,7 @@ TEST(PythonCallback, Tells_what_is_wrong_with_savers_buffers_and_kpis) {
   EXPECT_THAT(of("Kept", R"({"buffer": 0})"),
               HasSubstr("it must be 'list', 'stats' or a whole number above 0"));
   EXPECT_THAT(of("Kept", R"({"gather": "yes"})"), HasSubstr("it must be True or False"));
-  EXPECT_THAT(of("Texts", R"({"stores_as": 3})"), HasSubstr("must be a string, not 3"));
+  EXPECT_THAT(of("Texts", R"({"stores_as": 3})"), HasSubstr("is 3; it must be a string"));
 }
 
 std::vector<coord::WantedCallback> read_section(const std::string& text) {

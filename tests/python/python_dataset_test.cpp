@@ -208,7 +208,7 @@ TEST(PythonDataset, TellsOfBadSamplesByNumber) {
               AllOf(StartsWith("65 "), HasSubstr("sample 77 of Points, whose length is 200: "
                                                  "KeyError: 'no such point'")));
   EXPECT_THAT(all_read("ragged"),
-              AllOf(StartsWith("65 "), HasSubstr("sets.py: sample 77 of Points has inputs [3]")));
+              AllOf(StartsWith("65 "), HasSubstr("sets.py: input of sample 77 of Points is [3]")));
   EXPECT_THAT(all_read("class"),
               AllOf(StartsWith("65 "), HasSubstr("the target of sample 77 of Points holds 9, the "
                                                  "classes are 0 to 2")));

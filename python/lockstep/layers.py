@@ -1,6 +1,7 @@
-"""Layers that a recipe quantizes: their inputs and weights are rounded in forward, as int8 would, and gradients pass straight through.
+"""Layers of a network: their classes, and those that a recipe quantizes.
 
-Each such layer gets a `forward` of its own; no class is changed. It stays when training ends, since the network was trained for it.
+A quantized layer rounds its inputs and its weight in forward, as int8 would, and gradients pass straight through. It gets a `forward` of its own;
+no class is changed. It stays when training ends, since the network was trained for it.
 """
 import functools
 
@@ -8,6 +9,12 @@ import torch
 from torch.nn import functional as F
 
 KINDS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+
+
+def class_of_layer(module, parameter_name):
+    """The class of the layer that holds a parameter; of a parametrization, the layer whose weight it makes."""
+    layer, is_parametrized, _ = f".{parameter_name}".partition(".parametrizations.")
+    return type(module.get_submodule(layer[1:] if is_parametrized else parameter_name.rpartition(".")[0])).__name__
 
 
 def layers_of(module, trained):
@@ -26,15 +33,9 @@ def norms_of(module):
 def round_layers(layers, quantize):
     """quantize: (number of the layer, whether it is the weight, values) -> rounded values."""
     for number, (_, layer, _) in enumerate(layers):
-        kind = forward_of_linear if isinstance(layer, torch.nn.Linear) else forward_of_convolution
-        layer.forward = functools.partial(kind, layer, quantize, number)
+        layer.forward = functools.partial(rounded_forward, layer, quantize, number)
 
 
-def forward_of_linear(layer, quantize, number, values):
+def rounded_forward(layer, quantize, number, values):
     inputs, weight = quantize(number, False, values), quantize(number, True, layer.weight)
-    return F.linear(inputs, weight, layer.bias)
-
-
-def forward_of_convolution(layer, quantize, number, values):
-    inputs, weight = quantize(number, False, values), quantize(number, True, layer.weight)
-    return layer._conv_forward(inputs, weight, layer.bias)
+    return F.linear(inputs, weight, layer.bias) if isinstance(layer, torch.nn.Linear) else layer._conv_forward(inputs, weight, layer.bias)
