@@ -97,6 +97,7 @@ class LargeLayers(unittest.TestCase):
         model, network, _ = wrapped()
         self.assertTrue(self.writes_in_place(model, batch(4)))
         model.close()
+        model.close()
         network.zero_grad()
         self.assertFalse(self.writes_in_place(network, batch(4)))
         self.assertNotIn("forward", network.first.__dict__)
