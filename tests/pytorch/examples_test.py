@@ -27,6 +27,15 @@ class DdpScript(unittest.TestCase):
         self.assertLess(float(losses["gloo"][-1]), 0.5 * float(losses["gloo"][0]))
 
 
+    def test_under_mpirun_and_as_one_process(self):
+        for command, size in (([], 1), ([ranks.SOURCE / "launch/mpirun.sh", "2"], 2)):
+            done = subprocess.run([*command, sys.executable, "-c", ranks.AS_PROGRAM, EXAMPLES / "ddp_script/train.py"], capture_output=True, text=True,
+                                  env=ranks.environment(), timeout=ranks.LIMIT_S)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout.count("over lockstep"), 5)
+            self.assertEqual(done.stdout.count("backend lockstep"), size)
+
+
 class PythonLoop(unittest.TestCase):
     SCRIPT = EXAMPLES / "python_loop/train.py"
 
