@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import ranks
+import torch._dynamo  # noqa: F401, which optimizers import: here once for all forked ranks
 
 EXAMPLES = ranks.SOURCE / "examples"
 
@@ -18,8 +19,8 @@ EXAMPLES = ranks.SOURCE / "examples"
 class DdpScript(unittest.TestCase):
     def test_the_name_of_the_backend_changes_no_loss(self):
         losses = {}
-        for backend in ("gloo", "lockstep"):
-            first, _ = ranks.torchrun(2, EXAMPLES / "ddp_script/train.py", backend)
+        for backend, start in (("gloo", ranks.script), ("lockstep", ranks.torchrun)):
+            first, _ = start(2, EXAMPLES / "ddp_script/train.py", backend)
             losses[backend] = re.findall(r"loss (\S+),", first)
             self.assertIn(f"over {backend}\nbackend {backend}\n", first)
         self.assertEqual(losses["lockstep"], losses["gloo"])
@@ -43,12 +44,12 @@ class PythonLoop(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-example-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def train(self, num_epochs, folder, num_ranks=2):
+    def train(self, num_epochs, folder, num_ranks=2, start=ranks.script):
         """Lines of rank 0, one an epoch."""
-        return re.findall("^epoch .*", ranks.torchrun(num_ranks, self.SCRIPT, num_epochs, folder)[0], re.MULTILINE)
+        return re.findall("^epoch .*", start(num_ranks, self.SCRIPT, num_epochs, folder)[0], re.MULTILINE)
 
     def test_learns_while_the_recipe_prunes(self):
-        lines = self.train(10, self.folder)
+        lines = self.train(10, self.folder, start=ranks.torchrun)
         found = [re.fullmatch(r"epoch (\d+): step (\d+), loss (\S+), sparsity (\S+)", line) for line in lines]
         self.assertEqual([int(line[2]) for line in found], [63 * (epoch + 1) for epoch in range(10)])
         self.assertEqual(float(found[0][4]), 0)
