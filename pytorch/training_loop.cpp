@@ -331,10 +331,8 @@ StateChanges TrainingLoop::finalize() {
   if (std::exchange(is_finalized_, true)) return {};
   if (is_armed_) average();
   before_changes();
-  const recal::AppliedActions closing = recipe_.apply_closing(clock_.step, *control_);
-  StateChanges changes = follow(closing);
-  recipe_.finalize(clock_.step, *control_);
-  return changes;
+  // recipe_.finalize() would drop the masks, which the optimizer's state and checkpoints need.
+  return follow(recipe_.apply_closing(clock_.step, *control_));
 }
 
 // Checkpoints.
@@ -364,7 +362,7 @@ void TrainingLoop::restored(bool accepts_changes) {
   if (optimizer_ != nullptr) reducer_.complete(optimizer_->sharded_state());
   // The recipe reports frozen parameters again at its next step, as changes from all trainable.
   lay_out(all_trainable(params_));
-  has_set_masks_ = has_unsynced_ = is_synced_ = false;
+  has_set_masks_ = has_unsynced_ = is_synced_ = is_finalized_ = false;
   applied_step_ = -1;
 }
 

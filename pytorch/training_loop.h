@@ -125,7 +125,7 @@ class TrainingLoop {
   void end_update();
 
   /// Applies the recipe's closing actions after the last update. The weights then contain exact
-  /// zeros, and the recipe no longer acts. Collective.
+  /// zeros, and the recipe no longer acts. The masks stay, also in checkpoints. Collective.
   StateChanges finalize();
 
   /// Entries of a checkpoint that the loop owns: step, timeline, masks, choices of the reducer.

@@ -100,7 +100,7 @@ ScheduledModifierManager ScheduledModifierManager::from_yaml(const std::string& 
 
 ScheduledModifierManager::~ScheduledModifierManager() {
   // total_steps is a count: the last step has index total_steps - 1.
-  const bool reached_end = timeline_ && timeline_->total_steps() &&
+  const bool reached_end = timeline_ && timeline_->total_steps() && !is_closed_ &&
                            last_step_ + 1 >= *timeline_->total_steps() && last_step_ >= 0;
   if (stage_ == Stage::kRunning && reached_end && std::uncaught_exceptions() == 0)
     log::warning(
@@ -310,6 +310,7 @@ void ScheduledModifierManager::end_step(bool updated, dist::Communicator& contro
 }
 
 AppliedActions ScheduledModifierManager::apply_closing(int64_t step, dist::Communicator& control) {
+  is_closed_ = true;
   // last_step_ == step: apply_due() of this step has already applied these actions.
   if (stage_ == Stage::kFinalized || last_step_ == step) return {};
   AppliedActions applied = apply_at(step, /*closing=*/true, control);
@@ -347,6 +348,7 @@ void ScheduledModifierManager::restored(dist::Communicator& control) {
   // A restore restarts the run: the next apply_due() is a first step again.
   stage_ = Stage::kAttached;
   last_step_ = -1;
+  is_closed_ = false;
   initialize();
   std::vector<int64_t> params;
   for (const Mask& mask : masks_.all()) params.push_back(mask.param);

@@ -103,7 +103,7 @@ class ScheduledModifierManager {
   static ScheduledModifierManager from_yaml(const std::string& path);
   ScheduledModifierManager(ScheduledModifierManager&&) = default;
   ScheduledModifierManager& operator=(ScheduledModifierManager&&) = default;
-  /// Warns if training reached its end without a call of finalize().
+  /// Warns if training reached its end without a call of apply_closing() or finalize().
   ~ScheduledModifierManager();
 
   /// Compiles the timeline and creates the masks. Faults of the recipe for this model go to
@@ -236,6 +236,7 @@ class ScheduledModifierManager {
   int64_t num_prunable_weights_ = 0;
   std::vector<bool> trainable_;  // as of the last apply_due
   int64_t last_step_ = -1;       // of the last apply_due
+  bool is_closed_ = false;       // apply_closing() was called after it
   bool updates_keep_zeros_ = false, weights_are_shared_ = false;
   int64_t num_mask_updates_ = 0, num_revived_ = 0;
 };

@@ -1,6 +1,6 @@
 """DistributedDataParallel over Lockstep: torchrun --nproc-per-node 2 train.py [BACKEND]
 
-The name of the backend is all that differs from a script over gloo.
+The name of the backend is all that differs from a script over gloo. Starts also with mpirun, srun, or as one process.
 """
 import sys
 import time
@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-import lockstep  # noqa: F401, which registers the backend
+import lockstep
 
 
 def stripes(num_samples):
@@ -20,7 +20,7 @@ def stripes(num_samples):
 
 
 def main(backend="lockstep"):
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, **lockstep.launched())  # under torchrun the second argument may be left out
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(2, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 4))
     model = DistributedDataParallel(network)

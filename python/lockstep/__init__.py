@@ -15,7 +15,7 @@ from .saves import latest_checkpoint, load_state_dict
 from .programs import Error
 
 WITH_TORCH = {"DataParallel": "data_parallel", "DistributedSampler": "sampler", "Restored": "checkpoints", "exit_codes": "calls",
-              "restore": "checkpoints", "save": "checkpoints", "wait_for_save": "checkpoints"}
+              "launched": "launch", "restore": "checkpoints", "save": "checkpoints", "wait_for_save": "checkpoints"}
 __all__ = ["Error", "__version__", "latest_checkpoint", "load_state_dict", *WITH_TORCH]
 
 

@@ -35,17 +35,25 @@ def first_address():
     return host, LOWEST_PORT + zlib.crc32(job.encode()) % NUM_PORTS
 
 
+def launched():
+    """Keywords of torch.distributed.init_process_group() for the ranks that torchrun, mpirun or srun started, or for this process alone."""
+    rank, size = rank_and_size()
+    found = {"rank": rank, "world_size": size}
+    if size == 1:
+        found["store"] = distributed.HashStore()
+    elif "MASTER_ADDR" not in os.environ:
+        found["init_method"] = "tcp://{}:{}".format(*first_address())
+    return found
+
+
 def connect(group, timeout):
     """(number of a new loop, this rank in it) over the ranks of the process group; without one, of all ranks that a launcher started."""
     limit = datetime.timedelta(seconds=timeout)
     if group is None and not distributed.is_initialized():
-        rank, size = rank_and_size()
-        if size == 1:
+        found = launched()
+        if found["world_size"] == 1:
             return call("loop_alone"), 0
-        if "MASTER_ADDR" not in os.environ:
-            host, port = first_address()
-            os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
-        distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=limit)
+        distributed.init_process_group("gloo", timeout=limit, **found)
     ranks = distributed.get_process_group_ranks(group or distributed.group.WORLD)
     is_whole = len(ranks) == distributed.get_world_size()
     # Its own connections: messages of the loop never wait for those of the script.

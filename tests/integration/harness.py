@@ -61,9 +61,12 @@ class Run:
     def wait(self, timeout_s=ANSWER_S):
         self.log = communicate(self.process, timeout_s)
         self.code = self.process.returncode
+        self.record_series()
+        return self
+
+    def record_series(self):
         for page in self.folder.glob("logs/rank*.prom"):
             moved_series.record(BUILD, page.read_text())
-        return self
 
     def summary(self):
         return json.loads((self.folder / "summary.json").read_text())

@@ -1,5 +1,6 @@
 """A network and a data set in Python: the losses of plain PyTorch, one end after a kill, weights that PyTorch loads, and what is
 said of mistakes."""
+import functools
 import json
 import math
 import pathlib
@@ -7,7 +8,8 @@ import re
 import subprocess
 import unittest
 
-from harness import BUILD, LOCKSTEP, SOURCE, LockstepTest
+import warm
+from harness import BUILD, LOCKSTEP, SOURCE
 
 FILES = pathlib.Path(__file__).parent / "programs" / "python"
 GLUE = BUILD / "lib" / "lockstep"
@@ -28,7 +30,12 @@ summary: {{log_every: 1}}
 """
 
 
-class Python(LockstepTest):
+@functools.cache
+def interpreter():
+    return warm.Python(PYTHON, "from lockstep_glue.torch_import import torch", [GLUE])
+
+
+class Python(warm.WarmTest):
     def config(self, net="Plain", module="nets"):
         path = self.folder / f"{net}.yaml"
         path.write_text(CONFIG.format(files=FILES, net=net, module=module))
@@ -50,9 +57,9 @@ class Python(LockstepTest):
         return resumed
 
     def python(self, *arguments):
-        done = subprocess.run([PYTHON, *map(str, arguments)], capture_output=True, text=True, timeout=100)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
+        code, said, faults = interpreter().run(*arguments)
+        self.assertEqual(code, 0, faults)
+        return said
 
     def test_losses_are_those_of_plain_pytorch(self):
         expected = [float(line) for line in self.python(FILES / "reference.py", GLUE, 100, 32, 0.2).split()]
@@ -112,13 +119,14 @@ class Python(LockstepTest):
         file = self.folder / "weights.safetensors"
         saves = run.folder / "checkpoints"
         self.tool("ckpt", "export", saves / f"model.ckpt-{step}" if step else saves, "-o", file)
-        code = ("import json, sys; sys.path.append(sys.argv[1]); from lockstep_glue.torch_import import torch; import struct\n"
+        code = self.folder / "weights.py"
+        code.write_text("import json, sys; sys.path.append(sys.argv[1]); from lockstep_glue.torch_import import torch; import struct\n"
                 "data = open(sys.argv[2], 'rb').read(); end = 8 + struct.unpack('<Q', data[:8])[0]\n"
                 "rows = {n: e for n, e in json.loads(data[8:end]).items() if n != '__metadata__' and e['dtype'] == 'F32'}\n"
                 "values = {n: torch.frombuffer(bytearray(data[end + e['data_offsets'][0]:end + e['data_offsets'][1]]), dtype=torch.float32)\n"
                 "          for n, e in rows.items()}\n"
                 "print(json.dumps({n: [v.min().item(), v.max().item(), v.double().sum().item()] for n, v in values.items()}))")
-        return json.loads(self.python("-c", code, GLUE, file))
+        return json.loads(self.python(code, GLUE, file))
 
     def test_parts_freeze_and_thaw_over_a_kill(self):
         adamw = "optimizer={type: adamw, learning_rate: 0.01}"
@@ -175,10 +183,10 @@ class Python(LockstepTest):
         self.train(config=self.odd("Inner"), sets=["train.max_steps=20", "sync.overlap=true", "sync.bucket_bytes=1024"])
 
     def test_ranks_that_parted_are_told(self):
-        parted = self.start(config=self.odd("MaxNorm"), run="max_norm", sets=["checkpoint=off", "optimizer.learning_rate=0.01"]).wait()
+        parted = self.start(config=self.odd("MaxNorm"), run="max_norm", is_cold=True, sets=["checkpoint=off", "optimizer.learning_rate=0.01"]).wait()
         self.assertEqual(parted.code, 76, parted.log)
         self.assertIn("at step 1 (parameters written in forward: table.weight)", parted.log)
-        parted = self.start(config=self.odd("Complex"), run="complex", sets=["checkpoint=off"]).wait()
+        parted = self.start(config=self.odd("Complex"), run="complex", is_cold=True, sets=["checkpoint=off"]).wait()
         self.assertEqual(parted.code, 76, parted.log)
         self.assertIn("model/spectrum differs", parted.log)
         self.assertIn("(3, 4)", parted.log)
@@ -195,13 +203,13 @@ class Python(LockstepTest):
         alone = self.train(1, config=config, run="alone", sets=sets).summary()
         workers = self.train(1, config=config, run="workers", sets=[*sets, "data.train.num_workers=2"]).summary()
         self.assertEqual(workers["parameters_sha256"], alone["parameters_sha256"])
-        killed = self.start(1, config=config, run="killed", sets=[*sets, "data.train.num_workers=2",
-                                                              "data.train.args={fault: killed}"]).wait()
+        killed = self.start(1, config=config, run="killed", is_cold=True, sets=[*sets, "data.train.num_workers=1",
+                                                                            "data.train.args={fault: killed}"]).wait()
         self.assertEqual(killed.code, 69, killed.log)
         self.assertIn("a worker of the data set was killed", killed.log)
 
     def test_workers_leave_signals_to_the_rank(self):
-        sets = [f"data.{use}.{key}" for use in ("train", "eval") for key in ("args={fault: terminated}", "num_workers=2")]
+        sets = [f"data.{use}.{key}" for use in ("train", "eval") for key in ("args={fault: terminated}", "num_workers=1")]
         run = self.train(1, config=self.config(), sets=[*sets, "train.max_steps=14", "eval.every_epochs=1"])
         self.assertEqual(run.summary()["eval"]["num_samples"], 200)
 
@@ -222,7 +230,7 @@ class Python(LockstepTest):
                                           "    def on_iteration_end(self, loss):\n        assert len(Points()) == 200\n")
         sets = ["data.train.args={noise: 0.1}", "data.shuffle=true"]
         single = self.train(2, config=self.config(), run="single", sets=sets)
-        parts = [f"model.path={shop}/models/net.py", "model.name=Net", f"data.train.path={shop}/data/net.py", "data.train.num_workers=2",
+        parts = [f"model.path={shop}/models/net.py", "model.name=Net", f"data.train.path={shop}/data/net.py", "data.train.num_workers=1",
                  f"callbacks={{mine: {{type: python, path: {shop}/logs/net.py, name: Counts}}}}"]
         resumed = self.assert_resumes(self.config(), "package", [*sets, *parts])
         self.assertEqual(resumed.summary()["parameters_sha256"], single.summary()["parameters_sha256"])
@@ -285,9 +293,10 @@ class Python(LockstepTest):
         self.refused_by_both(78, [*teacher, trainable], frozen.format("teacher"))
         self.refused_by_both(78, [*teacher, "train.trainable_scopes=[teacher]"], frozen.format("teacher"))
         archive = self.folder / "teacher.pt"
-        program = f"import sys; sys.path[:0] = ['{GLUE}', '{FILES}']\nfrom lockstep_glue.torch_import import torch\nimport nets\n" \
-                  f"net = nets.Plain(); net.first.requires_grad_(False); torch.jit.script(net).save('{archive}')"
-        self.python("-c", program)
+        program = self.folder / "archive.py"
+        program.write_text(f"import sys; sys.path[:0] = ['{GLUE}', '{FILES}']\nfrom lockstep_glue.torch_import import torch\nimport nets\n"
+                           f"net = nets.Plain(); net.first.requires_grad_(False); torch.jit.script(net).save('{archive}')")
+        self.python(program)
         self.refused_by_both(78, [f"model={{type: torchscript, path: {archive}}}", pruning.format("[first]")],
                              frozen.format("first").replace("teacher", "first"))
         self.assertIn(": ok", self.tool("check", self.odd("Teacher"), "--set", pruning.format("[student]")))
@@ -420,7 +429,7 @@ class Python(LockstepTest):
         self.assertIn("name its run file with --config", said)
 
     def refused(self, code, sets, text):
-        run = self.start(config=self.config("Bad"), sets=["checkpoint=off", *sets]).wait()
+        run = self.start(config=self.config("Bad"), is_cold=True, sets=["checkpoint=off", *sets]).wait()
         self.assertEqual(run.code, code, run.log)
         self.assertRegex(run.log, text)
 

@@ -48,11 +48,15 @@ class UserLoop(unittest.TestCase):
         cls.root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-loop-"))
         cls.addClassCleanup(shutil.rmtree, cls.root)
 
-    def run_ranks(self, num_ranks, **case):
-        """What the loop returned on rank 0; all ranks end with 0 and equal weights."""
-        results = ranks.values(num_ranks, user_loop.train, case, backend="gloo")
-        self.assertEqual(len({result["digest"] for result in results}), 1, case)
+    def run_all(self, num_ranks, cases):
+        """What the loop returned on rank 0 for each case, one after another in one group; all ranks end with 0 and equal weights."""
+        results = ranks.values(num_ranks, lambda: [user_loop.train(case) for case in cases], backend="gloo")
+        for case, of_ranks in zip(cases, zip(*results, strict=True), strict=True):
+            self.assertEqual(len({result["digest"] for result in of_ranks}), 1, case)
         return results[0]
+
+    def run_ranks(self, num_ranks, **case):
+        return self.run_all(num_ranks, [case])[0]
 
     def recipe(self, text):
         path = self.root / f"{self._testMethodName}.yaml"
@@ -62,33 +66,31 @@ class UserLoop(unittest.TestCase):
     def test_losses_and_weights_are_those_of_ddp(self):
         cases = [{}, {"optimizer": "adamw", "clip": 0.5}, {"network": "unused"}, {"network": "unused", "to_none": False},
                  {"micro_batches": 3, "to_none": False}, {"network": "tied"}, {"precision": "bf16"}]
-        for num_ranks in (2, 3):
-            for case in cases:
-                theirs = self.run_ranks(num_ranks, wrapper="ddp", **case)
-                for engine_update in (False, True, "shards", "shared"):
-                    if "clip" in case and isinstance(engine_update, str):
-                        continue  # no rank has all gradients
-                    with self.subTest(ranks=num_ranks, engine_update=engine_update, **case):
-                        ours = self.run_ranks(num_ranks, engine_update=engine_update, **case)
-                        for one, other in zip(ours["losses"], theirs["losses"], strict=True):
-                            self.assertAlmostEqual(one, other, delta=1e-6)
-                        for one, other in zip(ours["weights"], theirs["weights"], strict=True):
-                            self.assertAlmostEqual(one, other, delta=1e-5)
+        for num_ranks, case in [(2, case) for case in cases] + [(3, case) for case in cases[:3]]:
+            updates = (False, True) if "clip" in case else (False, True, "shards", "shared")  # in the last two no rank has all gradients
+            theirs, *ours = self.run_all(num_ranks, [{"steps": 5, **case, **wrapped} for wrapped in
+                                                     ({"wrapper": "ddp"}, *({"engine_update": update} for update in updates))])
+            for engine_update, each in zip(updates, ours, strict=True):
+                with self.subTest(ranks=num_ranks, engine_update=engine_update, **case):
+                    for one, other in zip(each["losses"], theirs["losses"], strict=True):
+                        self.assertAlmostEqual(one, other, delta=1e-6)
+                    for one, other in zip(each["weights"], theirs["weights"], strict=True):
+                        self.assertAlmostEqual(one, other, delta=1e-5)
 
     def test_gradients_stay_after_the_step(self):
-        theirs = self.run_ranks(2, wrapper="ddp")
-        for engine_update in (False, True):
+        theirs, *ours = self.run_all(2, [{"wrapper": "ddp"}, {"engine_update": False}, {"engine_update": True}])
+        for engine_update, each in zip((False, True), ours, strict=True):
             with self.subTest(engine_update):
-                for one, other in zip(self.run_ranks(2, engine_update=engine_update)["grads"], theirs["grads"], strict=True):
+                for one, other in zip(each["grads"], theirs["grads"], strict=True):
                     self.assertAlmostEqual(one, other, delta=1e-6)
 
     def test_averages_add_up_or_are_refused(self):
         """Several averaged backward() in a step, without no_sync(); and gradients that the loop never zeroes."""
         case = {"micro_batches": 3, "sums_averages": True}
-        theirs = self.run_ranks(2, wrapper="ddp", **case)
-        for engine_update in (False, True):
+        theirs, *ours = self.run_all(2, [{**case, "wrapper": "ddp"}, {**case, "engine_update": False}, {**case, "engine_update": True}])
+        for engine_update, each in zip((False, True), ours, strict=True):
             with self.subTest(engine_update):
-                for one, other in zip(self.run_ranks(2, engine_update=engine_update, **case)["weights"], theirs["weights"], strict=True):
+                for one, other in zip(each["weights"], theirs["weights"], strict=True):
                     self.assertAlmostEqual(one, other, delta=1e-5)
         for engine_update in ("shards", "shared"):
             for rank in ranks.run(2, user_loop.train, {**case, "engine_update": engine_update}, backend="gloo"):
@@ -101,25 +103,27 @@ class UserLoop(unittest.TestCase):
             self.assertAlmostEqual(one, other, delta=1e-5)
 
     def test_a_recipe_prunes_and_the_moments_of_pruned_weights_are_zero(self):
-        for optimizer in ("momentum", "adamw", "adagrad"):
+        case = {"recipe": self.recipe(PRUNING), "steps": 9, "engine_update": False}
+        optimizers = ("momentum", "adamw", "adagrad")
+        results = self.run_all(2, [{**case, "optimizer": optimizer} for optimizer in optimizers])
+        for optimizer, result in zip(optimizers, results, strict=True):
             with self.subTest(optimizer):
-                result = self.run_ranks(2, recipe=self.recipe(PRUNING), optimizer=optimizer, steps=9, engine_update=False)
                 self.assertAlmostEqual(result["zeros"], 0.8, delta=0.005)
                 self.assertEqual(result["state_of_zeros"], 0)
 
     def test_a_pruned_loop_learns_the_same_by_either_update(self):
         case = {"recipe": self.recipe(PRUNING), "steps": 9}
-        torchs = self.run_ranks(2, **case, engine_update=False)
-        for engine_update in (True, "shards", "shared"):
+        updates = (True, "shards", "shared")
+        torchs, *others = self.run_all(2, [{**case, "engine_update": engine_update} for engine_update in (False, *updates)])
+        for engine_update, engines in zip(updates, others, strict=True):
             with self.subTest(engine_update):
-                engines = self.run_ranks(2, **case, engine_update=engine_update)
                 self.assertEqual(engines["zeros"], torchs["zeros"])
                 for one, other in zip(engines["weights"], torchs["weights"], strict=True):
                     self.assertAlmostEqual(one, other, delta=1e-5)
 
     def test_a_recipe_sets_the_learning_rate(self):
-        self.assertEqual(self.run_ranks(2, recipe=self.recipe(RATES), steps=4)["lr"], 0.2)
-        self.assertEqual(self.run_ranks(2, recipe=self.recipe(RATES), steps=5)["lr"], 0.05)
+        case = {"recipe": self.recipe(RATES)}
+        self.assertEqual([result["lr"] for result in self.run_all(2, [{**case, "steps": 4}, {**case, "steps": 5}])], [0.2, 0.05])
 
     def test_a_recipe_in_steps_needs_no_length_of_an_epoch(self):
         self.assertEqual(self.run_ranks(2, recipe=self.recipe(RATES), steps=5, steps_per_epoch=None)["lr"], 0.05)
@@ -131,14 +135,14 @@ class UserLoop(unittest.TestCase):
     def test_a_recipe_freezes_and_thaws(self):
         """Of each number of steps, the digest of the weights of `first`: equal while it is frozen."""
         recipe, size = self.recipe(FREEZING), 10 * 32 + 32
-        weights = [self.run_ranks(2, recipe=recipe, steps=steps)["weights"] for steps in (3, 5, 8)]
+        weights = [result["weights"] for result in self.run_all(2, [{"recipe": recipe, "steps": steps} for steps in (3, 5, 8)])]
         self.assertEqual(weights[0][:size], weights[1][:size])
         self.assertNotEqual(weights[0][size:], weights[1][size:])
         self.assertNotEqual(weights[1][:size], weights[2][:size])
 
     def test_a_recipe_quantizes_from_its_step_on(self):
         """Inputs of the first quantized step are not rounded yet, weights are."""
-        plain, rounded = (self.run_ranks(2, recipe=recipe, steps=6)["losses"] for recipe in (None, self.recipe(QUANTIZING)))
+        plain, rounded = (result["losses"] for result in self.run_all(2, [{"recipe": recipe, "steps": 6} for recipe in (None, self.recipe(QUANTIZING))]))
         self.assertEqual(plain[:2], rounded[:2])
         self.assertNotEqual(plain[2], rounded[2])
         self.assertTrue(all(abs(one - other) < 0.1 for one, other in zip(plain, rounded, strict=True)))
@@ -178,7 +182,7 @@ class UserLoop(unittest.TestCase):
             self.assertAlmostEqual(one, other, delta=1e-5)
 
     def test_a_save_of_one_rank_alone_says_so(self):
-        fault = ranks.run(2, user_loop.train, {"mistake": "save", "save": str(self.root / "alone")}, backend="gloo")[0].fault
+        fault = ranks.run(2, user_loop.train, {"mistake": "save", "save": str(self.root / "alone"), "timeout": 2}, backend="gloo")[0].fault
         self.assertIn("Call lockstep.save() on all ranks, not on one", fault)
 
     def test_a_loop_without_a_recipe_resumes_with_another_batch(self):
@@ -203,7 +207,7 @@ class UserLoop(unittest.TestCase):
     def test_values_that_the_loop_puts_elsewhere_are_trained(self):
         for engine_update in (False, True, "shared"):
             with self.subTest(engine_update):
-                plain, moved = (self.run_ranks(2, engine_update=engine_update, mistake=mistake) for mistake in (None, "data"))
+                plain, moved = self.run_all(2, [{"engine_update": engine_update, "mistake": mistake} for mistake in (None, "data")])
                 self.assertEqual(moved["digest"], plain["digest"])
 
     def test_moments_of_other_updates_are_refused(self):

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import ranks
+import torch._dynamo  # noqa: F401, which optimizers import: here once for all forked ranks
 
 EXAMPLES = ranks.SOURCE / "examples"
 
@@ -18,13 +19,22 @@ EXAMPLES = ranks.SOURCE / "examples"
 class DdpScript(unittest.TestCase):
     def test_the_name_of_the_backend_changes_no_loss(self):
         losses = {}
-        for backend in ("gloo", "lockstep"):
-            first, _ = ranks.torchrun(2, EXAMPLES / "ddp_script/train.py", backend)
+        for backend, start in (("gloo", ranks.script), ("lockstep", ranks.torchrun)):
+            first, _ = start(2, EXAMPLES / "ddp_script/train.py", backend)
             losses[backend] = re.findall(r"loss (\S+),", first)
             self.assertIn(f"over {backend}\nbackend {backend}\n", first)
         self.assertEqual(losses["lockstep"], losses["gloo"])
         self.assertEqual(len(losses["gloo"]), 5)
         self.assertLess(float(losses["gloo"][-1]), 0.5 * float(losses["gloo"][0]))
+
+
+    def test_under_mpirun_and_as_one_process(self):
+        for command, size in (([], 1), ([ranks.SOURCE / "launch/mpirun.sh", "2"], 2)):
+            done = subprocess.run([*command, sys.executable, "-c", ranks.AS_PROGRAM, EXAMPLES / "ddp_script/train.py"], capture_output=True, text=True,
+                                  env=ranks.environment(), timeout=ranks.LIMIT_S)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout.count("over lockstep"), 5)
+            self.assertEqual(done.stdout.count("backend lockstep"), size)
 
 
 class PythonLoop(unittest.TestCase):
@@ -34,12 +44,12 @@ class PythonLoop(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-example-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def train(self, num_epochs, folder, num_ranks=2):
+    def train(self, num_epochs, folder, num_ranks=2, start=ranks.script):
         """Lines of rank 0, one an epoch."""
-        return re.findall("^epoch .*", ranks.torchrun(num_ranks, self.SCRIPT, num_epochs, folder)[0], re.MULTILINE)
+        return re.findall("^epoch .*", start(num_ranks, self.SCRIPT, num_epochs, folder)[0], re.MULTILINE)
 
     def test_learns_while_the_recipe_prunes(self):
-        lines = self.train(10, self.folder)
+        lines = self.train(10, self.folder, start=ranks.torchrun)
         found = [re.fullmatch(r"epoch (\d+): step (\d+), loss (\S+), sparsity (\S+)", line) for line in lines]
         self.assertEqual([int(line[2]) for line in found], [63 * (epoch + 1) for epoch in range(10)])
         self.assertEqual(float(found[0][4]), 0)

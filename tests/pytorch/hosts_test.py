@@ -1,24 +1,26 @@
 """lockstep.DataParallel and the backend "lockstep" on several hosts (tools/netns), and on hosts without shared memory."""
-import json
+import contextlib
+import ctypes
+import datetime
+import functools
+import os
 import pathlib
-import re
 import signal
+import socket
 import subprocess
-import sys
 import tempfile
 import unittest
 
 import ranks
+from ranks import dist, torch
 import user_loop
 import mounts
-import patience
 from ports import free_port
 from process_group_test import NO_SHARED_MEMORY, SHARED_FOLDER
 from skips import require_tool, skip
 from soak import rounds
 
 NETNS = ranks.SOURCE / "tools/netns"
-PROGRAM = pathlib.Path(__file__).resolve().parent / "programs/on_hosts.py"
 NOT_PERMITTED = 77
 LIMIT_S = 60  # of a run; each wait within has 20 s
 PRUNING = """version: 1.1.0
@@ -31,20 +33,60 @@ modifiers:
     final_sparsity: 0.9
     params: [first]
 """
-# Starts a rank: its number, its host, words before Python, words after it.
-START = """RANK={rank} LOCAL_RANK=0 WORLD_SIZE={size} MASTER_ADDR=10.231.7.1 MASTER_PORT={port} GLOO_SOCKET_IFNAME=${{LOCKSTEP_NETNS}}v{host} \
-{netns} on {host} {before} {python} {program} '{request}' {backend} {signal} >{folder}/{rank}.log 2>&1 &
-pids="$pids $!"
-"""
-# Ranks that end normally end by themselves. After a fault all but rank 1 do.
-FINISH = """
-number=0
-for pid in $pids; do
-  if [ $number != {stopped} ]; then wait $pid; echo $? >{folder}/$number.code; fi
-  number=$((number + 1))
-done
-{netns} pids | xargs -r kill -9
-"""
+CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000  # of sched.h
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def enter(space, name):
+    """Moves this process to a host of tools/netns, as `netns on` does."""
+    with open(f"/run/netns/{space}") as file:
+        moved = LIBC.setns(file.fileno(), CLONE_NEWNET) == 0 and LIBC.unshare(CLONE_NEWUTS) == 0
+    if not moved:
+        raise OSError(ctypes.get_errno(), f"cannot enter {space}")
+    socket.sethostname(name)
+
+
+@contextlib.contextmanager
+def hosts(gbit):
+    """The tag of two hosts that are joined by a link, a part of their namespaces' names."""
+    with subprocess.Popen([NETNS, "exec", "--gbit", str(gbit), "sh", "-c", "echo $LOCKSTEP_NETNS; cat"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as process:
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+
+
+def sums(num_values):
+    """What collectives of whole numbers, of several sizes, give on this rank: the digest must be that of gloo."""
+    rank, size, found = dist.get_rank(), dist.get_world_size(), []
+    for number in (1, 1000, num_values, num_values + 7):
+        values = torch.arange(number * size, dtype=torch.float32) % 1000 * (rank + 1)
+        total, piece, whole, first = values.clone(), torch.empty(number), torch.empty(number * size), values.clone()
+        works = [dist.all_reduce(total, async_op=True), dist.reduce_scatter_tensor(piece, values, async_op=True),
+                 dist.broadcast(first, size - 1, async_op=True)]
+        for work in works:
+            work.wait()
+        dist.all_gather_into_tensor(whole, piece)
+        found += [total, whole, first]
+    dist.barrier()
+    return {"digest": user_loop.digest(found)}
+
+
+def train(request, backend, fault):
+    """user_loop.train, or sums; fault: the signal that rank 1 gives itself at step 2, or 0."""
+    def fail(_case, step, _model, _network):
+        if fault and step == 2 and dist.get_rank() == 1:
+            os.kill(os.getpid(), fault)
+    user_loop.make_mistake = fail
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=20))
+    result = sums(request["sums"]) if "sums" in request else user_loop.train(request)
+    dist.destroy_process_group()
+    return result
+
+
+@functools.cache
+def ddp(num_ranks, **request):
+    """user_loop.train by DistributedDataParallel over gloo, on this host."""
+    return ranks.values(num_ranks, user_loop.train, {**request, "wrapper": "ddp"}, backend="gloo")[0]
 
 
 class Hosts(unittest.TestCase):
@@ -57,25 +99,23 @@ class Hosts(unittest.TestCase):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="lockstep-hosts-")))
 
     def run_on(self, places, request, backend="gloo", fault=0, before=None, gbit=1):
-        """Runs user_loop.train with a rank on each of the hosts: "aab". Returns (codes, logs) by rank; rank 1 has none after a fault."""
-        for file in self.folder.glob("*.*"):
-            file.unlink()
-        words = {"size": len(places), "port": free_port(), "netns": NETNS, "python": sys.executable, "program": PROGRAM,
-                 "request": json.dumps(request), "backend": backend, "signal": int(fault), "folder": self.folder}
-        script = "".join(START.format(rank=rank, host=host, before=(before or {}).get(host, ""), **words) for rank, host in enumerate(places))
-        script += FINISH.format(stopped=1 if fault else -1, **words)
-        done = subprocess.run([NETNS, "exec", "--gbit", str(gbit), "bash", "-c", script], capture_output=True, text=True,
-                              timeout=2 * LIMIT_S * patience.FACTOR, env=ranks.environment())
-        self.assertTrue((self.folder / "0.code").exists(), done.stderr)
-        codes = [int(file.read_text()) if file.exists() else None for file in (self.folder / f"{rank}.code" for rank in range(len(places)))]
-        return codes, [(self.folder / f"{rank}.log").read_text() for rank in range(len(places))]
+        """Runs a rank on each of the hosts: "aab". before: variables of the ranks of a host. Returns a list of Rank; rank 1 is killed after a fault."""
+        port = str(free_port())
+        with hosts(gbit) as tag:
+            def body(rank):
+                host = places[rank]
+                enter(f"{tag}{host}", f"lockstep-{host}")
+                os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(len(places)), MASTER_ADDR="10.231.7.1", MASTER_PORT=port,
+                                  GLOO_SOCKET_IFNAME=f"{tag}v{host}", **(before or {}).get(host, {}))
+                return train(request, backend, fault)
+            return ranks.fork(len(places), body, LIMIT_S, stopped=1 if fault else None)
 
     def results(self, places, request, **options):
-        codes, logs = self.run_on(places, request, **options)
-        self.assertEqual(codes, [0] * len(places), "\n".join(logs))
-        found = [json.loads(re.search(r"^result (.*)$", log, re.MULTILINE)[1]) for log in logs]
-        self.assertEqual(len({result["digest"] for result in found}), 1)
-        return found[0], logs
+        found = self.run_on(places, request, **options)
+        logs = [rank.said for rank in found]
+        self.assertEqual([rank.code for rank in found], [0] * len(places), "\n".join(logs))
+        self.assertEqual(len({rank.value["digest"] for rank in found}), 1)
+        return found[0].value, logs
 
     def assert_equal_training(self, ours, theirs):
         for one, other in zip(ours["losses"], theirs["losses"], strict=True):
@@ -83,17 +123,13 @@ class Hosts(unittest.TestCase):
         for one, other in zip(ours["weights"], theirs["weights"], strict=True):
             self.assertAlmostEqual(one, other, delta=1e-5)
 
-    def ddp(self, num_ranks, **request):
-        """The same training by DistributedDataParallel over gloo, on this host."""
-        return ranks.values(num_ranks, user_loop.train, {**request, "wrapper": "ddp"}, backend="gloo")[0]
-
     def test_a_loop_learns_as_ddp_does(self):
         """One rank a host, several, and unequal numbers of them in an order that is not by hosts."""
         for places, engine_update in rounds([("ab", None), ("aab", "shards")], [("aba", None), ("aabb", True), ("abbb", False)]):
             with self.subTest(places=places, engine_update=engine_update):
                 size = {"batch": 12, "samples": 48}
                 ours, _ = self.results(places, {**size, "engine_update": engine_update})
-                self.assert_equal_training(ours, self.ddp(len(places), **size))
+                self.assert_equal_training(ours, ddp(len(places), **size))
 
     def test_a_pruned_loop_has_the_same_masks_as_on_one_host(self):
         recipe = self.folder / "recipe"
@@ -107,9 +143,8 @@ class Hosts(unittest.TestCase):
     def test_a_script_of_ddp_on_several_hosts(self):
         for places in rounds(["aab"], ["ab", "aabb"]):
             with self.subTest(places=places):
-                request = {"wrapper": "ddp", "batch": 12}
-                ours, _ = self.results(places, request, backend="lockstep")
-                self.assert_equal_training(ours, self.ddp(len(places), **request))
+                ours, _ = self.results(places, {"wrapper": "ddp", "batch": 12}, backend="lockstep")
+                self.assert_equal_training(ours, ddp(len(places), batch=12))
 
     def test_collectives_of_all_sizes(self):
         """Small ones are messages between all ranks, large ones go by hosts."""
@@ -125,18 +160,17 @@ class Hosts(unittest.TestCase):
         for places, backend, fault in cases:
             with self.subTest(places=places, backend=backend, fault=fault):
                 wrapper = "ddp" if backend == "lockstep" else "lockstep"
-                codes, logs = self.run_on(places, {"wrapper": wrapper, "batch": 12}, backend=backend, fault=fault)
-                for rank, (code, log) in enumerate(zip(codes, logs)):
-                    if rank != 1:
-                        self.assertNotIn(code, (0, None), log)
-                        self.assertRegex(log, rf"rank 1 \(process \d+ on lockstep-{places[1]}\)")
+                found = self.run_on(places, {"wrapper": wrapper, "batch": 12}, backend=backend, fault=fault)
+                for rank in found[:1] + found[2:]:
+                    self.assertNotIn(rank.code, (0, -signal.SIGKILL), rank.said)
+                    self.assertRegex(rank.said, rf"rank 1 \(process \d+ on lockstep-{places[1]}\)")
 
     def test_a_host_without_shared_memory(self):
         """All ranks then exchange messages, and one of that host says why."""
-        small = {"b": f"env {SHARED_FOLDER}=/nowhere"}
+        small = {"b": {SHARED_FOLDER: "/nowhere"}}
         size = {"batch": 12, "samples": 48}
         ours, logs = self.results("abb", size, before=small)
-        self.assert_equal_training(ours, self.ddp(3, **size))
+        self.assert_equal_training(ours, ddp(3, **size))
         self.assertEqual([log.count(NO_SHARED_MEMORY) for log in logs], [0, 1, 0])
 
 
@@ -151,7 +185,7 @@ class OneHost(unittest.TestCase):
             finally:
                 subprocess.run(["umount", folder], check=True)
         self.assertEqual([rank.code for rank in found], [0] * 3, found)
-        theirs = ranks.values(3, user_loop.train, {"batch": 12, "wrapper": "ddp"}, backend="gloo")[0]
+        theirs = ddp(3, batch=12)
         for one, other in zip(found[0].value["weights"], theirs["weights"], strict=True):
             self.assertAlmostEqual(one, other, delta=1e-5)
         self.assertEqual(sum(rank.said.count(NO_SHARED_MEMORY) for rank in found), 1)

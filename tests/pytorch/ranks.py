@@ -8,6 +8,7 @@ import datetime
 import os
 import pathlib
 import pickle
+import runpy
 import shutil
 import signal
 import subprocess
@@ -91,8 +92,8 @@ def _child(rank, folder, function):
     os._exit(code)
 
 
-def _wait_for(pids, limit_s):
-    """Exit codes by rank; those of ranks that hang are -SIGKILL."""
+def _wait_for(pids, limit_s, stopped=None):
+    """Exit codes by rank; those of ranks that hang, and of the stopped one, are -SIGKILL."""
     codes, limit = {}, patience.Patience(limit_s)
 
     def all_ended():
@@ -101,7 +102,7 @@ def _wait_for(pids, limit_s):
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
                     codes[rank] = os.waitstatus_to_exitcode(status)
-        return len(codes) == len(pids) or limit.is_over()
+        return codes.keys() | {stopped} >= {*range(len(pids))} or limit.is_over()
     patience.wait_for(all_ended, "the ranks", timeout_s=2 * limit_s)
     for rank, pid in enumerate(pids):
         if rank not in codes:
@@ -110,8 +111,8 @@ def _wait_for(pids, limit_s):
     return codes
 
 
-def fork(num_ranks, body, limit_s=LIMIT_S):
-    """Runs body(rank) in a forked child for each rank. A child that hangs is killed after the limit."""
+def fork(num_ranks, body, limit_s=LIMIT_S, stopped=None):
+    """Runs body(rank) in a forked child for each rank. A child that hangs is killed after the limit, the stopped rank when the others have ended."""
     with tempfile.TemporaryDirectory(prefix="lockstep-ranks-") as name:
         folder, pids = pathlib.Path(name), []
         sys.stdout.flush()
@@ -121,7 +122,7 @@ def fork(num_ranks, body, limit_s=LIMIT_S):
             if pid == 0:
                 _child(rank, folder, lambda rank=rank: body(rank))
             pids.append(pid)
-        codes = _wait_for(pids, limit_s)
+        codes = _wait_for(pids, limit_s, stopped)
         return [Rank(codes[rank], *_result(folder / f"{rank}.pickle"), (folder / f"{rank}.log").read_text()) for rank in range(num_ranks)]
 
 
@@ -189,6 +190,30 @@ def torchrun(num_ranks, script, *arguments, limit_s=2 * LIMIT_S, **more):
         logged = {path.parent.name + path.name: path.read_text() for path in sorted(pathlib.Path(logs).rglob("std*.log"))}
         assert process.returncode == 0, f"{script} {arguments} ended with {process.returncode}:\n{said}\n" + "\n".join(map("\n".join, logged.items()))
         return [logged[f"{rank}stdout.log"] for rank in range(num_ranks)]
+
+
+def _keep_groups_of_gloo():
+    """gloo's destructor waits for its thread, which may wait for the interpreter that is in the destructor."""
+    destroy = dist.destroy_process_group
+    dist.destroy_process_group = lambda group=None: dist.get_backend(group) == "gloo" or destroy(group)
+
+
+def script(num_ranks, file, *arguments):
+    """Output of each rank of a script that starts as under torchrun, in forks of this process, which has imported what the script imports."""
+    port = str(free_port())
+
+    def body(rank):
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(num_ranks), LOCAL_WORLD_SIZE=str(num_ranks), GROUP_RANK="0",
+                          MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TORCHELASTIC_RUN_ID="none", OMP_NUM_THREADS="1")
+        sys.argv[:] = [str(file), *map(str, arguments)]
+        sys.path[0] = os.path.dirname(file)
+        _keep_groups_of_gloo()
+        runpy.run_path(str(file), run_name="__main__")
+        print("backend", "lockstep" if hasattr(torch.ops.lockstep, "make_group") else "gloo", flush=True)
+    found = fork(num_ranks, body, 2 * LIMIT_S)
+    for number, rank in enumerate(found):
+        assert rank.code == 0, f"rank {number} of {file} {arguments} ended with {rank.code}: {rank.fault}\n{rank.said}"
+    return [rank.said for rank in found]
 
 
 def program(file, *arguments, limit_s=LIMIT_S, **more):

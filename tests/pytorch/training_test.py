@@ -7,7 +7,7 @@ import torch._dynamo  # noqa: F401, which optimizers import: here once for all f
 import torch.distributed.fsdp  # noqa: F401
 import torch.distributed.optim  # noqa: F401
 
-NUM_STEPS, TOLERANCE = 20, 1e-6
+NUM_STEPS, TOLERANCE = 6, 1e-6
 
 
 def network():

@@ -213,6 +213,20 @@ TEST(Manager, WarnsOnceOfALayerThatOneThresholdTakesWhole) {
   EXPECT_EQ(num_warnings_of("GradualKSModifier"), 0);
 }
 
+TEST(Manager, AnEndWithoutClosingActionsGivesAWarning) {
+  dist::SelfCommunicator comm;
+  const auto num_warnings = [&](bool closes) {
+    const int64_t num_before = log::num_lines(log::Level::kWarning);
+    {
+      Training run(short_run());
+      run.go_on_until(24, comm);
+      if (closes) (void)run.manager.apply_closing(24, comm);
+    }
+    return log::num_lines(log::Level::kWarning) - num_before;
+  };
+  EXPECT_EQ(num_warnings(false), num_warnings(true) + 1);
+}
+
 TEST(Manager, FinalizeLeavesTheLayerHookWithItsRangesAsTheyAre) {
   dist::SelfCommunicator comm;
   const ParamTable params{param("c.weight", at::ones({2, 2}), true)};
