@@ -123,10 +123,8 @@ def wait_for_save(model):
 
 @of_all_ranks("lockstep.restore")
 def restore(model, source, *, accept_recipe_change=False):
-    """Continues from the newest checkpoint of a folder, or from that of a prefix, at any number of ranks. None: the folder has none.
-
-    Call it on all ranks before the first forward pass, or between two steps. Error: another model, optimizer or recipe, damage.
-    """
+    """Continues from the newest checkpoint of a folder, or from that of a prefix, at any number of ranks. None: the folder has none. All ranks call it
+    before the first forward pass, or between two steps. Error: another model, optimizer or recipe, damage."""
     filled = [] if model.optimizers.engine_updates else model.optimizers.fill_state()
     weights, position = weights_of(model), {} if model.sampler is None else model.sampler.position()
     entries = {**weights, **position, **moments_of(model)}

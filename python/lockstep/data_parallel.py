@@ -1,8 +1,5 @@
-"""Data-parallel training in a loop of one's own: `model = lockstep.DataParallel(model, optimizer, recipe="recipe.yaml")`.
-
-The loop stays as it is: zero_grad(), forward, backward(), optimizer.step(). backward() ends with mean gradients on all ranks.
-optimizer.step() ends a step of the recipe. Nothing of torch is replaced: the optimizer's own hooks frame its step.
-"""
+"""Data-parallel training in a loop of one's own: `model = lockstep.DataParallel(model, optimizer, recipe="recipe.yaml")`. backward() ends with mean
+gradients on all ranks, optimizer.step() ends a step of the recipe. Nothing of torch is replaced: the optimizer's own hooks frame its step."""
 import contextlib
 import functools
 import os
@@ -16,9 +13,8 @@ from torch.utils import _pytree
 from . import process_group as backend
 from .build_facts import VERSION
 from .calls import call
-from .large_layers import write_gradients
 from .launch import connect
-from .layers import class_of_layer, layers_of, norms_of, round_layers
+from .layers import class_of_layer, layers_of, norms_of, round_layers, write_gradients
 from .optimizers import Optimizers, keeps_zeros
 from .programs import Error
 
@@ -112,17 +108,14 @@ class DataParallel(torch.nn.Module):
         """(type, numbers) of the engine's rule, ("", []) for the optimizer's own updates."""
         if wanted is False:
             return "", []
-        rule, group = self.optimizers.engine_rule(), self.optimizers.param_groups[0]
-        if not isinstance(rule, str):
-            if not {id(parameter) for parameter in group["params"]}.issuperset(map(id, self.optimizers.parameters)):
-                rule = "the optimizer has not all trained parameters"
-            elif self.optimizers.all[0].state:
-                rule = "the optimizer has state already"
-        if not isinstance(rule, str):
-            return rule
-        if wanted is not None:
-            raise Error(f"[pytorch] engine_update={wanted!r} is not possible: {rule}")
-        return "", []
+        kind, rest = self.optimizers.engine_rule()
+        if kind and not {id(p) for p in self.optimizers.param_groups[0]["params"]}.issuperset(map(id, self.optimizers.parameters)):
+            kind, rest = "", "the optimizer has not all trained parameters"
+        if kind and self.optimizers.all[0].state:
+            kind, rest = "", "the optimizer has state already"
+        if not kind and wanted is not None:
+            raise Error(f"[pytorch] engine_update={wanted!r} is not possible: {rest}")
+        return (kind, rest) if kind else ("", [])
 
     def forward(self, *args, **kwargs):
         # A forward pass within backward, as of torch.utils.checkpoint, belongs to the pass that began.

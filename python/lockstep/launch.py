@@ -21,7 +21,7 @@ def rank_and_size():
 
 
 def first_address():
-    """(host, port) of rank 0's store."""
+    """The address of rank 0's store."""
     job = next((os.environ[name] for name in JOBS if name in os.environ), None)
     if job is None:
         raise Error("[pytorch] several ranks, and neither MASTER_ADDR nor a job's name in the environment: set MASTER_ADDR and MASTER_PORT to a "
@@ -32,7 +32,7 @@ def first_address():
     elif os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", os.environ.get("OMPI_COMM_WORLD_SIZE")) != os.environ.get("OMPI_COMM_WORLD_SIZE"):
         raise Error("[pytorch] mpirun started ranks on several hosts: set MASTER_ADDR to rank 0's host and MASTER_PORT to a free port there "
                     "(mpirun -x MASTER_ADDR=... -x MASTER_PORT=...)")
-    return host, LOWEST_PORT + zlib.crc32(job.encode()) % NUM_PORTS
+    return f"tcp://{host}:{LOWEST_PORT + zlib.crc32(job.encode()) % NUM_PORTS}"
 
 
 def launched():
@@ -42,7 +42,7 @@ def launched():
     if size == 1:
         found["store"] = distributed.HashStore()
     elif "MASTER_ADDR" not in os.environ:
-        found["init_method"] = "tcp://{}:{}".format(*first_address())
+        found["init_method"] = first_address()
     return found
 
 

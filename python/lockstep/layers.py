@@ -1,14 +1,12 @@
-"""Layers of a network: their classes, and those that a recipe quantizes.
-
-A quantized layer rounds its inputs and its weight in forward, as int8 would, and gradients pass straight through. It gets a `forward` of its own;
-no class is changed. It stays when training ends, since the network was trained for it.
-"""
+"""Layers of a network: their classes, those that a recipe quantizes, and large linear ones. Both get a `forward` of their own; no class is changed.
+A quantized layer rounds its inputs and its weight, as int8 would, and gradients pass straight through. It stays so when training ends."""
 import functools
 
 import torch
 from torch.nn import functional as F
 
 KINDS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+LARGE = 1 << 20  # elements of a weight; below, the call costs more than it saves
 
 
 def class_of_layer(module, parameter_name):
@@ -39,3 +37,30 @@ def round_layers(layers, quantize):
 def rounded_forward(layer, quantize, number, values):
     inputs, weight = quantize(number, False, values), quantize(number, True, layer.weight)
     return F.linear(inputs, weight, layer.bias) if isinstance(layer, torch.nn.Linear) else layer._conv_forward(inputs, weight, layer.bias)
+
+
+class LargeLinear:
+    """Forward pass of a large nn.Linear. Copies and pickles of the layer have nn.Linear's own."""
+
+    def __init__(self, layer, loop, weight):
+        """weight: its index among the loop's parameters."""
+        self.layer, self.loop, self.weight = layer, loop, weight
+        self.linear = torch.ops.lockstep.loop_linear.default
+
+    def __call__(self, values):
+        layer = self.layer
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return F.linear(values, layer.weight, layer.bias)
+        return self.linear(self.loop, self.weight, values, layer.weight, layer.bias)
+
+    def __reduce__(self):
+        return functools.partial, (torch.nn.Linear.forward, self.layer)
+
+
+def write_gradients(layers, loop):
+    """Gives the large linear layers their forward pass; returns them. layers: of layers_of()."""
+    large = [(layer, weight) for _, layer, weight in layers
+             if isinstance(layer, torch.nn.Linear) and layer.weight.numel() >= LARGE and "forward" not in layer.__dict__]
+    for layer, weight in large:
+        layer.forward = LargeLinear(layer, loop, weight)
+    return [layer for layer, _ in large]

@@ -30,10 +30,8 @@ def set_value(group, key, value):
 
 
 class Optimizers:
-    """Optimizers without common parameters, whose rates and state follow a recipe. The first one's step ends that of the recipe.
-
-    A rate that the recipe sets is written before each update. A loop that writes it too, as a scheduler does, is refused.
-    """
+    """Optimizers without common parameters, whose rates and state follow a recipe. The first one's step ends that of the recipe. A rate that the recipe
+    sets is written before each update. A loop that writes it too, as a scheduler does, is refused."""
 
     def __init__(self, optimizers, module):
         self.all, self.type = optimizers, " + ".join(type(optimizer).__name__ for optimizer in optimizers)
@@ -43,9 +41,6 @@ class Optimizers:
         self.has_begun = False  # an optimizer has begun the update of the last forward pass
         self.num_samples = None  # since the last update; None without pages
         self.sizes = self.sizes_now()
-        self.require_own_parameters(module)
-
-    def require_own_parameters(self, module):
         known, ids = set(map(id, module.parameters())), []
         for position, group in enumerate(self.param_groups):
             for parameter in group["params"]:
@@ -64,15 +59,15 @@ class Optimizers:
         return next((optimizer.state[parameter] for optimizer in self.all if parameter in optimizer.state), {})
 
     def engine_rule(self):
-        """(type, numbers) of the engine's rule that equals the optimizer's up to rounding; a text that says why there is none."""
+        """(type, numbers) of the engine's rule that equals the optimizer's up to rounding; ("", why there is none)."""
         kind, groups = type(self.all[0]), self.param_groups
         if kind not in RULES or len(self.all) > 1:
-            return f"the engine has no rule of {self.type}"
+            return "", f"the engine has no rule of {self.type}"
         used = [key for group in groups for key in UNSUPPORTED if group.get(key)]
         if used:
-            return f"the engine has no {used[0]}"
+            return "", f"the engine has no {used[0]}"
         if len(groups) > 1:
-            return "the optimizer has several parameter groups"
+            return "", "the optimizer has several parameter groups"
         group = groups[0]
         decoupled = kind is torch.optim.AdamW or bool(group.get("decoupled_weight_decay"))
         numbers = (group.get("momentum", 0), bool(group.get("nesterov")), *group.get("betas", (0, 0)), group.get("eps", 0), decoupled)

@@ -1,8 +1,5 @@
-"""The backend "lockstep" of torch.distributed: `torch.distributed.init_process_group("lockstep")` after `import lockstep` (docs/ddp.md).
-
-Importing lockstep registers the name. The first group loads the library, so that a program without such a group pays nothing. Nothing of torch is
-replaced.
-"""
+"""The backend "lockstep" of torch.distributed (docs/ddp.md). Importing lockstep registers the name. The first group loads the library, so that a
+program without such a group pays nothing. Nothing of torch is replaced."""
 import sys
 
 from .programs import PACKAGE, torch_folder

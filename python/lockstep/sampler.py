@@ -13,8 +13,7 @@ class DistributedSampler(torch.utils.data.Sampler):
 
     A global batch is a part of the epoch's order, and each rank takes a contiguous share of it. The last batch of an epoch may give ranks different
     numbers of samples; give the sampler to lockstep.DataParallel, which then weights them. A rank without samples gets one of the batch, with
-    weight 0. global_batch_size: samples of one forward pass over all ranks, a multiple of their number.
-    """
+    weight 0. global_batch_size: samples of one forward pass over all ranks, a multiple of their number."""
 
     def __init__(self, data, global_batch_size, *, seed=0, shuffle=True, drop_last=False):
         backend.load()

@@ -1,7 +1,5 @@
-"""What Lockstep's workers do in Python: load a user's network, data set and callbacks, call them, describe what they raise.
-
-C++ calls the functions below by name (python/interpreter.h), processes that read samples (`num_workers`) import it too, users do not.
-"""
+"""What Lockstep's workers do in Python: load a user's network, data set and callbacks, call them, describe what they raise. C++ calls the functions
+below by name (python/interpreter.h), processes that read samples (`num_workers`) import it too, users do not."""
 from .callbacks import call_callback, kpi_sums, kpi_values, make_callback, process, save_sample
 from .chains import chain_of
 from .datasets import digest, make_dataset, read_samples

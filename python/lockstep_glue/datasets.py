@@ -21,8 +21,7 @@ class DataSet:
 
     skips_damaged: sample 0 may be unreadable (data.on_error: skip). any_class: only the network reads the targets (train.loss: own).
     for_inference: samples may be inputs alone. iterable: it is iterated, num_samples times an epoch, or as often as its length says. Pairs (input,
-    target) are stacked after checks of each sample. Other samples become batches with keywords: by the object's collate_fn, else by stacking.
-    """
+    target) are stacked after checks of each sample. Other samples become batches with keywords: by the object's collate_fn, else by stacking."""
 
     def __init__(self, path, name, args, targets, classes, seed, what, skips_damaged, any_class, for_inference, iterable, num_samples):
         seed_all(seed)

@@ -78,7 +78,10 @@ def export_program(network, path, form, inputs, facts):
             warnings.simplefilter("ignore")
             program = traced(network.module, inputs)
             if form == "onnx":
-                save_onnx(program, path, facts)
+                outputs = ["logits", *(f"output_{i}" for i in range(1, len(program.graph_signature.user_outputs)))]
+                written = torch.onnx.export(program, input_names=["inputs"], output_names=outputs, external_data=False, verbose=False)
+                written.model.metadata_props.update(facts)
+                written.save(path, external_data=False)
             else:
                 with open(path, "wb") as file:  # by name it would need the ending .pt2
                     torch.export.save(program, file, extra_files=facts)
@@ -110,14 +113,6 @@ class Outputs(torch.nn.Module):
 
     def forward(self, inputs):
         return outputs_of(self.module(inputs))
-
-
-def save_onnx(program, path, facts):
-    graph = program.graph_signature
-    outputs = ["logits", *(f"output_{i}" for i in range(1, len(graph.user_outputs)))]
-    written = torch.onnx.export(program, input_names=["inputs"], output_names=outputs, external_data=False, verbose=False)
-    written.model.metadata_props.update(facts)
-    written.save(path, external_data=False)
 
 
 def fault_of_three(module, inputs):
