@@ -225,7 +225,7 @@ at::Tensor TrainingLoop::quantized(int64_t layer, bool is_weight, const at::Tens
 at::Tensor TrainingLoop::linear(int64_t param, const at::Tensor& inputs,
                                 const at::Tensor& weight_OI, const at::Tensor& bias_O) const {
   const auto index = static_cast<size_t>(param);
-  // Copies of the module have layers that refer to this loop, with weights of their own.
+  // torch.func.functional_call() puts another tensor in the weight's place.
   const bool is_own = weight_OI.is_same(params_[index].tensor) && views_[index].defined();
   return is_own ? model::linear_into(inputs, weight_OI, bias_O, views_[index])
                 : at::linear(inputs, weight_OI, bias_O);

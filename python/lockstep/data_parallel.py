@@ -14,7 +14,7 @@ from . import process_group as backend
 from .build_facts import VERSION
 from .calls import call
 from .launch import connect
-from .layers import class_of_layer, layers_of, norms_of, round_layers, write_gradients
+from .layers import class_of_layer, layers_of, norms_of, release_gradients, round_layers, write_gradients
 from .optimizers import Optimizers, keeps_zeros
 from .programs import Error
 
@@ -102,7 +102,8 @@ class DataParallel(torch.nn.Module):
         self._norms = norms if quantizes else []
         if quantizes:  # a graph of torch.compile would contain the values of the first call
             round_layers(layers, functools.partial(torch._disable_dynamo(call), "loop_quantize", self.loop))
-        self._large = [] if quantizes else write_gradients(layers, self.loop)
+        else:
+            write_gradients(layers, self.loop)
 
     def _choose_rule(self, wanted):
         """(type, numbers) of the engine's rule, ("", []) for the optimizer's own updates."""
@@ -170,8 +171,6 @@ class DataParallel(torch.nn.Module):
         """Ends the connection of the ranks; the module stays usable."""
         for handle in self.optimizers.handles:
             handle.remove()
-        for layer in self._large:
-            layer.__dict__.pop("forward", None)
         if self.sampler is not None:
             self.sampler.follow(None)
         self._close()
@@ -201,6 +200,7 @@ def end_loop(loop, module):
     call("loop_close", loop)
     if module() is not None:
         WRAPPED.discard(module())
+        release_gradients(module())
 
 
 def require_types(module, optimizers):

@@ -58,9 +58,14 @@ class LargeLinear:
 
 
 def write_gradients(layers, loop):
-    """Gives the large linear layers their forward pass; returns them. layers: of layers_of()."""
-    large = [(layer, weight) for _, layer, weight in layers
-             if isinstance(layer, torch.nn.Linear) and layer.weight.numel() >= LARGE and "forward" not in layer.__dict__]
-    for layer, weight in large:
-        layer.forward = LargeLinear(layer, loop, weight)
-    return [layer for layer, _ in large]
+    """Gives the large linear layers their forward pass. layers: of layers_of()."""
+    for _, layer, weight in layers:
+        if isinstance(layer, torch.nn.Linear) and layer.weight.numel() >= LARGE and "forward" not in layer.__dict__:
+            layer.forward = LargeLinear(layer, loop, weight)
+
+
+def release_gradients(module):
+    """Gives the large linear layers of a module nn.Linear's forward pass back."""
+    for layer in module.modules():
+        if isinstance(layer.__dict__.get("forward"), LargeLinear):
+            del layer.forward

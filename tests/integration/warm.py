@@ -35,7 +35,6 @@ class Server:
         new.rename(self.queue / f"queued/{self.num_jobs}.json")
         return Job(self, self.queue / f"jobs/{self.num_jobs}", folder)
 
-
     def end(self):
         self.process.send_signal(signal.SIGUSR1)  # mpirun forwards it; the ranks end between two jobs
         try:

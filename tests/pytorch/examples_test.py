@@ -27,7 +27,6 @@ class DdpScript(unittest.TestCase):
         self.assertEqual(len(losses["gloo"]), 5)
         self.assertLess(float(losses["gloo"][-1]), 0.5 * float(losses["gloo"][0]))
 
-
     def test_under_mpirun_and_as_one_process(self):
         for command in ([], [ranks.SOURCE / "launch/mpirun.sh", "2"]):
             done = subprocess.run([*command, sys.executable, "-c", ranks.AS_PROGRAM, EXAMPLES / "ddp_script/train.py"], capture_output=True, text=True,

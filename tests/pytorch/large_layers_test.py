@@ -1,6 +1,7 @@
 """Large linear layers in lockstep.DataParallel, whose weights get their gradients in the loop's buffers: gradients are PyTorch's, however
 the loop and autograd use the layers."""
 import copy
+import gc
 import io
 import unittest
 
@@ -101,6 +102,16 @@ class LargeLayers(unittest.TestCase):
         network.zero_grad()
         self.assertFalse(self.writes_in_place(network, batch(4)))
         self.assertNotIn("forward", network.first.__dict__)
+
+    def test_the_layers_train_on_when_the_wrapped_module_is_gone(self):
+        model, network, reference = wrapped()
+        loss_of(model, batch(4)).backward()
+        del model
+        gc.collect()
+        network.zero_grad()
+        loss_of(network, batch(4)).backward()
+        loss_of(reference, batch(4)).backward()
+        self.assert_equal_grads(network, reference)
 
     def test_passes_add_whether_gradients_were_dropped_zeroed_or_kept(self):
         for to_none in (True, False, None):
