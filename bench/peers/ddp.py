@@ -16,6 +16,7 @@ keys); the answer is a line with the seconds of each step and the loss of each s
   packed    no DistributedDataParallel: the gradients of kept weights are gathered into one tensor, reduced, copied back
   loop      tuned, with lockstep.DataParallel in place of DistributedDataParallel, and a recipe if it is given
   fsdp      FSDP2: fully_shard of each block of a Gpt and of the whole
+  alone     tuned, without DistributedDataParallel: each rank trains by itself
 With `save`, a folder, a checkpoint of weights and momentum begins before step `warm`: by lockstep.save in mode loop, else by DCP's async_save. The
 last step then includes the wait for it. With a sparsity each layer's smallest weights are pruned at the start (the first of equal ones) and stay zero.
 """
@@ -168,6 +169,13 @@ class Loop(Ddp):
         lockstep.wait_for_save(self.network)
 
 
+class Alone(Ddp):
+    """A step of one process, which no wrapper of a module can undercut."""
+
+    def wrap(self, network, options):
+        return network, make_optimizer(network, options, fused=True)
+
+
 class Fsdp(Ddp):
     """A step of a Gpt with FSDP2."""
 
@@ -245,7 +253,7 @@ class Packed:
         return loss.detach()
 
 
-STEPPERS = {"packed": Packed, "graphed": Graphed, "loop": Loop, "fsdp": Fsdp}
+STEPPERS = {"packed": Packed, "graphed": Graphed, "loop": Loop, "fsdp": Fsdp, "alone": Alone}
 
 
 def mean_loss(outputs, targets):
