@@ -65,11 +65,24 @@ class Loops {
     if (found == entries_.end()) return;
     removed = std::move(found->second);
     entries_.erase(found);
+    const auto kept = quantizers_.find(number);
+    if (kept != quantizers_.end()) kept->second->stop_observing();
+  }
+
+  /// Keeps the quantizer of a loop, also after remove(): the layers of its module use it.
+  void keep(int64_t number, std::shared_ptr<recal::FakeQuantizer> quantizer) {
+    const std::lock_guard lock(mutex_);
+    quantizers_[number] = std::move(quantizer);
+  }
+  std::shared_ptr<recal::FakeQuantizer> quantizer(int64_t number) {
+    const std::lock_guard lock(mutex_);
+    return quantizers_.at(number);
   }
 
  private:
   std::mutex mutex_;
   std::map<int64_t, std::shared_ptr<Entry>> entries_;
+  std::map<int64_t, std::shared_ptr<recal::FakeQuantizer>> quantizers_;
   int64_t last_ = 0;
 };
 
@@ -158,6 +171,7 @@ void attach(int64_t number, at::TensorList params_P, const Texts& names_P, const
   }
   entry->loop = std::make_unique<TrainingLoop>(std::move(entry->comm), std::move(options));
   entry->checkpoints = std::make_unique<LoopCheckpoints>(*entry->loop);
+  if (const auto& quantizer = entry->loop->recipe().quantizer()) loops().keep(number, quantizer);
 }
 
 std::tuple<std::vector<int64_t>, std::vector<int64_t>> lists_of(StateChanges changes) {
@@ -255,8 +269,11 @@ int64_t passes(int64_t number) { return loop_of(number).num_passes(); }
 /// Returns the parameter group of each parameter (base/tensors/param_info.h).
 std::vector<int64_t> groups(int64_t number) { return loop_of(number).groups_P(); }
 
+/// Returns the input or weight of a layer as its forward pass must use it. Observes inputs if
+/// gradients are recorded and the loop is not closed. layer: index in LoopOptions::layers.
 at::Tensor quantize(int64_t number, int64_t layer, bool is_weight, const at::Tensor& values) {
-  return loop_of(number).quantized(layer, is_weight, values);
+  const auto quantizer = loops().quantizer(number);
+  return is_weight ? quantizer->weight(layer, values) : quantizer->input(layer, values);
 }
 
 /// Returns the output of a linear layer. param: index of its weight.
@@ -273,7 +290,7 @@ std::vector<double> facts(int64_t number) {
           loop.recipe().sparsity(),
           static_cast<double>(loop.totals().bytes_reduced),
           static_cast<double>(loop.totals().bytes_saved),
-          loop.quantizes() ? 1.0 : 0.0,
+          loop.recipe().quantizer() ? 1.0 : 0.0,
           loop.freezes_batch_norm() ? 1.0 : 0.0};
 }
 

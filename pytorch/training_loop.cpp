@@ -216,12 +216,6 @@ int64_t TrainingLoop::num_trainable() const {
   return num_elements;
 }
 
-at::Tensor TrainingLoop::quantized(int64_t layer, bool is_weight, const at::Tensor& values) {
-  LayerHook* const quantizer = recipe_.layer_hook();
-  if (quantizer == nullptr) return values;
-  return is_weight ? quantizer->weight(layer, values) : quantizer->input(layer, values);
-}
-
 at::Tensor TrainingLoop::linear(int64_t param, const at::Tensor& inputs,
                                 const at::Tensor& weight_OI, const at::Tensor& bias_O) const {
   const auto index = static_cast<size_t>(param);

@@ -151,11 +151,6 @@ class TrainingLoop {
   /// Slots of a parameter if the loop has a rule and no part of it is on other ranks; live memory
   /// until the next update.
   std::vector<at::Tensor> slots_of(int64_t param);
-  /// True if the recipe quantizes. Layers then pass their inputs and weights to quantized().
-  bool quantizes() const { return recipe_.quantizer() != nullptr; }
-  /// Returns the input or weight of a layer as its forward pass must use it. Observes inputs if
-  /// gradients are recorded. layer: index in LoopOptions::layers.
-  at::Tensor quantized(int64_t layer, bool is_weight, const at::Tensor& values);
   /// Returns the output of a linear layer, whose backward writes the weight's gradient into the
   /// loop's buffer. param: index of the weight.
   at::Tensor linear(int64_t param, const at::Tensor& inputs, const at::Tensor& weight_OI,

@@ -138,7 +138,7 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
   if (faults->empty()) check_values(faults);
   if (faults->empty()) masks_ = MaskTable(params, covered_params(*timeline_));
   updates_keep_zeros_ = options.updates_keep_zeros;
-  if (quantizes(*timeline_)) quantizer_ = std::make_unique<FakeQuantizer>(options.layers);
+  if (quantizes(*timeline_)) quantizer_ = std::make_shared<FakeQuantizer>(options.layers);
   for (const Param& param : params)
     if (param.prunable) num_prunable_weights_ += param.tensor.numel();
   stage_ = Stage::kAttached;

@@ -168,7 +168,7 @@ class ScheduledModifierManager {
   /// Throws StateError before attach().
   const Timeline& timeline() const;
   const MaskTable& masks() const { return masks_; }
-  const FakeQuantizer* quantizer() const { return quantizer_.get(); }
+  const std::shared_ptr<FakeQuantizer>& quantizer() const { return quantizer_; }
 
   /// Learning rate for a caller's own optimizer. Groups: base/tensors/params.h.
   double learning_rate_at(int64_t step, int group = kWeightGroup) const {
@@ -231,7 +231,7 @@ class ScheduledModifierManager {
   Stage stage_ = Stage::kBuilt;
   std::optional<Timeline> timeline_;
   MaskTable masks_;
-  std::unique_ptr<FakeQuantizer> quantizer_;  // null: the recipe quantizes nothing
+  std::shared_ptr<FakeQuantizer> quantizer_;  // null: the recipe quantizes nothing
   ParamTable params_;
   int64_t num_prunable_weights_ = 0;
   std::vector<bool> trainable_;  // as of the last apply_due

@@ -1,5 +1,5 @@
 """Layers of a network: their classes, those that a recipe quantizes, and large linear ones. Both get a `forward` of their own; no class is changed.
-A quantized layer rounds its inputs and its weight, as int8 would, and gradients pass straight through. It stays so when training ends."""
+A quantized layer rounds its inputs and its weight, as int8 would, and gradients pass straight through. It stays so when training ends and when the loop is closed."""
 import functools
 
 import torch

@@ -1,4 +1,5 @@
 """lockstep.DataParallel in a loop of a user's (user_loop.py): losses of DistributedDataParallel over gloo, recipes, checkpoints, mistakes."""
+import gc
 import pathlib
 import shutil
 import tempfile
@@ -6,6 +7,9 @@ import unittest
 
 import ranks
 import user_loop
+from ranks import torch
+
+import lockstep
 
 PRUNING = """version: 1.1.0
 modifiers:
@@ -146,6 +150,32 @@ class UserLoop(unittest.TestCase):
         self.assertEqual(plain[:2], rounded[:2])
         self.assertNotEqual(plain[2], rounded[2])
         self.assertTrue(all(abs(one - other) < 0.1 for one, other in zip(plain, rounded, strict=True)))
+
+    def test_a_quantized_network_answers_alike_when_its_loop_has_ended(self):
+        """Whether the loop was closed or dropped; a pass that records gradients must not move the ranges."""
+        recipe = self.recipe(QUANTIZING.replace("start_step: 2", "start_step: 0"))
+
+        def answers(closes):
+            torch.manual_seed(3)
+            network, x = user_loop.NETWORKS["plain"](), torch.randn(16, 10)
+            plain = network(x)
+            optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
+            model = lockstep.DataParallel(network, optimizer, recipe, steps_per_epoch=4)
+            for _ in range(2):
+                model(x).sum().backward()
+                optimizer.step()
+            rounded = model(x)
+            if closes:
+                model.close()
+            del model
+            gc.collect()
+            network(100 * x).sum().backward()
+            again = network(x)
+            return {"same": torch.equal(rounded, again), "rounds": not torch.equal(plain, again)}
+
+        for closes in (True, False):
+            for rank in ranks.values(2, lambda: answers(closes), backend="gloo"):
+                self.assertEqual(rank, {"same": True, "rounds": True})
 
     def test_no_rank_updates_with_a_gradient_that_is_not_finite(self):
         result = self.run_ranks(2, inf_at=3)

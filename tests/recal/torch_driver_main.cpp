@@ -119,7 +119,7 @@ class Driver {
       manager_.zero_pruned(static_cast<int64_t>(i), kept);
       write_tensor(kept);
     }
-    const lockstep::recal::FakeQuantizer* quantizer = manager_.quantizer();
+    const lockstep::recal::FakeQuantizer* quantizer = manager_.quantizer().get();
     for (size_t layer = 0; layer < net_.layers().size(); ++layer) {
       lockstep::recal::InputRanges::Range range;
       if (quantizer != nullptr) range = quantizer->view(static_cast<int64_t>(layer)).input_range;
