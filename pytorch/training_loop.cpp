@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -476,6 +477,10 @@ void TrainingLoop::average() {
   totals_ = reducer_.finish(
       {.num_samples = 1, .gradient_divisor = gradients_->world_size(), .counts = {num_missing}});
   if (!totals_.counts_nothing()) drop_unreached();
+  // A GradScaler reads this rank's part, and must skip the update if another part is not finite.
+  if (is_divided_ && !totals_.finite())
+    for (size_t i = 0; i < params_.size(); ++i)
+      if (grad_of(i).defined()) grad_of(i).fill_(std::numeric_limits<double>::quiet_NaN());
   has_unsynced_ = false;
   is_synced_ = true;
 }

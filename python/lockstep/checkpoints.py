@@ -69,7 +69,7 @@ def as_json(value, what):
 
 def generators_text():
     """The state of this rank's random generators."""
-    numbers = {"torch": base64.b64encode(torch.get_rng_state().numpy().tobytes()).decode(), "random": random.getstate()}
+    numbers = {"torch": base64.b64encode(bytes(torch.get_rng_state().tolist())).decode(), "random": random.getstate()}
     if "numpy" in sys.modules:
         name, keys, *rest = sys.modules["numpy"].random.get_state()
         numbers["numpy"] = [name, keys.tolist(), *rest]

@@ -181,6 +181,29 @@ class UserLoop(unittest.TestCase):
         result = self.run_ranks(2, inf_at=3)
         self.assertTrue(all(abs(weight) < 100 for weight in result["weights"]))
 
+    def test_a_scaler_skips_the_same_updates_on_all_ranks(self):
+        """Rank 0 alone overflows, in the bias of the last layer."""
+        def scaled(engine_update):
+            torch.manual_seed(3)
+            network = user_loop.NETWORKS["plain"]()
+            optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+            model = lockstep.DataParallel(network, optimizer, engine_update=engine_update)
+            scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+            for step in range(4):
+                optimizer.zero_grad()
+                loss = model(torch.ones(4, 10)).sum()
+                if step == 1 and model.rank == 0:
+                    loss = loss + network.second.bias.sum() * float("inf")
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            return model.step, scaler.get_scale(), user_loop.digest(network.parameters())
+
+        results = [ranks.values(2, lambda: scaled(update), backend="gloo") for update in (None, False, "shards", "shared")]
+        for result in results:
+            self.assertEqual(result[0], result[1])
+            self.assertEqual(result[0][:2], (3, 8.0))
+
     def test_a_resumed_loop_repeats_each_bit(self):
         """Step 7 ends an epoch of 40 samples, step 5 does not."""
         for engine_update, save_at in ((False, 7), (True, 5), ("shards", 7), ("shared", 5)):
