@@ -327,15 +327,15 @@ class GraphWriter {
     if (p > 0) add_ints("pads", {p, p, p, p}, node);
   }
 
-  /// Multiplies rows and columns by the means of their parts: ONNX has no adaptive pooling.
+  /// Multiplies columns and then rows by the means of their parts: ONNX has no adaptive pooling.
   void add_adaptive_pooling(const NetworkLayer& layer) {
     const auto [rows, columns] = layer.image;
-    const int64_t parts = layer.kernel_extent;
-    add_node("MatMul", {value_, constant(fmt::format("means_{}_of_{}_columns", parts, columns),
-                                         means_of_parts(columns, parts))});
-    add_node("MatMul", {constant(fmt::format("means_{}_of_{}_rows", parts, rows),
-                                 means_of_parts(rows, parts).t()),
-                        value_});
+    for (const int64_t extent : {columns, rows}) {
+      const std::string means = constant(fmt::format("means_{}_of_{}", layer.kernel_extent, extent),
+                                         means_of_parts(extent, layer.kernel_extent));
+      add_node("MatMul", {value_, means});
+      add_ints("perm", {0, 1, 3, 2}, add_node("Transpose", {value_}));
+    }
   }
 
   /// Computes x (1 + erf(x / sqrt(2))) / 2: operator set 17 has no GELU.
