@@ -240,6 +240,7 @@ CommandResult check_command(const std::string& config_file,
   const auto add = [&](const char* word, const std::vector<std::string>& lines) {
     for (const std::string& line : lines) text += fmt::format("  {}: {}\n", word, line);
   };
+  context.model->set_training(false);  // as exports describe it
   add("exports", {exports::possible_exports(*context.model, context.spec.input_shape)});
   add("warning", checked->config.warnings);
   add("note", checked->config.notes);

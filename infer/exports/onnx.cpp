@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include <ATen/ops/kron.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
@@ -327,15 +328,16 @@ class GraphWriter {
     if (p > 0) add_ints("pads", {p, p, p, p}, node);
   }
 
-  /// Multiplies columns and then rows by the means of their parts: ONNX has no adaptive pooling.
+  /// Multiplies each channel by the means of its parts: ONNX has no adaptive pooling.
   void add_adaptive_pooling(const NetworkLayer& layer) {
     const auto [rows, columns] = layer.image;
-    for (const int64_t extent : {columns, rows}) {
-      const std::string means = constant(fmt::format("means_{}_of_{}", layer.kernel_extent, extent),
-                                         means_of_parts(extent, layer.kernel_extent));
-      add_node("MatMul", {value_, means});
-      add_ints("perm", {0, 1, 3, 2}, add_node("Transpose", {value_}));
-    }
+    const int64_t parts = layer.kernel_extent;
+    const std::string means =
+        constant(fmt::format("means_{}_of_{}_{}", parts, rows, columns),
+                 at::kron(means_of_parts(rows, parts), means_of_parts(columns, parts)));
+    add_node("Reshape", {value_, numbers({0, 0, rows * columns})});
+    add_node("MatMul", {value_, means});
+    add_node("Reshape", {value_, numbers({0, 0, parts, parts})});
   }
 
   /// Computes x (1 + erf(x / sqrt(2))) / 2: operator set 17 has no GELU.

@@ -259,6 +259,14 @@ TEST_F(Exports, ANetworkThatDoesNotDescribeItselfIsRefused) {
   EXPECT_THAT(refusal.text, HasSubstr("does not describe its layers (Model::network())"));
 }
 
+TEST_F(Exports, ANetworkHasTheFormatsThatItsDescriptionAllows) {
+  EXPECT_EQ(possible_exports(Undescribed(), {3}), "safetensors, tensorflow, pretrained");
+  for (const NetworkCase& c : tests::network_cases())
+    EXPECT_EQ(possible_exports(*TrainedNetwork(c).net, c.input_shape),
+              "safetensors, torchscript, onnx, tensorflow, pretrained")
+        << c.title;
+}
+
 TEST_F(Exports, OptionsOfAnotherFormatAreRefused) {
   TrainedNetwork trained(digits());
   const std::string prefix = save(&trained);
