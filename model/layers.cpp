@@ -218,8 +218,8 @@ std::pair<at::Tensor, at::Tensor> two_zeros(int64_t num_channels, at::Device dev
 
 }  // namespace
 
-BatchNorm::BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table,
-                     NormNames names)
+BatchNorm::BatchNorm(const std::string& name, int64_t num_channels, NormNames names,
+                     LayerTable* table)
     : name_(name),
       names_(names),
       norms_(table->norms),
@@ -409,7 +409,8 @@ at::Tensor add_parameter(const FreeParameter& parameter, int64_t seed, LayerTabl
 
 LayerNorm::LayerNorm(const std::string& name, int64_t width, double epsilon, bool has_bias,
                      LayerTable* table)
-    : weight_W_(add_parameter({name + ".weight", {width}, constant(1)}, 0, table)),
+    : name_(name),
+      weight_W_(add_parameter({name + ".weight", {width}, constant(1)}, 0, table)),
       epsilon_(epsilon) {
   if (has_bias) bias_W_ = add_parameter({name + ".bias", {width}, constant(0)}, 0, table);
 }
@@ -418,9 +419,17 @@ at::Tensor LayerNorm::operator()(const at::Tensor& inputs) const {
   return at::layer_norm(inputs, weight_W_.sizes(), weight_W_, bias_W_, epsilon_);
 }
 
+NetworkLayer LayerNorm::description() const {
+  return {.kind = LayerKind::kLayerNorm,
+          .name = name_,
+          .has_bias = bias_W_.defined(),
+          .epsilon = epsilon_};
+}
+
 Embedding::Embedding(const std::string& name, int64_t num_rows, int64_t width, Initial values,
                      int64_t seed, LayerTable* table)
-    : weight_RW_(add_parameter(
+    : name_(name),
+      weight_RW_(add_parameter(
           {.name = name + ".weight", .shape = {num_rows, width}, .values = values, .decayed = true},
           seed, table)) {}
 

@@ -176,8 +176,9 @@ class Conv3x3 : public Conv2d {
 class BatchNorm {
  public:
   /// Adds itself to the table, after the table's last layer, which it normalises.
-  BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table,
-            NormNames names = NormNames::kTensorFlow);
+  BatchNorm(const std::string& name, int64_t num_channels, NormNames names, LayerTable* table);
+  BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table)
+      : BatchNorm(name, num_channels, NormNames::kTensorFlow, table) {}
   at::Tensor operator()(const at::Tensor& inputs_BCHW) const;
   NetworkLayer description() const;
 
@@ -254,8 +255,10 @@ class LayerNorm {
   LayerNorm(const std::string& name, int64_t width, double epsilon, bool has_bias,
             LayerTable* table);
   at::Tensor operator()(const at::Tensor& inputs) const;
+  NetworkLayer description() const;
 
  private:
+  std::string name_;
   at::Tensor weight_W_, bias_W_;
   double epsilon_;
 };
@@ -267,9 +270,11 @@ class Embedding {
   Embedding(const std::string& name, int64_t num_rows, int64_t width, Initial values, int64_t seed,
             LayerTable* table);
   at::Tensor operator()(const at::Tensor& indices) const;
+  NetworkLayer description() const { return {.kind = LayerKind::kEmbedding, .name = name_}; }
   const at::Tensor& weight() const { return weight_RW_; }
 
  private:
+  std::string name_;
   at::Tensor weight_RW_;
 };
 

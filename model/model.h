@@ -95,30 +95,61 @@ class Model {
   LayerTable table_;
 };
 
-/// Network whose layers follow each other. forward() and network() come from one list of layers.
+/// Network of layers. forward() and network() come from one list of layers. Each layer takes the
+/// output of the previous one, unless continue_from() names another.
+///
+///   const int64_t before = net.end();
+///   net.add<Conv2d>("conv", ...);
+///   const int64_t changed = net.end();
+///   net.add_sum(changed, before);
 class Sequence : public Model {
  public:
   at::Tensor forward(const at::Tensor& inputs_BX) override;
   Network network() const override;
 
+  using Compute = std::function<at::Tensor(const at::Tensor& values)>;
   /// Adds a layer with tensors. `args`: those of its constructor between name and table.
   template <typename Layer, typename... Args>
   void add(const std::string& name, const Args&... args) {
     const Layer layer(name, args..., &table_);
-    steps_.push_back({layer.description(), layer});
+    add(layer.description(), layer);
   }
   /// Adds a layer without tensors.
   void add(const NetworkLayer& layer);
-  using Compute = std::function<at::Tensor(const at::Tensor& values)>;
+  /// Adds a layer of any kind with its computation.
+  void add(const NetworkLayer& layer, Compute compute);
   /// Adds a step that network() leaves out, since evaluation does, such as dropout.
-  void add_undescribed(Compute compute) { steps_.push_back({std::nullopt, std::move(compute)}); }
+  void add_undescribed(Compute compute);
+  void add_dropout(const std::string& name, double share, int64_t seed) {
+    add_undescribed(Dropout(name, share, seed, &table_));
+  }
+  /// Adds attention(), with dropout of its weights. `layer` has num_heads and is_causal.
+  void add_attention(NetworkLayer layer, const Dropout& dropout);
+  /// Adds the sum of two layers' outputs.
+  void add_sum(int64_t first, int64_t second);
+
+  /// Place of the output that the next layer takes.
+  int64_t end() const { return end_; }
+  void continue_from(int64_t place) { end_ = place; }
 
  private:
   struct Step {
-    std::optional<NetworkLayer> description;
-    Compute compute;
+    std::optional<NetworkLayer> description;  ///< without inputs
+    Compute compute;                          ///< empty: forward() knows the kind
+    std::vector<int64_t> inputs;              ///< places
   };
+  /// Value of forward: place 0 is the network's input, place i the output of step i - 1.
+  struct Place {
+    size_t last_use = 0;  ///< the last step that takes it
+    int64_t num_uses = 0;
+  };
+  void add_step(Step step);
+  at::Tensor output_of(const Step& step, const std::vector<at::Tensor>& values) const;
+  bool may_overwrite(int64_t place) const;
+
   std::vector<Step> steps_;
+  std::vector<Place> places_ = {{}};
+  int64_t end_ = 0;
 };
 
 }  // namespace lockstep::model

@@ -14,6 +14,7 @@
 #include "daemon/run/run_hooks.h"
 #include "daemon/run/training_context.h"
 #include "dist/communicator.h"
+#include "infer/exports/export.h"
 #include "infer/exports/model_publisher.h"
 #include "metrics/http/http_server.h"
 #include "recal/recipe/recipe_reader.h"
@@ -147,7 +148,9 @@ void dry_run(TrainingContext& context) {
     }
   };
   add_from([&] { try_to_share(context, world_size); });
-  add_from([&] { exports::require_publishable(*context.model, config.publish); });
+  add_from([&] {
+    exports::require_publishable(*context.model, context.spec.input_shape, config.publish);
+  });
   add_from([&] {  // an existing checkpoint of the run takes precedence, as in the run
     const auto saves = config.run.project().checkpoints();
     warm_start(context, config.checkpoint.enabled && checkpoint::latest_checkpoint(saves));
@@ -237,6 +240,8 @@ CommandResult check_command(const std::string& config_file,
   const auto add = [&](const char* word, const std::vector<std::string>& lines) {
     for (const std::string& line : lines) text += fmt::format("  {}: {}\n", word, line);
   };
+  context.model->set_training(false);  // as exports describe it
+  add("exports", {exports::possible_exports(*context.model, context.spec.input_shape)});
   add("warning", checked->config.warnings);
   add("note", checked->config.notes);
   add("warning", context.recipe.timeline().warnings());

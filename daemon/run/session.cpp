@@ -84,7 +84,7 @@ std::unique_ptr<TrainingContext> make_context(RunConfig* config, dist::Communica
   return dist::on_all_ranks(control, [&] {
     auto context = std::make_unique<TrainingContext>(*config, control, gradients, saves, found);
     exports::leave_out_exports(*context->model, &config->publish, &config->notes);
-    exports::require_publishable(*context->model, config->publish);
+    exports::require_publishable(*context->model, context->spec.input_shape, config->publish);
     return context;
   });
 }

@@ -172,7 +172,8 @@ Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwo
     forward = described(saved, *network, /*traces=*/is_onnx);
   } catch (const Error& fault) {
     // Not a chain of layers: torch.export can trace it, without the rounding of quantized layers.
-    if (fault.code() != ExitCode::kUsage || !is_in_python(*network) || !saved.layers.empty()) throw;
+    if (fault.code() != ExitCode::kUsage || !is_in_python(*network->model) || !saved.layers.empty())
+      throw;
     return ExportedProgram::write(saved, network, options);
   }
   forward.facts = {{"producer", "lockstep " + daemon::version_facts().version},
@@ -182,11 +183,14 @@ Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwo
       is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
   Written written = write_bytes(bytes, options);
   written.tensors = forms_of(forward, options);
+  const bool takes_tokens = network->input_dtype == at::kLong;
   written.text = fmt::format(
-      "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
+      "{}: {} bytes, {}; {} inputs [batch, {}] -> logits [batch, {}{}], of evaluation\n{}",
       options.out_file, bytes.size(),
       is_onnx ? fmt::format("ONNX, operator set {}", kOnnxOperatorSet) : "TorchScript",
-      fmt::join(network->input_shape, ", "), network->num_classes,
+      takes_tokens ? "int64" : "float32",
+      takes_tokens ? "tokens" : fmt::format("{}", fmt::join(network->input_shape, ", ")),
+      takes_tokens ? "tokens, " : "", network->num_classes,
       note_on_quantization(saved, options.quantize));
   return written;
 }
@@ -209,6 +213,44 @@ std::optional<std::string> torchscript_archive(const CheckpointModel& saved,
     if (fault.code() != ExitCode::kUsage) throw;
     return std::nullopt;
   }
+}
+
+namespace {
+
+/// True if the network has a form in a format that is written layer by layer.
+bool has_form(const model::Model& model, const std::vector<int64_t>& input_shape, bool is_onnx) {
+  try {
+    const PortableNetwork network = portable(model, input_shape, 0, /*traces=*/is_onnx);
+    (void)torchscript_source(network);  // both formats express the same kinds of layers
+    if (is_onnx) require_onnx_room(network);
+    return true;
+  } catch (const Error& fault) {
+    if (fault.code() != ExitCode::kUsage) throw;
+    return false;
+  }
+}
+
+bool can_export(const model::Model& model, const std::vector<int64_t>& input_shape,
+                const std::string& format) {
+  if (!export_format(format).has_forward) return true;
+  const bool is_onnx = format == OnnxExport::kFormat.name;
+  const bool is_quantized = model.has_layer_hook();
+  if (is_in_python(model) && !is_quantized) return format != TorchScriptExport::kFormat.name;
+  if (format == ExportedProgram::kFormat.name) return false;
+  if (!is_onnx && !model.torchscript_archive().empty()) return !is_quantized;
+  return has_form(model, input_shape, is_onnx);
+}
+
+}  // namespace
+
+std::string possible_exports(const model::Model& model, const std::vector<int64_t>& input_shape) {
+  std::vector<std::string> formats = export_formats();
+  std::erase_if(formats,
+                [&](const std::string& name) { return !can_export(model, input_shape, name); });
+  std::string text = fmt::format("{}", fmt::join(formats, ", "));
+  if (is_in_python(model) && !model.has_layer_hook())
+    text += " (onnx and pt2 if torch.export can trace forward)";
+  return text;
 }
 
 ExportFacts torchscript_facts(const CheckpointModel& saved, const CheckpointNetwork& network) {

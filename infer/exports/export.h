@@ -45,6 +45,10 @@ struct ExportOptions {
   std::vector<daemon::Override> overrides = {};
 };
 
+/// Returns the formats in which this network can be exported, for people: "safetensors, onnx". A
+/// network with a layer hook counts as quantized. Networks in Python may be traced.
+std::string possible_exports(const model::Model& model, const std::vector<int64_t>& input_shape);
+
 /// Writes the TorchScript archive of a checkpoint with a rebuilt network to one file. Returns a
 /// description of its content. Refuses the same checkpoints as export_command().
 Written write_torchscript(const CheckpointModel& saved, const CheckpointNetwork& network,

@@ -43,8 +43,8 @@ python::Map facts_of_origin(const CheckpointModel& saved) {
 
 }  // namespace
 
-bool is_in_python(const CheckpointNetwork& network) {
-  return dynamic_cast<const python::PythonModel*>(network.model.get()) != nullptr;
+bool is_in_python(const model::Model& model) {
+  return dynamic_cast<const python::PythonModel*>(&model) != nullptr;
 }
 
 Written ExportedProgram::write(const CheckpointModel& saved, const CheckpointNetwork* network,

@@ -12,24 +12,29 @@
 /// folders of transformers.
 namespace lockstep::exports {
 
-/// ONNX operator set of the exported files: the oldest one in which all used operators have the
-/// form that later sets kept. It has no GELU, which is composed with Erf.
-inline constexpr int64_t kOnnxOperatorSet = 13;
+/// ONNX operator set of the exported files: the oldest one with LayerNormalization. It has no GELU,
+/// which is composed with Erf.
+inline constexpr int64_t kOnnxOperatorSet = 17;
 
 /// Returns the bytes of an ONNX file. Input: `inputs`, float32 [batch, input_shape...], any batch.
 /// Output: `logits` [batch, num_classes], equal to the model's own forward in evaluation within
-/// rounding. Tensors have the model's names. The facts are metadata. Throws Error(kUsage) for a
-/// layer that has no ONNX form, and for tensors that do not fit into one file (2 GiB).
+/// rounding. For tokens, `inputs` is int64 [batch, tokens] and `logits` [batch, tokens,
+/// num_classes], for any number of tokens that the network takes. Tensors have the model's names.
+/// The facts are metadata. Throws Error(kUsage) for a layer that has no ONNX form, and as
+/// require_onnx_room().
 ///
 /// A quantized layer rounds its inputs and weights as training did, by QuantizeLinear and
 /// DequantizeLinear. With `int8_weights` its weight is stored as int8 and only dequantized.
 /// QuantizeLinear divides by the scale, where training multiplies by its inverse. So a value near
 /// the middle between two steps may be rounded to the other one.
 std::string onnx_bytes(const PortableNetwork& network, bool int8_weights = false);
+/// Throws Error(kUsage) if the tensors do not fit into one ONNX file (2 GiB).
+void require_onnx_room(const PortableNetwork& network);
 
 /// Returns the bytes of a TorchScript archive. Its forward takes float32 inputs [batch,
-/// input_shape...] and returns logits [batch, num_classes], as the model's own forward in
-/// evaluation. Parameters and buffers have the model's names, as state_dict() in Python shows.
+/// input_shape...], or int64 tokens, and returns logits [batch, num_classes], as the model's own
+/// forward in evaluation. Parameters and buffers have the model's names, as state_dict() in Python
+/// shows.
 ///
 /// A quantized layer rounds its inputs and weights by ATen's fake_quantize operators, as training
 /// did. It has the buffers weight_scale and weight_zero_point. The facts are extra files with their
@@ -77,7 +82,7 @@ struct ExportedProgram {
 };
 
 /// True for a user's class in Python.
-bool is_in_python(const CheckpointNetwork& network);
+bool is_in_python(const model::Model& model);
 
 /// TensorFlow files of one shard. These are OUT_FILE-STEP.index and .data-00000-of-00001, and the
 /// state file `checkpoint` in the same folder. Tensors are whole and dense, even if the checkpoint

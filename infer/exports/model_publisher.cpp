@@ -363,15 +363,16 @@ bool ModelPublisher::settle() {
   return !dist::any_of(control_, control_.rank() == 0 && !last_ok_);
 }
 
-void require_publishable(const model::Model& model, const train::PublishOptions& options) {
+void require_publishable(const model::Model& model, const std::vector<int64_t>& input_shape,
+                         const train::PublishOptions& options) {
   if (!options.any()) return;
   const std::string fault = fault_of_form(model);
   if (fault.empty()) return;
   const std::string beside = options.preset.empty() ? "" : " with '" + options.preset + "'";
-  throw Error(ExitCode::kUsage, "export",
-              fmt::format("section 'export'{} needs TorchScript, and this network cannot be "
-                          "converted to it: {}; remove the section",
-                          beside, fault));
+  throw Error(ExitCode::kConfig, "export",
+              fmt::format("section 'export'{} needs TorchScript: {}; remove the section. `lockstep "
+                          "ckpt export` can write this network as {}",
+                          beside, fault, possible_exports(model, input_shape)));
 }
 
 void leave_out_exports(const model::Model& model, train::PublishOptions* options,
@@ -379,9 +380,7 @@ void leave_out_exports(const model::Model& model, train::PublishOptions* options
   if (!options->any() || !options->is_from_preset || fault_of_form(model).empty()) return;
   options->after_evaluation = options->at_end = false;
   notes->push_back(
-      fmt::format("'{}' exports nothing: this network cannot be converted to TorchScript "
-                  "(docs/models.md lists those that can)",
-                  options->preset));
+      fmt::format("'{}' exports nothing: this network has no TorchScript form", options->preset));
 }
 
 }  // namespace lockstep::exports

@@ -41,9 +41,11 @@ class ModelPublisher final : public train::Exports {
   bool last_ok_ = true;
 };
 
-/// Throws Error(kUsage) if exports are requested and this network has no TorchScript form. Call it
-/// before the first step, so that such a run fails early.
-void require_publishable(const model::Model& model, const train::PublishOptions& options);
+/// Throws Error(kConfig) if exports are requested and this network has no TorchScript form. The
+/// message names the formats that it has. Call it before the first step, so that such a run fails
+/// early.
+void require_publishable(const model::Model& model, const std::vector<int64_t>& input_shape,
+                         const train::PublishOptions& options);
 
 /// Turns off exports that only a preset requests, if this network has no TorchScript form. Adds a
 /// note about it.

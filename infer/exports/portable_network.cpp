@@ -23,8 +23,8 @@ PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& 
   if (network.layers.empty())
     throw Error(
         ExitCode::kUsage, "export",
-        "this network cannot be converted to TorchScript or ONNX (docs/models.md lists those that "
-        "can), so only its tensors can be written: --format safetensors or tensorflow");
+        "this network does not describe its layers (Model::network()), which TorchScript and ONNX "
+        "need; use --format safetensors, tensorflow or pretrained");
   std::map<std::string, at::Tensor> all;
   for (const Param& param : model.params()) all[param.name] = param.tensor;
   for (const model::Buffer& buffer : model.buffers()) all[buffer.name] = buffer.tensor;
@@ -42,8 +42,8 @@ void refuse_layer(const model::Network& layers, size_t layer, const char* format
   throw Error(
       ExitCode::kUsage, "export",
       fmt::format(
-          "layer {} of {} ({}{}) has no equivalent in {}, which supports only Lockstep's own "
-          "layers: write only this network's tensors (--format safetensors or tensorflow)",
+          "layer {} of {} ({}{}) has no equivalent in {}; use --format safetensors, tensorflow or "
+          "pretrained",
           layer + 1, layers.size(), model::kind_name(bad.kind),
           bad.name.empty() ? "" : " '" + bad.name + "'", format));
 }

@@ -1,6 +1,7 @@
 #include "infer/exports/formats.h"
 
 #include <cctype>
+#include <set>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -42,18 +43,19 @@ std::string expression(const std::string& name) {
   return text;
 }
 
-/// Returns `x`, rounded if the layer is quantized. ATen's own operators give the same bits as
-/// training.
-std::string rounded_input(const QuantizedLayer* by) {
-  if (by == nullptr || !by->rounds_inputs()) return "x";
+/// Returns the input `x`, rounded if the layer is quantized. ATen's own operators give the same
+/// bits as training.
+std::string rounded_input(const std::string& x, const QuantizedLayer* by) {
+  if (by == nullptr || !by->rounds_inputs()) return x;
   // '#' keeps the decimal point of a whole number; TorchScript would otherwise read an integer.
-  return fmt::format("torch.fake_quantize_per_tensor_affine(x, {:#.17g}, {}, 0, {})",
+  return fmt::format("torch.fake_quantize_per_tensor_affine({}, {:#.17g}, {}, 0, {})", x,
                      by->input_scale.item<float>(), by->input_zero_point.item<int64_t>(),
                      recal::kInputQuantMax);
 }
 
-std::string rounded_weight(const std::string& layer, const QuantizedLayer* by) {
-  const std::string weight = expression(layer + ".weight");
+std::string rounded_weight(const std::string& layer, const std::string& name,
+                           const QuantizedLayer* by) {
+  const std::string weight = expression(name);
   if (by == nullptr) return weight;
   const std::string scale = expression(layer + ".weight_scale"),
                     zero = expression(layer + ".weight_zero_point");
@@ -64,45 +66,105 @@ std::string rounded_weight(const std::string& layer, const QuantizedLayer* by) {
                            weight, scale, zero, fmt::arg("max", recal::kWeightQuantMax));
 }
 
-/// Returns the expression of one layer. `x` is its input.
-std::string call_of(const PortableNetwork& network, size_t i) {
-  const model::Network& layers = network.layers;
-  const model::NetworkLayer& layer = layers[i];
+constexpr const char* kAttention = R"(
+def lockstep_attention(self, qkv: Tensor, heads: int, width: int, causal: bool) -> Tensor:
+    parts = qkv.view([qkv.size(0), qkv.size(1), 3, heads, width]).transpose(1, 3)
+    q, k, v = parts.select(2, 0), parts.select(2, 1), parts.select(2, 2)
+    sums = torch.scaled_dot_product_attention(q, k, v, None, 0.0, causal)
+    return sums.transpose(1, 2).reshape([qkv.size(0), qkv.size(1), heads * width])
+)";
+
+/// Returns the variable of a layer's output, or of the network's input.
+std::string variable(int64_t layer) {
+  return layer == model::kNetworkInput ? "inputs" : fmt::format("x{}", layer);
+}
+
+/// Returns the expression of a linear layer or convolution.
+std::string product_of(const PortableNetwork& network, const model::NetworkLayer& layer,
+                       const std::string& x) {
   const std::vector<std::string> tensors = model::tensor_names(layer);
   const std::string bias = tensors.size() > 1 ? expression(tensors[1]) : "None";
   const auto found = network.quantized.find(layer.name);
   const QuantizedLayer* by = found == network.quantized.end() ? nullptr : &found->second;
+  const std::string arguments = fmt::format("{}, {}, {}", rounded_input(x, by),
+                                            rounded_weight(layer.name, tensors[0], by), bias);
+  if (layer.kind == LayerKind::kLinear) return fmt::format("torch.linear({})", arguments);
+  return fmt::format("torch.conv2d({}, [{s}, {s}], [{p}, {p}], [1, 1], {})", arguments,
+                     layer.groups, fmt::arg("s", layer.stride), fmt::arg("p", layer.padding));
+}
+
+/// Returns the expression of a normalisation.
+std::string normalised(const PortableNetwork& network, const model::NetworkLayer& layer,
+                       const std::string& x) {
+  const std::vector<std::string> tensors = model::tensor_names(layer);
+  if (layer.kind == LayerKind::kBatchNorm)
+    return fmt::format("torch.batch_norm({}, {}, {}, {}, {}, False, 0.0, {:.17g}, False)", x,
+                       expression(tensors[0]), expression(tensors[1]), expression(tensors[2]),
+                       expression(tensors[3]), layer.epsilon);
+  return fmt::format("torch.layer_norm({}, [{}], {}, {}, {:.17g})", x,
+                     network.tensors.at(tensors[0]).numel(), expression(tensors[0]),
+                     layer.has_bias ? expression(tensors[1]) : "None", layer.epsilon);
+}
+
+/// Returns the expression of one layer without tensors, or with one; empty for unknown kinds.
+std::string call_of(const model::NetworkLayer& layer, const std::string& x) {
+  const int64_t k = layer.kernel_extent, s = layer.stride, p = layer.padding;
+  const std::vector<std::string> tensors = model::tensor_names(layer);
+  const std::string tensor = tensors.size() == 1 ? expression(tensors[0]) : "";
   switch (layer.kind) {
     case LayerKind::kFlatten:
-      return "torch.flatten(x, 1)";
-    case LayerKind::kLinear:
-      return fmt::format("torch.linear({}, {}, {})", rounded_input(by),
-                         rounded_weight(layer.name, by), bias);
-    case LayerKind::kConv2d:
-      return fmt::format("torch.conv2d({}, {}, {}, [{s}, {s}], [{p}, {p}], [1, 1], {})",
-                         rounded_input(by), rounded_weight(layer.name, by), bias, layer.groups,
-                         fmt::arg("s", layer.stride), fmt::arg("p", layer.padding));
-    case LayerKind::kBatchNorm:
-      return fmt::format("torch.batch_norm(x, {}, {}, {}, {}, False, 0.0, {:.17g}, False)",
-                         expression(tensors[0]), expression(tensors[1]), expression(tensors[2]),
-                         expression(tensors[3]), layer.epsilon);
+      return fmt::format("torch.flatten({}, 1)", x);
     case LayerKind::kMaxPool2d:
-      return fmt::format("torch.max_pool2d(x, [{k}, {k}], [{s}, {s}])",
-                         fmt::arg("k", layer.kernel_extent), fmt::arg("s", layer.stride));
+      return fmt::format("torch.max_pool2d({}, [{k}, {k}], [{s}, {s}], [{p}, {p}])", x,
+                         fmt::arg("k", k), fmt::arg("s", s), fmt::arg("p", p));
+    case LayerKind::kAdaptiveAveragePool2d:
+      return fmt::format("torch.adaptive_avg_pool2d({}, [{}, {}])", x, k, k);
     case LayerKind::kGlobalAveragePool:
-      return "torch.mean(x, [2, 3], True)";
+      return fmt::format("torch.mean({}, [2, 3], True)", x);
     case LayerKind::kChannelsFirst:
-      return "torch.permute(x, [0, 3, 1, 2])";
+      return fmt::format("torch.permute({}, [0, 3, 1, 2])", x);
     case LayerKind::kRelu:
-      return "torch.relu(x)";
     case LayerKind::kGelu:
-      return "torch.gelu(x)";
     case LayerKind::kTanh:
-      return "torch.tanh(x)";
-    case LayerKind::kOther:
-      break;
+      return fmt::format("torch.{}({})", model::kind_name(layer.kind), x);
+    case LayerKind::kAttention:
+      return fmt::format("self.lockstep_attention({}, {}, {}, {})", x, layer.num_heads,
+                         layer.head_width, layer.is_causal ? "True" : "False");
+    case LayerKind::kEmbedding:
+      return fmt::format("torch.embedding({}, {})", tensor, x);
+    case LayerKind::kPatches:
+      return fmt::format("torch.transpose(torch.flatten({}, 2), 1, 2)", x);
+    case LayerKind::kPrepend:
+      return fmt::format("torch.cat([{}.expand([{x}.size(0), -1, -1]), {x}], 1)", tensor,
+                         fmt::arg("x", x));
+    case LayerKind::kAddPositions:
+      return fmt::format("torch.add({x}, torch.narrow({}, -2, 0, {x}.size(1)))", tensor,
+                         fmt::arg("x", x));
+    case LayerKind::kFirstToken:
+      return fmt::format("torch.select({}, 1, 0)", x);
+    default:
+      return "";
   }
-  refuse_layer(layers, i, "TorchScript");
+}
+
+/// Returns the expression of layer i.
+std::string expression_of(const PortableNetwork& network, size_t i) {
+  const model::NetworkLayer& layer = network.layers[i];
+  const std::vector<int64_t> inputs = model::inputs_of(network.layers, i);
+  const std::string x = variable(inputs.front());
+  switch (layer.kind) {
+    case LayerKind::kLinear:
+    case LayerKind::kConv2d:
+      return product_of(network, layer, x);
+    case LayerKind::kBatchNorm:
+    case LayerKind::kLayerNorm:
+      return normalised(network, layer, x);
+    case LayerKind::kAdd:
+      return fmt::format("torch.add({}, {})", x, variable(inputs.back()));
+    default:
+      if (std::string call = call_of(layer, x); !call.empty()) return call;
+      refuse_layer(network.layers, i, "TorchScript");
+  }
 }
 
 /// Modules inside modules, according to the dots in the tensors' names.
@@ -145,19 +207,25 @@ class ModuleTree {
 }  // namespace
 
 std::string torchscript_source(const PortableNetwork& network) {
-  std::string source = "def forward(self, inputs: Tensor) -> Tensor:\n    x = inputs\n";
-  for (size_t i = 0; i < network.layers.size(); ++i)
-    source += fmt::format("    x = {}\n", call_of(network, i));
-  return source + "    return x\n";
+  std::string source = "def forward(self, inputs: Tensor) -> Tensor:\n";
+  bool has_attention = false;
+  for (size_t i = 0; i < network.layers.size(); ++i) {
+    source += fmt::format("    x{} = {}\n", i, expression_of(network, i));
+    has_attention |= network.layers[i].kind == LayerKind::kAttention;
+  }
+  source += fmt::format("    return x{}\n", network.layers.size() - 1);
+  return has_attention ? kAttention + source : source;
 }
 
 std::string torchscript_bytes(const PortableNetwork& network) {
   const std::string source = torchscript_source(network);
   ModuleTree tree;
+  std::set<std::string> added;  // layers may share a tensor
   for (const model::NetworkLayer& layer : network.layers) {
     const std::vector<std::string> names = model::tensor_names(layer);
     for (size_t i = 0; i < names.size(); ++i)  // the third and fourth are moving statistics
-      tree.add(names[i], network.tensors.at(names[i]), /*is_buffer=*/i >= 2);
+      if (added.insert(names[i]).second)
+        tree.add(names[i], network.tensors.at(names[i]), /*is_buffer=*/i >= 2);
   }
   for (const auto& [layer, by] : network.quantized) {
     tree.add(layer + ".weight_scale", by.weight_scale, true);

@@ -1,11 +1,9 @@
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <fmt/format.h>
 
-#include "model/layers.h"
 #include "model/networks/model_table.h"
 
 namespace lockstep::model {
@@ -26,72 +24,61 @@ LayerParamsOptions gpt_linear(const GptOptions& options, bool is_added) {
   return {.has_bias = options.bias, .weight = normal(deviation), .bias = constant(0)};
 }
 
-/// Transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
-class GptBlock {
- public:
-  GptBlock(const std::string& name, const GptOptions& options, int64_t seed, LayerTable* table)
-      : num_heads_(options.heads),
-        norm1_(name + ".ln_1", options.width, kEpsilon, options.bias, table),
-        qkv_(name + ".attn.c_attn", options.width, 3 * options.width, gpt_linear(options, false),
-             seed, table),
-        projection1_(name + ".attn.c_proj", options.width, options.width, gpt_linear(options, true),
-                     seed, table),
-        norm2_(name + ".ln_2", options.width, kEpsilon, options.bias, table),
-        hidden_(name + ".mlp.c_fc", options.width, 4 * options.width, gpt_linear(options, false),
-                seed, table),
-        projection2_(name + ".mlp.c_proj", 4 * options.width, options.width,
-                     gpt_linear(options, true), seed, table),
-        attention_dropout_(name + ".attn.attn_dropout", options.dropout, seed, table),
-        dropout1_(name + ".attn.resid_dropout", options.dropout, seed, table),
-        dropout2_(name + ".mlp.dropout", options.dropout, seed, table) {}
-
-  at::Tensor operator()(const at::Tensor& inputs_BTW) const {
-    const at::Tensor sums_BTW =
-        attention(qkv_(norm1_(inputs_BTW)), num_heads_, /*causal=*/true, attention_dropout_);
-    const at::Tensor seen_BTW = inputs_BTW + dropout1_(projection1_(sums_BTW));
-    return seen_BTW + dropout2_(projection2_(at::gelu(hidden_(norm2_(seen_BTW)))));
-  }
-
- private:
-  int64_t num_heads_;
-  LayerNorm norm1_;
-  Linear qkv_, projection1_;
-  LayerNorm norm2_;
-  Linear hidden_, projection2_;
-  Dropout attention_dropout_, dropout1_, dropout2_;
-};
-
 /// Language model with nanoGPT's shape and names: int64 tokens [B, T] -> logits [B, T, V] of the
 /// token after each. V = data.num_classes, T up to data.input_shape[0]. The last layer shares the
 /// embedding's weight. Source: Radford et al., "Language models are unsupervised multitask
 /// learners", 2019; github.com/karpathy/nanoGPT.
-class Gpt final : public Model {
+class Gpt final : public Sequence {
  public:
-  Gpt(const GptOptions& options, const ModelInputs& data)
-      : tokens_("transformer.wte", data.num_classes, options.width, normal(0.02), data.seed,
-                &table_),
-        positions_("transformer.wpe", data.input_shape[0], options.width, normal(0.02), data.seed,
-                   &table_),
-        dropout_("transformer.drop", options.dropout, data.seed, &table_) {
-    for (int64_t i = 0; i < options.layers; ++i)
-      blocks_.emplace_back(fmt::format("transformer.h.{}", i), options, data.seed, &table_);
-    norms_.emplace_back("transformer.ln_f", options.width, kEpsilon, options.bias, &table_);
-  }
-
-  at::Tensor forward(const at::Tensor& tokens_BT) override {
+  Gpt(const GptOptions& options, const ModelInputs& data) : options_(options), seed_(data.seed) {
+    const Embedding tokens("transformer.wte", data.num_classes, options.width, normal(0.02), seed_,
+                           &table_);
+    add(tokens.description(), tokens);
+    const Embedding positions("transformer.wpe", data.input_shape[0], options.width, normal(0.02),
+                              seed_, &table_);
     // Shorter sequences use the first positions.
-    const at::Tensor positions_TW = positions_.weight().narrow(0, 0, tokens_BT.size(1));
-    at::Tensor values_BTW = dropout_(tokens_(tokens_BT) + positions_TW);
-    for (const GptBlock& block : blocks_) values_BTW = block(values_BTW);
+    add({.kind = LayerKind::kAddPositions, .name = "transformer.wpe.weight"},
+        [positions](const at::Tensor& values_BTW) {
+          return values_BTW + positions.weight().narrow(0, 0, values_BTW.size(1));
+        });
+    add_dropout("transformer.drop", options.dropout, seed_);
+    for (int64_t i = 0; i < options.layers; ++i) add_block(fmt::format("transformer.h.{}", i));
+    add_norm("transformer.ln_f");
     // Shared weight: the gradient is the sum of both uses.
-    return at::linear(norms_.back()(values_BTW), tokens_.weight());
+    add({.kind = LayerKind::kLinear, .name = "transformer.wte", .has_bias = false},
+        [tokens](const at::Tensor& values_BTW) { return at::linear(values_BTW, tokens.weight()); });
   }
 
  private:
-  Embedding tokens_, positions_;
-  Dropout dropout_;
-  std::vector<GptBlock> blocks_;
-  std::vector<LayerNorm> norms_;  // one element, created after the blocks
+  /// Adds a transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
+  void add_block(const std::string& name) {
+    const int64_t width = options_.width, before = end();
+    add_norm(name + ".ln_1");
+    add_linear(name + ".attn.c_attn", width, 3 * width, /*is_added=*/false);
+    add_attention(
+        {.num_heads = options_.heads, .head_width = width / options_.heads, .is_causal = true},
+        Dropout(name + ".attn.attn_dropout", options_.dropout, seed_, &table_));
+    add_linear(name + ".attn.c_proj", width, width, /*is_added=*/true);
+    add_dropout(name + ".attn.resid_dropout", options_.dropout, seed_);
+    add_sum(before, end());
+    const int64_t seen = end();
+    add_norm(name + ".ln_2");
+    add_linear(name + ".mlp.c_fc", width, 4 * width, /*is_added=*/false);
+    add({.kind = LayerKind::kGelu});
+    add_linear(name + ".mlp.c_proj", 4 * width, width, /*is_added=*/true);
+    add_dropout(name + ".mlp.dropout", options_.dropout, seed_);
+    add_sum(seen, end());
+  }
+
+  void add_norm(const std::string& name) {
+    add<LayerNorm>(name, options_.width, kEpsilon, options_.bias);
+  }
+  void add_linear(const std::string& name, int64_t num_inputs, int64_t num_outputs, bool is_added) {
+    add<Linear>(name, num_inputs, num_outputs, gpt_linear(options_, is_added), seed_);
+  }
+
+  const GptOptions options_;
+  const int64_t seed_;
 };
 
 void require_tokens(const ModelInputs& data) {

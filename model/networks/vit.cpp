@@ -1,13 +1,10 @@
 #include <cmath>
-#include <optional>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <fmt/format.h>
 
-#include "model/layers.h"
 #include "model/networks/model_table.h"
 
 namespace lockstep::model {
@@ -25,106 +22,94 @@ struct VitOptions {
 constexpr double kVitEpsilon = 1e-6;
 const LayerParamsOptions kVitMlp{.weight = {Initial::Kind::kXavier}, .bias = normal(1e-6)};
 
-/// Transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
-class VitBlock {
- public:
-  VitBlock(const std::string& name, const VitOptions& options, int64_t seed, LayerTable* table)
-      : num_heads_(options.num_heads),
-        norm1_(name + ".ln_1", options.hidden_dim, kVitEpsilon, /*has_bias=*/true, table),
-        qkv_weight_(add_parameter({.name = name + ".self_attention.in_proj_weight",
-                                   .shape = {3 * options.hidden_dim, options.hidden_dim},
-                                   .values = {Initial::Kind::kXavier},
-                                   .prunable = true,
-                                   .decayed = true},
-                                  seed, table)),
-        qkv_bias_(add_parameter({.name = name + ".self_attention.in_proj_bias",
-                                 .shape = {3 * options.hidden_dim},
-                                 .values = constant(0)},
-                                seed, table)),
-        projection_(name + ".self_attention.out_proj", options.hidden_dim, options.hidden_dim,
-                    {.bias = constant(0)}, seed, table),
-        norm2_(name + ".ln_2", options.hidden_dim, kVitEpsilon, /*has_bias=*/true, table),
-        mlp0_(name + ".mlp.0", options.hidden_dim, options.mlp_dim, kVitMlp, seed, table),
-        mlp3_(name + ".mlp.3", options.mlp_dim, options.hidden_dim, kVitMlp, seed, table),
-        attention_dropout_(name + ".self_attention", options.attention_dropout, seed, table),
-        dropout_(name + ".dropout", options.dropout, seed, table),
-        dropout2_(name + ".mlp.2", options.dropout, seed, table),
-        dropout4_(name + ".mlp.4", options.dropout, seed, table) {}
-
-  at::Tensor operator()(const at::Tensor& inputs_BTW) const {
-    const at::Tensor qkv_BTX = at::linear(norm1_(inputs_BTW), qkv_weight_, qkv_bias_);
-    const at::Tensor sums_BTW =
-        attention(qkv_BTX, num_heads_, /*causal=*/false, attention_dropout_);
-    const at::Tensor seen_BTW = inputs_BTW + dropout_(projection_(sums_BTW));
-    const at::Tensor hidden_BTM = dropout2_(at::gelu(mlp0_(norm2_(seen_BTW))));
-    return seen_BTW + dropout4_(mlp3_(hidden_BTM));
-  }
-
- private:
-  int64_t num_heads_;
-  LayerNorm norm1_;
-  at::Tensor qkv_weight_, qkv_bias_;
-  Linear projection_;
-  LayerNorm norm2_;
-  Linear mlp0_, mlp3_;
-  Dropout attention_dropout_, dropout_, dropout2_, dropout4_;
-};
-
 /// Vision transformer [B, C, H, W] -> [B, classes]: a class token followed by the image's patches,
 /// with torchvision's names. Source: Dosovitskiy et al., arXiv 2010.11929.
-class Vit final : public Model {
+class Vit final : public Sequence {
  public:
   Vit(const VitOptions& options, const ImageShape& image, const ModelInputs& data)
-      : patches_("conv_proj", image.channels, options.hidden_dim, patch_options(options, image),
-                 data.seed, &table_),
-        class_token_11W_(add_parameter({.name = "class_token",
-                                        .shape = {1, 1, options.hidden_dim},
-                                        .values = constant(0),
-                                        .decayed = true},
-                                       data.seed, &table_)),
-        positions_1TW_(add_parameter(
-            {.name = "encoder.pos_embedding",
-             .shape = {1,
-                       1 + (image.rows / options.patch_size) * (image.columns / options.patch_size),
-                       options.hidden_dim},
-             .values = normal(0.02),
-             .decayed = true},
-            data.seed, &table_)),
-        dropout_("encoder.dropout", options.dropout, data.seed, &table_) {
+      : options_(options), seed_(data.seed) {
+    const int64_t width = options.hidden_dim, rows = image.rows / options.patch_size,
+                  columns = image.columns / options.patch_size;
+    // A convolution with stride = kernel maps each patch to one token.
+    add<Conv2d>("conv_proj", image.channels, width, patch_options(image), seed_);
+    add({.kind = LayerKind::kPatches, .image = {rows, columns}});
+    const at::Tensor class_token_11W = add_parameter(
+        {.name = "class_token", .shape = {1, 1, width}, .values = constant(0), .decayed = true},
+        seed_, &table_);
+    add({.kind = LayerKind::kPrepend, .name = "class_token"},
+        [class_token_11W](const at::Tensor& values_BTW) {
+          return at::cat({class_token_11W.expand({values_BTW.size(0), -1, -1}), values_BTW}, 1);
+        });
+    const at::Tensor positions_1TW = add_parameter({.name = "encoder.pos_embedding",
+                                                    .shape = {1, 1 + rows * columns, width},
+                                                    .values = normal(0.02),
+                                                    .decayed = true},
+                                                   seed_, &table_);
+    add({.kind = LayerKind::kAddPositions, .name = "encoder.pos_embedding"},
+        [positions_1TW](const at::Tensor& values_BTW) { return values_BTW + positions_1TW; });
+    add_dropout("encoder.dropout", options.dropout, seed_);
     for (int64_t i = 0; i < options.num_layers; ++i)
-      blocks_.emplace_back(fmt::format("encoder.layers.encoder_layer_{}", i), options, data.seed,
-                           &table_);
-    norm_.emplace("encoder.ln", options.hidden_dim, kVitEpsilon, /*has_bias=*/true, &table_);
+      add_block(fmt::format("encoder.layers.encoder_layer_{}", i));
+    add({.kind = LayerKind::kFirstToken});  // output of the class token only
+    add_norm("encoder.ln");
     // A head of zeros: the first logits are equal, whatever the image is.
     const LayerParamsOptions zeros{.weight = constant(0), .bias = constant(0)};
-    head_.emplace("heads.head", options.hidden_dim, data.num_classes, zeros, data.seed, &table_);
-  }
-
-  at::Tensor forward(const at::Tensor& inputs_BCHW) override {
-    // A convolution with stride = kernel maps each patch to one token.
-    const at::Tensor patches_BTW = patches_(inputs_BCHW).flatten(2).transpose(1, 2);
-    const at::Tensor class_B1W = class_token_11W_.expand({inputs_BCHW.size(0), -1, -1});
-    at::Tensor values_BTW = dropout_(at::cat({class_B1W, patches_BTW}, 1) + positions_1TW_);
-    for (const VitBlock& block : blocks_) values_BTW = block(values_BTW);
-    return (*head_)((*norm_)(values_BTW.select(1, 0)));  // output of the class token only
+    add<Linear>("heads.head", width, data.num_classes, zeros, seed_);
   }
 
  private:
-  static Conv2dOptions patch_options(const VitOptions& options, const ImageShape& image) {
+  /// Adds a transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
+  void add_block(const std::string& name) {
+    const int64_t width = options_.hidden_dim, before = end();
+    add_norm(name + ".ln_1");
+    add_in_projection(name + ".self_attention.in_proj");
+    add_attention({.num_heads = options_.num_heads, .head_width = width / options_.num_heads},
+                  Dropout(name + ".self_attention", options_.attention_dropout, seed_, &table_));
+    add<Linear>(name + ".self_attention.out_proj", width, width,
+                LayerParamsOptions{.bias = constant(0)}, seed_);
+    add_dropout(name + ".dropout", options_.dropout, seed_);
+    add_sum(before, end());
+    const int64_t seen = end();
+    add_norm(name + ".ln_2");
+    add<Linear>(name + ".mlp.0", width, options_.mlp_dim, kVitMlp, seed_);
+    add({.kind = LayerKind::kGelu});
+    add_dropout(name + ".mlp.2", options_.dropout, seed_);
+    add<Linear>(name + ".mlp.3", options_.mlp_dim, width, kVitMlp, seed_);
+    add_dropout(name + ".mlp.4", options_.dropout, seed_);
+    add_sum(seen, end());
+  }
+
+  void add_norm(const std::string& name) {
+    add<LayerNorm>(name, options_.hidden_dim, kVitEpsilon, /*has_bias=*/true);
+  }
+
+  void add_in_projection(const std::string& name) {
+    const int64_t width = options_.hidden_dim;
+    const at::Tensor weight = add_parameter({.name = name + "_weight",
+                                             .shape = {3 * width, width},
+                                             .values = {Initial::Kind::kXavier},
+                                             .prunable = true,
+                                             .decayed = true},
+                                            seed_, &table_);
+    const at::Tensor bias = add_parameter(
+        {.name = name + "_bias", .shape = {3 * width}, .values = constant(0)}, seed_, &table_);
+    add({.kind = LayerKind::kLinear, .name = name, .separator = '_'},
+        [weight, bias](const at::Tensor& values_BTW) {
+          return at::linear(values_BTW, weight, bias);
+        });
+  }
+
+  Conv2dOptions patch_options(const ImageShape& image) const {
     // torchvision draws conv_proj with a truncated normal of the same deviation.
-    const auto fan_in =
-        static_cast<double>(image.channels * options.patch_size * options.patch_size);
-    return {.kernel = options.patch_size,
-            .stride = options.patch_size,
+    const int64_t extent = options_.patch_size;
+    const auto fan_in = static_cast<double>(image.channels * extent * extent);
+    return {.kernel = extent,
+            .stride = extent,
             .params = {.weight = normal(1 / std::sqrt(fan_in)), .bias = constant(0)}};
   }
 
-  Conv2d patches_;
-  at::Tensor class_token_11W_, positions_1TW_;
-  Dropout dropout_;
-  std::vector<VitBlock> blocks_;
-  std::optional<LayerNorm> norm_;
-  std::optional<Linear> head_;
+  const VitOptions options_;
+  const int64_t seed_;
 };
 
 std::unique_ptr<Model> make_vit(const VitOptions& options, const ModelInputs& data) {

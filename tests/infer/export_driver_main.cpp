@@ -34,6 +34,7 @@ void export_all(TrainedNetwork* trained, bool has_int8, const std::filesystem::p
   const std::string prefix = trained->save(folder / "run" / "checkpoints" / "m");
   for (const std::string& format : exports::export_formats()) {
     if (format == "pt2") continue;  // of networks in Python alone
+    if (trained->quantizer && !exports::export_format(format).has_rounding) continue;
     exports::export_command(
         {.where = prefix, .out_file = folder / ("model." + format), .format = format});
     if (has_int8 && exports::export_format(format).quantizes)
@@ -43,6 +44,7 @@ void export_all(TrainedNetwork* trained, bool has_int8, const std::filesystem::p
                                .format = format});
   }
   write_answers(trained, folder);
+  std::filesystem::remove_all(folder / "run");
 }
 
 void export_networks(const std::filesystem::path& folder) {

@@ -244,7 +244,7 @@ TEST_F(Exports, LayersThatAFormatLacksAreNamed) {
     const Refusal refusal = refusal_of(write);
     EXPECT_EQ(refusal.code, ExitCode::kUsage);
     EXPECT_THAT(refusal.text, HasSubstr("layer 2 of 2 (other 'attention') has no equivalent in"));
-    EXPECT_THAT(refusal.text, HasSubstr("--format safetensors or tensorflow"));
+    EXPECT_THAT(refusal.text, HasSubstr("--format safetensors, tensorflow or pretrained"));
   }
 }
 
@@ -256,7 +256,15 @@ class Undescribed final : public model::Model {
 TEST_F(Exports, ANetworkThatDoesNotDescribeItselfIsRefused) {
   const Refusal refusal = refusal_of([] { portable(Undescribed(), {3}, 3); });
   EXPECT_EQ(refusal.code, ExitCode::kUsage);
-  EXPECT_THAT(refusal.text, HasSubstr("cannot be converted to TorchScript or ONNX"));
+  EXPECT_THAT(refusal.text, HasSubstr("does not describe its layers (Model::network())"));
+}
+
+TEST_F(Exports, ANetworkHasTheFormatsThatItsDescriptionAllows) {
+  EXPECT_EQ(possible_exports(Undescribed(), {3}), "safetensors, tensorflow, pretrained");
+  for (const NetworkCase& c : tests::network_cases())
+    EXPECT_EQ(possible_exports(*TrainedNetwork(c).net, c.input_shape),
+              "safetensors, torchscript, onnx, tensorflow, pretrained")
+        << c.title;
 }
 
 TEST_F(Exports, OptionsOfAnotherFormatAreRefused) {

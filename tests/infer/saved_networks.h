@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,10 +29,45 @@ struct NetworkCase {
   model::ModelOptions options;
   std::vector<int64_t> input_shape;
   int64_t num_classes = 10;
+  at::ScalarType input_dtype = at::kFloat;
+  bool redraws = false;  ///< weights anew: initial ones are 0, or too small for attention to show
 };
+
+/// Adds the type `branches`: what no built-in network has, but yours may. Convolutions in groups
+/// and with a stride of 3, an input of the whole network that is used again, pooling of parts that
+/// overlap, tokens of another network's linear layers.
+inline void add_branches_type() {
+  const auto make = [](const model::ModelInputs& data) {
+    auto net = std::make_unique<model::Sequence>();
+    const int64_t channels = data.input_shape[0];
+    net->add<model::Conv2d>("a", channels, channels,
+                            model::Conv2dOptions{.padding = 1, .groups = channels}, data.seed);
+    net->add_sum(net->end(), 0);
+    const int64_t sum = net->end();
+    net->add({.kind = model::LayerKind::kRelu});
+    net->add_sum(sum, net->end());
+    net->add({.kind = model::LayerKind::kMaxPool2d, .kernel_extent = 3, .padding = 1});
+    net->add<model::Conv2d>("b", channels, 6, model::Conv2dOptions{.stride = 3, .groups = 2},
+                            data.seed);
+    const int64_t rows = (data.input_shape[1] - 3) / 3 + 1,
+                  columns = (data.input_shape[2] - 3) / 3 + 1;
+    net->add({.kind = model::LayerKind::kAdaptiveAveragePool2d,
+              .kernel_extent = 4,
+              .image = {rows, columns}});
+    net->add({.kind = model::LayerKind::kPatches, .image = {4, 4}});
+    net->add<model::Linear>("c", 6, 5, data.seed);
+    net->add({.kind = model::LayerKind::kTanh});
+    net->add({.kind = model::LayerKind::kFlatten});
+    net->add<model::Linear>("d", 80, data.num_classes, data.seed);
+    return net;
+  };
+  if (model::model_types().find("branches") == nullptr)
+    model::model_types().add({"branches", [make](ConfigReader*) { return make; }});
+}
 
 /// All types of networks and what they can be made of.
 inline std::vector<NetworkCase> network_cases() {
+  add_branches_type();
   return {
       {"digits_net",
        {"data.train.type=digits", "model.type=digits_net"},
@@ -75,14 +111,66 @@ inline std::vector<NetworkCase> network_cases() {
        {"model.type=mobilenet_v1", "model.width_multiplier=0.1"},
        network("{type: mobilenet_v1, width_multiplier: 0.1}"),
        {3, 32, 32}},
+      {"branches", {"model.type=branches"}, network("{type: branches}"), {2, 17, 20}, 3},
+      {"resnet18",
+       {"model.stem=cifar", "model.type=resnet18"},
+       network("{type: resnet18, stem: cifar}"),
+       {3, 11, 8},
+       7,
+       at::kFloat,
+       true},
+      {"resnet50",
+       {"model.type=resnet50"},
+       network("{type: resnet50}"),
+       {1, 45, 33},
+       7,
+       at::kFloat,
+       true},
+      {"vgg11",
+       {"model.hidden=8", "model.type=vgg11"},
+       network("{type: vgg11, hidden: 8}"),
+       {1, 40, 67},
+       7,
+       at::kFloat,
+       true},
+      {"vgg16",
+       {"model.hidden=8", "model.type=vgg16"},
+       network("{type: vgg16, hidden: 8}"),
+       {1, 32, 290},
+       7,
+       at::kFloat,
+       true},
+      {"vit",
+       {"model.hidden_dim=12", "model.mlp_dim=20", "model.num_heads=3", "model.num_layers=2",
+        "model.patch_size=4", "model.type=vit"},
+       network("{type: vit, hidden_dim: 12, mlp_dim: 20, num_heads: 3, num_layers: 2, patch_size: "
+               "4}"),
+       {1, 8, 12},
+       4,
+       at::kFloat,
+       true},
+      {"gpt",
+       {"model.heads=2", "model.layers=2", "model.type=gpt", "model.width=12"},
+       network("{type: gpt, layers: 2, heads: 2, width: 12}"),
+       {9},
+       11,
+       at::kLong,
+       true},
+      {"gpt_without_biases",
+       {"model.bias=false", "model.heads=1", "model.layers=1", "model.type=gpt", "model.width=8"},
+       network("{type: gpt, layers: 1, heads: 1, width: 8, bias: false}"),
+       {6},
+       11,
+       at::kLong,
+       true},
   };
 }
 
 /// Layers of a network that int8 rounds.
 struct QuantizedCase {
   std::string title;
-  size_t network = 0;  ///< in network_cases()
-  std::vector<int64_t> layers;
+  size_t network = 0;           ///< in network_cases()
+  std::vector<int64_t> layers;  ///< empty: all
   bool per_output = true;
   bool observes_inputs = true;  ///< else inputs pass as they are
 };
@@ -93,6 +181,13 @@ inline std::vector<QuantizedCase> quantized_cases() {
           {"mlp_quantized", 2, {0, 1}},
           {"cnn_partly_quantized", 5, {1, 3}, false},
           {"cnn_batch_norm_quantized", 6, {0, 1, 2, 3}},
+          {"mobilenet_v1_quantized", 9, {}},
+          {"branches_quantized", 10, {}},
+          {"resnet18_quantized", 11, {}},
+          {"resnet50_quantized", 12, {}},
+          {"vgg11_quantized", 13, {}, false},
+          {"vit_quantized", 15, {}},
+          {"gpt_quantized", 16, {}},
           {"digits_net_weights_only", 0, {0, 1, 2, 3}, true, false}};
 }
 
@@ -104,16 +199,20 @@ inline std::vector<QuantizedCase> quantized_cases() {
 /// biases, and a wrong layer would hardly show. See liveliness().
 struct TrainedNetwork {
   explicit TrainedNetwork(const NetworkCase& c)
-      : net(c.options.make({c.input_shape, c.num_classes, 17})),
+      : net(c.options.make({c.input_shape, c.num_classes, 17, c.input_dtype})),
         input_shape(c.input_shape),
         settings(fmt::format("{}", fmt::join(c.settings, "\n"))),
         shape(fmt::format("[{}]", fmt::join(c.input_shape, ", "))),
+        input_dtype(c.input_dtype),
         num_classes(c.num_classes) {
     const at::NoGradGuard no_grad;
     at::manual_seed(kSeed);
     for (const Param& param : net->params()) {
       const auto fan_in = static_cast<double>(param.tensor[0].numel());
-      if (param.prunable) param.tensor.mul_(kGain);
+      if (c.redraws && param.tensor.dim() >= 2)
+        param.tensor.normal_(0, std::sqrt(2 / fan_in));
+      else if (param.prunable)
+        param.tensor.mul_(kGain);
       param.tensor.add_(at::rand_like(param.tensor) * (0.1 * std::min(1.0, 30 / fan_in)));
       state.push_back({"model/" + slashed(param.name), param.tensor.detach()});
     }
@@ -135,7 +234,10 @@ struct TrainedNetwork {
   void quantize(const QuantizedCase& c) {
     quantizer.emplace(net->layers());
     net->set_layer_hook(&*quantizer);
-    quantizer->configure(c.layers, c.per_output, c.observes_inputs);
+    std::vector<int64_t> layers = c.layers;
+    for (size_t i = 0; c.layers.empty() && i < net->layers().size(); ++i)
+      layers.push_back(static_cast<int64_t>(i));
+    quantizer->configure(layers, c.per_output, c.observes_inputs);
     net->set_training(false);
     dist::SelfCommunicator alone;
     for (int i = 0; i < 3; ++i) {  // inputs are observed where gradients are on
@@ -163,6 +265,7 @@ struct TrainedNetwork {
   at::Tensor inputs(int64_t num_samples) const {
     std::vector<int64_t> extents = input_shape;
     extents.insert(extents.begin(), num_samples);
+    if (input_dtype == at::kLong) return at::randint(num_classes, extents, at::kLong);
     std::vector<int64_t> by_sample(extents.size(), 1);
     by_sample[0] = num_samples;
     return at::randn(extents) *
@@ -188,6 +291,7 @@ struct TrainedNetwork {
   std::unique_ptr<model::Model> net;
   std::vector<int64_t> input_shape;
   std::string settings, shape;
+  at::ScalarType input_dtype;
   int64_t num_classes, step = 30, steps_per_epoch = 20;
   std::optional<recal::FakeQuantizer> quantizer;
   StateList state;

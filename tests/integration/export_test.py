@@ -12,15 +12,11 @@ from exported import PYTHON, answers_of, require_python, require_torch
 from harness import ENDLESS, SOURCE, LockstepTest
 from data_files import npy
 
-# Around the block of docs/export.md: PyTorch of LibTorch's wheel, and what the file answers for the run's evaluation data.
-BEFORE, AFTER = f"import sys\nsys.path.insert(0, '{SOURCE}/tests/support')\nimport cpu_torch\n", """
-import numpy, onnxruntime
-logits = onnxruntime.InferenceSession("resnet18.onnx").run(["logits"], {"inputs": numpy.load("x.npy")})[0]
-labels = torch.from_numpy(numpy.load("y.npy").astype("int64"))
-print(torch.nn.functional.cross_entropy(torch.from_numpy(logits), labels).item())
-"""
 NORMALISED = ["model.type=cnn", "model.channels=[6, 12]", "model.hidden=24", "model.batch_norm=true", "train.max_steps=60",
               "optimizer.learning_rate=0.1", "data.eval.type=digits", "data.eval.split=test"]
+SHORT = ["train.max_steps=12", "optimizer.learning_rate=0.01", "data.global_batch_size=16", "data.eval.type=digits", "data.eval.split=test"]
+BRANCHING = {"resnet18": "{type: resnet18, stem: cifar}",
+             "vit": "{type: vit, patch_size: 2, num_layers: 2, num_heads: 2, hidden_dim: 16, mlp_dim: 24}"}
 
 
 class Export(LockstepTest):
@@ -105,20 +101,33 @@ class Export(LockstepTest):
         again = self.train(2, config=ENDLESS, sets=[*saves, f"train.max_steps={left[-1] + 5}"])
         self.assertIn(f"resuming from step {left[-1]}", again.log)
 
-    def test_pytorch_writes_the_onnx_of_a_residual_network_as_the_page_says(self):
-        require_python()
-        require_torch()
-        [block] = [block for block in re.findall(r"(?ms)^```python\n(.*?)^```", (SOURCE / "docs/export.md").read_text()) if "torchvision" in block]
-        numbers = random.Random(1)
-        (self.folder / "x.npy").write_bytes(npy("<f4", (40, 3, 32, 32), struct.pack(f"<{40 * 3072}f", *(numbers.random() for _ in range(40 * 3072)))))
-        (self.folder / "y.npy").write_bytes(npy("|u1", (40,), bytes(i % 10 for i in range(40))))
-        data = f"{{type: npy, path: {self.folder}/x.npy, targets: {self.folder}/y.npy, layout: chw}}"
-        run = self.train(1, sets=["recipe=null", "model={type: resnet18, stem: cifar}", f"data.train={data}", f"data.eval={data}", "data.global_batch_size=8",
-                                  "train.max_steps=3", "optimizer.learning_rate=0.01"])
-        self.tool("ckpt", "export", run.folder / "checkpoints", "-o", self.folder / "resnet18.safetensors")
-        done = subprocess.run([PYTHON, "-c", BEFORE + block + AFTER], cwd=self.folder, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertAlmostEqual(float(done.stdout.split()[-1]), run.summary()["eval"]["loss"], delta=1e-4)
+    def test_networks_with_branches_answer_as_in_their_runs(self):
+        for name, model in BRANCHING.items():
+            with self.subTest(name):
+                self.check(self.train(1, run=name, config=ENDLESS, sets=[f"model={model}", *SHORT]))
+
+    def test_quantized_networks_with_branches_answer_as_in_their_runs(self):
+        for name, model in BRANCHING.items():
+            with self.subTest(name):
+                config = self.folder / f"{name}.yaml"
+                config.write_text(ENDLESS.read_text() + "modifiers: [!QuantizationModifier {start_epoch: 0.0}]\n")
+                run = self.train(1, run=name, config=config, sets=[f"model={model}", *SHORT])
+                for options in ([], ["--quantize"]):
+                    file = self.folder / f"{name}.onnx"
+                    text = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "onnx", *options, "-o", file)
+                    self.assertRegex(text, r"\d+ quantized layers round their inputs")
+                    answers, eval_ = answers_of(file), run.summary()["eval"]
+                    print(name, options, answers, eval_)
+                    # Values near the middle between two steps may be rounded to the other one.
+                    self.assertAlmostEqual(answers["loss"], eval_["loss"], delta=2e-3)
+                    self.assertAlmostEqual(answers["accuracy"], eval_["accuracy"], delta=0.01)
+
+    def test_check_tells_the_formats_before_training(self):
+        for model in ("{type: resnet50}", "{type: vit, patch_size: 2, num_layers: 1, num_heads: 1, hidden_dim: 4, mlp_dim: 4}"):
+            self.assertIn("\n  exports: safetensors, torchscript, onnx, tensorflow, pretrained\n", self.tool("check", ENDLESS, "--set", f"model={model}"))
+        network = f"model={{type: python, path: {SOURCE}/tests/integration/programs/python/nets.py, name: LeNet}}"
+        self.assertIn("\n  exports: safetensors, onnx, pt2, tensorflow, pretrained (onnx and pt2 if torch.export can trace forward)\n",
+                      self.tool("check", ENDLESS, "--set", network))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 #include "model/network.h"
 
+#include <cmath>
 #include <map>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "model/model.h"
 #include "model/networks/model_table.h"
 #include "model/networks/small_networks.h"
@@ -23,6 +24,11 @@ struct Case {
   ModelOptions options;
   std::vector<int64_t> input_shape;
   int64_t num_classes;
+  at::ScalarType input_dtype = at::kFloat;
+
+  std::unique_ptr<Model> make() const {
+    return options.make({input_shape, num_classes, 17, input_dtype});
+  }
 };
 
 const std::vector<Case>& cases() {
@@ -42,7 +48,26 @@ const std::vector<Case>& cases() {
       {"lenet", network("{type: lenet}"), {3, 32, 32}, 4},
       {"lenet_with_border", network("{type: lenet}"), {1, 28, 28}, 4},
       {"vgg11", network("{type: vgg11, hidden: 8}"), {3, 224, 224}, 4},
-      {"mobilenet_v1", network("{type: mobilenet_v1, width_multiplier: 0.1}"), {3, 32, 32}, 4}};
+      {"vgg11_small", network("{type: vgg11, hidden: 8}"), {1, 40, 67}, 4},
+      {"vgg16_large", network("{type: vgg16, hidden: 8}"), {1, 32, 290}, 4},
+      {"mobilenet_v1", network("{type: mobilenet_v1, width_multiplier: 0.1}"), {3, 32, 32}, 4},
+      {"resnet18", network("{type: resnet18}"), {3, 33, 35}, 4},
+      {"resnet50", network("{type: resnet50, stem: cifar}"), {1, 9, 8}, 4},
+      {"vit",
+       network("{type: vit, patch_size: 4, num_layers: 2, num_heads: 2, hidden_dim: 6, mlp_dim: 8, "
+               "dropout: 0.1}"),
+       {1, 12, 8},
+       4},
+      {"gpt",
+       network("{type: gpt, layers: 2, heads: 3, width: 12, dropout: 0.1}"),
+       {6},
+       11,
+       at::kLong},
+      {"gpt_without_biases",
+       network("{type: gpt, layers: 1, heads: 1, width: 8, bias: false}"),
+       {6},
+       11,
+       at::kLong}};
   return all;
 }
 
@@ -66,26 +91,57 @@ void stir(const Model& net) {
   }
 }
 
-/// One layer of a description, by its own words.
-at::Tensor computed(const NetworkLayer& layer, const at::Tensor& x, const Tensors& tensors) {
-  const auto part = [&](const char* name) { return tensors.at(layer.name + "." + name); };
-  const auto by_channel = [&](const char* name) { return part(name).view({1, -1, 1, 1}); };
-  const int64_t k = layer.kernel_extent, s = layer.stride;
+at::Tensor attended(const NetworkLayer& layer, const at::Tensor& x) {
+  const int64_t batch = x.size(0), tokens = x.size(1), width = layer.num_heads * layer.head_width;
+  EXPECT_EQ(x.size(2), 3 * width);
+  const at::Tensor parts = x.view({batch, tokens, 3, layer.num_heads, layer.head_width});
+  const auto part = [&](int64_t i) { return parts.select(2, i).transpose(1, 2); };
+  at::Tensor scores =
+      part(0).matmul(part(1).transpose(2, 3)) / std::sqrt(static_cast<double>(layer.head_width));
+  if (layer.is_causal)
+    scores = scores.masked_fill(at::ones({tokens, tokens}).triu(1).to(at::kBool), -INFINITY);
+  return at::softmax(scores, -1).matmul(part(2)).transpose(1, 2).reshape({batch, tokens, width});
+}
+
+/// Means of the parts of one dimension, each of which begins and ends as PyTorch documents it.
+at::Tensor means(const at::Tensor& x, int64_t dim, int64_t num) {
+  std::vector<at::Tensor> parts;
+  for (int64_t i = 0; i < num; ++i) {
+    const int64_t begin = i * x.size(dim) / num,
+                  end = static_cast<int64_t>(std::ceil(static_cast<double>((i + 1) * x.size(dim)) /
+                                                       static_cast<double>(num)));
+    parts.push_back(x.slice(dim, begin, end).mean({dim}, /*keepdim=*/true));
+  }
+  return at::cat(parts, dim);
+}
+
+/// One layer of a description, by its own words. `y`: the second input of a sum.
+at::Tensor computed(const NetworkLayer& layer, const at::Tensor& x, const at::Tensor& y,
+                    const Tensors& tensors) {
+  const std::vector<std::string> names = tensor_names(layer);
+  const auto tensor = [&](size_t i) { return tensors.at(names.at(i)); };
+  const auto by_channel = [&](size_t i) { return tensor(i).view({1, -1, 1, 1}); };
+  const int64_t k = layer.kernel_extent, s = layer.stride, p = layer.padding;
   switch (layer.kind) {
     case LayerKind::kFlatten:
       return x.flatten(1);
     case LayerKind::kLinear:
-      return x.matmul(part("weight").t()) + part("bias");
+      return layer.has_bias ? x.matmul(tensor(0).t()) + tensor(1) : x.matmul(tensor(0).t());
     case LayerKind::kConv2d:
-      EXPECT_EQ(part("weight").sizes().slice(2), (at::IntArrayRef{k, k}));
-      return at::conv2d(x, part("weight"), layer.has_bias ? part("bias") : at::Tensor(), s,
-                        layer.padding, 1, layer.groups);
+      EXPECT_EQ(tensor(0).sizes().slice(2), (at::IntArrayRef{k, k}));
+      return at::conv2d(x, tensor(0), layer.has_bias ? tensor(1) : at::Tensor(), s, p, 1,
+                        layer.groups);
     case LayerKind::kBatchNorm:
-      return (x - by_channel("moving_mean")) /
-                 at::sqrt(by_channel("moving_variance") + layer.epsilon) * by_channel("gamma") +
-             by_channel("beta");
+      return (x - by_channel(2)) / at::sqrt(by_channel(3) + layer.epsilon) * by_channel(0) +
+             by_channel(1);
     case LayerKind::kMaxPool2d:
-      return x.unfold(2, k, s).unfold(3, k, s).amax({4, 5});
+      return at::constant_pad_nd(x, {p, p, p, p}, -INFINITY)
+          .unfold(2, k, s)
+          .unfold(3, k, s)
+          .amax({4, 5});
+    case LayerKind::kAdaptiveAveragePool2d:
+      EXPECT_EQ(x.sizes().slice(2), at::IntArrayRef(layer.image));
+      return means(means(x, 2, k), 3, k);
     case LayerKind::kGlobalAveragePool:
       return x.mean({2, 3}, /*keepdim=*/true);
     case LayerKind::kChannelsFirst:
@@ -96,6 +152,27 @@ at::Tensor computed(const NetworkLayer& layer, const at::Tensor& x, const Tensor
       return x * 0.5 * (1 + at::erf(x / std::sqrt(2.0)));
     case LayerKind::kTanh:
       return at::tanh(x);
+    case LayerKind::kAdd:
+      return x + y;
+    case LayerKind::kLayerNorm: {
+      const at::Tensor variance = x.var({-1}, /*unbiased=*/false, /*keepdim=*/true);
+      const at::Tensor scaled =
+          (x - x.mean({-1}, true)) / at::sqrt(variance + layer.epsilon) * tensor(0);
+      return layer.has_bias ? scaled + tensor(1) : scaled;
+    }
+    case LayerKind::kAttention:
+      return attended(layer, x);
+    case LayerKind::kEmbedding:
+      return tensor(0).index({x});
+    case LayerKind::kPatches:
+      EXPECT_EQ(x.sizes().slice(2), at::IntArrayRef(layer.image));
+      return x.permute({0, 2, 3, 1}).flatten(1, 2);
+    case LayerKind::kPrepend:
+      return at::cat({tensor(0).repeat({x.size(0), 1, 1}), x}, 1);
+    case LayerKind::kAddPositions:
+      return x + tensor(0).view({-1, x.size(2)}).slice(0, 0, x.size(1));
+    case LayerKind::kFirstToken:
+      return x.slice(1, 0, 1).flatten(1);
     case LayerKind::kOther:
       break;
   }
@@ -103,19 +180,37 @@ at::Tensor computed(const NetworkLayer& layer, const at::Tensor& x, const Tensor
   return x;
 }
 
+at::Tensor computed(const Network& layers, const at::Tensor& inputs, const Tensors& tensors) {
+  std::vector<at::Tensor> outputs;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    std::vector<at::Tensor> taken;
+    for (const int64_t from : inputs_of(layers, i))
+      taken.push_back(from == kNetworkInput ? inputs : outputs.at(static_cast<size_t>(from)));
+    EXPECT_EQ(taken.size(), layers[i].kind == LayerKind::kAdd ? 2U : 1U);
+    outputs.push_back(computed(layers[i], taken.front(), taken.back(), tensors));
+  }
+  return outputs.back();
+}
+
+at::Tensor inputs_for(const Case& c) {
+  std::vector<int64_t> shape = c.input_shape;
+  shape.insert(shape.begin(), 4);
+  if (c.input_dtype == at::kLong) return at::randint(c.num_classes, shape, at::kLong);
+  std::vector<int64_t> by_sample(shape.size(), 1);
+  by_sample[0] = 4;
+  return at::randn(shape) * at::tensor({0.5F, 1.0F, 2.0F, 4.0F}).view(by_sample);
+}
+
 TEST(Network, ComputesWhatTheModelComputesInEvaluation) {
+  const at::NoGradGuard no_grad;
   for (const Case& c : cases()) {
-    const auto net = c.options.make({c.input_shape, c.num_classes, 17});
+    const auto net = c.make();
     stir(*net);
     net->set_training(false);
-    std::vector<int64_t> shape = c.input_shape;
-    shape.insert(shape.begin(), 4);
-    std::vector<int64_t> by_sample(shape.size(), 1);
-    by_sample[0] = 4;
-    const at::Tensor inputs =
-        at::randn(shape) * at::tensor({0.5F, 1.0F, 2.0F, 4.0F}).view(by_sample);
-    at::Tensor x = inputs;
-    for (const NetworkLayer& layer : net->network()) x = computed(layer, x, tensors_of(*net));
+    const at::Tensor inputs = inputs_for(c);
+    const Network layers = net->network();
+    EXPECT_EQ(takes_tokens(layers), c.input_dtype == at::kLong) << c.title;
+    const at::Tensor x = computed(layers, inputs, tensors_of(*net));
     const at::Tensor outputs = net->forward(inputs), largest = outputs.abs().max();
     const at::Tensor spread = (std::get<0>(outputs.max(0)) - std::get<0>(outputs.min(0))).max();
     EXPECT_GT((spread / largest).item<double>(), 0.2) << c.title << ": says little of its layers";
@@ -125,27 +220,33 @@ TEST(Network, ComputesWhatTheModelComputesInEvaluation) {
 
 TEST(Network, NamesEveryTensorOfTheModelButTheCountOfBatches) {
   for (const Case& c : cases()) {
-    const auto net = c.options.make({c.input_shape, c.num_classes, 17});
-    Tensors left = tensors_of(*net);
+    const auto net = c.make();
+    std::set<std::string> named;
     for (const NetworkLayer& layer : net->network())
       for (const std::string& name : tensor_names(layer))
-        EXPECT_EQ(left.erase(name), 1U) << c.title << ": " << name;
-    for (const auto& [name, tensor] : left)
-      EXPECT_TRUE(name.ends_with(".num_batches")) << c.title << ": " << name;
+        EXPECT_TRUE(named.insert(name).second || name == "transformer.wte.weight")
+            << c.title << ": two layers have " << name;
+    for (const auto& [name, tensor] : tensors_of(*net))
+      EXPECT_NE(named.erase(name) == 1U, name.find(".num_batches") != std::string::npos)
+          << c.title << ": " << name;
+    EXPECT_TRUE(named.empty()) << c.title;
   }
 }
 
-TEST(Network, OfVggIsThereForImagesOf224x224Alone) {
-  const ModelOptions vgg = network("{type: vgg11, hidden: 4}");
-  EXPECT_FALSE(vgg.make({{3, 224, 224}, 10, 17})->network().empty());
-  try {
-    (void)vgg.make({{3, 32, 32}, 10, 17})->network();
-    FAIL() << "32x32 is pooled otherwise";
-  } catch (const Error& fault) {
-    EXPECT_EQ(fault.code(), ExitCode::kUsage);
-    EXPECT_NE(std::string(fault.what()).find("vgg11 has images of 32x32"), std::string::npos)
-        << fault.what();
-  }
+/// y = relu(x), then (y + tanh(y)) + relu(y + tanh(y)): no layer may write over what others take.
+TEST(Sequence, KeepsWhatSeveralLayersTake) {
+  Sequence net;
+  net.add({.kind = LayerKind::kRelu});
+  const int64_t y = net.end();
+  net.add({.kind = LayerKind::kTanh});
+  net.add_sum(y, net.end());
+  const int64_t sum = net.end();
+  net.add({.kind = LayerKind::kRelu});
+  net.add_sum(sum, net.end());
+  const at::Tensor x = at::randn({3, 4}), kept = x.clone(), of_y = x.relu() + x.relu().tanh();
+  EXPECT_TRUE(at::allclose(net.forward(x), 2 * of_y));
+  EXPECT_TRUE(at::equal(x, kept)) << "the caller's";
+  EXPECT_TRUE(at::allclose(computed(net.network(), x, {}), 2 * of_y));
 }
 
 }  // namespace network_test
