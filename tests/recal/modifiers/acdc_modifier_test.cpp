@@ -65,6 +65,7 @@ TEST(Acdc, TrainsDenseAndPrunedNetworksInTurn) {
   Training run(
       recipe_of({"!ACDCPruningModifier {params: [a], compression_sparsity: 0.8, start_epoch: "
                  "0, end_epoch: 4, update_frequency: 1}",
+                 "!SetLearningRateModifier {learning_rate: 1.0}",
                  "!EpochRangeModifier {start_epoch: 0, end_epoch: 5}"}));
   std::vector<int64_t> zeros;
   std::vector<at::Tensor> masks;
