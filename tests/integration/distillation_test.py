@@ -24,6 +24,40 @@ class Digits(torch.nn.Module):
 
     def forward(self, inputs):
         return self.layer(inputs.flatten(1)) + 0 * torch.rand(1)
+
+
+class Keywords(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+
+    def forward(self, x, labels=None):
+        logits = self.layer(x)
+        return logits if labels is None else {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Points(torch.utils.data.Dataset):
+    num_classes = 3
+
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        return {"x": torch.sin(torch.arange(4.0) * (index + 1)), "labels": index % 3}
+'''
+KEYWORDS = '''version: 1.0.0
+run: {{name: keywords}}
+model: {{type: python, path: {path}, name: Keywords}}
+data:
+  train: {{type: python, path: {path}, name: Points}}
+  global_batch_size: 16
+train:
+  max_steps: 9
+  teacher_model: {{type: python, path: {path}, name: Keywords}}
+recipe: {recipe}
+optimizer: {{type: sgd, learning_rate: 0.5}}
+summary: {{log_every: 1}}
+checkpoint: off
 '''
 
 
@@ -39,6 +73,21 @@ class Distillation(LockstepTest):
         path = self.folder / "teachers.py"
         path.write_text(TEACHERS)
         return f"train.teacher_model={{type: python, path: {path}, name: {name}, args: {args}}}"
+
+    def test_a_network_with_a_loss_of_its_own_learns_from_a_teacher(self):
+        """The loss that the network returns, mixed, gives the losses of the same one in the worker. The teacher has the seed's first weights."""
+        self.python_teacher()
+        recipe = self.recipe_of("hardness: 0.6, start_step: 2").removeprefix("recipe=")
+        config = self.folder / "keywords.yaml"
+        config.write_text(KEYWORDS.format(path=self.folder / "teachers.py", recipe=recipe))
+        losses = [[step["loss"] for step in self.train(2, config=config, run=loss, sets=[f"train.loss={loss}"]).steps()]
+                  for loss in ("auto", "own")]
+        self.assertEqual(len(losses[0]), 9)
+        for own, outside in zip(*losses, strict=True):
+            self.assertAlmostEqual(own, outside, delta=1e-6)
+        # Of a network like its teacher only the task's part of the loss is left.
+        plain = self.train(1, config=config, run="plain", sets=["train.loss=own", "train.max_steps=3"]).steps()
+        self.assertAlmostEqual(plain[2]["loss"], losses[1][2], delta=1e-6)
 
     def check(self, *sets, expect=0):
         settings = [f"run.project_dir={self.folder / 'checked'}", *SHORT, *sets]
