@@ -226,7 +226,7 @@ PythonModel::PythonModel(const PythonArgs& args, const model::ModelInputs& data)
     const List& fields = row.as_list();  // name, index of its weight, has_batch_norm
     table_.layers.push_back({fields[0].as_text(), fields[1].as_int(), fields[2].as_bool()});
   }
-  if (table_.params.empty())
+  if (table_.params.empty() && !data.may_be_frozen)
     throw Error(ExitCode::kConfig, "python",
                 fmt::format("{}: {} has no parameter that is trained", args.path, args.name));
 }

@@ -77,9 +77,15 @@ recal::ScheduledModifierManager attach_recipe(const LoopOptions& options, const 
                    .optimizer_type = options.optimizer_type,
                    .layers = options.layers,
                    .frozen_in_constructor = options.frozen_params,
+                   .teacher = recal::TeacherChoice::kNoLoss,
                    .updates_keep_zeros = options.updates_keep_zeros},
                   &faults);
   faults.throw_if_any("recipe");
+  if (attached.reads_gradients())
+    throw Error(ExitCode::kConfig, "pytorch",
+                "the recipe prunes by gradients (OBSPruningModifier, MFACPruningModifier, "
+                "MovementPruningModifier), which a loop of your own may change or clear: use "
+                "GMPruningModifier, or train with lockstepd");
   return attached;
 }
 

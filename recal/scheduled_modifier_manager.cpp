@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "recal/masks/mask_update.h"
 #include "recal/recipe/recipe_reader.h"
 #include "recal/schedule/param_selector.h"
@@ -64,6 +65,8 @@ double largest_value(at::ScalarType type) {
   return type == at::kFloat ? std::numeric_limits<float>::max()
                             : std::numeric_limits<double>::max();
 }
+
+double in_gib(int64_t num_bytes) { return static_cast<double>(num_bytes) / (int64_t{1} << 30); }
 
 void sort_unique(std::vector<int64_t>* values) {
   std::sort(values->begin(), values->end());
@@ -129,14 +132,19 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
                                  .frozen_in_constructor = options.frozen_in_constructor,
                                  .layers = options.layers,
                                  .optimizer_type = options.optimizer_type,
-                                 .learning_rate_decay_type = options.learning_rate_decay_type},
+                                 .learning_rate_decay_type = options.learning_rate_decay_type,
+                                 .teacher = options.teacher},
                                 faults);
   params_ = params;
   // Masks are only created for a recipe without faults: a caller must not use the manager
   // otherwise.
   if (faults->empty()) check_mask_kinds(faults);
   if (faults->empty()) check_values(faults);
-  if (faults->empty()) masks_ = MaskTable(params, covered_params(*timeline_));
+  if (faults->empty()) check_statistics(options.world_size, faults);
+  if (faults->empty()) {
+    masks_ = MaskTable(params, covered_params(*timeline_));
+    scores_ = GradientScores(params, *timeline_, options.rank, options.world_size);
+  }
   updates_keep_zeros_ = options.updates_keep_zeros;
   if (quantizes(*timeline_)) quantizer_ = std::make_shared<FakeQuantizer>(options.layers);
   for (const Param& param : params)
@@ -160,6 +168,41 @@ void ScheduledModifierManager::check_mask_kinds(Diagnostics* faults) const {
             std::string(text.substr(text.find(' ') + 1))));
       }
     }
+  }
+}
+
+/// Refuses second-order pruning that its layers or the memory of this host do not allow.
+void ScheduledModifierManager::check_statistics(int world_size, Diagnostics* faults) const {
+  std::set<int> checked;
+  int64_t num_bytes = 0;
+  for (const Action& action : timeline_->actions()) {
+    if (action.kind != ActionKind::kPrune || !checked.insert(action.param_set).second) continue;
+    const ParamSet& set = timeline_->param_sets()[static_cast<size_t>(action.param_set)];
+    if (set.score.kind != PruneScore::kFisher) continue;
+    const SourceLocation& place =
+        recipe_.modifiers()[static_cast<size_t>(action.modifier)]->location();
+    for (const int64_t index : set.params) {
+      const Param& param = params_[static_cast<size_t>(index)];
+      const auto sizes = param.tensor.sizes();
+      num_bytes += set.score.fisher.memory_bytes(param.tensor.numel());
+      // Blocks of a mask must be neighbours in memory, within one block of the Fisher matrix.
+      const bool are_neighbours = param.tensor.numel() == sizes[0] * sizes[1];
+      if (set.mask_rule.kind.pattern == MaskPattern::kBlock &&
+          (!are_neighbours || sizes[1] % set.mask_rule.kind.m != 0))
+        faults->add(place.fault(fmt::format(
+            "{} [{}] cannot be pruned by Fisher blocks with mask_type {}: that needs a linear "
+            "layer "
+            "or 1x1 convolution whose inputs are a multiple of {}; use mask_type unstructured",
+            param.name, fmt::join(sizes, ", "), set.mask_rule.kind.text(), set.mask_rule.kind.m)));
+    }
+    // The ranks of a run may all be on this host.
+    const int64_t most = usable_memory_bytes();
+    if (num_bytes / world_size > most)
+      faults->add(place.fault(fmt::format(
+          "statistics for second-order pruning need {:.1f} GiB on each of {} rank(s), this host "
+          "has "
+          "{:.1f} GiB: use a smaller fisher_block_size or num_grads, fewer params, or more hosts",
+          in_gib(num_bytes / world_size), world_size, in_gib(most))));
   }
 }
 
@@ -225,9 +268,11 @@ AppliedActions ScheduledModifierManager::apply_at(int64_t step, bool closing,
     apply(action, control, &applied);
     trainability = trainability || action.kind == ActionKind::kSetTrainable;
     quantization = quantization || traits_of(action.kind).is_on_quantization;
+    if (action.kind == ActionKind::kDistill && !closing) applied.distillation_begins = true;
   }
   if (trainability) follow_trainable(step, &applied);
   if (quantization) follow_quantization(step);
+  if (!closing) scores_.begin_step(step);
   sort_unique(&applied.changed_params);
   sort_unique(&applied.reset_params);
   applied.masks_changed = !applied.changed_params.empty();
@@ -249,7 +294,7 @@ void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamS
                                               AppliedActions* applied) {
   std::vector<int64_t> changed;
   if (action.kind == ActionKind::kPrune) {
-    changed = masks_.prune(set.params, action.value, set.mask_rule, control);
+    changed = prune(action, set, control);
     if (control.rank() == 0) warn_of_empty_layers(action.value, changed, masks_);
   } else {
     for (const int64_t param : set.params) {
@@ -267,6 +312,29 @@ void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamS
   append(&applied->changed_params, changed);
   if (set.momentum_buffer_reset) append(&applied->reset_params, changed);
   applied->num_mask_updates += static_cast<int64_t>(set.params.size());
+}
+
+std::vector<int64_t> ScheduledModifierManager::prune(const Action& action, const ParamSet& set,
+                                                     dist::Communicator& control) {
+  const std::vector<at::Tensor> scores = scores_.scores(action.param_set, control);
+  std::vector<at::Tensor> kept_before;
+  if (!scores.empty())
+    for (const int64_t param : set.params)
+      kept_before.push_back(masks_.of(param).kept_bits.clone());
+  std::vector<int64_t> changed =
+      masks_.prune(set.params, action.value, set.mask_rule, control, scores);
+  if (scores.empty()) return changed;
+  const std::vector<at::Tensor> changes =
+      scores_.changes(action.param_set, kept_before, masks_, control);
+  write_weights(control, [&] {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < changes.size(); ++i) {
+      const at::Tensor& weight = params_[static_cast<size_t>(set.params[i])].tensor;
+      weight.detach().sub_(changes[i].to(weight.device(), weight.scalar_type()));
+    }
+  });
+  scores_.reset(action.param_set);
+  return changed;
 }
 
 /// Sets or transforms parameter values. Pruned weights stay zero.
@@ -302,6 +370,7 @@ void ScheduledModifierManager::mask_gradients() { masks_.enforce_gradients(); }
 
 void ScheduledModifierManager::end_step(bool updated, dist::Communicator& control) {
   require_stage(stage_ == Stage::kRunning, "end_step", "comes after apply_due()");
+  if (updated) scores_.end_step(last_step_, masks_);
   // Counting comes first: enforce() removes what count_revived() looks for.
   const bool looks = last_step_ % kReviveCheckSteps == 0;
   if (updated && looks) num_revived_ += masks_.count_revived();
@@ -336,6 +405,9 @@ void ScheduledModifierManager::finalize_stopped() {
 
 StateList ScheduledModifierManager::state() {
   StateList all = masks_.state();
+  // Before the first step a restore may bring statistics. Later a save holds those that exist.
+  const StateList statistics = scores_.state(/*all=*/stage_ != Stage::kRunning);
+  all.insert(all.end(), statistics.begin(), statistics.end());
   if (!quantizer_) return all;
   const StateList ranges = quantizer_->state();
   all.insert(all.end(), ranges.begin(), ranges.end());

@@ -13,6 +13,7 @@
 #include "base/tensors/state_list.h"
 #include "base/yaml/yaml_document.h"
 #include "dist/communicator.h"
+#include "recal/gradient_scores.h"
 #include "recal/masks/mask_table.h"
 #include "recal/quantization/fake_quantizer.h"
 #include "recal/schedule/recipe.h"
@@ -37,6 +38,8 @@ struct AttachOptions {
   std::optional<int64_t> max_steps;                     ///< limit of the run, if it has one
   std::vector<int64_t> frozen_at_start = {};            ///< as in TimelineInputs
   std::vector<std::string> frozen_in_constructor = {};  ///< as in TimelineInputs
+  TeacherChoice teacher = TeacherChoice::kNone;         ///< as in TimelineInputs
+  int rank = 0, world_size = 1;  ///< ranks that share the statistics of gradients
   /// Set if the optimizer never moves pruned weights (no gradient, no moments). end_step() then
   /// checks and zeroes them only every kReviveCheckSteps steps, which saves a pass over the
   /// weights.
@@ -49,6 +52,7 @@ struct AppliedActions {
   std::vector<int64_t> changed_params;  ///< parameters with a changed mask: indexes, ascending
   std::vector<int64_t> reset_params;    ///< parameters whose momentum must be zeroed, ascending
   int64_t num_mask_updates = 0;         ///< computed masks, changed or not
+  bool distillation_begins = false;     ///< a teacher that copies the network must do so now
   /// Trainable flag of each parameter, set only if it differs from the last call. The optimizer and
   /// the gradient buckets must then be updated.
   std::optional<std::vector<bool>> trainable;
@@ -91,10 +95,11 @@ std::vector<std::string> modifier_names(const Timeline& timeline);
 ///   apply_closing(s, control)          once, at the regular end of training, after s updates
 ///   finalize(s, control)               last; the weights are then ready for export
 ///
-/// The only state is masks and input ranges. After these are restored, all else follows from the
-/// step. Not thread-safe: one thread at a time. `control` is the control communicator. It is used
-/// at steps that change masks and while inputs are observed. After share_weights() it is also used
-/// wherever weights are written. Calls in the wrong order throw StateError.
+/// The only state is masks, statistics of gradients and input ranges. After these are restored, all
+/// else follows from the step. Not thread-safe: one thread at a time. `control` is the control
+/// communicator. It is used at steps that change masks and while inputs are observed. After
+/// share_weights() it is also used wherever weights are written. Calls in the wrong order throw
+/// StateError.
 class ScheduledModifierManager {
  public:
   explicit ScheduledModifierManager(Recipe recipe) : recipe_(std::move(recipe)) {}
@@ -155,7 +160,12 @@ class ScheduledModifierManager {
   /// actions. Local. Idempotent.
   void finalize_stopped();
 
-  /// Checkpoint state: masks (`_lockstep/masks/`) and input ranges (`_lockstep/quantization/`).
+  /// True if some modifier prunes by statistics of the gradients, which end_step() reads then. The
+  /// gradients must be whole and equal on all ranks.
+  bool reads_gradients() const { return !scores_.empty(); }
+
+  /// Checkpoint state: masks (`_lockstep/masks/`), statistics of gradients (`_lockstep/pruning/`)
+  /// and input ranges (`_lockstep/quantization/`).
   StateList state();
   /// Completes a restore that has filled state(). Compares the masks over the ranks (throws like
   /// apply_due) and applies them to the weights.
@@ -212,6 +222,7 @@ class ScheduledModifierManager {
 
   void require_stage(bool holds, std::string_view call, std::string_view instead) const;
   void check_mask_kinds(Diagnostics* faults) const;
+  void check_statistics(int world_size, Diagnostics* faults) const;
   void check_values(Diagnostics* faults) const;
   /// Logs surprises of the recipe for this model, at the first step, on rank 0.
   void report_start() const;
@@ -220,6 +231,10 @@ class ScheduledModifierManager {
   void apply(const Action& action, dist::Communicator& control, AppliedActions* applied);
   void apply_to_masks(const Action& action, const ParamSet& set, dist::Communicator& control,
                       AppliedActions* applied);
+  /// Prunes a set and applies the change that follows for its other weights. Returns the parameters
+  /// whose masks changed.
+  std::vector<int64_t> prune(const Action& action, const ParamSet& set,
+                             dist::Communicator& control);
   void change_values(const Action& action, const ParamSet& set);
   /// Runs `part`, which writes into weights; with shared weights on rank 0 only, between barriers.
   template <typename Part>
@@ -231,6 +246,7 @@ class ScheduledModifierManager {
   Stage stage_ = Stage::kBuilt;
   std::optional<Timeline> timeline_;
   MaskTable masks_;
+  GradientScores scores_;
   std::shared_ptr<FakeQuantizer> quantizer_;  // null: the recipe quantizes nothing
   ParamTable params_;
   int64_t num_prunable_weights_ = 0;

@@ -53,6 +53,9 @@ StateList CheckpointMetadata::state(const checkpoint::CheckpointOptions& saved) 
   if (!class_names.empty())
     all.push_back(
         {.key = "_lockstep/data/class_names", .text = &class_names, .value_if_missing = 0});
+  if (!teacher_sha256.empty())
+    all.push_back(
+        {.key = "_lockstep/teacher_sha256", .text = &teacher_sha256, .value_if_missing = 0});
   if (saved.includes("random")) all.push_back({"_lockstep/random/seed", view_of(&seed)});
   return all;
 }
@@ -80,6 +83,10 @@ void require_compatible(const CheckpointMetadata& saved, const CheckpointMetadat
           "every schedule would shift");
   compare("the training data's sha256", saved.data_sha256, now.data_sha256,
           "the data changed since the checkpoint");
+  // A checkpoint from before distillation names no teacher; its recipe differs, too.
+  if (!saved.teacher_sha256.empty())
+    compare("the teacher's sha256", saved.teacher_sha256, now.teacher_sha256,
+            "its weights changed since the checkpoint (train.distill_teacher)");
   if (!faults.empty())
     throw Error(ExitCode::kConfig, "resume",
                 "this run cannot continue from the checkpoint:" + faults +

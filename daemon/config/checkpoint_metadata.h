@@ -21,8 +21,9 @@ struct CheckpointMetadata {
   std::string input_shape;  ///< of one sample, as JSON: [1, 8, 8]; empty: unknown
   std::string class_names;  ///< text_of_classes(); empty: the data have no class names
   std::string data_sha256;
-  std::string timeline;  ///< canonical text
-  std::string settings;  ///< "path=value" lines
+  std::string teacher_sha256;  ///< of the weights of a teacher that is not a copy; empty: none
+  std::string timeline;        ///< canonical text
+  std::string settings;        ///< "path=value" lines
 
   /// Returns `_lockstep/...` entries that refer to this object's own memory. `saved` selects them.
   StateList state(const checkpoint::CheckpointOptions& saved);

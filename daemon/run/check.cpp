@@ -46,10 +46,16 @@ void try_forward(TrainingContext& context, int64_t num_samples) {
   model.set_training(true);
   model.begin_forward({});
   const ForwardArguments arguments = data::arguments_of(samples, context.loss.is_own());
-  if (context.loss.is_own())
-    (void)model.own_loss(arguments);
-  else
-    (void)context.loss.sum(model.forward_of(arguments), samples.targets_BY);
+  at::Tensor outputs_BO;
+  if (context.loss.is_own()) {
+    outputs_BO = model.own_loss(arguments).outputs_BO;
+  } else {
+    outputs_BO = model.forward_of(arguments);
+    (void)context.loss.sum(outputs_BO, samples.targets_BY);
+  }
+  if (context.teacher == nullptr) return;
+  const at::Tensor teacher_BO = context.teacher->outputs(data::arguments_of(samples, false));
+  (void)context.loss.distilled_sum(outputs_BO, teacher_BO, samples.targets_BY, /*temperature=*/1);
 }
 
 /// Cuts a batch, if the run will do so.
@@ -123,6 +129,7 @@ void try_to_share(TrainingContext& context, int64_t world_size) {
 ///
 ///   - an export that the network has no form for,
 ///   - a warm start file that is missing or does not fit, and scopes that match nothing,
+///   - a teacher that is missing or does not fit,
 ///   - targets that do not fit the outputs, in training or in evaluation,
 ///   - a last batch of one sample that the network cannot process,
 ///   - batches that cannot be cut into micro-batches or shards,
@@ -151,6 +158,7 @@ void dry_run(TrainingContext& context) {
   add_from([&] {
     exports::require_publishable(*context.model, context.spec.input_shape, config.publish);
   });
+  add_from([&] { load_teacher(context); });
   add_from([&] {  // an existing checkpoint of the run takes precedence, as in the run
     const auto saves = config.run.project().checkpoints();
     warm_start(context, config.checkpoint.enabled && checkpoint::latest_checkpoint(saves));
@@ -286,6 +294,7 @@ CommandResult plan_command(const PlanOptions& options) {
 static bool repeats_another_section(const std::string& path) {
   const bool is_of_each_callback = path.ends_with(".type") || path.ends_with(".modes");
   return path.starts_with("data.eval.") || path.starts_with("inferer.callbacks.") ||
+         (path.starts_with("train.teacher_model.") && path != "train.teacher_model.type") ||
          (path.starts_with("callbacks.") && is_of_each_callback &&
           !path.starts_with("callbacks.log."));
 }

@@ -312,7 +312,9 @@ static bool is_folder(const std::string& named) {
 
 /// Returns the checkpoint for a name. A folder means its newest checkpoint; a run's folder means
 /// the newest in its sub-folder. A folder of save_pretrained() is returned unchanged.
-static std::string found_save(const std::string& named, dist::Communicator& control) {
+/// key: of the run file, for messages.
+static std::string found_save(const std::string& named, const char* key,
+                              dist::Communicator& control) {
   // Only rank 0 looks, and all ranks take its answer: they may see a file system differently.
   const bool is_found =
       dist::on_all_ranks(control, [&] { return control.rank() == 0 && is_folder(named); });
@@ -325,9 +327,9 @@ static std::string found_save(const std::string& named, dist::Communicator& cont
   });
   if (dist::any_of(control, has_weights)) return named;
   throw Error(ExitCode::kInputMissing, "warm start",
-              fmt::format("checkpoint.warm_start_ckpt: no checkpoints in {}, and no "
-                          "model.safetensors or model.safetensors{}",
-                          named, checkpoint::kShardIndexEnding))
+              fmt::format("{}: no checkpoints in {}, and no model.safetensors or "
+                          "model.safetensors{}",
+                          key, named, checkpoint::kShardIndexEnding))
       .everywhere();
 }
 
@@ -418,6 +420,35 @@ static void warn_of_zeros(const TrainingContext& context) {
                            num_zeros, num_weights));
 }
 
+/// Copies the values at `path` into the variables of a network, on all ranks.
+static checkpoint::LoadReport load_into(const model::Model& model, const StateList& variables,
+                                        const std::string& path,
+                                        const checkpoint::WarmStartOptions& options,
+                                        dist::Communicator& control) {
+  // Weights of linear layers and convolutions: frameworks differ in their memory layout.
+  std::set<std::string> kernels;
+  for (const Param& param : model.params())
+    if (param.prunable) kernels.insert(param.name);
+  return dist::on_all_ranks(control, [&] {
+    const auto file = open_source(model, path, options);
+    return checkpoint::load_weights(*file, path, variables, kernels, options);
+  });
+}
+
+void load_teacher(TrainingContext& context) {
+  const train::TeacherOptions& options = context.config.train.teacher;
+  if (context.teacher == nullptr || options.is_self()) return;
+  const model::Model& network = context.teacher->network();
+  const StateList variables = variables_of(network);
+  if (options.is_loaded()) {
+    const std::string path = found_save(options.from, "train.distill_teacher", context.control);
+    (void)load_into(network, variables, path, {}, context.control);
+    if (context.control.rank() == 0) log::info("start", "the teacher's weights are from " + path);
+  }
+  context.facts.teacher_sha256 = digest_of(variables);
+  dist::require_equal(context.control, "the teacher's weights", context.facts.teacher_sha256);
+}
+
 void warm_start(TrainingContext& context, bool is_resumed) {
   const checkpoint::WarmStartOptions& options = context.config.checkpoint.warm_start;
   const std::string& named = options.warm_start_ckpt;
@@ -428,16 +459,10 @@ void warm_start(TrainingContext& context, bool is_resumed) {
                 "the run continues from its own checkpoint: " + named + " is not read");
     return;
   }
-  const std::string path = found_save(named, context.control);
+  const std::string path = found_save(named, "checkpoint.warm_start_ckpt", context.control);
   const StateList variables = variables_of(*context.model);
-  // Weights of linear layers and convolutions: frameworks differ in their memory layout.
-  std::set<std::string> kernels;
-  for (const Param& param : context.model->params())
-    if (param.prunable) kernels.insert(param.name);
-  const checkpoint::LoadReport report = dist::on_all_ranks(context.control, [&] {
-    const auto file = open_source(*context.model, path, options);
-    return checkpoint::load_weights(*file, path, variables, kernels, options);
-  });
+  const checkpoint::LoadReport report =
+      load_into(*context.model, variables, path, options, context.control);
   if (context.control.rank() != 0) return;
   log_loaded(report, path, variables.size());
   warn_of_zeros(context);

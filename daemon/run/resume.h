@@ -38,6 +38,11 @@ struct Resumed {
 /// no checkpoint has the given prefix.
 std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& context);
 
+/// Reads the weights of the teacher that train.distill_teacher names, if the recipe distils. Rank 0
+/// logs the source. Call it before resume(), which compares the teacher with that of the
+/// checkpoint. Collective; throws as warm_start().
+void load_teacher(TrainingContext& context);
+
 /// Reads the checkpoint that was just committed back into the network, optimizer and masks, on all
 /// ranks. A file that cannot be read is an error on all. Collective. Throws
 /// Error(kBadData).everywhere() if any bit of the state changed: then the checkpoint does not

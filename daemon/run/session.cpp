@@ -291,6 +291,7 @@ void check_and_share(TrainingContext& context, dist::Communicator& gradients,
 std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& context,
                                Telemetry& telemetry) {
   telemetry.note_restoring();
+  load_teacher(context);
   const std::optional<Resumed> resumed = resume(options, context);
   warm_start(context, resumed.has_value());
   // Moving averages that no checkpoint contained begin with the weights.

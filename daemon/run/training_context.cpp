@@ -117,10 +117,16 @@ static std::vector<int64_t> frozen_by(const NameScopes& trainable, const model::
   return frozen;
 }
 
+static recal::TeacherChoice choice_of(const train::TeacherOptions& teacher) {
+  if (teacher.is_disabled()) return recal::TeacherChoice::kDisabled;
+  return teacher.is_given() ? recal::TeacherChoice::kGiven : recal::TeacherChoice::kNone;
+}
+
 /// Compiles the recipe for this model; all its faults are thrown as one error.
 static recal::ScheduledModifierManager attached_recipe(const RunConfig& config,
                                                        const model::Model& model,
-                                                       int64_t steps_per_epoch) {
+                                                       int64_t steps_per_epoch,
+                                                       const dist::Communicator& control) {
   recal::ScheduledModifierManager manager(config.recipe);
   Diagnostics faults;
   manager.attach(model.params(),
@@ -132,6 +138,9 @@ static recal::ScheduledModifierManager attached_recipe(const RunConfig& config,
                   .max_steps = step_limit(config.train, steps_per_epoch),
                   .frozen_at_start = frozen_by(config.train.trainable_scopes, model),
                   .frozen_in_constructor = model.frozen_params(),
+                  .teacher = choice_of(config.train.teacher),
+                  .rank = control.rank(),
+                  .world_size = control.world_size(),
                   // Pruned weights have no gradients, so updates leave them at 0.
                   .updates_keep_zeros = true},
                  &faults);
@@ -191,6 +200,22 @@ static std::unique_ptr<model::Model> make_network(const RunConfig& config,
   return network;
 }
 
+/// Builds the teacher, or null if the recipe does not distil. Its weights are read later.
+static std::unique_ptr<train::Teacher> make_teacher(const RunConfig& config,
+                                                    const data::SampleSpec& spec,
+                                                    const recal::Timeline& timeline,
+                                                    at::Device device) {
+  if (!timeline.has(recal::ActionKind::kDistill)) return nullptr;
+  const model::ModelOptions& options = config.train.teacher.model.value_or(config.model);
+  return std::make_unique<train::Teacher>(options.make({.input_shape = spec.input_shape,
+                                                        .num_classes = spec.num_classes,
+                                                        .seed = config.run.seed,
+                                                        .input_dtype = spec.input_dtype,
+                                                        .example = spec.example,
+                                                        .may_be_frozen = true}),
+                                          device);
+}
+
 /// Returns the number of first targets of each row that the loss leaves out, as a language model
 /// does that shifts its targets itself. Its outputs do not fit its targets place by place.
 static int64_t num_unused_targets(const RunConfig& config, const model::Model& model,
@@ -236,6 +261,22 @@ static void require_whole_saves(const checkpoint::CheckpointOptions& saved,
               "checkpoint.include lacks modifiers, but the recipe prunes or quantizes: a run that "
               "continues from such a checkpoint would lose masks and ranges. Add modifiers, or "
               "remove clock to forbid resuming");
+}
+
+/// Refuses statistics of gradients where a rank does not have the mean gradients of all ranks.
+static void require_whole_gradients(const RunConfig& config,
+                                    const recal::ScheduledModifierManager& recipe) {
+  if (!recipe.reads_gradients()) return;
+  const auto refuse_if = [](bool is_wrong, std::string_view key, std::string_view way_out) {
+    if (is_wrong)
+      throw Error(ExitCode::kConfig, "sync",
+                  fmt::format("{} cannot be combined with a recipe that prunes by gradients "
+                              "(OBSPruningModifier, MFACPruningModifier, MovementPruningModifier): "
+                              "every rank needs the mean gradients of each step; {}",
+                              key, way_out));
+  };
+  refuse_if(!config.sync.sync_replicas, "sync.sync_replicas: false", "set it to true");
+  refuse_if(config.sync.shard_optimizer, "sync.shard_optimizer", "set it to false");
 }
 
 static std::unique_ptr<train::StepMode> make_mode(const RunConfig& config,
@@ -303,7 +344,8 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       optimizer(optim::make_optimizer(config.optimizer, flat_params.buffers(), model->params())),
       ema(config.optimizer.ema_decay, model->params()),
       loss_scale(config.train.loss_scale, config.train.precision == "fp16"),
-      recipe(attached_recipe(config, *model, clock.steps_per_epoch)),
+      recipe(attached_recipe(config, *model, clock.steps_per_epoch, control)),
+      teacher(make_teacher(config, spec, recipe.timeline(), data_comm.device())),
       facts{.seed = config.run.seed,
             .global_batch_size = config.data.global_batch(control.world_size()),
             .steps_per_epoch = clock.steps_per_epoch,
@@ -319,6 +361,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   // On a GPU the state is copied to pinned memory before it is written.
   saver.set_stager(data_comm.make_stager());
   require_whole_saves(config.checkpoint, recipe);
+  if (teacher != nullptr) loss.require_distillable();
   if (spec.varies && config.run.is_elastic())
     throw Error(ExitCode::kConfig, "config",
                 "run.deterministic: elastic cannot be combined with a data set that has a "
@@ -332,6 +375,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
   model->batch_norms().set_frozen_with_params(!config.train.trainable_scopes.empty());
   // Fake quantization rounds inputs and weights in this hook.
   model->set_layer_hook(recipe.layer_hook());
+  require_whole_gradients(config, recipe);
   // Quantization agrees on the ranges of inputs at every step, which local steps avoid.
   if (!config.sync.sync_replicas && recipe.quantizer() != nullptr)
     throw Error(ExitCode::kConfig, "sync",
@@ -356,6 +400,7 @@ std::string TrainingContext::why_not_recorded(bool keeps_tensors) const {
            "(ModelType::repeats_itself, LossType::repeats_itself)";
   if (model->reads_forward_pass()) return "the network drops numbers at random";
   if (model->has_layer_hook()) return "the recipe quantizes";
+  if (teacher != nullptr) return "the recipe distils";
   if (!config.sync.sync_replicas) return "ranks run local steps (sync.sync_replicas: false)";
   if (config.train.batch_norm == "sync" && !model->batch_norms().empty() &&
       gradients.world_size() > 1)
@@ -397,7 +442,9 @@ train::TrainerParts TrainingContext::trainer_parts() {
           .mode = *mode,
           .total_steps = total_steps(),
           .bucket_bytes = config.sync.bucket_bytes,
-          .max_skipped_samples = config.data.max_skipped};
+          .max_skipped_samples = config.data.max_skipped,
+          .teacher = teacher.get(),
+          .teacher_is_copy = config.train.teacher.is_self()};
 }
 
 StateList TrainingContext::model_state() {
@@ -429,6 +476,7 @@ StateList TrainingContext::learned_state() {
     append(loss_scale.state(), &all);
   }
   if (saved.includes("modifiers")) append(recipe.state(), &all);
+  if (teacher != nullptr && config.train.teacher.is_self()) append(teacher->state(), &all);
   return all;
 }
 

@@ -19,6 +19,7 @@
 #include "recal/scheduled_modifier_manager.h"
 #include "train/evaluator.h"
 #include "train/loss/loss.h"
+#include "train/loss/teacher.h"
 #include "train/step/step_modes.h"
 
 /// Data, model, optimizer, recipe and saver of one rank, and the listing of the data files.
@@ -106,6 +107,7 @@ class TrainingContext {
   optim::Ema ema;
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
+  const std::unique_ptr<train::Teacher> teacher;  ///< null: the recipe does not distil
   CheckpointMetadata facts;
   checkpoint::Saver saver;
   checkpoint::SaveSchedule schedule;

@@ -21,6 +21,7 @@ struct ModelInputs {
   at::ScalarType input_dtype = at::kFloat;  ///< int64 for tokens
   /// Two samples as a batch, targets included. Empty: input_shape describes the batch.
   ForwardArguments example = {};
+  bool may_be_frozen = false;  ///< a network without trained parameters is accepted: a teacher
 
   int64_t input_size() const;  ///< product of X
 };

@@ -159,7 +159,7 @@ class TorchScriptModel final : public Model {
     }
     for (const auto& buffer : module_.named_buffers())
       if (is_new(buffer.value)) add_buffer(buffer.name, buffer.value);
-    if (table_.params.empty())
+    if (table_.params.empty() && !data.may_be_frozen)
       throw Error(
           ExitCode::kConfig, "model",
           fmt::format("{}: has no trained parameter: was it frozen, or saved by torch.jit.freeze?",

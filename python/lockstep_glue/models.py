@@ -240,7 +240,7 @@ def own_loss(network, batch):
         raise Fault(f"{kind}.forward(inputs, targets) must return its loss, one number as a tensor (or a tuple whose last is that), not {given}")
     # Outputs of pairs are those of forward(inputs).
     outputs = outputs_of(returned) if names else None
-    return [loss, outputs.detach() if outputs is not None and outputs is not returned else None]
+    return [loss, outputs if outputs is not returned else None]
 
 
 def num_unused_targets(network):

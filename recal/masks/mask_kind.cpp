@@ -1,5 +1,6 @@
 #include "recal/masks/mask_kind.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -68,6 +69,17 @@ int64_t MaskKind::num_prunable(std::span<const int64_t> sizes) const {
   const int64_t group = pattern == MaskPattern::kBlock ? m : 1;
   // Rounded up: the last block of a row may be short.
   return num_outputs * ((num_inputs + group - 1) / group) * num_positions;
+}
+
+int64_t FisherOptions::memory_bytes(int64_t num_weights) const {
+  return num_blocks(num_weights) * block_size * std::min(num_grads, block_size) *
+         static_cast<int64_t>(sizeof(float));
+}
+
+std::string ScoreRule::text() const {
+  if (kind == PruneScore::kFisher)
+    return fmt::format("fisher {} {} {}", fisher.num_grads, fisher.damp, fisher.block_size);
+  return kind == PruneScore::kMovement ? "movement" : "magnitude";
 }
 
 int64_t num_to_prune(double sparsity, int64_t num_things) {

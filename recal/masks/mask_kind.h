@@ -40,6 +40,35 @@ int64_t num_to_prune(double sparsity, int64_t num_things);
 /// Tolerance for 1 - N/M, which is not exact in binary: a recipe's value may differ slightly.
 inline constexpr double kRoundingOfSparsity = 1e-9;
 
+/// Order in which weights are pruned.
+enum class PruneScore {
+  kMagnitude,
+  kMovement,  ///< recal/gradient_scores.h
+  kFisher,    ///< recal/masks/block_fisher.h
+};
+
+/// Options of second-order pruning.
+struct FisherOptions {
+  int64_t num_grads = 1024;  ///< most gradients that count for an update of the mask
+  double damp = 1e-7;        ///< lambda
+  int64_t block_size = 50;   ///< B
+
+  int64_t num_blocks(int64_t num_weights) const {
+    return (num_weights + block_size - 1) / block_size;
+  }
+  /// Bytes of the statistics of D weights: B * D floats, or num_grads * D if that is less.
+  int64_t memory_bytes(int64_t num_weights) const;
+  bool operator==(const FisherOptions&) const = default;
+};
+
+struct ScoreRule {
+  PruneScore kind = PruneScore::kMagnitude;
+  FisherOptions fisher;  ///< kFisher
+  /// Canonical text: magnitude, movement, "fisher 1024 1e-07 50".
+  std::string text() const;
+  bool operator==(const ScoreRule&) const = default;
+};
+
 /// Rule by which the parameters of one set are pruned.
 struct MaskRule {
   MaskKind kind;

@@ -128,13 +128,15 @@ bool MaskTable::update(Mask* mask) {
 }
 
 std::vector<int64_t> MaskTable::prune(const std::vector<int64_t>& params, double sparsity,
-                                      const MaskRule& rule, dist::Communicator& control) {
+                                      const MaskRule& rule, dist::Communicator& control,
+                                      const std::vector<at::Tensor>& scores) {
   std::vector<MaskedWeight> weights;
   std::vector<int64_t> sizes;
   for (const int64_t param : params) {
     const Mask& mask = of(param);
     check_rule(rule, sparsity, mask);
-    weights.push_back({mask.name, row_major_on_cpu(mask.weight), mask.kept_bits});
+    const at::Tensor& ordered = scores.empty() ? mask.weight : scores[weights.size()];
+    weights.push_back({mask.name, row_major_on_cpu(ordered), mask.kept_bits});
     sizes.push_back(mask.weight.numel());
   }
   // All ranks decide alike: the rule, the sizes and the world size are equal everywhere.

@@ -58,9 +58,11 @@ class MaskTable {
   /// weights stay pruned. Returns the parameters whose masks changed, in the given order.
   /// Collective if the work is distributed (update_masks_divided). Throws as check_mask_kind(),
   /// check_mask_sparsity() and update_masks_divided(). Call require_equal() afterwards to check
-  /// that the ranks' masks agree.
+  /// that the ranks' masks agree. scores: tensors whose magnitudes replace those of the weights,
+  /// one for each parameter, equal on all ranks; empty: the weights.
   std::vector<int64_t> prune(const std::vector<int64_t>& params, double sparsity,
-                             const MaskRule& rule, dist::Communicator& control);
+                             const MaskRule& rule, dist::Communicator& control,
+                             const std::vector<at::Tensor>& scores = {});
   /// Prunes every weight that is exactly zero. Returns true if the mask changed.
   bool keep_zeros(int64_t param);
   /// Keeps every weight again. Returns true if the mask changed.

@@ -301,13 +301,14 @@ class QuantizationModifier final : public ModifierWith<QuantizationOptions> {
                                    step, first));
       return std::optional<int64_t>(step);
     };
-    const auto observers_off = step_from("disable_quantization_observer", options_.observers_off);
+    auto observers_off = step_from("disable_quantization_observer", options_.observers_off);
     // Ranges of inputs come from training steps alone, so at least one step must observe.
-    if (observers_off == first)
-      builder->fault(
-          fmt::format("{} has disable_quantization_observer at step {}, where it starts: ranges of "
-                      "inputs would never be observed; set it at least one step later",
-                      tag(), first));
+    if (observers_off == first) {
+      ++*observers_off;
+      builder->warn(
+          "disable_quantization_observer is at its start: ranges of inputs are those of one step; "
+          "set it an epoch later");
+    }
     const auto batch_norm_frozen = step_from("freeze_bn_stats", options_.batch_norm_frozen);
     QuantizedLayers::Choice choice = options_.layers.choose(builder);
     const int weights = builder->claim_quantization({.first_step = first,
@@ -336,13 +337,6 @@ void read_later(ConfigReader* in, std::string_view name, std::string_view help,
               {.name = name, .help = help, .is_required = false, .minus_one = MinusOne::kRunEnd},
               &read);
   if (read && !read->is_run_end()) *moment = read;  // -1 means never
-}
-
-/// True if a key is present, even with the value null. Some keys of SparseML do nothing here. They
-/// are only taken if present, which keeps them out of lists of known keys.
-bool is_written(const ConfigReader& in, std::string_view key) {
-  const YAML::Node& map = in.node();
-  return map.IsMap() && map[std::string(key)].IsDefined();
 }
 
 /// Reads SparseML's keys for layer outputs and embeddings. Here outputs are never rounded; inputs

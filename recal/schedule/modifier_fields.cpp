@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
 #include "recal/schedule/timeline.h"
@@ -42,6 +43,15 @@ std::string twin_of_period(std::string_view name) {
   constexpr std::string_view kEpochs = "_epochs";
   const bool ends_so = name.ends_with(kEpochs);
   return std::string(ends_so ? name.substr(0, name.size() - kEpochs.size()) : name) + "_steps";
+}
+
+/// Text of a mask type. [1, 4] is a YAML list.
+std::string mask_text(const YAML::Node& node) {
+  if (node.IsScalar()) return node.Scalar();
+  std::vector<std::string> items;
+  if (node.IsSequence())
+    for (const YAML::Node& item : node) items.push_back(item.IsScalar() ? item.Scalar() : "?");
+  return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
 bool is_after(const TrainTime& end, const TrainTime& start) {
@@ -198,10 +208,31 @@ void read_constant_logging(ConfigReader* in) {
   in->read("constant_logging", &ignored, "without effect: summaries always contain the value");
 }
 
+bool is_written(const ConfigReader& in, std::string_view key) {
+  const YAML::Node& map = in.node();
+  return map.IsMap() && map[std::string(key)].IsDefined();
+}
+
 void read_logging(ConfigReader* in) {
   ParamLogs ignored = ParamLogs::kByDefault;
   read_constant_logging(in);
   read_log_types(in, &ignored);
+}
+
+void read_mask_kind(ConfigReader* in, MaskKind* kind) {
+  const YAML::Node node = in->take("mask_type", "unstructured, block4, N:M, filter or channel",
+                                   "which weights are pruned together");
+  if (!node.IsDefined()) return;
+  const std::string text = mask_text(node);
+  if (const std::optional<MaskKind> read = MaskKind::parse(text)) {
+    *kind = *read;
+    return;
+  }
+  in->refuse(
+      "mask_type",
+      fmt::format("must be unstructured, block4 (or [1, N]: blocks of N inputs of one output, N <= "
+                  "64), N:M such as 2:4 with 0 < N < M <= 64, filter or channel, not '{}'",
+                  text));
 }
 
 void read_params_strict(ConfigReader* in, bool* strict) {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/yaml/config_reader.h"
+#include "recal/masks/mask_kind.h"
 #include "recal/schedule/param_selector.h"
 #include "recal/schedule/recipe.h"
 #include "recal/schedule/train_time.h"
@@ -80,9 +81,16 @@ bool read_param_groups(ConfigReader* in, ParamGroups* groups);
 /// Reads SparseML's `constant_logging`, which has no effect here: summaries always contain every
 /// rate at every summary step.
 void read_constant_logging(ConfigReader* in);
+/// True if a key is present, even with the value null. For keys of SparseML that do nothing here:
+/// they are only taken if present, which keeps them out of lists of known keys.
+bool is_written(const ConfigReader& in, std::string_view key);
+
 /// Reads `constant_logging` and `log_types` of a modifier without parameters; neither has an
 /// effect.
 void read_logging(ConfigReader* in);
+
+/// Reads `mask_type`. `kind` is unchanged if the key is absent.
+void read_mask_kind(ConfigReader* in, MaskKind* kind);
 
 /// Reads `params_strict`: true (default) if an entry of `params` that selects nothing is a fault,
 /// false if it is a warning.

@@ -8,12 +8,17 @@
 namespace lockstep::recal {
 
 // Each of these is defined in the source of its modifier.
+Modifiers read_acdc_pruning(ConfigReader* in, const SourceLocation& location);
 Modifiers read_constant_ks(ConfigReader* in, const SourceLocation& location);
+Modifiers read_distillation(ConfigReader* in, const SourceLocation& location);
 Modifiers read_epoch_range(ConfigReader* in, const SourceLocation& location);
 Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location);
 Modifiers read_gradual_param(ConfigReader* in, const SourceLocation& location);
 Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location);
 Modifiers read_learning_rate_function(ConfigReader* in, const SourceLocation& location);
+Modifiers read_mfac_pruning(ConfigReader* in, const SourceLocation& location);
+Modifiers read_movement_pruning(ConfigReader* in, const SourceLocation& location);
+Modifiers read_obs_pruning(ConfigReader* in, const SourceLocation& location);
 Modifiers read_quantization(ConfigReader* in, const SourceLocation& location);
 Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location);
 Modifiers read_set_param(ConfigReader* in, const SourceLocation& location);
@@ -35,6 +40,7 @@ constexpr std::array kAliases = {
     AliasRow{"GlobalMagnitudePruningModifier", "GradualKSModifier", " with global_sparsity: true"},
     AliasRow{"ConstantPruningModifier", "ConstantKSModifier", ""},
     AliasRow{"LegacyQuantizationModifier", "QuantizationModifier", ""},
+    AliasRow{"OutputDistillationModifier", "DistillationModifier", ""},
 };
 
 /// All names that a tag may have, including aliases.
@@ -109,6 +115,11 @@ NamedTable<ModifierKind>& modifier_kinds() {
     own.add({"QuantizationModifier", read_quantization});
     own.add({"SetParamModifier", read_set_param});
     own.add({"GradualParamModifier", read_gradual_param});
+    own.add({"DistillationModifier", read_distillation});
+    own.add({"OBSPruningModifier", read_obs_pruning});
+    own.add({"MFACPruningModifier", read_mfac_pruning});
+    own.add({"MovementPruningModifier", read_movement_pruning});
+    own.add({"ACDCPruningModifier", read_acdc_pruning});
     return own;
   }();
   return kinds;

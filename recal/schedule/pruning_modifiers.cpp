@@ -11,12 +11,21 @@
 #include "recal/schedule/timeline_builder.h"
 #include "recal/schedule/train_time.h"
 
-// Modifiers that prune: gradually by magnitude, or by keeping zeros.
+// Modifiers that prune: gradually by magnitude, movement or second-order statistics, or by keeping
+// zeros.
 namespace lockstep::recal {
 namespace {
 
 /// Modifier name that means one threshold over all parameters.
 constexpr std::string_view kGlobalTag = "GlobalMagnitudePruningModifier";
+
+/// Words for messages and plans.
+std::string text_of(const ScoreRule& score) {
+  if (score.kind == PruneScore::kMagnitude) return "";
+  if (score.kind == PruneScore::kMovement) return ", by movement";
+  return fmt::format(", by Fisher blocks of {} over {} gradients", score.fisher.block_size,
+                     score.fisher.num_grads);
+}
 
 /// Options of one modifier. A sparsity is a pruned fraction in [0, 1) of one parameter's weights.
 /// With a global mask rule it counts all parameters together.
@@ -24,9 +33,8 @@ struct GradualMagnitudePruningOptions {
   Selection selected;
   GradualPruning pruning;  ///< but for its steps, which compile() sets
   Window window;
-  Period update_frequency;               ///< time from one mask to the next
-  std::string inter_func = "cubic";      ///< recal/schedule/train_time.h
-  std::string score_type = "magnitude";  ///< the only supported type
+  Period update_frequency;           ///< time from one mask to the next
+  std::string inter_func = "cubic";  ///< recal/schedule/train_time.h
 };
 
 // Usual values, from SparseML's advice to users. Others cause warnings.
@@ -44,12 +52,13 @@ class GradualMagnitudePruning final : public ModifierWith<GradualMagnitudePrunin
 
   std::string summary() const override {
     const MaskRule& rule = options_.pruning.mask_rule;
-    return fmt::format(
-        "prunes {} from {} to {} ({}), every {}{}{}{}", options_.selected.params.text(),
-        options_.pruning.init_sparsity, options_.pruning.final_sparsity, options_.inter_func,
-        options_.update_frequency.text(), rule.kind == MaskKind() ? "" : ", " + rule.kind.text(),
-        rule.global ? ", one threshold over all" : "",
-        options_.pruning.leave_enabled ? "" : ", then releases the masks");
+    return fmt::format("prunes {} from {} to {} ({}), every {}{}{}{}{}",
+                       options_.selected.params.text(), options_.pruning.init_sparsity,
+                       options_.pruning.final_sparsity, options_.inter_func,
+                       options_.update_frequency.text(), text_of(options_.pruning.score),
+                       rule.kind == MaskKind() ? "" : ", " + rule.kind.text(),
+                       rule.global ? ", one threshold over all" : "",
+                       options_.pruning.leave_enabled ? "" : ", then releases the masks");
   }
   void compile(TimelineBuilder* builder) const override {
     const std::optional<StepRange> steps = builder->steps_of(options_.window);
@@ -64,11 +73,27 @@ class GradualMagnitudePruning final : public ModifierWith<GradualMagnitudePrunin
     if (!options_.pruning.leave_enabled)
       builder->add(steps->end, ActionKind::kRelease, 0, param_set);
     warn_of_unusual_values(builder, num_updates + 1);
+    if (pruning.score.kind != PruneScore::kMagnitude) note_gradients(builder, *steps, param_set);
   }
   bool prunes() const override { return true; }
   ParamLogs param_logs() const override { return options_.selected.logs; }
 
  private:
+  /// Notes where the gradients come from, and their memory.
+  void note_gradients(TimelineBuilder* builder, const StepRange& steps, int param_set) const {
+    const FisherOptions& fisher = options_.pruning.score.fisher;
+    if (steps.first == 0)
+      builder->note("the update at step 0 has no gradients before it: it prunes by magnitude");
+    if (options_.pruning.score.kind != PruneScore::kFisher) return;
+    std::string memory;
+    if (builder->inputs().params)
+      memory = fmt::format(", {:.1f} MiB divided among the ranks",
+                           builder->fisher_bytes(param_set, fisher) / 1048576.0);
+    builder->note(
+        fmt::format("each update takes the mean gradients of up to {} steps before it, "
+                    "since the update before{}",
+                    fisher.num_grads, memory));
+  }
   void warn_of_unusual_values(TimelineBuilder* builder, size_t num_masks) const {
     const double init = options_.pruning.init_sparsity;
     const double last = options_.pruning.final_sparsity;
@@ -146,32 +171,6 @@ std::vector<Target> read_sparsities(ConfigReader* in, GradualMagnitudePruningOpt
   return {std::move(one)};
 }
 
-/// Text of a mask type. [1, 4] is a YAML list.
-std::string mask_text(const YAML::Node& node) {
-  if (node.IsScalar()) return node.Scalar();
-  std::vector<std::string> items;
-  if (node.IsSequence())
-    for (const YAML::Node& item : node) items.push_back(item.IsScalar() ? item.Scalar() : "?");
-  return fmt::format("[{}]", fmt::join(items, ", "));
-}
-
-void read_mask_kind(ConfigReader* in, GradualMagnitudePruningOptions* options) {
-  const YAML::Node node = in->take("mask_type", "unstructured, block4, N:M, filter or channel",
-                                   "which weights are pruned together");
-  if (!node.IsDefined()) return;
-  const std::string text = mask_text(node);
-  const std::optional<MaskKind> kind = MaskKind::parse(text);
-  if (kind) {
-    options->pruning.mask_rule.kind = *kind;
-    return;
-  }
-  in->refuse(
-      "mask_type",
-      fmt::format("must be unstructured, block4 (or [1, N]: blocks of N inputs of one output, N <= "
-                  "64), N:M such as 2:4 with 0 < N < M <= 64, filter or channel, not '{}'",
-                  text));
-}
-
 /// Refuses a sparsity above 1 - N/M: N:M prunes at most M - N of M weights.
 void check_reach(ConfigReader* in, const MaskKind& kind, const std::vector<Target>& targets) {
   if (kind.pattern != MaskPattern::kNofM) return;
@@ -183,22 +182,91 @@ void check_reach(ConfigReader* in, const MaskKind& kind, const std::vector<Targe
                              target.final_sparsity, kind.text(), kind.m - kind.n, kind.m, most));
 }
 
-void read_mask_rule(ConfigReader* in, GradualMagnitudePruningOptions* options) {
-  read_mask_kind(in, options);
-  const bool is_global = in->path() == kGlobalTag;
-  options->pruning.mask_rule.global = is_global;
+void read_global(ConfigReader* in, GradualMagnitudePruningOptions* options) {
   in->read("global_sparsity", &options->pruning.mask_rule.global,
            "one threshold over all parameters, not one each");
+}
+
+/// Reads the keys of modifiers that prune by magnitude, or by movement if a recipe says so.
+void read_magnitude_keys(ConfigReader* in, GradualMagnitudePruningOptions* options) {
+  const bool is_global = in->path() == kGlobalTag;
+  options->pruning.mask_rule.global = is_global;
+  read_global(in, options);
   if (is_global && !options->pruning.mask_rule.global)
     in->refuse("global_sparsity", "is false: for one threshold a parameter use !GradualKSModifier");
-  in->read_choice("score_type", &options->score_type, {"magnitude"},
-                  "scope of the smallest weights");
+  std::string score_type = "magnitude";
+  in->read_choice("score_type", &score_type, {"magnitude", "movement"},
+                  "order in which weights are pruned");
+  if (score_type == "movement") options->pruning.score.kind = PruneScore::kMovement;
   bool phased = false;
   in->read("phased", &phased, "false: SparseML's old key for its ACDCPruningModifier");
-  if (phased)
-    in->refuse("phased",
-               "is true: alternating compressed and dense phases (!ACDCPruningModifier) are not "
-               "supported; write false, or remove it");
+  if (phased) in->refuse("phased", "is true: write an !ACDCPruningModifier, or remove it");
+}
+
+/// Reads the keys of second-order pruning.
+void read_fisher(ConfigReader* in, ScoreRule* score) {
+  score->kind = PruneScore::kFisher;
+  FisherOptions& fisher = score->fisher;
+  in->read("num_grads", &fisher.num_grads, between(1, 1e5),
+           "most gradients that count for an update");
+  in->read("damp", &fisher.damp, more_than(0), "damping of the Fisher matrix");
+  in->read("fisher_block_size", &fisher.block_size, between(1, 1e4),
+           "weights of a block of the Fisher matrix");
+  in->take("grad_sampler_kwargs");  // gradients are those of the run's own steps
+}
+
+/// Refuses masks whose weights the scores do not describe together.
+void check_score(ConfigReader* in, const GradualPruning& pruning) {
+  const MaskKind& kind = pruning.mask_rule.kind;
+  const PruneScore score = pruning.score.kind;
+  const bool is_single =
+      kind.pattern == MaskPattern::kUnstructured || kind.pattern == MaskPattern::kNofM;
+  if (score == PruneScore::kMagnitude || is_single) return;
+  if (score == PruneScore::kMovement)
+    return in->refuse("mask_type",
+                      fmt::format("is {}: movement prunes unstructured or N:M", kind.text()));
+  if (kind.pattern != MaskPattern::kBlock)
+    return in->refuse(
+        "mask_type",
+        fmt::format("is {}: second-order pruning is unstructured, N:M or block4", kind.text()));
+  if (pruning.score.fisher.block_size % kind.m != 0)
+    in->refuse("fisher_block_size",
+               fmt::format("is {}, it must be a multiple of {} for mask_type "
+                           "{}",
+                           pruning.score.fisher.block_size, kind.m, kind.text()));
+}
+
+/// Reads a modifier that prunes gradually. options: its defaults. read_more: reads the keys that
+/// only it has.
+template <typename ReadMore>
+Modifiers read_gradual(ConfigReader* in, const SourceLocation& location,
+                       GradualMagnitudePruningOptions options, const ReadMore& read_more) {
+  std::vector<Target> targets = read_sparsities(in, &options);
+  read_window(in, &options.window);
+  read_update_frequency(in, &options.update_frequency);
+  in->read_choice("inter_func", &options.inter_func, interpolation_names(),
+                  "curve from init_sparsity to final_sparsity");
+  in->read("leave_enabled", &options.pruning.leave_enabled, "whether masks are kept after the end");
+  read_mask_kind(in, &options.pruning.mask_rule.kind);
+  read_more(in, &options);
+  check_reach(in, options.pruning.mask_rule.kind, targets);
+  check_score(in, options.pruning);
+  if (targets.size() > 1 && options.pruning.mask_rule.global)
+    in->refuse("final_sparsity",
+               "names several sparsities, but global_sparsity has one threshold for all");
+  in->read("momentum_buffer_reset", &options.pruning.momentum_buffer_reset,
+           "true: reset the optimizer's momentum to 0 at each new mask");
+  read_params_strict(in, &options.selected.strict);
+  read_log_types(in, &options.selected.logs);
+  in->done();
+  // Each target becomes a modifier; they share all options but parameters and final sparsity.
+  Modifiers modifiers;
+  for (Target& target : targets) {
+    options.selected.params = std::move(target.params);
+    options.pruning.final_sparsity = target.final_sparsity;
+    modifiers.push_back(std::make_unique<GradualMagnitudePruning>(options, in->path(), location));
+  }
+  return modifiers;
 }
 
 struct ConstantPruningOptions {
@@ -238,31 +306,42 @@ class ConstantPruning final : public ModifierWith<ConstantPruningOptions> {
 }  // namespace
 
 Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location) {
+  return read_gradual(in, location, {}, read_magnitude_keys);
+}
+
+Modifiers read_movement_pruning(ConfigReader* in, const SourceLocation& location) {
+  return read_gradual(in, location, {}, [](ConfigReader* reader, auto* options) {
+    options->pruning.score.kind = PruneScore::kMovement;
+    read_global(reader, options);
+  });
+}
+
+Modifiers read_obs_pruning(ConfigReader* in, const SourceLocation& location) {
   GradualMagnitudePruningOptions options;
-  std::vector<Target> targets = read_sparsities(in, &options);
-  read_window(in, &options.window);
-  read_update_frequency(in, &options.update_frequency);
-  in->read_choice("inter_func", &options.inter_func, interpolation_names(),
-                  "curve from init_sparsity to final_sparsity");
-  in->read("leave_enabled", &options.pruning.leave_enabled, "whether masks are kept after the end");
-  read_mask_rule(in, &options);
-  check_reach(in, options.pruning.mask_rule.kind, targets);
-  if (targets.size() > 1 && options.pruning.mask_rule.global)
-    in->refuse("final_sparsity",
-               "names several sparsities, but global_sparsity has one threshold for all");
-  in->read("momentum_buffer_reset", &options.pruning.momentum_buffer_reset,
-           "true: reset the optimizer's momentum to 0 at each new mask");
-  read_params_strict(in, &options.selected.strict);
-  read_log_types(in, &options.selected.logs);
-  in->done();
-  // Each target becomes a modifier; they share all options but parameters and final sparsity.
-  Modifiers modifiers;
-  for (Target& target : targets) {
-    options.selected.params = std::move(target.params);
-    options.pruning.final_sparsity = target.final_sparsity;
-    modifiers.push_back(std::make_unique<GradualMagnitudePruning>(options, in->path(), location));
-  }
-  return modifiers;
+  options.pruning.mask_rule.global = true;
+  return read_gradual(in, location, options, [](ConfigReader* reader, auto* read) {
+    read_global(reader, read);
+    read_fisher(reader, &read->pruning.score);
+    int64_t num_recomputations = 1;
+    reader->read("num_recomputations", &num_recomputations, between(1, 1),
+                 "may only be 1: an update has one set of gradients");
+  });
+}
+
+Modifiers read_mfac_pruning(ConfigReader* in, const SourceLocation& location) {
+  GradualMagnitudePruningOptions options;
+  options.pruning.score.fisher = {.num_grads = 64, .damp = 1e-5, .block_size = 2000};
+  return read_gradual(in, location, options, [](ConfigReader* reader, auto* read) {
+    read_global(reader, read);
+    read_fisher(reader, &read->pruning.score);
+    bool buffers = true;
+    reader->read("use_gradient_buffering", &buffers, "may only be true: gradients are the run's");
+    if (!buffers)
+      reader->refuse("use_gradient_buffering", "may only be true: gradients are those of the run");
+    // Where SparseML computes: without effect here.
+    for (const char* key : {"grads_device", "num_pages", "available_gpus", "available_devices"})
+      if (is_written(*reader, key)) reader->take(key);
+  });
 }
 
 Modifiers read_constant_ks(ConfigReader* in, const SourceLocation& location) {

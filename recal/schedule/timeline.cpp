@@ -39,6 +39,10 @@ constexpr std::array kTraits = {
                  .name = "freeze_batch_norm",
                  .order = 9,
                  .is_on_quantization = true},
+    // One modifier may end at the step at which another starts, so the end comes first.
+    ActionTraits{.kind = ActionKind::kStopDistilling, .name = "stop_distilling", .order = 10},
+    ActionTraits{.kind = ActionKind::kSetTemperature, .name = "temperature", .order = 11},
+    ActionTraits{.kind = ActionKind::kDistill, .name = "distil", .order = 12},
 };
 
 constexpr int kSeriesTerms = 10;  // the next term is below 2^-60 at pi / 4
@@ -262,6 +266,7 @@ void Timeline::file(const Action& action) {
   if (action.kind == ActionKind::kPrune) prunes_[modifier].push_back(action);
   if (action.kind == ActionKind::kSetParam) values_[modifier].push_back(action);
   if (traits_of(action.kind).is_on_quantization) quantizes_.push_back(action);
+  if (traits_of(action.kind).is_on_loss()) distils_.push_back(action);
 }
 
 std::span<const Action> Timeline::due_at(int64_t step) const {
@@ -326,6 +331,19 @@ Quantization Timeline::quantization_at(int64_t step) const {
   }
   now.observers_on = now.on && !observers_frozen;
   std::sort(now.layers.begin(), now.layers.end());
+  return now;
+}
+
+std::optional<Distillation> Timeline::distillation_at(int64_t step) const {
+  std::optional<Distillation> now;
+  double temperature = 1;
+  for (const Action& action : distils_) {
+    if (action.step > step) break;
+    if (action.kind == ActionKind::kSetTemperature) temperature = action.value;
+    if (action.kind == ActionKind::kStopDistilling) now.reset();
+    if (action.kind == ActionKind::kDistill)
+      now = Distillation{.hardness = action.value, .temperature = temperature};
+  }
   return now;
 }
 

@@ -35,6 +35,9 @@ enum class ActionKind {
   kQuantize,         ///< the layers with these weights are fake-quantized from this step on
   kFreezeObservers,  ///< ranges of quantization no longer change
   kFreezeBatchNorm,  ///< running statistics of batch normalisation no longer change
+  kStopDistilling,   ///< the loss is that of the task alone from this step on
+  kSetTemperature,   ///< value: temperature of distillation from this step on
+  kDistill,          ///< value: hardness, the teacher's share of the loss, from this step on
 };
 
 /// Properties of a kind of action: one row of a table.
@@ -47,6 +50,11 @@ struct ActionTraits {
   bool is_on_masks = false;
   bool is_on_values = false;
   bool is_on_quantization = false;
+
+  bool is_on_loss() const {
+    return kind == ActionKind::kStopDistilling || kind == ActionKind::kSetTemperature ||
+           kind == ActionKind::kDistill;
+  }
 };
 const ActionTraits& traits_of(ActionKind kind);
 
@@ -125,6 +133,7 @@ struct ParamSet {
   std::vector<std::string> names;  ///< names of the parameters, or the selector as written
   int64_t num_weights = 0;         ///< sum over all parameters; 0 if unknown
   MaskRule mask_rule;              ///< kPrune: groups that are pruned together
+  ScoreRule score;                 ///< kPrune: order in which they are pruned
   /// kPrune: zero the optimizer's moments of these parameters with each new mask.
   bool momentum_buffer_reset = false;
 };
@@ -136,6 +145,21 @@ struct Quantization {
   bool batch_norm_frozen = false;  ///< running statistics are used and no longer updated
   std::vector<int64_t> layers;     ///< ascending indexes in TimelineInputs::layers
   bool per_channel = true;         ///< weights: one scale per output channel, not per tensor
+};
+
+/// Distillation at one step: loss = (1 - hardness) * task loss + hardness * temperature^2 * KL
+/// divergence of the outputs' distribution from the teacher's, both softened by the temperature.
+struct Distillation {
+  double hardness = 0;  ///< in [0, 1]
+  double temperature = 1;
+};
+
+/// Teacher of a run, for recipes that distil.
+enum class TeacherChoice {
+  kNone,      ///< a recipe that distils is refused
+  kDisabled,  ///< the recipe's distillation is left out
+  kGiven,
+  kNoLoss,  ///< the loss belongs to the caller's own loop: a recipe that distils is refused
 };
 
 struct TimelineInputs {
@@ -156,6 +180,7 @@ struct TimelineInputs {
   std::string optimizer_type = {};  ///< for warnings; empty: unknown
   /// Learning rate decay of the optimizer. It must be `fixed` if a modifier sets the rate.
   std::string learning_rate_decay_type = "fixed";
+  TeacherChoice teacher = TeacherChoice::kNone;  ///< only read if `params` is given
 };
 
 /// Recipe compiled for one run: all changes, by step. A pure function of its inputs, equal on all
@@ -185,6 +210,8 @@ class Timeline {
   /// where no modifier has changed them. Empty without a model.
   std::vector<bool> trainable_at(int64_t step) const;
   Quantization quantization_at(int64_t step) const;
+  /// nullopt: the loss is that of the task alone.
+  std::optional<Distillation> distillation_at(int64_t step) const;
   /// True if some modifier sets the learning rate. The optimizer's decay must then be `fixed`.
   bool sets_learning_rate() const;
   /// Scheduled sparsity of one modifier's parameters. 0 before its first update, nullopt if it has
@@ -259,7 +286,7 @@ class Timeline {
     double num_weights = 0;
   };
   std::vector<PrunedShare> pruned_shares_;
-  std::vector<Action> trainables_, quantizes_;
+  std::vector<Action> trainables_, quantizes_, distils_;
   std::vector<bool> trainable_at_start_;  // by parameter
   std::string frozen_names_;              // names of the others
   std::vector<int64_t> layer_of_weight_;  // layer of each parameter; -1: none

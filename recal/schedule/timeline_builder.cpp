@@ -51,6 +51,7 @@ TimelineBuilder::TimelineBuilder(const Recipe& recipe, const TimelineInputs& inp
       converter_(windows_of(recipe), inputs.steps_per_epoch, inputs.max_steps),
       rates_("the learning rate", inputs.steps_per_epoch),
       decays_("the weight decay", inputs.steps_per_epoch),
+      losses_("the distillation loss", inputs.steps_per_epoch),
       trainable_(names_of(inputs), inputs.frozen_at_start),
       quantization_(inputs.layers) {}
 
@@ -73,6 +74,10 @@ Timeline TimelineBuilder::build() {
   if (inputs_.params && !inputs_.frozen_at_start.empty())
     timeline_.notes_.push_back(fmt::format("{} of {} parameters are frozen from the start",
                                            inputs_.frozen_at_start.size(), inputs_.params->size()));
+  if (inputs_.params && inputs_.teacher == TeacherChoice::kGiven &&
+      !timeline_.has(ActionKind::kDistill))
+    timeline_.warnings_.emplace_back(
+        "train.distill_teacher has no effect: the recipe has no DistillationModifier");
   const std::vector<std::string> idle = idle_warnings(timeline_, inputs_.max_steps);
   timeline_.warnings_.insert(timeline_.warnings_.end(), idle.begin(), idle.end());
   return std::move(timeline_);
@@ -402,8 +407,23 @@ int TimelineBuilder::claim_gradual_pruning(const Selection& selection,
   const int index = add_param_set(params, selection.params.text());
   ParamSet& set = timeline_.param_sets_[static_cast<size_t>(index)];
   set.mask_rule = pruning.mask_rule;
+  set.score = pruning.score;
   set.momentum_buffer_reset = pruning.momentum_buffer_reset;
   return index;
+}
+
+double TimelineBuilder::fisher_bytes(int param_set, const FisherOptions& options) const {
+  int64_t num_bytes = 0;
+  for (const int64_t param : timeline_.param_sets_[static_cast<size_t>(param_set)].params)
+    num_bytes += options.memory_bytes((*inputs_.params)[static_cast<size_t>(param)].num_weights);
+  return static_cast<double>(num_bytes);
+}
+
+int TimelineBuilder::with_momentum_reset(int param_set) {
+  ParamSet set = timeline_.param_sets_[static_cast<size_t>(param_set)];
+  set.momentum_buffer_reset = true;
+  timeline_.param_sets_.push_back(std::move(set));
+  return static_cast<int>(timeline_.param_sets_.size()) - 1;
 }
 
 std::vector<std::pair<int64_t, int>> TimelineBuilder::claim_constant_pruning(

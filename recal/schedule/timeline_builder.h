@@ -57,6 +57,7 @@ struct GradualPruning {
   double final_sparsity = 0;  ///< from the end on
   bool leave_enabled = true;  ///< masks are kept after the end
   MaskRule mask_rule;
+  ScoreRule score;
   bool momentum_buffer_reset = false;  ///< zero the momentum with each new mask
 };
 
@@ -214,6 +215,8 @@ class TimelineBuilder {
   /// unknown group is only a note.
   void claim_learning_rate(const ParamGroups& groups, StepRange steps);
   void claim_weight_decay(const ParamGroups& groups, int64_t step);
+  /// Claims the loss at these steps for the current modifier, to add a teacher's part to it.
+  void claim_loss(StepRange steps) { losses_.add(now(), {}, steps, faults_); }
   /// Runs `compile` for the current modifier after all modifiers have compiled, in the order of
   /// `step`. For modifiers whose actions depend on the state before `step`.
   void defer(int64_t step, std::function<void()> compile);
@@ -224,6 +227,10 @@ class TimelineBuilder {
   /// Claims these parameters for pruning by the current modifier. Adds a fault if another one
   /// prunes them. Returns the parameter set.
   int claim_gradual_pruning(const Selection& selection, const GradualPruning& pruning);
+  /// Bytes of the statistics of second-order pruning of a set, over all ranks.
+  double fisher_bytes(int param_set, const FisherOptions& options) const;
+  /// Returns a copy of a parameter set that also resets the momentum.
+  int with_momentum_reset(int param_set);
   /// Claims these parameters' zeros for the current modifier, from `first` to `last` or the end.
   /// For parameters of a gradual modifier listed earlier, the claim begins at its end. Returns
   /// pairs (step, parameter set). Adds a fault if another constant modifier has one of the
@@ -307,7 +314,7 @@ class TimelineBuilder {
   std::set<std::string> defaults_noted_;
   Timeline timeline_;
   PruningClaims pruning_;
-  GroupClaims rates_, decays_;
+  GroupClaims rates_, decays_, losses_;
   TrainableClaims trainable_;
   QuantizationClaims quantization_;
   std::vector<ValueClaim> values_;

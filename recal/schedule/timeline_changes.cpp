@@ -17,9 +17,11 @@ namespace lockstep::recal {
 namespace {
 
 std::string text_of(const ParamSet& set) {
-  return fmt::format("{}{}{}: {}", set.mask_rule.kind.text(), set.mask_rule.global ? " global" : "",
+  const bool by_magnitude = set.score.kind == PruneScore::kMagnitude;
+  return fmt::format("{}{}{}{}: {}", set.mask_rule.kind.text(),
+                     set.mask_rule.global ? " global" : "",
                      set.momentum_buffer_reset ? " momentum_buffer_reset" : "",
-                     fmt::join(set.names, " "));
+                     by_magnitude ? "" : " " + set.score.text(), fmt::join(set.names, " "));
 }
 
 /// Numbers each different set once, in the order of its text.
@@ -33,16 +35,18 @@ std::map<std::string, int> numbered(const std::vector<ParamSet>& sets) {
 
 std::string group_text(int group) { return group == kAllGroups ? "all" : std::to_string(group); }
 
-bool is_for_group(ActionKind kind) {
-  return kind == ActionKind::kSetLearningRate || kind == ActionKind::kSetWeightDecay;
+/// Target of an action, in two words: "group all", "params 3", "loss all".
+std::string target_of(const Action& action, int param_set) {
+  if (traits_of(action.kind).is_on_loss()) return "loss all";
+  const bool is_for_group =
+      action.kind == ActionKind::kSetLearningRate || action.kind == ActionKind::kSetWeightDecay;
+  return is_for_group ? "group " + group_text(action.group) : fmt::format("params {}", param_set);
 }
 
 /// Line of one action. The order of its fields must not change: lines are stored and compared.
 std::string line_of(const Action& action, int param_set, const std::vector<LrSchedule>& formulas,
                     const std::vector<ParamTransform>& transforms) {
-  const std::string target = is_for_group(action.kind)
-                                 ? fmt::format("group {}", group_text(action.group))
-                                 : fmt::format("params {}", param_set);
+  const std::string target = target_of(action, param_set);
   if (action.transform >= 0)
     return fmt::format("step {} {} {}: {}\n", action.step, traits_of(action.kind).name, target,
                        transforms[static_cast<size_t>(action.transform)].name);
@@ -84,18 +88,15 @@ std::string set_text(std::string_view set) {
   return rule == "unstructured" ? text : fmt::format("{} ({})", text, rule);
 }
 
-/// Parses "STEP KIND (group|params) TARGET: VALUE".
+/// Parses "STEP KIND (group|params|loss) TARGET: VALUE".
 void parse_entry(std::string_view line, Parsed* parsed) {
   const std::optional<int64_t> step = parse_integer(cut(&line, " "));
   const std::string kind(cut(&line, " "));
-  const bool of_group = cut(&line, " ") == "group";
+  const std::string_view word = cut(&line, " ");
   const std::string target(cut(&line, ": "));
-  std::string what;
-  if (of_group) {
-    what = target == "all" ? "all groups" : "group " + target;
-  } else {
-    what = set_text(parsed->param_sets[target]);
-  }
+  std::string what = "the loss";
+  if (word == "group") what = target == "all" ? "all groups" : "group " + target;
+  if (word == "params") what = set_text(parsed->param_sets[target]);
   parsed->entries.emplace(Key{step.value_or(-1), kind + " of " + what}, line);
 }
 

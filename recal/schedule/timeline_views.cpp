@@ -195,7 +195,8 @@ Json json_of(const ParamSet& set) {
           {"num_weights", set.num_weights},
           {"mask_type", set.mask_rule.kind.text()},
           {"global_sparsity", set.mask_rule.global},
-          {"momentum_buffer_reset", set.momentum_buffer_reset}};
+          {"momentum_buffer_reset", set.momentum_buffer_reset},
+          {"score", set.score.text()}};
 }
 
 Json json_of(const Timeline& timeline, const Action& action) {
@@ -252,6 +253,12 @@ std::string describe(const Timeline& timeline, const Action& action) {
       return "freeze the quantization ranges";
     case ActionKind::kFreezeBatchNorm:
       return "freeze the statistics of batch normalisation";
+    case ActionKind::kStopDistilling:
+      return "stop distilling";
+    case ActionKind::kSetTemperature:
+      return fmt::format("temperature {:.6g} of distillation", action.value);
+    case ActionKind::kDistill:
+      return fmt::format("distil with hardness {:.6g}", action.value);
   }
   return "";
 }

@@ -257,6 +257,16 @@ class UserLoop(unittest.TestCase):
                     lines = [said[i + 1] for i, each in enumerate(said) if "user_loop.py" in each]
                     self.assertIn(line, lines[-1])
 
+    def test_recipes_that_need_the_loss_or_the_gradients_are_refused(self):
+        for item, text in (("!DistillationModifier {}", "DistillationModifier cannot work in a loop of your own, which computes the loss"),
+                           ("!MovementPruningModifier {params: __ALL__, init_sparsity: 0.1, final_sparsity: 0.5, start_step: 1, end_step: 3, "
+                            "update_frequency_steps: 1}", "the recipe prunes by gradients")):
+            recipe = self.root / "refused.yaml"
+            recipe.write_text(f"version: 1.0.0\nmodifiers:\n  - {item}\n  - !EpochRangeModifier {{start_epoch: 0, end_epoch: 2}}\n")
+            for rank in ranks.run(2, user_loop.train, {"recipe": str(recipe)}, backend="gloo"):
+                self.assertNotEqual(rank.code, 0)
+                self.assertIn(text, rank.fault)
+
     def test_values_that_the_loop_puts_elsewhere_are_trained(self):
         for engine_update in (False, True, "shared"):
             with self.subTest(engine_update):

@@ -53,7 +53,8 @@ inline std::string known_tags() {
          "; other names: !GMPruningModifier (= !GradualKSModifier), !MagnitudePruningModifier (= "
          "!GradualKSModifier), !GlobalMagnitudePruningModifier (= !GradualKSModifier with "
          "global_sparsity: true), !ConstantPruningModifier (= !ConstantKSModifier), "
-         "!LegacyQuantizationModifier (= !QuantizationModifier)";
+         "!LegacyQuantizationModifier (= !QuantizationModifier), !OutputDistillationModifier (= "
+         "!DistillationModifier)";
 }
 
 /// A small network: two convolutions and a linear layer, with biases.

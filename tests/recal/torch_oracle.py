@@ -201,6 +201,53 @@ class GradualPruning(Recipe):
         return {"target sparsity": self.target(step), **({"kept": self.kept} if self.kept else {})}
 
 
+class SecondOrder(GradualPruning):
+    """The optimal brain surgeon by its definition, in NumPy: Fisher blocks written out, inverted, one threshold over all weights."""
+    START, END, EVERY, INIT, FINAL, NUM_GRADS, DAMP = 2.0, 10.0, 0.5, 0.1, 0.8, 4, 0.01
+
+    def __init__(self, block_size):
+        super().__init__()
+        self.block_size, self.gradients = block_size, {}
+        self.items = [f"!OBSPruningModifier {{params: __ALL__, init_sparsity: {self.INIT}, final_sparsity: {self.FINAL}, start_epoch: {self.START}, "
+                      f"end_epoch: {self.END}, update_frequency: {self.EVERY}, num_grads: {self.NUM_GRADS}, damp: {self.DAMP}, "
+                      f"fisher_block_size: {block_size}}}"]
+
+    def on_gradients(self, network):
+        super().on_gradients(network)
+        for name, weight in network.weights.items():
+            if weight.dim() >= 2:
+                self.gradients.setdefault(name, []).append(weight.grad.numpy().astype(np.float64).ravel())
+
+    def inverses(self, name):
+        """(slice, inverse) of each block, over the last gradients since the update before."""
+        rows = np.array(self.gradients[name][-self.NUM_GRADS:])
+        for first in range(0, rows.shape[1], self.block_size):
+            block = slice(first, min(first + self.block_size, rows.shape[1]))
+            part = rows[:, block]
+            yield block, np.linalg.inv(part.T @ part / len(rows) + self.DAMP * np.eye(part.shape[1]))
+
+    @torch.no_grad()
+    def before(self, network, step):
+        if self.target(step) == self.target(step - 1):
+            return
+        weights = {name: weight.numpy().astype(np.float64).ravel() for name, weight in network.weights.items() if weight.dim() >= 2}
+        blocks = {name: list(self.inverses(name)) for name in weights}
+        diagonals = {name: np.concatenate([np.diag(inverse) for _, inverse in blocks[name]]) for name in weights}
+        living = {name: self.kept[name].numpy().ravel() if self.kept else np.ones(len(weights[name])) for name in weights}
+        scores = np.concatenate([np.where(living[name] > 0, weights[name] ** 2 / (2 * diagonals[name]), -1) for name in weights])
+        kept = np.ones(len(scores))
+        kept[np.argsort(scores, kind="stable")[:math.floor(self.target(step) * len(scores) + 0.5)]] = 0
+        for name, part in zip(weights, np.split(kept, np.cumsum([len(values) for values in weights.values()])[:-1]), strict=True):
+            lost = weights[name] * (living[name] - part) / diagonals[name]
+            for block, inverse in blocks[name]:
+                weights[name][block] -= inverse @ lost[block]
+            shape = network.weights[name].shape
+            self.kept[name] = torch.from_numpy(part).float().reshape(shape)
+            network.weights[name].copy_(torch.from_numpy(weights[name]).float().reshape(shape))
+        self.gradients.clear()
+        self.after(network, step)
+
+
 class FakeQuantization(Recipe):
     """Scales by PyTorch's own observers; those of the inputs see a step once it is over."""
     START_STEP = 30
@@ -281,6 +328,18 @@ class Oracle(unittest.TestCase):
         history = self.follow(recipe)
         self.assertEqual(len(set(history["target sparsity"])), 1 + 28 + 1)  # none, every half epoch, the closing one
         self.assertEqual(recipe.kept["classifier.weight"].sum().item(), 256)
+
+    def test_second_order_pruning_with_sums_of_products(self):
+        self.check_second_order(SecondOrder(block_size=3))
+
+    def test_second_order_pruning_with_stored_gradients(self):
+        self.check_second_order(SecondOrder(block_size=25))
+
+    def check_second_order(self, recipe):
+        history = self.follow(recipe)
+        self.assertEqual(len(set(history["target sparsity"])), 1 + 16 + 1)
+        pruned = sum(kept.numel() - kept.sum().item() for kept in recipe.kept.values())
+        self.assertEqual(pruned, round(0.8 * sum(kept.numel() for kept in recipe.kept.values())))
 
     def test_fake_quantization_per_channel(self):
         self.check_ranges_move(self.follow(FakeQuantization(per_channel=True)))

@@ -1,6 +1,7 @@
 // One recipe with every modifier: equal weights give equal decisions at every world size, and a run
 // stopped at any step and resumed takes the same path.
 #include <algorithm>
+#include <map>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -53,6 +54,19 @@ modifiers:
   - !GradualParamModifier
     {params: ['layers.1.bias'], init_val: 0.0, final_val: 1.0, start_epoch: 5, end_epoch: 6,
      update_frequency: 0.25}
+  - !OBSPruningModifier
+    {params: ['layers.2'], init_sparsity: 0.1, final_sparsity: 0.3, start_epoch: 1, end_epoch: 2,
+     update_frequency: 0.5, num_grads: 3, fisher_block_size: 2}
+  - !MFACPruningModifier
+    {params: ['layers.2'], init_sparsity: 0.3, final_sparsity: 0.4, start_epoch: 2, end_epoch: 3,
+     update_frequency: 0.5, num_grads: 3, fisher_block_size: 8}
+  - !MovementPruningModifier
+    {params: ['layers.2'], init_sparsity: 0.4, final_sparsity: 0.5, start_epoch: 3, end_epoch: 4,
+     update_frequency: 0.5}
+  - !ACDCPruningModifier
+    {params: ['layers.2'], compression_sparsity: 0.6, start_epoch: 5, end_epoch: 9,
+     update_frequency: 1}
+  - !DistillationModifier {start_epoch: 2, end_epoch: 8}
   - !QuantizationModifier {start_epoch: 7, disable_quantization_observer_epoch: 9}
 )";
 
@@ -88,7 +102,10 @@ struct Rank {
     recipe.attach(model->params(),
                   {.steps_per_epoch = kStepsPerEpoch,
                    .base_learning_rate = options.learning_rate,
-                   .layers = model->layers()},
+                   .layers = model->layers(),
+                   .teacher = recal::TeacherChoice::kGiven,
+                   .rank = comm.rank(),
+                   .world_size = comm.world_size()},
                   &faults);
     faults.throw_if_any("test");
   }
@@ -151,7 +168,8 @@ struct Rank {
     for (const Param& param : model->params())
       text += fmt::format(" {}{}", param.tensor.requires_grad() ? "" : "frozen ",
                           digest_of(param.tensor));
-    for (const StateEntry& entry : state()) text += " " + digest_of(entry.tensor);
+    for (const StateEntry& entry : state())
+      if (!entry.held) text += " " + digest_of(entry.tensor);  // of all ranks together
     return text;
   }
 
@@ -176,31 +194,33 @@ struct Rank {
   int64_t now = 0;
 };
 
+using Saved = std::map<std::string, at::Tensor>;
+
 struct Path {
-  std::vector<std::string> decisions;           // by step
-  std::vector<std::vector<at::Tensor>> states;  // before each step, and at the end
+  std::vector<std::string> decisions;      // by step
+  std::vector<std::vector<Saved>> states;  // before each step, and at the end; by rank
 };
 
-std::vector<at::Tensor> copies(const StateList& state) {
-  std::vector<at::Tensor> all;
-  for (const StateEntry& entry : state) all.push_back(entry.tensor.clone());
+Saved copies(const StateList& state) {
+  Saved all;
+  for (const StateEntry& entry : state) all[entry.key] = entry.tensor.clone();
   return all;
 }
 
 Path whole_run(int world_size, const std::string& optimizer_type = "momentum",
                const std::string& recipe_text = kEveryModifier) {
   Path path;
+  path.states.resize(kSteps + 1, std::vector<Saved>(static_cast<size_t>(world_size)));
   tests::run_ranks(world_size, [&](dist::Communicator& comm) {
     Rank rank(comm, optimizer_type, recipe_text);
+    const auto own = static_cast<size_t>(comm.rank());
     for (int64_t step = 0; step < kSteps; ++step) {
-      const std::vector<at::Tensor> before = copies(rank.state());
+      path.states[static_cast<size_t>(step)][own] = copies(rank.state());
       const std::string decisions = rank.step();
-      if (comm.rank() != 0) continue;
-      path.states.push_back(before);
-      path.decisions.push_back(decisions);
+      if (comm.rank() == 0) path.decisions.push_back(decisions);
     }
     (void)rank.recipe.apply_closing(kSteps, comm);
-    if (comm.rank() == 0) path.states.push_back(copies(rank.state()));
+    path.states.back()[own] = copies(rank.state());
   });
   return path;
 }
@@ -230,12 +250,16 @@ std::string without(std::string text, const std::string& item) {
   return text.replace(text.find(item), item.size(), "");
 }
 
+bool are_equal(const Saved& one, const Saved& other) {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [](const auto& a, const auto& b) {
+                      return a.first == b.first && at::equal(a.second, b.second);
+                    });
+}
+
 bool are_equal(const Path& one, const Path& other) {
-  if (one.decisions != other.decisions || one.states.size() != other.states.size()) return false;
-  const std::vector<at::Tensor>&end = one.states.back(), &other_end = other.states.back();
-  return end.size() == other_end.size() &&
-         std::equal(end.begin(), end.end(), other_end.begin(),
-                    [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); });
+  return one.decisions == other.decisions &&
+         are_equal(one.states.back().front(), other.states.back().front());
 }
 
 TEST(RecipePath, WithoutAnyOfItsItemsARecipeTakesAnotherPath) {
@@ -243,9 +267,10 @@ TEST(RecipePath, WithoutAnyOfItsItemsARecipeTakesAnotherPath) {
   ASSERT_TRUE(are_equal(whole, whole_run(1)));
   ASSERT_GE(items().size(), recal::modifier_kinds().names().size());
   for (const std::string& item : items()) {
-    // How long a run is, which is kSteps here, and a mask that nothing else would change.
+    // How long a run is, which is kSteps here, a mask that nothing else would change, and a loss.
     const bool shows_nothing = item.find("!EpochRange") != std::string::npos ||
-                               item.find("!ConstantKS") != std::string::npos;
+                               item.find("!ConstantKS") != std::string::npos ||
+                               item.find("!Distillation") != std::string::npos;
     EXPECT_EQ(are_equal(whole, whole_run(1, "momentum", without(kEveryModifier, item))),
               shows_nothing)
         << item;
@@ -268,21 +293,22 @@ TEST(RecipePath, EveryModifierLeavesATrace) {
 
 /// A run that takes over `saved` before step `stop` must take the path of the unbroken one.
 void expect_same_path_from(int64_t stop, const Path& unbroken, Rank* rank) {
-  const StateList state = rank->state();
-  const std::vector<at::Tensor>& saved = unbroken.states[static_cast<size_t>(stop)];
-  ASSERT_EQ(state.size(), saved.size());
-  for (size_t i = 0; i < state.size(); ++i) {
+  const auto own = static_cast<size_t>(rank->comm.rank());
+  const Saved& saved = unbroken.states[static_cast<size_t>(stop)][own];
+  for (const StateEntry& entry : rank->state()) {
     const at::NoGradGuard no_grad;
-    state[i].tensor.copy_(saved[i]);
+    if (saved.contains(entry.key))
+      entry.tensor.copy_(saved.at(entry.key));
+    else
+      entry.tensor.fill_(entry.value_if_missing.value());
   }
   rank->now = stop;
   rank->recipe.restored(rank->comm);
   for (int64_t step = stop; step < kSteps; ++step)
     ASSERT_EQ(rank->step(), unbroken.decisions[static_cast<size_t>(step)]) << "stopped at " << stop;
   (void)rank->recipe.apply_closing(kSteps, rank->comm);
-  const std::vector<at::Tensor> end = copies(rank->state());
-  for (size_t i = 0; i < end.size(); ++i)
-    EXPECT_TRUE(at::equal(end[i], unbroken.states.back()[i])) << "stopped at " << stop;
+  EXPECT_TRUE(are_equal(copies(rank->state()), unbroken.states.back()[own]))
+      << "stopped at " << stop;
 }
 
 struct World {

@@ -31,6 +31,8 @@ struct SmallRunOptions {
   const data::Dataset* data = nullptr;           ///< instead of the random numbers; of their kind
   data::LoaderOptions loader;
   StopRequest* stop = nullptr;  ///< ends waits for data, at once
+  bool distills = false;        ///< by a teacher of the same kind, with other weights
+  bool teacher_is_copy = false;
   std::vector<train::StepPart*> more_parts;
   train::TrainOptions train;
   optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
@@ -83,6 +85,7 @@ class SmallRun {
         ema(options.optimizer.ema_decay, model->params()),
         loss_scale(options.train.loss_scale, options.train.precision == "fp16"),
         recipe(attached()),
+        teacher(make_teacher()),
         mode(make_mode()),
         tensors(options.num_classes),
         trainer(parts(*model), options.train) {
@@ -111,6 +114,8 @@ class SmallRun {
             .total_steps = 100,
             .bucket_bytes = 4096,
             .tensors = options.keeps_tensors ? &tensors : nullptr,
+            .teacher = teacher.get(),
+            .teacher_is_copy = options.teacher_is_copy,
             .stop = options.stop,
             .data_patience_s = 0,
             .graph = options.graph,
@@ -155,6 +160,7 @@ class SmallRun {
   optim::Ema ema;
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
+  const std::unique_ptr<train::Teacher> teacher;
   const std::unique_ptr<train::StepMode> mode;
   train::StepTensors tensors;
   train::Trainer trainer;
@@ -166,6 +172,16 @@ class SmallRun {
     return std::make_unique<train::LocalSteps>(
         *gradients, options.sync,
         /*statistics_of_root=*/options.train.batch_norm == "broadcast");
+  }
+
+  std::unique_ptr<train::Teacher> make_teacher() const {
+    if (!options.distills) return nullptr;
+    return std::make_unique<train::Teacher>(
+        options.model.make({.input_shape = options.shape,
+                            .num_classes = dataset.spec().num_classes,
+                            .seed = 99,
+                            .input_dtype = dataset.spec().input_dtype}),
+        at::kCPU);
   }
 
   void share() {
@@ -181,11 +197,15 @@ class SmallRun {
     recal::ScheduledModifierManager manager(
         recal::parse_recipe("test.yaml", options.recipe, &faults));
     faults.throw_if_any("test");
-    manager.attach(model->params(),
-                   {.steps_per_epoch = clock.steps_per_epoch,
-                    .base_learning_rate = options.optimizer.learning_rate,
-                    .layers = model->layers()},
-                   &faults);
+    manager.attach(
+        model->params(),
+        {.steps_per_epoch = clock.steps_per_epoch,
+         .base_learning_rate = options.optimizer.learning_rate,
+         .layers = model->layers(),
+         .teacher = options.distills ? recal::TeacherChoice::kGiven : recal::TeacherChoice::kNone,
+         .rank = control.rank(),
+         .world_size = control.world_size()},
+        &faults);
     faults.throw_if_any("test");
     return manager;
   }

@@ -7,6 +7,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/kl_div.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/mse_loss.h>
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
@@ -115,6 +117,39 @@ at::Tensor Loss::sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY)
   return counts_tokens() ? loss * numbers_a_sample(targets_BY) : loss;
 }
 
+at::Tensor Loss::distilled_sum(const at::Tensor& outputs_BO, const at::Tensor& teacher_BO,
+                               const at::Tensor& targets_BY, double temperature) const {
+  if (!outputs_BO.defined())
+    throw Error(ExitCode::kConfig, "train",
+                "distillation compares outputs, and the network's own loss comes without them: "
+                "return both from forward, by name, or set train.loss");
+  if (outputs_BO.sizes() != teacher_BO.sizes())
+    throw Error(
+        ExitCode::kConfig, "train",
+        fmt::format("the network returns [{}] and its teacher [{}] for the same {} samples: "
+                    "a teacher needs the same outputs (train.distill_teacher)",
+                    fmt::join(outputs_BO.sizes(), ", "), fmt::join(teacher_BO.sizes(), ", "),
+                    targets_BY.size(0)));
+  const auto softened = [&](const at::Tensor& logits) {
+    return at::log_softmax(logits.to(at::kFloat) / temperature, -1);
+  };
+  at::Tensor rows = at::kl_div(softened(outputs_BO), softened(teacher_BO), at::Reduction::None,
+                               /*log_target=*/true)
+                        .sum(-1) *
+                    (temperature * temperature);
+  if (is_own()) return rows.mean() * num_counted(targets_BY);
+  if (may_ignore() && rows.sizes() == targets_BY.sizes())
+    rows = rows * targets_BY.ne(data::kIgnoredTarget);
+  return counts_tokens() ? rows.sum() : rows.sum() / numbers_a_sample(rows);
+}
+
+void Loss::require_distillable() const {
+  if (!is_own() && spec_.target_kind == TargetKind::kValues)
+    throw Error(ExitCode::kConfig, "train",
+                "distillation compares probabilities of classes, and the data's targets are "
+                "values: remove the DistillationModifier");
+}
+
 void Loss::require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {
   const std::vector<int64_t> wanted = wanted_outputs(spec_, targets_BY);
   if (outputs_BO.dim() > 0 && outputs_BO.size(0) == targets_BY.size(0) &&
@@ -218,6 +253,7 @@ TrainOptions read_train_options(ConfigReader in) {
       NameScopes::read(&in, "trainable_scopes",
                        "prefixes of trained variables, as a list or comma-separated; others stay "
                        "frozen until a recipe changes that; default all");
+  options.teacher = read_teacher_options(&in);
   in.read("max_steps", &options.max_steps, count_from(0),
           "limit in updates, overriding the recipe");
   in.read("max_epochs", &options.max_epochs, count_from(0),

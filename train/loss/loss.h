@@ -13,6 +13,7 @@
 #include "base/tensors/state_list.h"
 #include "base/yaml/config_reader.h"
 #include "data/dataset.h"
+#include "train/loss/teacher.h"
 
 /// Losses (the values of train.loss in a run file), and their scale for float16. Symbols: B =
 /// samples, O = the shape of one sample's outputs, Y = the shape of one target.
@@ -72,6 +73,16 @@ class Loss {
   /// Returns the sum of the losses, which num_counted() divides; outputs of any float type. Throws
   /// Error(kConfig) if their shape does not fit the targets'.
   at::Tensor sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const;
+
+  /// Returns the sum over the samples of temperature^2 times the KL divergence of the softened
+  /// outputs from those of a teacher, over the last dimension. A sample with several rows, such as
+  /// tokens, counts their mean. It has the same divisor as sum(): ignored targets add nothing. For
+  /// the network's own loss: the mean over all rows times num_counted(). Throws Error(kConfig) if
+  /// the shapes differ.
+  at::Tensor distilled_sum(const at::Tensor& outputs_BO, const at::Tensor& teacher_BO,
+                           const at::Tensor& targets_BY, double temperature) const;
+  /// Throws Error(kConfig) if the outputs are values, whose softmax has no meaning.
+  void require_distillable() const;
 
   /// Counts the targets of a batch, on their device.
   TargetCounts count(const at::Tensor& targets_BY) const;
@@ -146,6 +157,7 @@ struct TrainOptions {
   std::string cuda_graphs = "auto";    ///< auto | on | off: train/step/training_pass.h
   int64_t replicas_to_aggregate = 1;   ///< micro-batches of an update per rank (accumulation)
   NameScopes trainable_scopes;         ///< variables that are trained; none: all
+  TeacherOptions teacher;              ///< for recipes that distil
   std::optional<int64_t> max_steps;    ///< caps the recipe too
   std::optional<int64_t> max_epochs;   ///< caps the recipe too
   int64_t max_nonfinite_steps = 10;    ///< skipped in a row, after which all ranks stop (exit 80)

@@ -31,6 +31,7 @@ struct PassRequest;
 class StepLimits;
 struct StepReport;
 class StepTensors;
+class Teacher;
 struct TrainerParts;
 class TrainingPass;
 
@@ -105,6 +106,8 @@ struct TrainerParts {
   std::function<void()> before_changes = {};
   int64_t max_skipped_samples = 0;  ///< limit on damaged samples of an epoch, over all ranks
   StepTensors* tensors = nullptr;   ///< receives the tensors of each step; null: not kept
+  Teacher* teacher = nullptr;       ///< of a recipe that distils; null otherwise
+  bool teacher_is_copy = false;     ///< the teacher copies the network where distillation begins
   StopRequest* stop = nullptr;  ///< ends waits for data; null, or local steps: waits have no end
   double data_patience_s = 1;   ///< seconds before which such a wait is not ended
   std::shared_ptr<DeviceGraph> graph = nullptr;  ///< records passes; null: none are recorded

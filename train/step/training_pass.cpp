@@ -19,6 +19,7 @@
 #include "base/tensors/tensor_memory.h"
 #include "base/trace.h"
 #include "data/sampler.h"
+#include "train/loss/teacher.h"
 
 namespace lockstep::train {
 
@@ -228,26 +229,46 @@ void TrainingPass::backward(const at::Tensor& loss, const at::Tensor& weight) {
 at::Tensor TrainingPass::sum_of_losses(const data::Samples& samples, double num_counted,
                                        int64_t first_sample) {
   const trace::Span span("forward");
+  std::optional<recal::Distillation> distilled;
+  at::Tensor teacher_BO;
+  if (parts_.teacher != nullptr)
+    distilled = parts_.recipe.timeline().distillation_at(parts_.clock.step);
+  if (distilled) {
+    // Before begin_forward(): code of the teacher may draw random numbers.
+    const Autocast autocast(precision_, samples.inputs_BX.device());
+    teacher_BO = parts_.teacher->outputs(data::arguments_of(samples, /*with_targets=*/false));
+  }
   parts_.model.begin_forward({.step = parts_.clock.step, .first_sample = first_sample});
+  watch_.before_forward();
+  const auto [loss, outputs_BO] = loss_of_task(samples, num_counted);
+  watch_.after_forward();
+  if (!distilled) return loss;
+  return loss * (1 - distilled->hardness) + parts_.loss.distilled_sum(outputs_BO, teacher_BO,
+                                                                      samples.targets_BY,
+                                                                      distilled->temperature) *
+                                                distilled->hardness;
+}
+
+model::OwnLoss TrainingPass::loss_of_task(const data::Samples& samples, double num_counted) {
   const bool is_own = parts_.loss.is_own();
   const ForwardArguments arguments = data::arguments_of(samples, /*with_targets=*/is_own);
-  at::Tensor outputs_BO, own_loss;
-  watch_.before_forward();
+  at::Tensor outputs_BO;
+  model::OwnLoss own;
   {
     const Autocast autocast(precision_, samples.inputs_BX.device());
     if (is_own)
-      own_loss = parts_.model.own_loss(arguments).loss;
+      own = parts_.model.own_loss(arguments);
     else
       outputs_BO = parts_.model.forward_of(arguments);
   }
-  watch_.after_forward();
   if (parts_.tensors != nullptr) parts_.tensors->add_outputs(outputs_BO);
-  if (!is_own) return parts_.loss.sum(outputs_BO, samples.targets_BY);
+  if (!is_own) return {parts_.loss.sum(outputs_BO, samples.targets_BY), outputs_BO};
   // own_loss() is a mean over the targets that count.
-  return own_loss.to(at::kFloat).mul(num_counted);
+  return {own.loss.to(at::kFloat).mul(num_counted), own.outputs_BO};
 }
 
 void TrainingPass::on_recipe_change(const recal::AppliedActions& due) {
+  if (due.distillation_begins && parts_.teacher_is_copy) parts_.teacher->copy(parts_.model);
   if (due.trainable) recorded_pass_.forget();
 }
 

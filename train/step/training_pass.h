@@ -239,6 +239,8 @@ class TrainingPass final : public StepPart {
  private:
   /// num_counted: Loss::num_counted() of the samples, for the network's own loss.
   at::Tensor sum_of_losses(const data::Samples& samples, double num_counted, int64_t first_sample);
+  /// Loss and outputs of the network for these samples.
+  model::OwnLoss loss_of_task(const data::Samples& samples, double num_counted);
   void backward(const at::Tensor& loss, const at::Tensor& weight);
 
   const TrainerParts& parts_;

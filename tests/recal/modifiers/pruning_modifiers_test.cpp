@@ -74,8 +74,9 @@ TEST(GradualPruning, OtherKeys) {
   EXPECT_TRUE(set("momentum_buffer_reset: true").momentum_buffer_reset);
   EXPECT_TRUE(set("global_sparsity: true").mask_rule.global);
   EXPECT_EQ(faults_of(recipe_of({pruning("score_type: magnitude")})), "");
-  EXPECT_THAT(faults_of(recipe_of({pruning("score_type: movement")})),
-              HasSubstr("'GradualKSModifier.score_type' must be one of magnitude, not 'movement'"));
+  EXPECT_EQ(set("score_type: movement").score.text(), "movement");
+  EXPECT_THAT(faults_of(recipe_of({pruning("score_type: size")})),
+              HasSubstr("'GradualKSModifier.score_type' must be one of magnitude, movement, not"));
   EXPECT_THAT(
       faults_of(recipe_of({pruning("global_sparsity: false", "GlobalMagnitudePruningModifier")})),
       HasSubstr("'GlobalMagnitudePruningModifier.global_sparsity' is false"));

@@ -28,6 +28,7 @@ KNOWN_REASONS = {
     "the file names a variable that it does not define": r"unknown variable",
     "a sparsity that falls": r"must not be less than init_sparsity",
     "a stage without training": r"is one-shot",
+    "a loss of the outputs of layers": r"OutputDistillationModifier\.targets' is not supported",
 }
 
 

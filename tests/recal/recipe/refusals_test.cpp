@@ -61,8 +61,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "3:5: unknown modifier !EpochRangModifier (did you mean 'EpochRangeModifier'?); "
                 "available: " +
                     known_tags()},
-        Refusal{"a modifier is unknown", recipe_of({"!ACDCPruningModifier {a: 1}"}),
-                "3:5: unknown modifier !ACDCPruningModifier; available: " + known_tags()},
+        Refusal{"a modifier is unknown", recipe_of({"!SmoothQuantModifier {a: 1}"}),
+                "3:5: unknown modifier !SmoothQuantModifier; available: " + known_tags()},
         Refusal{"an item has no tag", recipe_of({"{params: __ALL__}"}),
                 "3:5: an item of 'modifiers' needs a tag that names it, such as "
                 "!GradualKSModifier; available: " +

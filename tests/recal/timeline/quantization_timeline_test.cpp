@@ -70,10 +70,13 @@ TEST(Quantization, AMaskMustStandAtItsStartAndAfterwards) {
 }
 
 TEST(Quantization, RangesMustBeObservedOnce) {
-  EXPECT_THAT(
-      compile({quantizing("start_step: 5, disable_quantization_observer_step: 5")}).faults,
-      HasSubstr("QuantizationModifier has disable_quantization_observer at step 5, where it "
-                "starts"));
+  const auto at_start =
+      compile({quantizing("start_step: 5, disable_quantization_observer_step: 5")});
+  EXPECT_EQ(at_start.faults, "");
+  EXPECT_TRUE(at_start.timeline->quantization_at(5).observers_on);
+  EXPECT_FALSE(at_start.timeline->quantization_at(6).observers_on);
+  EXPECT_THAT(at_start.timeline->warnings(),
+              ::testing::Contains(HasSubstr("ranges of inputs are those of one step")));
   EXPECT_EQ(compile({quantizing("start_step: 5, disable_quantization_observer_step: 6")}).faults,
             "");
 }
