@@ -173,8 +173,8 @@ void add_infer(CLI::App* app, ParsedLine* line) {
   const auto asked = std::make_shared<InferCommandOptions>();
   CLI::App* sub = app->add_subcommand("infer", "run inference with a trained network");
   sub->add_option("--saved_model", asked->saved_model,
-                  "the network: an export, RUN/saved_models/<step>; latest: the newest one of "
-                  "the project");
+                  "the network: an export, RUN/saved_models/<step>, or an ONNX file; latest: the "
+                  "newest export of the project");
   sub->add_option("--checkpoint", asked->checkpoint,
                   "the network: a checkpoint, by its prefix, or the newest of a folder of "
                   "checkpoints or of a run; latest: of the project");
@@ -185,6 +185,12 @@ void add_infer(CLI::App* app, ParsedLine* line) {
                   "several are joined in each iteration. Default: inferer.feed, "
                   "else data.eval")
       ->allow_extra_args(false);  // otherwise CLI11 would split a list in brackets at its commas
+  sub->add_option("--engine", asked->engine, "inferer.engine: optimized, plain or sparse")
+      ->check(CLI::IsMember({"optimized", "plain", "sparse"}));
+  sub->add_flag(
+      "--explain", asked->explain,
+      "with engine sparse: print for each layer the share of kept weights, its engine and "
+      "the microseconds of both");
   set_tensor_command(sub, line, [=](auto) { return infer_command(*asked); });
 }
 

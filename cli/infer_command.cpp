@@ -44,7 +44,8 @@ infer::LoadedNetwork open_network(const InferCommandOptions& options,
   if (options.saved_model.empty())
     return exports::open_checkpoint(
         options.checkpoint == "latest" ? project.checkpoints().string() : options.checkpoint,
-        options.config_file);
+        options.config_file, config.inferer.options.engine.engine == "sparse");
+  if (options.saved_model.ends_with(".onnx")) return infer::open_onnx(options.saved_model);
   const fs::path folder = options.saved_model == "latest"
                               ? infer::newest_saved_model(project.saved_models())
                               : fs::path(options.saved_model);
@@ -130,8 +131,8 @@ std::string told(const infer::InferenceResult& result, const infer::LoadedNetwor
 
 daemon::CommandResult infer_command(const InferCommandOptions& options) {
   require_usage(options);
-  const exports::InferConfig config =
-      exports::load_infer_config(options.config_file, options.feeds);
+  exports::InferConfig config = exports::load_infer_config(options.config_file, options.feeds);
+  if (!options.engine.empty()) config.inferer.options.engine.engine = options.engine;
   daemon::keep_freed_memory();
   // Before the long part starts, so that no signal meets the default action.
   const daemon::Signals signals;
@@ -152,7 +153,9 @@ daemon::CommandResult infer_command(const InferCommandOptions& options) {
     files::write_atomically(results_folder(config) / "kpi.json",
                             nlohmann::json(kpis.values()).dump(2) + "\n");
   }
-  return {told(result, network, kpis), result.stopped ? static_cast<int>(ExitCode::kStopped) : 0};
+  std::string text = told(result, network, kpis);
+  if (options.explain) text += inferer.predictor().explanation();
+  return {text, result.stopped ? static_cast<int>(ExitCode::kStopped) : 0};
 }
 
 }  // namespace lockstep::cli

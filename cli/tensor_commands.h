@@ -49,10 +49,12 @@ struct EvalCommandOptions {
 daemon::CommandResult eval_command(const EvalCommandOptions& options);
 
 struct InferCommandOptions {
-  std::string saved_model;         ///< folder of an export, or latest; exactly one of the two
+  std::string saved_model;         ///< folder of an export, ONNX file, or latest; or checkpoint
   std::string checkpoint;          ///< prefix of a checkpoint, or latest
   std::string config_file;         ///< a run file or an inferer.json; empty: defaults
   std::vector<std::string> feeds;  ///< each as YAML: a section, a path, train, eval
+  std::string engine;              ///< overrides inferer.engine; empty: does not
+  bool explain = false;            ///< append the engine's table of layers
 };
 
 /// `lockstep infer`: runs a trained network on a feed, in one process on at most one device

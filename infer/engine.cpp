@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "infer/sparse/sparse_network.h"
 
 namespace lockstep::infer {
 namespace {
@@ -252,6 +253,30 @@ class ForwardEngine final : public EngineBackend {
   const std::function<at::Tensor(const at::Tensor&)> forward_;
 };
 
+/// Engine of an ONNX graph. chooses: uses only kept weights where that is faster.
+class GraphEngine final : public EngineBackend {
+ public:
+  /// dense: faster way of computing with all weights; null: the graph's own.
+  GraphEngine(const OnnxGraph& graph, bool chooses, std::unique_ptr<EngineBackend> dense)
+      : EngineBackend(chooses ? "sparse: only kept weights where that is faster"
+                              : "optimized: oneDNN's layers of an ONNX graph"),
+        chooses_(chooses),
+        network_(graph),
+        dense_(std::move(dense)) {}
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+    if (!chooses_) return network_.run_dense(inputs);
+    if (!dense_) return network_.run(inputs);
+    return network_.run(inputs, [this](const auto& feed) { return dense_->run(feed); });
+  }
+  std::string explanation() const override { return network_.explanation(); }
+
+ private:
+  const bool chooses_;
+  SparseNetwork network_;
+  const std::unique_ptr<EngineBackend> dense_;
+};
+
 std::unique_ptr<EngineBackend> plain_engine(const LoadedNetwork& network, const std::string& why) {
   return std::make_unique<ModuleEngine>(*network.module, /*may_rewrite=*/false,
                                         "plain: the network as it was written" + why);
@@ -277,10 +302,29 @@ std::unique_ptr<EngineBackend> optimized_engine(const LoadedNetwork& network, at
   }
 }
 
+/// Creates the engine of the network's ONNX graph.
+std::unique_ptr<EngineBackend> graph_engine(const LoadedNetwork& network, bool is_sparse,
+                                            at::Device device) {
+  if (!network.graph)
+    throw Error(ExitCode::kUsage, "infer",
+                network.source +
+                    ": engine sparse needs the network as ONNX: give --checkpoint, or the file of "
+                    "'lockstep ckpt export --format onnx' as --saved_model");
+  if (!device.is_cpu())
+    throw Error(ExitCode::kUsage, "infer",
+                network.source + ": ONNX graphs are computed on the CPU: set gpu or device to cpu");
+  return std::make_unique<GraphEngine>(
+      *network.graph, is_sparse,
+      network.module && is_sparse ? optimized_engine(network, device, "") : nullptr);
+}
+
 }  // namespace
 
 std::unique_ptr<EngineBackend> make_engine(const LoadedNetwork& network,
                                            const EngineOptions& options, at::Device device) {
+  const bool is_sparse = options.engine == "sparse";
+  if (is_sparse || (network.graph && !network.module))
+    return graph_engine(network, is_sparse, device);
   if (network.module == nullptr)
     return std::make_unique<ForwardEngine>(
         network.forward, "plain: the network's own code, which cannot be converted to TorchScript");

@@ -49,7 +49,7 @@ class FusedModule {
 };
 
 struct EngineOptions {
-  std::string engine = "optimized";  ///< optimized | plain
+  std::string engine = "optimized";  ///< optimized | plain | sparse
   TensorrtConfig tensorrt;
 };
 
@@ -71,6 +71,8 @@ class EngineBackend {
 
   /// Description for the log and the result.
   const std::string& description() const { return description_; }
+  /// Table of the decisions for the last inputs. Empty if the engine makes none.
+  virtual std::string explanation() const { return ""; }
 
  private:
   const std::string description_;
@@ -79,10 +81,13 @@ class EngineBackend {
 /// Creates an engine. `optimized` folds batch normalisation into convolutions, makes weights
 /// constant and lays them out for the kernels. Results may differ in the last digits. With
 /// use_tensorrt, Torch-TensorRT compiles the network. `plain` runs the operators as written, with
-/// the bits of the run's evaluation. If a way is not available, the next best is used, and
-/// description() gives the reason.
+/// the bits of the run's evaluation. `sparse` needs the network's ONNX graph. It multiplies only
+/// kept weights where that is faster by measurement (infer/sparse/sparse_network.h). Networks of an
+/// ONNX file are computed by the same code with each engine, with all weights unless `sparse` is
+/// chosen. If a way is not available, the next best is used, and description() gives the reason.
 ///
-/// The network is moved to `device`. The engine owns it from then on.
+/// The network is moved to `device`. The engine owns it from then on. Throws Error(kUsage) for
+/// `sparse` without a graph, on a GPU, or with an ONNX operator that is not supported.
 std::unique_ptr<EngineBackend> make_engine(const LoadedNetwork& network,
                                            const EngineOptions& options, at::Device device);
 

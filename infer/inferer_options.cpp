@@ -9,9 +9,10 @@ namespace {
 
 InfererOptions read_inferer_options(ConfigReader* in) {
   InfererOptions options;
-  in->read_choice("engine", &options.engine.engine, {"optimized", "plain"},
+  in->read_choice("engine", &options.engine.engine, {"optimized", "plain", "sparse"},
                   "optimized: LibTorch's freeze and inference passes, or TensorRT; plain: the "
-                  "network as written, same bits as an evaluation");
+                  "network as written, same bits as an evaluation; sparse: only kept weights where "
+                  "that is faster, of checkpoints and ONNX files");
   options.engine.tensorrt = read_tensorrt_config(in->section("tensorrt_config"));
   ConfigReader run = in->section("run_config");
   run.read("use_multiprocessing", &options.use_multiprocessing,

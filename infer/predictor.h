@@ -26,6 +26,8 @@ class Predictor {
   const IoNodes& nodes() const { return nodes_; }
   /// Describes what the engine does with the network.
   std::string engine() const { return engine_->description(); }
+  /// Table of the engine's decisions for the last inputs; empty if it makes none.
+  std::string explanation() const { return engine_->explanation(); }
   /// True if several threads may call predict() at once.
   bool takes_many_threads() const { return engine_->takes_many_threads(); }
 

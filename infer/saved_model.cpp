@@ -17,6 +17,7 @@
 #include "base/files/files.h"
 #include "base/text.h"
 #include "base/yaml/config_reader.h"
+#include "infer/sparse/onnx_graph.h"
 
 // Opening of exports, and their inputs and outputs (io_nodes.json).
 namespace lockstep::infer {
@@ -302,6 +303,23 @@ LoadedNetwork open_saved_model(const fs::path& folder, const std::string& progra
   network.module = load_torchscript(verified_archive(folder, manifest), network.source);
   network.nodes = nodes_beside(folder, manifest, input_name(*network.module));
   require_inputs(*network.module, network.nodes.inputs.size(), network.source);
+  return network;
+}
+
+LoadedNetwork open_onnx(const fs::path& file) {
+  if (!files::exists(file))
+    throw Error(ExitCode::kInputMissing, "infer", file.string() + ": no such file");
+  LoadedNetwork network{.source = file.string()};
+  auto graph =
+      std::make_shared<OnnxGraph>(read_onnx(files::read(file), network.source, file.parent_path()));
+  const auto nodes_of_values = [](const std::vector<OnnxValue>& values) {
+    std::vector<IoNode> nodes;
+    for (const OnnxValue& value : values)
+      nodes.push_back({.name = value.name, .shape = value.shape, .dtype = value.dtype});
+    return nodes;
+  };
+  network.nodes = {nodes_of_values(graph->inputs), nodes_of_values(graph->outputs)};
+  network.graph = std::move(graph);
   return network;
 }
 

@@ -55,6 +55,8 @@ struct Module;
 
 namespace lockstep::infer {
 
+struct OnnxGraph;
+
 /// Trained network with its weights, in evaluation, on the CPU: the input for an engine.
 struct LoadedNetwork {
   std::string source;  ///< folder of an export, or prefix of a checkpoint
@@ -63,6 +65,8 @@ struct LoadedNetwork {
   std::vector<std::string> class_names = {};  ///< by class number; empty: unknown
   /// TorchScript module, which needs no code of the model. Null: `forward` computes.
   std::shared_ptr<torch::jit::Module> module;
+  /// Graph of the network's ONNX form, which engine sparse computes; null: unknown.
+  std::shared_ptr<const OnnxGraph> graph = nullptr;
   /// Own code of a network without a TorchScript form: inputs_BX -> outputs_BO.
   std::function<at::Tensor(const at::Tensor& inputs_BX)> forward;
 };
@@ -74,6 +78,11 @@ struct LoadedNetwork {
 /// has no manifest, is truncated or changed, or is newer than `program_version`.
 LoadedNetwork open_saved_model(const std::filesystem::path& folder,
                                const std::string& program_version);
+
+/// Opens an ONNX file: an export of Lockstep, or one of another program with float32 tensors. A
+/// manifest next to it is not needed. Throws Error(kInputMissing) if the file does not exist.
+/// Throws Error(kBadData) if it is damaged.
+LoadedNetwork open_onnx(const std::filesystem::path& file);
 
 /// Opens RUN/checkpoints/inference_graph, the first export of the run, with the io_nodes.json of
 /// the same folder. The weights are those of that export. Throws Error(kInputMissing) if the file

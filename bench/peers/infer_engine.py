@@ -1,8 +1,9 @@
-"""One network on one thread, batch after batch: the peer of bench/programs/infer_engine.cpp, with the same arguments.
+"""One network on OMP_NUM_THREADS threads, batch after batch: the peer of bench/programs/infer_engine.cpp, with the same arguments.
 
 usage: infer_engine.py MODEL INPUTS OUTPUTS KIND ITERATIONS EXTENT...
 KIND: frozen, optimized (torch.jit of MODEL.pt), onnxruntime (MODEL.onnx); float32; prints seconds of a batch, the median
 """
+import os
 import pathlib
 import statistics
 import sys
@@ -17,13 +18,14 @@ WARM = 5
 def onnxruntime_call(model, inputs):
     import onnxruntime
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", 1)), 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return lambda: session.run(["logits"], {"inputs": inputs})[0]
 
 
 def torch_call(model, inputs, kind):
     from cpu_torch import torch
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     torch.set_flush_denormal(True)
     torch.set_grad_enabled(False)
     module = torch.jit.freeze(torch.jit.load(model).eval())

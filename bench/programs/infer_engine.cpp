@@ -1,10 +1,15 @@
-// The peer of bench/peers/infer_engine.py: one network on one thread, batch after batch.
-//   infer_engine MODEL.pt INPUTS OUTPUTS ENGINE ITERATIONS EXTENT...    float32; prints seconds of
-//   a batch, the median
+// The peer of bench/peers/infer_engine.py: one network, batch after batch, on OMP_NUM_THREADS
+// threads.
+//   infer_engine MODEL INPUTS OUTPUTS ENGINE ITERATIONS EXTENT...    MODEL.pt or MODEL.onnx,
+//   float32
+//
+// Prints seconds of a batch, the median, and seconds until the network was open. With the variable
+// EXPLAIN, the engine's table follows.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -37,9 +42,15 @@ void measure(const std::vector<std::string>& words) {
   std::vector<int64_t> shape;
   for (size_t i = 5; i < words.size(); ++i) shape.push_back(std::stoll(words[i]));
   const at::Tensor inputs = read_inputs(words[1], shape);
-  const infer::LoadedNetwork network{
-      .source = words[0], .module = infer::load_torchscript(files::read(words[0]), words[0])};
+  const auto opening = std::chrono::steady_clock::now();
+  const infer::LoadedNetwork network =
+      words[0].ends_with(".onnx") ? infer::open_onnx(words[0])
+                                  : infer::LoadedNetwork{.source = words[0],
+                                                         .module = infer::load_torchscript(
+                                                             files::read(words[0]), words[0])};
   const auto engine = infer::make_engine(network, {.engine = words[3], .tensorrt = {}}, at::kCPU);
+  if (words[3] == "sparse") (void)engine->run({inputs});  // chooses the layers
+  const std::chrono::duration<double> open = std::chrono::steady_clock::now() - opening;
   std::vector<double> seconds;
   at::Tensor outputs;
   for (int i = -kWarm; i < std::stoi(words[4]); ++i) {
@@ -51,17 +62,17 @@ void measure(const std::vector<std::string>& words) {
   outputs = outputs.contiguous();
   files::write_atomically(words[2],
                           {static_cast<const char*>(outputs.const_data_ptr()), outputs.nbytes()});
-  std::printf("%.9f\n", median_of(seconds));
+  std::printf("%.9f %.3f\n", median_of(seconds), open.count());
+  if (std::getenv("EXPLAIN") != nullptr) std::printf("%s", engine->explanation().c_str());
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 7) {
-    std::fputs("usage: infer_engine MODEL.pt INPUTS OUTPUTS ENGINE ITERATIONS EXTENT...\n", stderr);
+    std::fputs("usage: infer_engine MODEL INPUTS OUTPUTS ENGINE ITERATIONS EXTENT...\n", stderr);
     return 64;
   }
-  at::set_num_threads(1);
   at::globalContext().setFlushDenormal(true);
   try {
     measure({argv + 1, argv + argc});

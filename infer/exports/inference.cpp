@@ -20,6 +20,8 @@
 #include "estimator/open_plugin.h"
 #include "infer/exports/checkpoint_model.h"
 #include "infer/exports/export.h"
+#include "infer/exports/formats.h"
+#include "infer/sparse/onnx_graph.h"
 #include "recal/quantization/int8_rounding.h"
 
 // Reads two kinds of files: run files, of which most sections are ignored, and inferer.json. Feeds
@@ -435,9 +437,21 @@ static LoadedNetwork network_of(const CheckpointModel& saved, const std::string&
   }
 }
 
-LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file) {
+/// Converts the network to ONNX in memory.
+static infer::OnnxGraph graph_of(const CheckpointModel& saved, const CheckpointNetwork& network) {
+  PortableNetwork layers =
+      portable(*network.model, network.input_shape, network.num_classes, is_in_python(network));
+  layers.quantized = quantized_layers(saved);
+  return infer::read_onnx(onnx_bytes(layers), saved.prefix, "");
+}
+
+LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file,
+                              bool with_graph) {
   const CheckpointModel saved = as_evaluated(where);
   LoadedNetwork network = network_of(saved, run_file);
+  if (with_graph)
+    network.graph = std::make_shared<infer::OnnxGraph>(
+        graph_of(saved, rebuild_network(saved, NetworkUse::kInference, run_file)));
   network.class_names = daemon::classes_of_text(saved.class_names);
   return network;
 }

@@ -48,8 +48,10 @@ std::unique_ptr<infer::DataFeeder> open_feeds(const InferConfig& config,
 /// is used, with the checkpoint's weights.
 ///
 /// `where`: folder of checkpoints (its newest complete one) or prefix of one. `run_file`: another
-/// place to search for Python code; may be empty. Throws Error as read_checkpoint_model() and
-/// rebuild_network() do.
-infer::LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file);
+/// place to search for Python code; may be empty. `with_graph`: adds the network's ONNX graph.
+/// Throws Error as read_checkpoint_model() and rebuild_network() do, and for a graph as `lockstep
+/// ckpt export --format onnx` does.
+infer::LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file,
+                                     bool with_graph = false);
 
 }  // namespace lockstep::exports

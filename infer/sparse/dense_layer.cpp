@@ -1,0 +1,120 @@
+#include <algorithm>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/mkldnn_reorder_conv2d_weight.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "infer/sparse/layer.h"
+
+namespace lockstep::infer {
+namespace {
+
+using Scalars = c10::List<std::optional<at::Scalar>>;
+/// LibTorch's operators for Inductor: a convolution by oneDNN with what follows it.
+using Pointwise = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                             at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, int64_t,
+                             std::string_view, Scalars, std::optional<std::string_view>);
+using Binary = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                          const std::optional<at::Tensor>&, at::IntArrayRef, at::IntArrayRef,
+                          at::IntArrayRef, int64_t, std::string_view, std::optional<at::Scalar>,
+                          std::optional<std::string_view>, Scalars,
+                          std::optional<std::string_view>);
+
+}  // namespace
+
+double Layer::density() const {
+  const auto num = static_cast<double>(std::max<int64_t>(1, weight.numel()));
+  return static_cast<double>(weight.count_nonzero().item<int64_t>()) / num;
+}
+
+std::array<int64_t, 2> Layer::output_size(int64_t height, int64_t width) const {
+  std::array<int64_t, 2> sizes{height, width};
+  for (size_t axis = 0; axis < 2; ++axis) {
+    const int64_t kernel = dilation[axis] * (weight.size(static_cast<int64_t>(axis) + 2) - 1) + 1;
+    const int64_t room = sizes[axis] + pads[axis] + pads[axis + 2] - kernel;
+    if (room < 0 || sizes[axis] < 1)
+      throw Error(ExitCode::kBadData, "infer",
+                  fmt::format("layer {}: inputs of {} x {} are smaller than its kernel", name,
+                              height, width));
+    sizes[axis] = room / stride[axis] + 1;
+  }
+  return sizes;
+}
+
+at::Tensor Activations::contiguous() const {
+  if (!planes || tensor.dim() != 4) return tensor.contiguous();
+  at::Tensor copied = at::empty(tensor.sizes(), tensor.options());
+  copy_pixels(tensor, copied);
+  return copied;
+}
+
+at::Tensor DenseLayer::convolve(const at::Tensor& inputs, const at::Tensor& residual,
+                                std::array<int64_t, 2> pads) {
+  if (!packed_.defined())
+    packed_ = at::mkldnn_reorder_conv2d_weight(layer_.weight.to_mkldnn(), pads, layer_.stride,
+                                               layer_.dilation, layer_.groups, inputs.sizes());
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const bool is_hardtanh = layer_.clamps() && (layer_.has_high() || layer_.low != 0);
+  const char* const clamp = !layer_.clamps() ? "none" : is_hardtanh ? "hardtanh" : "relu";
+  Scalars bounds;
+  if (is_hardtanh) bounds = Scalars({at::Scalar(layer_.low), at::Scalar(layer_.high)});
+  if (!residual.defined()) {
+    static const auto run =
+        dispatcher.findSchemaOrThrow("mkldnn::_convolution_pointwise", "").typed<Pointwise>();
+    return run.call(inputs, packed_, layer_.bias, pads, layer_.stride, layer_.dilation,
+                    layer_.groups, clamp, bounds, "");
+  }
+  static const auto run =
+      dispatcher.findSchemaOrThrow("mkldnn::_convolution_pointwise", "binary").typed<Binary>();
+  // With a sum, LibTorch's operator has ReLU only.
+  const bool is_relu = layer_.clamps() && !is_hardtanh;
+  at::Tensor outputs = run.call(inputs, residual, packed_, layer_.bias, pads, layer_.stride,
+                                layer_.dilation, layer_.groups, "add", at::Scalar(1.0),
+                                is_relu ? std::optional<std::string_view>(clamp) : std::nullopt,
+                                Scalars(), std::nullopt);
+  return is_hardtanh ? outputs.clamp_(layer_.low, layer_.high) : outputs;
+}
+
+at::Tensor DenseLayer::pool(const at::Tensor& inputs) const {
+  const auto& [top, left, bottom, right] = layer_.pads;
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  const at::Tensor padded = top + left + bottom + right == 0
+                                ? inputs
+                                : at::constant_pad_nd(inputs, {left, right, top, bottom}, kLeast);
+  at::Tensor outputs = at::max_pool2d(padded, layer_.weight.sizes().slice(2), layer_.stride,
+                                      at::IntArrayRef({0, 0}), layer_.dilation);
+  return layer_.clamps() ? outputs.clamp_(layer_.low, layer_.high) : outputs;
+}
+
+at::Tensor DenseLayer::run(const Activations& inputs, const Activations& residual) {
+  if (layer_.is_linear) {
+    at::Tensor outputs =
+        at::linear(inputs.tensor.contiguous(), layer_.weight.flatten(1), layer_.bias);
+    if (residual.tensor.defined()) outputs.add_(residual.tensor);
+    return layer_.clamps() ? outputs.clamp_(layer_.low, layer_.high) : outputs;
+  }
+  const auto channels_last = [](const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.is_contiguous(at::MemoryFormat::ChannelsLast)) return tensor;
+    at::Tensor copied =
+        at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::ChannelsLast));
+    copy_pixels(tensor, copied);
+    return copied;
+  };
+  at::Tensor images = channels_last(inputs.tensor);
+  if (layer_.takes_max) return pool(images);
+  std::array<int64_t, 2> pads{layer_.pads[0], layer_.pads[1]};
+  if (pads[0] != layer_.pads[2] || pads[1] != layer_.pads[3]) {
+    images = at::constant_pad_nd(images,
+                                 {layer_.pads[1], layer_.pads[3], layer_.pads[0], layer_.pads[2]});
+    pads = {0, 0};
+  }
+  return convolve(images, channels_last(residual.tensor), pads);
+}
+
+}  // namespace lockstep::infer

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/simd/simd.h"
+
+/// Kernels of a layer with kept weights.
+namespace lockstep::infer {
+
+/// One layer: kept weights by rows, and where inputs and outputs are. Row o computes the output
+/// channel channels_O[o]. A row is divided into blocks by input, whose pixels of a tile stay in the
+/// first cache while all rows use them. Block b of row o has weights begins_OB[o * num_blocks + b]
+/// up to the next begin. Weight k multiplies the items at offsets_K[k].
+struct KeptWork {
+  const int64_t* begins_OB = nullptr;
+  int64_t num_blocks = 1;
+  const int32_t* channels_O = nullptr;
+  const int32_t* offsets_K = nullptr;
+  const float* values_K = nullptr;
+  const float* bias_O = nullptr;
+  bool takes_max = false;           ///< outputs are the largest items, whatever their weights
+  const float* inputs = nullptr;    ///< first pixel of the first channel
+  const float* residual = nullptr;  ///< added to the outputs, laid out as these; may be null
+  float* outputs = nullptr;         ///< first pixel of the first channel
+  int64_t output_stride = 0;        ///< items from a channel to the next
+  const uint32_t* mask = nullptr;   ///< all bits set for each pixel, none for zeros between them
+  float low = 0, high = 0;          ///< outputs are clamped to these
+};
+
+struct KeptKernels {
+  /// Computes the pixels begin_P to end_P (a multiple of 16 more) of the rows begin_O to end_O.
+  void (*pixels)(const KeptWork& work, int64_t begin_O, int64_t end_O, int64_t begin_P,
+                 int64_t end_P);
+  /// Computes the rows begin_O to end_O for one pixel. Channels of inputs and outputs are next to
+  /// each other.
+  void (*sample)(const KeptWork& work, int64_t begin_O, int64_t end_O);
+};
+
+/// Returns the kernels of a path that simd_paths() lists. They use fused multiply-adds where the
+/// path has them, so the last bits depend on the path.
+const KeptKernels& kept_kernels(SimdPath path);
+
+}  // namespace lockstep::infer

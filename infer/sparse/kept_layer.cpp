@@ -1,0 +1,310 @@
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "infer/sparse/layer.h"
+
+// A weight of a convolution is a tap: an input plane and a displacement. In a layout of planes it
+// is one offset, so every kind of layer runs the same kernel. With a stride, the rows and columns
+// that a tap meets are a phase of the input, which is copied to planes of its own.
+namespace lockstep::infer {
+namespace {
+
+/// Samples up to which a linear layer is computed one by one: vectors of pixels would be empty.
+constexpr int64_t kFewSamples = 3;
+/// Pixels of a tile, and those if all channels of a larger tile fit the first cache.
+constexpr int64_t kTile = 64, kLargeTile = 128, kChannelsOfLargeTile = 64;
+/// Bytes of inputs that a block reads for one tile, and those of one row of a plane.
+constexpr int64_t kBlockBytes = 32 << 10;
+constexpr int64_t kBytesOfRow = (kTile + Planes::kAlign) * 4;
+/// Least mean number of kept weights of a block: below, the sums' ways to memory and back cost
+/// more.
+constexpr int64_t kLeastOfBlock = 30;
+/// Smallest number of multiplications for a thread of its own.
+constexpr int64_t kGrain = 1 << 17;
+/// Layouts that are kept: those of the usual batch and of a last, smaller one.
+constexpr size_t kMostLayouts = 4;
+
+int64_t floor_divided(int64_t value, int64_t by) {
+  return value >= 0 ? value / by : -((by - 1 - value) / by);
+}
+
+/// Returns samples [B, I] as one image [1, I, 1, B], a view.
+at::Tensor as_image(const at::Tensor& samples) { return samples.t().unsqueeze(0).unsqueeze(2); }
+/// Returns one image [1, I, 1, B] as samples [B, I], a view.
+at::Tensor as_samples(const at::Tensor& image) { return image.squeeze(2).squeeze(0).t(); }
+
+}  // namespace
+
+KeptLayer::KeptLayer(const Layer& layer, SimdPath path)
+    : layer_(layer), kernels_(kept_kernels(path)) {
+  std::vector<std::vector<Kept>> kept_O;
+  for (int64_t o = 0; o < layer.weight.size(0); ++o) {
+    kept_O.push_back(kept_of(o));
+    channels_O_.push_back(static_cast<int32_t>(o));
+  }
+  // Rows of equal length follow each other, so that the ends of loops are predicted.
+  std::ranges::stable_sort(channels_O_, {},
+                           [&](int32_t o) { return kept_O[static_cast<size_t>(o)].size(); });
+  std::vector<std::vector<Kept>> rows;
+  for (const int32_t o : channels_O_) rows.push_back(std::move(kept_O[static_cast<size_t>(o)]));
+  divide(rows);
+}
+
+int32_t KeptLayer::phase_of(std::array<int64_t, 2> first) {
+  const auto found = std::ranges::find(phases_, first);
+  if (found == phases_.end()) phases_.push_back(first);
+  return static_cast<int32_t>(std::ranges::find(phases_, first) - phases_.begin());
+}
+
+/// Returns the kept weights of an output channel, ordered by input plane.
+std::vector<KeptLayer::Kept> KeptLayer::kept_of(int64_t output) {
+  std::vector<Kept> kept;
+  const at::Tensor weight = layer_.weight[output];  // contiguous
+  const auto* const values = weight.const_data_ptr<float>();
+  const int64_t num_inputs = weight.size(0), kernel_h = weight.size(1), kernel_w = weight.size(2);
+  const int64_t outputs_of_group = layer_.weight.size(0) / layer_.groups;
+  const int64_t first_input = output / outputs_of_group * num_inputs;
+  const int64_t num_channels = num_inputs * layer_.groups;
+  for (int64_t i = 0; i < weight.numel(); ++i) {
+    if (values[i] == 0) continue;  // a NaN is kept
+    const std::array<int64_t, 2> at{i / kernel_w % kernel_h, i % kernel_w};
+    std::array<int64_t, 2> first{}, shift{};
+    for (size_t axis = 0; axis < 2; ++axis) {
+      const int64_t place = at[axis] * layer_.dilation[axis] - layer_.pads[axis];
+      shift[axis] = floor_divided(place, layer_.stride[axis]);
+      first[axis] = place - shift[axis] * layer_.stride[axis];
+      before_[axis] = std::max(before_[axis], -shift[axis]);
+      after_[axis] = std::max(after_[axis], shift[axis]);
+    }
+    const int64_t channel = first_input + i / (kernel_h * kernel_w);
+    kept.push_back({.value = values[i],
+                    .tap = {static_cast<int32_t>(phase_of(first) * num_channels + channel),
+                            static_cast<int32_t>(shift[0]), static_cast<int32_t>(shift[1])}});
+  }
+  std::ranges::stable_sort(kept, {}, [](const Kept& one) { return one.tap.plane; });
+  return kept;
+}
+
+/// Stores the kept weights, divided into blocks by input plane.
+void KeptLayer::divide(const std::vector<std::vector<Kept>>& kept_O) {
+  const std::vector<int32_t> ends = ends_of_blocks(kept_O);
+  num_blocks_ = static_cast<int64_t>(ends.size());
+  for (const std::vector<Kept>& row : kept_O) {
+    size_t block = 0;
+    begins_OB_.push_back(static_cast<int64_t>(values_K_.size()));
+    for (const Kept& kept : row) {
+      for (; kept.tap.plane >= ends[block]; ++block)
+        begins_OB_.push_back(static_cast<int64_t>(values_K_.size()));
+      values_K_.push_back(kept.value);
+      taps_K_.push_back(kept.tap);
+      columns_K_.push_back(kept.tap.plane);
+    }
+    for (; block + 1 < ends.size(); ++block)
+      begins_OB_.push_back(static_cast<int64_t>(values_K_.size()));
+  }
+  begins_OB_.push_back(static_cast<int64_t>(values_K_.size()));
+}
+
+/// Returns the plane after each block. The inputs of a block fit the first cache, unless its rows
+/// would be too short.
+std::vector<int32_t> KeptLayer::ends_of_blocks(const std::vector<std::vector<Kept>>& kept_O) const {
+  // Image rows of a plane that some tap meets, as bits: each takes a tile and the pixels around it.
+  const int64_t num_channels = layer_.weight.size(1) * layer_.groups;
+  std::vector<uint64_t> rows(static_cast<size_t>(num_channels) *
+                             std::max<size_t>(1, phases_.size()));
+  int64_t num_kept = 0, num_bytes = 0;
+  for (const std::vector<Kept>& row : kept_O) {
+    num_kept += static_cast<int64_t>(row.size());
+    for (const Kept& kept : row)
+      rows[static_cast<size_t>(kept.tap.plane)] |= uint64_t{1} << ((kept.tap.dy + before_[0]) % 64);
+  }
+  const auto bytes_of = [](uint64_t bits) { return std::popcount(bits) * kBytesOfRow; };
+  for (const uint64_t bits : rows) num_bytes += bytes_of(bits);
+  const int64_t most = num_kept / (kLeastOfBlock * static_cast<int64_t>(kept_O.size()));
+  const int64_t num_blocks =
+      std::clamp(num_bytes / kBlockBytes, int64_t{1}, std::max(int64_t{1}, most));
+  std::vector<int32_t> ends;
+  int64_t sum = 0;
+  for (size_t plane = 0; plane < rows.size(); ++plane) {
+    sum += bytes_of(rows[plane]);
+    if (sum * num_blocks < num_bytes * static_cast<int64_t>(ends.size() + 1)) continue;
+    ends.push_back(static_cast<int32_t>(plane + 1));
+  }
+  if (num_bytes == 0) ends = {0};
+  ends.back() = std::numeric_limits<int32_t>::max();
+  return ends;
+}
+
+KeptLayer::Sizes KeptLayer::sizes_of(const at::Tensor& inputs) const {
+  Sizes sizes{.outputs = layer_.output_size(inputs.size(2), inputs.size(3))};
+  for (size_t axis = 0; axis < 2; ++axis) {
+    const int64_t extent = inputs.size(static_cast<int64_t>(axis) + 2);
+    sizes.inputs[axis] = (extent + layer_.stride[axis] - 1) / layer_.stride[axis];
+    const int64_t reach = sizes.outputs[axis] + after_[axis] - sizes.inputs[axis];
+    sizes.padding[axis] = std::max({before_[axis], reach, int64_t{0}});
+  }
+  return sizes;
+}
+
+bool KeptLayer::suits(const Activations& inputs, const Sizes& sizes) const {
+  return inputs.planes && !layer_.takes_max && layer_.stride == std::array<int64_t, 2>{1, 1} &&
+         inputs.planes->zero_rows() >= sizes.padding[0] &&
+         inputs.planes->zero_columns() >= sizes.padding[1] &&
+         // Outputs of a layer that shrinks images have more zeros than lead.
+         inputs.planes->lead >= sizes.padding[0] * inputs.planes->row + sizes.padding[1];
+}
+
+/// Copies inputs into planes, phase by phase.
+Activations KeptLayer::laid_out(const at::Tensor& inputs, const Sizes& sizes,
+                                const Paddings& paddings) const {
+  std::array<int64_t, 2> padding = sizes.padding;
+  if (const auto found = paddings.find(sizes.inputs); found != paddings.end())
+    padding = {std::max(padding[0], found->second[0]), std::max(padding[1], found->second[1])};
+  const Planes planes = Planes::make(inputs.size(0), sizes.inputs, padding);
+  const int64_t num_channels = inputs.size(1), num_phases = static_cast<int64_t>(phases_.size());
+  const bool is_strided = layer_.stride != std::array<int64_t, 2>{1, 1};
+  const at::Tensor laid = planes.allocate(
+      num_channels * num_phases, layer_.takes_max ? -std::numeric_limits<float>::infinity() : 0.0F);
+  for (int64_t i = 0; i < num_phases; ++i) {
+    const auto& first = phases_[static_cast<size_t>(i)];
+    at::Tensor phase = inputs;
+    for (size_t axis = 0; is_strided && axis < 2; ++axis)
+      phase = phase.slice(static_cast<int64_t>(axis) + 2, first[axis], std::nullopt,
+                          layer_.stride[axis]);
+    copy_pixels(phase, laid.narrow(1, i * num_channels, num_channels)
+                           .narrow(2, 0, phase.size(2))
+                           .narrow(3, 0, phase.size(3)));
+  }
+  return {laid, planes};
+}
+
+const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes) {
+  Planes outputs = planes;
+  outputs.height = sizes.outputs[0];
+  outputs.width = sizes.outputs[1];
+  for (const auto& known : laid_)
+    if (known->inputs == planes && known->outputs == outputs) return *known;
+  const int64_t num_planes =
+      layer_.weight.size(1) * layer_.groups * static_cast<int64_t>(phases_.size());
+  if (num_planes * planes.stride > std::numeric_limits<int32_t>::max())
+    throw Error(ExitCode::kUsage, "infer",
+                fmt::format("layer {}: batches of {} samples are too large for engine sparse; set "
+                            "inferer.batch_size or tensorrt_config.max_batch_size",
+                            layer_.name, planes.num_images));
+  if (laid_.size() == kMostLayouts) laid_.erase(laid_.begin());
+  auto made = std::make_unique<Laid>(Laid{.inputs = planes, .outputs = outputs});
+  made->offsets_K.reserve(taps_K_.size());
+  for (const Tap& tap : taps_K_)
+    made->offsets_K.push_back(
+        static_cast<int32_t>(tap.plane * planes.stride + tap.dy * planes.row + tap.dx));
+  made->mask.assign(static_cast<size_t>(planes.stride + kLargeTile), 0);
+  for (int64_t n = 0; n < outputs.num_images; ++n)
+    for (int64_t y = 0; y < outputs.height; ++y) {
+      const auto begin = made->mask.begin() + n * outputs.image + y * outputs.row;
+      std::fill(begin, begin + outputs.width, ~uint32_t{0});
+    }
+  laid_.push_back(std::move(made));
+  return *laid_.back();
+}
+
+/// Divides tiles of pixels over the threads, and channels too if there are few tiles.
+void KeptLayer::compute(const KeptWork& work, int64_t num_pixels) const {
+  const int64_t num_outputs = layer_.weight.size(0);
+  const bool are_few = layer_.weight.size(1) * layer_.groups <= kChannelsOfLargeTile;
+  const int64_t tile = are_few ? kLargeTile : kTile;
+  const int64_t end = (num_pixels + Planes::kAlign - 1) / Planes::kAlign * Planes::kAlign;
+  const int64_t num_tiles = (end + tile - 1) / tile;
+  const int64_t num_threads = at::get_num_threads();
+  const int64_t num_parts = num_threads == 1 || num_tiles >= 4 * num_threads
+                                ? 1
+                                : std::min(num_outputs, 4 * num_threads / num_tiles + 1);
+  const int64_t work_of_task =
+      tile * static_cast<int64_t>(values_K_.size()) / std::max<int64_t>(1, num_parts);
+  at::parallel_for(0, num_tiles * num_parts, std::max<int64_t>(1, kGrain / (work_of_task + 1)),
+                   [&](int64_t begin_task, int64_t end_task) {
+                     for (int64_t task = begin_task; task < end_task; ++task) {
+                       const int64_t p = task / num_parts * tile, part = task % num_parts;
+                       kernels_.pixels(work, num_outputs * part / num_parts,
+                                       num_outputs * (part + 1) / num_parts, p,
+                                       std::min(end, p + tile));
+                     }
+                   });
+}
+
+/// Computes a linear layer for few samples, one after the other.
+Activations KeptLayer::run_samples(const at::Tensor& inputs, const at::Tensor& residual) const {
+  const at::Tensor samples = inputs.contiguous();
+  const at::Tensor sums = residual.defined() ? residual.contiguous() : at::Tensor();
+  const int64_t num_outputs = layer_.weight.size(0);
+  at::Tensor outputs = at::empty({samples.size(0), num_outputs}, at::kFloat);
+  KeptWork work{.begins_OB = begins_OB_.data(),
+                .num_blocks = num_blocks_,
+                .channels_O = channels_O_.data(),
+                .offsets_K = columns_K_.data(),
+                .values_K = values_K_.data(),
+                .bias_O = layer_.bias.const_data_ptr<float>(),
+                .low = layer_.low,
+                .high = layer_.high};
+  const auto num_kept = static_cast<int64_t>(values_K_.size());
+  const int64_t grain = std::max<int64_t>(1, kGrain * num_outputs / (num_kept + 1));
+  for (int64_t b = 0; b < samples.size(0); ++b) {
+    work.inputs = samples.const_data_ptr<float>() + b * samples.size(1);
+    work.outputs = outputs.mutable_data_ptr<float>() + b * num_outputs;
+    if (sums.defined()) work.residual = sums.const_data_ptr<float>() + b * num_outputs;
+    at::parallel_for(0, num_outputs, grain,
+                     [&](int64_t begin, int64_t end) { kernels_.sample(work, begin, end); });
+  }
+  return {outputs, std::nullopt};
+}
+
+Activations KeptLayer::prepared(const Activations& inputs, Paddings* paddings) const {
+  if (layer_.is_linear || layer_.takes_max) return inputs;
+  const Sizes sizes = sizes_of(inputs.tensor);
+  auto& shared = (*paddings)[sizes.inputs];
+  shared = {std::max(shared[0], sizes.padding[0]), std::max(shared[1], sizes.padding[1])};
+  const bool is_strided = layer_.stride != std::array<int64_t, 2>{1, 1};
+  if (is_strided || suits(inputs, sizes)) return inputs;
+  return laid_out(inputs.tensor, sizes, *paddings);
+}
+
+Activations KeptLayer::run(const Activations& inputs, const Activations& residual,
+                           Paddings* paddings) {
+  if (layer_.is_linear && inputs.tensor.size(0) <= kFewSamples)
+    return run_samples(inputs.tensor, residual.tensor);
+  Activations images = layer_.is_linear ? Activations{as_image(inputs.tensor), inputs.planes}
+                                        : prepared(inputs, paddings);
+  const Sizes sizes = sizes_of(images.tensor);
+  if (!suits(images, sizes)) images = laid_out(images.tensor, sizes, *paddings);
+  const Laid& where = laid(*images.planes, sizes);
+  at::Tensor sums = residual.tensor;
+  if (sums.defined() && residual.planes != where.outputs) {
+    sums = where.outputs.allocate(layer_.weight.size(0), 0.0F);
+    copy_pixels(layer_.is_linear ? as_image(residual.tensor) : residual.tensor, sums);
+  }
+  at::Tensor outputs = where.outputs.allocate(layer_.weight.size(0), std::nullopt);
+  compute({.begins_OB = begins_OB_.data(),
+           .num_blocks = num_blocks_,
+           .channels_O = channels_O_.data(),
+           .offsets_K = where.offsets_K.data(),
+           .values_K = values_K_.data(),
+           .bias_O = layer_.bias.const_data_ptr<float>(),
+           .takes_max = layer_.takes_max,
+           .inputs = images.tensor.const_data_ptr<float>(),
+           .residual = sums.defined() ? sums.const_data_ptr<float>() : nullptr,
+           .outputs = outputs.mutable_data_ptr<float>(),
+           .output_stride = where.outputs.stride,
+           .mask = where.mask.data(),
+           .low = layer_.low,
+           .high = layer_.high},
+          where.outputs.extent());
+  return {layer_.is_linear ? as_samples(outputs) : outputs, where.outputs};
+}
+
+}  // namespace lockstep::infer

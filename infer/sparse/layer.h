@@ -1,0 +1,132 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/simd/simd.h"
+#include "infer/sparse/kept_kernels.h"
+#include "infer/sparse/planes.h"
+
+/// Convolutions and linear layers, computed with all weights or with the kept ones.
+namespace lockstep::infer {
+
+/// Convolution, linear layer or max pooling, and the operators that were fused into it: bias,
+/// residual sum and clamp, in this order.
+struct Layer {
+  std::string name;
+  bool is_linear = false;
+  at::Tensor weight;  ///< [O, I / groups, kH, kW], float32; linear: [O, I, 1, 1]
+  at::Tensor bias;    ///< [O]
+  std::array<int64_t, 2> stride{1, 1}, dilation{1, 1};
+  std::array<int64_t, 4> pads{};  ///< top, left, bottom, right
+  int64_t groups = 1;
+  bool takes_max = false;  ///< max pooling: a weight of 1 for each tap, one group per channel
+  bool adds_residual = false;
+  float low = -std::numeric_limits<float>::infinity();  ///< outputs are clamped to these
+  float high = std::numeric_limits<float>::infinity();
+
+  bool clamps() const { return low > -std::numeric_limits<float>::infinity() || has_high(); }
+  bool has_high() const { return high < std::numeric_limits<float>::infinity(); }
+  /// Share of weights that are not zero.
+  double density() const;
+  /// Returns height and width of the outputs. Throws Error(kBadData) if the inputs are too small.
+  std::array<int64_t, 2> output_size(int64_t height, int64_t width) const;
+};
+
+/// Activations: a tensor, which may be a view of planes.
+struct Activations {
+  at::Tensor tensor;             ///< [N, C, H, W], [B, I] or any other shape
+  std::optional<Planes> planes;  ///< the tensor is a view of this layout, and all else is zero
+
+  /// Returns a contiguous tensor. A view of planes is copied.
+  at::Tensor contiguous() const;
+};
+
+/// Layer computed with all weights by oneDNN. Not thread-safe.
+class DenseLayer {
+ public:
+  explicit DenseLayer(const Layer& layer) : layer_(layer) {}
+
+  /// Computes the outputs. `residual` is undefined unless the layer adds one.
+  at::Tensor run(const Activations& inputs, const Activations& residual);
+
+ private:
+  at::Tensor convolve(const at::Tensor& inputs, const at::Tensor& residual,
+                      std::array<int64_t, 2> pads);
+  at::Tensor pool(const at::Tensor& inputs) const;
+
+  const Layer& layer_;
+  at::Tensor packed_;  // weight, laid out by oneDNN
+};
+
+/// Zero rows and columns that layers need around images, by height and width.
+using Paddings = std::map<std::array<int64_t, 2>, std::array<int64_t, 2>>;
+
+/// Layer computed with the kept weights only. Not thread-safe.
+class KeptLayer {
+ public:
+  /// References `layer`, which must outlive it.
+  explicit KeptLayer(const Layer& layer, SimdPath path = fastest_simd_path());
+
+  /// Returns the inputs in planes if the layer needs a copy of all pixels, else as they are.
+  /// `paddings` is shared by the layers of a network and gets this layer's padding, so that layouts
+  /// suit other layers too.
+  Activations prepared(const Activations& inputs, Paddings* paddings) const;
+  /// Computes the outputs. Copies inputs whose layout does not suit.
+  Activations run(const Activations& inputs, const Activations& residual, Paddings* paddings);
+
+ private:
+  /// Kept weight: its input plane (phase and channel), and its place relative to the output pixel.
+  struct Tap {
+    int32_t plane, dy, dx;
+  };
+  /// Offsets of the taps in a layout, and the mask of its pixels.
+  struct Laid {
+    Planes inputs, outputs;
+    std::vector<int32_t> offsets_K;
+    std::vector<uint32_t> mask;
+  };
+
+  /// Sizes of one call.
+  struct Sizes {
+    std::array<int64_t, 2> inputs, outputs;  ///< height and width, inputs of one phase
+    std::array<int64_t, 2> padding;          ///< zero rows and columns that the inputs need
+  };
+  struct Kept {
+    float value;
+    Tap tap;
+  };
+  std::vector<Kept> kept_of(int64_t output);
+  std::vector<int32_t> ends_of_blocks(const std::vector<std::vector<Kept>>& kept_O) const;
+  void divide(const std::vector<std::vector<Kept>>& kept_O);
+  int32_t phase_of(std::array<int64_t, 2> first);
+  Sizes sizes_of(const at::Tensor& inputs) const;
+  bool suits(const Activations& inputs, const Sizes& sizes) const;
+  Activations laid_out(const at::Tensor& inputs, const Sizes& sizes,
+                       const Paddings& paddings) const;
+  const Laid& laid(const Planes& planes, const Sizes& sizes);
+  Activations run_samples(const at::Tensor& inputs, const at::Tensor& residual) const;
+  void compute(const KeptWork& work, int64_t num_pixels) const;
+
+  const Layer& layer_;
+  const KeptKernels& kernels_;
+  std::vector<int64_t> begins_OB_;  ///< of KeptWork
+  int64_t num_blocks_ = 1;
+  std::vector<int32_t> channels_O_;  ///< of the rows, from the shortest on
+  std::vector<float> values_K_;
+  std::vector<Tap> taps_K_;
+  std::vector<int32_t> columns_K_;              ///< the planes of the taps
+  std::vector<std::array<int64_t, 2>> phases_;  ///< first row and column; one phase without stride
+  std::array<int64_t, 2> before_{}, after_{};   ///< largest reach of the taps in rows and columns
+  std::vector<std::unique_ptr<Laid>> laid_;
+};
+
+}  // namespace lockstep::infer

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+/// Layout of activations for products with kept weights.
+namespace lockstep::infer {
+
+/// Images [N, C, H, W] stored channel by channel: each channel is one plane, in which all images
+/// follow each other. Zeros after each row and after each image are the padding of both neighbours.
+/// So a tap of a convolution is a fixed offset within the storage, and all pixels of a channel are
+/// one vector. The inputs of a linear layer [B, I] are I channels of one image of 1 x B.
+///
+/// Items per channel: `lead` zeros, then the images, then zeros up to `stride`.
+struct Planes {
+  int64_t num_images = 1, height = 1, width = 1;
+  int64_t row = 1;     ///< items from a row to the next
+  int64_t image = 1;   ///< items from an image to the next
+  int64_t lead = 0;    ///< zeros before the first pixel, a multiple of kAlign
+  int64_t stride = 0;  ///< items from a channel to the next, a multiple of kAlign
+
+  static constexpr int64_t kAlign = 16;  ///< items in 64 bytes
+
+  /// Returns the layout with at least these zeros around each image.
+  static Planes make(int64_t num_images, at::IntArrayRef height_width, at::IntArrayRef padding);
+
+  bool operator==(const Planes&) const = default;
+  /// Zeros after each row, and zero rows after each image.
+  int64_t zero_columns() const { return row - width; }
+  int64_t zero_rows() const { return image / row - height; }
+  /// Items from the first pixel to the end of the last.
+  int64_t extent() const { return (num_images - 1) * image + (height - 1) * row + width; }
+
+  /// Allocates channels, filled with a value. nullopt: zeros around the pixels, which are
+  /// undefined. Returns the view [N, C, H, W].
+  at::Tensor allocate(int64_t num_channels, std::optional<float> fill) const;
+};
+
+/// Copies float32 pixels [N, C, H, W] between any two layouts, with ATen's threads.
+void copy_pixels(const at::Tensor& from, const at::Tensor& to);
+
+}  // namespace lockstep::infer

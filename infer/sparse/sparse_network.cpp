@@ -1,0 +1,253 @@
+#include "infer/sparse/sparse_network.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "infer/sparse/onnx_operators.h"
+
+namespace lockstep::infer {
+namespace {
+
+/// Largest share of kept weights for which kept weights are measured.
+constexpr double kMostKept = 0.5;
+/// Weights of an output channel up to which they are measured at any share: oneDNN needs more than
+/// a few inputs, and the layers around need no other layout.
+constexpr int64_t kFewWeights = 64;
+/// Samples that are measured: more take proportionally longer.
+constexpr int64_t kMostMeasured = 8;
+/// Measurement of one way: runs, and microseconds after which it ends.
+constexpr int kRuns = 3;
+constexpr double kLongRun_us = 2e4;
+/// A way that takes this many times as long as the other is not measured again.
+constexpr double kClearly = 1.5;
+constexpr double kAny_us = std::numeric_limits<double>::infinity();
+/// Gain below which the whole network is computed with all weights.
+constexpr double kLeastGain = 1.02;
+
+/// Returns the microseconds of the fastest of a few runs, after one to warm up. Ends with a run
+/// that takes clearly more than `other_us`.
+template <typename Function>
+double time_us(const Function& function, double other_us) {
+  double least = std::numeric_limits<double>::infinity(), sum = 0;
+  for (int i = -1; i < kRuns && sum < kLongRun_us; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    function();
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - start;
+    if (i < 0) continue;  // to warm up
+    least = std::min(least, taken.count());
+    sum += taken.count();
+    if (least > kClearly * other_us) break;
+  }
+  return least;
+}
+
+std::vector<at::Tensor> first_of(const std::vector<at::Tensor>& inputs, int64_t num_samples) {
+  std::vector<at::Tensor> first;
+  for (const at::Tensor& input : inputs) first.push_back(input.narrow(0, 0, num_samples));
+  return first;
+}
+
+}  // namespace
+
+SparseNetwork::Ways::Ways(const Layer& layer) : dense(layer), density(layer.density()) {
+  if (density <= kMostKept || layer.weight[0].numel() <= kFewWeights)
+    kept = std::make_unique<KeptLayer>(layer);
+}
+
+std::vector<size_t> SparseNetwork::ids_of(const std::vector<std::string>& names) {
+  std::vector<size_t> ids;
+  for (const std::string& name : names)
+    ids.push_back(ids_.try_emplace(name, ids_.size()).first->second);
+  return ids;
+}
+
+SparseNetwork::SparseNetwork(OnnxGraph graph) {
+  FusedGraph fused_graph = fused(std::move(graph));
+  (void)ids_of({""});  // value 0: not given
+  for (const OnnxValue& input : fused_graph.inputs) inputs_.push_back(ids_of({input.name})[0]);
+  for (const auto& [name, tensor] : fused_graph.constants) constants_[ids_of({name})[0]] = tensor;
+  operations_.reserve(fused_graph.steps.size());  // layers must not move
+  for (Step& step : fused_graph.steps) {
+    Operation& made = operations_.emplace_back();
+    made.step = std::move(step);
+    made.inputs = ids_of(made.step.node.inputs);
+    made.outputs = ids_of(made.step.node.outputs);
+    if (!made.step.layer) continue;
+    made.ways = std::make_unique<Ways>(*made.step.layer);
+    may_pay_ = may_pay_ || made.ways->density <= kMostKept;
+  }
+  for (const OnnxValue& output : fused_graph.outputs) outputs_.push_back(ids_of({output.name})[0]);
+  std::vector<bool> is_used(ids_.size()), is_for_kept(ids_.size());
+  is_used[0] = true;
+  for (const size_t id : outputs_) is_used[id] = true;
+  for (auto operation = operations_.rbegin(); operation != operations_.rend(); ++operation) {
+    operation->feeds_kept = is_for_kept[operation->outputs[0]];
+    for (const size_t id : operation->inputs) {
+      if (!is_used[id]) operation->last_used.push_back(id);
+      is_used[id] = true;
+      if (operation->ways && operation->ways->kept) is_for_kept[id] = true;
+    }
+  }
+}
+
+/// Runs a layer. Linear layers see all axes but the last as samples.
+Activations SparseNetwork::run_layer(const Operation& operation, const RunLayer& run,
+                                     Values* values) {
+  const Layer& layer = *operation.step.layer;
+  Activations &whole = (*values)[operation.inputs[0]], inputs = whole, residual;
+  const int64_t num_inputs = layer.weight.size(1) * layer.groups;
+  const int64_t axis = layer.is_linear ? -1 : 1, rank = inputs.tensor.dim();
+  const bool fits = layer.is_linear ? rank >= 1 : rank == 4;
+  if (!fits || inputs.tensor.size(axis) != num_inputs || inputs.tensor.scalar_type() != at::kFloat)
+    throw Error(ExitCode::kBadData, "infer",
+                fmt::format("layer {}: takes {} channels of float32, not [{}]", layer.name,
+                            num_inputs, fmt::join(inputs.tensor.sizes(), ", ")));
+  std::vector<int64_t> sizes = inputs.tensor.sizes().vec();
+  sizes[static_cast<size_t>(layer.is_linear ? rank - 1 : 1)] = layer.weight.size(0);
+  if (!layer.is_linear) {
+    const auto [height, width] = layer.output_size(sizes[2], sizes[3]);
+    sizes[2] = height;
+    sizes[3] = width;
+  }
+  if (layer.adds_residual) {
+    residual = (*values)[operation.inputs[1]];
+    if (residual.tensor.sizes() != sizes) residual = {residual.tensor.expand(sizes), std::nullopt};
+  }
+  const bool reshapes = layer.is_linear && rank != 2;
+  if (reshapes) {
+    inputs = {inputs.tensor.reshape({-1, num_inputs}), std::nullopt};
+    if (layer.adds_residual)
+      residual = {residual.tensor.reshape({-1, layer.weight.size(0)}), std::nullopt};
+  }
+  const auto place = static_cast<size_t>(&operation - operations_.data());
+  Activations outputs = run(place, reshapes ? &inputs : &whole, residual);
+  return reshapes ? Activations{outputs.tensor.reshape(sizes), std::nullopt} : outputs;
+}
+
+std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& inputs,
+                                               const RunLayer& run) {
+  check(inputs.size() == inputs_.size(), "a network gets all of its inputs");
+  Values values(ids_.size());
+  for (const auto& [id, tensor] : constants_) values[id].tensor = tensor;
+  for (size_t i = 0; i < inputs.size(); ++i) values[inputs_[i]].tensor = inputs[i];
+  for (const Operation& operation : operations_) {
+    if (operation.ways) {
+      values[operation.outputs[0]] = run_layer(operation, run, &values);
+    } else {
+      std::vector<at::Tensor> tensors;
+      for (const size_t id : operation.inputs)
+        tensors.push_back(id == 0 ? at::Tensor() : values[id].contiguous());
+      std::vector<at::Tensor> made = run_onnx(operation.step.node, tensors);
+      for (size_t i = 0; i < std::min(made.size(), operation.outputs.size()); ++i)
+        values[operation.outputs[i]] = {std::move(made[i]), std::nullopt};
+    }
+    for (const size_t id : operation.last_used) values[id] = {};
+  }
+  std::vector<at::Tensor> outputs;
+  for (const size_t id : outputs_) outputs.push_back(values[id].contiguous());
+  return outputs;
+}
+
+std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& inputs,
+                                               const Plan& plan) {
+  return compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
+    Ways& ways = *operations_[i].ways;
+    if (!plan.choices[i].is_kept) return Activations{ways.dense.run(*in, residual), std::nullopt};
+    *in = ways.kept->prepared(*in, &paddings_);
+    return ways.kept->run(*in, residual, &paddings_);
+  });
+}
+
+/// Measures both ways of a layer, as if all other layers that may use kept weights did so.
+SparseNetwork::Choice SparseNetwork::measure(Operation* operation, const Activations& inputs,
+                                             const Activations& residual) {
+  Ways& ways = *operation->ways;
+  Choice choice;
+  choice.kept_us = time_us([&] { (void)ways.kept->run(inputs, residual, &paddings_); }, kAny_us);
+  choice.dense_us = time_us(
+      [&] {
+        const at::Tensor outputs = ways.dense.run(inputs, residual);
+        if (!operation->feeds_kept || outputs.dim() != 4) return;
+        const Planes planes =
+            Planes::make(outputs.size(0), outputs.sizes().slice(2), at::IntArrayRef({1, 1}));
+        copy_pixels(outputs, planes.allocate(outputs.size(1), 0.0F));
+      },
+      choice.kept_us);
+  choice.is_kept = choice.kept_us < choice.dense_us;
+  return choice;
+}
+
+SparseNetwork::Plan SparseNetwork::measured(const std::vector<at::Tensor>& inputs,
+                                            const Dense& dense) {
+  Plan plan{.choices = std::vector<Choice>(operations_.size()), .is_dense = true};
+  plan.num_samples = inputs[0].size(0);
+  if (!may_pay_ || plan.num_samples == 0) return plan;
+  (void)compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
+    Ways& ways = *operations_[i].ways;
+    if (!ways.kept) return Activations{ways.dense.run(*in, residual), std::nullopt};
+    plan.choices[i] = measure(&operations_[i], *in, residual);
+    *in = ways.kept->prepared(*in, &paddings_);
+    return ways.kept->run(*in, residual, &paddings_);
+  });
+  plan.kept_us = time_us([&] { (void)compute(inputs, plan); }, kAny_us);
+  plan.dense_us = time_us([&] { (void)run_dense(inputs); }, plan.kept_us);
+  // The other dense way may need seconds to compile, so it is not asked without hope.
+  if (dense && plan.dense_us < kClearly * plan.kept_us)
+    plan.dense_us = time_us([&] { (void)dense(inputs); }, plan.kept_us);
+  plan.is_dense = plan.dense_us < kLeastGain * plan.kept_us;
+  return plan;
+}
+
+std::vector<at::Tensor> SparseNetwork::run_dense(const std::vector<at::Tensor>& inputs) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
+  const Plan plan{.choices = std::vector<Choice>(operations_.size())};
+  return compute(inputs, plan);
+}
+
+std::vector<at::Tensor> SparseNetwork::run(const std::vector<at::Tensor>& inputs,
+                                           const Dense& dense) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
+  const int64_t num_samples = std::min(inputs.at(0).size(0), kMostMeasured);
+  auto found = plans_.find(num_samples);
+  if (found == plans_.end())
+    found = plans_.emplace(num_samples, measured(first_of(inputs, num_samples), dense)).first;
+  last_ = &found->second;
+  if (!last_->is_dense) return compute(inputs, *last_);
+  return dense ? dense(inputs) : run_dense(inputs);
+}
+
+std::string SparseNetwork::explanation() const {
+  if (last_ == nullptr) return "";
+  std::string text = fmt::format("{:<32} {:<20} {:>7}  {:<6} {:>10} {:>10}\n", "layer", "weight",
+                                 "kept", "engine", "dense us", "sparse us");
+  for (size_t i = 0; i < operations_.size(); ++i) {
+    if (!operations_[i].ways) continue;
+    const Layer& layer = *operations_[i].step.layer;
+    const Choice& choice = last_->choices[i];
+    const auto sizes = layer.is_linear ? layer.weight.sizes().slice(0, 2) : layer.weight.sizes();
+    const auto number = [](double us) { return us > 0 ? fmt::format("{:.1f}", us) : "-"; };
+    text +=
+        fmt::format("{:<32} {:<20} {:>6.1f}%  {:<6} {:>10} {:>10}\n", layer.name,
+                    fmt::format("{}", fmt::join(sizes, "x")), 100 * operations_[i].ways->density,
+                    choice.is_kept && !last_->is_dense ? "sparse" : "dense",
+                    number(choice.dense_us), number(choice.kept_us));
+  }
+  return text + fmt::format(
+                    "whole network, {} sample(s): dense {:.1f} us, with the layers chosen "
+                    "{:.1f} us: {}\n",
+                    last_->num_samples, last_->dense_us, last_->kept_us,
+                    last_->is_dense ? "dense" : "sparse");
+}
+
+}  // namespace lockstep::infer

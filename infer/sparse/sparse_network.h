@@ -1,0 +1,87 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "infer/sparse/fusion.h"
+#include "infer/sparse/layer.h"
+
+namespace lockstep::infer {
+
+/// Network of an ONNX file. Layers in which few weights are kept are computed with these only,
+/// where that is faster. Float32 on the CPU, with ATen's threads. Not thread-safe.
+class SparseNetwork {
+ public:
+  /// Computes the whole network in another way, for comparison.
+  using Dense = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+  /// Throws Error(kUsage) for an operator that is not supported.
+  explicit SparseNetwork(OnnxGraph graph);
+
+  /// Computes the outputs. `inputs` are in the order of the graph's.
+  ///
+  /// The first inputs of each batch size up to 8 decide which layers use kept weights only: both
+  /// ways are measured. Then the whole network is compared with all weights, and with `dense` if it
+  /// may be faster. The fastest way computes all inputs of that size. Throws Error(kBadData) for
+  /// inputs that do not fit.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const Dense& dense = {});
+  /// Computes the outputs with all weights.
+  std::vector<at::Tensor> run_dense(const std::vector<at::Tensor>& inputs);
+
+  /// Returns a table of the layers for the last inputs: weight, share of kept weights, engine,
+  /// microseconds of both. Empty before run().
+  std::string explanation() const;
+
+ private:
+  struct Ways {
+    explicit Ways(const Layer& layer);
+    DenseLayer dense;
+    std::unique_ptr<KeptLayer> kept;  ///< null: not worth a measurement
+    double density = 0;
+  };
+  struct Operation {
+    Step step;
+    std::vector<size_t> inputs, outputs;  ///< values
+    std::vector<size_t> last_used;        ///< values that no later operation uses
+    std::unique_ptr<Ways> ways;           ///< null: no layer
+    bool feeds_kept = false;              ///< a layer with kept weights may use the outputs
+  };
+  /// Decision for one layer, in microseconds; 0: not measured.
+  struct Choice {
+    bool is_kept = false;
+    double dense_us = 0, kept_us = 0;
+  };
+  struct Plan {
+    std::vector<Choice> choices;  ///< by operation
+    bool is_dense = false;        ///< the whole network
+    double dense_us = 0, kept_us = 0;
+    int64_t num_samples = 0;
+  };
+  using Values = std::vector<Activations>;
+  /// May replace the inputs by the same in another layout, for layers that follow.
+  using RunLayer = std::function<Activations(size_t operation, Activations* inputs,
+                                             const Activations& residual)>;
+
+  std::vector<size_t> ids_of(const std::vector<std::string>& names);
+  std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const RunLayer& run_layer);
+  Activations run_layer(const Operation& operation, const RunLayer& run, Values* values);
+  std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const Plan& plan);
+  Plan measured(const std::vector<at::Tensor>& inputs, const Dense& dense);
+  Choice measure(Operation* operation, const Activations& inputs, const Activations& residual);
+
+  std::map<std::string, size_t> ids_;  // values, by name
+  std::vector<Operation> operations_;
+  std::map<size_t, at::Tensor> constants_;
+  std::vector<size_t> inputs_, outputs_;
+  Paddings paddings_;
+  bool may_pay_ = false;  // some layer keeps few weights
+  std::map<int64_t, Plan> plans_;
+  const Plan* last_ = nullptr;
+};
+
+}  // namespace lockstep::infer
