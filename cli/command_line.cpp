@@ -46,6 +46,7 @@ constexpr auto kExamples = std::to_array<std::string_view>(
      "lockstep curves runs/digits --svg curves.svg",
      "lockstep eval configs/digits.yaml",
      "lockstep eval configs/digits.yaml --watch",
+     "lockstep sensitivity configs/digits.yaml --svg sensitivity.svg",
      "lockstep infer --saved_model latest --config configs/digits.yaml",
      "lockstep infer --checkpoint runs/digits/checkpoints/model.ckpt-230 "
      "--feed '{type: digits}'",
@@ -169,6 +170,21 @@ void add_eval(CLI::App* app, ParsedLine* line) {
   set_tensor_command(sub, line, [=](auto) { return eval_command(*asked); });
 }
 
+void add_sensitivity(CLI::App* app, ParsedLine* line) {
+  const auto asked = std::make_shared<SensitivityOptions>();
+  CLI::App* sub = app->add_subcommand(
+      "sensitivity", "show how much of each weight can be pruned, by the loss on data.eval");
+  sub->add_option("FILE", asked->eval.config_file, "the run file")->required();
+  sub->add_option("--restore", asked->eval.restore, "as for eval")->capture_default_str();
+  sub->add_option("--levels", asked->levels, "sparsities to try, between 0 and 1")
+      ->check(daemon::number(1e-6, 1 - 1e-6))
+      ->capture_default_str();
+  sub->add_option("--json", asked->json_file, "also write the losses into this file");
+  sub->add_option("--svg", asked->svg_file, "also draw the losses into this file");
+  add_above_file(sub, line, &asked->eval.above);
+  set_tensor_command(sub, line, [=](auto) { return sensitivity_command(*asked); });
+}
+
 void add_infer(CLI::App* app, ParsedLine* line) {
   const auto asked = std::make_shared<InferCommandOptions>();
   CLI::App* sub = app->add_subcommand("infer", "run inference with a trained network");
@@ -214,8 +230,9 @@ void add_commands(CLI::App* app, ParsedLine* line) {
                         daemon::version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
   daemon::add_help_pages(app);
   app->require_subcommand(1);
-  for (const auto add : {add_launch_commands, add_queue_commands, add_check, add_plan, add_new,
-                         add_curves, add_eval, add_infer, add_checkpoint_commands, add_reference})
+  for (const auto add :
+       {add_launch_commands, add_queue_commands, add_check, add_plan, add_new, add_curves, add_eval,
+        add_sensitivity, add_infer, add_checkpoint_commands, add_reference})
     add(app, line);
   daemon::add_examples(app, kExamples);
 }
@@ -273,9 +290,10 @@ int run_command_line(int argc, char** argv) {
     add_commands(&app, &line);
     app.parse(argc, argv);
     if (!line.flags.empty() && !line.takes_flags)
-      throw Error(ExitCode::kUsage, "usage",
-                  "estimator flags go after -- and work only with run, launch, submit, check, plan "
-                  "and eval");
+      throw Error(
+          ExitCode::kUsage, "usage",
+          "estimator flags go after -- and work only with run, launch, submit, check, plan, "
+          "eval and sensitivity");
     const daemon::CommandResult result = line.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;

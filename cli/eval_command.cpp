@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -16,6 +18,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/restore.h"
@@ -23,6 +26,7 @@
 #include "cli/evaluator_job.h"
 #include "cli/tensor_commands.h"
 #include "daemon/control/signals.h"
+#include "plot/plot.h"
 
 // `lockstep eval`, and the watch over a run that is in progress.
 namespace lockstep::cli {
@@ -219,10 +223,14 @@ std::string newest_save(const EvaluatorJob& job) {
                           job.saves_folder().string(), job.config().checkpoint.prefix));
 }
 
+/// Returns the checkpoint that the command line names.
+std::string save_of(const std::string& restore, const EvaluatorJob& job) {
+  return restore == "latest" ? newest_save(job) : checkpoint::save_at(restore);
+}
+
 daemon::CommandResult evaluate_one(const EvalCommandOptions& options,
                                    const daemon::Signals& signals, EvaluatorJob* job) {
-  const std::string prefix =
-      options.restore == "latest" ? newest_save(*job) : checkpoint::save_at(options.restore);
+  const std::string prefix = save_of(options.restore, *job);
   try {
     const auto line = job->evaluate(prefix, [&signals] { require_going_on(signals); });
     if (line) return {*line + "\n", 0};
@@ -234,7 +242,81 @@ daemon::CommandResult evaluate_one(const EvalCommandOptions& options,
               prefix + ": was removed or replaced while it was read: run again");
 }
 
+using Json = nlohmann::ordered_json;
+
+std::string json_of(const EvaluatorJob::Sensitivity& found, const std::vector<double>& levels,
+                    const std::string& prefix) {
+  Json weights = Json::array();
+  for (const EvaluatorJob::PrunedAlone& one : found.weights)
+    weights.push_back({{"name", one.name},
+                       {"num_weights", one.num_weights},
+                       {"sparsity", one.sparsity},
+                       {"losses", one.losses}});
+  const Json all{{"checkpoint", prefix},
+                 {"global_step", found.step},
+                 {"loss", found.loss},
+                 {"levels", levels},
+                 {"weights", weights}};
+  return json_text(all, 2) + "\n";
+}
+
+std::string table_of(const EvaluatorJob::Sensitivity& found, const std::vector<double>& levels) {
+  size_t width = 6;
+  for (const EvaluatorJob::PrunedAlone& one : found.weights)
+    width = std::max(width, one.name.size());
+  std::string text = fmt::format(
+      "step {}: loss {:.4f}; loss if one weight alone is pruned by magnitude, without training:\n"
+      "{:<{}} {:>9} {:>8}",
+      found.step, found.loss, "weight", width, "elements", "zeros");
+  for (const double level : levels) text += fmt::format(" {:>8.4g}", level);
+  for (const EvaluatorJob::PrunedAlone& one : found.weights) {
+    text += fmt::format("\n{:<{}} {:>9} {:>8.4f}", one.name, width, one.num_weights, one.sparsity);
+    for (const double loss : one.losses) text += fmt::format(" {:>8.4f}", loss);
+  }
+  return text + "\n";
+}
+
+/// Returns a chart of the loss over sparsity, a curve for each weight.
+std::string svg_of(const EvaluatorJob::Sensitivity& found, const std::vector<double>& levels) {
+  constexpr std::array kColors = {"#1f6fb2", "#c4451c", "#2e8b57", "#8a4fbf",
+                                  "#b8860b", "#d1478c", "#4a7c8c", "#6b6b6b"};
+  chart::Panel panel{.heading = "Loss with one weight pruned", .prefers_log = true};
+  for (const EvaluatorJob::PrunedAlone& one : found.weights) {
+    chart::Curve curve{.label = one.name,
+                       .color = kColors.at(panel.curves.size() % kColors.size())};
+    curve.points.push_back({one.sparsity, found.loss});
+    for (size_t i = 0; i < levels.size(); ++i)
+      if (levels[i] > one.sparsity) curve.points.push_back({levels[i], one.losses[i]});
+    curve.marks = curve.points;
+    panel.curves.push_back(std::move(curve));
+  }
+  return chart::svg_chart({.title = fmt::format("Sensitivity at step {}", found.step),
+                           .subtitle = "each weight alone, by magnitude, without training",
+                           .x_label = "sparsity",
+                           .x_end = 1,
+                           .panels = {std::move(panel)}});
+}
+
 }  // namespace
+
+daemon::CommandResult sensitivity_command(const SensitivityOptions& options) {
+  require_one_process("sensitivity", "it is one process");
+  const daemon::Signals signals;
+  EvaluatorJob job(options.eval);
+  const std::string prefix = save_of(options.eval.restore, job);
+  try {
+    const EvaluatorJob::Sensitivity found =
+        job.sensitivity(prefix, options.levels, [&signals] { require_going_on(signals); });
+    if (!options.json_file.empty())
+      files::write_atomically(options.json_file, json_of(found, options.levels, prefix));
+    if (!options.svg_file.empty())
+      files::write_atomically(options.svg_file, svg_of(found, options.levels));
+    return {table_of(found, options.levels), 0};
+  } catch (const Stopped&) {
+    return {prefix + ": stopped on request before its end; run again\n",
+            static_cast<int>(ExitCode::kStopped)};
+  }
+}
 
 daemon::CommandResult eval_command(const EvalCommandOptions& options) {
   require_one_process("eval",

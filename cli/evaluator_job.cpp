@@ -1,5 +1,9 @@
 #include "cli/evaluator_job.h"
 
+#include <span>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "base/digest.h"
@@ -11,6 +15,8 @@
 #include "checkpoint/tools/inspect.h"
 #include "daemon/run/device.h"
 #include "daemon/run/run_hooks.h"
+#include "recal/masks/mask_table.h"
+#include "recal/masks/mask_update.h"
 #include "train/records.h"
 #include "train/summary_saver_hook.h"
 
@@ -212,6 +218,45 @@ train::EvalResult EvaluatorJob::evaluate_restored(const std::function<void()>& o
     curves_->flush();
   }
   return result;
+}
+
+double EvaluatorJob::loss_of_restored(const std::function<void()>& on_batch) {
+  train::Hooks hooks({.project_dir = config_.run.project().folder(),
+                      .steps_per_epoch = context_->clock.steps_per_epoch,
+                      .model = *context_->model});
+  OnBatch calls(on_batch);
+  hooks.add(calls);
+  return train::evaluate(context_->handler, context_->loss, *context_->eval_data, config_.eval,
+                         control_,
+                         {.hooks = &hooks, .step = step_, .loader = context_->eval_loader()})
+      .loss;
+}
+
+EvaluatorJob::Sensitivity EvaluatorJob::sensitivity(const std::string& prefix,
+                                                    const std::vector<double>& levels,
+                                                    const std::function<void()>& on_batch) {
+  restore(prefix);
+  const at::NoGradGuard no_grad;
+  Sensitivity all{.step = step_, .loss = loss_of_restored(on_batch)};
+  const ParamTable& params = context_->model->params();
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!params[i].prunable) continue;
+    const at::Tensor weight = context_->evaluates_ema() ? context_->ema.of(static_cast<int64_t>(i))
+                                                        : params[i].tensor.detach();
+    const at::Tensor before = weight.cpu().contiguous().clone();
+    PrunedAlone& alone = all.weights.emplace_back(
+        PrunedAlone{.name = params[i].name, .num_weights = weight.numel()});
+    alone.sparsity = before.eq(0).to(at::kDouble).mean().item<double>();
+    for (const double level : levels) {
+      const recal::MaskedWeight pruned{params[i].name, before,
+                                       recal::new_kept_bits(before.numel())};
+      recal::update_masks(std::span(&pruned, 1), level, {});
+      weight.copy_(before * recal::kept_flags(pruned.kept_bits, before.sizes()));
+      alone.losses.push_back(loss_of_restored(on_batch));
+    }
+    weight.copy_(before);
+  }
+  return all;
 }
 
 std::string EvaluatorJob::write(const std::string& prefix, const std::string& index_sha256,

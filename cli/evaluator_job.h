@@ -35,11 +35,29 @@ class EvaluatorJob {
   std::optional<std::string> evaluate(const std::string& prefix,
                                       const std::function<void()>& on_batch = {});
 
+  /// Loss of one weight pruned alone, by level.
+  struct PrunedAlone {
+    std::string name;
+    int64_t num_weights = 0;
+    double sparsity = 0;  ///< of the checkpoint
+    std::vector<double> losses;
+  };
+  struct Sensitivity {
+    int64_t step = 0;
+    double loss = 0;  ///< of the checkpoint
+    std::vector<PrunedAlone> weights;
+  };
+  /// Reads the checkpoint and evaluates it with each prunable weight pruned to each level, the
+  /// others as they are. The weights are those that evaluations use. Writes nothing.
+  Sensitivity sensitivity(const std::string& prefix, const std::vector<double>& levels,
+                          const std::function<void()>& on_batch);
+
  private:
   void open(const std::string& restored);
   void open_without_training_data(const std::string& restored, const Error& missing);
   void restore(const std::string& prefix);
   train::EvalResult evaluate_restored(const std::function<void()>& on_batch);
+  double loss_of_restored(const std::function<void()>& on_batch);
   std::string write(const std::string& prefix, const std::string& index_sha256,
                     const train::EvalResult& result);
 

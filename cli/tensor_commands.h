@@ -48,6 +48,17 @@ struct EvalCommandOptions {
 /// kCannotCreate, kIo: results cannot be written, or another watcher is running.
 daemon::CommandResult eval_command(const EvalCommandOptions& options);
 
+struct SensitivityOptions {
+  EvalCommandOptions eval;                               ///< without watch
+  std::vector<double> levels{0.5, 0.7, 0.8, 0.9, 0.95};  ///< sparsities, 0 < x < 1, ascending
+  std::string json_file, svg_file;                       ///< empty: not written
+};
+
+/// `lockstep sensitivity`: loss on data.eval if one weight alone is pruned by magnitude, for each
+/// prunable weight and each level, without training. Shows which layers allow more sparsity than
+/// others. Prints a table; JSON and a chart on request. Throws as eval_command().
+daemon::CommandResult sensitivity_command(const SensitivityOptions& options);
+
 struct InferCommandOptions {
   std::string saved_model;         ///< folder of an export, ONNX file, or latest; or checkpoint
   std::string checkpoint;          ///< prefix of a checkpoint, or latest

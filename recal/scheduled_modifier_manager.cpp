@@ -140,7 +140,8 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
   // otherwise.
   if (faults->empty()) check_mask_kinds(faults);
   if (faults->empty()) check_values(faults);
-  if (faults->empty()) check_statistics(options.world_size, faults);
+  if (faults->empty())
+    check_statistics(std::max<int64_t>(options.world_size, options.planned_world_size), faults);
   if (faults->empty()) {
     masks_ = MaskTable(params, covered_params(*timeline_));
     scores_ = GradientScores(params, *timeline_, options.rank, options.world_size);
@@ -172,7 +173,7 @@ void ScheduledModifierManager::check_mask_kinds(Diagnostics* faults) const {
 }
 
 /// Refuses second-order pruning that its layers or the memory of this host do not allow.
-void ScheduledModifierManager::check_statistics(int world_size, Diagnostics* faults) const {
+void ScheduledModifierManager::check_statistics(int64_t world_size, Diagnostics* faults) const {
   std::set<int> checked;
   int64_t num_bytes = 0;
   for (const Action& action : timeline_->actions()) {

@@ -39,7 +39,8 @@ struct AttachOptions {
   std::vector<int64_t> frozen_at_start = {};            ///< as in TimelineInputs
   std::vector<std::string> frozen_in_constructor = {};  ///< as in TimelineInputs
   TeacherChoice teacher = TeacherChoice::kNone;         ///< as in TimelineInputs
-  int rank = 0, world_size = 1;  ///< ranks that share the statistics of gradients
+  int rank = 0, world_size = 1;    ///< ranks that share the statistics of gradients
+  int64_t planned_world_size = 1;  ///< of the run, if a tool with fewer ranks looks at it
   /// Set if the optimizer never moves pruned weights (no gradient, no moments). end_step() then
   /// checks and zeroes them only every kReviveCheckSteps steps, which saves a pass over the
   /// weights.
@@ -222,7 +223,7 @@ class ScheduledModifierManager {
 
   void require_stage(bool holds, std::string_view call, std::string_view instead) const;
   void check_mask_kinds(Diagnostics* faults) const;
-  void check_statistics(int world_size, Diagnostics* faults) const;
+  void check_statistics(int64_t world_size, Diagnostics* faults) const;
   void check_values(Diagnostics* faults) const;
   /// Logs surprises of the recipe for this model, at the first step, on rank 0.
   void report_start() const;

@@ -141,6 +141,7 @@ static recal::ScheduledModifierManager attached_recipe(const RunConfig& config,
                   .teacher = choice_of(config.train.teacher),
                   .rank = control.rank(),
                   .world_size = control.world_size(),
+                  .planned_world_size = config.run.expect_world_size.value_or(1),
                   // Pruned weights have no gradients, so updates leave them at 0.
                   .updates_keep_zeros = true},
                  &faults);
@@ -462,7 +463,10 @@ StateList TrainingContext::model_state() {
 
 StateList TrainingContext::inference_state() {
   StateList all = model_state();
-  if (config.checkpoint.includes("modifiers")) append(recipe.state(), &all);
+  if (config.checkpoint.includes("modifiers"))
+    for (StateEntry& entry : recipe.state())
+      // Statistics for pruning may be larger than the network.
+      if (!entry.key.starts_with("_lockstep/pruning/")) all.push_back(std::move(entry));
   if (config.checkpoint.includes("clock"))
     all.push_back({"_lockstep/step", view_of(&clock.step), nullptr});
   return all;

@@ -90,7 +90,7 @@ class BadInput(LockstepTest):
         self.assertIn("did you mean 'check'", self.tool("chek", expect=64))
         self.tool("check", expect=64)
         for words in (["ckpt", "ls", self.folder], ["ckpt", "verify", self.folder], ["curves", self.folder]):
-            self.assertIn("estimator flags go after -- and work only with run, launch, submit, check, plan and eval", self.tool(*words, "--", "--width", "3", expect=64))
+            self.assertIn("estimator flags go after -- and work only with run, launch, submit, check, plan, eval and sensitivity", self.tool(*words, "--", "--width", "3", expect=64))
         for program, words in (("lockstepd", ["--config", "--resume", "SIGUSR1", "Examples"]), ("lockstep", ["check", "plan", "ckpt", "Examples"])):
             shown = subprocess.run([os.environ["LOCKSTEP_BUILD"] + "/bin/" + program, "--help"], capture_output=True, text=True)
             self.assertEqual(shown.returncode, 0)

@@ -1,4 +1,5 @@
 """Recipes that distil: the same bits on any number of ranks and over stops, teachers of all kinds, and those that are refused."""
+import json
 import unittest
 
 from harness import DIGITS, LockstepTest
@@ -145,6 +146,32 @@ class Distillation(LockstepTest):
                                          "train.teacher_model={type: digits_net}"))
         disabled = self.check(recipe, "train.distill_teacher=disable")
         self.assertIn("train.distill_teacher is disable: the loss is that of the task alone", disabled)
+
+
+class Sensitivity(LockstepTest):
+    def test_the_losses_are_those_of_networks_pruned_alone(self):
+        run = self.train(1, sets=[*PLAIN, "data.shuffle=false"])
+        where = ["--set", f"run.project_dir={run.folder}", "--set", "recipe=null", "--set", "train.max_steps=36"]
+        files = [self.folder / "s.json", self.folder / "s.svg"]
+        before = sorted((path, path.stat().st_mtime) for path in run.folder.rglob("*.ckpt*"))
+        table = self.tool("sensitivity", DIGITS, *where, "--levels", 0.25, 0.9, "--json", files[0], "--svg", files[1])
+        print(table)
+        self.assertEqual(sorted((path, path.stat().st_mtime) for path in run.folder.rglob("*.ckpt*")), before)
+        found = json.loads(files[0].read_text())
+        self.assertEqual([one["name"] for one in found["weights"]], [f"blocks.{i}.conv.weight" for i in range(3)] + ["classifier.weight"])
+        self.assertEqual((found["levels"], found["global_step"]), ([0.25, 0.9], 36))
+        for one in found["weights"]:
+            self.assertIn(f"{one['losses'][0]:.4f}", table)
+            self.assertGreater(one["losses"][1], found["loss"])
+            self.assertGreater(one["losses"][1], one["losses"][0])
+        self.assertIn("<svg", files[1].read_text())
+        # A run that prunes this weight in its only step, without moving it, has the same loss.
+        pruned = self.train(1, run="pruned", sets=[
+            "train.max_steps=1", "data.shuffle=false", "optimizer={type: sgd, learning_rate: 1e-12}", f"checkpoint.warm_start_ckpt={run.folder}",
+            self.recipe("version: 1.0.0\nmodifiers:\n  - !GMPruningModifier {params: [classifier], init_sparsity: 0.9, final_sparsity: 0.9, "
+                        "start_step: 0, end_step: 1, update_frequency_steps: 1}\n")])
+        self.assertAlmostEqual(pruned.summary()["eval"]["loss"], found["weights"][3]["losses"][1], places=5)
+        self.tool("sensitivity", DIGITS, *where, "--levels", 1.5, expect=64)
 
 
 class PruningByGradients(LockstepTest):
