@@ -304,14 +304,15 @@ daemon::CommandResult sensitivity_command(const SensitivityOptions& options) {
   const daemon::Signals signals;
   EvaluatorJob job(options.eval);
   const std::string prefix = save_of(options.eval.restore, job);
+  std::vector<double> levels = options.levels;
+  std::sort(levels.begin(), levels.end());
   try {
     const EvaluatorJob::Sensitivity found =
-        job.sensitivity(prefix, options.levels, [&signals] { require_going_on(signals); });
+        job.sensitivity(prefix, levels, [&signals] { require_going_on(signals); });
     if (!options.json_file.empty())
-      files::write_atomically(options.json_file, json_of(found, options.levels, prefix));
-    if (!options.svg_file.empty())
-      files::write_atomically(options.svg_file, svg_of(found, options.levels));
-    return {table_of(found, options.levels), 0};
+      files::write_atomically(options.json_file, json_of(found, levels, prefix));
+    if (!options.svg_file.empty()) files::write_atomically(options.svg_file, svg_of(found, levels));
+    return {table_of(found, levels), 0};
   } catch (const Stopped&) {
     return {prefix + ": stopped on request before its end; run again\n",
             static_cast<int>(ExitCode::kStopped)};

@@ -50,7 +50,7 @@ daemon::CommandResult eval_command(const EvalCommandOptions& options);
 
 struct SensitivityOptions {
   EvalCommandOptions eval;                               ///< without watch
-  std::vector<double> levels{0.5, 0.7, 0.8, 0.9, 0.95};  ///< sparsities, 0 < x < 1, ascending
+  std::vector<double> levels{0.5, 0.7, 0.8, 0.9, 0.95};  ///< sparsities, 0 < x < 1
   std::string json_file, svg_file;                       ///< empty: not written
 };
 

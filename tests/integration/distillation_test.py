@@ -53,7 +53,7 @@ data:
   train: {{type: python, path: {path}, name: Points}}
   global_batch_size: 16
 train:
-  max_steps: 9
+  max_steps: 6
   teacher_model: {{type: python, path: {path}, name: Keywords}}
 recipe: {recipe}
 optimizer: {{type: sgd, learning_rate: 0.5}}
@@ -83,7 +83,7 @@ class Distillation(LockstepTest):
         config.write_text(KEYWORDS.format(path=self.folder / "teachers.py", recipe=recipe))
         losses = [[step["loss"] for step in self.train(2, config=config, run=loss, sets=[f"train.loss={loss}"]).steps()]
                   for loss in ("auto", "own")]
-        self.assertEqual(len(losses[0]), 9)
+        self.assertEqual(len(losses[0]), 6)
         for own, outside in zip(*losses, strict=True):
             self.assertAlmostEqual(own, outside, delta=1e-6)
         # Of a network like its teacher only the task's part of the loss is left.
@@ -154,7 +154,7 @@ class Sensitivity(LockstepTest):
         where = ["--set", f"run.project_dir={run.folder}", "--set", "recipe=null", "--set", "train.max_steps=36"]
         files = [self.folder / "s.json", self.folder / "s.svg"]
         before = sorted((path, path.stat().st_mtime) for path in run.folder.rglob("*.ckpt*"))
-        table = self.tool("sensitivity", DIGITS, *where, "--levels", 0.25, 0.9, "--json", files[0], "--svg", files[1])
+        table = self.tool("sensitivity", DIGITS, *where, "--levels", 0.9, 0.25, "--json", files[0], "--svg", files[1])
         print(table)
         self.assertEqual(sorted((path, path.stat().st_mtime) for path in run.folder.rglob("*.ckpt*")), before)
         found = json.loads(files[0].read_text())
