@@ -88,7 +88,7 @@ void measure(const Shape& shape, double density) {
   if (!layer.is_linear) {
     const infer::Planes planes =
         infer::Planes::make(shape.batch, inputs.sizes().slice(2), {k / 2, k / 2});
-    for_kept = {planes.allocate(shape.inputs, std::nullopt), planes};
+    for_kept = {planes.allocate(shape.inputs, 0.0F), planes};
     infer::copy_pixels(inputs, for_kept.tensor);
   }
   const double dense_us = least_us([&] { (void)dense.run(for_dense, {}); });

@@ -26,6 +26,17 @@ using Binary = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor
                           std::optional<std::string_view>, Scalars,
                           std::optional<std::string_view>);
 
+/// True for layers with the usual padding. oneDNN has ended the process for a padding beyond the
+/// kernel, so other layers get inputs that are padded before.
+bool is_common(const Layer& layer) {
+  const int64_t kernel = layer.weight.size(2);
+  const auto& pads = layer.pads;
+  return kernel == layer.weight.size(3) && layer.stride[0] == layer.stride[1] &&
+         layer.dilation == std::array<int64_t, 2>{1, 1} && std::ranges::max(pads) < kernel &&
+         std::ranges::max(pads) == std::ranges::min(pads) &&
+         (layer.groups == 1 || layer.groups == layer.weight.size(0));
+}
+
 }  // namespace
 
 double Layer::density() const {
@@ -56,6 +67,12 @@ at::Tensor Activations::contiguous() const {
 
 at::Tensor DenseLayer::convolve(const at::Tensor& inputs, const at::Tensor& residual,
                                 std::array<int64_t, 2> pads) {
+  if (!is_common(layer_)) {
+    at::Tensor outputs = at::conv2d(inputs, layer_.weight, layer_.bias, layer_.stride,
+                                    at::IntArrayRef(pads), layer_.dilation, layer_.groups);
+    if (residual.defined()) outputs.add_(residual);
+    return layer_.clamps() ? outputs.clamp_(layer_.low, layer_.high) : outputs;
+  }
   if (!packed_.defined())
     packed_ = at::mkldnn_reorder_conv2d_weight(layer_.weight.to_mkldnn(), pads, layer_.stride,
                                                layer_.dilation, layer_.groups, inputs.sizes());
@@ -109,7 +126,7 @@ at::Tensor DenseLayer::run(const Activations& inputs, const Activations& residua
   at::Tensor images = channels_last(inputs.tensor);
   if (layer_.takes_max) return pool(images);
   std::array<int64_t, 2> pads{layer_.pads[0], layer_.pads[1]};
-  if (pads[0] != layer_.pads[2] || pads[1] != layer_.pads[3]) {
+  if (!is_common(layer_) && layer_.pads != std::array<int64_t, 4>{}) {
     images = at::constant_pad_nd(images,
                                  {layer_.pads[1], layer_.pads[3], layer_.pads[0], layer_.pads[2]});
     pads = {0, 0};

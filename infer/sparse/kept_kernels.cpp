@@ -32,57 +32,77 @@ HWY_INLINE Vector larger(Vector one, Vector other) {
   return hn::IfThenElse(hn::Or(hn::Gt(other, one), hn::IsNaN(other)), other, one);
 }
 
-/// Computes kVectors vectors of pixels from pixel p on. Sums of kSets weights run next to each
-/// other, since an addition takes several cycles.
+/// Sums of a tile: kVectors vectors of pixels. Sums of kSets weights run next to each other, since
+/// an addition takes several cycles.
+template <int kVectors, int kSets>
+using Sums = std::array<std::array<Vector, kVectors>, kSets>;
+
+/// Adds a weight.
+template <int kVectors, bool kTakesMax>
+HWY_INLINE void add_weight(const KeptWork& work, const float* inputs, int64_t k,
+                           std::array<Vector, kVectors>* sums) {
+  const Tag d;
+  const auto value = hn::Set(d, work.values_K[k]);
+  const float* const from = inputs + work.offsets_K[k];
+  for (int v = 0; v < kVectors; ++v) {
+    const auto items = hn::LoadU(d, from + v * kLanes);
+    (*sums)[v] = kTakesMax ? larger((*sums)[v], items) : hn::MulAdd(value, items, (*sums)[v]);
+  }
+}
+
+/// Adds the weights begin to end.
+template <int kVectors, int kSets, bool kTakesMax>
+HWY_INLINE void add_weights(const KeptWork& work, const float* inputs, int64_t begin, int64_t end,
+                            Sums<kVectors, kSets>* sums) {
+  int64_t k = begin;
+  for (; k + kSets <= end; k += kSets)
+    for (int set = 0; set < kSets; ++set)
+      add_weight<kVectors, kTakesMax>(work, inputs, k + set, &(*sums)[set]);
+  for (; k < end; ++k) add_weight<kVectors, kTakesMax>(work, inputs, k, &(*sums)[0]);
+}
+
+/// Adds the residual, clamps, and stores pixels only.
+template <int kVectors>
+HWY_INLINE void finish(const KeptWork& work, int64_t place, int64_t p,
+                       const std::array<Vector, kVectors>& sums) {
+  const Tag d;
+  const hn::RebindToUnsigned<Tag> bits;
+  const auto low = hn::Set(d, work.low), high = hn::Set(d, work.high);
+  for (int v = 0; v < kVectors; ++v) {
+    auto sum = sums[v];
+    if (work.residual != nullptr)
+      sum = hn::Add(sum, hn::LoadU(d, work.residual + place + v * kLanes));
+    // The bound is the first operand: x86 then returns a NaN of the sum.
+    sum = hn::Min(high, hn::Max(low, sum));
+    const auto mask = hn::LoadU(bits, work.mask + p + v * kLanes);
+    hn::StoreU(hn::And(sum, hn::BitCast(d, mask)), d, work.outputs + place + v * kLanes);
+  }
+}
+
+/// Computes the pixels from p on for a block of weights. Unfinished sums wait in the outputs.
 template <int kVectors, int kSets, bool kTakesMax>
 HWY_INLINE void block_of_tile(const KeptWork& work, int64_t block, int64_t begin_O, int64_t end_O,
                               int64_t p) {
   const Tag d;
-  const hn::RebindToUnsigned<Tag> bits;
-  const float* const inputs = work.inputs + p;
-  const auto add = [](Vector value, Vector items, Vector* sum) HWY_ATTR {
-    *sum = kTakesMax ? larger(*sum, items) : hn::MulAdd(value, items, *sum);
-  };
-  const auto low = hn::Set(d, work.low), high = hn::Set(d, work.high);
   for (int64_t o = begin_O; o < end_O; ++o) {
-    const int64_t channel = work.channels_O[o];
-    float* const outputs = work.outputs + channel * work.output_stride + p;
-    std::array<std::array<Vector, kVectors>, kSets> sums;
-    for (int v = 0; v < kVectors; ++v)
-      sums[0][v] =
-          block == 0 ? hn::Set(d, work.bias_O[channel]) : hn::LoadU(d, outputs + v * kLanes);
-    for (int s = 1; s < kSets; ++s)
-      for (int v = 0; v < kVectors; ++v) sums[s][v] = hn::Zero(d);
-    const int64_t* const begin = work.begins_OB + o * work.num_blocks + block;
-    const int64_t end = begin[1];
-    int64_t k = begin[0];
-    for (; k + kSets <= end; k += kSets)
-      for (int s = 0; s < kSets; ++s) {
-        const auto value = hn::Set(d, work.values_K[k + s]);
-        const float* const from = inputs + work.offsets_K[k + s];
-        for (int v = 0; v < kVectors; ++v) add(value, hn::LoadU(d, from + v * kLanes), &sums[s][v]);
-      }
-    for (; k < end; ++k) {
-      const auto value = hn::Set(d, work.values_K[k]);
-      const float* const from = inputs + work.offsets_K[k];
-      for (int v = 0; v < kVectors; ++v) add(value, hn::LoadU(d, from + v * kLanes), &sums[0][v]);
-    }
+    const int64_t channel = work.channels_O[o], place = channel * work.output_stride + p;
+    float* const outputs = work.outputs + place;
+    Sums<kVectors, kSets> sums;
     for (int v = 0; v < kVectors; ++v) {
-      auto sum = sums[0][v];
-      for (int s = 1; s < kSets; ++s)
-        sum = kTakesMax ? larger(sum, sums[s][v]) : hn::Add(sum, sums[s][v]);
-      if (block + 1 < work.num_blocks) {
-        hn::StoreU(sum, d, outputs + v * kLanes);
-        continue;
-      }
-      if (work.residual != nullptr)
-        sum = hn::Add(sum,
-                      hn::LoadU(d, work.residual + channel * work.output_stride + p + v * kLanes));
-      // The bound is the first operand: x86 then returns a NaN of the sum.
-      sum = hn::Min(high, hn::Max(low, sum));
-      const auto mask = hn::LoadU(bits, work.mask + p + v * kLanes);
-      hn::StoreU(hn::And(sum, hn::BitCast(d, mask)), d, outputs + v * kLanes);
+      sums[0][v] = block == 0 ? hn::Set(d, kTakesMax ? kNone : work.bias_O[channel])
+                              : hn::LoadU(d, outputs + v * kLanes);
+      for (int set = 1; set < kSets; ++set) sums[set][v] = hn::Set(d, kTakesMax ? kNone : 0.0F);
     }
+    const int64_t* const begin = work.begins_BO + block * work.num_rows + o;
+    add_weights<kVectors, kSets, kTakesMax>(work, work.inputs + p, begin[0], begin[1], &sums);
+    for (int v = 0; v < kVectors; ++v)
+      for (int set = 1; set < kSets; ++set)
+        sums[0][v] =
+            kTakesMax ? larger(sums[0][v], sums[set][v]) : hn::Add(sums[0][v], sums[set][v]);
+    if (block + 1 == work.num_blocks)
+      finish<kVectors>(work, place, p, sums[0]);
+    else
+      for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[0][v], d, outputs + v * kLanes);
   }
 }
 
@@ -110,8 +130,8 @@ void sample(const KeptWork& work, int64_t begin_O, int64_t end_O) {
   for (int64_t o = begin_O; o < end_O; ++o) {
     std::array<Vector, kSets> sums;
     for (Vector& sum : sums) sum = hn::Zero(d);
-    const int64_t end = work.begins_OB[(o + 1) * work.num_blocks];
-    int64_t k = work.begins_OB[o * work.num_blocks];
+    const int64_t end = work.begins_BO[o + 1];
+    int64_t k = work.begins_BO[o];
     for (; k + kSets * kLanes <= end; k += kSets * kLanes)
       for (int s = 0; s < kSets; ++s) {
         const int64_t at = k + s * kLanes;

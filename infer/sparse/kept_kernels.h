@@ -8,11 +8,12 @@
 namespace lockstep::infer {
 
 /// One layer: kept weights by rows, and where inputs and outputs are. Row o computes the output
-/// channel channels_O[o]. A row is divided into blocks by input, whose pixels of a tile stay in the
-/// first cache while all rows use them. Block b of row o has weights begins_OB[o * num_blocks + b]
-/// up to the next begin. Weight k multiplies the items at offsets_K[k].
+/// channel channels_O[o]. Weights are divided into blocks by input. The pixels that a block reads
+/// for a tile stay in the first cache while all rows use them. Block b of row o has weights
+/// begins_BO[b * num_rows + o] up to the next begin. Weight k multiplies the items at offsets_K[k].
 struct KeptWork {
-  const int64_t* begins_OB = nullptr;
+  const int64_t* begins_BO = nullptr;
+  int64_t num_rows = 0;
   int64_t num_blocks = 1;
   const int32_t* channels_O = nullptr;
   const int32_t* offsets_K = nullptr;
@@ -31,8 +32,8 @@ struct KeptKernels {
   /// Computes the pixels begin_P to end_P (a multiple of 16 more) of the rows begin_O to end_O.
   void (*pixels)(const KeptWork& work, int64_t begin_O, int64_t end_O, int64_t begin_P,
                  int64_t end_P);
-  /// Computes the rows begin_O to end_O for one pixel. Channels of inputs and outputs are next to
-  /// each other.
+  /// Computes the rows begin_O to end_O of one block for one pixel. Channels of inputs and outputs
+  /// are next to each other.
   void (*sample)(const KeptWork& work, int64_t begin_O, int64_t end_O);
 };
 

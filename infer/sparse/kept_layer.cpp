@@ -92,29 +92,30 @@ std::vector<KeptLayer::Kept> KeptLayer::kept_of(int64_t output) {
   return kept;
 }
 
-/// Stores the kept weights, divided into blocks by input plane.
+/// Stores the kept weights, block by block.
 void KeptLayer::divide(const std::vector<std::vector<Kept>>& kept_O) {
   const std::vector<int32_t> ends = ends_of_blocks(kept_O);
   num_blocks_ = static_cast<int64_t>(ends.size());
-  for (const std::vector<Kept>& row : kept_O) {
-    size_t block = 0;
-    begins_OB_.push_back(static_cast<int64_t>(values_K_.size()));
-    for (const Kept& kept : row) {
-      for (; kept.tap.plane >= ends[block]; ++block)
-        begins_OB_.push_back(static_cast<int64_t>(values_K_.size()));
-      values_K_.push_back(kept.value);
-      taps_K_.push_back(kept.tap);
-      columns_K_.push_back(kept.tap.plane);
+  std::vector<size_t> next_O(kept_O.size());
+  for (const int32_t end : ends)
+    for (size_t o = 0; o < kept_O.size(); ++o) {
+      begins_BO_.push_back(static_cast<int64_t>(values_K_.size()));
+      for (size_t& next = next_O[o]; next < kept_O[o].size(); ++next) {
+        const Kept& kept = kept_O[o][next];
+        if (kept.tap.plane >= end) break;
+        values_K_.push_back(kept.value);
+        taps_K_.push_back(kept.tap);
+        columns_K_.push_back(kept.tap.plane);
+      }
     }
-    for (; block + 1 < ends.size(); ++block)
-      begins_OB_.push_back(static_cast<int64_t>(values_K_.size()));
-  }
-  begins_OB_.push_back(static_cast<int64_t>(values_K_.size()));
+  begins_BO_.push_back(static_cast<int64_t>(values_K_.size()));
 }
 
 /// Returns the plane after each block. The inputs of a block fit the first cache, unless its rows
 /// would be too short.
 std::vector<int32_t> KeptLayer::ends_of_blocks(const std::vector<std::vector<Kept>>& kept_O) const {
+  // Samples of a linear layer are few pixels, and its sums are computed for single samples too.
+  if (layer_.is_linear) return {std::numeric_limits<int32_t>::max()};
   // Image rows of a plane that some tap meets, as bits: each takes a tile and the pixels around it.
   const int64_t num_channels = layer_.weight.size(1) * layer_.groups;
   std::vector<uint64_t> rows(static_cast<size_t>(num_channels) *
@@ -244,7 +245,8 @@ Activations KeptLayer::run_samples(const at::Tensor& inputs, const at::Tensor& r
   const at::Tensor sums = residual.defined() ? residual.contiguous() : at::Tensor();
   const int64_t num_outputs = layer_.weight.size(0);
   at::Tensor outputs = at::empty({samples.size(0), num_outputs}, at::kFloat);
-  KeptWork work{.begins_OB = begins_OB_.data(),
+  KeptWork work{.begins_BO = begins_BO_.data(),
+                .num_rows = layer_.weight.size(0),
                 .num_blocks = num_blocks_,
                 .channels_O = channels_O_.data(),
                 .offsets_K = columns_K_.data(),
@@ -289,7 +291,8 @@ Activations KeptLayer::run(const Activations& inputs, const Activations& residua
     copy_pixels(layer_.is_linear ? as_image(residual.tensor) : residual.tensor, sums);
   }
   at::Tensor outputs = where.outputs.allocate(layer_.weight.size(0), std::nullopt);
-  compute({.begins_OB = begins_OB_.data(),
+  compute({.begins_BO = begins_BO_.data(),
+           .num_rows = layer_.weight.size(0),
            .num_blocks = num_blocks_,
            .channels_O = channels_O_.data(),
            .offsets_K = where.offsets_K.data(),

@@ -118,7 +118,7 @@ class KeptLayer {
 
   const Layer& layer_;
   const KeptKernels& kernels_;
-  std::vector<int64_t> begins_OB_;  ///< of KeptWork
+  std::vector<int64_t> begins_BO_;  ///< of KeptWork
   int64_t num_blocks_ = 1;
   std::vector<int32_t> channels_O_;  ///< of the rows, from the shortest on
   std::vector<float> values_K_;

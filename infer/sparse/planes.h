@@ -33,8 +33,8 @@ struct Planes {
   /// Items from the first pixel to the end of the last.
   int64_t extent() const { return (num_images - 1) * image + (height - 1) * row + width; }
 
-  /// Allocates channels, filled with a value. nullopt: zeros around the pixels, which are
-  /// undefined. Returns the view [N, C, H, W].
+  /// Allocates channels, filled with a value. nullopt: zeros before the first and after the last
+  /// pixel of each channel. All between is undefined. Returns the view [N, C, H, W].
   at::Tensor allocate(int64_t num_channels, std::optional<float> fill) const;
 };
 

@@ -7,6 +7,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,7 +22,7 @@ constexpr double kMostKept = 0.5;
 /// Weights of an output channel up to which they are measured at any share: oneDNN needs more than
 /// a few inputs, and the layers around need no other layout.
 constexpr int64_t kFewWeights = 64;
-/// Samples that are measured: more take proportionally longer.
+/// Samples of a network without images that are measured.
 constexpr int64_t kMostMeasured = 8;
 /// Measurement of one way: runs, and microseconds after which it ends.
 constexpr int kRuns = 3;
@@ -50,10 +51,11 @@ double time_us(const Function& function, double other_us) {
   return least;
 }
 
-std::vector<at::Tensor> first_of(const std::vector<at::Tensor>& inputs, int64_t num_samples) {
-  std::vector<at::Tensor> first;
-  for (const at::Tensor& input : inputs) first.push_back(input.narrow(0, 0, num_samples));
-  return first;
+std::vector<at::Tensor> samples_of(const std::vector<at::Tensor>& inputs, int64_t begin,
+                                   int64_t length) {
+  std::vector<at::Tensor> samples;
+  for (const at::Tensor& input : inputs) samples.push_back(input.narrow(0, begin, length));
+  return samples;
 }
 
 }  // namespace
@@ -83,6 +85,7 @@ SparseNetwork::SparseNetwork(OnnxGraph graph) {
     made.outputs = ids_of(made.step.node.outputs);
     if (!made.step.layer) continue;
     made.ways = std::make_unique<Ways>(*made.step.layer);
+    has_images_ = has_images_ || !made.step.layer->is_linear;
     may_pay_ = may_pay_ || made.ways->density <= kMostKept;
   }
   for (const OnnxValue& output : fused_graph.outputs) outputs_.push_back(ids_of({output.name})[0]);
@@ -218,13 +221,24 @@ std::vector<at::Tensor> SparseNetwork::run(const std::vector<at::Tensor>& inputs
                                            const Dense& dense) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
-  const int64_t num_samples = std::min(inputs.at(0).size(0), kMostMeasured);
-  auto found = plans_.find(num_samples);
+  const int64_t num_samples = inputs.at(0).size(0);
+  const int64_t num_measured = std::min(num_samples, has_images_ ? 1 : kMostMeasured);
+  auto found = plans_.find(num_measured);
   if (found == plans_.end())
-    found = plans_.emplace(num_samples, measured(first_of(inputs, num_samples), dense)).first;
+    found =
+        plans_.emplace(num_measured, measured(samples_of(inputs, 0, num_measured), dense)).first;
   last_ = &found->second;
-  if (!last_->is_dense) return compute(inputs, *last_);
-  return dense ? dense(inputs) : run_dense(inputs);
+  if (last_->is_dense) return dense ? dense(inputs) : run_dense(inputs);
+  if (!has_images_ || num_samples == 1) return compute(inputs, *last_);
+  // One image after the other: the activations of more would not fit the caches.
+  std::vector<std::vector<at::Tensor>> parts(outputs_.size());
+  for (int64_t i = 0; i < num_samples; ++i) {
+    const std::vector<at::Tensor> outputs = compute(samples_of(inputs, i, 1), *last_);
+    for (size_t k = 0; k < parts.size(); ++k) parts[k].push_back(outputs[k]);
+  }
+  std::vector<at::Tensor> joined;
+  for (const std::vector<at::Tensor>& part : parts) joined.push_back(at::cat(part));
+  return joined;
 }
 
 std::string SparseNetwork::explanation() const {

@@ -25,10 +25,10 @@ class SparseNetwork {
 
   /// Computes the outputs. `inputs` are in the order of the graph's.
   ///
-  /// The first inputs of each batch size up to 8 decide which layers use kept weights only: both
-  /// ways are measured. Then the whole network is compared with all weights, and with `dense` if it
-  /// may be faster. The fastest way computes all inputs of that size. Throws Error(kBadData) for
-  /// inputs that do not fit.
+  /// The first image, or the first inputs of each batch size up to 8 without images, decide which
+  /// layers use kept weights only: both ways are measured. Then the whole network is compared with
+  /// all weights, and with `dense` if it may be faster. Dimension 0 of inputs and outputs are the
+  /// samples. Images are computed one by one. Throws Error(kBadData) for inputs that do not fit.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const Dense& dense = {});
   /// Computes the outputs with all weights.
   std::vector<at::Tensor> run_dense(const std::vector<at::Tensor>& inputs);
@@ -79,7 +79,8 @@ class SparseNetwork {
   std::map<size_t, at::Tensor> constants_;
   std::vector<size_t> inputs_, outputs_;
   Paddings paddings_;
-  bool may_pay_ = false;  // some layer keeps few weights
+  bool may_pay_ = false;     // some layer keeps few weights
+  bool has_images_ = false;  // some layer is a convolution
   std::map<int64_t, Plan> plans_;
   const Plan* last_ = nullptr;
 };
