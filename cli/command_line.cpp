@@ -47,6 +47,7 @@ constexpr auto kExamples = std::to_array<std::string_view>(
      "lockstep eval configs/digits.yaml",
      "lockstep eval configs/digits.yaml --watch",
      "lockstep sensitivity configs/digits.yaml --svg sensitivity.svg",
+     "lockstep compress configs/digits.yaml --target 90% --quantize",
      "lockstep infer --saved_model latest --config configs/digits.yaml",
      "lockstep infer --checkpoint runs/digits/checkpoints/model.ckpt-230 "
      "--feed '{type: digits}'",
@@ -185,6 +186,44 @@ void add_sensitivity(CLI::App* app, ParsedLine* line) {
   set_tensor_command(sub, line, [=](auto) { return sensitivity_command(*asked); });
 }
 
+/// Returns the share of a text such as 90% or 0.9.
+double share_of(const std::string& text) {
+  const bool is_percent = text.ends_with('%');
+  size_t end = 0;
+  double share = -1;
+  try {
+    share = std::stod(text, &end) / (is_percent ? 100 : 1);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  if (end == 0 || end + (is_percent ? 1 : 0) != text.size() || !(share >= 0 && share < 1))
+    throw CLI::ValidationError("--target", "'" + text + "' is no share below 1: write 90% or 0.9");
+  return share;
+}
+
+void add_compress(CLI::App* app, ParsedLine* line) {
+  const auto asked = std::make_shared<CompressOptions>();
+  CLI::App* sub = app->add_subcommand(
+      "compress", "prune and quantize a trained network; measure it before and after");
+  sub->add_option("FILE", asked->config_file, "run file of the trained network")->required();
+  sub->add_option_function<std::string>(
+      "--target", [=](const std::string& text) { asked->target = share_of(text); },
+      "share of the weights to prune: 90% or 0.9");
+  sub->add_flag("--quantize", asked->quantize, "train for int8");
+  sub->add_option(
+      "--checkpoint", asked->checkpoint,
+      "trained weights: a prefix, or the newest of a folder of checkpoints or of a run. "
+      "Default: the newest of the run file's run");
+  sub->add_option("--epochs", asked->epochs, "epochs of the training that compresses")
+      ->check(daemon::number(0.01, 1e6))
+      ->capture_default_str();
+  sub->add_option("-o,--output", asked->out_folder,
+                  "folder of the results; default: RUN/compressed");
+  add_ranks_options(sub, &asked->ranks);
+  add_above_file(sub, line, &asked->above);
+  set_tensor_command(sub, line, [=](auto) { return compress_command(*asked); });
+}
+
 void add_infer(CLI::App* app, ParsedLine* line) {
   const auto asked = std::make_shared<InferCommandOptions>();
   CLI::App* sub = app->add_subcommand("infer", "run inference with a trained network");
@@ -232,7 +271,7 @@ void add_commands(CLI::App* app, ParsedLine* line) {
   app->require_subcommand(1);
   for (const auto add :
        {add_launch_commands, add_queue_commands, add_check, add_plan, add_new, add_curves, add_eval,
-        add_sensitivity, add_infer, add_checkpoint_commands, add_reference})
+        add_sensitivity, add_compress, add_infer, add_checkpoint_commands, add_reference})
     add(app, line);
   daemon::add_examples(app, kExamples);
 }

@@ -5,6 +5,7 @@
 
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/program.h"
+#include "launch/ranks.h"
 
 /// Commands of `lockstep` that need LibTorch and have no header of their own.
 namespace lockstep::cli {
@@ -75,5 +76,26 @@ struct InferCommandOptions {
 /// Throws Error(kUsage) in a world of several processes. Throws as load_infer_config(),
 /// infer::open_saved_model() and open_checkpoint(), and what the feed and the callbacks throw.
 daemon::CommandResult infer_command(const InferCommandOptions& options);
+
+/// The command line of `lockstep compress`.
+struct CompressOptions {
+  std::string config_file;  ///< run file of the trained network
+  daemon::AboveFile above;
+  std::string checkpoint;  ///< folder or prefix; empty: the newest of the run
+  double target = 0;       ///< pruned share of the weights, below 1; 0: prune nothing
+  bool quantize = false;   ///< train for int8
+  double epochs = 10;      ///< of the training that compresses
+  std::string out_folder;  ///< empty: RUN/compressed
+  launch::RanksOptions ranks;
+};
+
+/// `lockstep compress`: from a trained checkpoint to a small and fast network (docs/compress.md).
+/// Writes a recipe and trains with it from the checkpoint's weights. Then exports both networks as
+/// ONNX and prints a table of accuracy, size and latency by engine. Called again, it continues.
+///
+/// Throws Error(kUsage) if there is nothing to do. Throws Error(kCannotCreate) if the folder has
+/// another recipe, Error(kConfig) without data.eval. Throws as run_command(), export_command() and
+/// open_checkpoint(); what cannot be exported is refused before the training.
+daemon::CommandResult compress_command(const CompressOptions& options);
 
 }  // namespace lockstep::cli
