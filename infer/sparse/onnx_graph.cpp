@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/text.h"
+#include "base/yaml/config_reader.h"
 #include "infer/exports/onnx.pb.h"
 
 namespace lockstep::infer {
