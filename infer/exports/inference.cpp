@@ -439,8 +439,8 @@ static LoadedNetwork network_of(const CheckpointModel& saved, const std::string&
 
 /// Converts the network to ONNX in memory.
 static infer::OnnxGraph graph_of(const CheckpointModel& saved, const CheckpointNetwork& network) {
-  PortableNetwork layers =
-      portable(*network.model, network.input_shape, network.num_classes, is_in_python(*network.model));
+  PortableNetwork layers = portable(*network.model, network.input_shape, network.num_classes,
+                                    is_in_python(*network.model));
   layers.quantized = quantized_layers(saved);
   return infer::read_onnx(onnx_bytes(layers), saved.prefix, "");
 }
