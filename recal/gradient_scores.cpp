@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -134,19 +136,27 @@ at::Tensor GradientScores::from_owner(const Entry& entry, dist::Communicator& co
   return values.cpu();
 }
 
-std::vector<at::Tensor> GradientScores::scores(int param_set, dist::Communicator& control) const {
+std::vector<at::Tensor> GradientScores::scores(int param_set, bool is_global,
+                                               dist::Communicator& control) const {
   const std::vector<const Entry*> entries = entries_of(param_set);
-  for (const Entry* entry : entries) {
-    if (entry->num_gradients() > 0) continue;
-    if (control.rank() == 0)
-      log::warning("recipe",
-                   fmt::format("no gradients for '{}' before this update: its modifier prunes by "
-                               "magnitude this time",
-                               entry->name.substr(0, entry->name.rfind('/'))));
-    return {};
-  }
+  std::vector<std::string_view> missing;
+  for (const Entry* entry : entries)
+    if (entry->num_gradients() == 0)
+      missing.push_back(std::string_view(entry->name).substr(0, entry->name.rfind('/')));
+  const bool is_by_magnitude = missing.size() == entries.size() || (is_global && !missing.empty());
+  if (!missing.empty() && control.rank() == 0)
+    log::warning("recipe", fmt::format("no gradients for {} before this update: {} pruned by "
+                                       "magnitude this time",
+                                       fmt::join(missing, ", "),
+                                       is_by_magnitude ? "all of the modifier's weights are"
+                                                       : "only these are"));
+  if (is_by_magnitude) return {};
   std::vector<at::Tensor> all;
   for (const Entry* entry : entries) {
+    if (entry->num_gradients() == 0) {
+      all.push_back(flat_on_cpu(entry->weight).abs().view(entry->weight.sizes()));
+      continue;
+    }
     const auto compute = [&] {
       return entry->fisher->scores(flat_on_cpu(entry->weight), entry->group);
     };
@@ -164,6 +174,10 @@ std::vector<at::Tensor> GradientScores::changes(int param_set,
   std::vector<at::Tensor> all;
   for (const Entry* entry : entries_of(param_set)) {
     if (!entry->fisher) return {};
+    if (entry->num_gradients() == 0) {
+      all.push_back(at::zeros(entry->weight.sizes()));
+      continue;
+    }
     const at::Tensor lost =
         kept_before[all.size()].bitwise_and(masks.of(entry->param).kept_bits.bitwise_not());
     const auto compute = [&] {

@@ -38,11 +38,13 @@ class GradientScores {
   void end_step(int64_t step, const MaskTable& masks);
 
   /// Scores that replace the weights of a set in the selection of the smallest, one tensor for each
-  /// parameter, on the CPU. Empty if the set is pruned by magnitude, also because it has no
-  /// gradients yet. Collective for Fisher blocks.
-  std::vector<at::Tensor> scores(int param_set, dist::Communicator& control) const;
-  /// Changes to subtract from the weights after a set was pruned from `kept_before` (bits of each
-  /// parameter) to the masks of now. Empty for movement. Collective for Fisher blocks.
+  /// parameter, on the CPU. A parameter without gradients, such as a frozen one, has its
+  /// magnitudes. Empty if the whole set is pruned by magnitude: no parameter has gradients, or one
+  /// lacks them and is_global (one threshold over all). Collective for Fisher blocks.
+  std::vector<at::Tensor> scores(int param_set, bool is_global, dist::Communicator& control) const;
+  /// Changes to subtract from the weights after a set was pruned by scores(), from `kept_before`
+  /// (bits of each parameter) to the masks of now. Empty for movement. Collective for Fisher
+  /// blocks.
   std::vector<at::Tensor> changes(int param_set, const std::vector<at::Tensor>& kept_before,
                                   const MaskTable& masks, dist::Communicator& control) const;
   /// Forgets the gradients of Fisher blocks, which were those of weights before the change.

@@ -317,16 +317,16 @@ void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamS
 
 std::vector<int64_t> ScheduledModifierManager::prune(const Action& action, const ParamSet& set,
                                                      dist::Communicator& control) {
-  const std::vector<at::Tensor> scores = scores_.scores(action.param_set, control);
+  const std::vector<at::Tensor> scores =
+      scores_.scores(action.param_set, set.mask_rule.global, control);
   std::vector<at::Tensor> kept_before;
   if (!scores.empty())
     for (const int64_t param : set.params)
       kept_before.push_back(masks_.of(param).kept_bits.clone());
   std::vector<int64_t> changed =
       masks_.prune(set.params, action.value, set.mask_rule, control, scores);
-  if (scores.empty()) return changed;
   const std::vector<at::Tensor> changes =
-      scores_.changes(action.param_set, kept_before, masks_, control);
+      scores.empty() ? scores : scores_.changes(action.param_set, kept_before, masks_, control);
   write_weights(control, [&] {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < changes.size(); ++i) {
@@ -334,6 +334,7 @@ std::vector<int64_t> ScheduledModifierManager::prune(const Action& action, const
       weight.detach().sub_(changes[i].to(weight.device(), weight.scalar_type()));
     }
   });
+  // Also after an update by magnitude: the next window begins here.
   scores_.reset(action.param_set);
   return changed;
 }

@@ -47,13 +47,15 @@ struct GradientTraining : Training {
     EXPECT_TRUE(faults.empty()) << faults.text();
   }
 
-  void go_on(int64_t end, dist::Communicator& comm) {
+  /// num_frozen: of the first parameters, which get no gradient.
+  void go_on(int64_t end, dist::Communicator& comm, size_t num_frozen = 0) {
     for (; now < end; ++now) {
       (void)pruner.apply_due(now, comm);
-      for (size_t i = 0; i < params.size(); ++i)
+      for (size_t i = num_frozen; i < params.size(); ++i) {
         params[i].tensor.mutable_grad() =
             random_values(100 * now + static_cast<int64_t>(i), params[i].tensor.sizes());
-      for (const Param& param : params) param.tensor.detach().sub_(param.tensor.grad(), 0.1);
+        params[i].tensor.detach().sub_(params[i].tensor.grad(), 0.1);
+      }
       pruner.end_step(true, comm);
     }
   }
@@ -111,6 +113,29 @@ INSTANTIATE_TEST_SUITE_P(Modifiers, PruningByGradients,
                                            pruning("OBSPruningModifier",
                                                    "num_grads: 2, fisher_block_size: 5, mask_type: "
                                                    "[1, 5], global_sparsity: false")));
+
+/// A frozen parameter is pruned by magnitude. With one threshold for all, so are the others, and
+/// gradients of an earlier window are forgotten all the same.
+TEST_P(PruningByGradients, AFrozenParameterIsPrunedByMagnitude) {
+  dist::SelfCommunicator alone;
+  GradientTraining run(recipe(GetParam()), alone);
+  const at::Tensor before = run.weight().clone();
+  run.go_on(20, alone, /*num_frozen=*/1);
+  EXPECT_DOUBLE_EQ(run.pruner.sparsity(), 0.8);
+  tests::run_ranks(2, [&](dist::Communicator& comm) {
+    GradientTraining other(recipe(GetParam()), comm);
+    other.go_on(20, comm, /*num_frozen=*/1);
+    for (size_t i = 0; i < run.params.size(); ++i)
+      EXPECT_TRUE(at::equal(other.params[i].tensor, run.params[i].tensor)) << run.params[i].name;
+  });
+  const bool is_unstructured = GetParam().find("mask_type") == std::string::npos;
+  const bool is_global = GetParam().find("OBS") != std::string::npos && is_unstructured;
+  if (is_global || !is_unstructured) return;
+  const at::Tensor kept = run.weight().ne(0);
+  EXPECT_GE(before.abs().masked_select(kept).min().item<float>(),
+            before.abs().masked_select(kept.logical_not()).max().item<float>());
+  EXPECT_TRUE(at::equal(run.weight().masked_select(kept), before.masked_select(kept)));
+}
 
 TEST(GradientScores, TheLastStepsBeforeAnUpdateCount) {
   dist::SelfCommunicator alone;
