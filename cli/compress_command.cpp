@@ -153,9 +153,11 @@ double latency_ms(infer::Predictor* predictor, const coord::DataMap& feed) {
   return times_ms[times_ms.size() / 2];
 }
 
+infer::EngineOptions engine_of(const std::string& name) { return {.engine = name, .tensorrt = {}}; }
+
 Row measure(const std::string& name, const std::string& engine, int64_t file_bytes,
             const infer::LoadedNetwork& network, const Samples& samples) {
-  infer::Predictor predictor(network, {.engine = engine, .tensorrt = {}}, at::kCPU);
+  infer::Predictor predictor(network, engine_of(engine), at::kCPU);
   Row row{.network = name, .engine = engine, .file_bytes = file_bytes};
   row.accuracy = accuracy_of(&predictor, samples);
   row.one_ms = latency_ms(&predictor, inputs_of(samples.few.tensor("inputs"), 1));
@@ -203,25 +205,28 @@ daemon::CommandResult compress_command(const CompressOptions& options) {
                                                                   : fs::path(options.out_folder));
   const std::string start = fs::absolute(checkpoint::save_at(
       options.checkpoint.empty() ? project.checkpoints().string() : options.checkpoint));
+  config.run.device = "cpu";
+  (void)daemon::set_up_alone(config.run, config.gpu);
   write_recipe(folder / "recipe.yaml", recipe_text(options, config.optimizer.learning_rate));
-  // Before the training, which would be in vain for a network that no engine takes.
+  // All that may fail comes before the training, which would be in vain.
   const int64_t bytes_before = export_onnx(start, folder / "before.onnx", false);
+  const infer::LoadedNetwork before =
+      exports::open_checkpoint(start, options.config_file, /*with_graph=*/true);
+  (void)infer::Predictor(before, engine_of("sparse"), at::kCPU);
+  const Samples samples = read_samples(config, before);
+  std::vector<Row> rows{measure("before", "optimized", bytes_before, before, samples)};
   const RunCommandOptions run = run_of(options, start, folder);
   if (const daemon::CommandResult trained = run_command(run); trained.exit_code != 0)
     return trained;
 
   const std::string end = checkpoint::save_at((folder / "run" / "checkpoints").string());
   const int64_t bytes_after = export_onnx(end, folder / "after.onnx", options.quantize);
-  config.run.device = "cpu";
-  (void)daemon::set_up_alone(config.run, config.gpu);
-  const infer::LoadedNetwork before = exports::open_checkpoint(start, options.config_file);
   const infer::LoadedNetwork after =
       exports::open_checkpoint(end, options.config_file, /*with_graph=*/true);
-  const Samples samples = read_samples(config, before);
-  const std::string text = table({measure("before", "optimized", bytes_before, before, samples),
-                                  measure("after", "optimized", bytes_after, after, samples),
-                                  measure("after", "sparse", bytes_after, after, samples)});
-  return {fmt::format("{}{}: recipe.yaml, run, before.onnx, after.onnx\n", text, folder.string()),
+  for (const char* const engine : {"optimized", "sparse"})
+    rows.push_back(measure("after", engine, bytes_after, after, samples));
+  return {fmt::format("{}{}: recipe.yaml, run, before.onnx, after.onnx\n", table(rows),
+                      folder.string()),
           0};
 }
 

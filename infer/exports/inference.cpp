@@ -425,18 +425,6 @@ static LoadedNetwork of_published_graph(const CheckpointModel& saved, const Erro
   return *std::move(loaded);
 }
 
-static LoadedNetwork network_of(const CheckpointModel& saved, const std::string& run_file) {
-  try {
-    return of_its_own_code(saved, rebuild_network(saved, NetworkUse::kInference, run_file));
-  } catch (const Error& fault) {
-    // Only missing code leads to the published graph. Damage is always an error.
-    const bool lacks_code =
-        fault.code() == ExitCode::kInputMissing || fault.code() == ExitCode::kUsage;
-    if (!lacks_code) throw;
-    return of_published_graph(saved, fault);
-  }
-}
-
 /// Converts the network to ONNX in memory.
 static infer::OnnxGraph graph_of(const CheckpointModel& saved, const CheckpointNetwork& network) {
   PortableNetwork layers = portable(*network.model, network.input_shape, network.num_classes,
@@ -445,13 +433,28 @@ static infer::OnnxGraph graph_of(const CheckpointModel& saved, const CheckpointN
   return infer::read_onnx(onnx_bytes(layers), saved.prefix, "");
 }
 
+static LoadedNetwork network_of(const CheckpointModel& saved, const std::string& run_file,
+                                bool with_graph) {
+  try {
+    CheckpointNetwork own = rebuild_network(saved, NetworkUse::kInference, run_file);
+    std::shared_ptr<const infer::OnnxGraph> graph;
+    if (with_graph) graph = std::make_shared<infer::OnnxGraph>(graph_of(saved, own));
+    LoadedNetwork network = of_its_own_code(saved, std::move(own));
+    network.graph = std::move(graph);
+    return network;
+  } catch (const Error& fault) {
+    // Only missing code leads to the published graph, which is no ONNX. Damage is always an error.
+    const bool lacks_code =
+        fault.code() == ExitCode::kInputMissing || fault.code() == ExitCode::kUsage;
+    if (!lacks_code || with_graph) throw;
+    return of_published_graph(saved, fault);
+  }
+}
+
 LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file,
                               bool with_graph) {
   const CheckpointModel saved = as_evaluated(where);
-  LoadedNetwork network = network_of(saved, run_file);
-  if (with_graph)
-    network.graph = std::make_shared<infer::OnnxGraph>(
-        graph_of(saved, rebuild_network(saved, NetworkUse::kInference, run_file)));
+  LoadedNetwork network = network_of(saved, run_file, with_graph);
   network.class_names = daemon::classes_of_text(saved.class_names);
   return network;
 }

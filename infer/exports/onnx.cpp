@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "daemon/config/program.h"
-#include "infer/exports/onnx.pb.h"
+#include "infer/onnx.pb.h"
 
 // Writes ONNX files with protobuf. The graph is built layer by layer: each layer becomes one or a
 // few nodes, whose last output is the layer's.

@@ -1,7 +1,6 @@
 #include "infer/sparse/onnx_graph.h"
 
 #include <cstring>
-#include <optional>
 #include <set>
 
 #include <ATen/ops/empty.h>
@@ -11,37 +10,13 @@
 #include "base/files/files.h"
 #include "base/text.h"
 #include "base/yaml/config_reader.h"
-#include "infer/exports/onnx.pb.h"
+#include "infer/onnx.pb.h"
 
 namespace lockstep::infer {
 namespace {
 
 namespace pb = lockstep::onnx::pb;
 using Attribute = OnnxNode::Attribute;
-
-/// Returns LibTorch's type of a TensorProto.DataType; nullopt for types that no network uses.
-std::optional<at::ScalarType> type_of(int32_t data_type) {
-  switch (data_type) {
-    case 1:
-      return at::kFloat;
-    case 2:
-      return at::kByte;
-    case 3:
-      return at::kChar;
-    case 6:
-      return at::kInt;
-    case 7:
-      return at::kLong;
-    case 9:
-      return at::kBool;
-    case 10:
-      return at::kHalf;
-    case 11:
-      return at::kDouble;
-    default:
-      return std::nullopt;
-  }
-}
 
 /// Reader of one file. All of its errors name the file.
 class Reader {
@@ -87,7 +62,7 @@ class Reader {
   OnnxValue value_of(const pb::ValueInfo& info) const {
     OnnxValue value{.name = info.name()};
     const auto& tensor = info.type().tensor_type();
-    const auto dtype = type_of(tensor.elem_type());
+    const auto dtype = onnx_type(tensor.elem_type());
     if (!dtype) refuse(fmt::format("its value '{}' is no tensor of a known type", value.name));
     value.dtype = *dtype;
     for (const auto& dim : tensor.shape().dim())
@@ -139,7 +114,7 @@ class Reader {
     const auto refuse_tensor = [&](const std::string& why) {
       refuse(fmt::format("its tensor '{}' {}", from.name(), why));
     };
-    const auto type = type_of(from.data_type());
+    const auto type = onnx_type(from.data_type());
     if (!type) refuse_tensor(fmt::format("has the unknown type {}", from.data_type()));
     const std::vector<int64_t> sizes(from.dims().begin(), from.dims().end());
     int64_t num_items = 1;
@@ -206,6 +181,29 @@ class Reader {
 };
 
 }  // namespace
+
+std::optional<at::ScalarType> onnx_type(int64_t data_type) {
+  switch (data_type) {
+    case 1:
+      return at::kFloat;
+    case 2:
+      return at::kByte;
+    case 3:
+      return at::kChar;
+    case 6:
+      return at::kInt;
+    case 7:
+      return at::kLong;
+    case 9:
+      return at::kBool;
+    case 10:
+      return at::kHalf;
+    case 11:
+      return at::kDouble;
+    default:
+      return std::nullopt;
+  }
+}
 
 void OnnxNode::refuse(const std::string& why) const {
   throw Error(ExitCode::kBadData, "infer", fmt::format("node '{}' ({}): {}", name, op, why));

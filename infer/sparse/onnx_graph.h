@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,6 +12,9 @@
 
 /// Graph of an ONNX file.
 namespace lockstep::infer {
+
+/// Returns LibTorch's type of a TensorProto.DataType; nullopt for types that no network uses.
+std::optional<at::ScalarType> onnx_type(int64_t data_type);
 
 /// Input or output of a graph.
 struct OnnxValue {

@@ -185,32 +185,19 @@ at::Tensor gather(const Call& call) {
 Tensors split(const Call& call) {
   const int64_t axis = call.number("axis", 0), extent = call.in(0).size(axis);
   Ints sizes = call.numbers(1, "split");
-  const auto num = static_cast<int64_t>(call.node.outputs.size());
-  const int64_t part = (extent + num - 1) / num;
-  for (int64_t i = 0; sizes.empty() && i < num; ++i)
-    sizes.resize(static_cast<size_t>(num), part), sizes.back() = extent - part * (num - 1);
+  if (sizes.empty()) {
+    const auto num = static_cast<int64_t>(call.node.outputs.size());
+    const int64_t part = (extent + num - 1) / num;
+    sizes.assign(call.node.outputs.size(), part);
+    sizes.back() = extent - part * (num - 1);
+  }
   return call.in(0).split_with_sizes(sizes, axis);
 }
 
-at::ScalarType type_of(const Call& call) {
-  switch (call.number("to", 1)) {
-    case 1:
-      return at::kFloat;
-    case 2:
-      return at::kByte;
-    case 3:
-      return at::kChar;
-    case 6:
-      return at::kInt;
-    case 7:
-      return at::kLong;
-    case 9:
-      return at::kBool;
-    case 11:
-      return at::kDouble;
-    default:
-      call.node.refuse("casts to a type that is not supported");
-  }
+at::Tensor cast(const Call& call) {
+  const std::optional<at::ScalarType> type = onnx_type(call.number("to", 1));
+  if (!type) call.node.refuse("casts to a type that is not supported");
+  return call.in(0).to(*type);
 }
 
 at::Tensor reduce_mean(const Call& call) {
@@ -298,7 +285,7 @@ const std::map<std::string, Operator>& operators() {
       {"Add", [](const Call& c) { return c.in(0) + c.in(1); }},
       {"AveragePool", average_pool},
       {"BatchNormalization", batch_norm},
-      {"Cast", [](const Call& c) { return c.in(0).to(type_of(c)); }},
+      {"Cast", cast},
       {"Clip", clip},
       {"Concat", concat},
       {"Constant", constant},
@@ -361,8 +348,12 @@ bool knows_onnx_operator(const std::string& op) {
 
 std::vector<at::Tensor> run_onnx(const OnnxNode& node, const std::vector<at::Tensor>& inputs) {
   const Call call{node, inputs};
-  if (node.op == "Split") return split(call);
-  return {operators().at(node.op)(call)};
+  try {
+    if (node.op == "Split") return split(call);
+    return {operators().at(node.op)(call)};
+  } catch (const c10::Error& fault) {  // shapes or types that do not fit
+    node.refuse(fault.what_without_backtrace());
+  }
 }
 
 }  // namespace lockstep::infer

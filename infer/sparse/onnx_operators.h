@@ -14,8 +14,8 @@ namespace lockstep::infer {
 bool knows_onnx_operator(const std::string& op);
 
 /// Computes a node. `inputs` are in the order of the node's; undefined: not given. Returns its
-/// outputs. Throws Error(kBadData), naming the node, if an input is missing or an attribute has a
-/// value that is not supported, and LibTorch's exceptions.
+/// outputs. Throws Error(kBadData), naming the node, if an input is missing or does not fit, or an
+/// attribute has a value that is not supported.
 std::vector<at::Tensor> run_onnx(const OnnxNode& node, const std::vector<at::Tensor>& inputs);
 
 }  // namespace lockstep::infer

@@ -1,6 +1,7 @@
 #include "infer/sparse/sparse_network.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <limits>
 #include <utility>
@@ -22,11 +23,15 @@ constexpr double kMostKept = 0.5;
 /// Weights of an output channel up to which they are measured at any share: oneDNN needs more than
 /// a few inputs, and the layers around need no other layout.
 constexpr int64_t kFewWeights = 64;
-/// Samples of a network without images that are measured.
-constexpr int64_t kMostMeasured = 8;
+/// Most samples that are measured: without images, and with.
+constexpr int64_t kMostMeasured = 64, kMostImages = 8;
+/// Items of the largest activation of the images that are computed at once: half a MiB.
+constexpr int64_t kCachedItems = 1 << 17;
 /// Measurement of one way: runs, and microseconds after which it ends.
 constexpr int kRuns = 3;
 constexpr double kLongRun_us = 2e4;
+/// Network so fast that the other dense way compiles in no time, too.
+constexpr double kShort_us = 1e3;
 /// A way that takes this many times as long as the other is not measured again.
 constexpr double kClearly = 1.5;
 constexpr double kAny_us = std::numeric_limits<double>::infinity();
@@ -193,7 +198,7 @@ SparseNetwork::Plan SparseNetwork::measured(const std::vector<at::Tensor>& input
                                             const Dense& dense) {
   Plan plan{.choices = std::vector<Choice>(operations_.size()), .is_dense = true};
   plan.num_samples = inputs[0].size(0);
-  if (!may_pay_ || plan.num_samples == 0) return plan;
+  if (plan.num_samples == 0) return plan;
   (void)compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
     Ways& ways = *operations_[i].ways;
     if (!ways.kept) return Activations{ways.dense.run(*in, residual), std::nullopt};
@@ -203,11 +208,28 @@ SparseNetwork::Plan SparseNetwork::measured(const std::vector<at::Tensor>& input
   });
   plan.kept_us = time_us([&] { (void)compute(inputs, plan); }, kAny_us);
   plan.dense_us = time_us([&] { (void)run_dense(inputs); }, plan.kept_us);
-  // The other dense way may need seconds to compile, so it is not asked without hope.
-  if (dense && plan.dense_us < kClearly * plan.kept_us)
+  // The other dense way of a large network needs seconds to compile, so it is not asked without
+  // hope.
+  if (dense && (plan.dense_us < kClearly * plan.kept_us || plan.kept_us < kShort_us))
     plan.dense_us = time_us([&] { (void)dense(inputs); }, plan.kept_us);
   plan.is_dense = plan.dense_us < kLeastGain * plan.kept_us;
   return plan;
+}
+
+/// Returns the number of samples that are computed at once and measured, a power of two.
+int64_t SparseNetwork::num_at_once(const std::vector<at::Tensor>& inputs) {
+  if (num_at_once_ == 0 && has_images_) {
+    int64_t largest = 1;
+    (void)compute(samples_of(inputs, 0, 1), [&](size_t i, Activations* in, const auto& residual) {
+      const at::Tensor outputs = operations_[i].ways->dense.run(*in, residual);
+      largest = std::max(largest, outputs.numel());
+      return Activations{outputs, std::nullopt};
+    });
+    num_at_once_ = std::clamp(kCachedItems / largest, int64_t{1}, kMostImages);
+  }
+  const int64_t most = has_images_ ? num_at_once_ : kMostMeasured;
+  return static_cast<int64_t>(
+      std::bit_floor(static_cast<uint64_t>(std::min(inputs.at(0).size(0), most))));
 }
 
 std::vector<at::Tensor> SparseNetwork::run_dense(const std::vector<at::Tensor>& inputs) {
@@ -222,18 +244,19 @@ std::vector<at::Tensor> SparseNetwork::run(const std::vector<at::Tensor>& inputs
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
   const int64_t num_samples = inputs.at(0).size(0);
-  const int64_t num_measured = std::min(num_samples, has_images_ ? 1 : kMostMeasured);
+  const int64_t num_measured = may_pay_ && num_samples > 0 ? num_at_once(inputs) : 0;
   auto found = plans_.find(num_measured);
   if (found == plans_.end())
     found =
         plans_.emplace(num_measured, measured(samples_of(inputs, 0, num_measured), dense)).first;
   last_ = &found->second;
   if (last_->is_dense) return dense ? dense(inputs) : run_dense(inputs);
-  if (!has_images_ || num_samples == 1) return compute(inputs, *last_);
-  // One image after the other: the activations of more would not fit the caches.
+  if (!has_images_ || num_samples == num_measured) return compute(inputs, *last_);
+  // The activations of more images would not fit the caches.
   std::vector<std::vector<at::Tensor>> parts(outputs_.size());
-  for (int64_t i = 0; i < num_samples; ++i) {
-    const std::vector<at::Tensor> outputs = compute(samples_of(inputs, i, 1), *last_);
+  for (int64_t i = 0; i < num_samples; i += num_measured) {
+    const int64_t length = std::min(num_measured, num_samples - i);
+    const std::vector<at::Tensor> outputs = compute(samples_of(inputs, i, length), *last_);
     for (size_t k = 0; k < parts.size(); ++k) parts[k].push_back(outputs[k]);
   }
   std::vector<at::Tensor> joined;

@@ -25,10 +25,11 @@ class SparseNetwork {
 
   /// Computes the outputs. `inputs` are in the order of the graph's.
   ///
-  /// The first image, or the first inputs of each batch size up to 8 without images, decide which
-  /// layers use kept weights only: both ways are measured. Then the whole network is compared with
-  /// all weights, and with `dense` if it may be faster. Dimension 0 of inputs and outputs are the
-  /// samples. Images are computed one by one. Throws Error(kBadData) for inputs that do not fit.
+  /// The first inputs decide which layers use kept weights only: both ways are measured, for each
+  /// power of two of samples up to 64. Then the whole network is compared with all weights, and
+  /// with `dense` if it may be faster. Dimension 0 of inputs and outputs are the samples. Images
+  /// are computed in parts of at most 8 whose activations fit the caches. Throws Error(kBadData)
+  /// for inputs that do not fit.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const Dense& dense = {});
   /// Computes the outputs with all weights.
   std::vector<at::Tensor> run_dense(const std::vector<at::Tensor>& inputs);
@@ -71,6 +72,7 @@ class SparseNetwork {
   std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const RunLayer& run_layer);
   Activations run_layer(const Operation& operation, const RunLayer& run, Values* values);
   std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const Plan& plan);
+  int64_t num_at_once(const std::vector<at::Tensor>& inputs);
   Plan measured(const std::vector<at::Tensor>& inputs, const Dense& dense);
   Choice measure(Operation* operation, const Activations& inputs, const Activations& residual);
 
@@ -81,6 +83,7 @@ class SparseNetwork {
   Paddings paddings_;
   bool may_pay_ = false;     // some layer keeps few weights
   bool has_images_ = false;  // some layer is a convolution
+  int64_t num_at_once_ = 0;  // images; 0: not known yet
   std::map<int64_t, Plan> plans_;
   const Plan* last_ = nullptr;
 };

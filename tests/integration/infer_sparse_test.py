@@ -47,7 +47,7 @@ class InferSparse(InferTest):
                 self.assertIn("engine sparse: only kept weights where that is faster", told)
                 kept = [float(share) for share in re.findall(r" ([\d.]+)% +(?:dense|sparse) ", told)]
                 self.assertLess(min(kept), 15, told)
-                self.assertRegex(told, r"whole network, 1 sample\(s\): dense [\d.]+ us, with the layers chosen [\d.]+ us: (dense|sparse)\n")
+                self.assertRegex(told, r"whole network, 8 sample\(s\): dense [\d.]+ us, with the layers chosen [\d.]+ us: (dense|sparse)\n")
         answers, told = self.answers("--saved_model", file, "--explain", name="optimized")
         self.assertLess(max(abs(a - b) for a, b in zip(answers, expected)), 1e-4)
         self.assertNotIn("whole network", told)
