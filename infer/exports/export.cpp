@@ -127,14 +127,15 @@ Quantization quantization_in(const CheckpointModel& saved, const ExportOptions& 
 /// Returns the network of a checkpoint. A format without need for it continues if the network
 /// cannot be rebuilt: returns nullopt with a warning, and the manifest has fewer facts.
 std::optional<CheckpointNetwork> network_of(const CheckpointModel& saved,
-                                            const ExportFormat& format) {
+                                            const ExportFormat& format,
+                                            const std::string& run_file) {
   const NetworkUse use = !format.calls_python ? NetworkUse::kExport
                          : format.has_forward ? NetworkUse::kInference
                                               : NetworkUse::kModule;
-  if (format.has_forward) return rebuild_network(saved, use);
+  if (format.has_forward) return rebuild_network(saved, use, run_file);
   if (!names_its_network(saved, use)) return std::nullopt;
   try {
-    return rebuild_network(saved, use);
+    return rebuild_network(saved, use, run_file);
   } catch (const Error& fault) {
     log::warning("export", fault.what());
     return std::nullopt;
@@ -266,7 +267,7 @@ daemon::CommandResult export_command(const ExportOptions& options) {
   // Before rebuild_network(), which reads these settings.
   saved.settings = settings_with(options.overrides, std::move(saved.settings));
   require_zeros(saved);
-  const std::optional<CheckpointNetwork> network = network_of(saved, format);
+  const std::optional<CheckpointNetwork> network = network_of(saved, format, options.run_file);
   const CheckpointNetwork* const rebuilt = network ? &*network : nullptr;
   const Written written = OfAllFormats<Writers>::of(options.format)(saved, rebuilt, options);
   ExportFacts facts = facts_of(saved, rebuilt);

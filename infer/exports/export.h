@@ -43,6 +43,7 @@ struct ExportOptions {
   /// Overrides of the checkpoint's settings in sections model, estimator and plugins: where its
   /// files are now.
   std::vector<daemon::Override> overrides = {};
+  std::string run_file = {};  ///< another place to search for Python code: next to it
 };
 
 /// Returns the formats in which this network can be exported, for people: "safetensors, onnx". A
