@@ -150,7 +150,6 @@ class Onnx(Exported, unittest.TestCase):
                     self.assertTrue(np.array_equal(values[name], expected), name)
         self.for_each(check)
 
-
     def test_texts_of_any_length_are_answered(self):
         """A token sees earlier ones alone, so a shorter text has the first logits of a longer one."""
         for title in ("gpt", "gpt_without_biases"):
@@ -241,7 +240,7 @@ class Quantized(Exported, unittest.TestCase):
     def test_torchscript_rounds_by_pytorch_s_operators(self):
         def check(folder, answers):
             module = torch.jit.load(folder / "model.torchscript")
-            self.check_rounded(module(torch.from_numpy(answers["inputs"])).detach().numpy(), answers)
+            self.check_rounded(module(torch.from_numpy(answers["inputs"])).detach().numpy(), answers, folder.name)
             expected = load_file(folder / "model.safetensors")
             scales = [name for name in expected if name.endswith(".weight_scale")]
             for name in scales:

@@ -272,7 +272,7 @@ class Python(warm.WarmTest):
         )
         for code, said, sets in cases:
             self.refused_by_both(code, sets, said)
-        text = self.tool("check", self.config(), "--set", "checkpoint.warm_start_ckpt=nowhere.pt", "--set", "export.at_end=true", expect=64)
+        text = self.tool("check", self.config(), "--set", "checkpoint.warm_start_ckpt=nowhere.pt", "--set", "export.at_end=true", expect=78)
         self.assertIn("nowhere.pt", text)
 
     def refused_by_both(self, code, sets, said):

@@ -305,19 +305,18 @@ class Serve(ServeTest):
         """Open files, threads and memory after the second job are those after the tenth, in make soak after the fiftieth."""
         self.serve()
 
-        def open_files(pid):
-            """The minimum of several samples: an idle server opens the queue's folder 20 times a second, and closes a job's log after its result."""
+        def held_by(pid):
+            """The minimum of several samples: an idle server opens the queue's folder 20 times a second, and a job's last files and threads end after
+            its result."""
             def look():
-                time.sleep(0.01)
-                return len(os.listdir(f"/proc/{pid}/fd"))
-            return min(look() for _ in range(20))
+                time.sleep(0.02)
+                status = pathlib.Path(f"/proc/{pid}/status").read_text()
+                return {"files": len(os.listdir(f"/proc/{pid}/fd")), **{name: int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("Threads", "VmRSS")}}
+            samples = [look() for _ in range(50)]
+            return {name: min(sample[name] for sample in samples) for name in samples[0]}
 
         def held():
-            found = {}
-            for rank, pid in self.run_of(1).rank_pids().items():
-                status = pathlib.Path(f"/proc/{pid}/status").read_text()
-                found[rank] = {"files": open_files(pid), **{name: int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("Threads", "VmRSS")}}
-            return found
+            return {rank: held_by(pid) for rank, pid in self.run_of(1).rank_pids().items()}
         for _ in range(2):
             self.wait(self.submit(sets=TINY))
         wait_for(lambda: self.states()[2] == "done", "the second job")
