@@ -82,7 +82,8 @@ class Callbacks(LockstepTest):
             for mine, mean in zip(sums["sums"], statistics["logits"]["mean"], strict=True):
                 self.assertAlmostEqual(mine, 359 * mean, places=3)
             found.append(evaluation["kpis"])
-        self.assertAlmostEqual(found[0]["mean_probability"], found[1]["mean_probability"], places=12)
+        # The last batches have other sizes, and the last bits of a sample's logits may depend on that.
+        self.assertAlmostEqual(found[0]["mean_probability"], found[1]["mean_probability"], places=7)
 
     def test_no_bit_of_training_depends_on_callbacks(self):
         plain = self.train(2, run="plain", sets=SHORT).summary()
