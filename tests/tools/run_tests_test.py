@@ -57,6 +57,8 @@ Test Passed.
 Output:
 ----------------------------------------------------------
 CASE broken_test.One.test_it 0.1 s
+FAIL: test_it (__main__.One.test_it)
+AssertionError: 1 != 2
 <end of output>
 Test time =   0.20 sec
 ----------------------------------------------------------
@@ -74,6 +76,12 @@ class Cases(unittest.TestCase):
                           ("TwoUsers", 3, {"TwoUsers.May": "only root may become other users"}), ("rules", 1, {})])
         self.assertEqual(self.found[0].cases, [("launch_test.Launch.test_usage", 0.3), ("launch_test.Launch.test_a_cut_link", 1.5)])
         self.assertEqual(self.found[0].seconds, 1.9)
+
+    def test_failed_tests_are_told_again_with_their_errors(self):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            run_tests.tell_failed(LOG)
+        self.assertEqual(said.getvalue(), "\nfailed: broken\n  FAIL: test_it (__main__.One.test_it)\n  AssertionError: 1 != 2\n")
 
     def told(self, lacking, **environment):
         said = io.StringIO()
