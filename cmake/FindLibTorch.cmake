@@ -60,8 +60,14 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
   # After the system's folders: the wheel contains its own fmt and protobuf headers, which must not take precedence.
   target_compile_options(LibTorch::cpu INTERFACE
     "SHELL:-idirafter ${LibTorch_ROOT_DIR}/include"
-    "SHELL:-idirafter ${LibTorch_ROOT_DIR}/include/torch/csrc/api/include")
+    "SHELL:-idirafter ${LibTorch_ROOT_DIR}/include/torch/csrc/api/include"
+    -fopenmp)  # without it at::parallel_for() runs on one thread
+  # LibTorch's own OpenMP, so that a process has one pool of threads. The option -fopenmp would link the compiler's.
+  file(GLOB openmp LIST_DIRECTORIES false "${LibTorch_ROOT_DIR}/lib/libgomp*.so*")
+  if(NOT openmp)
+    set(openmp gomp)
+  endif()
   target_link_libraries(LibTorch::cpu INTERFACE
-    "${LibTorch_ROOT_DIR}/lib/libtorch_cpu.so" "${LibTorch_ROOT_DIR}/lib/libc10.so")
+    "${LibTorch_ROOT_DIR}/lib/libtorch_cpu.so" "${LibTorch_ROOT_DIR}/lib/libc10.so" ${openmp})
   target_link_options(LibTorch::cpu INTERFACE -Wl,--allow-shlib-undefined)
 endif()
