@@ -80,7 +80,7 @@ void measure(const Shape& shape, double density) {
                                 : at::randn({shape.batch, shape.inputs, shape.size, shape.size});
   infer::DenseLayer dense(layer);
   infer::KeptLayer kept(layer);
-  infer::Paddings paddings;
+  infer::Workspace workspace;
   // As within a network: each way finds the layout that it writes.
   const infer::Activations for_dense{
       layer.is_linear ? inputs : inputs.contiguous(at::MemoryFormat::ChannelsLast), std::nullopt};
@@ -88,11 +88,13 @@ void measure(const Shape& shape, double density) {
   if (!layer.is_linear) {
     const infer::Planes planes =
         infer::Planes::make(shape.batch, inputs.sizes().slice(2), {k / 2, k / 2});
-    for_kept = {planes.allocate(shape.inputs, 0.0F), planes};
+    for_kept = {
+        planes.allocate(shape.inputs, {.is_everywhere = true}, at::kFloat, &workspace.arena),
+        planes};
     infer::copy_pixels(inputs, for_kept.tensor);
   }
   const double dense_us = least_us([&] { (void)dense.run(for_dense, {}); });
-  const double kept_us = least_us([&] { (void)kept.run(for_kept, {}, &paddings); });
+  const double kept_us = least_us([&] { (void)kept.run(for_kept, {}, &workspace); });
   std::printf("%s %ld %ld %ld %ld %ld %ld %ld %.2f %.1f %.1f %.1f\n", shape.kind, shape.outputs,
               shape.inputs, k, shape.size, shape.batch, shape.groups, shape.stride, density,
               dense_us, kept_us, density < 1 ? mkl_us(layer, inputs) : 0);
