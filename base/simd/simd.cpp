@@ -14,7 +14,7 @@ std::vector<SimdPath> simd_paths() {
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
       __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bitalg") &&
-      __builtin_cpu_supports("avx512vpopcntdq"))
+      __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vnni"))
     paths.push_back(SimdPath::kAvx512);
 #endif
   return paths;

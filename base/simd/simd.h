@@ -9,7 +9,7 @@ namespace lockstep {
 enum class SimdPath {
   kPortable,  ///< any machine: scalar on x86-64, the compiler's own target elsewhere (NEON on ARM)
   kAvx2,      ///< x86-64 with AVX2, FMA, BMI 1 and 2 (Haswell, Zen and later)
-  kAvx512,    ///< x86-64 with AVX-512 up to VBMI2 and VPOPCNTDQ (Ice Lake, Zen 4 and later)
+  kAvx512,    ///< x86-64 with AVX-512 up to VBMI2, VPOPCNTDQ and VNNI (Ice Lake, Zen 4 and later)
 };
 
 /// Returns what this machine can run: the portable path first, the fastest last.

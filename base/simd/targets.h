@@ -25,8 +25,8 @@
 #if defined(__x86_64__)
 
 #define HWY_COMPILE_ALL_ATTAINABLE
-// Instructions that base/simd/simd.cpp does not ask for. AVX3_DL has more of them (VAES, VNNI), but
-// g++ generates those only for encryption and for dot products of integers.
+// Instructions that base/simd/simd.cpp does not ask for. AVX3_DL has more of them (VAES), but g++
+// generates those only for encryption.
 #define HWY_DISABLE_PCLMUL_AES
 #define HWY_DISABLE_F16C
 #define HWY_BROKEN_EMU128 1  // the portable path is Highway's scalar target with every compiler

@@ -58,13 +58,6 @@ std::array<int64_t, 2> Layer::output_size(int64_t height, int64_t width) const {
   return sizes;
 }
 
-at::Tensor Activations::contiguous() const {
-  if (!planes || tensor.dim() != 4) return tensor.contiguous();
-  at::Tensor copied = at::empty(tensor.sizes(), tensor.options());
-  copy_pixels(tensor, copied);
-  return copied;
-}
-
 at::Tensor DenseLayer::convolve(const at::Tensor& inputs, const at::Tensor& residual,
                                 std::array<int64_t, 2> pads) {
   if (!is_common(layer_)) {

@@ -1,6 +1,8 @@
 #include "infer/sparse/fusion.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -15,7 +17,9 @@
 
 // One pass over the nodes. An operator that follows a layer, and is the only user of its outputs,
 // becomes part of the layer. The layer then moves to the place of the operator, where a residual
-// has been computed too.
+// has been computed too. A rounding gives the layer a second output, which other users of the first
+// one do not hinder. Layers take rounded inputs directly: what dequantizes them is dropped at the
+// end if nothing else needs it.
 namespace lockstep::infer {
 namespace {
 
@@ -33,8 +37,13 @@ class Fuser {
     FusedGraph fused{.constants = std::move(graph_.constants),
                      .inputs = std::move(graph_.inputs),
                      .outputs = std::move(graph_.outputs)};
+    for (OnnxValue& output : fused.outputs)
+      if (const auto found = same_.find(output.name); found != same_.end())
+        output.name = found->second;
+    std::vector<Step> steps;
     for (auto& step : steps_)
-      if (step) fused.steps.push_back(*std::move(step));
+      if (step) steps.push_back(*std::move(step));
+    fused.steps = used(std::move(steps), fused.outputs);
     keep_used(&fused);
     return fused;
   }
@@ -54,6 +63,24 @@ class Fuser {
     std::erase_if(graph_.nodes,
                   [&](const OnnxNode& node) { return same.contains(node.outputs[0]); });
     for (OnnxValue& output : graph_.outputs) replace(&output.name);
+  }
+
+  /// Drops roundings and their opposites whose outputs nothing uses, and values of layers that are
+  /// needed rounded only.
+  static std::vector<Step> used(std::vector<Step> steps, const std::vector<OnnxValue>& outputs) {
+    std::set<std::string> names;
+    for (const OnnxValue& output : outputs) names.insert(output.name);
+    std::vector<Step> kept;
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+      const auto is_used = [&](const std::string& name) { return names.contains(name); };
+      if (step->rounding && std::ranges::none_of(step->node.outputs, is_used)) continue;
+      if (step->layer && step->layer->rounds)
+        step->layer->keeps_values = is_used(step->node.outputs[0]);
+      names.insert(step->node.inputs.begin(), step->node.inputs.end());
+      kept.push_back(std::move(*step));
+    }
+    std::ranges::reverse(kept);
+    return kept;
   }
 
   static void keep_used(FusedGraph* graph) {
@@ -79,11 +106,14 @@ class Fuser {
   }
 
   void add(OnnxNode node) {
-    if (fold(node) || fuse(node)) return;
+    for (std::string& input : node.inputs)
+      if (const auto found = same_.find(input); found != same_.end()) input = found->second;
+    if (fold(node) || round(node) || fuse(node)) return;
     if (auto layer = layer_of(node)) {
-      node.inputs = {node.inputs[0]};
+      layer->integers = integers_of(node, *layer);
+      node.inputs = {layer->integers ? rounded_[node.inputs[0]].name : node.inputs[0]};
       layer->name = node.name.empty() ? node.outputs[0] : node.name;
-      push({std::move(node), std::move(layer)});
+      push({.node = std::move(node), .layer = std::move(layer)});
       return;
     }
     if (!knows_onnx_operator(node.op))
@@ -92,7 +122,7 @@ class Fuser {
           fmt::format("node '{}': the ONNX operator {} is not supported; run this file with "
                       "onnxruntime",
                       node.name, node.op));
-    push({std::move(node), std::nullopt});
+    push({.node = std::move(node)});
   }
 
   void push(Step step) {
@@ -109,9 +139,96 @@ class Fuser {
       if (is_given(node, i) && !inputs.back().defined()) return false;
     }
     const std::vector<at::Tensor> outputs = run_onnx(node, inputs);
+    remember_scales(node);
     for (size_t i = 0; i < std::min(outputs.size(), node.outputs.size()); ++i)
       graph_.constants[node.outputs[i]] = outputs[i];
     return true;
+  }
+
+  /// Remembers the scales of a constant that is dequantized, perhaps transposed afterwards.
+  void remember_scales(const OnnxNode& node) {
+    if (node.op == "DequantizeLinear") {
+      const int64_t rank = constant(node, 0).dim(), axis = node.get<int64_t>("axis", 1);
+      scales_[node.outputs[0]] = {constant(node, 1), axis < 0 ? axis + rank : axis};
+    }
+    const auto found = node.inputs.empty() ? scales_.end() : scales_.find(node.inputs[0]);
+    if (node.op == "Transpose" && found != scales_.end() && constant(node, 0).dim() == 2) {
+      const bool is_swapped = node.ints("perm", {1, 0}) == std::vector<int64_t>{1, 0};
+      scales_[node.outputs[0]] = {found->second.values,
+                                  is_swapped ? 1 - found->second.axis : found->second.axis};
+    }
+  }
+
+  /// Returns the rounding of a QuantizeLinear or DequantizeLinear of one scale.
+  std::optional<Rounding> rounding_of(const OnnxNode& node) const {
+    const at::Tensor scale = constant(node, 1), zero = constant(node, 2);
+    const bool has_zero = is_given(node, 2);
+    if (!scale.defined() || scale.numel() != 1 || scale.scalar_type() != at::kFloat ||
+        (has_zero && (!zero.defined() || zero.numel() != 1)))
+      return std::nullopt;
+    Rounding rounding{.scale = scale.item<float>()};
+    if (has_zero) {
+      rounding.is_signed = zero.scalar_type() == at::kChar;
+      if (!rounding.is_signed && zero.scalar_type() != at::kByte) return std::nullopt;
+      rounding.zero = zero.item<int32_t>() + (rounding.is_signed ? 128 : 0);
+    }
+    if (!std::isnormal(rounding.scale) || rounding.scale < 0) return std::nullopt;
+    return rounding;
+  }
+
+  /// Adds a rounding of a value, or its opposite. Returns false for other nodes.
+  bool round(const OnnxNode& node) {
+    const bool is_back = node.op == "DequantizeLinear";
+    if (!is_back && node.op != "QuantizeLinear") return false;
+    const std::optional<Rounding> rounding = rounding_of(node);
+    if (!rounding) return false;
+    const std::string &input = node.inputs[0], &output = node.outputs[0];
+    if (is_back) {
+      rounded_[output] = {input, *rounding};
+      push({.node = node, .rounding = rounding});
+      return true;
+    }
+    for (const auto& [name, known] : roundings_[input])
+      if (known == *rounding) {
+        same_[output] = name;
+        num_uses_[name] += num_uses_[output];
+        return true;
+      }
+    roundings_[input].emplace_back(output, *rounding);
+    const auto found = layers_.find(input);
+    Layer* const layer = found == layers_.end() ? nullptr : &*steps_[found->second]->layer;
+    if (layer == nullptr || !layer->integers || layer->rounds) {
+      push({.node = node, .rounding = rounding});
+      return true;
+    }
+    layer->rounds = rounding;
+    steps_[found->second]->node.outputs.push_back(output);
+    layers_[output] = found->second;
+    return true;
+  }
+
+  /// Returns the integers of a layer whose input and weight are dequantized.
+  std::optional<Integers> integers_of(const OnnxNode& node, const Layer& layer) const {
+    const auto input = rounded_.find(node.inputs[0]);
+    const auto scales = node.inputs.size() < 2 ? scales_.end() : scales_.find(node.inputs[1]);
+    if (input == rounded_.end() || scales == scales_.end() || layer.takes_max) return std::nullopt;
+    // Output channels are axis 0 of a convolution, and of a matrix that is not transposed axis 1.
+    const bool is_transposed = node.op != "Conv" && node.get<int64_t>("transB", 0) == 0;
+    const auto& [values, axis] = scales->second;
+    const int64_t num_outputs = layer.weight.size(0);
+    if (values.numel() != 1 && (values.numel() != num_outputs || axis != (is_transposed ? 1 : 0)))
+      return std::nullopt;
+    const at::Tensor scale_O = values.flatten().expand({num_outputs}).to(at::kFloat);
+    const at::Tensor weight =
+        (layer.weight / scale_O.reshape({-1, 1, 1, 1})).nan_to_num(1e9).round();
+    const auto largest = weight.abs().max().item<double>();
+    const auto largest_sum = weight.abs().flatten(1).sum(1).max().item<double>();
+    constexpr double kMostSum = 2147483647.0 / 255;  // of an int32
+    if (largest > 127 || largest_sum > kMostSum || node.get<double>("alpha", 1) != 1)
+      return std::nullopt;
+    return Integers{.weight = weight.to(at::kChar).contiguous(),
+                    .factors_O = scale_O * input->second.rounding.scale,
+                    .inputs = input->second.rounding};
   }
 
   static std::optional<Layer> with_weight(const at::Tensor& weight, const at::Tensor& bias) {
@@ -161,7 +278,8 @@ class Fuser {
 
   /// Makes a layer of a pooling of as many channels as another layer has outputs.
   std::optional<Layer> pooling(const OnnxNode& node) const {
-    const auto found = layers_.find(node.inputs.at(0));
+    const auto bytes = rounded_.find(node.inputs.at(0));
+    const auto found = layers_.find(bytes == rounded_.end() ? node.inputs[0] : bytes->second.name);
     const std::vector<int64_t> kernel = node.ints("kernel_shape", {});
     const bool is_max = node.op == "MaxPool";
     constexpr int64_t kMostTaps = 64;
@@ -202,13 +320,23 @@ class Fuser {
   /// Fuses a node into the layer before it.
   bool fuse(const OnnxNode& node) {
     for (size_t i = 0; i < std::min<size_t>(node.inputs.size(), 2); ++i) {
-      const auto found = layers_.find(node.inputs[i]);
-      if (found == layers_.end() || num_uses_[node.inputs[i]] != 1) continue;
+      std::string name = node.inputs[i];
+      if (num_uses_[name] != 1) continue;
+      // Perhaps the layer's outputs are rounded before.
+      const auto rounded = node.op == "Add" ? rounded_.find(name) : rounded_.end();
+      if (rounded != rounded_.end()) name = rounded->second.name;
+      const auto found = layers_.find(name);
+      if (found == layers_.end() || num_uses_[name] != 1) continue;
       Step& step = *steps_[found->second];
+      const bool is_bytes = rounded != rounded_.end();
+      // A layer with both kinds of outputs stays as it is.
+      if (step.layer->rounds.has_value() != is_bytes) continue;
+      if (is_bytes && (step.layer->first || num_uses_[step.node.outputs[0]] != 1)) continue;
       if (!fuse_into(&step, node, i)) continue;
+      if (is_bytes) step.layer->first = std::exchange(step.layer->rounds, std::nullopt);
       Step moved = std::move(step);
       steps_[found->second].reset();
-      layers_.erase(found);
+      std::erase_if(layers_, [&](const auto& layer) { return layer.second == found->second; });
       moved.node.outputs = {node.outputs[0]};
       push(std::move(moved));
       return true;
@@ -220,13 +348,16 @@ class Fuser {
   bool fuse_into(Step* step, const OnnxNode& node, size_t input) const {
     Layer& layer = *step->layer;
     if (node.op == "Relu" || node.op == "Clip") return input == 0 && clamp(&layer, node);
-    if (layer.clamps() || layer.takes_max) return false;
+    if (layer.takes_max || (layer.clamps() && !layer.rounds)) return false;
     if (node.op == "Add") {
       const at::Tensor other = constant(node, 1 - input);
+      if (layer.rounds && (other.defined() || layer.clamps())) return false;
       if (other.defined()) return scale(&layer, {}, other);
       if (layer.adds_residual) return false;
       layer.adds_residual = true;
-      step->node.inputs.push_back(node.inputs[1 - input]);
+      const std::string& residual = node.inputs[1 - input];
+      const auto bytes = layer.integers ? rounded_.find(residual) : rounded_.end();
+      step->node.inputs.push_back(bytes == rounded_.end() ? residual : bytes->second.name);
       return true;
     }
     if (layer.adds_residual) return false;
@@ -265,6 +396,8 @@ class Fuser {
     if (factors.defined()) {
       if (!fits(factors)) return false;
       layer->weight = layer->weight * factors.reshape({-1, 1, 1, 1});
+      if (layer->integers)
+        layer->integers->factors_O = layer->integers->factors_O * factors.flatten();
       layer->bias = layer->bias * factors.flatten();
     }
     if (summands.defined()) {
@@ -295,6 +428,18 @@ class Fuser {
   std::map<std::string, int64_t> num_uses_;
   std::vector<std::optional<Step>> steps_;
   std::map<std::string, size_t> layers_;  // steps, by their outputs
+  struct Scales {
+    at::Tensor values;
+    int64_t axis = 0;
+  };
+  struct Rounded {
+    std::string name;  // of the bytes
+    Rounding rounding;
+  };
+  std::map<std::string, Scales> scales_;    // of dequantized constants
+  std::map<std::string, Rounded> rounded_;  // dequantized values
+  std::map<std::string, std::vector<std::pair<std::string, Rounding>>> roundings_;  // of a value
+  std::map<std::string, std::string> same_;  // values that are another one
 };
 
 }  // namespace

@@ -9,10 +9,13 @@
 /// Layers of an ONNX graph, with the operators around them fused in.
 namespace lockstep::infer {
 
-/// Step of a network: a layer, or an operator for run_onnx().
+/// Step of a network: a layer, a rounding to bytes or back, or an operator for run_onnx().
 struct Step {
-  OnnxNode node;  ///< its names are the step's values; of a layer: inputs, then a residual if any
-  std::optional<Layer> layer;
+  /// Its names are the step's values; of a layer: inputs, then a residual if any; the outputs, then
+  /// the rounded ones if any.
+  OnnxNode node;
+  std::optional<Layer> layer{};
+  std::optional<Rounding> rounding{};  ///< of QuantizeLinear or DequantizeLinear
 };
 
 struct FusedGraph {
@@ -23,7 +26,9 @@ struct FusedGraph {
 
 /// Computes what depends on constants only. Makes a layer of each 2-D convolution and each matrix
 /// product with constant weights, and fuses what follows it: batch normalisation, scales, biases,
-/// residual sums, ReLU, Clip. Throws Error(kUsage) for an operator that is not supported, by name.
+/// residual sums, ReLU, Clip. A layer whose inputs and weights are dequantized int8 has integers,
+/// and what rounds its outputs is fused too. Throws Error(kUsage) for an operator that is not
+/// supported, by name.
 FusedGraph fused(OnnxGraph graph);
 
 }  // namespace lockstep::infer

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 
 #include <hwy/highway.h>
@@ -42,7 +43,7 @@ template <int kVectors, bool kTakesMax>
 HWY_INLINE void add_weight(const KeptWork& work, const float* inputs, int64_t k,
                            std::array<Vector, kVectors>* sums) {
   const Tag d;
-  const auto value = hn::Set(d, work.values_K[k]);
+  const auto value = hn::BitCast(d, hn::Set(hn::RebindToSigned<Tag>(), work.bits_K[k]));
   const float* const from = inputs + work.offsets_K[k];
   for (int v = 0; v < kVectors; ++v) {
     const auto items = hn::LoadU(d, from + v * kLanes);
@@ -136,12 +137,14 @@ void sample(const KeptWork& work, int64_t begin_O, int64_t end_O) {
       for (int s = 0; s < kSets; ++s) {
         const int64_t at = k + s * kLanes;
         const auto items = hn::GatherIndex(d, work.inputs, hn::LoadU(places, work.offsets_K + at));
-        sums[s] = hn::MulAdd(hn::LoadU(d, work.values_K + at), items, sums[s]);
+        const auto values = hn::BitCast(d, hn::LoadU(places, work.bits_K + at));
+        sums[s] = hn::MulAdd(values, items, sums[s]);
       }
     const int64_t channel = work.channels_O[o];
     float sum = work.bias_O[channel];
     for (const Vector& part : sums) sum += hn::GetLane(hn::SumOfLanes(d, part));
-    for (; k < end; ++k) sum += work.values_K[k] * work.inputs[work.offsets_K[k]];
+    for (; k < end; ++k)
+      sum += std::bit_cast<float>(work.bits_K[k]) * work.inputs[work.offsets_K[k]];
     if (work.residual != nullptr) sum += work.residual[channel];
     // A NaN passes both comparisons.
     work.outputs[channel] = sum < work.low ? work.low : sum > work.high ? work.high : sum;

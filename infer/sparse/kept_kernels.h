@@ -17,7 +17,7 @@ struct KeptWork {
   int64_t num_blocks = 1;
   const int32_t* channels_O = nullptr;
   const int32_t* offsets_K = nullptr;
-  const float* values_K = nullptr;
+  const int32_t* bits_K = nullptr;  ///< of the weights, float32
   const float* bias_O = nullptr;
   bool takes_max = false;           ///< outputs are the largest items, whatever their weights
   const float* inputs = nullptr;    ///< first pixel of the first channel

@@ -40,21 +40,57 @@ at::Tensor as_image(const at::Tensor& samples) { return samples.t().unsqueeze(0)
 /// Returns one image [1, I, 1, B] as samples [B, I], a view.
 at::Tensor as_samples(const at::Tensor& image) { return image.squeeze(2).squeeze(0).t(); }
 
+/// Places of a tensor's items, null if it is undefined.
+template <typename Item>
+Item* items_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<Item*>(tensor.data_ptr()) : nullptr;
+}
+
 }  // namespace
 
 KeptLayer::KeptLayer(const Layer& layer, SimdPath path)
-    : layer_(layer), kernels_(kept_kernels(path)) {
+    : layer_(layer),
+      path_(path),
+      has_quads_(layer.integers.has_value()),
+      num_planes_(has_quads_ ? num_quads(layer.weight.size(1) * layer.groups)
+                             : layer.weight.size(1) * layer.groups) {
+  // Rows of equal length follow each other, so that the ends of loops are predicted. Those of a
+  // quad of outputs stay together.
+  const int64_t num_outputs = layer.weight.size(0), num_together = has_quads_ ? kBytesOfQuad : 1;
   std::vector<std::vector<Kept>> kept_O;
-  for (int64_t o = 0; o < layer.weight.size(0); ++o) {
-    kept_O.push_back(kept_of(o));
-    channels_O_.push_back(static_cast<int32_t>(o));
+  for (int64_t o = 0; o < num_outputs; ++o) kept_O.push_back(kept_of(o));
+  kept_O.resize(
+      static_cast<size_t>((num_outputs + num_together - 1) / num_together * num_together));
+  std::vector<std::pair<size_t, int32_t>> groups;  // number of weights, first channel
+  for (size_t o = 0; o < kept_O.size(); o += static_cast<size_t>(num_together)) {
+    groups.emplace_back(0, static_cast<int32_t>(o));
+    for (int64_t i = 0; i < num_together; ++i)
+      groups.back().first += kept_O[o + static_cast<size_t>(i)].size();
   }
-  // Rows of equal length follow each other, so that the ends of loops are predicted.
-  std::ranges::stable_sort(channels_O_, {},
-                           [&](int32_t o) { return kept_O[static_cast<size_t>(o)].size(); });
+  std::ranges::stable_sort(groups, {}, &std::pair<size_t, int32_t>::first);
   std::vector<std::vector<Kept>> rows;
-  for (const int32_t o : channels_O_) rows.push_back(std::move(kept_O[static_cast<size_t>(o)]));
+  for (const auto& [num, first] : groups)
+    for (int32_t o = first; o < first + num_together; ++o) {
+      channels_O_.push_back(o);
+      rows.push_back(std::move(kept_O[static_cast<size_t>(o)]));
+    }
   divide(rows);
+  if (has_quads_) set_factors();
+}
+
+/// Computes what turns sums into outputs. The zero of the inputs is part of every sum.
+void KeptLayer::set_factors() {
+  const Integers& integers = *layer_.integers;
+  const at::Tensor sums_O = integers.weight.flatten(1).sum(1, false, at::kFloat);
+  const at::Tensor bias_O =
+      layer_.bias - sums_O * integers.factors_O * static_cast<double>(integers.inputs.zero);
+  const auto copy = [](const at::Tensor& values) {
+    const at::Tensor whole = values.contiguous();
+    const auto* const items = whole.const_data_ptr<float>();
+    return std::vector<float>(items, items + whole.numel());
+  };
+  factors_O_ = copy(integers.factors_O);
+  bias_O_ = copy(bias_O);
 }
 
 int32_t KeptLayer::phase_of(std::array<int64_t, 2> first) {
@@ -63,17 +99,19 @@ int32_t KeptLayer::phase_of(std::array<int64_t, 2> first) {
   return static_cast<int32_t>(std::ranges::find(phases_, first) - phases_.begin());
 }
 
-/// Returns the kept weights of an output channel, ordered by input plane.
+/// Returns the kept weights of an output channel, ordered by input plane. Those of one quad of
+/// inputs are one.
 std::vector<KeptLayer::Kept> KeptLayer::kept_of(int64_t output) {
   std::vector<Kept> kept;
   const at::Tensor weight = layer_.weight[output];  // contiguous
   const auto* const values = weight.const_data_ptr<float>();
+  const int8_t* const integers =
+      has_quads_ ? layer_.integers->weight[output].const_data_ptr<int8_t>() : nullptr;
   const int64_t num_inputs = weight.size(0), kernel_h = weight.size(1), kernel_w = weight.size(2);
   const int64_t outputs_of_group = layer_.weight.size(0) / layer_.groups;
   const int64_t first_input = output / outputs_of_group * num_inputs;
-  const int64_t num_channels = num_inputs * layer_.groups;
   for (int64_t i = 0; i < weight.numel(); ++i) {
-    if (values[i] == 0) continue;  // a NaN is kept
+    if (has_quads_ ? integers[i] == 0 : values[i] == 0) continue;  // a NaN is kept
     const std::array<int64_t, 2> at{i / kernel_w % kernel_h, i % kernel_w};
     std::array<int64_t, 2> first{}, shift{};
     for (size_t axis = 0; axis < 2; ++axis) {
@@ -84,12 +122,24 @@ std::vector<KeptLayer::Kept> KeptLayer::kept_of(int64_t output) {
       after_[axis] = std::max(after_[axis], shift[axis]);
     }
     const int64_t channel = first_input + i / (kernel_h * kernel_w);
-    kept.push_back({.value = values[i],
-                    .tap = {static_cast<int32_t>(phase_of(first) * num_channels + channel),
+    const int64_t plane = has_quads_ ? channel / kBytesOfQuad : channel;
+    const int32_t bits = has_quads_
+                             ? std::bit_cast<int32_t>(uint32_t{std::bit_cast<uint8_t>(integers[i])}
+                                                      << (8 * (channel % kBytesOfQuad)))
+                             : std::bit_cast<int32_t>(values[i]);
+    kept.push_back({.bits = bits,
+                    .tap = {static_cast<int32_t>(phase_of(first) * num_planes_ + plane),
                             static_cast<int32_t>(shift[0]), static_cast<int32_t>(shift[1])}});
   }
-  std::ranges::stable_sort(kept, {}, [](const Kept& one) { return one.tap.plane; });
-  return kept;
+  std::ranges::stable_sort(kept, {}, &Kept::tap);
+  if (!has_quads_) return kept;
+  std::vector<Kept> quads;
+  for (const Kept& one : kept)
+    if (!quads.empty() && quads.back().tap == one.tap)
+      quads.back().bits |= one.bits;
+    else
+      quads.push_back(one);
+  return quads;
 }
 
 /// Stores the kept weights, block by block.
@@ -99,26 +149,26 @@ void KeptLayer::divide(const std::vector<std::vector<Kept>>& kept_O) {
   std::vector<size_t> next_O(kept_O.size());
   for (const int32_t end : ends)
     for (size_t o = 0; o < kept_O.size(); ++o) {
-      begins_BO_.push_back(static_cast<int64_t>(values_K_.size()));
+      begins_BO_.push_back(static_cast<int64_t>(bits_K_.size()));
       for (size_t& next = next_O[o]; next < kept_O[o].size(); ++next) {
         const Kept& kept = kept_O[o][next];
         if (kept.tap.plane >= end) break;
-        values_K_.push_back(kept.value);
+        bits_K_.push_back(kept.bits);
         taps_K_.push_back(kept.tap);
         columns_K_.push_back(kept.tap.plane);
       }
     }
-  begins_BO_.push_back(static_cast<int64_t>(values_K_.size()));
+  begins_BO_.push_back(static_cast<int64_t>(bits_K_.size()));
 }
 
 /// Returns the plane after each block. The inputs of a block fit the first cache, unless its rows
 /// would be too short.
 std::vector<int32_t> KeptLayer::ends_of_blocks(const std::vector<std::vector<Kept>>& kept_O) const {
   // Samples of a linear layer are few pixels, and its sums are computed for single samples too.
-  if (layer_.is_linear) return {std::numeric_limits<int32_t>::max()};
+  // Quads are few.
+  if (layer_.is_linear || has_quads_) return {std::numeric_limits<int32_t>::max()};
   // Image rows of a plane that some tap meets, as bits: each takes a tile and the pixels around it.
-  const int64_t num_channels = layer_.weight.size(1) * layer_.groups;
-  std::vector<uint64_t> rows(static_cast<size_t>(num_channels) *
+  std::vector<uint64_t> rows(static_cast<size_t>(num_planes_) *
                              std::max<size_t>(1, phases_.size()));
   int64_t num_kept = 0, num_bytes = 0;
   for (const std::vector<Kept>& row : kept_O) {
@@ -163,16 +213,22 @@ bool KeptLayer::suits(const Activations& inputs, const Sizes& sizes) const {
 }
 
 /// Copies inputs into planes, phase by phase.
-Activations KeptLayer::laid_out(const at::Tensor& inputs, const Sizes& sizes,
-                                const Paddings& paddings) const {
+Activations KeptLayer::laid_out(const Activations& images, const Sizes& sizes,
+                                Workspace* workspace) const {
+  const at::Tensor& inputs = images.tensor;
   std::array<int64_t, 2> padding = sizes.padding;
+  const auto& paddings = workspace->paddings;
   if (const auto found = paddings.find(sizes.inputs); found != paddings.end())
     padding = {std::max(padding[0], found->second[0]), std::max(padding[1], found->second[1])};
   const Planes planes = Planes::make(inputs.size(0), sizes.inputs, padding);
   const int64_t num_channels = inputs.size(1), num_phases = static_cast<int64_t>(phases_.size());
   const bool is_strided = layer_.stride != std::array<int64_t, 2>{1, 1};
-  const at::Tensor laid = planes.allocate(
-      num_channels * num_phases, layer_.takes_max ? -std::numeric_limits<float>::infinity() : 0.0F);
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  const int32_t padding_bits = layer_.takes_max ? std::bit_cast<int32_t>(kLeast)
+                               : has_quads_     ? zero_quad(layer_.integers->inputs)
+                                                : 0;
+  const at::Tensor laid = planes.allocate(num_channels * num_phases, {padding_bits, true},
+                                          inputs.scalar_type(), &workspace->arena);
   for (int64_t i = 0; i < num_phases; ++i) {
     const auto& first = phases_[static_cast<size_t>(i)];
     at::Tensor phase = inputs;
@@ -183,7 +239,7 @@ Activations KeptLayer::laid_out(const at::Tensor& inputs, const Sizes& sizes,
                            .narrow(2, 0, phase.size(2))
                            .narrow(3, 0, phase.size(3)));
   }
-  return {laid, planes};
+  return {laid, planes, images.rounding, images.num_channels};
 }
 
 const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes) {
@@ -192,9 +248,8 @@ const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes)
   outputs.width = sizes.outputs[1];
   for (const auto& known : laid_)
     if (known->inputs == planes && known->outputs == outputs) return *known;
-  const int64_t num_planes =
-      layer_.weight.size(1) * layer_.groups * static_cast<int64_t>(phases_.size());
-  if (num_planes * planes.stride > std::numeric_limits<int32_t>::max())
+  if (num_planes_ * static_cast<int64_t>(phases_.size()) * planes.stride >
+      std::numeric_limits<int32_t>::max())
     throw Error(ExitCode::kUsage, "infer",
                 fmt::format("layer {}: batches of {} samples are too large for engine sparse; set "
                             "inferer.batch_size or tensorrt_config.max_batch_size",
@@ -215,99 +270,180 @@ const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes)
   return *laid_.back();
 }
 
-/// Divides tiles of pixels over the threads, and channels too if there are few tiles.
-void KeptLayer::compute(const KeptWork& work, int64_t num_pixels) const {
-  const int64_t num_outputs = layer_.weight.size(0);
-  const bool are_few = layer_.weight.size(1) * layer_.groups <= kChannelsOfLargeTile;
+/// Divides tiles of pixels over the threads, and rows too if there are few tiles. Calls
+/// pixels(begin_O, end_O, begin_P, end_P).
+template <typename Pixels>
+void KeptLayer::compute(int64_t num_pixels, const Pixels& pixels) const {
+  const int64_t num_together = has_quads_ ? kBytesOfQuad : 1;
+  const int64_t num_groups = static_cast<int64_t>(channels_O_.size()) / num_together;
+  const bool are_few = num_planes_ <= kChannelsOfLargeTile;
   const int64_t tile = are_few ? kLargeTile : kTile;
   const int64_t end = (num_pixels + Planes::kAlign - 1) / Planes::kAlign * Planes::kAlign;
   const int64_t num_tiles = (end + tile - 1) / tile;
   const int64_t num_threads = at::get_num_threads();
   const int64_t num_parts = num_threads == 1 || num_tiles >= 4 * num_threads
                                 ? 1
-                                : std::min(num_outputs, 4 * num_threads / num_tiles + 1);
+                                : std::min(num_groups, 4 * num_threads / num_tiles + 1);
   const int64_t work_of_task =
-      tile * static_cast<int64_t>(values_K_.size()) / std::max<int64_t>(1, num_parts);
+      tile * static_cast<int64_t>(bits_K_.size()) / std::max<int64_t>(1, num_parts);
   at::parallel_for(0, num_tiles * num_parts, std::max<int64_t>(1, kGrain / (work_of_task + 1)),
                    [&](int64_t begin_task, int64_t end_task) {
                      for (int64_t task = begin_task; task < end_task; ++task) {
                        const int64_t p = task / num_parts * tile, part = task % num_parts;
-                       kernels_.pixels(work, num_outputs * part / num_parts,
-                                       num_outputs * (part + 1) / num_parts, p,
-                                       std::min(end, p + tile));
+                       pixels(num_groups * part / num_parts * num_together,
+                              num_groups * (part + 1) / num_parts * num_together, p,
+                              std::min(end, p + tile));
                      }
                    });
 }
 
-/// Computes a linear layer for few samples, one after the other.
-Activations KeptLayer::run_samples(const at::Tensor& inputs, const at::Tensor& residual) const {
-  const at::Tensor samples = inputs.contiguous();
-  const at::Tensor sums = residual.defined() ? residual.contiguous() : at::Tensor();
-  const int64_t num_outputs = layer_.weight.size(0);
-  at::Tensor outputs = at::empty({samples.size(0), num_outputs}, at::kFloat);
-  KeptWork work{.begins_BO = begins_BO_.data(),
-                .num_rows = layer_.weight.size(0),
-                .num_blocks = num_blocks_,
-                .channels_O = channels_O_.data(),
-                .offsets_K = columns_K_.data(),
-                .values_K = values_K_.data(),
-                .bias_O = layer_.bias.const_data_ptr<float>(),
-                .low = layer_.low,
-                .high = layer_.high};
-  const auto num_kept = static_cast<int64_t>(values_K_.size());
-  const int64_t grain = std::max<int64_t>(1, kGrain * num_outputs / (num_kept + 1));
-  for (int64_t b = 0; b < samples.size(0); ++b) {
-    work.inputs = samples.const_data_ptr<float>() + b * samples.size(1);
-    work.outputs = outputs.mutable_data_ptr<float>() + b * num_outputs;
-    if (sums.defined()) work.residual = sums.const_data_ptr<float>() + b * num_outputs;
-    at::parallel_for(0, num_outputs, grain,
-                     [&](int64_t begin, int64_t end) { kernels_.sample(work, begin, end); });
-  }
-  return {outputs, std::nullopt};
+KeptWork KeptLayer::kept_work() const {
+  return {.begins_BO = begins_BO_.data(),
+          .num_rows = layer_.weight.size(0),
+          .num_blocks = num_blocks_,
+          .channels_O = channels_O_.data(),
+          .bits_K = bits_K_.data(),
+          .bias_O = layer_.bias.const_data_ptr<float>(),
+          .takes_max = layer_.takes_max,
+          .low = layer_.low,
+          .high = layer_.high};
 }
 
-Activations KeptLayer::prepared(const Activations& inputs, Paddings* paddings) const {
+QuadWork KeptLayer::quad_work() const {
+  return {.begins_O = begins_BO_.data(),
+          .channels_O = channels_O_.data(),
+          .num_channels = layer_.weight.size(0),
+          .weights_K = bits_K_.data(),
+          .factors_O = factors_O_.data(),
+          .bias_O = bias_O_.data(),
+          .first = layer_.first ? &*layer_.first : nullptr,
+          .low = layer_.low,
+          .high = layer_.high,
+          .rounding = layer_.rounds.value_or(Rounding{})};
+}
+
+/// Returns the outputs that the layer has. `allocate` gets the number of channels or quads, the
+/// bits of the value 0, and the type.
+template <typename Allocate>
+LayerOutputs KeptLayer::allocated(const Allocate& allocate) const {
+  LayerOutputs outputs;
+  const int64_t num_outputs = layer_.weight.size(0);
+  if (!layer_.rounds || layer_.keeps_values) outputs.values = allocate(num_outputs, 0, at::kFloat);
+  if (!layer_.rounds) return outputs;
+  outputs.bytes = allocate(num_quads(num_outputs), zero_quad(*layer_.rounds), at::kInt);
+  outputs.bytes.rounding = layer_.rounds;
+  outputs.bytes.num_channels = num_outputs;
+  return outputs;
+}
+
+/// Computes a linear layer for few samples, one after the other.
+LayerOutputs KeptLayer::run_samples(const Activations& inputs, const Activations& residual) const {
+  const at::Tensor samples = inputs.tensor.contiguous();
+  const at::Tensor sums = residual.tensor.defined() ? residual.tensor.contiguous() : at::Tensor();
+  const int64_t num_samples = samples.size(0), num_outputs = layer_.weight.size(0);
+  LayerOutputs outputs = allocated([&](int64_t num_channels, int32_t, at::ScalarType dtype) {
+    return Activations{at::empty({num_samples, num_channels}, dtype)};
+  });
+  KeptWork work = kept_work();
+  QuadWork quads = quad_work();
+  work.offsets_K = quads.offsets_K = columns_K_.data();
+  const bool has_bytes = residual.rounding.has_value();
+  if (has_bytes) quads.residual_rounding = *residual.rounding;
+  const auto num_kept = static_cast<int64_t>(bits_K_.size());
+  const int64_t grain = std::max<int64_t>(1, kGrain * num_outputs / (num_kept + 1));
+  const auto row = [](auto* items, const at::Tensor& tensor, int64_t b) {
+    return items == nullptr ? items : items + b * tensor.size(1);
+  };
+  for (int64_t b = 0; b < num_samples; ++b) {
+    const auto* const values = row(items_of<float>(has_bytes ? at::Tensor() : sums), sums, b);
+    auto* const to = row(items_of<float>(outputs.values.tensor), outputs.values.tensor, b);
+    if (!has_quads_) {
+      work.inputs = row(items_of<const float>(samples), samples, b);
+      work.residual = values;
+      work.outputs = to;
+      at::parallel_for(0, num_outputs, grain, [&](int64_t begin, int64_t end) {
+        kept_kernels(path_).sample(work, begin, end);
+      });
+      continue;
+    }
+    quads.inputs = row(items_of<const uint32_t>(samples), samples, b);
+    quads.residual = values;
+    quads.residual_bytes = row(items_of<const uint32_t>(has_bytes ? sums : at::Tensor()), sums, b);
+    quads.outputs = to;
+    quads.bytes = row(items_of<uint32_t>(outputs.bytes.tensor), outputs.bytes.tensor, b);
+    at::parallel_for(0, num_quads(num_outputs), grain, [&](int64_t begin, int64_t end) {
+      quad_kernels(path_).sample(quads, begin * kBytesOfQuad, end * kBytesOfQuad);
+    });
+  }
+  return outputs;
+}
+
+Activations KeptLayer::prepared(const Activations& inputs, Workspace* workspace) const {
   if (layer_.is_linear || layer_.takes_max) return inputs;
   const Sizes sizes = sizes_of(inputs.tensor);
-  auto& shared = (*paddings)[sizes.inputs];
+  auto& shared = workspace->paddings[sizes.inputs];
   shared = {std::max(shared[0], sizes.padding[0]), std::max(shared[1], sizes.padding[1])};
   const bool is_strided = layer_.stride != std::array<int64_t, 2>{1, 1};
   if (is_strided || suits(inputs, sizes)) return inputs;
-  return laid_out(inputs.tensor, sizes, *paddings);
+  return laid_out(inputs, sizes, workspace);
 }
 
-Activations KeptLayer::run(const Activations& inputs, const Activations& residual,
-                           Paddings* paddings) {
+LayerOutputs KeptLayer::run(const Activations& inputs, const Activations& residual,
+                            Workspace* workspace) {
   if (layer_.is_linear && inputs.tensor.size(0) <= kFewSamples)
-    return run_samples(inputs.tensor, residual.tensor);
-  Activations images = layer_.is_linear ? Activations{as_image(inputs.tensor), inputs.planes}
-                                        : prepared(inputs, paddings);
+    return run_samples(inputs, residual);
+  Activations images = inputs;
+  if (layer_.is_linear)
+    images.tensor = as_image(inputs.tensor);
+  else
+    images = prepared(inputs, workspace);
   const Sizes sizes = sizes_of(images.tensor);
-  if (!suits(images, sizes)) images = laid_out(images.tensor, sizes, *paddings);
+  if (!suits(images, sizes)) images = laid_out(images, sizes, workspace);
   const Laid& where = laid(*images.planes, sizes);
   at::Tensor sums = residual.tensor;
   if (sums.defined() && residual.planes != where.outputs) {
-    sums = where.outputs.allocate(layer_.weight.size(0), 0.0F);
+    sums = where.outputs.allocate(
+        residual.rounding ? num_quads(layer_.weight.size(0)) : layer_.weight.size(0),
+        {.is_everywhere = true}, sums.scalar_type(), &workspace->arena);
     copy_pixels(layer_.is_linear ? as_image(residual.tensor) : residual.tensor, sums);
   }
-  at::Tensor outputs = where.outputs.allocate(layer_.weight.size(0), std::nullopt);
-  compute({.begins_BO = begins_BO_.data(),
-           .num_rows = layer_.weight.size(0),
-           .num_blocks = num_blocks_,
-           .channels_O = channels_O_.data(),
-           .offsets_K = where.offsets_K.data(),
-           .values_K = values_K_.data(),
-           .bias_O = layer_.bias.const_data_ptr<float>(),
-           .takes_max = layer_.takes_max,
-           .inputs = images.tensor.const_data_ptr<float>(),
-           .residual = sums.defined() ? sums.const_data_ptr<float>() : nullptr,
-           .outputs = outputs.mutable_data_ptr<float>(),
-           .output_stride = where.outputs.stride,
-           .mask = where.mask.data(),
-           .low = layer_.low,
-           .high = layer_.high},
-          where.outputs.extent());
-  return {layer_.is_linear ? as_samples(outputs) : outputs, where.outputs};
+  LayerOutputs outputs = allocated([&](int64_t num, int32_t bits, at::ScalarType dtype) {
+    return Activations{where.outputs.allocate(num, {.bits = bits}, dtype, &workspace->arena),
+                       where.outputs};
+  });
+  const int64_t num_pixels = where.outputs.extent();
+  if (has_quads_) {
+    QuadWork work = quad_work();
+    work.offsets_K = where.offsets_K.data();
+    work.inputs = items_of<const uint32_t>(images.tensor);
+    if (residual.rounding) {
+      work.residual_bytes = items_of<const uint32_t>(sums);
+      work.residual_rounding = *residual.rounding;
+    } else {
+      work.residual = items_of<const float>(sums);
+    }
+    work.outputs = items_of<float>(outputs.values.tensor);
+    work.bytes = items_of<uint32_t>(outputs.bytes.tensor);
+    work.output_stride = where.outputs.stride;
+    work.mask = where.mask.data();
+    compute(num_pixels, [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
+      quad_kernels(path_).pixels(work, begin_O, end_O, begin_P, end_P);
+    });
+  } else {
+    KeptWork work = kept_work();
+    work.offsets_K = where.offsets_K.data();
+    work.inputs = items_of<const float>(images.tensor);
+    work.residual = items_of<const float>(sums);
+    work.outputs = items_of<float>(outputs.values.tensor);
+    work.output_stride = where.outputs.stride;
+    work.mask = where.mask.data();
+    compute(num_pixels, [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
+      kept_kernels(path_).pixels(work, begin_O, end_O, begin_P, end_P);
+    });
+  }
+  for (Activations* made : {&outputs.values, &outputs.bytes})
+    if (layer_.is_linear && made->tensor.defined()) made->tensor = as_samples(made->tensor);
+  return outputs;
 }
 
 }  // namespace lockstep::infer

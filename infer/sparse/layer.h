@@ -14,9 +14,19 @@
 #include "base/simd/simd.h"
 #include "infer/sparse/kept_kernels.h"
 #include "infer/sparse/planes.h"
+#include "infer/sparse/quad_kernels.h"
+#include "infer/sparse/quads.h"
 
 /// Convolutions and linear layers, computed with all weights or with the kept ones.
 namespace lockstep::infer {
+
+/// Integers of a quantized layer. Outputs are the sums of products with the input's steps above its
+/// zero, times a factor.
+struct Integers {
+  at::Tensor weight;     ///< int8, with the layer's shape
+  at::Tensor factors_O;  ///< scales of weights and inputs, and what was fused
+  Rounding inputs;
+};
 
 /// Convolution, linear layer or max pooling, and the operators that were fused into it: bias,
 /// residual sum and clamp, in this order.
@@ -30,6 +40,10 @@ struct Layer {
   int64_t groups = 1;
   bool takes_max = false;  ///< max pooling: a weight of 1 for each tap, one group per channel
   bool adds_residual = false;
+  std::optional<Integers> integers;
+  std::optional<Rounding> first;   ///< with integers: outputs are rounded before the residual
+  std::optional<Rounding> rounds;  ///< with integers: outputs are rounded, too
+  bool keeps_values = true;        ///< outputs that are rounded are needed as values, too
   float low = -std::numeric_limits<float>::infinity();  ///< outputs are clamped to these
   float high = std::numeric_limits<float>::infinity();
 
@@ -41,13 +55,9 @@ struct Layer {
   std::array<int64_t, 2> output_size(int64_t height, int64_t width) const;
 };
 
-/// Activations: a tensor, which may be a view of planes.
-struct Activations {
-  at::Tensor tensor;             ///< [N, C, H, W], [B, I] or any other shape
-  std::optional<Planes> planes;  ///< the tensor is a view of this layout, and all else is zero
-
-  /// Returns a contiguous tensor. A view of planes is copied.
-  at::Tensor contiguous() const;
+/// Outputs of a layer.
+struct LayerOutputs {
+  Activations values, bytes;  ///< as float32 and rounded; undefined unless the layer has them
 };
 
 /// Layer computed with all weights by oneDNN. Not thread-safe.
@@ -67,9 +77,6 @@ class DenseLayer {
   at::Tensor packed_;  // weight, laid out by oneDNN
 };
 
-/// Zero rows and columns that layers need around images, by height and width.
-using Paddings = std::map<std::array<int64_t, 2>, std::array<int64_t, 2>>;
-
 /// Layer computed with the kept weights only. Not thread-safe.
 class KeptLayer {
  public:
@@ -77,16 +84,17 @@ class KeptLayer {
   explicit KeptLayer(const Layer& layer, SimdPath path = fastest_simd_path());
 
   /// Returns the inputs in planes if the layer needs a copy of all pixels, else as they are.
-  /// `paddings` is shared by the layers of a network and gets this layer's padding, so that layouts
-  /// suit other layers too.
-  Activations prepared(const Activations& inputs, Paddings* paddings) const;
-  /// Computes the outputs. Copies inputs whose layout does not suit.
-  Activations run(const Activations& inputs, const Activations& residual, Paddings* paddings);
+  /// `workspace` gets this layer's padding, so that layouts suit other layers too.
+  Activations prepared(const Activations& inputs, Workspace* workspace) const;
+  /// Computes the outputs. Copies inputs whose layout does not suit. A layer with integers takes
+  /// rounded inputs, and any residual.
+  LayerOutputs run(const Activations& inputs, const Activations& residual, Workspace* workspace);
 
  private:
   /// Kept weight: its input plane (phase and channel), and its place relative to the output pixel.
   struct Tap {
     int32_t plane, dy, dx;
+    auto operator<=>(const Tap&) const = default;
   };
   /// Offsets of the taps in a layout, and the mask of its pixels.
   struct Laid {
@@ -101,27 +109,35 @@ class KeptLayer {
     std::array<int64_t, 2> padding;          ///< zero rows and columns that the inputs need
   };
   struct Kept {
-    float value;
+    int32_t bits;  ///< of a float32, or the four int8 of a quad
     Tap tap;
   };
   std::vector<Kept> kept_of(int64_t output);
   std::vector<int32_t> ends_of_blocks(const std::vector<std::vector<Kept>>& kept_O) const;
   void divide(const std::vector<std::vector<Kept>>& kept_O);
+  void set_factors();
+  template <typename Allocate>
+  LayerOutputs allocated(const Allocate& allocate) const;
   int32_t phase_of(std::array<int64_t, 2> first);
   Sizes sizes_of(const at::Tensor& inputs) const;
   bool suits(const Activations& inputs, const Sizes& sizes) const;
-  Activations laid_out(const at::Tensor& inputs, const Sizes& sizes,
-                       const Paddings& paddings) const;
+  Activations laid_out(const Activations& images, const Sizes& sizes, Workspace* workspace) const;
   const Laid& laid(const Planes& planes, const Sizes& sizes);
-  Activations run_samples(const at::Tensor& inputs, const at::Tensor& residual) const;
-  void compute(const KeptWork& work, int64_t num_pixels) const;
+  LayerOutputs run_samples(const Activations& inputs, const Activations& residual) const;
+  KeptWork kept_work() const;
+  QuadWork quad_work() const;
+  template <typename Pixels>
+  void compute(int64_t num_pixels, const Pixels& pixels) const;
 
   const Layer& layer_;
-  const KeptKernels& kernels_;
+  const SimdPath path_;
+  const bool has_quads_;
+  const int64_t num_planes_;        ///< of inputs without phases: channels or quads
   std::vector<int64_t> begins_BO_;  ///< of KeptWork
   int64_t num_blocks_ = 1;
-  std::vector<int32_t> channels_O_;  ///< of the rows, from the shortest on
-  std::vector<float> values_K_;
+  std::vector<int32_t> channels_O_;        ///< of the rows, from the shortest on
+  std::vector<int32_t> bits_K_;            ///< of the weights
+  std::vector<float> factors_O_, bias_O_;  ///< of sums of bytes
   std::vector<Tap> taps_K_;
   std::vector<int32_t> columns_K_;              ///< the planes of the taps
   std::vector<std::array<int64_t, 2>> phases_;  ///< first row and column; one phase without stride

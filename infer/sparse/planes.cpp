@@ -4,8 +4,7 @@
 #include <cstring>
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
+#include <ATen/ops/from_blob.h>
 
 namespace lockstep::infer {
 namespace {
@@ -32,36 +31,39 @@ Planes Planes::make(int64_t num_images, at::IntArrayRef height_width, at::IntArr
   return planes;
 }
 
-at::Tensor Planes::allocate(int64_t num_channels, std::optional<float> fill) const {
+at::Tensor Planes::allocate(int64_t num_channels, Fill fill, at::ScalarType dtype,
+                            Arena* arena) const {
   const int64_t num_items = num_channels * stride + lead + kSlack;
-  const at::Tensor storage =
-      fill ? at::full({num_items}, *fill, at::kFloat) : at::empty({num_items}, at::kFloat);
-  if (!fill) {
-    auto* const items = storage.mutable_data_ptr<float>();
+  const auto block = arena->take(num_items * static_cast<int64_t>(sizeof(int32_t)));
+  auto* const items = static_cast<int32_t*>(block.get());
+  if (fill.is_everywhere) {
+    std::fill(items, items + num_items, fill.bits);
+  } else {
     const int64_t end = lead + aligned(extent());
-    std::fill(items, items + lead, 0.0F);
+    std::fill(items, items + lead, fill.bits);
     for (int64_t c = 1; c <= num_channels; ++c)
-      std::fill(items + (c - 1) * stride + end, items + c * stride + lead, 0.0F);
-    std::fill(items + num_items - kSlack, items + num_items, 0.0F);
+      std::fill(items + (c - 1) * stride + end, items + c * stride + lead, fill.bits);
+    std::fill(items + num_items - kSlack, items + num_items, fill.bits);
   }
-  return storage.as_strided({num_images, num_channels, height, width}, {image, stride, row, 1},
-                            lead);
+  return at::from_blob(
+      items + lead, {num_images, num_channels, height, width}, {image, stride, row, 1},
+      [block](void* /*first*/) {}, dtype);
 }
 
 void copy_pixels(const at::Tensor& from, const at::Tensor& to) {
   const int64_t num_channels = from.size(1), height = from.size(2), width = from.size(3);
-  const auto* const source = from.const_data_ptr<float>();
-  auto* const target = to.mutable_data_ptr<float>();
+  const auto* const source = static_cast<const int32_t*>(from.const_data_ptr());
+  auto* const target = static_cast<int32_t*>(to.mutable_data_ptr());
   const int64_t from_x = from.stride(3), to_x = to.stride(3);
   const int64_t grain =
       std::max<int64_t>(1, kPixelGrain / std::max<int64_t>(1, num_channels * width));
   at::parallel_for(0, from.size(0) * height, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const float* s = source + i / height * from.stride(0) + i % height * from.stride(2);
-      float* t = target + i / height * to.stride(0) + i % height * to.stride(2);
+      const int32_t* s = source + i / height * from.stride(0) + i % height * from.stride(2);
+      int32_t* t = target + i / height * to.stride(0) + i % height * to.stride(2);
       for (int64_t c = 0; c < num_channels; ++c, s += from.stride(1), t += to.stride(1))
         if (from_x == 1 && to_x == 1)
-          std::memcpy(t, s, static_cast<size_t>(width) * sizeof(float));
+          std::memcpy(t, s, static_cast<size_t>(width) * sizeof(int32_t));
         else
           for (int64_t x = 0; x < width; ++x) t[x * to_x] = s[x * from_x];
     }

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include <ATen/core/Tensor.h>
+
+#include "infer/sparse/arena.h"
 
 /// Layout of activations for products with kept weights.
 namespace lockstep::infer {
@@ -33,12 +34,17 @@ struct Planes {
   /// Items from the first pixel to the end of the last.
   int64_t extent() const { return (num_images - 1) * image + (height - 1) * row + width; }
 
-  /// Allocates channels, filled with a value. nullopt: zeros before the first and after the last
-  /// pixel of each channel. All between is undefined. Returns the view [N, C, H, W].
-  at::Tensor allocate(int64_t num_channels, std::optional<float> fill) const;
+  /// What a new layout holds: the bits of an item, before the first and after the last pixel of
+  /// each channel. All between is undefined, unless the item is everywhere.
+  struct Fill {
+    int32_t bits = 0;
+    bool is_everywhere = false;
+  };
+  /// Allocates channels of float32, or of quads as int32. Returns the view [N, C, H, W].
+  at::Tensor allocate(int64_t num_channels, Fill fill, at::ScalarType dtype, Arena* arena) const;
 };
 
-/// Copies float32 pixels [N, C, H, W] between any two layouts, with ATen's threads.
+/// Copies pixels [N, C, H, W] of 4 bytes between any two layouts, with ATen's threads.
 void copy_pixels(const at::Tensor& from, const at::Tensor& to);
 
 }  // namespace lockstep::infer

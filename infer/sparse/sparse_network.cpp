@@ -63,10 +63,14 @@ std::vector<at::Tensor> samples_of(const std::vector<at::Tensor>& inputs, int64_
   return samples;
 }
 
+bool has_bytes(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kByte || tensor.scalar_type() == at::kChar;
+}
+
 }  // namespace
 
 SparseNetwork::Ways::Ways(const Layer& layer) : dense(layer), density(layer.density()) {
-  if (density <= kMostKept || layer.weight[0].numel() <= kFewWeights)
+  if (layer.integers || density <= kMostKept || layer.weight[0].numel() <= kFewWeights)
     kept = std::make_unique<KeptLayer>(layer);
 }
 
@@ -91,7 +95,7 @@ SparseNetwork::SparseNetwork(OnnxGraph graph) {
     if (!made.step.layer) continue;
     made.ways = std::make_unique<Ways>(*made.step.layer);
     has_images_ = has_images_ || !made.step.layer->is_linear;
-    may_pay_ = may_pay_ || made.ways->density <= kMostKept;
+    may_pay_ = may_pay_ || made.ways->density <= kMostKept || made.step.layer->integers;
   }
   for (const OnnxValue& output : fused_graph.outputs) outputs_.push_back(ids_of({output.name})[0]);
   std::vector<bool> is_used(ids_.size()), is_for_kept(ids_.size());
@@ -108,17 +112,30 @@ SparseNetwork::SparseNetwork(OnnxGraph graph) {
 }
 
 /// Runs a layer. Linear layers see all axes but the last as samples.
-Activations SparseNetwork::run_layer(const Operation& operation, const RunLayer& run,
-                                     Values* values) {
+void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, Values* values) {
   const Layer& layer = *operation.step.layer;
-  Activations &whole = (*values)[operation.inputs[0]], inputs = whole, residual;
+  Activations& whole = (*values)[operation.inputs[0]];
   const int64_t num_inputs = layer.weight.size(1) * layer.groups;
-  const int64_t axis = layer.is_linear ? -1 : 1, rank = inputs.tensor.dim();
+  const int64_t axis = layer.is_linear ? -1 : 1, rank = whole.tensor.dim();
+  if (layer.integers) {
+    // Images that a linear layer takes row by row have quads along another axis.
+    const bool is_other = whole.rounding && layer.is_linear && rank == 4;
+    if (is_other || (!whole.rounding && has_bytes(whole.tensor)))
+      whole = packed(whole.contiguous(), layer.integers->inputs, layer.is_linear);
+  } else if (whole.rounding) {
+    whole = restored(whole, &workspace_);
+  }
+  Activations inputs = whole, residual;
   const bool fits = layer.is_linear ? rank >= 1 : rank == 4;
-  if (!fits || inputs.tensor.size(axis) != num_inputs || inputs.tensor.scalar_type() != at::kFloat)
-    throw Error(ExitCode::kBadData, "infer",
-                fmt::format("layer {}: takes {} channels of float32, not [{}]", layer.name,
-                            num_inputs, fmt::join(inputs.tensor.sizes(), ", ")));
+  const auto dtype = layer.integers ? at::kInt : at::kFloat;
+  const int64_t num_channels = !fits             ? 0
+                               : inputs.rounding ? inputs.num_channels
+                                                 : inputs.tensor.size(axis);
+  if (num_channels != num_inputs || inputs.tensor.scalar_type() != dtype)
+    throw Error(
+        ExitCode::kBadData, "infer",
+        fmt::format("layer {}: takes {} channels of {}, not [{}]", layer.name, num_inputs,
+                    layer.integers ? "bytes" : "float32", fmt::join(inputs.tensor.sizes(), ", ")));
   std::vector<int64_t> sizes = inputs.tensor.sizes().vec();
   sizes[static_cast<size_t>(layer.is_linear ? rank - 1 : 1)] = layer.weight.size(0);
   if (!layer.is_linear) {
@@ -128,17 +145,57 @@ Activations SparseNetwork::run_layer(const Operation& operation, const RunLayer&
   }
   if (layer.adds_residual) {
     residual = (*values)[operation.inputs[1]];
-    if (residual.tensor.sizes() != sizes) residual = {residual.tensor.expand(sizes), std::nullopt};
+    const bool is_like =
+        residual.rounding && residual.num_channels == layer.weight.size(0) &&
+        residual.tensor.dim() == rank && rank == (layer.is_linear ? 2 : 4) &&
+        residual.tensor.size(0) == sizes[0] &&
+        (layer.is_linear || residual.tensor.sizes().slice(2) == at::IntArrayRef(sizes).slice(2));
+    if (residual.rounding && (!is_like || !layer.integers))
+      residual = restored(residual, &workspace_);
+    if (!residual.rounding && residual.tensor.sizes() != sizes)
+      residual = {residual.tensor.expand(sizes)};
   }
   const bool reshapes = layer.is_linear && rank != 2;
   if (reshapes) {
-    inputs = {inputs.tensor.reshape({-1, num_inputs}), std::nullopt};
-    if (layer.adds_residual)
-      residual = {residual.tensor.reshape({-1, layer.weight.size(0)}), std::nullopt};
+    inputs.tensor = inputs.tensor.reshape({-1, inputs.tensor.size(-1)});
+    inputs.planes.reset();
+    if (layer.adds_residual) residual = {residual.tensor.reshape({-1, layer.weight.size(0)})};
   }
   const auto place = static_cast<size_t>(&operation - operations_.data());
-  Activations outputs = run(place, reshapes ? &inputs : &whole, residual);
-  return reshapes ? Activations{outputs.tensor.reshape(sizes), std::nullopt} : outputs;
+  LayerOutputs outputs = run(place, reshapes ? &inputs : &whole, residual);
+  for (Activations* made : {&outputs.values, &outputs.bytes})
+    if (reshapes && made->tensor.defined()) {
+      sizes.back() = made->tensor.size(-1);
+      made->tensor = made->tensor.reshape(sizes);
+      made->planes.reset();
+    }
+  (*values)[operation.outputs[0]] = std::move(outputs.values);
+  if (layer.rounds) (*values)[operation.outputs[1]] = std::move(outputs.bytes);
+}
+
+/// Runs an operator that is no layer.
+void SparseNetwork::run_operator(const Operation& operation, Values* values) {
+  const OnnxNode& node = operation.step.node;
+  if (operation.step.rounding) {
+    const Activations& input = (*values)[operation.inputs[0]];
+    const bool is_back = node.op == "DequantizeLinear";
+    if (is_back && input.rounding) {
+      (*values)[operation.outputs[0]] = restored(input, &workspace_);
+      return;
+    }
+    if (!is_back && !input.rounding && input.tensor.scalar_type() == at::kFloat &&
+        input.tensor.dim() > 0) {
+      (*values)[operation.outputs[0]] =
+          rounded(input, *operation.step.rounding, false, &workspace_);
+      return;
+    }
+  }
+  std::vector<at::Tensor> tensors;
+  for (const size_t id : operation.inputs)
+    tensors.push_back(id == 0 ? at::Tensor() : (*values)[id].contiguous());
+  std::vector<at::Tensor> made = run_onnx(node, tensors);
+  for (size_t i = 0; i < std::min(made.size(), operation.outputs.size()); ++i)
+    (*values)[operation.outputs[i]] = {std::move(made[i])};
 }
 
 std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& inputs,
@@ -148,16 +205,10 @@ std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& in
   for (const auto& [id, tensor] : constants_) values[id].tensor = tensor;
   for (size_t i = 0; i < inputs.size(); ++i) values[inputs_[i]].tensor = inputs[i];
   for (const Operation& operation : operations_) {
-    if (operation.ways) {
-      values[operation.outputs[0]] = run_layer(operation, run, &values);
-    } else {
-      std::vector<at::Tensor> tensors;
-      for (const size_t id : operation.inputs)
-        tensors.push_back(id == 0 ? at::Tensor() : values[id].contiguous());
-      std::vector<at::Tensor> made = run_onnx(operation.step.node, tensors);
-      for (size_t i = 0; i < std::min(made.size(), operation.outputs.size()); ++i)
-        values[operation.outputs[i]] = {std::move(made[i]), std::nullopt};
-    }
+    if (operation.ways)
+      run_layer(operation, run, &values);
+    else
+      run_operator(operation, &values);
     for (const size_t id : operation.last_used) values[id] = {};
   }
   std::vector<at::Tensor> outputs;
@@ -168,11 +219,18 @@ std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& in
 std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& inputs,
                                                const Plan& plan) {
   return compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
-    Ways& ways = *operations_[i].ways;
-    if (!plan.choices[i].is_kept) return Activations{ways.dense.run(*in, residual), std::nullopt};
-    *in = ways.kept->prepared(*in, &paddings_);
-    return ways.kept->run(*in, residual, &paddings_);
+    const Operation& operation = operations_[i];
+    if (plan.choices[i].is_kept || operation.step.layer->integers)
+      return run_kept(operation, in, residual);
+    return LayerOutputs{.values = {operation.ways->dense.run(*in, residual)}, .bytes = {}};
   });
+}
+
+LayerOutputs SparseNetwork::run_kept(const Operation& operation, Activations* inputs,
+                                     const Activations& residual) {
+  KeptLayer& kept = *operation.ways->kept;
+  *inputs = kept.prepared(*inputs, &workspace_);
+  return kept.run(*inputs, residual, &workspace_);
 }
 
 /// Measures both ways of a layer, as if all other layers that may use kept weights did so.
@@ -180,14 +238,17 @@ SparseNetwork::Choice SparseNetwork::measure(Operation* operation, const Activat
                                              const Activations& residual) {
   Ways& ways = *operation->ways;
   Choice choice;
-  choice.kept_us = time_us([&] { (void)ways.kept->run(inputs, residual, &paddings_); }, kAny_us);
+  choice.kept_us = time_us([&] { (void)ways.kept->run(inputs, residual, &workspace_); }, kAny_us);
+  choice.is_kept = true;
+  if (operation->step.layer->integers) return choice;  // the only way
   choice.dense_us = time_us(
       [&] {
         const at::Tensor outputs = ways.dense.run(inputs, residual);
         if (!operation->feeds_kept || outputs.dim() != 4) return;
         const Planes planes =
             Planes::make(outputs.size(0), outputs.sizes().slice(2), at::IntArrayRef({1, 1}));
-        copy_pixels(outputs, planes.allocate(outputs.size(1), 0.0F));
+        copy_pixels(outputs, planes.allocate(outputs.size(1), {.is_everywhere = true}, at::kFloat,
+                                             &workspace_.arena));
       },
       choice.kept_us);
   choice.is_kept = choice.kept_us < choice.dense_us;
@@ -200,11 +261,11 @@ SparseNetwork::Plan SparseNetwork::measured(const std::vector<at::Tensor>& input
   plan.num_samples = inputs[0].size(0);
   if (plan.num_samples == 0) return plan;
   (void)compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
-    Ways& ways = *operations_[i].ways;
-    if (!ways.kept) return Activations{ways.dense.run(*in, residual), std::nullopt};
-    plan.choices[i] = measure(&operations_[i], *in, residual);
-    *in = ways.kept->prepared(*in, &paddings_);
-    return ways.kept->run(*in, residual, &paddings_);
+    Operation& operation = operations_[i];
+    if (!operation.ways->kept)
+      return LayerOutputs{.values = {operation.ways->dense.run(*in, residual)}, .bytes = {}};
+    plan.choices[i] = measure(&operation, *in, residual);
+    return run_kept(operation, in, residual);
   });
   plan.kept_us = time_us([&] { (void)compute(inputs, plan); }, kAny_us);
   plan.dense_us = time_us([&] { (void)run_dense(inputs); }, plan.kept_us);
@@ -221,9 +282,15 @@ int64_t SparseNetwork::num_at_once(const std::vector<at::Tensor>& inputs) {
   if (num_at_once_ == 0 && has_images_) {
     int64_t largest = 1;
     (void)compute(samples_of(inputs, 0, 1), [&](size_t i, Activations* in, const auto& residual) {
-      const at::Tensor outputs = operations_[i].ways->dense.run(*in, residual);
-      largest = std::max(largest, outputs.numel());
-      return Activations{outputs, std::nullopt};
+      const Operation& operation = operations_[i];
+      LayerOutputs outputs;
+      if (operation.step.layer->integers)
+        outputs = run_kept(operation, in, residual);
+      else
+        outputs.values.tensor = operation.ways->dense.run(*in, residual);
+      for (const Activations& made : {outputs.values, outputs.bytes})
+        if (made.tensor.defined()) largest = std::max(largest, made.tensor.numel());
+      return outputs;
     });
     num_at_once_ = std::clamp(kCachedItems / largest, int64_t{1}, kMostImages);
   }
@@ -277,7 +344,10 @@ std::string SparseNetwork::explanation() const {
     text +=
         fmt::format("{:<32} {:<20} {:>6.1f}%  {:<6} {:>10} {:>10}\n", layer.name,
                     fmt::format("{}", fmt::join(sizes, "x")), 100 * operations_[i].ways->density,
-                    choice.is_kept && !last_->is_dense ? "sparse" : "dense",
+                    last_->is_dense  ? "dense"
+                    : layer.integers ? "int8"
+                    : choice.is_kept ? "sparse"
+                                     : "dense",
                     number(choice.dense_us), number(choice.kept_us));
   }
   return text + fmt::format(

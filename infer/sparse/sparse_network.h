@@ -65,12 +65,15 @@ class SparseNetwork {
   };
   using Values = std::vector<Activations>;
   /// May replace the inputs by the same in another layout, for layers that follow.
-  using RunLayer = std::function<Activations(size_t operation, Activations* inputs,
-                                             const Activations& residual)>;
+  using RunLayer = std::function<LayerOutputs(size_t operation, Activations* inputs,
+                                              const Activations& residual)>;
 
   std::vector<size_t> ids_of(const std::vector<std::string>& names);
   std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const RunLayer& run_layer);
-  Activations run_layer(const Operation& operation, const RunLayer& run, Values* values);
+  void run_layer(const Operation& operation, const RunLayer& run, Values* values);
+  void run_operator(const Operation& operation, Values* values);
+  LayerOutputs run_kept(const Operation& operation, Activations* inputs,
+                        const Activations& residual);
   std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const Plan& plan);
   int64_t num_at_once(const std::vector<at::Tensor>& inputs);
   Plan measured(const std::vector<at::Tensor>& inputs, const Dense& dense);
@@ -80,7 +83,7 @@ class SparseNetwork {
   std::vector<Operation> operations_;
   std::map<size_t, at::Tensor> constants_;
   std::vector<size_t> inputs_, outputs_;
-  Paddings paddings_;
+  Workspace workspace_;
   bool may_pay_ = false;     // some layer keeps few weights
   bool has_images_ = false;  // some layer is a convolution
   int64_t num_at_once_ = 0;  // images; 0: not known yet

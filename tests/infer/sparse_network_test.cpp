@@ -1,0 +1,297 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "infer/sparse/fusion.h"
+#include "infer/sparse/onnx_operators.h"
+#include "infer/sparse/sparse_network.h"
+
+// ONNX graphs, fused and computed with kept weights, against their operators one by one.
+namespace lockstep::infer {
+namespace sparse_network_test {
+
+using ::testing::HasSubstr;
+
+void expect_close(const at::Tensor& got, const at::Tensor& expected, const std::string& what) {
+  ASSERT_EQ(got.sizes(), expected.sizes()) << what;
+  if (got.numel() == 0) return;
+  EXPECT_LE((got - expected).abs().max().item<double>(), 1e-4) << what;
+}
+
+OnnxNode node_of(const std::string& op, std::vector<std::string> inputs, const std::string& output,
+                 std::map<std::string, OnnxNode::Attribute> attributes = {}) {
+  return {.op = op,
+          .name = output,
+          .inputs = std::move(inputs),
+          .outputs = {output},
+          .attributes = std::move(attributes),
+          .operator_set = 13};
+}
+
+/// A residual block between a first convolution and a classifier, with sparse weights.
+OnnxGraph residual_graph() {
+  at::manual_seed(1);
+  const auto sparse = [](at::IntArrayRef sizes) {
+    return at::randn(sizes) * (at::rand(sizes) < 0.1).to(at::kFloat);
+  };
+  const std::vector<int64_t> ones{1, 1, 1, 1};
+  OnnxGraph graph{.inputs = {{.name = "inputs", .shape = {-1, 3, 12, 12}}},
+                  .outputs = {{.name = "logits", .shape = {-1, 5}}}};
+  graph.constants = {{"w1", sparse({16, 3, 3, 3})},    {"b1", at::randn({16})},
+                     {"w2", sparse({16, 16, 3, 3})},   {"gain", at::rand({16}) + 0.5},
+                     {"shift", at::randn({16})},       {"mean", at::randn({16})},
+                     {"var", at::rand({16}) + 0.5},    {"w3", sparse({16, 16, 1, 1})},
+                     {"scale", at::randn({16, 1, 1})}, {"w4", at::randn({16, 5})},
+                     {"b4", at::randn({5})},           {"six", at::scalar_tensor(6.0F)},
+                     {"zero", at::scalar_tensor(0.0F)}};
+  graph.nodes = {node_of("Conv", {"inputs", "w1", "b1"}, "a", {{"pads", ones}}),
+                 node_of("Relu", {"a"}, "b"),
+                 node_of("Conv", {"b", "w2"}, "c", {{"pads", ones}}),
+                 node_of("BatchNormalization", {"c", "gain", "shift", "mean", "var"}, "d"),
+                 node_of("Clip", {"d", "zero", "six"}, "e"),
+                 node_of("Conv", {"e", "w3"}, "f"),
+                 node_of("Mul", {"f", "scale"}, "g"),
+                 node_of("Identity", {"b"}, "same"),
+                 node_of("Add", {"same", "g"}, "h"),
+                 node_of("Relu", {"h"}, "i"),
+                 node_of("GlobalAveragePool", {"i"}, "j"),
+                 node_of("Flatten", {"j"}, "k"),
+                 node_of("MatMul", {"k", "w4"}, "l"),
+                 node_of("Add", {"l", "b4"}, "logits")};
+  return graph;
+}
+
+/// Operator after operator.
+at::Tensor unfused(const OnnxGraph& graph, const at::Tensor& inputs) {
+  std::map<std::string, at::Tensor> values = graph.constants;
+  values[graph.inputs[0].name] = inputs;
+  for (const OnnxNode& node : graph.nodes) {
+    std::vector<at::Tensor> given;
+    for (const std::string& name : node.inputs) given.push_back(values.at(name));
+    values[node.outputs[0]] = run_onnx(node, given)[0];
+  }
+  return values.at(graph.outputs[0].name);
+}
+
+TEST(SparseNetwork, FusedLayersGiveTheOperatorsNumbers) {
+  const FusedGraph graph = fused(residual_graph());
+  ASSERT_EQ(graph.steps.size(), 6U);  // four layers, the pooling, Flatten
+  EXPECT_EQ(graph.steps[2].node.inputs, (std::vector<std::string>{"e", "b"}));
+  SparseNetwork network(residual_graph());
+  for (const int64_t num_samples : {1, 3, 20}) {
+    const at::Tensor inputs = at::randn({num_samples, 3, 12, 12});
+    const at::Tensor expected = unfused(residual_graph(), inputs);
+    expect_close(network.run({inputs}).at(0), expected, "chosen");
+    expect_close(network.run_dense({inputs}).at(0), expected, "dense");
+  }
+  EXPECT_THAT(network.explanation(), HasSubstr("16x16x3x3"));
+}
+
+TEST(SparseNetwork, ALayerUsedTwiceKeepsItsOutputs) {
+  OnnxGraph graph = residual_graph();
+  graph.outputs.push_back({.name = "c"});
+  EXPECT_EQ(fused(graph).steps.size(), 8U);  // the batch normalisation and its Clip stay
+}
+
+/// A quantized residual block between a first convolution and a classifier. Inputs of layers are
+/// rounded, as our exports do, or the outputs of all operators, as onnxruntime does.
+class QuantizedGraph {
+ public:
+  explicit QuantizedGraph(bool rounds_outputs) : rounds_outputs_(rounds_outputs) {
+    at::manual_seed(3);
+    graph_.inputs = {{.name = "inputs", .shape = {-1, 3, 12, 12}}};
+    graph_.outputs = {{.name = "logits", .shape = {-1, 5}}};
+    graph_.constants = {{"gain", at::rand({14}) + 0.5}, {"shift", at::randn({14})},
+                        {"mean", at::randn({14})},      {"var", at::rand({14}) + 0.5},
+                        {"b1", at::randn({14})},        {"b4", at::randn({5})}};
+    const std::vector<int64_t> ones{1, 1, 1, 1}, two{2, 2};
+    const std::string image = round("inputs");
+    std::string a = add("Conv", {image, weight("w1", {14, 3, 3, 3}), "b1"}, {{"pads", ones}});
+    a = add("BatchNormalization", {a, "gain", "shift", "mean", "var"});
+    a = output(add("Relu", {a}));
+    std::string b = add("Conv", {input(a), weight("w2", {14, 14, 3, 3})}, {{"pads", ones}});
+    b = output(add("Relu", {b}));
+    const std::string c = output(add("Conv", {input(b), weight("w3", {14, 14, 1, 1})}));
+    const std::string d = output(add("Relu", {add("Add", {c, a})}));
+    std::string e = output(add("MaxPool", {d}, {{"kernel_shape", two}, {"strides", two}}));
+    e = output(add("GlobalAveragePool", {input(e)}));
+    e = add("Flatten", {e});
+    graph_.nodes.push_back(node_of("Gemm", {round(e), weight("w4", {5, 14}), "b4"}, "logits",
+                                   {{"transB", int64_t{1}}}));
+  }
+
+  OnnxGraph take() { return std::move(graph_); }
+
+ private:
+  std::string add(const std::string& op, std::vector<std::string> inputs,
+                  std::map<std::string, OnnxNode::Attribute> attributes = {}) {
+    const std::string name = "v" + std::to_string(graph_.nodes.size());
+    graph_.nodes.push_back(node_of(op, std::move(inputs), name, std::move(attributes)));
+    return name;
+  }
+  /// The value after a rounding to bytes and back.
+  std::string round(const std::string& value) {
+    const std::string scale = value + ".scale", zero = value + ".zero";
+    graph_.constants[scale] = at::scalar_tensor(0.03F);
+    graph_.constants[zero] =
+        rounds_outputs_ ? at::full({}, 128, at::kByte) : at::full({}, -10, at::kChar);
+    const std::string bytes = add("QuantizeLinear", {value, scale, zero});
+    return add("DequantizeLinear", {bytes, scale, zero});
+  }
+  std::string output(const std::string& value) { return rounds_outputs_ ? round(value) : value; }
+  std::string input(const std::string& value) { return rounds_outputs_ ? value : round(value); }
+  /// A dequantized weight with few values.
+  std::string weight(const std::string& name, at::IntArrayRef sizes) {
+    const at::Tensor kept = at::rand(sizes) < 0.3;
+    graph_.constants[name + ".q"] = (at::randn(sizes) * 40 * kept).clamp(-127, 127).to(at::kChar);
+    graph_.constants[name + ".s"] = at::rand({sizes[0]}) * 0.01 + 0.002;
+    return add("DequantizeLinear", {name + ".q", name + ".s"}, {{"axis", int64_t{0}}});
+  }
+
+  bool rounds_outputs_;
+  OnnxGraph graph_;
+};
+
+TEST(SparseNetwork, QuantizedLayersTakeAndGiveBytes) {
+  for (const bool rounds_outputs : {false, true}) {
+    const OnnxGraph graph = QuantizedGraph(rounds_outputs).take();
+    const FusedGraph made = fused(graph);
+    std::vector<std::string> steps;
+    for (const Step& step : made.steps) {
+      steps.push_back(step.node.op);
+      if (step.layer && !step.layer->takes_max) {
+        EXPECT_TRUE(step.layer->integers) << step.layer->name;
+      }
+    }
+    // No values between the layers, but where a pooling needs them.
+    using Names = std::vector<std::string>;
+    const Names ours{"QuantizeLinear",
+                     "Conv",
+                     "Conv",
+                     "Conv",
+                     "MaxPool",
+                     "QuantizeLinear",
+                     "DequantizeLinear",
+                     "GlobalAveragePool",
+                     "Flatten",
+                     "QuantizeLinear",
+                     "Gemm"};
+    const Names theirs{"QuantizeLinear",
+                       "Conv",
+                       "Conv",
+                       "Conv",
+                       "DequantizeLinear",
+                       "MaxPool",
+                       "QuantizeLinear",
+                       "DequantizeLinear",
+                       "GlobalAveragePool",
+                       "QuantizeLinear",
+                       "DequantizeLinear",
+                       "Flatten",
+                       "QuantizeLinear",
+                       "Gemm"};
+    EXPECT_EQ(steps, rounds_outputs ? theirs : ours);
+    SparseNetwork network(graph);
+    for (const int64_t num_samples : {1, 3, 20}) {
+      const at::Tensor inputs = at::randn({num_samples, 3, 12, 12});
+      const at::Tensor expected = unfused(graph, inputs), got = network.run({inputs}).at(0);
+      ASSERT_EQ(got.sizes(), expected.sizes());
+      const at::Tensor difference = (got - expected).abs();
+      EXPECT_LT((difference > 1e-3).to(at::kFloat).mean().item<float>(), 0.3) << difference;
+      EXPECT_LT(difference.max().item<float>(), 0.05) << difference;
+    }
+    EXPECT_THAT(network.explanation(), HasSubstr(" int8 "));
+  }
+}
+
+TEST(SparseNetwork, WhatIsNoInt8LayerIsComputedAsWritten) {
+  // A weight whose steps above its zero are no int8, a scale that is not positive, a linear layer
+  // of tokens, and a product of two values.
+  at::manual_seed(4);
+  OnnxGraph graph{.inputs = {{.name = "inputs"}}, .outputs = {{.name = "logits"}}};
+  graph.constants = {{"w.q", at::randint(0, 255, {6, 6}, at::kByte)},
+                     {"w.s", at::scalar_tensor(0.01F)},
+                     {"w.z", at::full({}, 3, at::kByte)},
+                     {"u.q", at::randint(-127, 127, {6, 4}, at::kChar)},
+                     {"u.s", at::rand({4}) * 0.01},
+                     {"s", at::scalar_tensor(0.02F)},
+                     {"z", at::full({}, 120, at::kByte)},
+                     {"bad", at::scalar_tensor(-0.02F)}};
+  graph.nodes = {node_of("QuantizeLinear", {"inputs", "s", "z"}, "q"),
+                 node_of("DequantizeLinear", {"q", "s", "z"}, "dq"),
+                 node_of("DequantizeLinear", {"w.q", "w.s", "w.z"}, "w"),
+                 node_of("MatMul", {"dq", "w"}, "a"),
+                 node_of("QuantizeLinear", {"a", "bad", "z"}, "b"),
+                 node_of("DequantizeLinear", {"b", "bad", "z"}, "c"),
+                 node_of("QuantizeLinear", {"c", "s", "z"}, "d"),
+                 node_of("DequantizeLinear", {"d", "s", "z"}, "e"),
+                 node_of("DequantizeLinear", {"u.q", "u.s"}, "u", {{"axis", int64_t{1}}}),
+                 node_of("MatMul", {"e", "u"}, "logits")};
+  SparseNetwork network(graph);
+  for (const auto& sizes : {std::vector<int64_t>{2, 6}, {2, 5, 6}, {2, 3, 5, 6}}) {
+    const at::Tensor inputs = at::randn(sizes);
+    const at::Tensor expected = unfused(graph, inputs);
+    EXPECT_TRUE(at::allclose(network.run({inputs}).at(0), expected, 1e-3, 1e-3)) << sizes.size();
+  }
+}
+
+TEST(SparseNetwork, AnUnknownOperatorIsNamed) {
+  OnnxGraph graph = residual_graph();
+  graph.nodes[1].op = "com.example.Swirl";
+  try {
+    SparseNetwork network(graph);
+    FAIL() << "accepted";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kUsage);
+    EXPECT_THAT(fault.what(), HasSubstr("'b': the ONNX operator com.example.Swirl"));
+    EXPECT_THAT(fault.what(), HasSubstr("onnxruntime"));
+  }
+}
+
+TEST(SparseNetwork, InputsOfAnotherShapeAreAnErrorThatNamesTheLayer) {
+  SparseNetwork network(residual_graph());
+  try {
+    (void)network.run({at::randn({2, 4, 12, 12})});
+    FAIL() << "accepted";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kBadData);
+    EXPECT_THAT(fault.what(), HasSubstr("layer a: takes 3 channels"));
+  }
+}
+
+TEST(SparseNetwork, OperandsThatDoNotFitAreAnErrorThatNamesTheNode) {
+  OnnxGraph graph{.inputs = {{.name = "inputs"}}, .outputs = {{.name = "sum"}}};
+  graph.constants["w"] = at::ones({2, 4});
+  graph.nodes = {node_of("Add", {"inputs", "w"}, "sum")};
+  SparseNetwork network(graph);
+  try {
+    (void)network.run({at::ones({2, 3})});
+    FAIL() << "accepted";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kBadData);
+    EXPECT_THAT(fault.what(), HasSubstr("(Add): "));
+  }
+}
+
+/// Parts of small images, with a rest: the bits of one image after the other are not required.
+TEST(SparseNetwork, BatchesOfImagesAreComputedInParts) {
+  SparseNetwork network(residual_graph()), whole(residual_graph());
+  const at::Tensor inputs = at::randn({21, 3, 12, 12});
+  EXPECT_TRUE(at::allclose(network.run({inputs})[0], whole.run_dense({inputs})[0], 1e-4, 1e-5));
+}
+
+TEST(SparseNetwork, AFasterDenseWayComputesEverything) {
+  // Half of the weights: with all of them, a product of 64 samples is about as fast.
+  at::manual_seed(1);
+  OnnxGraph graph{.inputs = {{.name = "inputs"}}, .outputs = {{.name = "logits"}}};
+  graph.constants["w"] = at::randn({512, 512}) * (at::rand({512, 512}) < 0.45);
+  graph.nodes = {node_of("MatMul", {"inputs", "w"}, "logits")};
+  SparseNetwork network(graph);
+  const at::Tensor answer = at::ones({64, 512});
+  const auto dense = [&](const auto&) { return std::vector<at::Tensor>{answer}; };
+  EXPECT_TRUE(network.run({at::randn({64, 512})}, dense).at(0).equal(answer));
+  EXPECT_THAT(network.explanation(), HasSubstr(": dense\n"));
+}
+
+}  // namespace sparse_network_test
+}  // namespace lockstep::infer
