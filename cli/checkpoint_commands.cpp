@@ -78,6 +78,8 @@ void add_export(CLI::App* parent, ParsedLine* line) {
       ->check(CLI::IsMember(formats));
   sub->add_flag("--quantize", asked->options.quantize,
                 "safetensors, onnx: weights of quantized layers as int8");
+  sub->add_flag("--sparse", asked->options.sparse,
+                "safetensors: of pruned weights the kept ones, and a bit for each");
   sub->add_flag("--all", asked->options.all,
                 "tensorflow: the whole checkpoint, not only the model");
   sub->add_flag("--ema", asked->options.ema,

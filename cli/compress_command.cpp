@@ -48,9 +48,10 @@ std::string recipe_text(const CompressOptions& options, double learning_rate) {
   if (options.target > 0)
     text += fmt::format(
         "  - !GMPruningModifier {{params: __ALL_PRUNABLE__, init_sparsity: {:g}, final_sparsity: "
-        "{:g}, start_epoch: 0.0, end_epoch: {:g}, update_frequency: {:g}}}\n",
-        std::min(0.05, options.target), options.target, kPrunedAt * epochs,
-        kPrunedAt * epochs / 20);
+        "{:g}, start_epoch: 0.0, end_epoch: {:g}, update_frequency: {:g}{}}}\n",
+        std::min(0.05, options.target), options.target, kPrunedAt * epochs, kPrunedAt * epochs / 20,
+        // Engine sparse multiplies four int8 inputs at once.
+        options.quantize ? ", mask_type: '[1, 4]'" : "");
   if (options.quantize)
     text += fmt::format(
         "  - !QuantizationModifier {{start_epoch: {:g}, freeze_bn_stats_epoch: {:g}, "

@@ -21,6 +21,18 @@ struct SafetensorsItem {
   at::Tensor tensor;  ///< any device, any strides
 };
 
+/// Returns the tensors that hold a weight [O, ...] with zeros in the form `sparse-bitmask` of
+/// compressed-tensors. A weight of a convolution is seen as [O, inputs]. Readers of files see the
+/// weight itself.
+///
+///   NAME.compressed   the values that are not zero, row after row
+///   NAME.bitmask      uint8 [O, ceil(inputs / 8)], the first input lowest
+///   NAME.row_offsets  int64 [O, 1], the first value of each row
+///   NAME.shape        int64
+///
+/// Returns the item itself if that takes no more bytes.
+std::vector<SafetensorsItem> without_zeros(const SafetensorsItem& weight);
+
 /// Writes the file atomically: temporary file, sync, rename, folder sync. A reader sees the old
 /// file or the new one. Returns the size in bytes. `metadata` becomes `__metadata__`. Throws
 /// Error(kCannotCreate, kIo), and then no file is left behind. Throws Error(kBug) for a dtype that

@@ -33,6 +33,7 @@ void require_fit(bool is_given, const char* option, bool ExportFormat::*has_it,
 
 void require_options_fit(const ExportOptions& options, const ExportFormat& format) {
   require_fit(options.quantize, "--quantize", &ExportFormat::quantizes, format);
+  require_fit(options.sparse, "--sparse", &ExportFormat::packs_zeros, format);
   if (options.all && options.ema)
     throw Error(ExitCode::kUsage, "export",
                 "--ema replaces the weights by the averages, --all writes both, the averages under "

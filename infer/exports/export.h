@@ -17,6 +17,7 @@ struct ExportFormat {
   std::string_view name;      ///< on the command line and in manifests
   bool has_forward = false;   ///< contains the forward pass, so it needs the network
   bool quantizes = false;     ///< has option --quantize
+  bool packs_zeros = false;   ///< has option --sparse
   bool has_rounding = true;   ///< contains the quantization of the checkpoint
   bool takes_all = false;     ///< has option --all
   bool has_shards = false;    ///< has option --max-shard-size
@@ -36,6 +37,7 @@ struct ExportOptions {
   /// Replaced if it exists. tensorflow: a prefix, the step is appended. pretrained: a new folder.
   std::string out_file;
   bool quantize = false;  ///< safetensors, onnx: int8 weights of quantized layers
+  bool sparse = false;    ///< safetensors: kept weights and bit masks
   bool all = false;       ///< tensorflow: all tensors of the checkpoint, not only the model
   bool ema = false;       ///< moving averages instead of the weights
   std::optional<int64_t> max_shard_bytes = {};  ///< pretrained: of tensors in a file; kShardBytes

@@ -56,7 +56,8 @@ using WriteExport = Written(const CheckpointModel& saved, const CheckpointNetwor
 /// never observed. Without `quantize`, weights stay float32 and the scales of quantized layers are
 /// added. So training in another program can simulate int8 in the same way.
 struct SafetensorsExport {
-  static constexpr ExportFormat kFormat{.name = "safetensors", .quantizes = true};
+  static constexpr ExportFormat kFormat{
+      .name = "safetensors", .quantizes = true, .packs_zeros = true};
   static WriteExport write;
 };
 

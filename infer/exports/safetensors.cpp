@@ -125,8 +125,13 @@ Written SafetensorsExport::write(const CheckpointModel& model, const CheckpointN
   for (const LayerRow& row : result.rows)
     check(row.num_masked_nonzero_after == 0,
           "int8 of a pruned weight of " + row.name + " is not 0");
+  std::vector<checkpoint::SafetensorsItem> stored;
+  for (const checkpoint::SafetensorsItem& item : result.items) {
+    const auto parts = options.sparse ? checkpoint::without_zeros(item) : std::vector{item};
+    stored.insert(stored.end(), parts.begin(), parts.end());
+  }
   const int64_t num_bytes =
-      checkpoint::write_safetensors(options.out_file, result.items, metadata(model, quantize));
+      checkpoint::write_safetensors(options.out_file, stored, metadata(model, quantize));
   int64_t plain_bytes = 0;
   for (const auto& [name, param] : model.params)
     plain_bytes += param.values.numel() * static_cast<int64_t>(sizeof(float));
@@ -135,7 +140,7 @@ Written SafetensorsExport::write(const CheckpointModel& model, const CheckpointN
       "{}{}: {} bytes; the weights and biases as float32 take {} ({:.2f} times as much)\n",
       table(result), options.out_file, num_bytes, plain_bytes,
       static_cast<double>(plain_bytes) / static_cast<double>(num_bytes));
-  for (const checkpoint::SafetensorsItem& item : result.items)
+  for (const checkpoint::SafetensorsItem& item : stored)
     written.tensors.push_back(form_of(item.name, item.tensor));
   return written;
 }

@@ -44,7 +44,7 @@ struct Arena::Memory {
     const size_t skipped = rounded_up(address, kHugePage) - address;
     auto* const first = static_cast<char*>(begin) + skipped;
     const size_t usable = (size - skipped) / kHugePage * kHugePage;
-    ::madvise(first, usable, MADV_HUGEPAGE);  // a wish
+    ::madvise(first, usable, MADV_HUGEPAGE);  // best effort
     free[first] = usable;
   }
 

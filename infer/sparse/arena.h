@@ -12,7 +12,7 @@ class Arena {
  public:
   Arena();
 
-  /// Returns a block, aligned to 64 bytes, with any content. It is free again once nobody holds it.
+  /// Returns a block, aligned to 64 bytes, with any content. Its last holder gives it back.
   /// Blocks may outlive the arena. Throws Error(kIo) if the system has no memory.
   std::shared_ptr<void> take(int64_t num_bytes);
 

@@ -22,8 +22,9 @@ struct Rounding {
 /// Row o computes channel channels_O[o] from the weights begins_O[o] up to the next begin. The four
 /// bytes of weight k multiply those of the quad at offsets_K[k].
 ///
-/// An output is the sum, times factors_O plus bias_O of its channel, rounded if `first` is not
-/// null, plus the residual, clamped, and rounded if `bytes` is not null.
+/// A sum is multiplied by factors_O of its channel, and bias_O is added. Then `first` rounds the
+/// value if it is not null. The residual is added, and the result is clamped. It is rounded if
+/// `bytes` is not null.
 struct QuadWork {
   const int64_t* begins_O = nullptr;
   const int32_t* channels_O = nullptr;  ///< num_channels and more: no such output

@@ -259,6 +259,7 @@ SparseNetwork::Plan SparseNetwork::measured(const std::vector<at::Tensor>& input
                                             const Dense& dense) {
   Plan plan{.choices = std::vector<Choice>(operations_.size()), .is_dense = true};
   plan.num_samples = inputs[0].size(0);
+  plan.has_other = static_cast<bool>(dense);
   if (plan.num_samples == 0) return plan;
   (void)compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
     Operation& operation = operations_[i];
@@ -340,15 +341,15 @@ std::string SparseNetwork::explanation() const {
     const Layer& layer = *operations_[i].step.layer;
     const Choice& choice = last_->choices[i];
     const auto sizes = layer.is_linear ? layer.weight.sizes().slice(0, 2) : layer.weight.sizes();
+    const bool is_int8 = layer.integers && !(last_->is_dense && last_->has_other);
+    const char* const engine = is_int8                              ? "int8"
+                               : choice.is_kept && !last_->is_dense ? "sparse"
+                                                                    : "dense";
     const auto number = [](double us) { return us > 0 ? fmt::format("{:.1f}", us) : "-"; };
     text +=
         fmt::format("{:<32} {:<20} {:>6.1f}%  {:<6} {:>10} {:>10}\n", layer.name,
                     fmt::format("{}", fmt::join(sizes, "x")), 100 * operations_[i].ways->density,
-                    last_->is_dense  ? "dense"
-                    : layer.integers ? "int8"
-                    : choice.is_kept ? "sparse"
-                                     : "dense",
-                    number(choice.dense_us), number(choice.kept_us));
+                    engine, number(choice.dense_us), number(choice.kept_us));
   }
   return text + fmt::format(
                     "whole network, {} sample(s): dense {:.1f} us, with the layers chosen "

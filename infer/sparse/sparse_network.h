@@ -60,6 +60,7 @@ class SparseNetwork {
   struct Plan {
     std::vector<Choice> choices;  ///< by operation
     bool is_dense = false;        ///< the whole network
+    bool has_other = false;       ///< if dense, another engine computes it, without int8
     double dense_us = 0, kept_us = 0;
     int64_t num_samples = 0;
   };

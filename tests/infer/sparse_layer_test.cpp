@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <set>
 #include <thread>
 
 #include <ATen/Parallel.h>
@@ -303,6 +304,19 @@ TEST(SparseLayer, ThreeHundredQuantizedLayersEqualTheirStepsInDoublePrecision) {
   at::set_num_threads(num_threads);
   EXPECT_GT(num_values, 100000);
   EXPECT_LT(static_cast<double>(num_off), kMostTies * static_cast<double>(num_values));
+}
+
+// Without OpenMP's option of the compiler, ATen's loops in our sources run on one thread.
+TEST(SparseLayer, LoopsRunOnAllThreads) {
+  const int num_threads = at::get_num_threads();
+  at::set_num_threads(3);
+  std::array<std::thread::id, 3> ids;
+  at::parallel_for(0, 3, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      ids.at(static_cast<size_t>(i)) = std::this_thread::get_id();
+  });
+  at::set_num_threads(num_threads);
+  EXPECT_EQ(std::set(ids.begin(), ids.end()).size(), 3U);
 }
 
 TEST(Arena, BlocksAreUsedAgainAndApart) {

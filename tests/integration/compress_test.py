@@ -1,10 +1,36 @@
 """`lockstep compress`: a trained network is pruned and quantized, exported and measured; the command continues, and refuses what cannot work."""
+import json
 import re
 import shutil
+import subprocess
 import unittest
 
-from harness import DIGITS, LockstepTest
+import skips
+from harness import DIGITS, SOURCE, LockstepTest
 
+PYTHON = SOURCE / ".venv-test/bin/python3"
+PHOTOS = """
+import csv, pathlib, sys
+import numpy as np
+from PIL import Image
+for i, row in enumerate(csv.reader(open(sys.argv[1]))):
+    values = np.array(row, dtype=int)
+    folder = pathlib.Path(sys.argv[2]) / str(values[64])
+    folder.mkdir(parents=True, exist_ok=True)
+    Image.fromarray((values[:64].reshape(8, 8) * 15).astype(np.uint8)).resize((40, 40)).convert("RGB").save(folder / f"{i:04}.png")
+"""
+IMAGES = """version: 1.0.0
+run: {{name: photos, project_dir: {folder}/run, seed: 3, threads: 1}}
+model: {{type: {network}}}
+data:
+  train: {{type: image_folder, path: {photos}, image_size: 32}}
+  eval: {{type: image_folder, path: {photos}, image_size: 32}}
+  global_batch_size: 64
+optimizer: {{type: momentum, learning_rate: 0.05}}
+train: {{max_epochs: 2}}
+eval: {{every_epochs: 0}}
+metrics: {{listen: off}}
+"""
 ROW = re.compile(r"^(before|after) +(optimized|sparse) +([\d.]+|-) +([\d.]+) +([\d.]+) +([\d.]+)$", re.MULTILINE)
 
 
@@ -46,6 +72,26 @@ class Compress(LockstepTest):
         rows = self.rows(self.compress("--target", "0.5", "--quantize", "--epochs", 4, "--output", self.folder / "small"))
         self.assertLess(rows["before", "optimized"][0] - rows["after", "optimized"][0], 0.03)
         self.assertLess(rows["after", "optimized"][1], 0.5 * rows["before", "optimized"][1])
+
+    def test_networks_of_image_folders_keep_their_accuracy_from_training_to_the_engine(self):
+        if not PYTHON.exists():
+            skips.missing_tool(f"there is no {PYTHON} (tools/setup test makes it)")
+        photos = self.folder / "photos"
+        subprocess.run([PYTHON, "-c", PHOTOS, SOURCE / "data/digits/digits.csv", photos], check=True)
+        for network in ("resnet18", "mobilenet_v1"):
+            with self.subTest(network):
+                folder = self.folder / network
+                folder.mkdir()
+                config = folder / "run.yaml"
+                config.write_text(IMAGES.format(folder=folder, photos=photos, network=network))
+                run = self.start(2, config=config).wait()
+                self.assertEqual(run.code, 0, run.log)
+                rows = self.rows(self.tool("compress", config, "--target", "60%", "--quantize", "--epochs", 4, "-n", 2))
+                trained = json.loads((folder / "run/compressed/run/summary.json").read_text())["eval"]["accuracy"]
+                print(f"\n{network}: training {trained:.4f}, {rows}")
+                self.assertGreater(trained, 0.8)
+                for engine in ("optimized", "sparse"):
+                    self.assertAlmostEqual(rows["after", engine][0], trained, delta=0.00101)  # one image of 1,797 is 0.0006
 
     def test_what_cannot_work_is_refused_before_the_training(self):
         for arguments, code, why in (((), 64, "nothing to do: give --target"), (("--target", "100%"), 64, "'100%' is no share below 1"),

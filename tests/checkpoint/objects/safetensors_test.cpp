@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "checkpoint/import/load_weights.h"
 #include "tests/checkpoint/save_fixture.h"
 #include "tests/support/safetensors_file.h"
 
@@ -38,6 +39,79 @@ TEST(Safetensors, ShapesAndStridesAreRowMajor) {
   EXPECT_TRUE(at::equal(file.tensor("turned"), turned));
   EXPECT_EQ(file.tensor("one").item<int64_t>(), 7);
   EXPECT_EQ(file.tensor("none").sizes(), (std::vector<int64_t>{0, 3}));
+}
+
+at::Tensor pruned(at::IntArrayRef sizes, double share, at::ScalarType type) {
+  return (at::randn(sizes) * 50).to(type) * (at::rand(sizes) >= share).to(type);
+}
+
+TEST(Safetensors, WeightsWithoutZerosReadBackEqual) {
+  TemporaryFolder folder;
+  at::manual_seed(1);
+  const std::vector<SafetensorsItem> weights{
+      {"linear.weight", pruned({40, 333}, 0.9, at::kFloat)},
+      {"conv.weight", pruned({16, 32, 3, 3}, 0.8, at::kFloat)},
+      {"int8.weight", pruned({64, 100}, 0.95, at::kChar)},
+      {"zeros.weight", at::zeros({30, 50})},
+      {"one row.weight", pruned({1, 1000}, 0.9, at::kFloat)},
+      {"dense.weight", at::randn({20, 20})},
+      {"short.weight", pruned({50, 2}, 0.9, at::kFloat)},
+      {"none.weight", at::zeros({0, 3})},
+      {"bias", at::zeros({500})}};
+  std::vector<SafetensorsItem> items;
+  for (const SafetensorsItem& weight : weights) {
+    const auto parts = without_zeros(weight);
+    items.insert(items.end(), parts.begin(), parts.end());
+  }
+  EXPECT_EQ(items.size(), 9U + 5 * 3);
+  write_safetensors(folder / "f", items, {});
+  const auto file = open_safetensors_file(folder / "f");
+  EXPECT_EQ(file->names().size(), weights.size());
+  for (const auto& [name, tensor] : weights) {
+    EXPECT_TRUE(at::equal(file->read(name), tensor)) << name;
+    EXPECT_EQ(file->form(name).shape, tensor.sizes().vec()) << name;
+  }
+}
+
+TEST(Safetensors, AWeightWithoutZerosTakesItsValuesAndABitEach) {
+  at::manual_seed(1);
+  const at::Tensor weight = pruned({512, 2048}, 0.9, at::kFloat);
+  size_t num_bytes = 0;
+  for (const SafetensorsItem& part : without_zeros({"w", weight}))
+    num_bytes += part.tensor.nbytes();
+  const auto least =
+      static_cast<double>(weight.count_nonzero().item<int64_t>() * 4 + weight.numel() / 8);
+  EXPECT_LT(static_cast<double>(num_bytes), 1.15 * least);
+}
+
+TEST(Safetensors, PartsThatDoNotFitAreDamage) {
+  at::manual_seed(1);
+  const auto parts = without_zeros({"w", pruned({20, 40}, 0.9, at::kFloat)});
+  ASSERT_EQ(parts.size(), 4U);
+  const auto code_of = [&](std::vector<SafetensorsItem> items) {
+    TemporaryFolder folder;
+    write_safetensors(folder / "f", items, {});
+    try {
+      (void)open_safetensors_file(folder / "f")->read("w");
+    } catch (const Error& fault) {
+      return fault.code();
+    }
+    return ExitCode::kDone;
+  };
+  EXPECT_EQ(code_of(parts), ExitCode::kDone);
+  const auto with = [&](size_t part, const at::Tensor& tensor) {
+    auto items = parts;
+    items.at(part).tensor = tensor;
+    return items;
+  };
+  const at::Tensor values = parts[0].tensor, bits = parts[1].tensor;
+  EXPECT_EQ(code_of(with(0, values.slice(0, 1))), ExitCode::kBadData);
+  EXPECT_EQ(code_of(with(0, at::cat({values, values}))), ExitCode::kBadData);
+  EXPECT_EQ(code_of(with(1, bits.slice(0, 1))), ExitCode::kBadData);
+  EXPECT_EQ(code_of(with(1, bits.to(at::kInt))), ExitCode::kBadData);
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{20, 41}, {20, 80}, {-20, 40}, {0, 40}, {int64_t{1} << 60, 40}, {20}})
+    EXPECT_EQ(code_of(with(3, at::tensor(sizes))), ExitCode::kBadData) << sizes[0];
 }
 
 TEST(Safetensors, ValuesAreAlignedAndWithoutGaps) {
