@@ -11,8 +11,8 @@ namespace lockstep::infer {
 
 /// Step of a network: a layer, a rounding to bytes or back, or an operator for run_onnx().
 struct Step {
-  /// Its names are the step's values; of a layer: inputs, then a residual if any; the outputs, then
-  /// the rounded ones if any.
+  /// Names of the step's values. Of a layer: inputs, then a residual if any; outputs, then the
+  /// rounded ones if any.
   OnnxNode node;
   std::optional<Layer> layer{};
   std::optional<Rounding> rounding{};  ///< of QuantizeLinear or DequantizeLinear

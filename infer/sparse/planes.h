@@ -34,7 +34,7 @@ struct Planes {
   /// Items from the first pixel to the end of the last.
   int64_t extent() const { return (num_images - 1) * image + (height - 1) * row + width; }
 
-  /// What a new layout holds: the bits of an item, before the first and after the last pixel of
+  /// Content of a new layout: the bits of an item, before the first and after the last pixel of
   /// each channel. All between is undefined, unless the item is everywhere.
   struct Fill {
     int32_t bits = 0;

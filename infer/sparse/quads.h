@@ -27,7 +27,7 @@ struct Activations {
   at::Tensor contiguous() const;
 };
 
-/// What the layers of a network share. Not thread-safe.
+/// State that the layers of a network share. Not thread-safe.
 struct Workspace {
   /// Zero rows and columns that layers need around images, by height and width.
   std::map<std::array<int64_t, 2>, std::array<int64_t, 2>> paddings;
