@@ -193,6 +193,8 @@ class SafetensorsFile final : public WeightsFile {
       throw Error(ExitCode::kBadData, "weights",
                   fmt::format("'{}' is {}", name, form_of(tensor).text()));
     const at::Tensor values = at::empty(tensor.shape, *type);
+    check(static_cast<int64_t>(values.nbytes()) == tensor.place.num_bytes,
+          "a tensor has the bytes of its shape");
     file_.read_at(tensor.place.offset, {static_cast<char*>(values.mutable_data_ptr()),
                                         static_cast<size_t>(tensor.place.num_bytes)});
     return values;
@@ -247,7 +249,7 @@ class SafetensorsFile final : public WeightsFile {
       const int64_t num_bytes =
           has_rows ? (num / whole.shape[0] + kBitsOfByte - 1) / kBitsOfByte : 0;
       const TensorInFile& bitmask = tensors_.at(whole.bitmask);
-      if (num < 0 || !has_rows || bitmask.dtype != "U8" ||
+      if (num < 0 || !has_rows || bitmask.dtype != "U8" || !bitmask.bitmask.empty() ||
           bitmask.shape != std::vector<int64_t>{whole.shape[0], num_bytes})
         throw std::runtime_error(
             fmt::format("'{}' and '{}' do not fit", part(kShape), whole.bitmask));

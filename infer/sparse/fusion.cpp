@@ -111,6 +111,7 @@ class Fuser {
     if (fold(node) || round(node) || fuse(node)) return;
     if (auto layer = layer_of(node)) {
       layer->integers = integers_of(node, *layer);
+      node.outputs.resize(1);
       node.inputs = {layer->integers ? rounded_[node.inputs[0]].name : node.inputs[0]};
       layer->name = node.name.empty() ? node.outputs[0] : node.name;
       push({.node = std::move(node), .layer = std::move(layer)});
@@ -184,6 +185,9 @@ class Fuser {
     if (!rounding) return false;
     const std::string &input = node.inputs[0], &output = node.outputs[0];
     if (is_back) {
+      // A rounding and its opposite are a pair if they agree. Others are computed as written.
+      const auto bytes = bytes_.find(input);
+      if (bytes == bytes_.end() || bytes->second != *rounding) return false;
       rounded_[output] = {input, *rounding};
       push({.node = node, .rounding = rounding});
       return true;
@@ -195,6 +199,7 @@ class Fuser {
         return true;
       }
     roundings_[input].emplace_back(output, *rounding);
+    bytes_[output] = *rounding;
     const auto found = layers_.find(input);
     Layer* const layer = found == layers_.end() ? nullptr : &*steps_[found->second]->layer;
     if (layer == nullptr || !layer->integers || layer->rounds) {
@@ -278,7 +283,8 @@ class Fuser {
 
   /// Makes a layer of a pooling of as many channels as another layer has outputs.
   std::optional<Layer> pooling(const OnnxNode& node) const {
-    const auto bytes = rounded_.find(node.inputs.at(0));
+    if (bytes_.contains(node.inputs.at(0))) return std::nullopt;  // of bytes, and gives bytes
+    const auto bytes = rounded_.find(node.inputs[0]);
     const auto found = layers_.find(bytes == rounded_.end() ? node.inputs[0] : bytes->second.name);
     const std::vector<int64_t> kernel = node.ints("kernel_shape", {});
     const bool is_max = node.op == "MaxPool";
@@ -352,7 +358,7 @@ class Fuser {
     if (node.op == "Add") {
       const at::Tensor other = constant(node, 1 - input);
       if (layer.rounds && (other.defined() || layer.clamps())) return false;
-      if (other.defined()) return scale(&layer, {}, other);
+      if (other.defined()) return !layer.first && scale(&layer, {}, other);
       if (layer.adds_residual) return false;
       layer.adds_residual = true;
       const std::string& residual = node.inputs[1 - input];
@@ -439,6 +445,7 @@ class Fuser {
   std::map<std::string, Scales> scales_;    // of dequantized constants
   std::map<std::string, Rounded> rounded_;  // dequantized values
   std::map<std::string, std::vector<std::pair<std::string, Rounding>>> roundings_;  // of a value
+  std::map<std::string, Rounding> bytes_;    // rounded values
   std::map<std::string, std::string> same_;  // values that are another one
 };
 

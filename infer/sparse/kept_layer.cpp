@@ -59,6 +59,7 @@ KeptLayer::KeptLayer(const Layer& layer, SimdPath path)
   const int64_t num_outputs = layer.weight.size(0), num_together = has_quads_ ? kBytesOfQuad : 1;
   std::vector<std::vector<Kept>> kept_O;
   for (int64_t o = 0; o < num_outputs; ++o) kept_O.push_back(kept_of(o));
+  if (phases_.empty()) (void)phase_of({0, 0});  // no weight is kept
   kept_O.resize(
       static_cast<size_t>((num_outputs + num_together - 1) / num_together * num_together));
   std::vector<std::pair<size_t, int32_t>> groups;  // number of weights, first channel
@@ -274,6 +275,7 @@ const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes)
 /// pixels(begin_O, end_O, begin_P, end_P).
 template <typename Pixels>
 void KeptLayer::compute(int64_t num_pixels, const Pixels& pixels) const {
+  if (num_pixels <= 0) return;  // no images
   const int64_t num_together = has_quads_ ? kBytesOfQuad : 1;
   const int64_t num_groups = static_cast<int64_t>(channels_O_.size()) / num_together;
   const bool are_few = num_planes_ <= kChannelsOfLargeTile;

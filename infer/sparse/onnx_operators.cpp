@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <new>
+#include <stdexcept>
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -80,7 +82,7 @@ at::Tensor max_pool(const Call& call) {
 
 at::Tensor average_pool(const Call& call) {
   const Ints kernel = call.node.ints("kernel_shape", {}), pads = pads_of(call);
-  if (kernel.size() != 2 || pads[0] != pads[2] || pads[1] != pads[3])
+  if (kernel.size() != 2 || pads.size() != 4 || pads[0] != pads[2] || pads[1] != pads[3])
     call.node.refuse("only pooling of images with symmetric pads is supported");
   return at::avg_pool2d(call.in(0), kernel, call.node.ints("strides", {1, 1}), {pads[0], pads[1]},
                         call.number("ceil_mode", 0) != 0, call.number("count_include_pad", 0) != 0);
@@ -353,6 +355,10 @@ std::vector<at::Tensor> run_onnx(const OnnxNode& node, const std::vector<at::Ten
     return {operators().at(node.op)(call)};
   } catch (const c10::Error& fault) {  // shapes or types that do not fit
     node.refuse(fault.what_without_backtrace());
+  } catch (const std::logic_error& fault) {  // an axis or a list that is out of range
+    node.refuse(fault.what());
+  } catch (const std::bad_alloc&) {
+    node.refuse("its outputs do not fit the memory");
   }
 }
 

@@ -80,8 +80,9 @@ HWY_INLINE Ints dot(Quads items, const Weights& weights, Ints sums) {
 /// Returns round(values / scale) + zero, clamped to bytes.
 HWY_INLINE Ints rounded(Floats values, const Rounding& rounding) {
   const auto steps = hn::NearestInt(hn::Mul(values, hn::Set(kFloats, 1 / rounding.scale)));
-  const auto bytes = hn::Add(steps, hn::Set(kInts, rounding.zero));
-  return hn::Min(hn::Max(bytes, hn::Zero(kInts)), hn::Set(kInts, 255));
+  // Clamped first: the largest int32 stands for all values beyond it.
+  const auto least = hn::Set(kInts, -rounding.zero), most = hn::Set(kInts, 255 - rounding.zero);
+  return hn::Add(hn::Min(hn::Max(steps, least), most), hn::Set(kInts, rounding.zero));
 }
 
 HWY_INLINE Floats restored(Ints bytes, const Rounding& rounding) {

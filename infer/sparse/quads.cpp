@@ -82,13 +82,20 @@ at::Tensor Activations::contiguous() const {
   return rounding->is_signed ? bytes.view(at::kChar) : bytes;
 }
 
-Activations packed(const at::Tensor& bytes, const Rounding& rounding, bool is_linear) {
+Activations packed(const at::Tensor& bytes, const Rounding& rounding, bool is_linear,
+                   Workspace* workspace) {
   const int64_t axis = bytes.dim() == 4 && !is_linear ? 1 : bytes.dim() - 1;
   const int64_t num_channels = bytes.size(axis);
   at::Tensor last = shifted(bytes.view(at::kByte), rounding).movedim(axis, -1);
   last = at::constant_pad_nd(last, {0, num_quads(num_channels) * kBytesOfQuad - num_channels});
   const at::Tensor quads = compact(compact(last).view(at::kInt).movedim(-1, axis));
-  return {.tensor = quads, .rounding = rounding, .num_channels = num_channels};
+  if (bytes.dim() != 4 || is_linear)
+    return {.tensor = quads, .rounding = rounding, .num_channels = num_channels};
+  const Planes planes = Planes::make(quads.size(0), quads.sizes().slice(2), {0, 0});
+  const at::Tensor images =
+      planes.allocate(quads.size(1), {zero_quad(rounding), true}, at::kInt, &workspace->arena);
+  copy_pixels(quads, images);
+  return {images, planes, rounding, num_channels};
 }
 
 Activations rounded(const Activations& values, const Rounding& rounding, bool is_linear,

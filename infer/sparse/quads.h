@@ -15,8 +15,8 @@ namespace lockstep::infer {
 
 /// Activations: a tensor, which may be a view of planes.
 ///
-/// Rounded ones are quads: int32 [N, ceil(C / 4), H, W] or [B, ceil(I / 4)], each the bytes of four
-/// channels. Channels that are missing at the end have any bytes.
+/// Rounded ones are quads: int32 [N, ceil(C / 4), H, W] in planes, or [..., ceil(I / 4)], each the
+/// bytes of four channels. Channels that are missing at the end have any bytes.
 struct Activations {
   at::Tensor tensor;               ///< [N, C, H, W], [B, I] or any other shape
   std::optional<Planes> planes{};  ///< the tensor is a view of this layout
@@ -45,8 +45,9 @@ int32_t zero_quad(const Rounding& rounding);
 /// channels.
 Activations rounded(const Activations& values, const Rounding& rounding, bool is_linear,
                     Workspace* workspace);
-/// Returns quads of a contiguous tensor of bytes, as ONNX has them.
-Activations packed(const at::Tensor& bytes, const Rounding& rounding, bool is_linear);
+/// Returns quads of a contiguous tensor of bytes, as ONNX has them. Images get planes, too.
+Activations packed(const at::Tensor& bytes, const Rounding& rounding, bool is_linear,
+                   Workspace* workspace);
 /// Returns the values of quads, float32, images in planes of the same layout.
 Activations restored(const Activations& quads, Workspace* workspace);
 

@@ -94,6 +94,7 @@ SparseNetwork::SparseNetwork(OnnxGraph graph) {
     made.outputs = ids_of(made.step.node.outputs);
     if (!made.step.layer) continue;
     made.ways = std::make_unique<Ways>(*made.step.layer);
+    has_integers_ = has_integers_ || made.step.layer->integers;
     has_images_ = has_images_ || !made.step.layer->is_linear;
     may_pay_ = may_pay_ || made.ways->density <= kMostKept || made.step.layer->integers;
   }
@@ -114,18 +115,21 @@ SparseNetwork::SparseNetwork(OnnxGraph graph) {
 /// Runs a layer. Linear layers see all axes but the last as samples.
 void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, Values* values) {
   const Layer& layer = *operation.step.layer;
-  Activations& whole = (*values)[operation.inputs[0]];
+  Activations* whole = &(*values)[operation.inputs[0]];
+  Activations converted;  // for this layer only
   const int64_t num_inputs = layer.weight.size(1) * layer.groups;
-  const int64_t axis = layer.is_linear ? -1 : 1, rank = whole.tensor.dim();
+  const int64_t axis = layer.is_linear ? -1 : 1, rank = whole->tensor.dim();
   if (layer.integers) {
     // Images that a linear layer takes row by row have quads along another axis.
-    const bool is_other = whole.rounding && layer.is_linear && rank == 4;
-    if (is_other || (!whole.rounding && has_bytes(whole.tensor)))
-      whole = packed(whole.contiguous(), layer.integers->inputs, layer.is_linear);
-  } else if (whole.rounding) {
-    whole = restored(whole, &workspace_);
+    const bool is_along_other =
+        whole->rounding && rank == 4 && layer.is_linear == whole->planes.has_value();
+    if (is_along_other || (!whole->rounding && has_bytes(whole->tensor)))
+      converted = packed(whole->contiguous(), layer.integers->inputs, layer.is_linear, &workspace_);
+  } else if (whole->rounding) {
+    converted = restored(*whole, &workspace_);
   }
-  Activations inputs = whole, residual;
+  if (converted.tensor.defined()) whole = &converted;
+  Activations inputs = *whole, residual;
   const bool fits = layer.is_linear ? rank >= 1 : rank == 4;
   const auto dtype = layer.integers ? at::kInt : at::kFloat;
   const int64_t num_channels = !fits             ? 0
@@ -148,10 +152,13 @@ void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, V
     const bool is_like =
         residual.rounding && residual.num_channels == layer.weight.size(0) &&
         residual.tensor.dim() == rank && rank == (layer.is_linear ? 2 : 4) &&
-        residual.tensor.size(0) == sizes[0] &&
+        (layer.is_linear || residual.planes) && residual.tensor.size(0) == sizes[0] &&
         (layer.is_linear || residual.tensor.sizes().slice(2) == at::IntArrayRef(sizes).slice(2));
     if (residual.rounding && (!is_like || !layer.integers))
       residual = restored(residual, &workspace_);
+    if (!residual.rounding && residual.tensor.scalar_type() != at::kFloat)
+      throw Error(ExitCode::kBadData, "infer",
+                  fmt::format("layer {}: adds values of another type than float32", layer.name));
     if (!residual.rounding && residual.tensor.sizes() != sizes)
       residual = {residual.tensor.expand(sizes)};
   }
@@ -162,7 +169,7 @@ void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, V
     if (layer.adds_residual) residual = {residual.tensor.reshape({-1, layer.weight.size(0)})};
   }
   const auto place = static_cast<size_t>(&operation - operations_.data());
-  LayerOutputs outputs = run(place, reshapes ? &inputs : &whole, residual);
+  LayerOutputs outputs = run(place, reshapes ? &inputs : whole, residual);
   for (Activations* made : {&outputs.values, &outputs.bytes})
     if (reshapes && made->tensor.defined()) {
       sizes.back() = made->tensor.size(-1);
@@ -233,6 +240,18 @@ LayerOutputs SparseNetwork::run_kept(const Operation& operation, Activations* in
   return kept.run(*inputs, residual, &workspace_);
 }
 
+/// Returns a text that layers have in common which take about the same time.
+std::string SparseNetwork::kind_of(const Operation& operation, const Activations& inputs) {
+  constexpr double kStep = 0.02;  // of densities
+  const Layer& layer = *operation.step.layer;
+  return fmt::format("{} {} {} {} {} {} {}{}{}{}{}{} {:.0f}", fmt::join(layer.weight.sizes(), "x"),
+                     fmt::join(inputs.tensor.sizes(), "x"), fmt::join(layer.stride, ","),
+                     fmt::join(layer.dilation, ","), fmt::join(layer.pads, ","), layer.groups,
+                     layer.is_linear, layer.takes_max, layer.adds_residual, operation.feeds_kept,
+                     layer.integers.has_value(), inputs.planes.has_value(),
+                     operation.ways->density / kStep);
+}
+
 /// Measures both ways of a layer, as if all other layers that may use kept weights did so.
 SparseNetwork::Choice SparseNetwork::measure(Operation* operation, const Activations& inputs,
                                              const Activations& residual) {
@@ -261,15 +280,22 @@ SparseNetwork::Plan SparseNetwork::measured(const std::vector<at::Tensor>& input
   plan.num_samples = inputs[0].size(0);
   plan.has_other = static_cast<bool>(dense);
   if (plan.num_samples == 0) return plan;
+  std::map<std::string, Choice> known;  // by kind of layer
+  double sum_us = 0;
   (void)compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
     Operation& operation = operations_[i];
     if (!operation.ways->kept)
       return LayerOutputs{.values = {operation.ways->dense.run(*in, residual)}, .bytes = {}};
-    plan.choices[i] = measure(&operation, *in, residual);
+    const auto [choice, is_new] = known.try_emplace(kind_of(operation, *in));
+    if (is_new) choice->second = measure(&operation, *in, residual);
+    plan.choices[i] = choice->second;
+    sum_us += plan.choices[i].dense_us;
     return run_kept(operation, in, residual);
   });
   plan.kept_us = time_us([&] { (void)compute(inputs, plan); }, kAny_us);
-  plan.dense_us = time_us([&] { (void)run_dense(inputs); }, plan.kept_us);
+  // The first run with all weights takes long: oneDNN lays them out.
+  plan.dense_us =
+      sum_us > 2 * plan.kept_us ? sum_us : time_us([&] { (void)run_dense(inputs); }, plan.kept_us);
   // The other dense way of a large network needs seconds to compile, so it is not asked without
   // hope.
   if (dense && (plan.dense_us < kClearly * plan.kept_us || plan.kept_us < kShort_us))
@@ -285,7 +311,7 @@ int64_t SparseNetwork::num_at_once(const std::vector<at::Tensor>& inputs) {
     (void)compute(samples_of(inputs, 0, 1), [&](size_t i, Activations* in, const auto& residual) {
       const Operation& operation = operations_[i];
       LayerOutputs outputs;
-      if (operation.step.layer->integers)
+      if (operation.ways->kept)
         outputs = run_kept(operation, in, residual);
       else
         outputs.values.tensor = operation.ways->dense.run(*in, residual);
@@ -318,7 +344,9 @@ std::vector<at::Tensor> SparseNetwork::run(const std::vector<at::Tensor>& inputs
     found =
         plans_.emplace(num_measured, measured(samples_of(inputs, 0, num_measured), dense)).first;
   last_ = &found->second;
-  if (last_->is_dense) return dense ? dense(inputs) : run_dense(inputs);
+  if (last_->is_dense && dense) return dense(inputs);
+  // int8 layers have no other way, so that whole batches would be as many images too many.
+  if (last_->is_dense && !has_integers_) return run_dense(inputs);
   if (!has_images_ || num_samples == num_measured) return compute(inputs, *last_);
   // The activations of more images would not fit the caches.
   std::vector<std::vector<at::Tensor>> parts(outputs_.size());

@@ -25,11 +25,11 @@ class SparseNetwork {
 
   /// Computes the outputs. `inputs` are in the order of the graph's.
   ///
-  /// The first inputs decide which layers use kept weights only: both ways are measured, for each
-  /// power of two of samples up to 64. Then the whole network is compared with all weights, and
-  /// with `dense` if it may be faster. Dimension 0 of inputs and outputs are the samples. Images
-  /// are computed in parts of at most 8 whose activations fit the caches. Throws Error(kBadData)
-  /// for inputs that do not fit.
+  /// The first inputs decide which layers use kept weights only: both ways are measured once for
+  /// each kind of layer, and for each power of two of samples up to 64. Then the whole network is
+  /// compared with all weights, and with `dense` if it may be faster. Dimension 0 of inputs and
+  /// outputs are the samples. Images are computed in parts of at most 8 whose activations fit the
+  /// caches. Throws Error(kBadData) for inputs that do not fit.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const Dense& dense = {});
   /// Computes the outputs with all weights.
   std::vector<at::Tensor> run_dense(const std::vector<at::Tensor>& inputs);
@@ -78,6 +78,7 @@ class SparseNetwork {
   std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const Plan& plan);
   int64_t num_at_once(const std::vector<at::Tensor>& inputs);
   Plan measured(const std::vector<at::Tensor>& inputs, const Dense& dense);
+  static std::string kind_of(const Operation& operation, const Activations& inputs);
   Choice measure(Operation* operation, const Activations& inputs, const Activations& residual);
 
   std::map<std::string, size_t> ids_;  // values, by name
@@ -85,9 +86,10 @@ class SparseNetwork {
   std::map<size_t, at::Tensor> constants_;
   std::vector<size_t> inputs_, outputs_;
   Workspace workspace_;
-  bool may_pay_ = false;     // some layer keeps few weights
-  bool has_images_ = false;  // some layer is a convolution
-  int64_t num_at_once_ = 0;  // images; 0: not known yet
+  bool may_pay_ = false;       // some layer keeps few weights
+  bool has_integers_ = false;  // some layer is int8
+  bool has_images_ = false;    // some layer is a convolution
+  int64_t num_at_once_ = 0;    // images; 0: not known yet
   std::map<int64_t, Plan> plans_;
   const Plan* last_ = nullptr;
 };

@@ -227,7 +227,7 @@ Activations quantize(Case* one, Draw* draw, Workspace* workspace) {
       .weight = integers.to(at::kChar), .factors_O = scale_O * rounding.scale, .inputs = rounding};
   const at::Tensor bytes = rounding.is_signed ? (steps - 128).to(at::kChar) : steps.to(at::kByte);
   return draw->one_in(2)
-             ? packed(bytes, rounding, layer.is_linear)
+             ? packed(bytes, rounding, layer.is_linear, workspace)
              : rounded({one->inputs.to(at::kFloat)}, rounding, layer.is_linear, workspace);
 }
 

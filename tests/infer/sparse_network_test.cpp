@@ -235,6 +235,102 @@ TEST(SparseNetwork, WhatIsNoInt8LayerIsComputedAsWritten) {
   }
 }
 
+/// Small graphs with int8 layers in unusual surroundings, [N, 4, 6, 6] -> logits.
+class OddGraphs {
+ public:
+  std::map<std::string, OnnxGraph> take() {
+    using N = std::vector<OnnxNode>;
+    const std::vector<int64_t> two{2, 2};
+    const auto q = [](const char* x, const char* y, const char* z = "z") {
+      return node_of("QuantizeLinear", {x, "s", z}, y);
+    };
+    const auto dq = [](const char* x, const char* y, const char* z = "z", const char* s = "s") {
+      return node_of("DequantizeLinear", {x, s, z}, y);
+    };
+    const auto conv = [](const char* x, const char* y, const char* w = "w") {
+      return node_of("Conv", {x, w}, y);
+    };
+    const N begin{node_of("DequantizeLinear", {"w.q", "w.s"}, "w", {{"axis", int64_t{0}}}),
+                  q("inputs", "q"), dq("q", "x")};
+    add("zero point in one of both", begin,
+        {node_of("QuantizeLinear", {"x", "s", "z8"}, "q2"),
+         node_of("DequantizeLinear", {"q2", "s"}, "x2"), conv("x2", "logits")});
+    add("another scale", begin, {dq("q", "x2", "z", "s2"), conv("x2", "logits")});
+    add("no int8 in between", begin,
+        {conv("x", "a"), q("a", "q2"), node_of("Concat", {"q2", "q2"}, "b", {{"axis", int64_t{1}}}),
+         dq("b", "logits")});
+    add("bytes of another operator are added", begin,
+        {node_of("Transpose", {"q"}, "t", {{"perm", std::vector<int64_t>{0, 1, 3, 2}}}),
+         dq("t", "r"), conv("x", "a"), node_of("Add", {"a", "r"}, "logits")});
+    add("a constant after the residual", begin,
+        {conv("x", "a"), q("a", "q2"), dq("q2", "b"), node_of("Add", {"b", "x"}, "c"),
+         node_of("Add", {"c", "ten"}, "logits")});
+    add("a pooling of bytes", begin,
+        {conv("x", "a"), q("a", "q2"),
+         node_of("MaxPool", {"q2"}, "p", {{"kernel_shape", two}, {"strides", two}}),
+         dq("p", "logits")});
+    add("an image for rows and for images", begin,
+        {node_of("DequantizeLinear", {"v.q", "w.s6"}, "v", {{"axis", int64_t{1}}}),
+         node_of("MatMul", {"x", "v"}, "a"), conv("x", "b"), node_of("Add", {"a", "b"}, "logits")});
+    add("a layer without weights and another one", begin,
+        {node_of("Conv", {"x", "none"}, "a"), node_of("Conv", {"inputs", "none"}, "e"),
+         conv("x", "b"), node_of("Conv", {"inputs", "few"}, "c"), node_of("Add", {"a", "b"}, "d"),
+         node_of("Add", {"d", "c"}, "f"), node_of("Add", {"f", "e"}, "logits")});
+    add("values before the rounding, too", begin,
+        {conv("x", "a"), node_of("Neg", {"a"}, "n"), q("a", "q2"), dq("q2", "b"), conv("b", "c"),
+         node_of("Add", {"n", "c"}, "logits")});
+    add("bytes as the output", begin, {conv("x", "a"), q("a", "logits")});
+    add("a name too many", begin,
+        {conv("x", "a"), q("a", "q2"), dq("q2", "b"), conv("b", "logits")});
+    all_.at("a name too many").nodes[3].outputs.emplace_back("junk");
+    return all_;
+  }
+
+ private:
+  void add(const std::string& what, const std::vector<OnnxNode>& begin,
+           const std::vector<OnnxNode>& nodes) {
+    at::manual_seed(5);
+    OnnxGraph graph{.inputs = {{.name = "inputs"}}, .outputs = {{.name = "logits"}}};
+    graph.nodes = begin;
+    graph.nodes.insert(graph.nodes.end(), nodes.begin(), nodes.end());
+    const auto few = [](at::IntArrayRef sizes) {
+      return at::randn(sizes) * (at::rand(sizes) < 0.3).to(at::kFloat);
+    };
+    graph.constants = {{"w.q", (few({4, 4, 1, 1}) * 40).to(at::kChar)},
+                       {"w.s", at::rand({4}) * 0.01},
+                       {"w.s6", at::rand({6}) * 0.01},
+                       {"v.q", (few({6, 6}) * 40).to(at::kChar)},
+                       {"s", at::scalar_tensor(0.03F)},
+                       {"s2", at::scalar_tensor(0.01F)},
+                       {"z", at::full({}, 120, at::kByte)},
+                       {"z8", at::full({}, 0, at::kChar)},
+                       {"ten", at::full({4, 1, 1}, 10.0F)},
+                       {"none", at::zeros({4, 4, 1, 1})},
+                       {"few", few({4, 4, 1, 1})}};
+    all_[what] = std::move(graph);
+  }
+
+  std::map<std::string, OnnxGraph> all_;
+};
+
+TEST(SparseNetwork, OddSurroundingsOfInt8LayersAreComputedAsWritten) {
+  for (const auto& [what, graph] : OddGraphs().take()) {
+    SparseNetwork network(graph);
+    for (const int64_t num_samples : {2, 0, 1}) {
+      at::Tensor inputs = at::randn({num_samples, 4, 6, 6}) * 2;
+      if (num_samples == 1) inputs[0][1][2][3] = std::numeric_limits<float>::infinity();
+      const at::Tensor expected = unfused(graph, inputs), got = network.run({inputs}).at(0);
+      ASSERT_EQ(got.sizes(), expected.sizes()) << what;
+      EXPECT_EQ(got.scalar_type(), expected.scalar_type()) << what;
+      const at::Tensor difference = (got.to(at::kFloat) - expected.to(at::kFloat)).abs();
+      EXPECT_TRUE(difference.isnan().equal(
+          expected.to(at::kFloat).isinf().logical_or(expected.to(at::kFloat).isnan())))
+          << what;
+      EXPECT_LE(difference.nan_to_num(0).gt(2e-3).sum().item<int64_t>(), 3) << what << difference;
+    }
+  }
+}
+
 TEST(SparseNetwork, AnUnknownOperatorIsNamed) {
   OnnxGraph graph = residual_graph();
   graph.nodes[1].op = "com.example.Swirl";

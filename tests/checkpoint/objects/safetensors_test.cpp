@@ -114,6 +114,19 @@ TEST(Safetensors, PartsThatDoNotFitAreDamage) {
     EXPECT_EQ(code_of(with(3, at::tensor(sizes))), ExitCode::kBadData) << sizes[0];
 }
 
+TEST(Safetensors, ABitMaskThatIsItselfWithoutZerosIsDamage) {
+  TemporaryFolder folder;
+  const at::Tensor one = at::ones({1, 1}, at::kLong);
+  write_safetensors(folder / "f",
+                    {{"a.bitmask.compressed", at::ones({100000}, at::kByte)},
+                     {"a.bitmask.bitmask", at::ones({1, 1}, at::kByte)},
+                     {"a.bitmask.shape", one.flatten().repeat(2)},
+                     {"a.compressed", at::ones({1})},
+                     {"a.shape", one.flatten().repeat(2)}},
+                    {});
+  EXPECT_THROW((void)open_safetensors_file(folder / "f")->read("a"), Error);
+}
+
 TEST(Safetensors, ValuesAreAlignedAndWithoutGaps) {
   TemporaryFolder folder;
   const int64_t num_bytes = write_safetensors(
