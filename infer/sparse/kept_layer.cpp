@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -132,7 +135,8 @@ std::vector<KeptLayer::Kept> KeptLayer::kept_of(int64_t output) {
                     .tap = {static_cast<int32_t>(phase_of(first) * num_planes_ + plane),
                             static_cast<int32_t>(shift[0]), static_cast<int32_t>(shift[1])}});
   }
-  std::ranges::stable_sort(kept, {}, &Kept::tap);
+  std::ranges::stable_sort(
+      kept, {}, [](const Kept& one) { return std::tuple(one.tap.plane, one.tap.dy, one.tap.dx); });
   if (!has_quads_) return kept;
   std::vector<Kept> quads;
   for (const Kept& one : kept)

@@ -94,7 +94,7 @@ class KeptLayer {
   /// Kept weight: its input plane (phase and channel), and its place relative to the output pixel.
   struct Tap {
     int32_t plane, dy, dx;
-    auto operator<=>(const Tap&) const = default;
+    bool operator==(const Tap&) const = default;
   };
   /// Offsets of the taps in a layout, and the mask of its pixels.
   struct Laid {

@@ -112,24 +112,24 @@ SparseNetwork::SparseNetwork(OnnxGraph graph) {
   }
 }
 
-/// Runs a layer. Linear layers see all axes but the last as samples.
-void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, Values* values) {
-  const Layer& layer = *operation.step.layer;
-  Activations* whole = &(*values)[operation.inputs[0]];
-  Activations converted;  // for this layer only
-  const int64_t num_inputs = layer.weight.size(1) * layer.groups;
-  const int64_t axis = layer.is_linear ? -1 : 1, rank = whole->tensor.dim();
-  if (layer.integers) {
-    // Images that a linear layer takes row by row have quads along another axis.
-    const bool is_along_other =
-        whole->rounding && rank == 4 && layer.is_linear == whole->planes.has_value();
-    if (is_along_other || (!whole->rounding && has_bytes(whole->tensor)))
-      converted = packed(whole->contiguous(), layer.integers->inputs, layer.is_linear, &workspace_);
-  } else if (whole->rounding) {
-    converted = restored(*whole, &workspace_);
+/// Returns a layer's inputs in another form in `converted`, if they need one: values or quads along
+/// the axis of its channels.
+void SparseNetwork::convert(const Layer& layer, const Activations& inputs, Activations* converted) {
+  if (!layer.integers) {
+    if (inputs.rounding) *converted = restored(inputs, &workspace_);
+    return;
   }
-  if (converted.tensor.defined()) whole = &converted;
-  Activations inputs = *whole, residual;
+  // Images that a linear layer takes row by row have quads along another axis.
+  const bool is_along_other =
+      inputs.rounding && inputs.tensor.dim() == 4 && layer.is_linear == inputs.planes.has_value();
+  if (is_along_other || (!inputs.rounding && has_bytes(inputs.tensor)))
+    *converted = packed(inputs.contiguous(), layer.integers->inputs, layer.is_linear, &workspace_);
+}
+
+/// Returns the sizes of a layer's outputs. Throws Error(kBadData) for inputs that do not fit.
+std::vector<int64_t> SparseNetwork::output_sizes(const Layer& layer, const Activations& inputs) {
+  const int64_t num_inputs = layer.weight.size(1) * layer.groups;
+  const int64_t axis = layer.is_linear ? -1 : 1, rank = inputs.tensor.dim();
   const bool fits = layer.is_linear ? rank >= 1 : rank == 4;
   const auto dtype = layer.integers ? at::kInt : at::kFloat;
   const int64_t num_channels = !fits             ? 0
@@ -142,34 +142,51 @@ void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, V
                     layer.integers ? "bytes" : "float32", fmt::join(inputs.tensor.sizes(), ", ")));
   std::vector<int64_t> sizes = inputs.tensor.sizes().vec();
   sizes[static_cast<size_t>(layer.is_linear ? rank - 1 : 1)] = layer.weight.size(0);
-  if (!layer.is_linear) {
-    const auto [height, width] = layer.output_size(sizes[2], sizes[3]);
-    sizes[2] = height;
-    sizes[3] = width;
+  if (layer.is_linear) return sizes;
+  const auto [height, width] = layer.output_size(sizes[2], sizes[3]);
+  sizes[2] = height;
+  sizes[3] = width;
+  return sizes;
+}
+
+/// Returns the residual of a layer with outputs of these sizes: quads if the layer can take them.
+Activations SparseNetwork::residual_of(const Layer& layer, Activations residual,
+                                       const std::vector<int64_t>& sizes) {
+  if (residual.rounding) {
+    const auto rank = static_cast<int64_t>(sizes.size());
+    const bool has_form = residual.tensor.dim() == rank && rank == (layer.is_linear ? 2 : 4) &&
+                          (layer.is_linear || residual.planes);
+    const bool is_like = has_form && residual.num_channels == layer.weight.size(0) &&
+                         residual.tensor.size(0) == sizes[0] &&
+                         residual.tensor.sizes().slice(2) == at::IntArrayRef(sizes).slice(2);
+    if (is_like && layer.integers) return residual;
+    residual = restored(residual, &workspace_);
   }
-  if (layer.adds_residual) {
-    residual = (*values)[operation.inputs[1]];
-    const bool is_like =
-        residual.rounding && residual.num_channels == layer.weight.size(0) &&
-        residual.tensor.dim() == rank && rank == (layer.is_linear ? 2 : 4) &&
-        (layer.is_linear || residual.planes) && residual.tensor.size(0) == sizes[0] &&
-        (layer.is_linear || residual.tensor.sizes().slice(2) == at::IntArrayRef(sizes).slice(2));
-    if (residual.rounding && (!is_like || !layer.integers))
-      residual = restored(residual, &workspace_);
-    if (!residual.rounding && residual.tensor.scalar_type() != at::kFloat)
-      throw Error(ExitCode::kBadData, "infer",
-                  fmt::format("layer {}: adds values of another type than float32", layer.name));
-    if (!residual.rounding && residual.tensor.sizes() != sizes)
-      residual = {residual.tensor.expand(sizes)};
-  }
-  const bool reshapes = layer.is_linear && rank != 2;
+  if (residual.tensor.scalar_type() != at::kFloat)
+    throw Error(ExitCode::kBadData, "infer",
+                fmt::format("layer {}: adds values of another type than float32", layer.name));
+  if (residual.tensor.sizes() != sizes) residual = {residual.tensor.expand(sizes)};
+  return residual;
+}
+
+/// Runs a layer. Linear layers see all axes but the last as samples.
+void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, Values* values) {
+  const Layer& layer = *operation.step.layer;
+  Activations* whole = &(*values)[operation.inputs[0]];
+  Activations converted, residual;  // for this layer only
+  convert(layer, *whole, &converted);
+  if (converted.tensor.defined()) whole = &converted;
+  std::vector<int64_t> sizes = output_sizes(layer, *whole);
+  if (layer.adds_residual) residual = residual_of(layer, (*values)[operation.inputs[1]], sizes);
+  const bool reshapes = layer.is_linear && sizes.size() != 2;
+  Activations rows = *whole;
   if (reshapes) {
-    inputs.tensor = inputs.tensor.reshape({-1, inputs.tensor.size(-1)});
-    inputs.planes.reset();
+    rows.tensor = rows.tensor.reshape({-1, rows.tensor.size(-1)});
+    rows.planes.reset();
     if (layer.adds_residual) residual = {residual.tensor.reshape({-1, layer.weight.size(0)})};
   }
   const auto place = static_cast<size_t>(&operation - operations_.data());
-  LayerOutputs outputs = run(place, reshapes ? &inputs : whole, residual);
+  LayerOutputs outputs = run(place, reshapes ? &rows : whole, residual);
   for (Activations* made : {&outputs.values, &outputs.bytes})
     if (reshapes && made->tensor.defined()) {
       sizes.back() = made->tensor.size(-1);

@@ -71,6 +71,10 @@ class SparseNetwork {
 
   std::vector<size_t> ids_of(const std::vector<std::string>& names);
   std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const RunLayer& run_layer);
+  void convert(const Layer& layer, const Activations& inputs, Activations* converted);
+  static std::vector<int64_t> output_sizes(const Layer& layer, const Activations& inputs);
+  Activations residual_of(const Layer& layer, Activations residual,
+                          const std::vector<int64_t>& sizes);
   void run_layer(const Operation& operation, const RunLayer& run, Values* values);
   void run_operator(const Operation& operation, Values* values);
   LayerOutputs run_kept(const Operation& operation, Activations* inputs,

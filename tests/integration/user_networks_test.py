@@ -11,8 +11,8 @@ import subprocess
 import unittest
 from dataclasses import dataclass, field
 
-import soak
 from harness import ANSWER_S, BUILD, LOCKSTEP, SOURCE
+import soak
 from serve_harness import ServeTest
 
 FILES = pathlib.Path(__file__).parent / "programs" / "python"
