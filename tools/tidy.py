@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PASSED = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "lockstep" / "clang-tidy"
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # g++'s own flags that clang does not know, how much is optimised, the precompiled header, and what starts the compiler.
-GCC_ONLY = re.compile(r"\s-(fpch-preprocess|Winvalid-pch|Wno-restrict)\b|\s--param=\S+|\s-O1\b|\s-include \S*cmake_pch\.hxx")
+GCC_ONLY = re.compile(r"\s-(fpch-preprocess|fopenmp|Winvalid-pch|Wno-restrict)\b|\s--param=\S+|\s-O1\b|\s-include \S*cmake_pch\.hxx")
 LAUNCHER = re.compile(r"^.*?(?=\S*/c\+\+ |\S*/g\+\+ )")
 OWN_OUTPUT = re.compile(r" -o (?P<target>\S*)\.dir/\S+ -c \S+")
 FILES_A_BATCH = 16
