@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import DIGITS, SOURCE, LockstepTest
+from harness import ANSWER_S, DIGITS, SOURCE, LockstepTest
 import skips
 
 PYTHON = SOURCE / ".venv-test/bin/python3"
@@ -83,7 +83,8 @@ class Compress(LockstepTest):
                 config = self.folder / f"{network}.yaml"
                 config.write_text(IMAGES.format(folder=self.folder, photos=photos, network=network))
                 run = self.train(2, config=config, run=f"{network}-run")
-                rows = self.rows(self.tool("compress", config, "--set", f"run.project_dir={run.folder}", "--target", "60%", "--quantize", "--epochs", 4, "-n", 2))
+                rows = self.rows(self.tool("compress", config, "--set", f"run.project_dir={run.folder}", "--target", "60%", "--quantize", "--epochs", 4,
+                                           "-n", 2, timeout_s=4 * ANSWER_S))
                 trained = json.loads((run.folder / "compressed/run/summary.json").read_text())["eval"]["accuracy"]
                 print(f"\n{network}: training {trained:.4f}, {rows}")
                 self.assertGreater(trained, 0.6)

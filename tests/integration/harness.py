@@ -231,7 +231,7 @@ class LockstepTest(unittest.TestCase):
         shutil.copytree(self.shared_folder / name, run.folder)
         return run
 
-    def tool(self, *arguments, expect=0):
-        done = subprocess.run([LOCKSTEP, *map(str, arguments)], capture_output=True, text=True, timeout=ANSWER_S, cwd=SOURCE)
+    def tool(self, *arguments, expect=0, timeout_s=ANSWER_S):
+        done = subprocess.run([LOCKSTEP, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s, cwd=SOURCE)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout + done.stderr
