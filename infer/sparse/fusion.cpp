@@ -29,7 +29,7 @@ class Fuser {
 
   FusedGraph run() {
     const at::NoGradGuard no_grad;
-    drop_identities();
+    drop_copies();
     for (const OnnxNode& node : graph_.nodes)
       for (const std::string& input : node.inputs) ++num_uses_[input];
     for (const OnnxValue& output : graph_.outputs) ++num_uses_[output.name];
@@ -37,9 +37,6 @@ class Fuser {
     FusedGraph fused{.constants = std::move(graph_.constants),
                      .inputs = std::move(graph_.inputs),
                      .outputs = std::move(graph_.outputs)};
-    for (OnnxValue& output : fused.outputs)
-      if (const auto found = same_.find(output.name); found != same_.end())
-        output.name = found->second;
     std::vector<Step> steps;
     for (auto& step : steps_)
       if (step) steps.push_back(*std::move(step));
@@ -49,16 +46,28 @@ class Fuser {
   }
 
  private:
-  /// Replaces the outputs of operators that do nothing by their inputs.
-  void drop_identities() {
+  /// Replaces the outputs of operators that do nothing by their inputs, and those of a rounding
+  /// that equals an earlier one by its outputs.
+  void drop_copies() {
     std::map<std::string, std::string> same;
+    std::map<std::string, std::vector<std::pair<std::string, Rounding>>> roundings;  // of a value
     const auto replace = [&](std::string* name) {
       if (const auto found = same.find(*name); found != same.end()) *name = found->second;
     };
     for (OnnxNode& node : graph_.nodes) {
       for (std::string& input : node.inputs) replace(&input);
+      if (node.inputs.empty()) continue;
       const bool does_nothing = node.op == "Identity" || node.op == "Dropout";
-      if (does_nothing && !node.inputs.empty()) same[node.outputs[0]] = node.inputs[0];
+      if (does_nothing) same[node.outputs[0]] = node.inputs[0];
+      const auto rounding = node.op == "QuantizeLinear" ? rounding_of(node) : std::nullopt;
+      if (!rounding) continue;
+      auto& known = roundings[node.inputs[0]];
+      const auto found =
+          std::ranges::find(known, *rounding, &std::pair<std::string, Rounding>::second);
+      if (found == known.end())
+        known.emplace_back(node.outputs[0], *rounding);
+      else
+        same[node.outputs[0]] = found->first;
     }
     std::erase_if(graph_.nodes,
                   [&](const OnnxNode& node) { return same.contains(node.outputs[0]); });
@@ -74,7 +83,7 @@ class Fuser {
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
       const auto is_used = [&](const std::string& name) { return names.contains(name); };
       if (step->rounding && std::ranges::none_of(step->node.outputs, is_used)) continue;
-      if (step->layer && step->layer->rounds)
+      if (step->layer && step->layer->output_rounding)
         step->layer->keeps_values = is_used(step->node.outputs[0]);
       names.insert(step->node.inputs.begin(), step->node.inputs.end());
       kept.push_back(std::move(*step));
@@ -106,13 +115,11 @@ class Fuser {
   }
 
   void add(OnnxNode node) {
-    for (std::string& input : node.inputs)
-      if (const auto found = same_.find(input); found != same_.end()) input = found->second;
     if (fold(node) || round(node) || fuse(node)) return;
     if (auto layer = layer_of(node)) {
       layer->integers = integers_of(node, *layer);
       node.outputs.resize(1);
-      node.inputs = {layer->integers ? rounded_[node.inputs[0]].name : node.inputs[0]};
+      node.inputs = {layer->integers ? rounded_[node.inputs[0]] : node.inputs[0]};
       layer->name = node.name.empty() ? node.outputs[0] : node.name;
       push({.node = std::move(node), .layer = std::move(layer)});
       return;
@@ -188,25 +195,18 @@ class Fuser {
       // A rounding and its opposite are a pair if they agree. Others are computed as written.
       const auto bytes = bytes_.find(input);
       if (bytes == bytes_.end() || bytes->second != *rounding) return false;
-      rounded_[output] = {input, *rounding};
+      rounded_[output] = input;
       push({.node = node, .rounding = rounding});
       return true;
     }
-    for (const auto& [name, known] : roundings_[input])
-      if (known == *rounding) {
-        same_[output] = name;
-        num_uses_[name] += num_uses_[output];
-        return true;
-      }
-    roundings_[input].emplace_back(output, *rounding);
     bytes_[output] = *rounding;
     const auto found = layers_.find(input);
     Layer* const layer = found == layers_.end() ? nullptr : &*steps_[found->second]->layer;
-    if (layer == nullptr || !layer->integers || layer->rounds) {
+    if (layer == nullptr || !layer->integers || layer->output_rounding) {
       push({.node = node, .rounding = rounding});
       return true;
     }
-    layer->rounds = rounding;
+    layer->output_rounding = rounding;
     steps_[found->second]->node.outputs.push_back(output);
     layers_[output] = found->second;
     return true;
@@ -231,9 +231,10 @@ class Fuser {
     constexpr double kMostSum = 2147483647.0 / 255;  // of an int32
     if (largest > 127 || largest_sum > kMostSum || node.get<double>("alpha", 1) != 1)
       return std::nullopt;
+    const Rounding& rounding = bytes_.at(input->second);
     return Integers{.weight = weight.to(at::kChar).contiguous(),
-                    .factors_O = scale_O * input->second.rounding.scale,
-                    .inputs = input->second.rounding};
+                    .factors_O = scale_O * rounding.scale,
+                    .inputs = rounding};
   }
 
   static std::optional<Layer> with_weight(const at::Tensor& weight, const at::Tensor& bias) {
@@ -285,7 +286,7 @@ class Fuser {
   std::optional<Layer> pooling(const OnnxNode& node) const {
     if (bytes_.contains(node.inputs.at(0))) return std::nullopt;  // of bytes, and gives bytes
     const auto bytes = rounded_.find(node.inputs[0]);
-    const auto found = layers_.find(bytes == rounded_.end() ? node.inputs[0] : bytes->second.name);
+    const auto found = layers_.find(bytes == rounded_.end() ? node.inputs[0] : bytes->second);
     const std::vector<int64_t> kernel = node.ints("kernel_shape", {});
     const bool is_max = node.op == "MaxPool";
     constexpr int64_t kMostTaps = 64;
@@ -330,16 +331,18 @@ class Fuser {
       if (num_uses_[name] != 1) continue;
       // Perhaps the layer's outputs are rounded before.
       const auto rounded = node.op == "Add" ? rounded_.find(name) : rounded_.end();
-      if (rounded != rounded_.end()) name = rounded->second.name;
+      if (rounded != rounded_.end()) name = rounded->second;
       const auto found = layers_.find(name);
       if (found == layers_.end() || num_uses_[name] != 1) continue;
       Step& step = *steps_[found->second];
       const bool is_bytes = rounded != rounded_.end();
       // A layer with both kinds of outputs stays as it is.
-      if (step.layer->rounds.has_value() != is_bytes) continue;
-      if (is_bytes && (step.layer->first || num_uses_[step.node.outputs[0]] != 1)) continue;
+      if (step.layer->output_rounding.has_value() != is_bytes) continue;
+      if (is_bytes && (step.layer->inner_rounding || num_uses_[step.node.outputs[0]] != 1))
+        continue;
       if (!fuse_into(&step, node, i)) continue;
-      if (is_bytes) step.layer->first = std::exchange(step.layer->rounds, std::nullopt);
+      if (is_bytes)
+        step.layer->inner_rounding = std::exchange(step.layer->output_rounding, std::nullopt);
       Step moved = std::move(step);
       steps_[found->second].reset();
       std::erase_if(layers_, [&](const auto& layer) { return layer.second == found->second; });
@@ -354,16 +357,16 @@ class Fuser {
   bool fuse_into(Step* step, const OnnxNode& node, size_t input) const {
     Layer& layer = *step->layer;
     if (node.op == "Relu" || node.op == "Clip") return input == 0 && clamp(&layer, node);
-    if (layer.takes_max || (layer.clamps() && !layer.rounds)) return false;
+    if (layer.takes_max || (layer.clamps() && !layer.output_rounding)) return false;
     if (node.op == "Add") {
       const at::Tensor other = constant(node, 1 - input);
-      if (layer.rounds && (other.defined() || layer.clamps())) return false;
-      if (other.defined()) return !layer.first && scale(&layer, {}, other);
+      if (layer.output_rounding && (other.defined() || layer.clamps())) return false;
+      if (other.defined()) return !layer.inner_rounding && scale(&layer, {}, other);
       if (layer.adds_residual) return false;
       layer.adds_residual = true;
       const std::string& residual = node.inputs[1 - input];
       const auto bytes = layer.integers ? rounded_.find(residual) : rounded_.end();
-      step->node.inputs.push_back(bytes == rounded_.end() ? residual : bytes->second.name);
+      step->node.inputs.push_back(bytes == rounded_.end() ? residual : bytes->second);
       return true;
     }
     if (layer.adds_residual) return false;
@@ -438,15 +441,9 @@ class Fuser {
     at::Tensor values;
     int64_t axis = 0;
   };
-  struct Rounded {
-    std::string name;  // of the bytes
-    Rounding rounding;
-  };
-  std::map<std::string, Scales> scales_;    // of dequantized constants
-  std::map<std::string, Rounded> rounded_;  // dequantized values
-  std::map<std::string, std::vector<std::pair<std::string, Rounding>>> roundings_;  // of a value
-  std::map<std::string, Rounding> bytes_;    // rounded values
-  std::map<std::string, std::string> same_;  // values that are another one
+  std::map<std::string, Scales> scales_;        // of dequantized constants
+  std::map<std::string, Rounding> bytes_;       // of rounded values
+  std::map<std::string, std::string> rounded_;  // bytes, by the values that they are dequantized to
 };
 
 }  // namespace

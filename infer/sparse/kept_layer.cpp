@@ -54,12 +54,11 @@ Item* items_of(const at::Tensor& tensor) {
 KeptLayer::KeptLayer(const Layer& layer, SimdPath path)
     : layer_(layer),
       path_(path),
-      has_quads_(layer.integers.has_value()),
-      num_planes_(has_quads_ ? num_quads(layer.weight.size(1) * layer.groups)
-                             : layer.weight.size(1) * layer.groups) {
+      num_planes_(has_quads() ? num_quads(layer.weight.size(1) * layer.groups)
+                              : layer.weight.size(1) * layer.groups) {
   // Rows of equal length follow each other, so that the ends of loops are predicted. Those of a
   // quad of outputs stay together.
-  const int64_t num_outputs = layer.weight.size(0), num_together = has_quads_ ? kBytesOfQuad : 1;
+  const int64_t num_outputs = layer.weight.size(0), num_together = has_quads() ? kBytesOfQuad : 1;
   std::vector<std::vector<Kept>> kept_O;
   for (int64_t o = 0; o < num_outputs; ++o) kept_O.push_back(kept_of(o));
   if (phases_.empty()) (void)phase_of({0, 0});  // no weight is kept
@@ -79,7 +78,7 @@ KeptLayer::KeptLayer(const Layer& layer, SimdPath path)
       rows.push_back(std::move(kept_O[static_cast<size_t>(o)]));
     }
   divide(rows);
-  if (has_quads_) set_factors();
+  if (has_quads()) set_factors();
 }
 
 /// Computes what turns sums into outputs. The zero of the inputs is part of every sum.
@@ -110,12 +109,12 @@ std::vector<KeptLayer::Kept> KeptLayer::kept_of(int64_t output) {
   const at::Tensor weight = layer_.weight[output];  // contiguous
   const auto* const values = weight.const_data_ptr<float>();
   const int8_t* const integers =
-      has_quads_ ? layer_.integers->weight[output].const_data_ptr<int8_t>() : nullptr;
+      has_quads() ? layer_.integers->weight[output].const_data_ptr<int8_t>() : nullptr;
   const int64_t num_inputs = weight.size(0), kernel_h = weight.size(1), kernel_w = weight.size(2);
   const int64_t outputs_of_group = layer_.weight.size(0) / layer_.groups;
   const int64_t first_input = output / outputs_of_group * num_inputs;
   for (int64_t i = 0; i < weight.numel(); ++i) {
-    if (has_quads_ ? integers[i] == 0 : values[i] == 0) continue;  // a NaN is kept
+    if (has_quads() ? integers[i] == 0 : values[i] == 0) continue;  // a NaN is kept
     const std::array<int64_t, 2> at{i / kernel_w % kernel_h, i % kernel_w};
     std::array<int64_t, 2> first{}, shift{};
     for (size_t axis = 0; axis < 2; ++axis) {
@@ -126,8 +125,8 @@ std::vector<KeptLayer::Kept> KeptLayer::kept_of(int64_t output) {
       after_[axis] = std::max(after_[axis], shift[axis]);
     }
     const int64_t channel = first_input + i / (kernel_h * kernel_w);
-    const int64_t plane = has_quads_ ? channel / kBytesOfQuad : channel;
-    const int32_t bits = has_quads_
+    const int64_t plane = has_quads() ? channel / kBytesOfQuad : channel;
+    const int32_t bits = has_quads()
                              ? std::bit_cast<int32_t>(uint32_t{std::bit_cast<uint8_t>(integers[i])}
                                                       << (8 * (channel % kBytesOfQuad)))
                              : std::bit_cast<int32_t>(values[i]);
@@ -137,7 +136,7 @@ std::vector<KeptLayer::Kept> KeptLayer::kept_of(int64_t output) {
   }
   std::ranges::stable_sort(
       kept, {}, [](const Kept& one) { return std::tuple(one.tap.plane, one.tap.dy, one.tap.dx); });
-  if (!has_quads_) return kept;
+  if (!has_quads()) return kept;
   std::vector<Kept> quads;
   for (const Kept& one : kept)
     if (!quads.empty() && quads.back().tap == one.tap)
@@ -171,7 +170,7 @@ void KeptLayer::divide(const std::vector<std::vector<Kept>>& kept_O) {
 std::vector<int32_t> KeptLayer::ends_of_blocks(const std::vector<std::vector<Kept>>& kept_O) const {
   // Samples of a linear layer are few pixels, and its sums are computed for single samples too.
   // Quads are few.
-  if (layer_.is_linear || has_quads_) return {std::numeric_limits<int32_t>::max()};
+  if (layer_.is_linear || has_quads()) return {std::numeric_limits<int32_t>::max()};
   // Image rows of a plane that some tap meets, as bits: each takes a tile and the pixels around it.
   std::vector<uint64_t> rows(static_cast<size_t>(num_planes_) *
                              std::max<size_t>(1, phases_.size()));
@@ -230,10 +229,11 @@ Activations KeptLayer::laid_out(const Activations& images, const Sizes& sizes,
   const bool is_strided = layer_.stride != std::array<int64_t, 2>{1, 1};
   constexpr float kLeast = -std::numeric_limits<float>::infinity();
   const int32_t padding_bits = layer_.takes_max ? std::bit_cast<int32_t>(kLeast)
-                               : has_quads_     ? zero_quad(layer_.integers->inputs)
+                               : has_quads()    ? zero_quad(layer_.integers->inputs)
                                                 : 0;
-  const at::Tensor laid = planes.allocate(num_channels * num_phases, {padding_bits, true},
-                                          inputs.scalar_type(), &workspace->arena);
+  const at::Tensor laid =
+      planes.allocate(num_channels * num_phases, {.bits = padding_bits, .is_everywhere = true},
+                      inputs.scalar_type(), &workspace->arena);
   for (int64_t i = 0; i < num_phases; ++i) {
     const auto& first = phases_[static_cast<size_t>(i)];
     at::Tensor phase = inputs;
@@ -280,7 +280,7 @@ const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes)
 template <typename Pixels>
 void KeptLayer::compute(int64_t num_pixels, const Pixels& pixels) const {
   if (num_pixels <= 0) return;  // no images
-  const int64_t num_together = has_quads_ ? kBytesOfQuad : 1;
+  const int64_t num_together = has_quads() ? kBytesOfQuad : 1;
   const int64_t num_groups = static_cast<int64_t>(channels_O_.size()) / num_together;
   const bool are_few = num_planes_ <= kChannelsOfLargeTile;
   const int64_t tile = are_few ? kLargeTile : kTile;
@@ -322,10 +322,10 @@ QuadWork KeptLayer::quad_work() const {
           .weights_K = bits_K_.data(),
           .factors_O = factors_O_.data(),
           .bias_O = bias_O_.data(),
-          .first = layer_.first ? &*layer_.first : nullptr,
+          .inner_rounding = layer_.inner_rounding ? &*layer_.inner_rounding : nullptr,
           .low = layer_.low,
           .high = layer_.high,
-          .rounding = layer_.rounds.value_or(Rounding{})};
+          .output_rounding = layer_.output_rounding.value_or(Rounding{})};
 }
 
 /// Returns the outputs that the layer has. `allocate` gets the number of channels or quads, the
@@ -334,10 +334,11 @@ template <typename Allocate>
 LayerOutputs KeptLayer::allocated(const Allocate& allocate) const {
   LayerOutputs outputs;
   const int64_t num_outputs = layer_.weight.size(0);
-  if (!layer_.rounds || layer_.keeps_values) outputs.values = allocate(num_outputs, 0, at::kFloat);
-  if (!layer_.rounds) return outputs;
-  outputs.bytes = allocate(num_quads(num_outputs), zero_quad(*layer_.rounds), at::kInt);
-  outputs.bytes.rounding = layer_.rounds;
+  if (!layer_.output_rounding || layer_.keeps_values)
+    outputs.values = allocate(num_outputs, 0, at::kFloat);
+  if (!layer_.output_rounding) return outputs;
+  outputs.bytes = allocate(num_quads(num_outputs), zero_quad(*layer_.output_rounding), at::kInt);
+  outputs.bytes.rounding = layer_.output_rounding;
   outputs.bytes.num_channels = num_outputs;
   return outputs;
 }
@@ -363,7 +364,7 @@ LayerOutputs KeptLayer::run_samples(const Activations& inputs, const Activations
   for (int64_t b = 0; b < num_samples; ++b) {
     const auto* const values = row(items_of<float>(has_bytes ? at::Tensor() : sums), sums, b);
     auto* const to = row(items_of<float>(outputs.values.tensor), outputs.values.tensor, b);
-    if (!has_quads_) {
+    if (!has_quads()) {
       work.inputs = row(items_of<const float>(samples), samples, b);
       work.residual = values;
       work.outputs = to;
@@ -418,7 +419,7 @@ LayerOutputs KeptLayer::run(const Activations& inputs, const Activations& residu
                        where.outputs};
   });
   const int64_t num_pixels = where.outputs.extent();
-  if (has_quads_) {
+  if (has_quads()) {
     QuadWork work = quad_work();
     work.offsets_K = where.offsets_K.data();
     work.inputs = items_of<const uint32_t>(images.tensor);

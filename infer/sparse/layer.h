@@ -41,9 +41,10 @@ struct Layer {
   bool takes_max = false;  ///< max pooling: a weight of 1 for each tap, one group per channel
   bool adds_residual = false;
   std::optional<Integers> integers;
-  std::optional<Rounding> first;   ///< with integers: outputs are rounded before the residual
-  std::optional<Rounding> rounds;  ///< with integers: outputs are rounded, too
-  bool keeps_values = true;        ///< outputs that are rounded are needed as values, too
+  std::optional<Rounding>
+      inner_rounding;  ///< with integers: outputs are rounded before the residual
+  std::optional<Rounding> output_rounding;  ///< with integers: outputs are rounded, too
+  bool keeps_values = true;                 ///< outputs that are rounded are needed as values, too
   float low = -std::numeric_limits<float>::infinity();  ///< outputs are clamped to these
   float high = std::numeric_limits<float>::infinity();
 
@@ -112,6 +113,7 @@ class KeptLayer {
     int32_t bits;  ///< of a float32, or the four int8 of a quad
     Tap tap;
   };
+  bool has_quads() const { return layer_.integers.has_value(); }
   std::vector<Kept> kept_of(int64_t output);
   std::vector<int32_t> ends_of_blocks(const std::vector<std::vector<Kept>>& kept_O) const;
   void divide(const std::vector<std::vector<Kept>>& kept_O);
@@ -131,7 +133,6 @@ class KeptLayer {
 
   const Layer& layer_;
   const SimdPath path_;
-  const bool has_quads_;
   const int64_t num_planes_;        ///< of inputs without phases: channels or quads
   std::vector<int64_t> begins_BO_;  ///< of KeptWork
   int64_t num_blocks_ = 1;

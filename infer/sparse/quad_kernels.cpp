@@ -103,7 +103,8 @@ HWY_INLINE Quads as_byte(Ints bytes, int i) {
 HWY_INLINE Floats finished(const QuadWork& work, Ints sums, int64_t channel, int64_t p) {
   auto values = hn::MulAdd(hn::ConvertTo(kFloats, sums), hn::Set(kFloats, work.factors_O[channel]),
                            hn::Set(kFloats, work.bias_O[channel]));
-  if (work.first != nullptr) values = restored(rounded(values, *work.first), *work.first);
+  if (work.inner_rounding != nullptr)
+    values = restored(rounded(values, *work.inner_rounding), *work.inner_rounding);
   if (work.residual != nullptr)
     values = hn::Add(values, hn::LoadU(kFloats, work.residual + channel * work.output_stride + p));
   if (work.residual_bytes != nullptr) {
@@ -156,11 +157,12 @@ HWY_INLINE void tile(const QuadWork& work, int64_t begin_O, int64_t end_O, int64
                      work.outputs + channel * work.output_stride + at);
         }
         if (work.bytes != nullptr)
-          quads[v] = hn::Or(quads[v], as_byte(rounded(values, work.rounding), i));
+          quads[v] = hn::Or(quads[v], as_byte(rounded(values, work.output_rounding), i));
       }
     }
     if (work.bytes == nullptr) continue;
-    const auto zero = hn::Set(kQuads, 0x01010101U * static_cast<uint32_t>(work.rounding.zero));
+    const auto zero =
+        hn::Set(kQuads, 0x01010101U * static_cast<uint32_t>(work.output_rounding.zero));
     uint32_t* const to = work.bytes + work.channels_O[o] / 4 * work.output_stride + p;
     for (int v = 0; v < kVectors; ++v) {
       const auto mask = hn::LoadU(kQuads, work.mask + p + v * kLanes);
@@ -190,7 +192,8 @@ float restored(int32_t byte, const Rounding& rounding) {
 
 float finished(const QuadWork& work, int32_t sum, int64_t channel) {
   float value = std::fma(static_cast<float>(sum), work.factors_O[channel], work.bias_O[channel]);
-  if (work.first != nullptr) value = restored(rounded(value, *work.first), *work.first);
+  if (work.inner_rounding != nullptr)
+    value = restored(rounded(value, *work.inner_rounding), *work.inner_rounding);
   if (work.residual != nullptr) value += work.residual[channel];
   if (work.residual_bytes != nullptr)
     value +=
@@ -225,7 +228,7 @@ void sample(const QuadWork& work, int64_t begin_O, int64_t end_O) {
       const float value = finished(work, sum_of(work, o + i), channel);
       if (work.outputs != nullptr) work.outputs[channel] = value;
       if (work.bytes != nullptr)
-        quad |= static_cast<uint32_t>(rounded(value, work.rounding)) << (8 * i);
+        quad |= static_cast<uint32_t>(rounded(value, work.output_rounding)) << (8 * i);
     }
     if (work.bytes != nullptr) work.bytes[work.channels_O[o] / 4] = quad;
   }

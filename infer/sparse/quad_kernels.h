@@ -22,9 +22,9 @@ struct Rounding {
 /// Row o computes channel channels_O[o] from the weights begins_O[o] up to the next begin. The four
 /// bytes of weight k multiply those of the quad at offsets_K[k].
 ///
-/// A sum is multiplied by factors_O of its channel, and bias_O is added. Then `first` rounds the
-/// value if it is not null. The residual is added, and the result is clamped. It is rounded if
-/// `bytes` is not null.
+/// A sum is multiplied by factors_O of its channel, and bias_O is added. Then
+/// inner_rounding rounds the value if it is not null. The residual is added, and the result is
+/// clamped. It is rounded if `bytes` is not null.
 struct QuadWork {
   const int64_t* begins_O = nullptr;
   const int32_t* channels_O = nullptr;  ///< num_channels and more: no such output
@@ -34,14 +34,14 @@ struct QuadWork {
   const float* factors_O = nullptr;
   const float* bias_O = nullptr;
   const uint32_t* inputs = nullptr;  ///< first pixel of the first quad
-  const Rounding* first = nullptr;
+  const Rounding* inner_rounding = nullptr;
   const float* residual = nullptr;           ///< laid out as the outputs; null: none
   const uint32_t* residual_bytes = nullptr;  ///< the same in quads, rounded by residual_rounding
   Rounding residual_rounding{};
   float low = 0, high = 0;         ///< outputs are clamped to these
   float* outputs = nullptr;        ///< first pixel of the first channel; null: not stored
   uint32_t* bytes = nullptr;       ///< the outputs in quads; null: not stored
-  Rounding rounding{};             ///< of `bytes`
+  Rounding output_rounding{};      ///< of `bytes`
   int64_t output_stride = 0;       ///< items from a channel to the next, and from quad to quad
   const uint32_t* mask = nullptr;  ///< all bits set for each pixel, none for padding between them
 };

@@ -47,9 +47,12 @@ Activations rounded_rows(const at::Tensor& values, const Rounding& rounding) {
   const auto* const from = whole.const_data_ptr<float>();
   auto* const to = static_cast<uint8_t*>(quads.mutable_data_ptr());
   const int64_t num_rows = extent == 0 ? 0 : whole.numel() / extent;
-  for (int64_t i = 0; i < num_rows; ++i)
-    kernels().round_bytes(from + i * extent, extent, rounding,
-                          to + i * sizes.back() * kBytesOfQuad);
+  const int64_t grain = std::max<int64_t>(1, kPixelsOfTask / std::max<int64_t>(1, extent));
+  at::parallel_for(0, num_rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      kernels().round_bytes(from + i * extent, extent, rounding,
+                            to + i * sizes.back() * kBytesOfQuad);
+  });
   return {.tensor = quads, .rounding = rounding, .num_channels = extent};
 }
 
@@ -93,14 +96,14 @@ Activations packed(const at::Tensor& bytes, const Rounding& rounding, bool is_li
     return {.tensor = quads, .rounding = rounding, .num_channels = num_channels};
   const Planes planes = Planes::make(quads.size(0), quads.sizes().slice(2), {0, 0});
   const at::Tensor images =
-      planes.allocate(quads.size(1), {zero_quad(rounding), true}, at::kInt, &workspace->arena);
+      planes.allocate(quads.size(1), {.bits = zero_quad(rounding), .is_everywhere = true}, at::kInt,
+                      &workspace->arena);
   copy_pixels(quads, images);
   return {images, planes, rounding, num_channels};
 }
 
-Activations rounded(const Activations& values, const Rounding& rounding, bool is_linear,
-                    Workspace* workspace) {
-  if (values.tensor.dim() != 4 || is_linear) return rounded_rows(values.contiguous(), rounding);
+Activations rounded(const Activations& values, const Rounding& rounding, Workspace* workspace) {
+  if (values.tensor.dim() != 4) return rounded_rows(values.contiguous(), rounding);
   at::Tensor from = values.tensor;
   if (from.stride(3) != 1) {
     from = at::empty(from.sizes(), from.options());
@@ -112,8 +115,9 @@ Activations rounded(const Activations& values, const Rounding& rounding, bool is
       Planes::make(from.size(0), size,
                    known == workspace->paddings.end() ? std::array<int64_t, 2>{} : known->second);
   const int64_t num_channels = from.size(1);
-  const at::Tensor quads = planes.allocate(num_quads(num_channels), {zero_quad(rounding), true},
-                                           at::kInt, &workspace->arena);
+  const at::Tensor quads =
+      planes.allocate(num_quads(num_channels), {.bits = zero_quad(rounding), .is_everywhere = true},
+                      at::kInt, &workspace->arena);
   const auto* const source = from.const_data_ptr<float>();
   auto* const target = reinterpret_cast<uint32_t*>(quads.mutable_data_ptr<int32_t>());
   for_each_row(quads, [&](int64_t n, int64_t quad, int64_t y) {

@@ -41,11 +41,10 @@ constexpr int64_t num_quads(int64_t num_channels) {
 }
 /// Returns quads with the bits of the value 0.
 int32_t zero_quad(const Rounding& rounding);
-/// Rounds values. Images [N, C, H, W] get planes, unless `is_linear`: then the last axis are the
-/// channels.
-Activations rounded(const Activations& values, const Rounding& rounding, bool is_linear,
-                    Workspace* workspace);
-/// Returns quads of a contiguous tensor of bytes, as ONNX has them. Images get planes, too.
+/// Rounds values. Images [N, C, H, W] get planes. Of others, the last axis are the channels.
+Activations rounded(const Activations& values, const Rounding& rounding, Workspace* workspace);
+/// Returns quads of a contiguous tensor of bytes, as ONNX has them. Images get planes, unless
+/// `is_linear`: then the last axis are the channels.
 Activations packed(const at::Tensor& bytes, const Rounding& rounding, bool is_linear,
                    Workspace* workspace);
 /// Returns the values of quads, float32, images in planes of the same layout.

@@ -194,7 +194,7 @@ void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, V
       made->planes.reset();
     }
   (*values)[operation.outputs[0]] = std::move(outputs.values);
-  if (layer.rounds) (*values)[operation.outputs[1]] = std::move(outputs.bytes);
+  if (layer.output_rounding) (*values)[operation.outputs[1]] = std::move(outputs.bytes);
 }
 
 /// Runs an operator that is no layer.
@@ -209,8 +209,7 @@ void SparseNetwork::run_operator(const Operation& operation, Values* values) {
     }
     if (!is_back && !input.rounding && input.tensor.scalar_type() == at::kFloat &&
         input.tensor.dim() > 0) {
-      (*values)[operation.outputs[0]] =
-          rounded(input, *operation.step.rounding, false, &workspace_);
+      (*values)[operation.outputs[0]] = rounded(input, *operation.step.rounding, &workspace_);
       return;
     }
   }
@@ -293,9 +292,9 @@ SparseNetwork::Choice SparseNetwork::measure(Operation* operation, const Activat
 
 SparseNetwork::Plan SparseNetwork::measured(const std::vector<at::Tensor>& inputs,
                                             const Dense& dense) {
-  Plan plan{.choices = std::vector<Choice>(operations_.size()), .is_dense = true};
+  const Way other = dense ? Way::kOther : Way::kDense;
+  Plan plan{.choices = std::vector<Choice>(operations_.size()), .way = other};
   plan.num_samples = inputs[0].size(0);
-  plan.has_other = static_cast<bool>(dense);
   if (plan.num_samples == 0) return plan;
   std::map<std::string, Choice> known;  // by kind of layer
   double sum_us = 0;
@@ -310,14 +309,14 @@ SparseNetwork::Plan SparseNetwork::measured(const std::vector<at::Tensor>& input
     return run_kept(operation, in, residual);
   });
   plan.kept_us = time_us([&] { (void)compute(inputs, plan); }, kAny_us);
-  // The first run with all weights takes long: oneDNN lays them out.
+  // The first run with all weights takes long: oneDNN lays them out. So it is not asked without
+  // hope.
   plan.dense_us =
       sum_us > 2 * plan.kept_us ? sum_us : time_us([&] { (void)run_dense(inputs); }, plan.kept_us);
-  // The other dense way of a large network needs seconds to compile, so it is not asked without
-  // hope.
+  // The other way of a large network needs seconds to compile.
   if (dense && (plan.dense_us < kClearly * plan.kept_us || plan.kept_us < kShort_us))
     plan.dense_us = time_us([&] { (void)dense(inputs); }, plan.kept_us);
-  plan.is_dense = plan.dense_us < kLeastGain * plan.kept_us;
+  plan.way = plan.dense_us < kLeastGain * plan.kept_us ? other : Way::kChosen;
   return plan;
 }
 
@@ -361,9 +360,9 @@ std::vector<at::Tensor> SparseNetwork::run(const std::vector<at::Tensor>& inputs
     found =
         plans_.emplace(num_measured, measured(samples_of(inputs, 0, num_measured), dense)).first;
   last_ = &found->second;
-  if (last_->is_dense && dense) return dense(inputs);
-  // int8 layers have no other way, so that whole batches would be as many images too many.
-  if (last_->is_dense && !has_integers_) return run_dense(inputs);
+  if (last_->way == Way::kOther && dense) return dense(inputs);
+  // int8 layers are fast only if the activations of all images fit the caches.
+  if (last_->way == Way::kDense && !has_integers_) return run_dense(inputs);
   if (!has_images_ || num_samples == num_measured) return compute(inputs, *last_);
   // The activations of more images would not fit the caches.
   std::vector<std::vector<at::Tensor>> parts(outputs_.size());
@@ -386,10 +385,9 @@ std::string SparseNetwork::explanation() const {
     const Layer& layer = *operations_[i].step.layer;
     const Choice& choice = last_->choices[i];
     const auto sizes = layer.is_linear ? layer.weight.sizes().slice(0, 2) : layer.weight.sizes();
-    const bool is_int8 = layer.integers && !(last_->is_dense && last_->has_other);
-    const char* const engine = is_int8                              ? "int8"
-                               : choice.is_kept && !last_->is_dense ? "sparse"
-                                                                    : "dense";
+    const bool is_int8 = layer.integers && last_->way != Way::kOther;
+    const bool is_kept = choice.is_kept && last_->way == Way::kChosen;
+    const char* const engine = is_int8 ? "int8" : is_kept ? "sparse" : "dense";
     const auto number = [](double us) { return us > 0 ? fmt::format("{:.1f}", us) : "-"; };
     text +=
         fmt::format("{:<32} {:<20} {:>6.1f}%  {:<6} {:>10} {:>10}\n", layer.name,
@@ -400,7 +398,7 @@ std::string SparseNetwork::explanation() const {
                     "whole network, {} sample(s): dense {:.1f} us, with the layers chosen "
                     "{:.1f} us: {}\n",
                     last_->num_samples, last_->dense_us, last_->kept_us,
-                    last_->is_dense ? "dense" : "sparse");
+                    last_->way == Way::kChosen ? "sparse" : "dense");
 }
 
 }  // namespace lockstep::infer

@@ -31,7 +31,7 @@ class SparseNetwork {
   /// outputs are the samples. Images are computed in parts of at most 8 whose activations fit the
   /// caches. Throws Error(kBadData) for inputs that do not fit.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const Dense& dense = {});
-  /// Computes the outputs with all weights.
+  /// Computes the outputs with all weights; int8 layers have no other way.
   std::vector<at::Tensor> run_dense(const std::vector<at::Tensor>& inputs);
 
   /// Returns a table of the layers for the last inputs: weight, share of kept weights, engine,
@@ -57,10 +57,15 @@ class SparseNetwork {
     bool is_kept = false;
     double dense_us = 0, kept_us = 0;
   };
+  /// Computation of the whole network.
+  enum class Way {
+    kChosen,  ///< layer by layer as chosen
+    kDense,   ///< float32 layers with all weights
+    kOther,   ///< by Dense
+  };
   struct Plan {
     std::vector<Choice> choices;  ///< by operation
-    bool is_dense = false;        ///< the whole network
-    bool has_other = false;       ///< if dense, another engine computes it, without int8
+    Way way = Way::kChosen;
     double dense_us = 0, kept_us = 0;
     int64_t num_samples = 0;
   };

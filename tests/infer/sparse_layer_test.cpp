@@ -226,9 +226,8 @@ Activations quantize(Case* one, Draw* draw, Workspace* workspace) {
   layer.integers = Integers{
       .weight = integers.to(at::kChar), .factors_O = scale_O * rounding.scale, .inputs = rounding};
   const at::Tensor bytes = rounding.is_signed ? (steps - 128).to(at::kChar) : steps.to(at::kByte);
-  return draw->one_in(2)
-             ? packed(bytes, rounding, layer.is_linear, workspace)
-             : rounded({one->inputs.to(at::kFloat)}, rounding, layer.is_linear, workspace);
+  return draw->one_in(2) ? packed(bytes, rounding, layer.is_linear, workspace)
+                         : rounded({one->inputs.to(at::kFloat)}, rounding, workspace);
 }
 
 /// Largest share of values that may be one step off: sums in double precision are rounded to the
@@ -258,21 +257,21 @@ TEST(SparseLayer, ThreeHundredQuantizedLayersEqualTheirStepsInDoublePrecision) {
       layer.adds_residual = true;
       residual.tensor = at::randn(expected.sizes());
       if (draw.one_in(2)) {
-        layer.first = rounding_of(expected, &draw);
-        expected = values_of(steps_of(expected, *layer.first), *layer.first);
-        tolerance += layer.first->scale;
+        layer.inner_rounding = rounding_of(expected, &draw);
+        expected = values_of(steps_of(expected, *layer.inner_rounding), *layer.inner_rounding);
+        tolerance += layer.inner_rounding->scale;
       }
       expected = expected + residual.tensor;
       if (draw.one_in(2)) {
         const Rounding rounding = rounding_of(residual.tensor, &draw);
         const at::Tensor values = values_of(steps_of(residual.tensor, rounding), rounding);
         expected = expected - residual.tensor + values;
-        residual = rounded({residual.tensor}, rounding, layer.is_linear, &workspace);
+        residual = rounded({residual.tensor}, rounding, &workspace);
       }
     }
     expected = expected.clamp(layer.low, layer.high);
     if (draw.one_in(2)) {
-      layer.rounds = rounding_of(expected, &draw);
+      layer.output_rounding = rounding_of(expected, &draw);
       layer.keeps_values = draw.one_in(2);
     }
     const std::string text = std::to_string(seed) + ": " + text_of(layer, one.inputs);
@@ -289,14 +288,16 @@ TEST(SparseLayer, ThreeHundredQuantizedLayersEqualTheirStepsInDoublePrecision) {
       if (layer.keeps_values) {
         compare(outputs.values.contiguous(), expected, tolerance);
       }
-      if (layer.rounds) {
+      if (layer.output_rounding) {
         at::Tensor bytes = outputs.bytes.contiguous();
-        EXPECT_EQ(bytes.scalar_type(), layer.rounds->is_signed ? at::kChar : at::kByte);
-        if (layer.rounds->is_signed) bytes = bytes.to(at::kInt) + 128;
-        const double steps = layer.first ? layer.first->scale / layer.rounds->scale : 0;
-        compare(bytes, steps_of(expected, *layer.rounds), 1 + std::ceil(steps));
+        EXPECT_EQ(bytes.scalar_type(), layer.output_rounding->is_signed ? at::kChar : at::kByte);
+        if (layer.output_rounding->is_signed) bytes = bytes.to(at::kInt) + 128;
+        const double steps =
+            layer.inner_rounding ? layer.inner_rounding->scale / layer.output_rounding->scale : 0;
+        compare(bytes, steps_of(expected, *layer.output_rounding), 1 + std::ceil(steps));
         const at::Tensor back = restored(outputs.bytes, &workspace).contiguous();
-        EXPECT_TRUE(at::allclose(back.to(at::kDouble), values_of(bytes, *layer.rounds), 1e-5, 1e-6))
+        EXPECT_TRUE(at::allclose(back.to(at::kDouble), values_of(bytes, *layer.output_rounding),
+                                 1e-5, 1e-6))
             << text;
       }
     }
