@@ -270,7 +270,14 @@ at::Tensor divide(const Call& call) {
 
 at::Tensor shape(const Call& call) {
   const Ints sizes = call.in(0).sizes().vec();
-  return at::tensor(sizes, at::kLong);
+  return at::tensor(sizes, at::kLong)
+      .slice(0, call.number("start", 0), call.number("end", call.in(0).dim()));
+}
+
+at::Tensor triangle(const Call& call) {
+  const auto diagonal = static_cast<int64_t>(call.scalar(1, "", 0));
+  return call.number("upper", 1) != 0 ? at::triu(call.in(0), diagonal)
+                                      : at::tril(call.in(0), diagonal);
 }
 
 at::Tensor concat(const Call& call) { return at::cat(call.inputs, call.number("axis", 0)); }
@@ -336,6 +343,7 @@ const std::map<std::string, Operator>& operators() {
       {"Sub", [](const Call& c) { return c.in(0) - c.in(1); }},
       {"Tanh", [](const Call& c) { return at::tanh(c.in(0)); }},
       {"Transpose", transpose},
+      {"Trilu", triangle},
       {"Unsqueeze", unsqueeze},
       {"Where", [](const Call& c) { return at::where(c.in(0), c.in(1), c.in(2)); }},
   };

@@ -2,16 +2,18 @@
 //   export_driver DIR
 // leaves DIR/plain/<title>/model.<format> (tensorflow: model.tensorflow-30.*) and, in
 // answers.safetensors, `inputs` and the `logits` that the network itself computes for them, and all
-// its tensors under `tensor.<name>`. In DIR/quantized/<title> the same of networks that round, with
-// the `plain_logits` of the same weights, and int8.onnx and int8.safetensors where inputs were
-// observed.
+// its tensors under `tensor.<name>`. `model.onnx` and `int8.onnx` are what engine sparse computes
+// of these files. In DIR/quantized/<title> the same of networks that round, with the `plain_logits`
+// of the same weights, and int8.onnx and int8.safetensors where inputs were observed.
 
 #include <cstdio>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "checkpoint/import/safetensors.h"
 #include "infer/exports/export.h"
+#include "infer/sparse/sparse_network.h"
 #include "tests/infer/saved_networks.h"
 
 namespace lockstep::tests {
@@ -23,6 +25,11 @@ void write_answers(TrainedNetwork* trained, const std::filesystem::path& folder)
       {"inputs", inputs},
       {"logits", trained->logits(inputs)},
       {"plain_logits", trained->plain_logits(inputs)}};
+  for (const char* name : {"model.onnx", "int8.onnx"})
+    if (const auto file = folder / name; std::filesystem::exists(file)) {
+      infer::SparseNetwork network(infer::read_onnx(files::read(file), file, folder));
+      items.push_back({name, network.run({inputs}).at(0)});
+    }
   for (const Param& param : trained->net->params())
     items.push_back({"tensor." + param.name, param.tensor.detach()});
   for (const model::Buffer& buffer : trained->net->buffers())

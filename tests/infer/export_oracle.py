@@ -132,6 +132,9 @@ class Onnx(Exported, unittest.TestCase):
                 self.assertTrue(np.allclose(part, logits[:batch], rtol=1e-5, atol=1e-6))
         self.for_each(check)
 
+    def test_engine_sparse_computes_it(self):
+        self.for_each(lambda folder, answers: self.check_logits(answers["model.onnx"], answers))
+
     def test_the_checker_passes_it(self):
         def check(folder, answers):
             model = onnx.load(folder / "model.onnx")
@@ -221,6 +224,14 @@ class Quantized(Exported, unittest.TestCase):
                     layers += values.dtype == np.int8
             self.assertGreater(layers, 0)
             self.assertEqual(self.counts(file)[:2], (layers, 2 * layers))
+        self.for_each(check)
+
+    def test_engine_sparse_computes_both(self):
+        def check(folder, answers):
+            for name in ("model.onnx", "int8.onnx"):
+                self.assertEqual(name in answers, (folder / name).exists())
+                if name in answers:
+                    self.check_rounded(answers[name], answers, folder.name)
         self.for_each(check)
 
     def test_what_a_runtime_fuses_stays_near(self):
