@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "checkpoint/import/load_weights.h"
 #include "checkpoint/save/saver.h"
 #include "dist/communicator.h"
 #include "model/networks/small_networks.h"
@@ -145,6 +146,27 @@ TEST_F(Export, Int8ComputesWhatTrainingImitated) {
     EXPECT_TRUE(at::equal(run.logits(inputs), imitated));
     run.net.set_layer_hook(nullptr);
     EXPECT_FALSE(at::equal(run.logits(inputs), imitated)) << "the rounding shows";
+  }
+}
+
+TEST_F(Export, WithoutZerosTheSameTensorsAreRead) {
+  QuantizedRun run;
+  run.observe();
+  const std::string prefix = run.save(folder_);
+  for (const bool quantize : {false, true}) {
+    const auto read = [&](bool sparse) {
+      export_command({.where = prefix, .out_file = out(), .quantize = quantize, .sparse = sparse});
+      std::map<std::string, at::Tensor> tensors;
+      const auto file = checkpoint::open_weights(out());
+      for (const std::string& name : file->names()) tensors[name] = file->read(name);
+      return std::pair(std::move(tensors), std::filesystem::file_size(out()));
+    };
+    const auto [dense, dense_bytes] = read(false);
+    const auto [sparse, sparse_bytes] = read(true);
+    ASSERT_EQ(sparse.size(), dense.size());
+    for (const auto& [name, tensor] : dense)
+      EXPECT_TRUE(at::equal(sparse.at(name), tensor)) << name;
+    EXPECT_LT(sparse_bytes, dense_bytes);
   }
 }
 
