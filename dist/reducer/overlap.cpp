@@ -16,8 +16,8 @@
 #include "base/error.h"
 #include "base/trace.h"
 
-/// OpenMP's function, from LibTorch's OpenMP library; null without one.
-extern "C" void omp_set_num_threads(int) __attribute__((weak));
+/// OpenMP's function. Clang-tidy finds no <omp.h>.
+extern "C" void omp_set_num_threads(int);
 
 namespace lockstep::dist {
 
@@ -272,7 +272,7 @@ void CommunicationThread::run() {
   trace::name_thread("all-reduce");
   ask_to_come_first();
   // OpenMP helpers would delay this thread and take cores from backward.
-  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+  omp_set_num_threads(1);
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [&] { return must_end_ || may_start(); });
