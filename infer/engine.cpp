@@ -10,6 +10,7 @@
 #include <ATen/ops/allclose.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/jit/codegen/onednn/interface.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/passes/pass_manager.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/graph_iterator.h>
@@ -253,28 +254,68 @@ class ForwardEngine final : public EngineBackend {
   const std::function<at::Tensor(const at::Tensor&)> forward_;
 };
 
-/// Engine of an ONNX graph. chooses: uses only kept weights where that is faster.
+/// Records an ONNX graph as frozen TorchScript, for inputs of these shapes.
+torch::jit::Module traced(SparseNetwork* network, const std::vector<at::Tensor>& inputs) {
+  const auto run = [network](const torch::jit::Stack& stack) {
+    std::vector<at::Tensor> feed;
+    for (const c10::IValue& input : stack) feed.push_back(input.toTensor());
+    const std::vector<at::Tensor> outputs = network->run_plain(feed);
+    return torch::jit::Stack{c10::ivalue::Tuple::create({outputs.begin(), outputs.end()})};
+  };
+  torch::jit::Module module("Traced");
+  const auto state = torch::jit::tracer::trace(
+                         {inputs.begin(), inputs.end()}, run, [](const auto&) { return ""; },
+                         /*strict=*/true, /*force_outplace=*/true, &module)
+                         .first;
+  module.type()->addMethod(module._ivalue()->compilation_unit()->create_function(
+      c10::QualifiedName(*module.type()->name(), "forward"), state->graph));
+  module.eval();
+  return torch::jit::freeze(module);
+}
+
+/// Engine of an ONNX graph.
 class GraphEngine final : public EngineBackend {
  public:
-  /// dense: faster way of computing with all weights; null: the graph's own.
-  GraphEngine(const OnnxGraph& graph, bool chooses, std::unique_ptr<EngineBackend> dense)
-      : EngineBackend(chooses ? "sparse: only kept weights where that is faster"
-                              : "optimized: oneDNN's layers of an ONNX graph"),
-        chooses_(chooses),
+  /// name: `sparse` uses only kept weights where that is faster, `optimized` compiles the graph.
+  /// dense: the same network as TorchScript, or null.
+  GraphEngine(const OnnxGraph& graph, const std::string& name, std::unique_ptr<EngineBackend> dense)
+      : EngineBackend(name == "sparse"  ? "sparse: only kept weights where that is faster"
+                      : name == "plain" ? "plain: oneDNN's layers of an ONNX graph"
+                                        : "optimized: an ONNX graph, compiled for oneDNN"),
+        chooses_(name == "sparse"),
+        is_compiled_(name == "plain"),
         network_(graph),
         dense_(std::move(dense)) {}
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
-    if (!chooses_) return network_.run_dense(inputs);
-    if (!dense_) return network_.run(inputs);
-    return network_.run(inputs, [this](const auto& feed) { return dense_->run(feed); });
+    if (!chooses_) return run_dense(inputs);
+    if (!dense_ && network_.has_integers()) return network_.run(inputs);
+    return network_.run(inputs, [this](const auto& feed) { return run_dense(feed); });
   }
   std::string explanation() const override { return network_.explanation(); }
 
  private:
+  std::vector<at::Tensor> run_dense(const std::vector<at::Tensor>& inputs) {
+    if (dense_) return dense_->run(inputs);
+    if (!is_compiled_) compile(inputs);
+    return compiled_ && compiled_->takes(inputs) ? tensors_of(compiled_->run(inputs))
+                                                 : network_.run_dense(inputs);
+  }
+  void compile(const std::vector<at::Tensor>& inputs) {
+    is_compiled_ = true;
+    if (network_.has_integers()) return;
+    try {
+      compiled_ = FusedModule::compile(traced(&network_, inputs), inputs);
+    } catch (const std::exception& fault) {
+      log::debug("infer", std::string("the ONNX graph is not compiled: ") + fault.what());
+    }
+  }
+
   const bool chooses_;
+  bool is_compiled_;  // as far as it will be
   SparseNetwork network_;
   const std::unique_ptr<EngineBackend> dense_;
+  std::optional<FusedModule> compiled_;  // for the shape of the first inputs
 };
 
 std::unique_ptr<EngineBackend> plain_engine(const LoadedNetwork& network, const std::string& why) {
@@ -303,7 +344,7 @@ std::unique_ptr<EngineBackend> optimized_engine(const LoadedNetwork& network, at
 }
 
 /// Creates the engine of the network's ONNX graph.
-std::unique_ptr<EngineBackend> graph_engine(const LoadedNetwork& network, bool is_sparse,
+std::unique_ptr<EngineBackend> graph_engine(const LoadedNetwork& network, const std::string& name,
                                             at::Device device) {
   if (!network.graph)
     throw Error(ExitCode::kUsage, "infer",
@@ -314,8 +355,7 @@ std::unique_ptr<EngineBackend> graph_engine(const LoadedNetwork& network, bool i
     throw Error(ExitCode::kUsage, "infer",
                 network.source + ": ONNX graphs are computed on the CPU: set gpu or device to cpu");
   return std::make_unique<GraphEngine>(
-      *network.graph, is_sparse,
-      network.module && is_sparse ? optimized_engine(network, device, "") : nullptr);
+      *network.graph, name, network.module ? optimized_engine(network, device, "") : nullptr);
 }
 
 }  // namespace
@@ -324,7 +364,7 @@ std::unique_ptr<EngineBackend> make_engine(const LoadedNetwork& network,
                                            const EngineOptions& options, at::Device device) {
   const bool is_sparse = options.engine == "sparse";
   if (is_sparse || (network.graph && !network.module))
-    return graph_engine(network, is_sparse, device);
+    return graph_engine(network, options.engine, device);
   if (network.module == nullptr)
     return std::make_unique<ForwardEngine>(
         network.forward, "plain: the network's own code, which cannot be converted to TorchScript");

@@ -1,5 +1,6 @@
 // Layers with kept weights against oneDNN's dense ones and MKL's sparse products, on one thread:
 //   sparse_layers [WORD]    only kinds that begin with WORD
+//   sparse_layers one OUTPUTS INPUTS KERNEL SIZE BATCH GROUPS STRIDE DENSITY    one layer
 //
 // Prints a line for each layer and density: its numbers, then microseconds of each way, least of
 // several runs; 0: does not apply. The first line has this machine's limits: multiply-adds and
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <vector>
@@ -88,9 +90,7 @@ void measure(const Shape& shape, double density) {
   if (!layer.is_linear) {
     const infer::Planes planes =
         infer::Planes::make(shape.batch, inputs.sizes().slice(2), {k / 2, k / 2});
-    for_kept = {
-        planes.allocate(shape.inputs, {.is_everywhere = true}, at::kFloat, &workspace.arena),
-        planes};
+    for_kept = {planes.allocate(shape.inputs, 0, at::kFloat, &workspace.arena), planes};
     infer::copy_pixels(inputs, for_kept.tensor);
   }
   const double dense_us = least_us([&] { (void)dense.run(for_dense, {}); });
@@ -109,6 +109,13 @@ int main(int argc, char** argv) {
   const at::NoGradGuard no_grad;
   at::manual_seed(1);
   const std::string word = argc > 1 ? argv[1] : "";
+  if (word == "one" && argc == 10) {
+    std::vector<int64_t> sizes;
+    for (int i = 2; i < 9; ++i) sizes.push_back(std::atoll(argv[i]));
+    measure({"one", sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6]},
+            std::atof(argv[9]));
+    return 0;
+  }
   std::printf("limits %.0f %.0f\n", peak_macs(), bandwidth());
   const std::vector<Shape> shapes = {
       {"1x1", 64, 256, 1, 56, 1, 1, 1},       {"1x1", 256, 64, 1, 56, 1, 1, 1},

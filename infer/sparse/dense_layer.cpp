@@ -4,6 +4,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/hardtanh.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/mkldnn_reorder_conv2d_weight.h>
@@ -26,9 +27,9 @@ using Binary = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor
                           std::optional<std::string_view>, Scalars,
                           std::optional<std::string_view>);
 
-/// True for layers with the usual padding. oneDNN has ended the process for a padding beyond the
-/// kernel, so other layers get inputs that are padded before.
+/// True for convolutions with the usual padding.
 bool is_common(const Layer& layer) {
+  if (layer.takes_max) return false;
   const int64_t kernel = layer.weight.size(2);
   const auto& pads = layer.pads;
   return kernel == layer.weight.size(3) && layer.stride[0] == layer.stride[1] &&
@@ -58,14 +59,35 @@ std::array<int64_t, 2> Layer::output_size(int64_t height, int64_t width) const {
   return sizes;
 }
 
-at::Tensor DenseLayer::convolve(const at::Tensor& inputs, const at::Tensor& residual,
-                                std::array<int64_t, 2> pads) {
-  if (!is_common(layer_)) {
-    at::Tensor outputs = at::conv2d(inputs, layer_.weight, layer_.bias, layer_.stride,
-                                    at::IntArrayRef(pads), layer_.dilation, layer_.groups);
-    if (residual.defined()) outputs.add_(residual);
-    return layer_.clamps() ? outputs.clamp_(layer_.low, layer_.high) : outputs;
+at::Tensor DenseLayer::run_plain(const at::Tensor& inputs, const at::Tensor& residual) const {
+  at::Tensor outputs;
+  if (layer_.is_linear) {
+    outputs = at::linear(inputs.contiguous(), layer_.weight.flatten(1), layer_.bias);
+  } else {
+    const auto& [top, left, bottom, right] = layer_.pads;
+    // LibTorch pools with a padding of at most half of the kernel. oneDNN has ended the process for
+    // a padding beyond the kernel.
+    const bool is_apart = top != bottom || left != right || 2 * top > layer_.weight.size(2) ||
+                          2 * left > layer_.weight.size(3);
+    constexpr float kLeast = -std::numeric_limits<float>::infinity();
+    const at::Tensor images = is_apart ? at::constant_pad_nd(inputs, {left, right, top, bottom},
+                                                             layer_.takes_max ? kLeast : 0)
+                                       : inputs;
+    const std::array<int64_t, 2> pads =
+        is_apart ? std::array<int64_t, 2>{} : std::array<int64_t, 2>{top, left};
+    outputs = layer_.takes_max ? at::max_pool2d(images, layer_.weight.sizes().slice(2),
+                                                layer_.stride, pads, layer_.dilation)
+                               : at::conv2d(images, layer_.weight, layer_.bias, layer_.stride,
+                                            at::IntArrayRef(pads), layer_.dilation, layer_.groups);
   }
+  if (residual.defined()) outputs.add_(residual);
+  if (!layer_.clamps()) return outputs;
+  if (layer_.low == 0 && !layer_.has_high()) return outputs.relu_();
+  return at::hardtanh_(outputs, layer_.low, layer_.high);
+}
+
+at::Tensor DenseLayer::convolve(const at::Tensor& inputs, const at::Tensor& residual) {
+  const std::array<int64_t, 2> pads{layer_.pads[0], layer_.pads[1]};
   if (!packed_.defined())
     packed_ = at::mkldnn_reorder_conv2d_weight(layer_.weight.to_mkldnn(), pads, layer_.stride,
                                                layer_.dilation, layer_.groups, inputs.sizes());
@@ -91,24 +113,8 @@ at::Tensor DenseLayer::convolve(const at::Tensor& inputs, const at::Tensor& resi
   return is_hardtanh ? outputs.clamp_(layer_.low, layer_.high) : outputs;
 }
 
-at::Tensor DenseLayer::pool(const at::Tensor& inputs) const {
-  const auto& [top, left, bottom, right] = layer_.pads;
-  constexpr float kLeast = -std::numeric_limits<float>::infinity();
-  const at::Tensor padded = top + left + bottom + right == 0
-                                ? inputs
-                                : at::constant_pad_nd(inputs, {left, right, top, bottom}, kLeast);
-  at::Tensor outputs = at::max_pool2d(padded, layer_.weight.sizes().slice(2), layer_.stride,
-                                      at::IntArrayRef({0, 0}), layer_.dilation);
-  return layer_.clamps() ? outputs.clamp_(layer_.low, layer_.high) : outputs;
-}
-
 at::Tensor DenseLayer::run(const Activations& inputs, const Activations& residual) {
-  if (layer_.is_linear) {
-    at::Tensor outputs =
-        at::linear(inputs.tensor.contiguous(), layer_.weight.flatten(1), layer_.bias);
-    if (residual.tensor.defined()) outputs.add_(residual.tensor);
-    return layer_.clamps() ? outputs.clamp_(layer_.low, layer_.high) : outputs;
-  }
+  if (layer_.is_linear) return run_plain(inputs.tensor, residual.tensor);
   const auto channels_last = [](const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.is_contiguous(at::MemoryFormat::ChannelsLast)) return tensor;
     at::Tensor copied =
@@ -116,15 +122,9 @@ at::Tensor DenseLayer::run(const Activations& inputs, const Activations& residua
     copy_pixels(tensor, copied);
     return copied;
   };
-  at::Tensor images = channels_last(inputs.tensor);
-  if (layer_.takes_max) return pool(images);
-  std::array<int64_t, 2> pads{layer_.pads[0], layer_.pads[1]};
-  if (!is_common(layer_) && layer_.pads != std::array<int64_t, 4>{}) {
-    images = at::constant_pad_nd(images,
-                                 {layer_.pads[1], layer_.pads[3], layer_.pads[0], layer_.pads[2]});
-    pads = {0, 0};
-  }
-  return convolve(images, channels_last(residual.tensor), pads);
+  const at::Tensor images = channels_last(inputs.tensor);
+  const at::Tensor sums = channels_last(residual.tensor);
+  return is_common(layer_) ? convolve(images, sums) : run_plain(images, sums);
 }
 
 }  // namespace lockstep::infer

@@ -29,7 +29,8 @@ constexpr int64_t kLanes = kNumLanes<float>;
 constexpr float kNone = -std::numeric_limits<float>::infinity();  // below all items
 
 /// Returns the larger item of each lane; a NaN wins.
-HWY_INLINE Vector larger(Vector one, Vector other) {
+template <typename V>
+HWY_INLINE V larger(V one, V other) {
   return hn::IfThenElse(hn::Or(hn::Gt(other, one), hn::IsNaN(other)), other, one);
 }
 
@@ -62,7 +63,7 @@ HWY_INLINE void add_weights(const KeptWork& work, const float* inputs, int64_t b
   for (; k < end; ++k) add_weight<kVectors, kTakesMax>(work, inputs, k, &(*sums)[0]);
 }
 
-/// Adds the residual, clamps, and stores pixels only.
+/// Clamps, and stores pixels only.
 template <int kVectors>
 HWY_INLINE void finish(const KeptWork& work, int64_t place, int64_t p,
                        const std::array<Vector, kVectors>& sums) {
@@ -70,40 +71,67 @@ HWY_INLINE void finish(const KeptWork& work, int64_t place, int64_t p,
   const hn::RebindToUnsigned<Tag> bits;
   const auto low = hn::Set(d, work.low), high = hn::Set(d, work.high);
   for (int v = 0; v < kVectors; ++v) {
-    auto sum = sums[v];
-    if (work.residual != nullptr)
-      sum = hn::Add(sum, hn::LoadU(d, work.residual + place + v * kLanes));
     // The bound is the first operand: x86 then returns a NaN of the sum.
-    sum = hn::Min(high, hn::Max(low, sum));
+    const auto sum = hn::Min(high, hn::Max(low, sums[v]));
     const auto mask = hn::LoadU(bits, work.mask + p + v * kLanes);
     hn::StoreU(hn::And(sum, hn::BitCast(d, mask)), d, work.outputs + place + v * kLanes);
   }
 }
 
-/// Computes the pixels from p on for a block of weights. Unfinished sums wait in the outputs.
+/// Rows whose outputs and residuals are fetched before they are computed. Rows are far from each
+/// other, so processors do not foresee them.
+constexpr int64_t kAhead = 4;
+
+template <int kVectors>
+HWY_INLINE void fetch_row(const KeptWork& work, int64_t o, int64_t p) {
+  const int64_t place = work.channels_O[o] * work.output_stride + p;
+  for (int v = 0; v < kVectors; ++v) {
+    if (work.residual != nullptr) __builtin_prefetch(work.residual + place + v * kLanes, 0);
+    __builtin_prefetch(work.outputs + place + v * kLanes, 1);
+  }
+}
+
+/// Returns the sums of a row before a block's weights: bias and residual, or unfinished sums, which
+/// wait in the outputs.
+template <int kVectors, int kSets, bool kTakesMax>
+HWY_INLINE Sums<kVectors, kSets> first_sums(const KeptWork& work, int64_t block, int64_t channel,
+                                            int64_t place) {
+  const Tag d;
+  Sums<kVectors, kSets> sums;
+  for (int set = 0; set < kSets; ++set)
+    for (int v = 0; v < kVectors; ++v) sums[set][v] = hn::Set(d, kTakesMax ? kNone : 0.0F);
+  const bool is_first = block == 0;
+  const float* const from = is_first ? work.residual : work.outputs;
+  if (from != nullptr)
+    for (int v = 0; v < kVectors; ++v) sums[0][v] = hn::LoadU(d, from + place + v * kLanes);
+  if (is_first && !kTakesMax)
+    for (int v = 0; v < kVectors; ++v)
+      sums[0][v] = hn::Add(sums[0][v], hn::Set(d, work.bias_O[channel]));
+  return sums;
+}
+
+/// Computes the pixels from p on for a block of weights. The outputs may be the memory of the
+/// residual.
 template <int kVectors, int kSets, bool kTakesMax>
 HWY_INLINE void block_of_tile(const KeptWork& work, int64_t block, int64_t begin_O, int64_t end_O,
                               int64_t p) {
   const Tag d;
+  const bool is_last = block + 1 == work.num_blocks;
   for (int64_t o = begin_O; o < end_O; ++o) {
     const int64_t channel = work.channels_O[o], place = channel * work.output_stride + p;
-    float* const outputs = work.outputs + place;
-    Sums<kVectors, kSets> sums;
-    for (int v = 0; v < kVectors; ++v) {
-      sums[0][v] = block == 0 ? hn::Set(d, kTakesMax ? kNone : work.bias_O[channel])
-                              : hn::LoadU(d, outputs + v * kLanes);
-      for (int set = 1; set < kSets; ++set) sums[set][v] = hn::Set(d, kTakesMax ? kNone : 0.0F);
-    }
+    if (is_last) fetch_row<kVectors>(work, std::min(o + kAhead, end_O - 1), p);
+    auto sums = first_sums<kVectors, kSets, kTakesMax>(work, block, channel, place);
     const int64_t* const begin = work.begins_BO + block * work.num_rows + o;
     add_weights<kVectors, kSets, kTakesMax>(work, work.inputs + p, begin[0], begin[1], &sums);
-    for (int v = 0; v < kVectors; ++v)
-      for (int set = 1; set < kSets; ++set)
-        sums[0][v] =
-            kTakesMax ? larger(sums[0][v], sums[set][v]) : hn::Add(sums[0][v], sums[set][v]);
-    if (block + 1 == work.num_blocks)
-      finish<kVectors>(work, place, p, sums[0]);
-    else
-      for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[0][v], d, outputs + v * kLanes);
+    auto& all = sums[0];
+    for (int set = 1; set < kSets; ++set)
+      for (int v = 0; v < kVectors; ++v)
+        all[v] = kTakesMax ? larger(all[v], sums[set][v]) : hn::Add(all[v], sums[set][v]);
+    if (is_last) {
+      finish<kVectors>(work, place, p, all);
+      continue;
+    }
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(all[v], d, work.outputs + place + v * kLanes);
   }
 }
 
@@ -151,7 +179,65 @@ void sample(const KeptWork& work, int64_t begin_O, int64_t end_O) {
   }
 }
 
-constexpr KeptKernels kKernels{pixels, sample};
+/// Loads each second item. With more than one lane, the one after the last is read too.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_even(D d, const hn::TFromD<D>* from) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (hn::MaxLanes(D()) > 1)
+    return hn::ConcatEven(d, hn::LoadU(d, from + hn::Lanes(d)), hn::LoadU(d, from));
+#endif
+  return hn::Set(d, *from);
+}
+
+/// Computes whole vectors of even_pixels(). Returns the first pixel that is left.
+template <bool kTakesMax, typename D>
+HWY_INLINE int64_t even_vectors(D d, const KeptWork& work, int64_t o, const float* inputs,
+                                int64_t p, int64_t begin, int64_t num) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t channel = work.channels_O[o], place = channel * work.output_stride + p;
+  const auto low = hn::Set(d, work.low), high = hn::Set(d, work.high);
+  for (; begin + lanes <= num; begin += lanes) {
+    auto sum = hn::Set(d, kTakesMax ? kNone : work.bias_O[channel]);
+    for (int64_t k = work.begins_BO[o]; k < work.begins_BO[o + 1]; ++k) {
+      const auto items = load_even(d, inputs + work.offsets_K[k] + 2 * begin);
+      const auto value = hn::Set(d, std::bit_cast<float>(work.bits_K[k]));
+      sum = kTakesMax ? larger(sum, items) : hn::MulAdd(value, items, sum);
+    }
+    if (work.residual != nullptr) sum = hn::Add(sum, hn::LoadU(d, work.residual + place + begin));
+    hn::StoreU(hn::Min(high, hn::Max(low, sum)), d, work.outputs + place + begin);
+  }
+  return begin;
+}
+
+template <bool kTakesMax>
+void even_row(const KeptWork& work, int64_t o, const float* inputs, int64_t p, int64_t num) {
+  int64_t i = even_vectors<kTakesMax>(Tag(), work, o, inputs, p, 0, num);
+  i = even_vectors<kTakesMax>(hn::CappedTag<float, 4>(), work, o, inputs, p, i, num);
+  even_vectors<kTakesMax>(hn::CappedTag<float, 1>(), work, o, inputs, p, i, num);
+}
+
+void even_pixels(const KeptWork& work, int64_t o, const float* inputs, int64_t p, int64_t num) {
+  const auto run = work.takes_max ? even_row<true> : even_row<false>;
+  run(work, o, inputs, p, num);
+}
+
+/// Copies whole vectors of each second item. Returns the first item that is left.
+template <typename D>
+HWY_INLINE int64_t copy_even(D d, const int32_t* from, int64_t begin, int64_t num, int32_t* to) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t end = lanes > 1 ? num - 1 : num;  // the last item may be the last of its memory
+  for (; begin + lanes <= end; begin += lanes)
+    hn::StoreU(load_even(d, from + 2 * begin), d, to + begin);
+  return begin;
+}
+
+void even_items(const int32_t* from, int64_t num, int32_t* to) {
+  int64_t i = copy_even(Lanes<int32_t>(), from, 0, num, to);
+  i = copy_even(hn::CappedTag<int32_t, 4>(), from, i, num, to);
+  copy_even(hn::CappedTag<int32_t, 1>(), from, i, num, to);
+}
+
+constexpr KeptKernels kKernels{pixels, sample, even_pixels, even_items};
 
 }  // namespace
 }  // namespace lockstep::infer::HWY_NAMESPACE

@@ -21,7 +21,7 @@ struct KeptWork {
   const float* bias_O = nullptr;
   bool takes_max = false;           ///< outputs are the largest items, whatever their weights
   const float* inputs = nullptr;    ///< first pixel of the first channel
-  const float* residual = nullptr;  ///< added to the outputs, laid out as these; may be null
+  const float* residual = nullptr;  ///< added, laid out as the outputs; null, or the outputs too
   float* outputs = nullptr;         ///< first pixel of the first channel
   int64_t output_stride = 0;        ///< items from a channel to the next
   const uint32_t* mask = nullptr;   ///< all bits set for each pixel, none for zeros between them
@@ -35,6 +35,11 @@ struct KeptKernels {
   /// Computes the rows begin_O to end_O of one block for one pixel. Channels of inputs and outputs
   /// are next to each other.
   void (*sample)(const KeptWork& work, int64_t begin_O, int64_t end_O);
+  /// Computes num pixels from p on of row o, which has one block. The first reads at `inputs` plus
+  /// the offsets, each other one two items further.
+  void (*even_pixels)(const KeptWork& work, int64_t o, const float* inputs, int64_t p, int64_t num);
+  /// Copies num items, each second one of `from`.
+  void (*even_items)(const int32_t* from, int64_t num, int32_t* to);
 };
 
 /// Returns the kernels of a path that simd_paths() lists. They use fused multiply-adds where the

@@ -4,9 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -19,18 +17,12 @@
 namespace lockstep::infer {
 namespace {
 
-/// Samples up to which a linear layer is computed one by one: vectors of pixels would be empty.
-constexpr int64_t kFewSamples = 3;
-/// Pixels of a tile, and those if all channels of a larger tile fit the first cache.
-constexpr int64_t kTile = 64, kLargeTile = 128, kChannelsOfLargeTile = 64;
 /// Bytes of inputs that a block reads for one tile, and those of one row of a plane.
 constexpr int64_t kBlockBytes = 32 << 10;
-constexpr int64_t kBytesOfRow = (kTile + Planes::kAlign) * 4;
+constexpr int64_t kBytesOfRow = (kPixelsOfTile + Planes::kAlign) * 4;
 /// Least mean number of kept weights of a block: below, the sums' ways to memory and back cost
 /// more.
 constexpr int64_t kLeastOfBlock = 30;
-/// Smallest number of multiplications for a thread of its own.
-constexpr int64_t kGrain = 1 << 17;
 /// Layouts that are kept: those of the usual batch and of a last, smaller one.
 constexpr size_t kMostLayouts = 4;
 
@@ -40,14 +32,6 @@ int64_t floor_divided(int64_t value, int64_t by) {
 
 /// Returns samples [B, I] as one image [1, I, 1, B], a view.
 at::Tensor as_image(const at::Tensor& samples) { return samples.t().unsqueeze(0).unsqueeze(2); }
-/// Returns one image [1, I, 1, B] as samples [B, I], a view.
-at::Tensor as_samples(const at::Tensor& image) { return image.squeeze(2).squeeze(0).t(); }
-
-/// Places of a tensor's items, null if it is undefined.
-template <typename Item>
-Item* items_of(const at::Tensor& tensor) {
-  return tensor.defined() ? static_cast<Item*>(tensor.data_ptr()) : nullptr;
-}
 
 }  // namespace
 
@@ -55,7 +39,9 @@ KeptLayer::KeptLayer(const Layer& layer, SimdPath path)
     : layer_(layer),
       path_(path),
       num_planes_(has_quads() ? num_quads(layer.weight.size(1) * layer.groups)
-                              : layer.weight.size(1) * layer.groups) {
+                              : layer.weight.size(1) * layer.groups),
+      takes_even_(!has_quads() && !layer.is_linear && layer.groups == layer.weight.size(0) &&
+                  layer.weight.size(1) == 1 && layer.stride[1] == 2) {
   // Rows of equal length follow each other, so that the ends of loops are predicted. Those of a
   // quad of outputs stay together.
   const int64_t num_outputs = layer.weight.size(0), num_together = has_quads() ? kBytesOfQuad : 1;
@@ -78,6 +64,9 @@ KeptLayer::KeptLayer(const Layer& layer, SimdPath path)
       rows.push_back(std::move(kept_O[static_cast<size_t>(o)]));
     }
   divide(rows);
+  sums_O_.push_back(0);
+  for (const std::vector<Kept>& row : rows)
+    sums_O_.push_back(sums_O_.back() + static_cast<int64_t>(row.size()));
   if (has_quads()) set_factors();
 }
 
@@ -119,8 +108,8 @@ std::vector<KeptLayer::Kept> KeptLayer::kept_of(int64_t output) {
     std::array<int64_t, 2> first{}, shift{};
     for (size_t axis = 0; axis < 2; ++axis) {
       const int64_t place = at[axis] * layer_.dilation[axis] - layer_.pads[axis];
-      shift[axis] = floor_divided(place, layer_.stride[axis]);
-      first[axis] = place - shift[axis] * layer_.stride[axis];
+      shift[axis] = takes_even_ ? place : floor_divided(place, layer_.stride[axis]);
+      first[axis] = takes_even_ ? 0 : place - shift[axis] * layer_.stride[axis];
       before_[axis] = std::max(before_[axis], -shift[axis]);
       after_[axis] = std::max(after_[axis], shift[axis]);
     }
@@ -201,19 +190,29 @@ KeptLayer::Sizes KeptLayer::sizes_of(const at::Tensor& inputs) const {
   Sizes sizes{.outputs = layer_.output_size(inputs.size(2), inputs.size(3))};
   for (size_t axis = 0; axis < 2; ++axis) {
     const int64_t extent = inputs.size(static_cast<int64_t>(axis) + 2);
-    sizes.inputs[axis] = (extent + layer_.stride[axis] - 1) / layer_.stride[axis];
-    const int64_t reach = sizes.outputs[axis] + after_[axis] - sizes.inputs[axis];
+    const int64_t phases = has_phases() ? layer_.stride[axis] : 1;
+    sizes.inputs[axis] = (extent + phases - 1) / phases;
+    const int64_t last = (sizes.outputs[axis] - 1) * layer_.stride[axis] / phases;
+    const int64_t reach = last + 1 + after_[axis] - sizes.inputs[axis];
     sizes.padding[axis] = std::max({before_[axis], reach, int64_t{0}});
   }
   return sizes;
 }
 
 bool KeptLayer::suits(const Activations& inputs, const Sizes& sizes) const {
-  return inputs.planes && !layer_.takes_max && layer_.stride == std::array<int64_t, 2>{1, 1} &&
+  return inputs.planes && !layer_.takes_max && !has_phases() &&
          inputs.planes->zero_rows() >= sizes.padding[0] &&
          inputs.planes->zero_columns() >= sizes.padding[1] &&
          // Outputs of a layer that shrinks images have more zeros than lead.
          inputs.planes->lead >= sizes.padding[0] * inputs.planes->row + sizes.padding[1];
+}
+
+/// Returns the bits of an item of padding.
+int32_t KeptLayer::padding_bits() const {
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  return layer_.takes_max ? std::bit_cast<int32_t>(kLeast)
+         : has_quads()    ? zero_quad(layer_.integers->inputs)
+                          : 0;
 }
 
 /// Copies inputs into planes, phase by phase.
@@ -226,31 +225,36 @@ Activations KeptLayer::laid_out(const Activations& images, const Sizes& sizes,
     padding = {std::max(padding[0], found->second[0]), std::max(padding[1], found->second[1])};
   const Planes planes = Planes::make(inputs.size(0), sizes.inputs, padding);
   const int64_t num_channels = inputs.size(1), num_phases = static_cast<int64_t>(phases_.size());
-  const bool is_strided = layer_.stride != std::array<int64_t, 2>{1, 1};
-  constexpr float kLeast = -std::numeric_limits<float>::infinity();
-  const int32_t padding_bits = layer_.takes_max ? std::bit_cast<int32_t>(kLeast)
-                               : has_quads()    ? zero_quad(layer_.integers->inputs)
-                                                : 0;
-  const at::Tensor laid =
-      planes.allocate(num_channels * num_phases, {.bits = padding_bits, .is_everywhere = true},
-                      inputs.scalar_type(), &workspace->arena);
+  const at::Tensor laid = planes.allocate(num_channels * num_phases, padding_bits(),
+                                          inputs.scalar_type(), &workspace->arena);
   for (int64_t i = 0; i < num_phases; ++i) {
     const auto& first = phases_[static_cast<size_t>(i)];
     at::Tensor phase = inputs;
-    for (size_t axis = 0; is_strided && axis < 2; ++axis)
+    for (size_t axis = 0; has_phases() && axis < 2; ++axis)
       phase = phase.slice(static_cast<int64_t>(axis) + 2, first[axis], std::nullopt,
                           layer_.stride[axis]);
-    copy_pixels(phase, laid.narrow(1, i * num_channels, num_channels)
-                           .narrow(2, 0, phase.size(2))
-                           .narrow(3, 0, phase.size(3)));
+    at::Tensor to = laid.narrow(1, i * num_channels, num_channels);
+    for (int64_t axis = 2; axis < 4; ++axis) {  // the last phases may be smaller
+      const int64_t extent = phase.size(axis), missing = to.size(axis) - extent;
+      if (missing > 0) to.narrow(axis, extent, missing).view(at::kInt).fill_(padding_bits());
+      to = to.narrow(axis, 0, extent);
+    }
+    copy_pixels(phase, to);
   }
   return {laid, planes, images.rounding, images.num_channels};
 }
 
-const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes) {
+const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes,
+                                       const Workspace& workspace) {
   Planes outputs = planes;
   outputs.height = sizes.outputs[0];
   outputs.width = sizes.outputs[1];
+  if (takes_even_) {
+    const auto found = workspace.paddings.find(sizes.outputs);
+    outputs =
+        Planes::make(planes.num_images, sizes.outputs,
+                     found == workspace.paddings.end() ? std::array<int64_t, 2>{} : found->second);
+  }
   for (const auto& known : laid_)
     if (known->inputs == planes && known->outputs == outputs) return *known;
   if (num_planes_ * static_cast<int64_t>(phases_.size()) * planes.stride >
@@ -265,7 +269,7 @@ const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes)
   for (const Tap& tap : taps_K_)
     made->offsets_K.push_back(
         static_cast<int32_t>(tap.plane * planes.stride + tap.dy * planes.row + tap.dx));
-  made->mask.assign(static_cast<size_t>(planes.stride + kLargeTile), 0);
+  made->mask.assign(static_cast<size_t>(outputs.stride + kPixelsOfLargeTile), 0);
   for (int64_t n = 0; n < outputs.num_images; ++n)
     for (int64_t y = 0; y < outputs.height; ++y) {
       const auto begin = made->mask.begin() + n * outputs.image + y * outputs.row;
@@ -275,130 +279,18 @@ const KeptLayer::Laid& KeptLayer::laid(const Planes& planes, const Sizes& sizes)
   return *laid_.back();
 }
 
-/// Divides tiles of pixels over the threads, and rows too if there are few tiles. Calls
-/// pixels(begin_O, end_O, begin_P, end_P).
-template <typename Pixels>
-void KeptLayer::compute(int64_t num_pixels, const Pixels& pixels) const {
-  if (num_pixels <= 0) return;  // no images
-  const int64_t num_together = has_quads() ? kBytesOfQuad : 1;
-  const int64_t num_groups = static_cast<int64_t>(channels_O_.size()) / num_together;
-  const bool are_few = num_planes_ <= kChannelsOfLargeTile;
-  const int64_t tile = are_few ? kLargeTile : kTile;
-  const int64_t end = (num_pixels + Planes::kAlign - 1) / Planes::kAlign * Planes::kAlign;
-  const int64_t num_tiles = (end + tile - 1) / tile;
-  const int64_t num_threads = at::get_num_threads();
-  const int64_t num_parts = num_threads == 1 || num_tiles >= 4 * num_threads
-                                ? 1
-                                : std::min(num_groups, 4 * num_threads / num_tiles + 1);
-  const int64_t work_of_task =
-      tile * static_cast<int64_t>(bits_K_.size()) / std::max<int64_t>(1, num_parts);
-  at::parallel_for(0, num_tiles * num_parts, std::max<int64_t>(1, kGrain / (work_of_task + 1)),
-                   [&](int64_t begin_task, int64_t end_task) {
-                     for (int64_t task = begin_task; task < end_task; ++task) {
-                       const int64_t p = task / num_parts * tile, part = task % num_parts;
-                       pixels(num_groups * part / num_parts * num_together,
-                              num_groups * (part + 1) / num_parts * num_together, p,
-                              std::min(end, p + tile));
-                     }
-                   });
-}
-
-KeptWork KeptLayer::kept_work() const {
-  return {.begins_BO = begins_BO_.data(),
-          .num_rows = layer_.weight.size(0),
-          .num_blocks = num_blocks_,
-          .channels_O = channels_O_.data(),
-          .bits_K = bits_K_.data(),
-          .bias_O = layer_.bias.const_data_ptr<float>(),
-          .takes_max = layer_.takes_max,
-          .low = layer_.low,
-          .high = layer_.high};
-}
-
-QuadWork KeptLayer::quad_work() const {
-  return {.begins_O = begins_BO_.data(),
-          .channels_O = channels_O_.data(),
-          .num_channels = layer_.weight.size(0),
-          .weights_K = bits_K_.data(),
-          .factors_O = factors_O_.data(),
-          .bias_O = bias_O_.data(),
-          .inner_rounding = layer_.inner_rounding ? &*layer_.inner_rounding : nullptr,
-          .low = layer_.low,
-          .high = layer_.high,
-          .output_rounding = layer_.output_rounding.value_or(Rounding{})};
-}
-
-/// Returns the outputs that the layer has. `allocate` gets the number of channels or quads, the
-/// bits of the value 0, and the type.
-template <typename Allocate>
-LayerOutputs KeptLayer::allocated(const Allocate& allocate) const {
-  LayerOutputs outputs;
-  const int64_t num_outputs = layer_.weight.size(0);
-  if (!layer_.output_rounding || layer_.keeps_values)
-    outputs.values = allocate(num_outputs, 0, at::kFloat);
-  if (!layer_.output_rounding) return outputs;
-  outputs.bytes = allocate(num_quads(num_outputs), zero_quad(*layer_.output_rounding), at::kInt);
-  outputs.bytes.rounding = layer_.output_rounding;
-  outputs.bytes.num_channels = num_outputs;
-  return outputs;
-}
-
-/// Computes a linear layer for few samples, one after the other.
-LayerOutputs KeptLayer::run_samples(const Activations& inputs, const Activations& residual) const {
-  const at::Tensor samples = inputs.tensor.contiguous();
-  const at::Tensor sums = residual.tensor.defined() ? residual.tensor.contiguous() : at::Tensor();
-  const int64_t num_samples = samples.size(0), num_outputs = layer_.weight.size(0);
-  LayerOutputs outputs = allocated([&](int64_t num_channels, int32_t, at::ScalarType dtype) {
-    return Activations{at::empty({num_samples, num_channels}, dtype)};
-  });
-  KeptWork work = kept_work();
-  QuadWork quads = quad_work();
-  work.offsets_K = quads.offsets_K = columns_K_.data();
-  const bool has_bytes = residual.rounding.has_value();
-  if (has_bytes) quads.residual_rounding = *residual.rounding;
-  const auto num_kept = static_cast<int64_t>(bits_K_.size());
-  const int64_t grain = std::max<int64_t>(1, kGrain * num_outputs / (num_kept + 1));
-  const auto row = [](auto* items, const at::Tensor& tensor, int64_t b) {
-    return items == nullptr ? items : items + b * tensor.size(1);
-  };
-  for (int64_t b = 0; b < num_samples; ++b) {
-    const auto* const values = row(items_of<float>(has_bytes ? at::Tensor() : sums), sums, b);
-    auto* const to = row(items_of<float>(outputs.values.tensor), outputs.values.tensor, b);
-    if (!has_quads()) {
-      work.inputs = row(items_of<const float>(samples), samples, b);
-      work.residual = values;
-      work.outputs = to;
-      at::parallel_for(0, num_outputs, grain, [&](int64_t begin, int64_t end) {
-        kept_kernels(path_).sample(work, begin, end);
-      });
-      continue;
-    }
-    quads.inputs = row(items_of<const uint32_t>(samples), samples, b);
-    quads.residual = values;
-    quads.residual_bytes = row(items_of<const uint32_t>(has_bytes ? sums : at::Tensor()), sums, b);
-    quads.outputs = to;
-    quads.bytes = row(items_of<uint32_t>(outputs.bytes.tensor), outputs.bytes.tensor, b);
-    at::parallel_for(0, num_quads(num_outputs), grain, [&](int64_t begin, int64_t end) {
-      quad_kernels(path_).sample(quads, begin * kBytesOfQuad, end * kBytesOfQuad);
-    });
-  }
-  return outputs;
-}
-
 Activations KeptLayer::prepared(const Activations& inputs, Workspace* workspace) const {
   if (layer_.is_linear || layer_.takes_max) return inputs;
   const Sizes sizes = sizes_of(inputs.tensor);
   auto& shared = workspace->paddings[sizes.inputs];
   shared = {std::max(shared[0], sizes.padding[0]), std::max(shared[1], sizes.padding[1])};
-  const bool is_strided = layer_.stride != std::array<int64_t, 2>{1, 1};
-  if (is_strided || suits(inputs, sizes)) return inputs;
+  if (has_phases() || suits(inputs, sizes)) return inputs;
   return laid_out(inputs, sizes, workspace);
 }
 
-LayerOutputs KeptLayer::run(const Activations& inputs, const Activations& residual,
-                            Workspace* workspace) {
-  if (layer_.is_linear && inputs.tensor.size(0) <= kFewSamples)
-    return run_samples(inputs, residual);
+/// Returns a layer's inputs in planes that suit it, and where its taps are in them.
+std::pair<Activations, const KeptLayer::Laid&> KeptLayer::placed(const Activations& inputs,
+                                                                 Workspace* workspace) {
   Activations images = inputs;
   if (layer_.is_linear)
     images.tensor = as_image(inputs.tensor);
@@ -406,51 +298,20 @@ LayerOutputs KeptLayer::run(const Activations& inputs, const Activations& residu
     images = prepared(inputs, workspace);
   const Sizes sizes = sizes_of(images.tensor);
   if (!suits(images, sizes)) images = laid_out(images, sizes, workspace);
-  const Laid& where = laid(*images.planes, sizes);
-  at::Tensor sums = residual.tensor;
-  if (sums.defined() && residual.planes != where.outputs) {
-    sums = where.outputs.allocate(
-        residual.rounding ? num_quads(layer_.weight.size(0)) : layer_.weight.size(0),
-        {.is_everywhere = true}, sums.scalar_type(), &workspace->arena);
-    copy_pixels(layer_.is_linear ? as_image(residual.tensor) : residual.tensor, sums);
-  }
-  LayerOutputs outputs = allocated([&](int64_t num, int32_t bits, at::ScalarType dtype) {
-    return Activations{where.outputs.allocate(num, {.bits = bits}, dtype, &workspace->arena),
-                       where.outputs};
-  });
-  const int64_t num_pixels = where.outputs.extent();
-  if (has_quads()) {
-    QuadWork work = quad_work();
-    work.offsets_K = where.offsets_K.data();
-    work.inputs = items_of<const uint32_t>(images.tensor);
-    if (residual.rounding) {
-      work.residual_bytes = items_of<const uint32_t>(sums);
-      work.residual_rounding = *residual.rounding;
-    } else {
-      work.residual = items_of<const float>(sums);
-    }
-    work.outputs = items_of<float>(outputs.values.tensor);
-    work.bytes = items_of<uint32_t>(outputs.bytes.tensor);
-    work.output_stride = where.outputs.stride;
-    work.mask = where.mask.data();
-    compute(num_pixels, [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
-      quad_kernels(path_).pixels(work, begin_O, end_O, begin_P, end_P);
-    });
-  } else {
-    KeptWork work = kept_work();
-    work.offsets_K = where.offsets_K.data();
-    work.inputs = items_of<const float>(images.tensor);
-    work.residual = items_of<const float>(sums);
-    work.outputs = items_of<float>(outputs.values.tensor);
-    work.output_stride = where.outputs.stride;
-    work.mask = where.mask.data();
-    compute(num_pixels, [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
-      kept_kernels(path_).pixels(work, begin_O, end_O, begin_P, end_P);
-    });
-  }
-  for (Activations* made : {&outputs.values, &outputs.bytes})
-    if (layer_.is_linear && made->tensor.defined()) made->tensor = as_samples(made->tensor);
-  return outputs;
+  constexpr std::array<int64_t, 2> kNone{};
+  if (before_ != kNone || after_ != kNone) images.planes->pad(images.tensor, padding_bits());
+  return {images, laid(*images.planes, sizes, *workspace)};
+}
+
+/// Returns a layer's residual in the layout of its outputs; undefined if there is none.
+at::Tensor KeptLayer::placed_residual(const Activations& residual, const Planes& planes,
+                                      Workspace* workspace) const {
+  if (!residual.tensor.defined() || residual.planes == planes) return residual.tensor;
+  const int64_t num_outputs = layer_.weight.size(0);
+  at::Tensor sums = planes.allocate(residual.rounding ? num_quads(num_outputs) : num_outputs, 0,
+                                    residual.tensor.scalar_type(), &workspace->arena);
+  copy_pixels(layer_.is_linear ? as_image(residual.tensor) : residual.tensor, sums);
+  return sums;
 }
 
 }  // namespace lockstep::infer

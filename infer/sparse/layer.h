@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -68,15 +69,18 @@ class DenseLayer {
 
   /// Computes the outputs. `residual` is undefined unless the layer adds one.
   at::Tensor run(const Activations& inputs, const Activations& residual);
+  /// Computes them by operators that a tracer of TorchScript records.
+  at::Tensor run_plain(const at::Tensor& inputs, const at::Tensor& residual) const;
 
  private:
-  at::Tensor convolve(const at::Tensor& inputs, const at::Tensor& residual,
-                      std::array<int64_t, 2> pads);
-  at::Tensor pool(const at::Tensor& inputs) const;
+  at::Tensor convolve(const at::Tensor& inputs, const at::Tensor& residual);
 
   const Layer& layer_;
   at::Tensor packed_;  // weight, laid out by oneDNN
 };
+
+/// Pixels of a tile, and of one of few channels.
+constexpr int64_t kPixelsOfTile = 64, kPixelsOfLargeTile = 128;
 
 /// Layer computed with the kept weights only. Not thread-safe.
 class KeptLayer {
@@ -90,6 +94,12 @@ class KeptLayer {
   /// Computes the outputs. Copies inputs whose layout does not suit. A layer with integers takes
   /// rounded inputs, and any residual.
   LayerOutputs run(const Activations& inputs, const Activations& residual, Workspace* workspace);
+  /// Computes the outputs of `next`, which takes this layer's. Between them, pixels stay in the
+  /// first caches. `residual` is that of `next`.
+  LayerOutputs run_with(KeptLayer* next, const Activations& inputs, const Activations& residual,
+                        Workspace* workspace);
+  /// True if run_with() can compute the two.
+  bool goes_with(const KeptLayer& next) const;
 
  private:
   /// Kept weight: its input plane (phase and channel), and its place relative to the output pixel.
@@ -114,6 +124,7 @@ class KeptLayer {
     Tap tap;
   };
   bool has_quads() const { return layer_.integers.has_value(); }
+  bool has_phases() const { return !takes_even_ && layer_.stride != std::array<int64_t, 2>{1, 1}; }
   std::vector<Kept> kept_of(int64_t output);
   std::vector<int32_t> ends_of_blocks(const std::vector<std::vector<Kept>>& kept_O) const;
   void divide(const std::vector<std::vector<Kept>>& kept_O);
@@ -123,24 +134,39 @@ class KeptLayer {
   int32_t phase_of(std::array<int64_t, 2> first);
   Sizes sizes_of(const at::Tensor& inputs) const;
   bool suits(const Activations& inputs, const Sizes& sizes) const;
+  int32_t padding_bits() const;
+  at::Tensor outputs_in(const Planes& planes, const Activations& residual,
+                        const at::Tensor& placed_residual, const Activations& inputs,
+                        Workspace* workspace) const;
   Activations laid_out(const Activations& images, const Sizes& sizes, Workspace* workspace) const;
-  const Laid& laid(const Planes& planes, const Sizes& sizes);
+  const Laid& laid(const Planes& planes, const Sizes& sizes, const Workspace& workspace);
+  std::pair<Activations, const Laid&> placed(const Activations& inputs, Workspace* workspace);
+  at::Tensor placed_residual(const Activations& residual, const Planes& planes,
+                             Workspace* workspace) const;
+  void compute_range(const KeptWork& work, const Laid& where, int64_t begin_O, int64_t end_O,
+                     int64_t begin_P, int64_t end_P) const;
   LayerOutputs run_samples(const Activations& inputs, const Activations& residual) const;
   KeptWork kept_work() const;
   QuadWork quad_work() const;
+  int64_t pixels_of_tile() const;
   template <typename Pixels>
   void compute(int64_t num_pixels, const Pixels& pixels) const;
+  bool divides_rows(int64_t num_pixels) const;
 
   const Layer& layer_;
   const SimdPath path_;
-  const int64_t num_planes_;        ///< of inputs without phases: channels or quads
+  const int64_t num_planes_;  ///< of inputs without phases: channels or quads
+  /// A channel of outputs has one of inputs, whose pixels are read with a stride, without phases.
+  const bool takes_even_;
   std::vector<int64_t> begins_BO_;  ///< of KeptWork
+  std::vector<int64_t> sums_O_;     ///< kept weights before each row
   int64_t num_blocks_ = 1;
   std::vector<int32_t> channels_O_;        ///< of the rows, from the shortest on
   std::vector<int32_t> bits_K_;            ///< of the weights
   std::vector<float> factors_O_, bias_O_;  ///< of sums of bytes
   std::vector<Tap> taps_K_;
   std::vector<int32_t> columns_K_;              ///< the planes of the taps
+  std::vector<int32_t> offsets_of_tile_K_;      ///< of the taps, in a tile of the layer before
   std::vector<std::array<int64_t, 2>> phases_;  ///< first row and column; one phase without stride
   std::array<int64_t, 2> before_{}, after_{};   ///< largest reach of the taps in rows and columns
   std::vector<std::unique_ptr<Laid>> laid_;

@@ -8,6 +8,8 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 
 #include "base/error.h"
 
@@ -16,6 +18,12 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 using Tensors = std::vector<at::Tensor>;
+
+/// True if a tracer records what is computed from this tensor.
+bool is_recorded(const at::Tensor& tensor) {
+  const auto& state = torch::jit::tracer::getTracingState();
+  return state && tensor.defined() && state->hasValue(tensor);
+}
 
 /// One call of an operator.
 struct Call {
@@ -30,14 +38,19 @@ struct Call {
   int64_t number(const char* name, int64_t otherwise) const { return node.get(name, otherwise); }
   double real(const char* name, double otherwise) const { return node.get(name, otherwise); }
 
+  /// Input whose values are read. A tracer would take them for constants.
+  const at::Tensor& read(size_t i) const {
+    if (is_recorded(in(i))) node.refuse("has no TorchScript: it depends on the network's inputs");
+    return in(i);
+  }
   /// Numbers that are an input in newer files, and an attribute in older ones.
   Ints numbers(size_t i, const char* attribute, Ints otherwise = {}) const {
     if (!has(i)) return node.ints(attribute, std::move(otherwise));
-    const at::Tensor list = inputs[i].to(at::kLong).flatten().contiguous();
+    const at::Tensor list = read(i).to(at::kLong).flatten().contiguous();
     return {list.const_data_ptr<int64_t>(), list.const_data_ptr<int64_t>() + list.numel()};
   }
   double scalar(size_t i, const char* attribute, double otherwise) const {
-    return has(i) ? inputs[i].item<double>() : real(attribute, otherwise);
+    return has(i) ? read(i).item<double>() : real(attribute, otherwise);
   }
 };
 
@@ -358,6 +371,10 @@ bool knows_onnx_operator(const std::string& op) {
 
 std::vector<at::Tensor> run_onnx(const OnnxNode& node, const std::vector<at::Tensor>& inputs) {
   const Call call{node, inputs};
+  // Shapes, and what is computed from them, are constants for a tracer.
+  const bool is_constant = node.op == "Shape" || std::ranges::none_of(inputs, is_recorded);
+  const bool pauses = torch::jit::tracer::isTracing() && is_constant;
+  const auto resume = c10::make_scope_exit(pauses ? torch::jit::tracer::pauseTracing() : [] {});
   try {
     if (node.op == "Split") return split(call);
     return {operators().at(node.op)(call)};

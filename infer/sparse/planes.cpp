@@ -6,6 +6,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 
+#include "infer/sparse/kept_kernels.h"
+
 namespace lockstep::infer {
 namespace {
 
@@ -31,23 +33,34 @@ Planes Planes::make(int64_t num_images, at::IntArrayRef height_width, at::IntArr
   return planes;
 }
 
-at::Tensor Planes::allocate(int64_t num_channels, Fill fill, at::ScalarType dtype,
-                            Arena* arena) const {
+at::Tensor Planes::allocate(int64_t num_channels, std::optional<int32_t> between,
+                            at::ScalarType dtype, Arena* arena) const {
   const int64_t num_items = num_channels * stride + lead + kSlack;
   const auto block = arena->take(num_items * static_cast<int64_t>(sizeof(int32_t)));
-  auto* const items = static_cast<int32_t*>(block.get());
-  if (fill.is_everywhere) {
-    std::fill(items, items + num_items, fill.bits);
-  } else {
-    const int64_t end = lead + aligned(extent());
-    std::fill(items, items + lead, fill.bits);
-    for (int64_t c = 1; c <= num_channels; ++c)
-      std::fill(items + (c - 1) * stride + end, items + c * stride + lead, fill.bits);
-    std::fill(items + num_items - kSlack, items + num_items, fill.bits);
+  auto* const first = static_cast<int32_t*>(block.get()) + lead;
+  const int64_t num_rows = between ? num_images * height : 0;
+  for (int64_t c = 0; c < num_channels && num_rows > 0; ++c) {
+    int32_t* const pixels = first + c * stride;
+    for (int64_t i = 1; i < num_rows; ++i)
+      std::fill(pixels + (i - 1) / height * image + (i - 1) % height * row + width,
+                pixels + i / height * image + i % height * row, *between);
+    std::fill(pixels + extent(), pixels + aligned(extent()), *between);
   }
   return at::from_blob(
-      items + lead, {num_images, num_channels, height, width}, {image, stride, row, 1},
+      first, {num_images, num_channels, height, width}, {image, stride, row, 1},
       [block](void* /*first*/) {}, dtype);
+}
+
+void Planes::pad(const at::Tensor& channels, int32_t bits) const {
+  auto* const first = static_cast<int32_t*>(channels.mutable_data_ptr());
+  const int64_t num_channels = channels.size(1), end = std::max<int64_t>(0, aligned(extent()));
+  at::parallel_for(0, num_channels, kPixelGrain / kSlack, [&](int64_t begin_C, int64_t end_C) {
+    for (int64_t c = begin_C; c < end_C; ++c) {
+      std::fill(first + c * stride - lead, first + c * stride, bits);
+      const int64_t next = c + 1 < num_channels ? stride - lead : stride + kSlack - lead;
+      std::fill(first + c * stride + end, first + c * stride + std::max(end, next), bits);
+    }
+  });
 }
 
 void copy_pixels(const at::Tensor& from, const at::Tensor& to) {
@@ -55,6 +68,25 @@ void copy_pixels(const at::Tensor& from, const at::Tensor& to) {
   const auto* const source = static_cast<const int32_t*>(from.const_data_ptr());
   auto* const target = static_cast<int32_t*>(to.mutable_data_ptr());
   const int64_t from_x = from.stride(3), to_x = to.stride(3);
+  if (to_x == 1 && (from_x == 1 || from_x == 2)) {  // channel by channel: each row is one copy
+    const auto even_items = kept_kernels(fastest_simd_path()).even_items;
+    const int64_t pixels = std::max<int64_t>(1, height * width);
+    at::parallel_for(0, from.size(0) * num_channels, std::max<int64_t>(1, kPixelGrain / pixels),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t i = begin; i < end; ++i) {
+                         const int64_t n = i / num_channels, c = i % num_channels;
+                         const int32_t* s = source + n * from.stride(0) + c * from.stride(1);
+                         int32_t* t = target + n * to.stride(0) + c * to.stride(1);
+                         for (int64_t y = 0; y < height;
+                              ++y, s += from.stride(2), t += to.stride(2))
+                           if (from_x == 2)
+                             even_items(s, width, t);
+                           else
+                             std::memcpy(t, s, static_cast<size_t>(width) * sizeof(int32_t));
+                       }
+                     });
+    return;
+  }
   const int64_t grain =
       std::max<int64_t>(1, kPixelGrain / std::max<int64_t>(1, num_channels * width));
   at::parallel_for(0, from.size(0) * height, grain, [&](int64_t begin, int64_t end) {
@@ -62,10 +94,7 @@ void copy_pixels(const at::Tensor& from, const at::Tensor& to) {
       const int32_t* s = source + i / height * from.stride(0) + i % height * from.stride(2);
       int32_t* t = target + i / height * to.stride(0) + i % height * to.stride(2);
       for (int64_t c = 0; c < num_channels; ++c, s += from.stride(1), t += to.stride(1))
-        if (from_x == 1 && to_x == 1)
-          std::memcpy(t, s, static_cast<size_t>(width) * sizeof(int32_t));
-        else
-          for (int64_t x = 0; x < width; ++x) t[x * to_x] = s[x * from_x];
+        for (int64_t x = 0; x < width; ++x) t[x * to_x] = s[x * from_x];
     }
   });
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
@@ -34,14 +35,13 @@ struct Planes {
   /// Items from the first pixel to the end of the last.
   int64_t extent() const { return (num_images - 1) * image + (height - 1) * row + width; }
 
-  /// Content of a new layout: the bits of an item, before the first and after the last pixel of
-  /// each channel. All between is undefined, unless the item is everywhere.
-  struct Fill {
-    int32_t bits = 0;
-    bool is_everywhere = false;
-  };
-  /// Allocates channels of float32, or of quads as int32. Returns the view [N, C, H, W].
-  at::Tensor allocate(int64_t num_channels, Fill fill, at::ScalarType dtype, Arena* arena) const;
+  /// Allocates channels of float32, or of quads as int32. Returns the view [N, C, H, W]. Pixels are
+  /// undefined, and padding is until pad(). Items between rows and images get the bits `between`,
+  /// or are undefined too: kernels write them.
+  at::Tensor allocate(int64_t num_channels, std::optional<int32_t> between, at::ScalarType dtype,
+                      Arena* arena) const;
+  /// Writes the items before the first and after the last pixel of each channel of such a view.
+  void pad(const at::Tensor& channels, int32_t bits) const;
 };
 
 /// Copies pixels [N, C, H, W] of 4 bytes between any two layouts, with ATen's threads.

@@ -96,8 +96,7 @@ Activations packed(const at::Tensor& bytes, const Rounding& rounding, bool is_li
     return {.tensor = quads, .rounding = rounding, .num_channels = num_channels};
   const Planes planes = Planes::make(quads.size(0), quads.sizes().slice(2), {0, 0});
   const at::Tensor images =
-      planes.allocate(quads.size(1), {.bits = zero_quad(rounding), .is_everywhere = true}, at::kInt,
-                      &workspace->arena);
+      planes.allocate(quads.size(1), zero_quad(rounding), at::kInt, &workspace->arena);
   copy_pixels(quads, images);
   return {images, planes, rounding, num_channels};
 }
@@ -116,8 +115,7 @@ Activations rounded(const Activations& values, const Rounding& rounding, Workspa
                    known == workspace->paddings.end() ? std::array<int64_t, 2>{} : known->second);
   const int64_t num_channels = from.size(1);
   const at::Tensor quads =
-      planes.allocate(num_quads(num_channels), {.bits = zero_quad(rounding), .is_everywhere = true},
-                      at::kInt, &workspace->arena);
+      planes.allocate(num_quads(num_channels), zero_quad(rounding), at::kInt, &workspace->arena);
   const auto* const source = from.const_data_ptr<float>();
   auto* const target = reinterpret_cast<uint32_t*>(quads.mutable_data_ptr<int32_t>());
   for_each_row(quads, [&](int64_t n, int64_t quad, int64_t y) {
@@ -136,8 +134,8 @@ Activations restored(const Activations& quads, Workspace* workspace) {
     const at::Tensor bytes = shifted(quads.contiguous().view(at::kByte), by);
     return {bytes.to(at::kFloat).sub_(by.zero).mul_(by.scale)};
   }
-  const at::Tensor values = quads.planes->allocate(quads.num_channels, {.is_everywhere = true},
-                                                   at::kFloat, &workspace->arena);
+  const at::Tensor values =
+      quads.planes->allocate(quads.num_channels, 0, at::kFloat, &workspace->arena);
   const auto* const source =
       reinterpret_cast<const uint32_t*>(quads.tensor.const_data_ptr<int32_t>());
   auto* const target = values.mutable_data_ptr<float>();

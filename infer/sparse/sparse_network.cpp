@@ -9,8 +9,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 
 #include "base/error.h"
 #include "infer/sparse/onnx_operators.h"
@@ -110,6 +112,15 @@ SparseNetwork::SparseNetwork(OnnxGraph graph) {
       if (operation->ways && operation->ways->kept) is_for_kept[id] = true;
     }
   }
+  for (size_t i = 0; i + 1 < operations_.size(); ++i) {
+    Operation &one = operations_[i], &next = operations_[i + 1];
+    const auto has_kept = [](const Operation& it) { return it.ways && it.ways->kept; };
+    one.goes_with_next =
+        has_kept(one) && has_kept(next) && next.inputs[0] == one.outputs[0] &&
+        std::ranges::find(next.last_used, one.outputs[0]) != next.last_used.end() &&
+        std::ranges::count(next.inputs, one.outputs[0]) == 1 &&
+        one.ways->kept->goes_with(*next.ways->kept);
+  }
 }
 
 /// Returns a layer's inputs in another form in `converted`, if they need one: values or quads along
@@ -200,7 +211,7 @@ void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, V
 /// Runs an operator that is no layer.
 void SparseNetwork::run_operator(const Operation& operation, Values* values) {
   const OnnxNode& node = operation.step.node;
-  if (operation.step.rounding) {
+  if (operation.step.rounding && !torch::jit::tracer::isTracing()) {
     const Activations& input = (*values)[operation.inputs[0]];
     const bool is_back = node.op == "DequantizeLinear";
     if (is_back && input.rounding) {
@@ -241,12 +252,33 @@ std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& in
 
 std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& inputs,
                                                const Plan& plan) {
+  Activations waiting;
   return compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
-    const Operation& operation = operations_[i];
-    if (plan.choices[i].is_kept || operation.step.layer->integers)
-      return run_kept(operation, in, residual);
-    return LayerOutputs{.values = {operation.ways->dense.run(*in, residual)}, .bytes = {}};
+    return run_chosen(plan, i, in, residual, &waiting);
   });
+}
+
+/// Runs a layer as chosen. One that goes with the next leaves its inputs in `waiting`.
+LayerOutputs SparseNetwork::run_chosen(const Plan& plan, size_t i, Activations* inputs,
+                                       const Activations& residual, Activations* waiting) {
+  const Operation& operation = operations_[i];
+  const auto is_kept = [&](size_t at) {
+    return plan.choices[at].is_kept || operations_[at].step.layer->integers;
+  };
+  if (!is_kept(i)) return {.values = {operation.ways->dense.run(*inputs, residual)}, .bytes = {}};
+  Activations sums = residual;
+  sums.may_change =
+      operation.inputs.size() > 1 &&
+      std::ranges::find(operation.last_used, operation.inputs[1]) != operation.last_used.end();
+  if (operation.goes_with_next && is_kept(i + 1)) {
+    *waiting = *inputs = operation.ways->kept->prepared(*inputs, &workspace_);
+    const std::vector<int64_t> sizes = output_sizes(*operation.step.layer, *inputs);
+    return {.values = {at::empty({1}, at::kFloat).expand(sizes)}, .bytes = {}};  // has no memory
+  }
+  if (i == 0 || !operations_[i - 1].goes_with_next || !is_kept(i - 1))
+    return run_kept(operation, inputs, sums);
+  return operations_[i - 1].ways->kept->run_with(operation.ways->kept.get(),
+                                                 std::exchange(*waiting, {}), sums, &workspace_);
 }
 
 LayerOutputs SparseNetwork::run_kept(const Operation& operation, Activations* inputs,
@@ -282,8 +314,7 @@ SparseNetwork::Choice SparseNetwork::measure(Operation* operation, const Activat
         if (!operation->feeds_kept || outputs.dim() != 4) return;
         const Planes planes =
             Planes::make(outputs.size(0), outputs.sizes().slice(2), at::IntArrayRef({1, 1}));
-        copy_pixels(outputs, planes.allocate(outputs.size(1), {.is_everywhere = true}, at::kFloat,
-                                             &workspace_.arena));
+        copy_pixels(outputs, planes.allocate(outputs.size(1), 0, at::kFloat, &workspace_.arena));
       },
       choice.kept_us);
   choice.is_kept = choice.kept_us < choice.dense_us;
@@ -349,6 +380,15 @@ std::vector<at::Tensor> SparseNetwork::run_dense(const std::vector<at::Tensor>& 
   return compute(inputs, plan);
 }
 
+std::vector<at::Tensor> SparseNetwork::run_plain(const std::vector<at::Tensor>& inputs) {
+  check(!has_integers_, "int8 layers have kernels of their own only");
+  const at::NoGradGuard no_grad;
+  return compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
+    const DenseLayer& layer = operations_[i].ways->dense;
+    return LayerOutputs{.values = {layer.run_plain(in->tensor, residual.tensor)}, .bytes = {}};
+  });
+}
+
 std::vector<at::Tensor> SparseNetwork::run(const std::vector<at::Tensor>& inputs,
                                            const Dense& dense) {
   const at::NoGradGuard no_grad;
@@ -360,15 +400,17 @@ std::vector<at::Tensor> SparseNetwork::run(const std::vector<at::Tensor>& inputs
     found =
         plans_.emplace(num_measured, measured(samples_of(inputs, 0, num_measured), dense)).first;
   last_ = &found->second;
-  if (last_->way == Way::kOther && dense) return dense(inputs);
-  // int8 layers are fast only if the activations of all images fit the caches.
-  if (last_->way == Way::kDense && !has_integers_) return run_dense(inputs);
-  if (!has_images_ || num_samples == num_measured) return compute(inputs, *last_);
+  const auto run_part = [&](const std::vector<at::Tensor>& part) {
+    if (last_->way == Way::kOther && dense) return dense(part);
+    // int8 layers are fast only if the activations of all images fit the caches.
+    return last_->way == Way::kChosen || has_integers_ ? compute(part, *last_) : run_dense(part);
+  };
+  if (!has_images_ || num_measured == 0 || num_samples == num_measured) return run_part(inputs);
   // The activations of more images would not fit the caches.
   std::vector<std::vector<at::Tensor>> parts(outputs_.size());
   for (int64_t i = 0; i < num_samples; i += num_measured) {
     const int64_t length = std::min(num_measured, num_samples - i);
-    const std::vector<at::Tensor> outputs = compute(samples_of(inputs, i, length), *last_);
+    const std::vector<at::Tensor> outputs = run_part(samples_of(inputs, i, length));
     for (size_t k = 0; k < parts.size(); ++k) parts[k].push_back(outputs[k]);
   }
   std::vector<at::Tensor> joined;

@@ -33,6 +33,10 @@ class SparseNetwork {
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const Dense& dense = {});
   /// Computes the outputs with all weights; int8 layers have no other way.
   std::vector<at::Tensor> run_dense(const std::vector<at::Tensor>& inputs);
+  /// Computes them with all weights by operators that a tracer of TorchScript records. For networks
+  /// without int8 layers.
+  std::vector<at::Tensor> run_plain(const std::vector<at::Tensor>& inputs);
+  bool has_integers() const { return has_integers_; }
 
   /// Returns a table of the layers for the last inputs: weight, share of kept weights, engine,
   /// microseconds of both. Empty before run().
@@ -51,6 +55,7 @@ class SparseNetwork {
     std::vector<size_t> last_used;        ///< values that no later operation uses
     std::unique_ptr<Ways> ways;           ///< null: no layer
     bool feeds_kept = false;              ///< a layer with kept weights may use the outputs
+    bool goes_with_next = false;  ///< only the next operation uses the outputs, see run_with()
   };
   /// Decision for one layer, in microseconds; 0: not measured.
   struct Choice {
@@ -84,6 +89,8 @@ class SparseNetwork {
   void run_operator(const Operation& operation, Values* values);
   LayerOutputs run_kept(const Operation& operation, Activations* inputs,
                         const Activations& residual);
+  LayerOutputs run_chosen(const Plan& plan, size_t i, Activations* inputs,
+                          const Activations& residual, Activations* waiting);
   std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const Plan& plan);
   int64_t num_at_once(const std::vector<at::Tensor>& inputs);
   Plan measured(const std::vector<at::Tensor>& inputs, const Dense& dense);

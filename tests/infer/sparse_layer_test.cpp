@@ -151,9 +151,7 @@ TEST(SparseLayer, ThreeHundredRandomLayersEqualATens) {
     if (!layer.is_linear && draw.one_in(2)) {  // as the outputs of another layer
       const Planes planes = Planes::make(one.inputs.size(0), one.inputs.sizes().slice(2),
                                          {draw.below(4), draw.below(4)});
-      inputs = {planes.allocate(one.inputs.size(1), {.is_everywhere = true}, at::kFloat,
-                                &workspace.arena),
-                planes};
+      inputs = {planes.allocate(one.inputs.size(1), 0, at::kFloat, &workspace.arena), planes};
       copy_pixels(one.inputs, inputs.tensor);
     }
     KeptLayer kept(layer, paths[seed % paths.size()]);
@@ -162,6 +160,59 @@ TEST(SparseLayer, ThreeHundredRandomLayersEqualATens) {
                    text);
   }
   at::set_num_threads(num_threads);
+}
+
+/// Error as a share of the largest value, after sums over two layers.
+void expect_near(const Activations& got, const at::Tensor& expected, const std::string& what) {
+  const double largest = expected.numel() > 0 ? expected.abs().max().item<double>() + 1 : 1;
+  expect_close(got.contiguous() / largest, expected / largest, what);
+}
+
+TEST(SparseLayer, ALayerAndTheNextGiveTheOutputsOfBoth) {
+  const at::NoGradGuard no_grad;
+  const int num_threads = at::get_num_threads();
+  int num_pairs = 0;
+  for (unsigned seed = 1000; seed < 1200; ++seed) {
+    Draw draw(seed);
+    Case one = draw.layer();
+    if (one.layer.is_linear) continue;
+    at::set_num_threads(static_cast<int>(draw.between(1, 3)));
+    Layer last{.weight = at::randn({draw.between(1, 80), one.layer.weight.size(0), 1, 1})};
+    draw.prune(&last.weight);
+    last.bias = at::randn({last.weight.size(0)});
+    if (draw.one_in(2)) last.low = 0;
+    KeptLayer first(one.layer), next(last);
+    ASSERT_TRUE(first.goes_with(next));
+    ++num_pairs;
+    const std::string text = std::to_string(seed) + ": " + text_of(one.layer, one.inputs);
+    const at::Tensor between = reference(one.layer, one.inputs, {});
+    Workspace workspace;
+    Activations sums = first.run_with(&next, {one.inputs, {}}, {}, &workspace).values;
+    expect_near(sums, reference(last, between, {}), text);
+    const at::Tensor added = sums.contiguous();
+    // The memory of a residual that no other layer reads gets the outputs.
+    sums.may_change = true;
+    const Activations outputs = first.run_with(&next, {one.inputs, {}}, sums, &workspace).values;
+    expect_near(outputs, reference(last, between, added), text);
+    EXPECT_EQ(outputs.tensor.const_data_ptr(), sums.tensor.const_data_ptr()) << text;
+  }
+  EXPECT_GT(num_pairs, 100);
+  at::set_num_threads(num_threads);
+}
+
+TEST(SparseLayer, InputsThatAreTheResidualTooKeepTheirMemory) {
+  const at::NoGradGuard no_grad;
+  Draw draw(8);
+  Layer layer{.weight = at::randn({40, 40, 1, 1}), .bias = at::randn({40}), .adds_residual = true};
+  Layer before{.weight = at::randn({40, 40, 3, 3}), .bias = at::randn({40}), .pads = {1, 1, 1, 1}};
+  KeptLayer kept(layer), first(before);
+  Workspace workspace;
+  Activations x = first.run({at::randn({2, 40, 15, 15}), {}}, {}, &workspace).values;
+  x.may_change = true;
+  const at::Tensor inputs = x.contiguous();
+  expect_near(kept.run(x, x, &workspace).values, reference(layer, inputs, inputs), "one layer");
+  const at::Tensor both = reference(layer, reference(before, inputs, {}), inputs);
+  expect_near(first.run_with(&kept, x, x, &workspace).values, both, "two layers");
 }
 
 TEST(SparseLayer, LayersAfterEachOtherShareTheirLayout) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "infer/engine.h"
 #include "infer/sparse/fusion.h"
 #include "infer/sparse/onnx_operators.h"
 #include "infer/sparse/sparse_network.h"
@@ -374,6 +375,53 @@ TEST(SparseNetwork, BatchesOfImagesAreComputedInParts) {
   SparseNetwork network(residual_graph()), whole(residual_graph());
   const at::Tensor inputs = at::randn({21, 3, 12, 12});
   EXPECT_TRUE(at::allclose(network.run({inputs})[0], whole.run_dense({inputs})[0], 1e-4, 1e-5));
+}
+
+/// A graph whose bound of a Clip is computed from the inputs, or from their shape.
+OnnxGraph bounded_graph(bool by_values) {
+  at::manual_seed(1);
+  OnnxGraph graph{.inputs = {{.name = "inputs", .shape = {-1, 3, 12, 12}}},
+                  .outputs = {{.name = "logits"}}};
+  graph.constants = {{"w1", at::randn({4, 3, 3, 3})},
+                     {"third", at::tensor({int64_t{2}})},
+                     {"all", at::tensor({int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}})},
+                     {"zero", at::scalar_tensor(0.0F)}};
+  graph.nodes = {node_of("Conv", {"inputs", "w1"}, "a"),
+                 node_of("Shape", {"a"}, "sizes"),
+                 node_of("Gather", {"sizes", "third"}, "size"),
+                 node_of("Cast", {"size"}, "ten", {{"to", int64_t{1}}}),
+                 node_of("Abs", {"a"}, "b"),
+                 node_of("ReduceMean", {"b"}, "mean", {{"keepdims", int64_t{0}}}),
+                 node_of("Clip", {"a", "zero", by_values ? "mean" : "ten"}, "logits")};
+  return graph;
+}
+
+/// A graph whose outputs are rounded to bytes and back.
+OnnxGraph rounded_graph() {
+  at::manual_seed(1);
+  OnnxGraph graph{.inputs = {{.name = "inputs", .shape = {-1, 3, 12, 12}}},
+                  .outputs = {{.name = "logits"}}};
+  graph.constants = {{"w1", at::randn({4, 3, 3, 3})},
+                     {"scale", at::scalar_tensor(0.05F)},
+                     {"offset", at::full({}, 128, at::kByte)}};
+  graph.nodes = {node_of("Conv", {"inputs", "w1"}, "a"),
+                 node_of("QuantizeLinear", {"a", "scale", "offset"}, "b"),
+                 node_of("DequantizeLinear", {"b", "scale", "offset"}, "logits")};
+  return graph;
+}
+
+TEST(SparseNetwork, ACompiledGraphHasNoConstantsThatDependOnInputs) {
+  for (const OnnxGraph& graph :
+       {residual_graph(), bounded_graph(false), bounded_graph(true), rounded_graph()}) {
+    const LoadedNetwork network{.source = "file", .graph = std::make_shared<OnnxGraph>(graph)};
+    const auto engine = make_engine(network, {.engine = "optimized", .tensorrt = {}}, at::kCPU);
+    for (const int64_t num_samples : {2, 2, 2, 3}) {
+      const at::Tensor inputs = at::randn({num_samples, 3, 12, 12}) * at::rand({});
+      const at::Tensor differences = engine->run({inputs}).at(0) - unfused(graph, inputs);
+      // Values next to the middle of two steps may be rounded to either.
+      EXPECT_LE((differences.abs() > 1e-4).to(at::kFloat).mean().item<double>(), 1e-3);
+    }
+  }
 }
 
 TEST(SparseNetwork, AFasterDenseWayComputesEverything) {
