@@ -283,7 +283,7 @@ class GraphEngine final : public EngineBackend {
                       : name == "plain" ? "plain: oneDNN's layers of an ONNX graph"
                                         : "optimized: an ONNX graph, compiled for oneDNN"),
         chooses_(name == "sparse"),
-        is_compiled_(name == "plain"),
+        tried_to_compile_(name == "plain"),
         network_(graph),
         dense_(std::move(dense)) {}
 
@@ -297,12 +297,16 @@ class GraphEngine final : public EngineBackend {
  private:
   std::vector<at::Tensor> run_dense(const std::vector<at::Tensor>& inputs) {
     if (dense_) return dense_->run(inputs);
-    if (!is_compiled_) compile(inputs);
-    return compiled_ && compiled_->takes(inputs) ? tensors_of(compiled_->run(inputs))
-                                                 : network_.run_dense(inputs);
+    // Inputs that are empty or do not fit compile nothing; the next ones may.
+    const bool tries = !tried_to_compile_ && inputs.at(0).numel() > 0;
+    if (tries) compile(inputs);
+    std::vector<at::Tensor> outputs = compiled_ && compiled_->takes(inputs)
+                                          ? tensors_of(compiled_->run(inputs))
+                                          : network_.run_dense(inputs);
+    tried_to_compile_ = tried_to_compile_ || tries;
+    return outputs;
   }
   void compile(const std::vector<at::Tensor>& inputs) {
-    is_compiled_ = true;
     if (network_.has_integers()) return;
     try {
       compiled_ = FusedModule::compile(traced(&network_, inputs), inputs);
@@ -312,7 +316,7 @@ class GraphEngine final : public EngineBackend {
   }
 
   const bool chooses_;
-  bool is_compiled_;  // as far as it will be
+  bool tried_to_compile_;  // or it is not wanted
   SparseNetwork network_;
   const std::unique_ptr<EngineBackend> dense_;
   std::optional<FusedModule> compiled_;  // for the shape of the first inputs

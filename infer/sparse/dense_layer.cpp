@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv2d.h>
@@ -67,20 +68,24 @@ at::Tensor DenseLayer::run_plain(const at::Tensor& inputs, const at::Tensor& res
     const auto& [top, left, bottom, right] = layer_.pads;
     // LibTorch pools with a padding of at most half of the kernel. oneDNN has ended the process for
     // a padding beyond the kernel.
-    const bool is_apart = top != bottom || left != right || 2 * top > layer_.weight.size(2) ||
-                          2 * left > layer_.weight.size(3);
+    const auto reach = [&](size_t axis) {
+      const int64_t kernel = layer_.weight.size(static_cast<int64_t>(axis) + 2);
+      return layer_.takes_max ? kernel : layer_.dilation[axis] * (kernel - 1) + 1;
+    };
+    const bool pads_before =
+        top != bottom || left != right || 2 * top > reach(0) || 2 * left > reach(1);
     constexpr float kLeast = -std::numeric_limits<float>::infinity();
-    const at::Tensor images = is_apart ? at::constant_pad_nd(inputs, {left, right, top, bottom},
-                                                             layer_.takes_max ? kLeast : 0)
-                                       : inputs;
+    const at::Tensor images = pads_before ? at::constant_pad_nd(inputs, {left, right, top, bottom},
+                                                                layer_.takes_max ? kLeast : 0)
+                                          : inputs;
     const std::array<int64_t, 2> pads =
-        is_apart ? std::array<int64_t, 2>{} : std::array<int64_t, 2>{top, left};
+        pads_before ? std::array<int64_t, 2>{} : std::array<int64_t, 2>{top, left};
     outputs = layer_.takes_max ? at::max_pool2d(images, layer_.weight.sizes().slice(2),
                                                 layer_.stride, pads, layer_.dilation)
                                : at::conv2d(images, layer_.weight, layer_.bias, layer_.stride,
                                             at::IntArrayRef(pads), layer_.dilation, layer_.groups);
   }
-  if (residual.defined()) outputs.add_(residual);
+  if (residual.defined()) outputs = outputs + residual;  // which may be larger
   if (!layer_.clamps()) return outputs;
   if (layer_.low == 0 && !layer_.has_high()) return outputs.relu_();
   return at::hardtanh_(outputs, layer_.low, layer_.high);

@@ -334,7 +334,8 @@ class Fuser {
       if (rounded != rounded_.end()) name = rounded->second;
       const auto found = layers_.find(name);
       if (found == layers_.end() || num_uses_[name] != 1) continue;
-      Step& step = *steps_[found->second];
+      const size_t place = found->second;
+      Step& step = *steps_[place];
       const bool is_bytes = rounded != rounded_.end();
       // A layer with both kinds of outputs stays as it is.
       if (step.layer->output_rounding.has_value() != is_bytes) continue;
@@ -344,8 +345,8 @@ class Fuser {
       if (is_bytes)
         step.layer->inner_rounding = std::exchange(step.layer->output_rounding, std::nullopt);
       Step moved = std::move(step);
-      steps_[found->second].reset();
-      std::erase_if(layers_, [&](const auto& layer) { return layer.second == found->second; });
+      steps_[place].reset();
+      std::erase_if(layers_, [&](const auto& layer) { return layer.second == place; });
       moved.node.outputs = {node.outputs[0]};
       push(std::move(moved));
       return true;

@@ -42,8 +42,9 @@ bool KeptLayer::divides_rows(int64_t num_pixels) const {
 }
 
 /// Divides pixels or rows over the threads. Calls pixels(begin_O, end_O, begin_P, end_P) for tiles.
+/// A pixel takes num_products of weights.
 template <typename Pixels>
-void KeptLayer::compute(int64_t num_pixels, const Pixels& pixels) const {
+void KeptLayer::compute(int64_t num_pixels, size_t num_products, const Pixels& pixels) const {
   if (num_pixels <= 0) return;  // no images
   constexpr int64_t kVector = Planes::kAlign;
   const int64_t num_together = has_quads() ? kBytesOfQuad : 1;
@@ -54,7 +55,7 @@ void KeptLayer::compute(int64_t num_pixels, const Pixels& pixels) const {
       pixels(begin_O, end_O, p, std::min(end * kVector, p + tile));
   };
   const auto work_of = [&](int64_t num) {  // multiplications
-    return num * static_cast<int64_t>(bits_K_.size()) + 1;
+    return num * static_cast<int64_t>(num_products) + 1;
   };
   if (!divides_rows(num_pixels)) {
     at::parallel_for(0, num_vectors, std::max<int64_t>(1, kGrain / work_of(kVector)),
@@ -156,7 +157,7 @@ LayerOutputs KeptLayer::run_samples(const Activations& inputs, const Activations
   return outputs;
 }
 
-/// Computes a range of pixels, and writes zeros between them unless they are read with a stride.
+/// Computes a range of pixels, and writes zeros between them unless takes_even_.
 void KeptLayer::compute_range(const KeptWork& work, const Laid& where, int64_t begin_O,
                               int64_t end_O, int64_t begin_P, int64_t end_P) const {
   const KeptKernels& kernels = kept_kernels(path_);
@@ -176,12 +177,13 @@ void KeptLayer::compute_range(const KeptWork& work, const Laid& where, int64_t b
     }
 }
 
-/// Returns memory for outputs in these planes: that of the residual if it may change.
+/// Returns memory for outputs in these planes: that of the residual if it is a copy or may change.
 at::Tensor KeptLayer::outputs_in(const Planes& planes, const Activations& residual,
                                  const at::Tensor& placed_residual, const Activations& inputs,
                                  Workspace* workspace) const {
   const bool is_copy = !placed_residual.is_same(residual.tensor);
-  if (placed_residual.defined() && (is_copy || residual.may_change) &&
+  const bool may_change = residual.may_change && !layer_.is_linear;  // a linear one has other sizes
+  if (placed_residual.defined() && (is_copy || may_change) &&
       placed_residual.const_data_ptr() != inputs.tensor.const_data_ptr())
     return placed_residual;
   // Pixels that are read with a stride are written without the zeros between them.
@@ -213,23 +215,27 @@ LayerOutputs KeptLayer::run_with(KeptLayer* next, const Activations& inputs,
   first.inputs = items_of<const float>(images.tensor);
   first.output_stride = tile;
   first.mask = second.mask = where.mask.data();
-  if (next->offsets_of_tile_K_.empty())
+  if (next->offsets_of_tile_K_.empty()) {
+    std::vector<int32_t> offsets_K;
     for (const int32_t plane : next->columns_K_)
-      next->offsets_of_tile_K_.push_back(static_cast<int32_t>(plane * tile));
+      offsets_K.push_back(static_cast<int32_t>(plane * tile));
+    next->offsets_of_tile_K_ = std::move(offsets_K);
+  }
   second.offsets_K = next->offsets_of_tile_K_.data();
   second.residual = items_of<const float>(sums);
   second.outputs = items_of<float>(outputs);
   second.output_stride = planes.stride;
   const int64_t num_between = layer_.weight.size(0);
-  next->compute(
-      planes.extent(), [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
-        const auto block = workspace->arena.take(num_between * tile * int64_t{sizeof(float)});
-        KeptWork from = first, to = second;
-        from.outputs = static_cast<float*>(block.get()) - begin_P;
-        to.inputs = from.outputs;
-        compute_range(from, where, 0, num_between, begin_P, end_P);
-        next->compute_range(to, where, begin_O, end_O, begin_P, end_P);
-      });
+  next->compute(planes.extent(), bits_K_.size() + next->bits_K_.size(),
+                [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
+                  const auto block =
+                      workspace->arena.take(num_between * tile * int64_t{sizeof(float)});
+                  KeptWork from = first, to = second;
+                  from.outputs = static_cast<float*>(block.get()) - begin_P;
+                  to.inputs = from.outputs;
+                  compute_range(from, where, 0, num_between, begin_P, end_P);
+                  next->compute_range(to, where, begin_O, end_O, begin_P, end_P);
+                });
   return {.values = {outputs, planes}, .bytes = {}};
 }
 
@@ -263,9 +269,10 @@ LayerOutputs KeptLayer::run(const Activations& inputs, const Activations& residu
     work.bytes = items_of<uint32_t>(outputs.bytes.tensor);
     work.output_stride = where.outputs.stride;
     work.mask = where.mask.data();
-    compute(num_pixels, [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
-      quad_kernels(path_).pixels(work, begin_O, end_O, begin_P, end_P);
-    });
+    compute(num_pixels, bits_K_.size(),
+            [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
+              quad_kernels(path_).pixels(work, begin_O, end_O, begin_P, end_P);
+            });
   } else {
     KeptWork work = kept_work();
     work.offsets_K = where.offsets_K.data();
@@ -274,9 +281,10 @@ LayerOutputs KeptLayer::run(const Activations& inputs, const Activations& residu
     work.outputs = items_of<float>(outputs.values.tensor);
     work.output_stride = where.outputs.stride;
     work.mask = where.mask.data();
-    compute(num_pixels, [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
-      compute_range(work, where, begin_O, end_O, begin_P, end_P);
-    });
+    compute(num_pixels, bits_K_.size(),
+            [&](int64_t begin_O, int64_t end_O, int64_t begin_P, int64_t end_P) {
+              compute_range(work, where, begin_O, end_O, begin_P, end_P);
+            });
   }
   for (Activations* made : {&outputs.values, &outputs.bytes})
     if (layer_.is_linear && made->tensor.defined()) made->tensor = as_samples(made->tensor);

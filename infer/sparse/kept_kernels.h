@@ -35,8 +35,8 @@ struct KeptKernels {
   /// Computes the rows begin_O to end_O of one block for one pixel. Channels of inputs and outputs
   /// are next to each other.
   void (*sample)(const KeptWork& work, int64_t begin_O, int64_t end_O);
-  /// Computes num pixels from p on of row o, which has one block. The first reads at `inputs` plus
-  /// the offsets, each other one two items further.
+  /// Computes num pixels from p on of row o. The first reads at `inputs` plus the offsets, each
+  /// next one two items further. For work of one block.
   void (*even_pixels)(const KeptWork& work, int64_t o, const float* inputs, int64_t p, int64_t num);
   /// Copies num items, each second one of `from`.
   void (*even_items)(const int32_t* from, int64_t num, int32_t* to);

@@ -158,8 +158,8 @@ void KeptLayer::divide(const std::vector<std::vector<Kept>>& kept_O) {
 /// would be too short.
 std::vector<int32_t> KeptLayer::ends_of_blocks(const std::vector<std::vector<Kept>>& kept_O) const {
   // Samples of a linear layer are few pixels, and its sums are computed for single samples too.
-  // Quads are few.
-  if (layer_.is_linear || has_quads()) return {std::numeric_limits<int32_t>::max()};
+  // Quads are few, and so are the taps of a channel that is read in place.
+  if (layer_.is_linear || has_quads() || takes_even_) return {std::numeric_limits<int32_t>::max()};
   // Image rows of a plane that some tap meets, as bits: each takes a tile and the pixels around it.
   std::vector<uint64_t> rows(static_cast<size_t>(num_planes_) *
                              std::max<size_t>(1, phases_.size()));
@@ -299,7 +299,8 @@ std::pair<Activations, const KeptLayer::Laid&> KeptLayer::placed(const Activatio
   const Sizes sizes = sizes_of(images.tensor);
   if (!suits(images, sizes)) images = laid_out(images, sizes, workspace);
   constexpr std::array<int64_t, 2> kNone{};
-  if (before_ != kNone || after_ != kNone) images.planes->pad(images.tensor, padding_bits());
+  if (before_ != kNone || after_ != kNone || sizes.padding != kNone)
+    images.planes->pad(images.tensor, padding_bits());
   return {images, laid(*images.planes, sizes, *workspace)};
 }
 

@@ -79,7 +79,7 @@ class DenseLayer {
   at::Tensor packed_;  // weight, laid out by oneDNN
 };
 
-/// Pixels of a tile, and of one of few channels.
+/// Pixels of a tile; of a larger one, for layers with few channels of inputs.
 constexpr int64_t kPixelsOfTile = 64, kPixelsOfLargeTile = 128;
 
 /// Layer computed with the kept weights only. Not thread-safe.
@@ -150,13 +150,14 @@ class KeptLayer {
   QuadWork quad_work() const;
   int64_t pixels_of_tile() const;
   template <typename Pixels>
-  void compute(int64_t num_pixels, const Pixels& pixels) const;
+  void compute(int64_t num_pixels, size_t num_products, const Pixels& pixels) const;
   bool divides_rows(int64_t num_pixels) const;
 
   const Layer& layer_;
   const SimdPath path_;
   const int64_t num_planes_;  ///< of inputs without phases: channels or quads
-  /// A channel of outputs has one of inputs, whose pixels are read with a stride, without phases.
+  /// Depthwise layer or pooling whose columns have stride 2: each second pixel is read in place,
+  /// without phases.
   const bool takes_even_;
   std::vector<int64_t> begins_BO_;  ///< of KeptWork
   std::vector<int64_t> sums_O_;     ///< kept weights before each row

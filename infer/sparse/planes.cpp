@@ -52,6 +52,7 @@ at::Tensor Planes::allocate(int64_t num_channels, std::optional<int32_t> between
 }
 
 void Planes::pad(const at::Tensor& channels, int32_t bits) const {
+  if (channels.numel() == 0) return;
   auto* const first = static_cast<int32_t*>(channels.mutable_data_ptr());
   const int64_t num_channels = channels.size(1), end = std::max<int64_t>(0, aligned(extent()));
   at::parallel_for(0, num_channels, kPixelGrain / kSlack, [&](int64_t begin_C, int64_t end_C) {

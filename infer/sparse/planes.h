@@ -11,7 +11,8 @@
 namespace lockstep::infer {
 
 /// Images [N, C, H, W] stored channel by channel: each channel is one plane, in which all images
-/// follow each other. Zeros after each row and after each image are the padding of both neighbours.
+/// follow each other. Zeros after each row and after each image, which layers write that need them,
+/// are the padding of both neighbours.
 /// So a tap of a convolution is a fixed offset within the storage, and all pixels of a channel are
 /// one vector. The inputs of a linear layer [B, I] are I channels of one image of 1 x B.
 ///
@@ -36,8 +37,9 @@ struct Planes {
   int64_t extent() const { return (num_images - 1) * image + (height - 1) * row + width; }
 
   /// Allocates channels of float32, or of quads as int32. Returns the view [N, C, H, W]. Pixels are
-  /// undefined, and padding is until pad(). Items between rows and images get the bits `between`,
-  /// or are undefined too: kernels write them.
+  /// undefined, and the padding stays so until pad(). Items between rows and images, and the rest
+  /// of the last vector, get the bits `between`; without them they are undefined: kernels write
+  /// them.
   at::Tensor allocate(int64_t num_channels, std::optional<int32_t> between, at::ScalarType dtype,
                       Arena* arena) const;
   /// Writes the items before the first and after the last pixel of each channel of such a view.

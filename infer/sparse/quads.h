@@ -22,7 +22,7 @@ struct Activations {
   std::optional<Planes> planes{};  ///< the tensor is a view of this layout
   std::optional<Rounding> rounding{};
   int64_t num_channels = 0;  ///< of quads
-  bool may_change = false;   ///< a residual that no other layer reads
+  bool may_change = false;   ///< a residual that no later operation reads
 
   /// Returns a contiguous tensor, of quads the bytes as ONNX has them. A view of planes is copied.
   at::Tensor contiguous() const;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -176,8 +177,26 @@ Activations SparseNetwork::residual_of(const Layer& layer, Activations residual,
   if (residual.tensor.scalar_type() != at::kFloat)
     throw Error(ExitCode::kBadData, "infer",
                 fmt::format("layer {}: adds values of another type than float32", layer.name));
-  if (residual.tensor.sizes() != sizes) residual = {residual.tensor.expand(sizes)};
+  if (at::is_expandable_to(residual.tensor.sizes(), sizes) && residual.tensor.sizes() != sizes)
+    residual = {residual.tensor.expand(sizes)};
   return residual;
+}
+
+/// Computes a layer whose residual has more axes or larger ones than its outputs. Throws
+/// Error(kBadData) if they do not extend each other.
+at::Tensor SparseNetwork::add_larger(const Operation& operation, const at::Tensor& inputs,
+                                     const at::Tensor& residual) {
+  const Layer& layer = *operation.step.layer;
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ExitCode::kBadData, "infer", fmt::format("layer {}: {}", layer.name, why));
+  };
+  if (layer.integers) refuse("adds values that are larger than its outputs, which are int8");
+  try {
+    return operation.ways->dense.run_plain(inputs, residual);
+  } catch (const c10::Error& fault) {
+    refuse(fault.what_without_backtrace());
+  }
+  return {};
 }
 
 /// Runs a layer. Linear layers see all axes but the last as samples.
@@ -189,6 +208,15 @@ void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, V
   if (converted.tensor.defined()) whole = &converted;
   std::vector<int64_t> sizes = output_sizes(layer, *whole);
   if (layer.adds_residual) residual = residual_of(layer, (*values)[operation.inputs[1]], sizes);
+  const auto place = static_cast<size_t>(&operation - operations_.data());
+  if (residual.tensor.defined() && !residual.rounding && residual.tensor.sizes() != sizes) {
+    if (waiting_.tensor.defined())
+      *whole = operations_[place - 1].ways->kept->run(waiting_, {}, &workspace_).values;
+    waiting_ = {};
+    (*values)[operation.outputs[0]] = {
+        add_larger(operation, whole->contiguous(), residual.contiguous())};
+    return;
+  }
   const bool reshapes = layer.is_linear && sizes.size() != 2;
   Activations rows = *whole;
   if (reshapes) {
@@ -196,7 +224,6 @@ void SparseNetwork::run_layer(const Operation& operation, const RunLayer& run, V
     rows.planes.reset();
     if (layer.adds_residual) residual = {residual.tensor.reshape({-1, layer.weight.size(0)})};
   }
-  const auto place = static_cast<size_t>(&operation - operations_.data());
   LayerOutputs outputs = run(place, reshapes ? &rows : whole, residual);
   for (Activations* made : {&outputs.values, &outputs.bytes})
     if (reshapes && made->tensor.defined()) {
@@ -235,6 +262,7 @@ void SparseNetwork::run_operator(const Operation& operation, Values* values) {
 std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& inputs,
                                                const RunLayer& run) {
   check(inputs.size() == inputs_.size(), "a network gets all of its inputs");
+  waiting_ = {};  // of a run that has failed
   Values values(ids_.size());
   for (const auto& [id, tensor] : constants_) values[id].tensor = tensor;
   for (size_t i = 0; i < inputs.size(); ++i) values[inputs_[i]].tensor = inputs[i];
@@ -252,33 +280,32 @@ std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& in
 
 std::vector<at::Tensor> SparseNetwork::compute(const std::vector<at::Tensor>& inputs,
                                                const Plan& plan) {
-  Activations waiting;
   return compute(inputs, [&](size_t i, Activations* in, const Activations& residual) {
-    return run_chosen(plan, i, in, residual, &waiting);
+    return run_chosen(plan, i, in, residual);
   });
 }
 
-/// Runs a layer as chosen. One that goes with the next leaves its inputs in `waiting`.
+/// Runs a layer as chosen. One that goes with the next leaves its inputs in waiting_, and returns
+/// outputs with their sizes but without values.
 LayerOutputs SparseNetwork::run_chosen(const Plan& plan, size_t i, Activations* inputs,
-                                       const Activations& residual, Activations* waiting) {
+                                       const Activations& residual) {
   const Operation& operation = operations_[i];
+  const Layer& layer = *operation.step.layer;
+  Activations sums = residual;
+  sums.may_change =
+      layer.adds_residual &&
+      std::ranges::find(operation.last_used, operation.inputs[1]) != operation.last_used.end();
+  if (waiting_.tensor.defined())
+    return operations_[i - 1].ways->kept->run_with(operation.ways->kept.get(),
+                                                   std::exchange(waiting_, {}), sums, &workspace_);
   const auto is_kept = [&](size_t at) {
     return plan.choices[at].is_kept || operations_[at].step.layer->integers;
   };
   if (!is_kept(i)) return {.values = {operation.ways->dense.run(*inputs, residual)}, .bytes = {}};
-  Activations sums = residual;
-  sums.may_change =
-      operation.inputs.size() > 1 &&
-      std::ranges::find(operation.last_used, operation.inputs[1]) != operation.last_used.end();
-  if (operation.goes_with_next && is_kept(i + 1)) {
-    *waiting = *inputs = operation.ways->kept->prepared(*inputs, &workspace_);
-    const std::vector<int64_t> sizes = output_sizes(*operation.step.layer, *inputs);
-    return {.values = {at::empty({1}, at::kFloat).expand(sizes)}, .bytes = {}};  // has no memory
-  }
-  if (i == 0 || !operations_[i - 1].goes_with_next || !is_kept(i - 1))
-    return run_kept(operation, inputs, sums);
-  return operations_[i - 1].ways->kept->run_with(operation.ways->kept.get(),
-                                                 std::exchange(*waiting, {}), sums, &workspace_);
+  if (!operation.goes_with_next || !is_kept(i + 1)) return run_kept(operation, inputs, sums);
+  waiting_ = *inputs = operation.ways->kept->prepared(*inputs, &workspace_);
+  const at::Tensor item = at::empty({1}, at::kFloat);  // for outputs that are never stored
+  return {.values = {item.expand(output_sizes(layer, *inputs))}, .bytes = {}};
 }
 
 LayerOutputs SparseNetwork::run_kept(const Operation& operation, Activations* inputs,

@@ -90,7 +90,9 @@ class SparseNetwork {
   LayerOutputs run_kept(const Operation& operation, Activations* inputs,
                         const Activations& residual);
   LayerOutputs run_chosen(const Plan& plan, size_t i, Activations* inputs,
-                          const Activations& residual, Activations* waiting);
+                          const Activations& residual);
+  at::Tensor add_larger(const Operation& operation, const at::Tensor& inputs,
+                        const at::Tensor& residual);
   std::vector<at::Tensor> compute(const std::vector<at::Tensor>& inputs, const Plan& plan);
   int64_t num_at_once(const std::vector<at::Tensor>& inputs);
   Plan measured(const std::vector<at::Tensor>& inputs, const Dense& dense);
@@ -102,6 +104,7 @@ class SparseNetwork {
   std::map<size_t, at::Tensor> constants_;
   std::vector<size_t> inputs_, outputs_;
   Workspace workspace_;
+  Activations waiting_;        // inputs of a layer that is computed with the next
   bool may_pay_ = false;       // some layer keeps few weights
   bool has_integers_ = false;  // some layer is int8
   bool has_images_ = false;    // some layer is a convolution

@@ -78,6 +78,7 @@ class Draw {
       layer.dilation[axis] = one_in(3) ? 2 : 1;
       layer.pads[axis] = below(3);
       layer.pads[axis + 2] = one_in(3) ? below(3) : layer.pads[axis];
+      if (one_in(8)) layer.pads[axis] = 0;
       const int64_t reach = layer.dilation[axis] * (kernel[axis] - 1) + 1;
       if (layer.takes_max)  // each window must meet a pixel
         for (const size_t side : {axis, axis + 2})
@@ -129,6 +130,16 @@ std::string text_of(const Layer& layer, const at::Tensor& inputs) {
   return text.str();
 }
 
+/// Memory whose first blocks are not zero but NaN, as after other layers.
+struct UsedWorkspace : Workspace {
+  UsedWorkspace() {
+    constexpr int64_t kItems = 1 << 20;
+    const auto block = arena.take(kItems * int64_t{sizeof(float)});
+    auto* const items = static_cast<float*>(block.get());
+    std::fill(items, items + kItems, std::numeric_limits<float>::quiet_NaN());
+  }
+};
+
 TEST(SparseLayer, ThreeHundredRandomLayersEqualATens) {
   const at::NoGradGuard no_grad;
   const int num_threads = at::get_num_threads();
@@ -146,7 +157,7 @@ TEST(SparseLayer, ThreeHundredRandomLayersEqualATens) {
     }
     const std::string text = std::to_string(seed) + ": " + text_of(layer, one.inputs);
     expect_close(DenseLayer(layer).run({one.inputs, {}}, {one.residual, {}}), expected, text);
-    Workspace workspace;
+    UsedWorkspace workspace;
     Activations inputs{one.inputs, std::nullopt};
     if (!layer.is_linear && draw.one_in(2)) {  // as the outputs of another layer
       const Planes planes = Planes::make(one.inputs.size(0), one.inputs.sizes().slice(2),
@@ -186,7 +197,7 @@ TEST(SparseLayer, ALayerAndTheNextGiveTheOutputsOfBoth) {
     ++num_pairs;
     const std::string text = std::to_string(seed) + ": " + text_of(one.layer, one.inputs);
     const at::Tensor between = reference(one.layer, one.inputs, {});
-    Workspace workspace;
+    UsedWorkspace workspace;
     Activations sums = first.run_with(&next, {one.inputs, {}}, {}, &workspace).values;
     expect_near(sums, reference(last, between, {}), text);
     const at::Tensor added = sums.contiguous();
@@ -198,6 +209,49 @@ TEST(SparseLayer, ALayerAndTheNextGiveTheOutputsOfBoth) {
   }
   EXPECT_GT(num_pairs, 100);
   at::set_num_threads(num_threads);
+}
+
+TEST(SparseLayer, LargeWindowsOfStrideTwoAddAllWeights) {
+  const at::NoGradGuard no_grad;
+  Layer deep{.weight = at::randn({40, 1, 9, 9}),
+             .bias = at::randn({40}),
+             .stride = {2, 2},
+             .pads = {4, 4, 4, 4},
+             .groups = 40};
+  Layer pool{.weight = at::ones({40, 1, 8, 8}),
+             .bias = at::zeros({40}),
+             .stride = {2, 2},
+             .groups = 40,
+             .takes_max = true};
+  const at::Tensor inputs = at::randn({2, 40, 30, 31});
+  for (const Layer& layer : {deep, pool}) {
+    Workspace workspace;
+    expect_near(KeptLayer(layer).run({inputs, {}}, {}, &workspace).values,
+                reference(layer, inputs, {}), text_of(layer, inputs));
+  }
+}
+
+TEST(SparseLayer, NoSamplesGiveNoOutputs) {
+  const at::NoGradGuard no_grad;
+  Layer layer{.weight = at::randn({5, 3, 3, 3}), .bias = at::randn({5}), .pads = {1, 1, 1, 1}};
+  KeptLayer kept(layer);
+  Workspace workspace;
+  const at::Tensor none = at::empty({0, 3, 8, 8});
+  EXPECT_EQ(kept.run({none, {}}, {}, &workspace).values.contiguous().sizes(),
+            (std::vector<int64_t>{0, 5, 8, 8}));
+}
+
+TEST(SparseLayer, ALinearLayersResidualMayHaveNoOtherReader) {
+  const at::NoGradGuard no_grad;
+  Layer layer{.is_linear = true, .weight = at::randn({30, 30, 1, 1}), .bias = at::randn({30})};
+  KeptLayer kept(layer);
+  Workspace workspace;
+  const at::Tensor inputs = at::randn({7, 30});
+  Activations sums = kept.run({inputs, {}}, {}, &workspace).values;
+  const at::Tensor added = sums.contiguous().clone();
+  sums.may_change = true;
+  expect_near(kept.run({inputs, {}}, sums, &workspace).values, reference(layer, inputs, added),
+              "linear");
 }
 
 TEST(SparseLayer, InputsThatAreTheResidualTooKeepTheirMemory) {

@@ -88,6 +88,47 @@ TEST(SparseNetwork, FusedLayersGiveTheOperatorsNumbers) {
   EXPECT_THAT(network.explanation(), HasSubstr("16x16x3x3"));
 }
 
+/// Layers that each could be computed with the next one.
+TEST(SparseNetwork, ChainsOfLayersGiveTheOperatorsNumbers) {
+  at::manual_seed(5);
+  for (const int64_t num_layers : {2, 3, 4, 5}) {
+    OnnxGraph graph{.inputs = {{.name = "v0", .shape = {-1, 32, 14, 14}}}};
+    for (int64_t i = 0; i < num_layers; ++i) {
+      const int64_t kernel = i == 0 ? 3 : 1, pad = kernel / 2;
+      const std::string in = "v" + std::to_string(i), out = "v" + std::to_string(i + 1);
+      graph.constants["w" + in] =
+          at::randn({32, 32, kernel, kernel}) * (at::rand({32, 32, kernel, kernel}) < 0.05);
+      graph.nodes.push_back(
+          node_of("Conv", {in, "w" + in}, "c" + in, {{"pads", std::vector<int64_t>(4, pad)}}));
+      graph.nodes.push_back(node_of("Relu", {"c" + in}, out));
+    }
+    graph.outputs = {{.name = "v" + std::to_string(num_layers)}};
+    SparseNetwork network(graph);
+    const at::Tensor inputs = at::randn({1, 32, 14, 14});
+    for (int i = 0; i < 3; ++i)
+      expect_close(network.run({inputs}).at(0), unfused(graph, inputs), "chain");
+    EXPECT_THAT(network.explanation(), HasSubstr(": sparse\n"));
+  }
+}
+
+/// A sum over values that are larger than the layer's outputs, as after a pooling.
+TEST(SparseNetwork, ALayerMayAddLargerValues) {
+  at::manual_seed(6);
+  OnnxGraph graph{.inputs = {{.name = "inputs", .shape = {-1, 8, 9, 9}}},
+                  .outputs = {{.name = "logits"}}};
+  graph.constants = {{"w1", at::randn({8, 8, 3, 3}) * (at::rand({8, 8, 3, 3}) < 0.1)},
+                     {"w2", at::randn({8, 8, 1, 1}) * (at::rand({8, 8, 1, 1}) < 0.1)}};
+  graph.nodes = {node_of("GlobalAveragePool", {"inputs"}, "a"),
+                 node_of("Conv", {"a", "w1"}, "b", {{"pads", std::vector<int64_t>{1, 1, 1, 1}}}),
+                 node_of("Conv", {"b", "w2"}, "c"), node_of("Add", {"c", "inputs"}, "d"),
+                 node_of("Relu", {"d"}, "logits")};
+  SparseNetwork network(graph);
+  const at::Tensor inputs = at::randn({2, 8, 9, 9});
+  for (int i = 0; i < 2; ++i)
+    expect_close(network.run({inputs}).at(0), unfused(graph, inputs), "chosen");
+  expect_close(network.run_dense({inputs}).at(0), unfused(graph, inputs), "dense");
+}
+
 TEST(SparseNetwork, ALayerUsedTwiceKeepsItsOutputs) {
   OnnxGraph graph = residual_graph();
   graph.outputs.push_back({.name = "c"});
