@@ -17,6 +17,7 @@ keys); the answer is a line with the seconds of each step and the loss of each s
   loop      tuned, with lockstep.DataParallel in place of DistributedDataParallel, and a recipe if it is given
   fsdp      FSDP2: fully_shard of each block of a Gpt and of the whole
   alone     tuned, without DistributedDataParallel: each rank trains by itself
+  raw       tuned; a save only copies, writes and syncs bytes
 With `save`, a folder, a checkpoint of weights and momentum begins before step `warm`: by lockstep.save in mode loop, else by DCP's async_save. The
 last step then includes the wait for it. With a sparsity each layer's smallest weights are pruned at the start (the first of equal ones) and stay zero.
 """
@@ -28,6 +29,7 @@ import json
 import os
 import pathlib
 import sys
+import threading
 import time
 
 import numpy as np
@@ -150,6 +152,30 @@ class Ddp:
         return loss.detach()
 
 
+class RawSave(Ddp):
+    """A step whose save copies this rank's part of the weights and momentum, and writes and syncs it in a thread, without any format."""
+
+    def begin_save(self, folder):
+        state = [*self.network.parameters(), *(values["momentum_buffer"] for values in self.optimizer.state.values())]
+        copies = [tensor.detach().clone() for tensor in state[dist.get_rank()::dist.get_world_size()]]
+        path = pathlib.Path(folder, f"part{dist.get_rank()}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.saving = threading.Thread(target=self.write, args=(path, copies))
+        self.saving.start()
+
+    @staticmethod
+    def write(path, copies):
+        with path.open("wb", buffering=0) as file:
+            for values in copies:
+                left = memoryview(values.numpy()).cast("B")
+                while left:
+                    left = left[file.write(left):]
+            os.fsync(file.fileno())
+
+    def end_save(self):
+        self.saving.join()
+
+
 class Loop(Ddp):
     """A step with lockstep.DataParallel, whose recipe keeps the masks."""
 
@@ -253,7 +279,7 @@ class Packed:
         return loss.detach()
 
 
-STEPPERS = {"packed": Packed, "graphed": Graphed, "loop": Loop, "fsdp": Fsdp, "alone": Alone}
+STEPPERS = {"packed": Packed, "graphed": Graphed, "loop": Loop, "fsdp": Fsdp, "alone": Alone, "raw": RawSave}
 
 
 def mean_loss(outputs, targets):
