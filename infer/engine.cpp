@@ -8,6 +8,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/jit/codegen/onednn/interface.h>
 #include <torch/csrc/jit/frontend/tracer.h>
@@ -308,6 +309,9 @@ class GraphEngine final : public EngineBackend {
   }
   void compile(const std::vector<at::Tensor>& inputs) {
     if (network_.has_integers()) return;
+    // The caller may have left out dispatch keys. A tracer needs its own.
+    const c10::impl::ForceDispatchKeyGuard all_keys(c10::default_included_set,
+                                                    c10::default_excluded_set);
     try {
       compiled_ = FusedModule::compile(traced(&network_, inputs), inputs);
     } catch (const std::exception& fault) {
