@@ -31,14 +31,10 @@ int64_t KeptLayer::pixels_of_tile() const {
   return num_planes_ <= kChannelsOfLargeTile ? kPixelsOfLargeTile : kPixelsOfTile;
 }
 
-/// True if the threads divide the rows of weights, each for all pixels. Else they divide pixels,
-/// and each thread reads all weights.
-bool KeptLayer::divides_rows(int64_t num_pixels) const {
-  constexpr int64_t kBytesOfWeight = 8, kBytesOfItem = 4;
+/// True if the threads divide the rows of weights, since there are too few pixels for them.
+bool KeptLayer::divides_rows(int64_t num_pixels) {
   const int64_t num_threads = at::get_num_threads();
-  return num_threads > 1 && (num_pixels < kPixelsOfTile * num_threads ||
-                             static_cast<int64_t>(bits_K_.size()) * kBytesOfWeight >
-                                 num_planes_ * num_pixels * kBytesOfItem);
+  return num_threads > 1 && num_pixels < kPixelsOfTile * num_threads;
 }
 
 /// Divides pixels or rows over the threads. Calls pixels(begin_O, end_O, begin_P, end_P) for tiles.
@@ -206,7 +202,7 @@ LayerOutputs KeptLayer::run_with(KeptLayer* next, const Activations& inputs,
   const Laid& where = at.second;
   const Planes& planes = where.outputs;
   const int64_t tile = next->pixels_of_tile();
-  if (next->divides_rows(planes.extent()))
+  if (divides_rows(planes.extent()))
     return next->run(run(inputs, {}, workspace).values, residual, workspace);
   const at::Tensor sums = next->placed_residual(residual, planes, workspace);
   const at::Tensor outputs = next->outputs_in(planes, residual, sums, images, workspace);
@@ -248,14 +244,11 @@ LayerOutputs KeptLayer::run(const Activations& inputs, const Activations& residu
   const Laid& where = at.second;
   const at::Tensor sums = placed_residual(residual, where.outputs, workspace);
   LayerOutputs outputs;
-  if (has_quads())
+  const int64_t num_pixels = where.outputs.extent();
+  if (has_quads()) {
     outputs = allocated([&](int64_t num, at::ScalarType dtype) {
       return Activations{where.outputs.allocate(num, {}, dtype, &workspace->arena), where.outputs};
     });
-  else
-    outputs.values = {outputs_in(where.outputs, residual, sums, images, workspace), where.outputs};
-  const int64_t num_pixels = where.outputs.extent();
-  if (has_quads()) {
     QuadWork work = quad_work();
     work.offsets_K = where.offsets_K.data();
     work.inputs = items_of<const uint32_t>(images.tensor);
@@ -274,6 +267,7 @@ LayerOutputs KeptLayer::run(const Activations& inputs, const Activations& residu
               quad_kernels(path_).pixels(work, begin_O, end_O, begin_P, end_P);
             });
   } else {
+    outputs.values = {outputs_in(where.outputs, residual, sums, images, workspace), where.outputs};
     KeptWork work = kept_work();
     work.offsets_K = where.offsets_K.data();
     work.inputs = items_of<const float>(images.tensor);

@@ -151,7 +151,7 @@ class KeptLayer {
   int64_t pixels_of_tile() const;
   template <typename Pixels>
   void compute(int64_t num_pixels, size_t num_products, const Pixels& pixels) const;
-  bool divides_rows(int64_t num_pixels) const;
+  static bool divides_rows(int64_t num_pixels);
 
   const Layer& layer_;
   const SimdPath path_;
