@@ -1,33 +1,21 @@
-// data_fuzz TARGET [--seed S] [--cases N | --seconds T] [--first I]
+// data_fuzz FORMAT [--seed S] [--cases N | --seconds T] [--first I]
 //
 // Reads mutated files of a format: example, csv, idx, npy, safetensors, tar, png or jpeg. Built
 // with AddressSanitizer and UBSan, so a memory error ends it. A case also fails if it takes more
 // processor time than its size accounts for, holds more than 64 MiB, or throws anything but
 // Error(kBadData). What failed is written to a file, with the arguments that repeat it.
 #include <array>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 
-#include <fmt/format.h>
-#include <sanitizer/common_interface_defs.h>
-#include <unistd.h>
-
 #include "base/error.h"
-#include "byte_mutator.h"
 #include "data/formats/parsers.h"
 #include "data/formats/tf_example.pb.h"
 #include "data/images/decode.h"
-#include "heap_meter.h"
 #include "tests/data/image_encoders.h"
 #include "tests/data/written_bytes.h"
-#include "tests/support/case_budget.h"
-#include "tests/support/reading_trouble.h"
+#include "tests/support/byte_fuzzer.h"
 #include "tests/support/tfrecord_writer.h"
 
 namespace lockstep::fuzz {
@@ -38,12 +26,6 @@ using data::written::png_of;
 using data::written::smooth_pixels;
 using data::written::tar_end;
 using data::written::tar_member;
-
-struct Target {
-  std::vector<std::string> seeds;
-  std::function<void(const std::string& bytes)> read;
-  void (*mend)(std::string* bytes) = nullptr;
-};
 
 void read_example(const std::string& bytes) {
   data::pb::Example example = data::parse_example(bytes);
@@ -111,7 +93,7 @@ std::string safetensors_seed() {
   return tests::little_endian(header.size(), 8) + header + std::string(16, 'v');
 }
 
-std::map<std::string, Target> targets() {
+std::map<std::string, Format> formats() {
   const auto parsed_csv = [](const std::string& bytes) { (void)data::parse_csv(bytes, "fuzz"); };
   const auto read_idx = [](const std::string& bytes) {
     (void)data::parse_idx_header(std::string_view(bytes).substr(0, data::kMaxIdxHeaderBytes),
@@ -140,65 +122,9 @@ std::map<std::string, Target> targets() {
           {"jpeg", {jpeg_seeds(), read_image}}};
 }
 
-struct Case {
-  std::string target;
-  uint64_t seed = 1, index = 0;
-  std::string bytes;
-};
-Case current;  // for those who are called when all is lost
-
-void print_case(const std::string& why) {
-  const std::string path = (std::filesystem::temp_directory_path() /
-                            fmt::format("data_fuzz-{}-{}", current.target, current.index))
-                               .string();
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  std::fwrite(current.bytes.data(), 1, current.bytes.size(), file);
-  std::fclose(file);
-  fmt::print("FAILED: {}\n  repeat it with {} --seed {} --first {} --cases 1; bytes in {}\n", why,
-             current.target, current.seed, current.index, path);
-  std::fflush(stdout);
-}
-
-void on_death() { print_case("the program died"); }
-void on_alarm(int /*signal*/) {
-  print_case(fmt::format("no end after {} s", kHangSeconds));
-  _exit(1);
-}
-
-int main(int argc, char** argv) {
-  CaseBudget budget(20'000);
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view name = argv[i];
-    const char* const value = i + 1 < argc ? argv[i + 1] : "";
-    if (budget.takes(name, value) || name == "--seed")
-      ++i;
-    else
-      current.target = name;
-    if (name == "--seed") current.seed = std::strtoull(value, nullptr, 10);
-  }
-  const std::map<std::string, Target> all = targets();
-  const auto found = all.find(current.target);
-  if (found == all.end()) return 64;
-  HeapMeter::install();
-  __sanitizer_set_death_callback(on_death);
-  std::signal(SIGALRM, on_alarm);
-  ByteMutator mutator(found->second.seeds, current.seed);
-  int64_t num_read = 0, num_failed = 0;
-  for (current.index = budget.first(); num_failed < 5 && budget.has(current.index);
-       ++current.index) {
-    current.bytes = mutator.bytes_of_case(current.index);
-    if (found->second.mend != nullptr && current.index % 4 != 0) found->second.mend(&current.bytes);
-    const std::string trouble =
-        reading_trouble([&] { found->second.read(current.bytes); }, &num_read);
-    if (trouble.empty()) continue;
-    print_case(trouble);
-    ++num_failed;
-  }
-  return fuzz_verdict(fmt::format("{}, seed {}", current.target, current.seed), budget.num_tried(),
-                      num_read, num_failed);
-}
-
 }  // namespace
 }  // namespace lockstep::fuzz
 
-int main(int argc, char** argv) { return lockstep::fuzz::main(argc, argv); }
+int main(int argc, char** argv) {
+  return lockstep::fuzz::fuzz_main(argc, argv, lockstep::fuzz::formats());
+}

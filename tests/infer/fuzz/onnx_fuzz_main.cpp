@@ -1,28 +1,20 @@
-// onnx_fuzz TARGET [--seed S] [--cases N | --seconds T] [--first I]
+// onnx_fuzz FORMAT [--seed S] [--cases N | --seconds T] [--first I]
 //
 // Opens mutated ONNX files of a residual network, plain or quantized, and computes them with engine
 // sparse. Built with AddressSanitizer and UBSan, so a memory error ends it. A case also fails if it
 // takes more processor time or memory than so small a file accounts for, or throws anything but
 // Error(kBadData), or Error(kUsage) for an operator that is not supported.
-#include <csignal>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
-#include <sanitizer/common_interface_defs.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "heap_meter.h"
 #include "infer/onnx.pb.h"
 #include "infer/sparse/sparse_network.h"
-#include "tests/data/fuzz/byte_mutator.h"
-#include "tests/support/case_budget.h"
-#include "tests/support/reading_trouble.h"
+#include "tests/support/byte_fuzzer.h"
 
 namespace lockstep::fuzz {
 namespace {
@@ -142,13 +134,6 @@ std::string network(bool is_quantized) {
   return file.bytes();
 }
 
-std::string arguments_of_case;  // that repeat it
-void on_death() { fmt::print("FAILED: the program died in {}\n", arguments_of_case); }
-void on_alarm(int /*signal*/) {
-  fmt::print("FAILED: no end after {} s of {}\n", kHangSeconds, arguments_of_case);
-  _exit(1);
-}
-
 /// Opens the file, and computes two samples twice: the second time as chosen by measurement.
 void compute(const std::string& bytes) {
   try {
@@ -159,42 +144,14 @@ void compute(const std::string& bytes) {
   }
 }
 
-int main(int argc, char** argv) {
-  CaseBudget budget(2'000);
-  uint64_t seed = 1;
-  std::string name;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const char* const value = i + 1 < argc ? argv[i + 1] : "";
-    if (argument == "--seed")
-      seed = std::strtoull(argv[++i], nullptr, 10);
-    else if (budget.takes(argument, value))
-      ++i;
-    else
-      name = argument;
-  }
-  if (name != "plain" && name != "quantized") return 64;
-  const std::string whole = network(name == "quantized");
-  at::set_num_threads(1);
-  compute(whole);  // LibTorch's and the arena's first memory
-  HeapMeter::install();
-  __sanitizer_set_death_callback(on_death);
-  std::signal(SIGALRM, on_alarm);
-  ByteMutator mutator({whole}, seed);
-  int64_t num_read = 0, num_failed = 0;
-  for (uint64_t i = budget.first(); num_failed < 5 && budget.has(i); ++i) {
-    arguments_of_case = fmt::format("{} --seed {} --first {} --cases 1", name, seed, i);
-    const std::string bytes = mutator.bytes_of_case(i);
-    const std::string trouble = reading_trouble([&] { compute(bytes); }, &num_read);
-    if (trouble.empty()) continue;
-    fmt::print("FAILED: {}; repeat it with {}\n", trouble, arguments_of_case);
-    ++num_failed;
-  }
-  return fuzz_verdict(fmt::format("{}, seed {}", name, seed), budget.num_tried(), num_read,
-                      num_failed);
-}
-
 }  // namespace
 }  // namespace lockstep::fuzz
 
-int main(int argc, char** argv) { return lockstep::fuzz::main(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace lockstep::fuzz;
+  at::set_num_threads(1);
+  const std::string plain = network(false), quantized = network(true);
+  for (const std::string& whole : {plain, quantized}) compute(whole);  // LibTorch's first memory
+  return fuzz_main(argc, argv,
+                   {{"plain", {{plain}, compute}}, {"quantized", {{quantized}, compute}}});
+}
