@@ -27,7 +27,7 @@ class LoopCheckpoints {
   LoopCheckpoints& operator=(const LoopCheckpoints&) = delete;
 
   /// Begins a save of these entries and the loop's own. Waits for an earlier save, of which rank 0
-  /// logs a failure. Tensors are copied before the call returns, except steady ones: those may
+  /// logs a failure. Tensors may change once the call returns, except steady ones: those may
   /// change in begin_update() only. keep: number of checkpoints that stay; -1: all. Collective.
   void begin(const std::string& folder, int64_t keep, StateList entries);
   /// Waits for the save in progress, or returns the result of the last one. Throws like

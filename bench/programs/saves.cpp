@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -118,9 +119,13 @@ class Bench {
 
   void probe(const std::string& dir) {
     constexpr int64_t kBytes = kNumTensors * kNumElements * 4, kChunk = int64_t{4} << 20;
-    const std::span<char> memory = probe_memory_.take((kBytes + 4095) / 4096 * 4096);
-    if (!probed_) std::fill(memory.begin(), memory.end(), 1);
-    probed_ = true;
+    constexpr auto kAlignment = std::align_val_t{1 << 21};
+    constexpr size_t kPadded = (kBytes + 4095) / 4096 * 4096;
+    if (probe_memory_ == nullptr) {
+      probe_memory_ = static_cast<char*>(::operator new(kPadded, kAlignment));
+      std::fill_n(probe_memory_, kPadded, 1);
+    }
+    const std::span<char> memory(probe_memory_, kPadded);
     std::printf("%f\n", seconds_of([&] {
                   files::DirectWriter file(dir + "/probe", kBytes);
                   std::atomic<int64_t> next = 0;
@@ -204,8 +209,7 @@ class Bench {
   std::string link_ =
       std::filesystem::temp_directory_path() / ("saves-" + std::to_string(::getpid()));
   std::optional<checkpoint::Saver> saver_;
-  StagingBuffer probe_memory_;
-  bool probed_ = false;
+  char* probe_memory_ = nullptr;  // until the process ends
   at::Tensor left_ = at::randn({kMatrix, kMatrix}), right_ = at::randn({kMatrix, kMatrix}),
              product_ = at::zeros({kMatrix, kMatrix});
 };

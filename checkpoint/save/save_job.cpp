@@ -138,7 +138,9 @@ void SaveJob::begin_writing() {
 void SaveJob::finish_writing() {
   file_->finish();
   write_entries();
-  log::debug("checkpoint", fmt::format("wrote {} ({} bytes)", shard_path_, staged_->num_bytes()));
+  log::debug("checkpoint", fmt::format("wrote {} ({} bytes, {} bytes of memory)", shard_path_,
+                                       staged_->num_bytes(),
+                                       memory_->num_touched() * StagingBuffer::kChunkBytes));
   reached(SavePhase::kShardWritten);
 }
 

@@ -56,10 +56,12 @@ MaskIndex::MaskIndex(const at::Tensor& bits, int64_t num_elements)
 /// bits.
 int64_t MaskIndex::element_of(int64_t stored) const {
   if (stored >= num_kept_) return num_elements_;
-  int64_t byte = 0;
-  for (int64_t count = 0;; ++byte) {
+  if (stored < last_.num_before) last_ = {};
+  int64_t byte = last_.byte;
+  for (int64_t count = last_.num_before;; ++byte) {
     const int in_byte = std::popcount(bits_[byte]);
     if (count + in_byte > stored) {
+      last_ = {byte, count};
       int64_t element = 8 * byte;
       for (;; ++element)
         if (is_kept(bits_, element) && count++ == stored) return element;

@@ -27,6 +27,15 @@ class Snapshot {
 
   const StateList& state() const { return state_; }
 
+  /// Returns the size of the tensors that are not steady.
+  int64_t bytes_that_may_change() const {
+    int64_t num_bytes = 0;
+    for (const StateEntry& entry : state_)
+      if (entry.tensor.defined() && !entry.steady)
+        num_bytes += static_cast<int64_t>(entry.tensor.nbytes());
+    return num_bytes;
+  }
+
   /// Copies texts and tensors that are not steady.
   void copy_what_may_change() {
     copy_texts();
@@ -119,11 +128,17 @@ class MaskIndex {
   bool pack(const char* items, const ElementRange& elements, int item_bytes, char* packed) const;
 
  private:
+  /// Byte of the mask, and the number of kept elements before it.
+  struct Place {
+    int64_t byte = 0, num_before = 0;
+  };
+
   int64_t element_of(int64_t stored) const;
 
   const uint8_t* bits_;
   int64_t num_elements_;
   int64_t num_kept_;
+  mutable Place last_;  ///< of the last search: the next one usually begins there
 };
 
 /// One tensor or text in its stored form, under its index name.

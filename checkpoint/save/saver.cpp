@@ -22,6 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Bytes of state that begin() copies, so that training need not wait for staging.
+constexpr int64_t kMostToCopy = int64_t{16} << 20;
+
 // Interval at which the while-waiting hook is called.
 constexpr std::chrono::milliseconds kLook{50};
 
@@ -88,16 +91,24 @@ void Saver::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Saver::prepare(const StateList& state) {
-  check(!is_under_way() && !prepared_.valid(), "prepare() comes before the first save");
+/// Returns the memory in bytes that this rank's part of such a state takes.
+int64_t Saver::bytes_to_stage(const StateList& state) const {
   const std::vector<StoredTensor> pieces = save_pieces(state, 0, options_.sparse);
   const SavePlan plan(pieces, comm_.world_size(), options_.min_cut_bytes);
-  const int64_t num_bytes = StagedShard::bytes_of(pieces, plan.parts_of(comm_.rank()));
+  return StagedShard::bytes_of(pieces, plan.parts_of(comm_.rank()));
+}
+
+void Saver::prepare(const StateList& state) {
+  check(!is_under_way() && !prepared_.valid(), "prepare() comes before the first save");
+  const int64_t num_bytes = bytes_to_stage(state);
   const int64_t pinned_bytes = stager_ ? Snapshot(state).bytes_on(stager_->device()) : 0;
   // A failure here occurs again, and is reported, when the memory is needed.
   (void)fault_of([&] {
     prepared_ = std::async(std::launch::async, [this, num_bytes, pinned_bytes] {
-      (void)fault_of([&] { memory_.touch(num_bytes); });
+      (void)fault_of([&] {
+        memory_.reserve(num_bytes);
+        memory_.touch();
+      });
       if (stager_) (void)fault_of([&] { stager_->prepare(pinned_bytes); });
     });
   });
@@ -106,12 +117,19 @@ void Saver::prepare(const StateList& state) {
 void Saver::begin(const StateList& state, int64_t step) {
   blocked_s_ = 0;
   began_ = Clock::now();
-  const TimeOf blocked(&blocked_s_);
-  const auto snapshot = std::make_shared<Snapshot>(state);
-  // With a stager copy_all() has copied everything already.
-  stage(snapshot.get());
-  if (copy_ == nullptr) snapshot->copy_what_may_change();
-  start(snapshot, {.value = step});
+  bool copies_little = true;
+  {
+    const TimeOf blocked(&blocked_s_);
+    const auto snapshot = std::make_shared<Snapshot>(state);
+    stage(snapshot.get());
+    // With a stager copy_all() has copied everything already.
+    copies_little = copy_ != nullptr || snapshot->bytes_that_may_change() <= kMostToCopy;
+    if (copy_ == nullptr && copies_little) snapshot->copy_what_may_change();
+    start(snapshot, {.value = step});
+  }
+  // Staging copies only what this rank writes, into memory that is used again. A copy of everything
+  // would take new memory at each save.
+  if (!copies_little) wait_until_staged();
 }
 
 void Saver::stage(Snapshot* snapshot) {
@@ -150,6 +168,9 @@ SaveResult Saver::save_now(const StateList& state, Number number) {
 
 void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
   check(number.value >= 0, "a checkpoint needs a step");
+  // Freed memory that the allocator has kept is this thread's, not the saver's.
+  if (!prepared_.valid() && !memory_.is_reserved())
+    (void)fault_of([&] { memory_.reserve(bytes_to_stage(snapshot->state())); });
   number_ = number.value;
   options_.keep_checkpoint_max =
       std::exchange(keep_next_, {}).value_or(options_.keep_checkpoint_max);

@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/files/large_files.h"
 #include "base/tensors/device_backend.h"
 #include "base/tensors/state_list.h"
+#include "checkpoint/save/staging_buffer.h"
 #include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
@@ -85,8 +85,9 @@ struct SaveResult {
 ///
 /// Every rank passes the same keys, types and shapes. Values are replicated, except where an entry
 /// says what this rank holds. Each rank writes its part; rank 0 writes the index. Tensors and texts
-/// are copied before begin() returns, except `steady` ones. Those must not change until
-/// wait_until_staged() has returned. One caller at a time.
+/// may change once begin() has returned, except `steady` ones. Those must not change until
+/// wait_until_staged() has returned. If others are more than 16 MiB, begin() waits for that itself.
+/// One caller at a time.
 ///
 /// With a stager the entire state is copied to the host; tensors on its device use a separate
 /// stream. The save then works on these copies. So only wait() and join() wait for the device.
@@ -120,7 +121,7 @@ class Saver {
   /// while no save is in progress.
   void set_on_lost(std::function<void(const Error&)> hook) { on_lost_ = std::move(hook); }
 
-  /// Sets a hook that is called several times a second during wait(), is_done_within(),
+  /// Sets a hook that is called several times a second during begin(), wait(), is_done_within(),
   /// wait_until_staged() and join(). These may take as long as a disk hangs. The hook may throw or
   /// end the process. The save stays in progress.
   void set_while_waiting(std::function<void()> look) { while_waiting_ = std::move(look); }
@@ -161,6 +162,7 @@ class Saver {
   SaveResult save_as_next(const StateList& state, int64_t above);
 
  private:
+  int64_t bytes_to_stage(const StateList& state) const;
   void stage(Snapshot* snapshot);
   /// Number of a save, or the lower limit of the number to choose.
   struct Number {

@@ -24,7 +24,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
-constexpr int64_t kCopyChunkBytes = int64_t{1} << 20;  // copied, then hashed from the cache
+constexpr int64_t kPartBytes = int64_t{1} << 20;  // copied, then hashed from the cache
 
 int64_t rounded_up(int64_t num_bytes) {
   return (num_bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
@@ -42,60 +42,73 @@ at::Tensor stored_elements(const at::Tensor& tensor, const ElementRange& range) 
       .contiguous();
 }
 
-/// Copies and returns the crc; calls copied(num_bytes) after each chunk.
-template <typename Copied>
-uint32_t copy_and_sum(const char* from, int64_t num_bytes, char* to, const Copied& copied) {
-  uint32_t crc = 0;
-  // A chunk is hashed right after its copy, while it is in the cache.
-  for (int64_t at = 0; at < num_bytes; at += kCopyChunkBytes) {
-    const auto size = static_cast<size_t>(std::min(kCopyChunkBytes, num_bytes - at));
-    std::memcpy(to + at, from + at, size);
-    crc = crc32c({to + at, size}, crc);
-    copied(at + static_cast<int64_t>(size));
-  }
-  return crc;
-}
-
-/// Returns the elements whose kept ones are `stored`, limited to what this rank holds. Elements of
-/// other ranks have undefined values, so they must not be checked for +0.
+/// Returns the elements of stored ones that this rank holds. Elements of other ranks have undefined
+/// values, so they must not be checked for +0.
 ElementRange held_elements(const StoredTensor& piece, const MaskIndex& kept,
                            const ElementRange& stored) {
-  const ElementRange all = kept.elements(stored);
-  if (!piece.held_dense) return all;
-  for (const ElementRange& held : *piece.held_dense) {
-    const ElementRange kept_here = kept.stored(held);
-    if (kept_here.begin_E <= stored.begin_E && stored.begin_E < kept_here.end_E)
-      return {std::max(all.begin_E, held.begin_E), std::min(all.end_E, held.end_E)};
-  }
-  return all;
+  if (piece.held_dense)
+    for (const ElementRange& held : *piece.held_dense) {
+      const ElementRange kept_here = kept.stored(held);
+      if (kept_here.begin_E <= stored.begin_E && stored.begin_E < kept_here.end_E) return held;
+    }
+  return {0, piece.tensor.numel()};
 }
 
-void pack(const StoredTensor& piece, const ElementRange& stored, char* to) {
-  const MaskIndex kept(piece.kept_bits, piece.tensor.numel());
-  const at::Tensor elements = piece.tensor.detach().cpu().contiguous();  // itself if possible
-  const auto* items = static_cast<const char*>(elements.const_data_ptr());
-  if (!kept.pack(items, held_elements(piece, kept, stored), static_cast<int>(piece.element_bytes),
-                 to))
-    throw Error(ExitCode::kBug, "checkpoint",
-                fmt::format("'{}': an element that its mask prunes is not 0, so a sparse "
-                            "checkpoint would lose it; set checkpoint.sparse: false",
-                            piece.name));
-}
+/// Packs the kept elements of a pruned tensor, part by part.
+class Packer {
+ public:
+  Packer(const StoredTensor& piece, const ElementRange& stored)
+      : piece_(piece),
+        kept_(piece.kept_bits, piece.tensor.numel()),
+        elements_(piece.tensor.detach().cpu().contiguous()),  // itself if possible
+        held_(held_elements(piece, kept_, stored)) {}
+
+  /// Packs these stored elements, and checks that the pruned ones among them are +0.
+  void pack(const ElementRange& stored, char* to) const {
+    const ElementRange all = kept_.elements(stored);
+    const ElementRange here{std::max(all.begin_E, held_.begin_E), std::min(all.end_E, held_.end_E)};
+    if (!kept_.pack(static_cast<const char*>(elements_.const_data_ptr()), here,
+                    static_cast<int>(piece_.element_bytes), to))
+      throw Error(ExitCode::kBug, "checkpoint",
+                  fmt::format("'{}': an element that its mask prunes is not 0, so a sparse "
+                              "checkpoint would lose it; set checkpoint.sparse: false",
+                              piece_.name));
+  }
+
+ private:
+  const StoredTensor& piece_;
+  const MaskIndex kept_;
+  const at::Tensor elements_;
+  const ElementRange held_;
+};
 
 }  // namespace
 
 StagedShard::StagedShard(const std::vector<StoredTensor>& pieces,
-                         const std::vector<ShardItem>& parts, int32_t shard,
-                         StagingBuffer* memory) {
+                         const std::vector<ShardItem>& parts, int32_t shard, StagingBuffer* memory)
+    : memory_(memory) {
   lay_out(pieces, parts, shard);
-  bytes_ = memory->take(rounded_up(num_bytes_));
+  memory_->reserve(padded_bytes());
+  chunks_.resize(static_cast<size_t>((padded_bytes() + StagingBuffer::kChunkBytes - 1) /
+                                     StagingBuffer::kChunkBytes));
+}
+
+int64_t StagedShard::padded_bytes() const { return rounded_up(num_bytes_); }
+
+std::span<const char> StagedShard::chunk_at(int64_t begin) const {
+  return {chunks_.at(begin / StagingBuffer::kChunkBytes),
+          static_cast<size_t>(std::min(StagingBuffer::kChunkBytes, padded_bytes() - begin))};
+}
+
+void StagedShard::release_chunk(int64_t begin) {
+  memory_->give_back(chunks_.at(begin / StagingBuffer::kChunkBytes));
 }
 
 int64_t StagedShard::bytes_of(const std::vector<StoredTensor>& pieces,
                               const std::vector<ShardItem>& parts) {
   StagedShard staged;
   staged.lay_out(pieces, parts, 0);
-  return rounded_up(staged.num_bytes_);
+  return staged.padded_bytes();
 }
 
 void StagedShard::lay_out(const std::vector<StoredTensor>& pieces,
@@ -130,22 +143,38 @@ void StagedShard::add_slot(Slot slot, int64_t num_bytes) {
   slots_.push_back(std::move(slot));
 }
 
+std::span<char> StagedShard::room_at(int64_t offset) {
+  char*& chunk = chunks_.at(offset / StagingBuffer::kChunkBytes);
+  if (chunk == nullptr) chunk = memory_->take();
+  const int64_t inside = offset % StagingBuffer::kChunkBytes;
+  return {chunk + inside, static_cast<size_t>(StagingBuffer::kChunkBytes - inside)};
+}
+
+template <typename Write>
+void StagedShard::write_parts(int64_t offset, int64_t num_bytes, const Write& write) {
+  int64_t size = 0;
+  for (int64_t at = 0; at < num_bytes; at += size) {
+    const std::span<char> room = room_at(offset + at);
+    size = std::min({kPartBytes, num_bytes - at, static_cast<int64_t>(room.size())});
+    write(room.data(), at, size);
+    watermark_.raise(offset + at + size);
+  }
+}
+
 void StagedShard::fill() {
   try {
     int64_t end = 0;
     const auto zeros_to = [&](int64_t offset) {
-      if (offset > end)  // an empty shard has no memory
-        std::memset(bytes_.data() + end, 0, static_cast<size_t>(offset - end));
+      write_parts(end, offset - end, [](char* to, int64_t, int64_t size) {
+        std::memset(to, 0, static_cast<size_t>(size));
+      });
     };
     for (Slot& slot : slots_) {
       zeros_to(slot.slice.offset);
       fill_slot(&slot);
       end = slot.slice.end();
-      // Releases the bytes to the writers.
-      watermark_.raise(end);
     }
-    zeros_to(static_cast<int64_t>(bytes_.size()));
-    watermark_.raise(static_cast<int64_t>(bytes_.size()));
+    zeros_to(padded_bytes());
   } catch (...) {
     watermark_.give_up();
     throw;
@@ -154,33 +183,43 @@ void StagedShard::fill() {
 
 void StagedShard::fill_slot(Slot* slot) {
   const StoredTensor& piece = *slot->piece;
-  char* to = bytes_.data() + slot->slice.offset;
-  if (piece.is_text()) {
-    slot->text.copy(to, slot->text.size());  // a text's crc is set by encode_strings()
-    return;
-  }
+  const auto [offset, num_bytes] = std::pair(slot->slice.offset, slot->slice.num_bytes);
+  if (piece.is_text())  // encode_strings() has set its crc
+    return write_parts(offset, num_bytes, [&](char* to, int64_t at, int64_t size) {
+      slot->text.copy(to, static_cast<size_t>(size), static_cast<size_t>(at));
+    });
   uint32_t crc = 0;
+  const auto hash = [&crc](const char* bytes, int64_t size) {
+    crc = crc32c({bytes, static_cast<size_t>(size)}, crc);
+  };
   if (piece.kept_bits.defined()) {
-    pack(piece, slot->range, to);
-    crc = crc32c({to, static_cast<size_t>(slot->slice.num_bytes)});
-  } else if (slot->slice.num_bytes > 0) {
+    const Packer packer(piece, slot->range);
+    if (num_bytes == 0) packer.pack(slot->range, nullptr);  // all elements are pruned
+    write_parts(offset, num_bytes, [&](char* to, int64_t at, int64_t size) {
+      const int64_t first_E = slot->range.begin_E + at / piece.element_bytes;
+      packer.pack({first_E, first_E + size / piece.element_bytes}, to);
+      hash(to, size);
+    });
+  } else if (num_bytes > 0) {
     const at::Tensor elements = stored_elements(piece.tensor, slot->range);
-    crc = copy_and_sum(static_cast<const char*>(elements.const_data_ptr()), slot->slice.num_bytes,
-                       to, [&](int64_t copied) { watermark_.raise(slot->slice.offset + copied); });
+    const auto* from = static_cast<const char*>(elements.const_data_ptr());
+    write_parts(offset, num_bytes, [&](char* to, int64_t at, int64_t size) {
+      std::memcpy(to, from + at, static_cast<size_t>(size));
+      hash(to, size);
+    });
   }
   slot->slice.masked_crc = masked_crc32c(crc);
 }
 
-// ShardFile: two threads write 4 MiB chunks of the staged image with direct I/O as soon as the
-// watermark passes them.
+// ShardFile: two threads write the chunks of the staged image with direct I/O as soon as the
+// watermark passes them, and give their memory back.
 
-constexpr int64_t kChunkBytes = int64_t{4} << 20;
+constexpr int64_t kChunkBytes = StagingBuffer::kChunkBytes;
 constexpr int kNumThreads = 2;  // one prepares its next write while the disk works on the other's
 
 ShardFile::ShardFile(const std::filesystem::path& path, StagedShard* staged)
     : staged_(staged), file_(path, staged->num_bytes()) {
-  const auto num_chunks =
-      (static_cast<int64_t>(staged->padded_bytes().size()) + kChunkBytes - 1) / kChunkBytes;
+  const int64_t num_chunks = (staged->padded_bytes() + kChunkBytes - 1) / kChunkBytes;
   try {
     for (int64_t i = 0; i < std::min<int64_t>(kNumThreads, num_chunks); ++i)
       threads_.emplace_back([this] { write_chunks(); });
@@ -196,17 +235,15 @@ ShardFile::~ShardFile() {
 }
 
 void ShardFile::write_chunks() {
-  const std::span<const char> bytes = staged_->padded_bytes();
-  const auto num_bytes = static_cast<int64_t>(bytes.size());
+  const int64_t num_bytes = staged_->padded_bytes();
   try {
     while (!stopped_) {
       // Each chunk is claimed by exactly one thread.
       const int64_t begin = next_.fetch_add(kChunkBytes);
       if (begin >= num_bytes) return;
-      const int64_t end = std::min(begin + kChunkBytes, num_bytes);
-      if (!staged_->level().wait_for(end)) return;
-      file_.write(begin,
-                  bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+      if (!staged_->level().wait_for(std::min(begin + kChunkBytes, num_bytes))) return;
+      file_.write(begin, staged_->chunk_at(begin));
+      staged_->release_chunk(begin);
     }
   } catch (...) {
     const std::lock_guard lock(mutex_);

@@ -13,6 +13,7 @@
 #include "base/files/large_files.h"
 #include "checkpoint/format/bundle_index.h"
 #include "checkpoint/save/save_plan.h"
+#include "checkpoint/save/staging_buffer.h"
 
 /// One rank's shard: assembled in memory, written to its file, reported for the index.
 namespace lockstep::checkpoint {
@@ -63,7 +64,7 @@ class StagedShard {
   static int64_t bytes_of(const std::vector<StoredTensor>& pieces,
                           const std::vector<ShardItem>& parts);
 
-  /// Lays the parts out; copies nothing yet.
+  /// Lays the parts out and reserves the memory; copies nothing yet.
   StagedShard(const std::vector<StoredTensor>& pieces, const std::vector<ShardItem>& parts,
               int32_t shard, StagingBuffer* memory);
 
@@ -74,10 +75,15 @@ class StagedShard {
   Watermark& level() { return watermark_; }
 
   const std::vector<Slot>& slots() const { return slots_; }
-  /// Returns the size of the file. The memory continues with zeros up to the next multiple of
-  /// kTensorAlignment.
+  /// Returns the size of the file.
   int64_t num_bytes() const { return num_bytes_; }
-  std::span<const char> padded_bytes() const { return bytes_; }
+  /// Returns the size of the image, which ends with zeros up to a multiple of kTensorAlignment.
+  int64_t padded_bytes() const;
+  /// Returns the chunk of the image at a multiple of StagingBuffer::kChunkBytes, once level() has
+  /// passed it.
+  std::span<const char> chunk_at(int64_t begin) const;
+  /// Gives the memory of a chunk back: its bytes are no longer needed.
+  void release_chunk(int64_t begin);
 
  private:
   StagedShard() = default;
@@ -85,11 +91,18 @@ class StagedShard {
                int32_t shard);
   void add_slots(const StoredTensor& piece, const ElementRange& range, int32_t shard);
   void add_slot(Slot slot, int64_t num_bytes);
+  /// Returns the memory from this byte of the image to the end of its chunk.
+  std::span<char> room_at(int64_t offset);
+  /// Calls write(to, at, num_bytes) for parts of a range of the image, in order. Each is in one
+  /// chunk. Releases the bytes to the writers of the file.
+  template <typename Write>
+  void write_parts(int64_t offset, int64_t num_bytes, const Write& write);
   void fill_slot(Slot* slot);
 
   std::vector<Slot> slots_;
   int64_t num_bytes_ = 0;
-  std::span<char> bytes_;
+  StagingBuffer* memory_ = nullptr;
+  std::vector<char*> chunks_;  ///< null: not filled yet
   Watermark watermark_;
 };
 

@@ -7,6 +7,8 @@
 #include "checkpoint/format/object_graph.h"
 #include "checkpoint/format/saved_values.h"
 #include "checkpoint/restore.h"
+#include "checkpoint/save/saver.h"
+#include "dist/communicator.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {
@@ -106,6 +108,26 @@ TEST(Sparse, RestoredIntoPlaceForEveryPrunableType) {
       EXPECT_TRUE(live.equal(pruned.dense)) << type;
       EXPECT_TRUE(mask.equal(pruned.bits));
     }
+  }
+}
+
+TEST(Sparse, AValueThatItsMaskPrunesIsNotLost) {
+  dist::SelfCommunicator alone;
+  for (const bool keeps_some : {true, false}) {
+    TemporaryFolder folder;
+    Pruned pruned;
+    if (!keeps_some) (void)(pruned.bits.zero_(), pruned.dense.zero_());
+    const StateList state{{.key = "model/w",
+                           .tensor = pruned.dense,
+                           .kept_bits = pruned.bits,
+                           .kept_key = "_lockstep/masks/w"},
+                          {.key = "_lockstep/masks/w", .tensor = pruned.bits}};
+    Saver saver({.prefix = folder.prefix(), .sparse = true}, alone);
+    EXPECT_TRUE(saver.save(state, 1).ok);
+    pruned.dense.view(-1)[1] = -0.0;
+    const Error fault = error_of([&] { (void)saver.save(state, 2); });
+    EXPECT_EQ(fault.code(), ExitCode::kBug) << keeps_some;
+    EXPECT_THAT(fault.what(), HasSubstr("'_lockstep/sparse/model/w/values'"));
   }
 }
 

@@ -104,6 +104,60 @@ TEST_P(AsyncSaver, SavesTheSameBytesBesideTrainingAsAlone) {
     EXPECT_EQ(tests::bytes_of(folder_ / name), tests::bytes_of(alone / name)) << name;
 }
 
+/// A state of several chunks of staging memory on each rank, of odd sizes.
+struct LargeState {
+  explicit LargeState(int64_t seed) {
+    auto* bits = mask_bits.mutable_data_ptr<uint8_t>();
+    for (int64_t i = 0; i < num_mask_bytes(kNum); ++i) bits[i] = static_cast<uint8_t>(i * 37 >> 3);
+    dense.add_(static_cast<float>(seed));
+    zero_pruned(pruned.add_(static_cast<float>(seed)).mutable_data_ptr(), bits, kNum, 4);
+    text.back() = static_cast<char>('a' + seed);
+  }
+  StateList list(bool sparse) {
+    StateEntry weight{.key = "model/pruned", .tensor = pruned};
+    if (sparse) {
+      weight.kept_bits = mask_bits;
+      weight.kept_key = "mask";
+    }
+    return {{.key = "model/dense", .tensor = dense},
+            std::move(weight),
+            {.key = "mask", .tensor = mask_bits},
+            {.key = "note", .tensor = {}, .text = &text}};
+  }
+  bool operator==(const LargeState& other) const {
+    return at::equal(dense, other.dense) && at::equal(pruned, other.pruned) && text == other.text;
+  }
+
+  static constexpr int64_t kNum = (int64_t{4} << 20) + 13;
+  at::Tensor dense = at::arange(kNum + 30'001, at::kFloat);
+  at::Tensor pruned = at::arange(kNum, at::kFloat) + 1;
+  at::Tensor mask_bits = at::zeros({num_mask_bytes(kNum)}, at::kByte);
+  std::string text = std::string((size_t{5} << 20) + 7, 'x');
+};
+
+TEST_P(AsyncSaver, LargeTensorsMayChangeOnceBeginHasReturned) {
+  const bool sparse = GetParam().sparse;
+  run_ranks(GetParam().world_size, [&](dist::Communicator& comm) {
+    Saver saver(options(), comm);
+    for (const int64_t step : {3, 4}) {  // kept memory is used again
+      LargeState state(step);
+      saver.begin(state.list(sparse), step);
+      for (const at::Tensor& tensor : {state.dense, state.pruned, state.mask_bits}) tensor.fill_(1);
+      state.text.clear();
+      EXPECT_TRUE(saver.wait().ok);
+    }
+  });
+  run_ranks(1, [&](dist::Communicator& comm) {
+    for (const int64_t step : {3, 4}) {
+      const std::string prefix = folder_.prefix() + "-" + std::to_string(step);
+      EXPECT_THAT(verify(prefix), IsEmpty());
+      LargeState restored(step + 2);
+      (void)restore_on_all(prefix, restored.list(sparse), comm);
+      EXPECT_TRUE(restored == LargeState(step)) << step;
+    }
+  });
+}
+
 TEST_P(AsyncSaver, TheStateMayChangeLongBeforeTheSaveIsWritten) {
   const auto [world_size, sparse] = GetParam();
   std::promise<void> gate;
