@@ -27,7 +27,7 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "model/linear/linear_function.h"
+#include "model/linear/semi_sparse.h"
 
 namespace lockstep::model {
 namespace {
@@ -112,15 +112,23 @@ LayerParams::LayerParams(const std::string& name, at::IntArrayRef weight_shape,
 
 void LayerParams::uses_linear() {
   grad_in_place_ = std::make_shared<GradInPlace>();
-  kept_ = std::make_shared<std::shared_ptr<const KeptWeight>>();
+  masked_ = std::make_shared<MaskedProducts>();
   const auto weight = static_cast<size_t>(table_->layers[static_cast<size_t>(index_)].weight_param);
   table_->params[weight].grad_in_place = grad_in_place_;
   // Captures shared pointers and the tensor, not `this`: layers are moved after their construction.
-  table_->params[weight].follow_mask = [kept = kept_, weight_OI = weight_](const uint8_t* bits) {
-    kept->reset();
-    // The kernels need contiguous float32 on the CPU. Elsewhere dense products are used.
-    if (bits == nullptr || !weight_OI.is_cpu() || weight_OI.scalar_type() != at::kFloat) return;
-    *kept = KeptWeight::make(bits, weight_OI.size(0), weight_OI.size(1));
+  table_->params[weight].follow_mask = [masked = masked_, weight_OI = weight_,
+                                        table = table_](const uint8_t* bits) {
+    const bool was_semi_sparse = masked->is_semi_sparse;
+    *masked = {};
+    if (bits != nullptr) {
+      const int64_t num_rows = weight_OI.size(0), num_columns = weight_OI.size(1);
+      // The kernels need contiguous float32 on the CPU.
+      if (weight_OI.is_cpu() && weight_OI.scalar_type() == at::kFloat)
+        masked->kept = KeptWeight::make(bits, num_rows, num_columns);
+      masked->is_semi_sparse =
+          may_be_semi_sparse(weight_OI) && is_semi_sparse(bits, num_rows, num_columns);
+    }
+    if (masked->is_semi_sparse != was_semi_sparse) ++table->num_semi_sparse_changes;
   };
 }
 
@@ -138,7 +146,7 @@ at::Tensor Linear::operator()(const at::Tensor& inputs) const {
   if (!is_plain) settle_grad(params_.plain_weight(), params_.grad_in_place());
   const auto product = [&](const at::Tensor& inputs_BI) {
     return linear(inputs_BI, weight, params_.bias(), params_.grad_in_place(),
-                  is_plain ? params_.kept() : nullptr);
+                  is_plain ? params_.masked() : nullptr);
   };
   // The products take matrices: leading dimensions are joined for the call.
   if (used.dim() == 2) return product(used);

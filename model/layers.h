@@ -11,7 +11,7 @@
 #include "base/random.h"
 #include "base/tensors/params.h"
 #include "model/batch_norm.h"
-#include "model/linear/kept_weight.h"
+#include "model/linear/linear_function.h"
 #include "model/network.h"
 
 /// Layers as small values, and initial values of their parameters. A layer adds itself to its
@@ -74,6 +74,8 @@ struct LayerTable {
   }
   ForwardPass current_pass;
   mutable bool pass_was_read = false;
+  /// Number of times that a layer began or ended to use sparse tensor cores.
+  int64_t num_semi_sparse_changes = 0;
 };
 
 /// Parameters of a layer and their initial values.
@@ -105,8 +107,8 @@ class LayerParams {
   void uses_linear();
   /// State of the weight's in-place gradient; null before uses_linear().
   const std::shared_ptr<GradInPlace>& grad_in_place() const { return grad_in_place_; }
-  /// Kept elements of a weight [O, I] with a mask that keeps few; else null (follow_mask()).
-  const KeptWeight* kept() const { return kept_->get(); }
+  /// Products that the weight's mask allows (follow_mask()).
+  const MaskedProducts* masked() const { return masked_.get(); }
   /// Weight in the table, without the hook.
   const at::Tensor& plain_weight() const { return weight_; }
 
@@ -116,7 +118,7 @@ class LayerParams {
   at::Tensor weight_;
   at::Tensor bias_O_;
   std::shared_ptr<GradInPlace> grad_in_place_;
-  std::shared_ptr<std::shared_ptr<const KeptWeight>> kept_;  // shared with the table's callback
+  std::shared_ptr<MaskedProducts> masked_;  // shared with the table's callback
 };
 
 class Linear {

@@ -91,6 +91,9 @@ class Model {
   virtual void set_layer_hook(LayerHook* hook) { table_.hook = hook; }
   bool has_layer_hook() const { return table_.hook != nullptr; }
 
+  /// Number of times that a layer changed between dense products and sparse tensor cores.
+  int64_t num_semi_sparse_changes() const { return table_.num_semi_sparse_changes; }
+
  protected:
   LayerTable table_;
 };

@@ -27,7 +27,7 @@ namespace lockstep::bench {
 namespace {
 
 constexpr int64_t kNumWeights = 20'000'000;
-constexpr int64_t kNumLayers = 4;
+constexpr int64_t kNumLayers = 5;
 constexpr int64_t kNumInputs = 2'000;
 constexpr double kSparsity = 0.9;
 constexpr double kUpdateGoal_ms = 80;
@@ -131,7 +131,7 @@ ParamTable layers_of(const at::Tensor& values) {
 /// New masks of all layers from weights that were never pruned, the proof, and the weights zeroed.
 double update_ms(Weights* weights, const recal::MaskRule& rule, double sparsity) {
   const ParamTable params = layers_of(weights->values);
-  const std::vector<int64_t> all{0, 1, 2, 3};
+  const std::vector<int64_t> all{0, 1, 2, 3, 4};
   recal::MaskTable masks(params, all);
   dist::SelfCommunicator self;
   return median_ms(
@@ -155,10 +155,10 @@ void print_update(const std::string& what, double ms, bool with_goal) {
 }
 
 void time_updates(Weights* weights) {
-  print_update("mask update, 4 layers, 90 %", update_ms(weights, {}, kSparsity), true);
+  print_update("mask update, 5 layers, 90 %", update_ms(weights, {}, kSparsity), true);
   print_update("  one threshold over all", update_ms(weights, {{}, true}, kSparsity), false);
-  for (const std::string text : {"block4", "2:4", "filter", "channel"}) {
-    const double sparsity = text == "2:4" ? 0.5 : kSparsity;
+  for (const std::string text : {"block4", "2:4", "2:4 transposable", "filter", "channel"}) {
+    const double sparsity = text.starts_with("2:4") ? 0.5 : kSparsity;
     print_update(fmt::format("  mask_type {}, {:.0f} %", text, 100 * sparsity),
                  update_ms(weights, {recal::MaskKind::parse(text).value(), false}, sparsity),
                  false);

@@ -14,6 +14,7 @@
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include "model/linear/few_samples.h"
+#include "model/linear/semi_sparse.h"
 
 namespace lockstep::model {
 namespace {
@@ -173,6 +174,24 @@ struct KeptProduct : torch::autograd::Function<KeptProduct> {
   }
 };
 
+/// Product on sparse tensor cores. A second derivative uses dense products.
+struct SemiSparseProduct : torch::autograd::Function<SemiSparseProduct> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
+                            const at::Tensor& weight_OI, const MaybeTensor& bias_O) {
+    context->save_for_backward({weight_OI});
+    return semi_sparse_product(inputs_BI, weight_OI, bias_O.value_or(at::Tensor()));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    variable_list grads(3);
+    if (!outputs[0].defined() || !context->needs_input_grad(0)) return grads;
+    const at::Tensor weight_OI = context->get_saved_variables()[0];
+    grads[0] = at::GradMode::is_enabled() ? at::mm(outputs[0], weight_OI)
+                                          : semi_sparse_product(outputs[0], weight_OI.t(), {});
+    return grads;
+  }
+};
+
 /// Smallest number of elements of a weight whose gradient gets an autograd node of its own.
 constexpr int64_t kLeastNode = 1 << 16;
 
@@ -275,14 +294,15 @@ at::Tensor cast_by_autocast(const at::Tensor& tensor, at::DeviceType device) {
 }
 
 at::Tensor linear_in_place(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                           const MaybeTensor& bias_O, const Factors& factors,
-                           GradInPlace* in_place) {
-  if (weight_OI.numel() < kLeastNode)
+                           const MaybeTensor& bias_O, const Factors& factors, GradInPlace* in_place,
+                           bool is_semi_sparse) {
+  if (weight_OI.numel() < kLeastNode && !is_semi_sparse)
     return ProductAndGradients::apply(inputs_BI, weight_OI, bias_O, factors, in_place);
-  const MaybeTensor& bias = factors.bias_O;
-  // Detached: Product must not give the parameters a gradient, since WritesGradients does.
-  const at::Tensor outputs_BO = Product::apply(inputs_BI, factors.weight_OI.detach(),
-                                               bias ? MaybeTensor(bias->detach()) : bias);
+  // Detached: a product must not give the parameters a gradient, since WritesGradients does.
+  const at::Tensor weight = factors.weight_OI.detach();
+  const MaybeTensor bias = factors.bias_O ? MaybeTensor(factors.bias_O->detach()) : std::nullopt;
+  const at::Tensor outputs_BO = is_semi_sparse ? SemiSparseProduct::apply(inputs_BI, weight, bias)
+                                               : Product::apply(inputs_BI, weight, bias);
   return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, in_place,
                                 nullptr);
 }
@@ -380,9 +400,9 @@ bool is_float_on_cpu(const at::Tensor& tensor) {
 
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O, const std::shared_ptr<GradInPlace>& grad,
-                  const KeptWeight* kept) {
-  if (kept != nullptr && can_use_kept(inputs_BI, weight_OI, bias_O))
-    return linear_of_kept(inputs_BI, weight_OI, maybe(bias_O), grad.get(), kept);
+                  const MaskedProducts* masked) {
+  if (masked != nullptr && masked->kept != nullptr && can_use_kept(inputs_BI, weight_OI, bias_O))
+    return linear_of_kept(inputs_BI, weight_OI, maybe(bias_O), grad.get(), masked->kept.get());
   if (can_write_in_place(inputs_BI, weight_OI, bias_O)) {
     const at::DeviceType device = weight_OI.device().type();
     const at::Tensor cast_BI = cast_by_autocast(inputs_BI, device);
@@ -390,7 +410,9 @@ at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                           maybe(cast_by_autocast(bias_O, device))};
     // Types may still differ, such as inputs of float64. at::linear then reports it.
     if (cast_BI.scalar_type() == factors.weight_OI.scalar_type())
-      return linear_in_place(cast_BI, weight_OI, maybe(bias_O), factors, grad.get());
+      return linear_in_place(cast_BI, weight_OI, maybe(bias_O), factors, grad.get(),
+                             masked != nullptr && masked->is_semi_sparse &&
+                                 semi_sparse_pays(cast_BI, factors.weight_OI));
   }
   settle_grad(weight_OI, grad);
   return at::linear(inputs_BI, weight_OI, bias_O);

@@ -25,6 +25,12 @@ void write_weight_grad(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, 
                        const std::function<void(int64_t num_elements)>& on_written,
                        at::Tensor grad_OI);
 
+/// Products that a weight's mask allows.
+struct MaskedProducts {
+  std::shared_ptr<const KeptWeight> kept;  ///< with kept elements only; null: none
+  bool is_semi_sparse = false;             ///< on sparse tensor cores (semi_sparse.h)
+};
+
 /// Linear layer: inputs_BI [B, I], weight_OI [O, I], bias_O [O] or undefined -> [B, O], as
 /// at::linear.
 ///
@@ -39,12 +45,13 @@ void write_weight_grad(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, 
 /// all other cases this is at::linear, whose backward only adds. A stale gradient is then zeroed
 /// here.
 ///
-/// kept: null, or the kept elements of this weight, which must live until after backward. All other
-/// elements must be 0. Training in float32 on the CPU then uses only these elements if that is
-/// faster. Then only they get a gradient; the rest of the gradient becomes 0.
+/// masked: null without a mask. It must live until after backward, and all elements outside the
+/// mask must be 0. Training in float32 on the CPU then uses only the kept elements if that is
+/// faster. Then only they get a gradient; the rest of the gradient becomes 0. Training in 16-bit
+/// types on a GPU uses sparse tensor cores.
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O, const std::shared_ptr<GradInPlace>& grad,
-                  const KeptWeight* kept = nullptr);
+                  const MaskedProducts* masked = nullptr);
 
 /// Linear layer of a module that belongs to PyTorch: as at::linear, of inputs [..., I]. If the
 /// weight has no `grad` when backward reaches it, backward writes the weight's gradient to grad_OI

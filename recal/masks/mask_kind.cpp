@@ -32,6 +32,7 @@ std::optional<MaskKind> parse_block(std::string_view word) {
 }
 
 std::optional<MaskKind> parse_n_of_m(const std::string& text) {
+  if (text == "2:4transposable") return MaskKind{MaskPattern::kNofM, 2, 4, true};
   const size_t colon = text.find(':');
   if (colon == std::string::npos) return std::nullopt;
   const std::optional<int64_t> n = parse_integer(text.substr(0, colon));
@@ -53,7 +54,8 @@ std::optional<MaskKind> MaskKind::parse(std::string_view text) {
 
 std::string MaskKind::text() const {
   if (pattern == MaskPattern::kBlock) return fmt::format("block{}", m);
-  if (pattern == MaskPattern::kNofM) return fmt::format("{}:{}", n, m);
+  if (pattern == MaskPattern::kNofM)
+    return fmt::format("{}:{}{}", n, m, transposable ? " transposable" : "");
   if (pattern == MaskPattern::kFilter) return "filter";
   return pattern == MaskPattern::kChannel ? "channel" : "unstructured";
 }

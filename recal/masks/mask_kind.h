@@ -21,12 +21,14 @@ struct MaskKind {
   MaskPattern pattern = MaskPattern::kUnstructured;
   int64_t n = 0;  ///< kNofM: kept weights of each m
   int64_t m = 0;  ///< kBlock, kNofM: number of neighbours
+  /// kNofM, 2:4 only: 2 of 4 neighbouring outputs are kept, too, so the transposed weight is 2:4.
+  bool transposable = false;
 
   /// Parses "unstructured", "block4", "[1, N]" (blocks of N inputs; [1, 1] = unstructured, [1, 4] =
-  /// block4), "N:M" with 0 < N < M, "filter" or "channel". N and M are at most 64. Returns nullopt
-  /// for any other text.
+  /// block4), "N:M" with 0 < N < M, "2:4 transposable", "filter" or "channel". N and M are at most
+  /// 64. Returns nullopt for any other text.
   static std::optional<MaskKind> parse(std::string_view text);
-  /// Canonical text: unstructured, block4, 2:4, filter, channel.
+  /// Canonical text: unstructured, block4, 2:4, 2:4 transposable, filter, channel.
   std::string text() const;
   /// Number of units that a sparsity counts in a weight [O, I, ...]: weights, or whole groups. 0
   /// for N:M, which always keeps some weights of each group, and for empty `sizes`.

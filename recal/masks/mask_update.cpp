@@ -20,6 +20,9 @@
 namespace lockstep::recal {
 namespace {
 
+/// Outputs and inputs of a weight with a transposable mask are multiples of this: GPUs require it.
+constexpr int64_t kTransposable = 16;
+
 // These faults come from a recipe, so they have the exit code of a wrong configuration.
 Error refusal(const std::string& text) { return {ExitCode::kConfig, "recal", text}; }
 
@@ -197,6 +200,7 @@ constexpr double kCollectives_ns = 500'000;  ///< latency of a few collectives
 
 /// Time of one mask computation by MaskPattern, in nanoseconds per weight (source: see kDigest_ns).
 constexpr std::array kMask_ns = {0.7, 3.4, 2.8, 0.9, 2.4};
+constexpr double kTransposable_ns = 12;  ///< 2:4 transposable
 
 int64_t sum_of(std::span<const int64_t> values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
@@ -259,6 +263,13 @@ void check_mask_kind(const MaskKind& kind, std::string_view name, c10::IntArrayR
         fmt::format("{} [{}] cannot be pruned by mask_type {}: that needs a weight [outputs, "
                     "inputs, ...]; remove it from params or use mask_type unstructured",
                     name, fmt::join(shape, ", "), kind.text()));
+  if (kind.transposable) {
+    if (shape.size() == 2 && shape[0] % kTransposable == 0 && shape[1] % kTransposable == 0) return;
+    throw refusal(fmt::format(
+        "{} [{}] cannot be pruned by mask_type {}: that needs the weight [outputs, inputs] of a "
+        "linear layer, both multiples of {}; remove it from params or use mask_type 2:4",
+        name, fmt::join(shape, ", "), kind.text(), kTransposable));
+  }
   if (kind.pattern != MaskPattern::kNofM || shape[1] % kind.m == 0) return;
   throw refusal(
       fmt::format("{} [{}] cannot be pruned by mask_type {}: its {} inputs are not a multiple of "
@@ -321,7 +332,8 @@ bool division_pays(const MaskRule& rule, std::span<const int64_t> num_weights, i
   const std::vector<int64_t> loads =
       loads_of(num_weights, share_out(num_weights, world_size), world_size);
   const auto largest_share = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
-  const double ns = kMask_ns.at(static_cast<size_t>(rule.kind.pattern));
+  const double ns = rule.kind.transposable ? kTransposable_ns
+                                           : kMask_ns.at(static_cast<size_t>(rule.kind.pattern));
   // Left: the slowest rank's masks, plus digests and exchange of all. Right: all masks on one rank.
   return largest_share * ns + num_all * (kDigest_ns + kExchange_ns) + kCollectives_ns <
          num_all * ns;

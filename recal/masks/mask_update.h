@@ -18,8 +18,8 @@ namespace lockstep::recal {
 
 /// Throws Error(kConfig) unless a weight of this shape can have a mask of this kind. All kinds but
 /// unstructured need 2 or more dimensions. N:M needs a number of inputs (dimension 1) that M
-/// divides. The message names the parameter, its shape and the way out. Called when a recipe is
-/// attached.
+/// divides; 2:4 transposable two dimensions, both multiples of 16. The message names the parameter,
+/// its shape and the way out. Called when a recipe is attached.
 void check_mask_kind(const MaskKind& kind, std::string_view name, c10::IntArrayRef shape);
 
 /// Throws Error(kConfig) unless 0 <= sparsity <= 1; for N:M at most 1 - N/M.
@@ -39,6 +39,7 @@ struct MaskedWeight {
 ///                           mean magnitude of its members (score_groups)
 ///   N:M                     exactly llround(s * n) weights, smallest first, but never more than
 ///                           M - N of M neighbours; s = 1 - N/M gives the full pattern
+///   2:4 transposable        the same, never more than 2 of 4 neighbouring inputs or outputs
 ///
 /// Blocks, filters and channels: a sparsity below 1 leaves one group of each weight. If the count
 /// would prune all kept groups of a weight, the largest stays (on ties the last). Reason: a layer

@@ -330,6 +330,7 @@ void drop_groups(const MaskKind& kind, c10::IntArrayRef sizes,
 }
 
 Prunable prunable_n_of_m(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept) {
+  if (kind.transposable) return prunable_in_tiles(weight, kept);
   check(kind.m <= kMaxGroup, "N:M has at most 64 neighbours");
   Prunable result;
   result.bits.resize(static_cast<size_t>(num_mask_bytes(weight.numel())));

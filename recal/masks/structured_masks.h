@@ -45,4 +45,14 @@ struct Prunable {
 /// weight: CPU, contiguous, [O, I, ...] where M divides I (check_mask_kind); kept: its bits.
 Prunable prunable_n_of_m(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept);
 
+/// Works as prunable_n_of_m() for 2:4 transposable. Of each 4×4 tile 8 elements are selected, two
+/// in each row and each column. Of the 90 such selections it takes the one with the most elements
+/// already pruned; among these the one with the smallest sum of magnitudes; on ties the first in
+/// memory.
+///
+/// weight: CPU, contiguous, [O, I], both multiples of 4; kept: its bits.
+///
+/// Source: Hubara et al., arXiv 2102.08124.
+Prunable prunable_in_tiles(const at::Tensor& weight, const uint8_t* kept);
+
 }  // namespace lockstep::recal

@@ -220,8 +220,9 @@ void read_logging(ConfigReader* in) {
 }
 
 void read_mask_kind(ConfigReader* in, MaskKind* kind) {
-  const YAML::Node node = in->take("mask_type", "unstructured, block4, N:M, filter or channel",
-                                   "which weights are pruned together");
+  const YAML::Node node =
+      in->take("mask_type", "unstructured, block4, N:M, 2:4 transposable, filter or channel",
+               "which weights are pruned together");
   if (!node.IsDefined()) return;
   const std::string text = mask_text(node);
   if (const std::optional<MaskKind> read = MaskKind::parse(text)) {
@@ -231,7 +232,8 @@ void read_mask_kind(ConfigReader* in, MaskKind* kind) {
   in->refuse(
       "mask_type",
       fmt::format("must be unstructured, block4 (or [1, N]: blocks of N inputs of one output, N <= "
-                  "64), N:M such as 2:4 with 0 < N < M <= 64, filter or channel, not '{}'",
+                  "64), N:M such as 2:4 with 0 < N < M <= 64, 2:4 transposable, filter or channel, "
+                  "not '{}'",
                   text));
 }
 

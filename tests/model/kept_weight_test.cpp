@@ -135,7 +135,13 @@ class LinearOfKept : public ::testing::Test {
     one.weight.mutable_grad() = at::zeros({29, 13});
     one.bias.mutable_grad() = at::zeros({29});
   }
-  at::Tensor product() { return linear(one.inputs, one.weight, one.bias, in_place, &one.kept); }
+  at::Tensor product() {
+    const MaskedProducts masked = masked_of(one);
+    return linear(one.inputs, one.weight, one.bias, in_place, &masked);
+  }
+  static MaskedProducts masked_of(const Case& of) {
+    return {.kept = {std::shared_ptr<void>(), &of.kept}};  // does not own it
+  }
 
   Case one{6, 13, 29, 0.05};
   std::shared_ptr<GradInPlace> in_place =
@@ -176,11 +182,12 @@ TEST_F(LinearOfKept, WhatDenseProductsLeaveIsZeroedOnce) {
   ASSERT_FALSE(dense.kept.pays(1));
   dense.weight.set_requires_grad(true);
   dense.weight.mutable_grad() = at::full({29, 13}, 5.0F);
-  linear(dense.inputs, dense.weight, {}, in_place, &dense.kept).backward(dense.grads);
+  const MaskedProducts masked = masked_of(dense);
+  linear(dense.inputs, dense.weight, {}, in_place, &masked).backward(dense.grads);
   EXPECT_TRUE(at::allclose(dense.weight.grad(), dense.grads.t().mm(dense.inputs)));
   const Case more(4, 13, 29, 0.3);  // the same mask
   in_place->is_stale = true;
-  linear(more.inputs, dense.weight, {}, in_place, &dense.kept).backward(more.grads);
+  linear(more.inputs, dense.weight, {}, in_place, &masked).backward(more.grads);
   EXPECT_TRUE(
       at::allclose(dense.weight.grad(), more.masked(more.grads.t().mm(more.inputs)), 1e-4, 1e-4));
 }
@@ -200,7 +207,8 @@ TEST_F(LinearOfKept, CanBeDifferentiatedTwice) {
 TEST_F(LinearOfKept, ElsewhereAllElementsCount) {
   const at::Tensor doubles = one.inputs.detach().to(at::kDouble);
   const at::Tensor weight = one.weight.detach().to(at::kDouble);
-  EXPECT_TRUE(linear(doubles, weight, {}, in_place, &one.kept).equal(at::linear(doubles, weight)));
+  const MaskedProducts masked = masked_of(one);
+  EXPECT_TRUE(linear(doubles, weight, {}, in_place, &masked).equal(at::linear(doubles, weight)));
   one.weight.mutable_grad() = at::Tensor();
   in_place->is_stale = false;
   product().backward(one.grads);

@@ -291,7 +291,8 @@ RecordedPass::Shape RecordedPass::shape_of(const data::Samples& samples) const {
           .targets = samples.targets_BY.sizes().vec(),
           .inputs_type = samples.inputs_BX.scalar_type(),
           .targets_type = samples.targets_BY.scalar_type(),
-          .batch_norm_frozen = pass_.parts().model.batch_norms().is_frozen()};
+          .batch_norm_frozen = pass_.parts().model.batch_norms().is_frozen(),
+          .num_semi_sparse_changes = pass_.parts().model.num_semi_sparse_changes()};
 }
 
 /// Discards the graph. The next passes run normally, so that one-time work, such as allocations, is

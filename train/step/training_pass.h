@@ -190,6 +190,7 @@ class RecordedPass {
     std::vector<int64_t> inputs, targets;
     at::ScalarType inputs_type = at::kFloat, targets_type = at::kLong;
     bool batch_norm_frozen = false;
+    int64_t num_semi_sparse_changes = 0;
     bool operator==(const Shape&) const = default;
   };
   struct Recorded {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,6 +30,19 @@ TEST(MaskCheck, ShapesThatAKindCannotPrune) {
             }),
             "[recal] fc.weight [10, 30] cannot be pruned by mask_type 2:4: its 30 inputs are not a "
             "multiple of 4; remove it from params or use mask_type unstructured or block4");
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{40, 64}, {64, 40}})
+    EXPECT_THAT(refusal([&] { check_mask_kind(kind("2:4 transposable"), "fc.weight", shape); }),
+                ::testing::EndsWith("cannot be pruned by mask_type 2:4 transposable: that needs "
+                                    "the weight [outputs, inputs] of a linear layer, both "
+                                    "multiples of 16; remove it from params or use mask_type 2:4"));
+  EXPECT_NE(refusal([] {
+              check_mask_kind(kind("2:4 transposable"), "conv.weight", {16, 16, 3, 3});
+            }),
+            "accepted");
+  EXPECT_EQ(refusal([] {
+              check_mask_kind(kind("2:4 transposable"), "fc.weight", {48, 16});
+            }),
+            "accepted");
   EXPECT_EQ(refusal([] { check_mask_kind(kind("filter"), "fc.bias", {10}); }),
             "[recal] fc.bias [10] cannot be pruned by mask_type filter: that needs a weight "
             "[outputs, inputs, ...]; remove it from params or use mask_type unstructured");

@@ -1,6 +1,7 @@
 #include "recal/masks/mask_update.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <tuple>
 #include <vector>
@@ -285,6 +286,117 @@ TEST(MaskUpdate, TheFullPatternStandsAtItsSparsity) {
     EXPECT_GE(kept_by_group.min().item<int64_t>(), 2);
     EXPECT_EQ(kept_by_group.sum().item<int64_t>(), 3456 - std::llround(sparsity * 3456));
   }
+}
+
+// Transposable masks.
+
+/// Sum of the magnitudes that the best selection of a tile prunes, by trying all 2^16 selections.
+/// Elements already pruned must be among them as far as that is possible.
+double least_sum(const at::Tensor& tile, const at::Tensor& living) {
+  double best = INFINITY;
+  int64_t most_pruned = -1;
+  for (unsigned chosen = 0; chosen < 1U << 16; ++chosen) {
+    std::array<int, 8> counts{};
+    for (size_t i = 0; i < 16; ++i)
+      if ((chosen >> i & 1U) != 0) {
+        ++counts[i / 4];
+        ++counts[4 + i % 4];
+      }
+    if (std::any_of(counts.begin(), counts.end(), [](int count) { return count != 2; })) continue;
+    double sum = 0;
+    int64_t num_pruned = 0;
+    for (int64_t i = 0; i < 16; ++i) {
+      if ((chosen >> i & 1U) == 0) continue;
+      const bool is_living = living.view(-1)[i].item<bool>();
+      num_pruned += is_living ? 0 : 1;
+      sum += is_living ? std::fabs(tile.reshape(-1)[i].item<double>()) : 0;
+    }
+    if (num_pruned < most_pruned || (num_pruned == most_pruned && sum >= best)) continue;
+    most_pruned = num_pruned;
+    best = sum;
+  }
+  return best;
+}
+
+at::Tensor flags_of(const MaskedWeight& weight) {
+  return kept_flags(weight.kept_bits, weight.values.sizes()).to(at::kBool);
+}
+
+TEST(TransposableMask, PrunesTheLeastThatAnySelectionDoes) {
+  at::manual_seed(11);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16})
+    for (const double share : {0.0, 0.1, 0.4}) {
+      const MaskedWeight weight = masked(at::randn({8, 16}).to(type));
+      for (int64_t i = 0; i < 128; ++i)
+        if (at::rand({}).item<double>() < share)
+          drop(weight.kept_bits.mutable_data_ptr<uint8_t>(), i);
+      const at::Tensor before = flags_of(weight), values = weight.values.clone();
+      update_masks({&weight, 1}, 0.5, {kind("2:4 transposable"), false});
+      EXPECT_TRUE(at::equal(weight.values, values));
+      const at::Tensor lost = before.logical_and(flags_of(weight).logical_not());
+      for (int64_t row = 0; row < 8; row += 4)
+        for (int64_t column = 0; column < 16; column += 4) {
+          const auto tile = [&](const at::Tensor& of) {
+            return of.narrow(0, row, 4).narrow(1, column, 4);
+          };
+          const double sum =
+              (tile(weight.values.to(at::kDouble)).abs() * tile(lost)).sum().item<double>();
+          EXPECT_NEAR(sum, least_sum(tile(weight.values), tile(before).contiguous()), 1e-9)
+              << type << " " << share;
+        }
+    }
+}
+
+TEST(TransposableMask, GrowsToTheFullPatternWhileWeightsMove) {
+  at::manual_seed(5);
+  for (const bool global : {false, true}) {
+    const std::vector<MaskedWeight> weights{masked(at::randn({32, 48})),
+                                            masked(at::randn({16, 16}))};
+    for (const double sparsity : {0.1, 0.3, 0.45, 0.5}) {
+      const at::Tensor before = flags_of(weights[0]);
+      update_masks(weights, sparsity, {kind("2:4 transposable"), global});
+      const at::Tensor kept = flags_of(weights[0]);
+      EXPECT_FALSE(kept.logical_and(before.logical_not()).any().item<bool>());  // nothing regrows
+      const int64_t num = (kept.sum() + flags_of(weights[1]).sum()).item<int64_t>();
+      if (global) {
+        EXPECT_EQ(num, 1792 - std::llround(sparsity * 1792));
+      } else {
+        EXPECT_EQ(kept.sum().item<int64_t>(), 1536 - std::llround(sparsity * 1536));
+      }
+      // At least two of four along both dimensions.
+      EXPECT_GE(kept.view({32, 12, 4}).sum(2).min().item<int64_t>(), 2);
+      EXPECT_GE(kept.view({8, 4, 48}).sum(1).min().item<int64_t>(), 2);
+      for (const MaskedWeight& weight : weights) weight.values.normal_();
+    }
+    for (const MaskedWeight& weight : weights) {
+      const at::Tensor kept = flags_of(weight);
+      EXPECT_TRUE(kept.view({-1, 4}).sum(1).eq(2).all().item<bool>());
+      EXPECT_TRUE(kept.t().contiguous().view({-1, 4}).sum(1).eq(2).all().item<bool>());
+    }
+  }
+}
+
+TEST(TransposableMask, TiesAndNumbersThatAreNone) {
+  // Equal magnitudes: the first in memory are pruned first.
+  EXPECT_THAT(mask_of(at::ones({4, 4}), 0.5, "2:4 transposable"),
+              ElementsAre(0, 0, 1, 1, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0));
+  at::Tensor values = at::ones({4, 4});
+  values[0][0] = std::nanf("");
+  values[1][1] = INFINITY;
+  values[2][0] = -INFINITY;
+  values[3][1] = 1e38F;
+  const std::vector<int> kept = mask_of(values, 0.5, "2:4 transposable");
+  for (const size_t item : {0, 5, 8, 13}) EXPECT_EQ(kept[item], 1) << item;
+}
+
+TEST(TransposableMask, RanksAgreeHoweverTheyDivideTheWork) {
+  EXPECT_EQ(kind("2:4 transposable").text(), "2:4 transposable");
+  EXPECT_EQ(kind("2:4transposable"), kind("2:4 transposable"));
+  EXPECT_FALSE(kind("2:4") == kind("2:4 transposable"));
+  EXPECT_FALSE(MaskKind::parse("1:4 transposable").has_value());
+  // Slower than other masks, so that two ranks share the work.
+  const std::vector<int64_t> sizes{1 << 20, 1 << 20};
+  EXPECT_TRUE(division_pays({kind("2:4 transposable"), false}, sizes, 2));
 }
 
 }  // namespace mask_update_test

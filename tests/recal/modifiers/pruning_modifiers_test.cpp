@@ -41,13 +41,14 @@ TEST(GradualPruning, MaskTypes) {
   EXPECT_EQ(kind("[1, 4]"), "block4");
   EXPECT_EQ(kind("'[1,4]'"), "block4");
   EXPECT_EQ(kind("2:4"), "2:4");
+  EXPECT_EQ(kind("2:4 transposable"), "2:4 transposable");
   EXPECT_EQ(kind("filter"), "filter");
   EXPECT_EQ(kind("channel"), "channel");
   for (const std::string bad : {"'4:2'", "[4, 1]", "blocks", "[]", "{a: 1}"})
     EXPECT_THAT(faults_of(recipe_of({pruning("mask_type: " + bad)})),
                 HasSubstr("'GradualKSModifier.mask_type' must be unstructured, block4 (or [1, N]: "
                           "blocks of N inputs of one output, N <= 64), N:M such as 2:4 with 0 < N "
-                          "< M <= 64, filter or channel, not '"));
+                          "< M <= 64, 2:4 transposable, filter or channel, not '"));
 }
 
 TEST(GradualPruning, NOfMSetsALimit) {
