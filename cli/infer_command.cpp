@@ -41,15 +41,16 @@ void require_usage(const InferCommandOptions& options) {
 infer::LoadedNetwork open_network(const InferCommandOptions& options,
                                   const exports::InferConfig& config) {
   const Project project = config.run.project();
+  const bool with_graph = config.inferer.options.engine.engine == "sparse";
   if (options.saved_model.empty())
     return exports::open_checkpoint(
         options.checkpoint == "latest" ? project.checkpoints().string() : options.checkpoint,
-        options.config_file, config.inferer.options.engine.engine == "sparse");
+        options.config_file, with_graph);
   if (options.saved_model.ends_with(".onnx")) return infer::open_onnx(options.saved_model);
   const fs::path folder = options.saved_model == "latest"
                               ? infer::newest_saved_model(project.saved_models())
                               : fs::path(options.saved_model);
-  return infer::open_saved_model(folder, daemon::version_facts().version);
+  return infer::open_saved_model(folder, daemon::version_facts().version, with_graph);
 }
 
 /// Last values of KPIs. Written by the callbacks' thread, read by the page's.

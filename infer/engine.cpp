@@ -357,8 +357,9 @@ std::unique_ptr<EngineBackend> graph_engine(const LoadedNetwork& network, const 
   if (!network.graph)
     throw Error(ExitCode::kUsage, "infer",
                 network.source +
-                    ": engine sparse needs the network as ONNX: give --checkpoint, or the file of "
-                    "'lockstep ckpt export --format onnx' as --saved_model");
+                    ": engine sparse needs the network as ONNX: give --checkpoint, an export of a "
+                    "run with export.onnx, or the file of 'lockstep ckpt export --format onnx' as "
+                    "--saved_model");
   if (!device.is_cpu())
     throw Error(ExitCode::kUsage, "infer",
                 network.source + ": ONNX graphs are computed on the CPU: set gpu or device to cpu");

@@ -151,6 +151,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int64_t kMaxManifestBytes = 1 << 26;  // one line per tensor
+constexpr const char *kModelFile = "model.pt", *kOnnxFile = "model.onnx";
 
 [[noreturn]] void distrust(const fs::path& path, const std::string& what) {
   throw Error(ExitCode::kBadData, "infer",
@@ -199,17 +200,17 @@ static void require_known_version(const fs::path& folder, const Json& manifest,
                     folder.string(), written_by, program_version));
 }
 
-/// Reads model.pt and compares it with the manifest's size and digest.
-static std::string verified_archive(const fs::path& folder, const Json& manifest) {
-  const fs::path path = folder / "model.pt";
-  const auto found = manifest["files"].find("model.pt");
+/// Reads a file of an export and compares it with the manifest's size and digest.
+static std::string verified(const fs::path& folder, const Json& manifest, const std::string& name) {
+  const fs::path path = folder / name;
+  const auto found = manifest["files"].find(name);
   if (found == manifest["files"].end() || !found->is_object())
-    distrust(folder / "manifest.json", "does not list model.pt");
+    distrust(folder / "manifest.json", "does not list " + name);
   if (!files::exists(path)) distrust(path, "is missing, although the manifest lists it");
   // Reads the bytes once: what was verified is what is loaded.
   std::string bytes = files::read(path);
   const std::optional<int64_t> wanted = count_of(*found, "num_bytes");
-  if (!wanted) distrust(folder / "manifest.json", "has no num_bytes of model.pt");
+  if (!wanted) distrust(folder / "manifest.json", "has no num_bytes of " + name);
   if (static_cast<int64_t>(bytes.size()) != *wanted)
     distrust(path, fmt::format("has {} bytes, its manifest says {}", bytes.size(), *wanted));
   if (sha256_hex(bytes) != text_of(*found, "sha256"))
@@ -289,7 +290,8 @@ std::string input_name(const torch::jit::Module& module) {
   return arguments.size() < 2 ? "inputs" : arguments[1].name();
 }
 
-LoadedNetwork open_saved_model(const fs::path& folder, const std::string& program_version) {
+LoadedNetwork open_saved_model(const fs::path& folder, const std::string& program_version,
+                               bool with_graph) {
   if (!files::is_folder(folder))
     throw Error(ExitCode::kInputMissing, "infer",
                 fmt::format("{}: no such folder; name one of RUN/saved_models, or `latest`",
@@ -300,9 +302,12 @@ LoadedNetwork open_saved_model(const fs::path& folder, const std::string& progra
   if (!step) distrust(folder / "manifest.json", "has no global_step");
   LoadedNetwork network{.source = folder.string(), .step = *step};
   network.class_names = class_names_of(folder, manifest);
-  network.module = load_torchscript(verified_archive(folder, manifest), network.source);
+  network.module = load_torchscript(verified(folder, manifest, kModelFile), network.source);
   network.nodes = nodes_beside(folder, manifest, input_name(*network.module));
   require_inputs(*network.module, network.nodes.inputs.size(), network.source);
+  if (with_graph && manifest["files"].contains(kOnnxFile))
+    network.graph = std::make_shared<OnnxGraph>(
+        read_onnx(verified(folder, manifest, kOnnxFile), network.source, folder));
   return network;
 }
 

@@ -73,11 +73,12 @@ struct LoadedNetwork {
 
 /// Opens an export, RUN/saved_models/<step>. Reads model.pt, which must match manifest.json, and
 /// io_nodes.json of the same folder or of RUN/checkpoints (else the manifest's shapes).
+/// `with_graph`: reads model.onnx too, if the export has it.
 ///
 /// Throws Error(kInputMissing) if the folder does not exist. Throws Error(kBadData) if the export
 /// has no manifest, is truncated or changed, or is newer than `program_version`.
 LoadedNetwork open_saved_model(const std::filesystem::path& folder,
-                               const std::string& program_version);
+                               const std::string& program_version, bool with_graph = false);
 
 /// Opens an ONNX file: an export of Lockstep, or one of another program with float32 tensors. A
 /// manifest next to it is not needed. Throws Error(kInputMissing) if the file does not exist.

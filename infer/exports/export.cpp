@@ -197,11 +197,10 @@ Written NetworkExport::write(const CheckpointModel& saved, const CheckpointNetwo
   return written;
 }
 
-Written write_torchscript(const CheckpointModel& saved, const CheckpointNetwork& network,
-                          const std::string& out_file) {
+Written write_network(const CheckpointModel& saved, const CheckpointNetwork& network,
+                      const ExportOptions& options) {
   require_zeros(saved);
-  return NetworkExport::write(saved, &network,
-                              {.where = "", .out_file = out_file, .format = "torchscript"});
+  return NetworkExport::write(saved, &network, options);
 }
 
 std::optional<std::string> torchscript_archive(const CheckpointModel& saved,
@@ -232,6 +231,8 @@ bool has_form(const model::Model& model, const std::vector<int64_t>& input_shape
   }
 }
 
+}  // namespace
+
 bool can_export(const model::Model& model, const std::vector<int64_t>& input_shape,
                 const std::string& format) {
   if (!export_format(format).has_forward) return true;
@@ -242,8 +243,6 @@ bool can_export(const model::Model& model, const std::vector<int64_t>& input_sha
   if (!is_onnx && !model.torchscript_archive().empty()) return !is_quantized;
   return has_form(model, input_shape, is_onnx);
 }
-
-}  // namespace
 
 std::string possible_exports(const model::Model& model, const std::vector<int64_t>& input_shape) {
   std::vector<std::string> formats = export_formats();

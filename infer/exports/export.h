@@ -52,10 +52,15 @@ struct ExportOptions {
 /// network with a layer hook counts as quantized. Networks in Python may be traced.
 std::string possible_exports(const model::Model& model, const std::vector<int64_t>& input_shape);
 
-/// Writes the TorchScript archive of a checkpoint with a rebuilt network to one file. Returns a
-/// description of its content. Refuses the same checkpoints as export_command().
-Written write_torchscript(const CheckpointModel& saved, const CheckpointNetwork& network,
-                          const std::string& out_file);
+/// True if this network can be exported in this format.
+bool can_export(const model::Model& model, const std::vector<int64_t>& input_shape,
+                const std::string& format);
+
+/// Writes a checkpoint with a rebuilt network to options.out_file, without a manifest. The format
+/// is torchscript or onnx. Returns a description of its content. Refuses the same checkpoints as
+/// export_command().
+Written write_network(const CheckpointModel& saved, const CheckpointNetwork& network,
+                      const ExportOptions& options);
 /// Returns the bytes of that archive for immediate use. nullopt if the network has no TorchScript
 /// form. Throws Error(kBadData) if a pruned weight is not zero.
 std::optional<std::string> torchscript_archive(const CheckpointModel& saved,

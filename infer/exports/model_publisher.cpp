@@ -55,6 +55,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kModelFile = "model.pt";
+constexpr const char* kOnnxFile = "model.onnx";
 constexpr const char* kBest = "best";
 // End of a hidden name: not yet published, or withdrawn.
 constexpr const char* kUnfinished = ".tmp";
@@ -109,7 +110,8 @@ void write_published_manifest(const fs::path& folder, const train::Evaluated& ev
                               ExportFacts facts, const Written& written) {
   facts.figures = RunFigures{evaluated.train_loss, evaluated.eval};
   Json json{{"global_step", evaluated.step}, {"files", Json::object()}};
-  for (const char* name : {kModelFile, "losses.json", "kpi.json"}) {
+  for (const char* name : {kModelFile, kOnnxFile, "losses.json", "kpi.json"}) {
+    if (!files::exists(folder / name)) continue;  // no ONNX wanted
     const FileDigest digest = file_digest(folder / name);
     json["files"][name] = {{"num_bytes", digest.num_bytes}, {"sha256", digest.sha256}};
   }
@@ -137,9 +139,10 @@ void write_graph_once(const fs::path& checkpoints, const fs::path& model,
   write_json(nodes, {{"inputs", Json::array({input})}, {"outputs", Json::array({output})}});
 }
 
-/// True if `published` contains the same weights.
-bool holds(const fs::path& published, const std::string& parameters_sha256) {
+/// True if `published` contains the same weights in the wanted formats.
+bool holds(const fs::path& published, const std::string& parameters_sha256, bool with_onnx) {
   if (!files::exists(published / "manifest.json")) return false;
+  if (with_onnx && !files::exists(published / kOnnxFile)) return false;
   const Json json = Json::parse(files::read(published / "manifest.json"), nullptr, false);
   return json.is_object() && json.value("parameters_sha256", Json(nullptr)) == parameters_sha256;
 }
@@ -208,6 +211,7 @@ void remove_surplus(const fs::path& folder, int64_t newest, int64_t keep) {
 /// Publishes a checkpoint as a model for inference. RUN/saved_models/<step>/ contains:
 ///
 ///   model.pt       TorchScript of evaluation
+///   model.onnx     the same as ONNX, if wanted
 ///   losses.json    the losses of training and evaluation
 ///   kpi.json       accuracy and the results of eval.metrics
 ///   manifest.json  docs/export.md; global_step, size and SHA-256 of each file
@@ -242,10 +246,16 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
   ExportFacts facts = torchscript_facts(*saved, network);
   facts.is_ema = options.ema;
   // The same weights may be published already, by an export before a restart.
-  if (!holds(published, facts.parameters_sha256)) {
+  if (!holds(published, facts.parameters_sha256, options.onnx)) {
     try {
       files::make_folders(made);
-      const Written written = write_torchscript(*saved, network, (made / kModelFile).string());
+      const Written written = write_network(
+          *saved, network, {.out_file = (made / kModelFile).string(), .format = "torchscript"});
+      if (options.onnx)
+        (void)write_network(*saved, network,
+                            {.out_file = (made / kOnnxFile).string(),
+                             .quantize = !saved->layers.empty(),
+                             .format = "onnx"});
       write_figures(made, evaluated);
       write_published_manifest(made, evaluated, facts, written);
       // Everything must be on disk before the rename makes it visible.
@@ -366,6 +376,12 @@ bool ModelPublisher::settle() {
 void require_publishable(const model::Model& model, const std::vector<int64_t>& input_shape,
                          const train::PublishOptions& options) {
   if (!options.any()) return;
+  if (options.onnx && !can_export(model, input_shape, "onnx"))
+    throw Error(
+        ExitCode::kConfig, "export",
+        fmt::format("'export.onnx': this network cannot be exported as ONNX; remove the key. "
+                    "`lockstep ckpt export` can write it as {}",
+                    possible_exports(model, input_shape)));
   const std::string fault = fault_of_form(model);
   if (fault.empty()) return;
   const std::string beside = options.preset.empty() ? "" : " with '" + options.preset + "'";

@@ -41,7 +41,7 @@ class ModelPublisher final : public train::Exports {
   bool last_ok_ = true;
 };
 
-/// Throws Error(kConfig) if exports are requested and this network has no TorchScript form. The
+/// Throws Error(kConfig) if exports are requested in a form that this network does not have. The
 /// message names the formats that it has. Call it before the first step, so that such a run fails
 /// early.
 void require_publishable(const model::Model& model, const std::vector<int64_t>& input_shape,

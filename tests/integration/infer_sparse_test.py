@@ -1,4 +1,5 @@
 """`lockstep infer --engine sparse`: a pruned run's checkpoint and its ONNX export answer as the run evaluated; the table; refusals."""
+import json
 import re
 import shutil
 import subprocess
@@ -23,13 +24,16 @@ class InferSparse(InferTest):
         (folder / "recipe.yaml").write_text(RECIPE)
         path = folder / "pruned.yaml"
         path.write_text(DIGITS_RUN.replace("name: digits", "name: pruned") + f"recipe: {folder}/recipe.yaml\n")
-        run = self.shared("pruned", 1, config=path, sets=["run.device=cpu"])
+        run = self.shared("pruned", 1, config=path, sets=["run.device=cpu", "export.at_end=true", "export.onnx=true"])
         file = folder / "pruned.onnx"
         if not file.exists():
             done = subprocess.run([LOCKSTEP, "ckpt", "export", run.folder / "checkpoints", "--format", "onnx", "-o", file],
                                   capture_output=True, text=True, timeout=ANSWER_S)
             self.assertEqual(done.returncode, 0, done.stderr)
         return run, file
+
+    def published(self, run):
+        return max((run.folder / "saved_models").iterdir(), key=lambda folder: int(folder.name))
 
     def answers(self, *network, name):
         config, results = self.config(SAVER, name=f"{name}.yaml")
@@ -39,7 +43,8 @@ class InferSparse(InferTest):
     def test_checkpoint_and_onnx_file_answer_as_the_plain_network(self):
         run, file = self.pruned()
         expected, _ = self.answers("--checkpoint", run.folder / "checkpoints", "--engine", "plain", name="plain")
-        for name, network in (("checkpoint", ("--checkpoint", run.folder / "checkpoints")), ("file", ("--saved_model", file))):
+        for name, network in (("checkpoint", ("--checkpoint", run.folder / "checkpoints")), ("file", ("--saved_model", file)),
+                              ("published", ("--saved_model", self.published(run)))):
             with self.subTest(name):
                 answers, told = self.answers(*network, "--engine", "sparse", "--explain", name=name)
                 self.assertEqual(len(answers), len(expected))
@@ -56,6 +61,17 @@ class InferSparse(InferTest):
         run = self.digits()
         text = self.infer("--saved_model", run.folder / "saved_models/46", "--feed", FEED, "--engine", "sparse", expect=64)
         self.assertIn("engine sparse needs the network as ONNX: give --checkpoint", text)
+
+    def test_a_changed_file_of_a_published_export_is_damage(self):
+        run, _ = self.pruned()
+        export = self.folder / "export"
+        shutil.copytree(self.published(run), export)
+        self.assertEqual({"model.pt", "model.onnx", "losses.json", "kpi.json"}, set(json.loads((export / "manifest.json").read_text())["files"]))
+        file = export / "model.onnx"
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+        text = self.infer("--saved_model", export, "--feed", FEED, "--engine", "sparse", expect=65)
+        self.assertIn("model.onnx: is not the file listed in its manifest", text)
+        self.infer("--saved_model", export, "--feed", FEED)
 
     def test_a_truncated_file_is_damage_and_a_missing_one_is_named(self):
         _, file = self.pruned()
