@@ -25,10 +25,13 @@ FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& membe
   FlatBuffer buffer;
   buffer.group = group_of(params[first]);
   buffer.frozen = !trainable[first];
+  buffer.is_matrix = params[first].is_matrix;
+  check(!buffer.is_matrix || members.size() == 1, "a matrix has a buffer to itself");
   int64_t offset_E = 0;
   for (const int64_t index : members) {
     const auto i = static_cast<size_t>(index);
     check(group_of(params[i]) == buffer.group && trainable[i] == trainable[first] &&
+              params[i].is_matrix == buffer.is_matrix &&
               params[i].tensor.options().type_equal(params[first].tensor.options()),
           "a buffer holds parameters of one kind");
     buffer.slices.push_back({index, offset_E, params[i].tensor.numel()});

@@ -173,7 +173,9 @@ class Elementwise : public Optimizer {
   Elementwise(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
               const ParamTable& params)
       : Optimizer(options, buffers, params, has_own_counts<Rule<float>>(options)) {
-    for (const char* slot : Rule<float>::kSlots) add_slot(slot);
+    // Matrices have a moment; NorMuon stores the rows' second moments too.
+    for (const char* slot : Rule<float>::kSlots)
+      add_slot(slot, slot == Rule<float>::kSlots.front() || options.normuon_beta2.has_value());
   }
 
  protected:
@@ -290,7 +292,7 @@ class FusedSgd final : public Fused<Rule> {
 };
 
 /// Fused kernel for adam and adamw.
-class FusedAdam final : public Fused<rules::Adam> {
+class FusedAdam : public Fused<rules::Adam> {
   using Fused::Fused;
   void update_batch(const FusedBatch& batch) override {
     const rules::WeightDecay<double> decay(options(), *batch.rates);
@@ -306,6 +308,109 @@ class FusedAdam final : public Fused<rules::Adam> {
                      decay.l2, rule.epsilon,
                      /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, batch.found_inf);
   }
+};
+
+/// Returns a matrix with the singular vectors of `matrix_MN`, and singular values near 1: a quintic
+/// Newton-Schulz iteration in bfloat16. Source: Jordan et al. 2024, in the form of
+/// torch.optim.Muon, whose order of operations and so bits it has.
+static at::Tensor orthogonalized(const at::Tensor& matrix_MN, int64_t num_steps) {
+  constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kEpsilon = 1e-7;
+  const bool is_tall = matrix_MN.size(0) > matrix_MN.size(1);
+  at::Tensor x = matrix_MN.to(at::kBFloat16);
+  if (is_tall) x = x.t();
+  x = x.div(x.norm().clamp_min(kEpsilon));  // no singular value is above 1
+  for (int64_t step = 0; step < num_steps; ++step) {
+    const at::Tensor gram = x.mm(x.t());
+    x = at::addmm(x, at::addmm(gram, gram, gram, kB, kC), x, kA);
+  }
+  return is_tall ? x.t() : x;
+}
+
+/// Muon for matrices: m = momentum * m + (1 - momentum) g; w -= rate * f(shape) * O, where O is
+/// orthogonalized(m), with Nesterov that of (1 - momentum) g + momentum * m. AdamW for all else.
+/// Weight decay is decoupled. Sources: Jordan et al. 2024, in the form of torch.optim.Muon;
+/// normuon_beta2: Li et al. 2025. Pruned weights stay 0.
+class Muon final : public FusedAdam {
+ public:
+  Muon(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers, const ParamTable& params)
+      : FusedAdam(options, buffers, params),
+        adamw_share_(options.adamw_learning_rate.value_or(options.learning_rate) /
+                     options.learning_rate) {
+    for (const Param& param : params)
+      check(!param.is_matrix || param.tensor.scalar_type() == at::kFloat, "float32 matrices");
+  }
+
+  void set_kept(size_t buffer, std::span<const uint8_t> bits) override {
+    const FlatBuffer& flat = buffers().at(buffer);
+    if (flat.is_matrix && !flat.frozen)
+      masks_[flat.slices.front().param] =
+          bits.empty() ? PackedMask() : PackedMask(bits, 0, flat.values_E.numel());
+    Optimizer::set_kept(buffer, bits);
+  }
+
+  bool takes_found_inf() const override { return false; }
+
+ protected:
+  void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override {
+    if (buffer.is_matrix) return update_matrix(buffer, *part, rates);
+    GroupRates& own = adamw_rates_[static_cast<size_t>(buffer.group)];
+    own = {.learning_rate = rates.learning_rate * adamw_share_, .weight_decay = rates.weight_decay};
+    FusedAdam::update(buffer, part, own);
+  }
+
+ private:
+  void update_matrix(const FlatBuffer& buffer, const SlotPart& part, const GroupRates& rates) {
+    check(part.region.num_elements() == buffer.values_E.numel(), "a matrix is updated as a whole");
+    const int64_t param = buffer.slices.front().param;
+    const int64_t num_rows = params()[static_cast<size_t>(param)].tensor.size(0);
+    const auto as_matrix = [&](const at::Tensor& flat_E) { return flat_E.view({num_rows, -1}); };
+    const at::Tensor values = as_matrix(buffer.values_E), grads = as_matrix(buffer.grads_E);
+    const at::Tensor moment = as_matrix(part.slots[0]);
+    moment.lerp_(grads, 1 - options().momentum);
+    const at::Tensor direction =
+        options().nesterov ? grads.lerp(moment, options().momentum) : moment;
+    at::Tensor change = orthogonalized(direction, options().ns_steps);
+    double rate = rates.learning_rate * factor_of(values);
+    const auto mask = masks_.find(param);
+    const bool is_pruned = mask != masks_.end() && !mask->second.empty();
+    if (options().normuon_beta2) {
+      change = with_even_rows(change.to(values.scalar_type()), as_matrix(part.slots[1]));
+      rate = rates.learning_rate * 0.2 * std::sqrt(static_cast<double>(values.numel())) /
+             std::max(change.norm().item<double>(), 1e-12);
+      if (is_pruned) part.slots[1].copy_(without_pruned(part.slots[1], mask->second));
+    }
+    if (is_pruned) change = without_pruned(change.to(values.scalar_type()), mask->second);
+    values.mul_(1 - std::min(1.0, rates.learning_rate * rates.weight_decay));
+    values.add_(change, -rate);
+  }
+
+  double factor_of(const at::Tensor& matrix) const {
+    const auto num_rows = static_cast<double>(matrix.size(0));
+    const auto num_columns = static_cast<double>(matrix.size(1));
+    if (options().adjust_lr_fn == "match_rms_adamw")
+      return 0.2 * std::sqrt(std::max(num_rows, num_columns));
+    return std::sqrt(std::max(1.0, num_rows / num_columns));
+  }
+
+  /// Divides each row by the root of its second moment. The slot has it in each kept element.
+  at::Tensor with_even_rows(const at::Tensor& change, const at::Tensor& slot) const {
+    const at::Tensor moments =
+        slot.amax(1, /*keepdim=*/true)
+            .lerp_(change.square().mean(1, /*keepdim=*/true), 1 - *options().normuon_beta2);
+    slot.copy_(moments.expand_as(slot));
+    return change / (moments.sqrt() + 1e-8);
+  }
+
+  /// Zeroes pruned elements. The result may be the same memory.
+  static at::Tensor without_pruned(const at::Tensor& change, const PackedMask& kept) {
+    const at::Tensor there = change.cpu().contiguous();
+    kept.zero_pruned(there.view(-1));
+    return there.to(change.device());
+  }
+
+  const double adamw_share_;  ///< AdamW's rate by that of matrices
+  StepRates adamw_rates_;
+  std::map<int64_t, PackedMask> masks_;  ///< by parameter
 };
 
 using Make = std::unique_ptr<Optimizer> (*)(const OptimizerOptions&, std::vector<FlatBuffer>&,
@@ -332,7 +437,8 @@ static Make maker_of(const OptimizerOptions& options) {
                                                   {"adagrad", make<Elementwise<rules::Adagrad>>},
                                                   {"ftrl", make<Elementwise<rules::Ftrl>>},
                                                   {"rmsprop", make<Elementwise<rules::RmsProp>>},
-                                                  {"lion", make<Elementwise<rules::Lion>>}};
+                                                  {"lion", make<Elementwise<rules::Lion>>},
+                                                  {"muon", make<Muon>}};
   const auto found = makers.find(options.type);
   check(found != makers.end(), "the reader accepts only known optimizers");
   return found->second;

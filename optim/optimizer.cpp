@@ -212,7 +212,7 @@ std::optional<double> clip_gradients(const ClipOptions& options, std::vector<Fla
 
 /// True if slots of this buffer are packed under this mask. Only own kernels can use packed slots.
 static bool packs(const FlatBuffer& buffer, std::span<const uint8_t> bits) {
-  if (bits.empty() || !takes_kernels(buffer)) return false;
+  if (bits.empty() || buffer.is_matrix || !takes_kernels(buffer)) return false;
   const int64_t num_elements = buffer.values_E.numel();
   const int64_t num_kept = count_kept(bits.data(), num_elements);
   return static_cast<double>(num_kept) <=
@@ -384,12 +384,14 @@ void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   for (size_t slot = 0; slot < names_.size(); ++slot) {
     std::vector<at::Tensor> by_param(params_.size());
     for (size_t b = 0; b < before.size(); ++b) {
+      if (slot >= num_slots(buffers_before[b])) continue;
       // One slot at a time; the old one is freed before the next is copied.
       const at::Tensor whole_E = std::exchange(before[b].whole[slot], {});
       for (const FlatSlice& slice : buffers_before[b].slices)
         by_param[static_cast<size_t>(slice.param)] = view_of_slice(whole_E, slice, params_);
     }
     for (size_t b = 0; b < buffers_.size(); ++b) {
+      if (slot >= num_slots(buffers_[b])) continue;
       at::Tensor whole_E = zeros_like_values(buffers_[b]);
       for (const FlatSlice& slice : buffers_[b].slices)
         view_of_slice(whole_E, slice, params_).copy_(by_param[static_cast<size_t>(slice.param)]);
@@ -434,7 +436,7 @@ const std::vector<at::Tensor>& OptimizerState::expand(size_t buffer) {
 const std::vector<at::Tensor>& OptimizerState::expand(const FlatBuffer& buffer,
                                                       BufferStore* store) const {
   if (!store->whole.empty()) return store->whole;
-  for (size_t slot = 0; slot < names_.size(); ++slot) {
+  for (size_t slot = 0; slot < num_slots(buffer); ++slot) {
     store->whole.push_back(store->is_in_parts ? joined(buffer, store->parts, slot)
                                               : zeros_like_values(buffer));
     if (!store->is_in_parts) continue;
@@ -464,8 +466,9 @@ void OptimizerState::to_parts() {
 void OptimizerState::to_parts(size_t buffer) {
   BufferStore& store = stores_[buffer];
   if (store.is_in_parts) return;
-  for (SlotPart& part : store.parts) part.slots.resize(names_.size());
-  for (size_t slot = 0; slot < names_.size(); ++slot) {
+  const size_t num = num_slots(buffers_[buffer]);
+  for (SlotPart& part : store.parts) part.slots.resize(num);
+  for (size_t slot = 0; slot < num; ++slot) {
     for (SlotPart& part : store.parts)
       part.slots[slot] = store.whole.empty() ? absent(buffers_[buffer], part)
                                              : taken_from(store.whole[slot], part);

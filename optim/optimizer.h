@@ -88,7 +88,7 @@ struct CutParts {
 };
 
 /// Slots of an optimizer: only those of owned regions, and only of kept weights if a mask keeps
-/// few.
+/// few. A matrix is never packed: its update moves all elements at once.
 ///
 /// A buffer's slots have one of three forms: absent (zeros without memory), in parts (for steps),
 /// or whole (dense, for saves). expand() converts to the whole form and frees the parts. to_parts()
@@ -104,9 +104,17 @@ class OptimizerState {
   /// The buffers and the table must outlive the store.
   OptimizerState(std::vector<FlatBuffer>& buffers, const ParamTable& params);
 
-  /// Adds a slot, absent at first. Call it before the first step.
-  void add(std::string name) { names_.push_back(std::move(name)); }
+  /// Adds a slot, absent at first. Call it before the first step. of_matrices: matrices
+  /// (FlatBuffer::is_matrix) have it too; such slots come first.
+  void add(std::string name, bool of_matrices) {
+    names_.push_back(std::move(name));
+    if (of_matrices) num_of_matrices_ = names_.size();
+  }
   const std::vector<std::string>& names() const { return names_; }
+  /// Returns the number of slots of a buffer: the first of names().
+  size_t num_slots(const FlatBuffer& buffer) const {
+    return buffer.is_matrix ? num_of_matrices_ : names_.size();
+  }
 
   /// Implement the Optimizer functions of these names.
   void set_shards(const std::vector<ParamShard>& regions);
@@ -155,6 +163,7 @@ class OptimizerState {
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
   std::vector<std::string> names_;
+  size_t num_of_matrices_ = 0;
   std::vector<BufferStore> stores_;      // by buffer
   std::vector<ParamShard> cut_regions_;  // regions of cut_; empty: none
   CutParts cut_;
@@ -170,9 +179,9 @@ class OptimizerState {
 /// have slots there. Slots of a pruned weight would stay 0
 /// (docs/decisions/0028-slots-start-at-zero.md).
 ///
-/// Float32 on the CPU: no bit of a weight or slot depends on the division into regions, on packing,
-/// or on the number of threads (tests/optim). Elsewhere ATen's rounding applies, and an element may
-/// differ near the end of a region.
+/// Float32 on the CPU: no bit of a weight or slot depends on the division into regions or on
+/// packing (tests/optim). Nor does it depend on the number of threads, except in matrices.
+/// Elsewhere ATen's rounding applies, and an element may differ near the end of a region.
 class Optimizer {
  public:
   /// Owns all regions; nothing is pruned. The buffers and the table must outlive the optimizer.
@@ -196,7 +205,9 @@ class Optimizer {
   /// Sets the kept elements of a buffer (base/simd/bit_mask.h; the buffer's elements as items),
   /// copied; empty: all. Call it at each change of masks, with the same bits on all ranks. Slots of
   /// weights that stay kept keep their values, others become 0. Ignored for a frozen buffer.
-  void set_kept(size_t buffer, std::span<const uint8_t> bits) { slots_.set_kept(buffer, bits); }
+  virtual void set_kept(size_t buffer, std::span<const uint8_t> bits) {
+    slots_.set_kept(buffer, bits);
+  }
 
   /// True if step() reads only the gradients of kept elements, for a buffer that is not frozen.
   /// Those of pruned elements are then unused; otherwise they must be +0. Valid until the next
@@ -205,8 +216,8 @@ class Optimizer {
 
   /// Makes one update with the gradients in the buffers, which are undefined afterwards. Unchanged
   /// are elements that this rank does not own, frozen buffers and their slots, and pruned weights
-  /// of packed buffers. Allocates no tensor, except in the first step and in the first one after
-  /// state() or slots_of().
+  /// of packed buffers. Allocates no tensor, except for matrices, in the first step, and in the
+  /// first one after state() or slots_of().
   ///
   /// found_inf: float32 [1] on the device, as in PyTorch's fused optimizers. If it is 1 (not 0)
   /// when the device reaches this update, nothing changes. The caller, which learns this later,
@@ -256,13 +267,16 @@ class Optimizer {
   virtual void end_step() {}
 
   /// Adds a slot: a tensor of zeros for each buffer's values.
-  void add_slot(std::string name) { slots_.add(std::move(name)); }
+  void add_slot(std::string name, bool of_matrices = true) {
+    slots_.add(std::move(name), of_matrices);
+  }
   /// Number of updates of the region passed to update(), including this one.
   int64_t num_updates() const { return updates_of_part_; }
   /// Argument of the current step(); undefined: the step counts.
   const at::Tensor& found_inf() const { return found_inf_; }
   const OptimizerOptions& options() const { return options_; }
   const std::vector<FlatBuffer>& buffers() const { return buffers_; }
+  const ParamTable& params() const { return params_; }
 
  private:
   /// A region that the next update treats differently: excluded (0), or with another number of

@@ -56,6 +56,20 @@ double cosine_rate(const LearningRateDecay& decay, double learning_rate, double 
          decay.end_learning_rate;
 }
 
+double wsd_rate(const LearningRateDecay& decay, double learning_rate, double step,
+                int64_t steps_per_epoch, int64_t total_steps) {
+  const double warmup = warmup_steps(decay, steps_per_epoch);
+  if (step < warmup) return learning_rate * step / warmup;
+  const auto all = static_cast<double>(std::max<int64_t>(total_steps, 1));
+  const double wanted =
+      decay.decay_steps ? static_cast<double>(*decay.decay_steps) : std::ceil(all / 5);
+  // The phases do not overlap: a shorter run has a shorter decay.
+  const double decaying = std::min(wanted, std::max(1.0, all - warmup));
+  const double done = std::clamp(step - (all - decaying), 0.0, decaying) / decaying;
+  return (learning_rate - decay.end_learning_rate) * (1 - portable_pow(done, decay.power)) +
+         decay.end_learning_rate;
+}
+
 void read_exponential(ConfigReader* in, LearningRateDecay* decay) {
   in->read("learning_rate_decay_factor", &decay->factor, more_than(0),
            "exponential: factor of each decay");
@@ -77,16 +91,20 @@ void read_polynomial(ConfigReader* in, LearningRateDecay* decay) {
   in->read("power", &decay->power, more_than(0), "polynomial: exponent; 1: linear");
 }
 
-void read_cosine(ConfigReader* in, LearningRateDecay* decay) {
+/// Reads the keys of cosine and wsd.
+void read_warmup_and_decay(ConfigReader* in, LearningRateDecay* decay) {
   decay->end_learning_rate = 0;
   in->read("end_learning_rate", &decay->end_learning_rate, at_least(0),
-           "cosine: final learning rate");
+           "cosine, wsd: final learning rate");
   in->read("decay_steps", &decay->decay_steps, count_from(1),
-           "cosine: updates of decay after the warm-up; default the rest of the run");
+           "cosine: updates of decay after the warm-up, default the rest of the run; wsd: the last "
+           "updates of the run, default a fifth");
+  if (decay->type == "wsd")
+    in->read("power", &decay->power, more_than(0), "wsd: exponent; 1: linear, 0.5: 1 - root");
   in->read("warmup_steps", &decay->warmup_steps, count_from(0),
-           "cosine: updates of linear warm-up from 0");
+           "cosine, wsd: updates of linear warm-up from 0");
   in->read("warmup_epochs", &decay->warmup_epochs, at_least(0),
-           "cosine: epochs of linear warm-up from 0, instead of warmup_steps");
+           "cosine, wsd: epochs of linear warm-up from 0, instead of warmup_steps");
   if (decay->warmup_steps && decay->warmup_epochs)
     in->fault("warmup_epochs", "'warmup_steps' and 'warmup_epochs' are both given: keep one");
 }
@@ -95,11 +113,11 @@ void read_cosine(ConfigReader* in, LearningRateDecay* decay) {
 
 void read_learning_rate_decay(ConfigReader* in, LearningRateDecay* decay) {
   in->read_choice("learning_rate_decay_type", &decay->type,
-                  {"fixed", "exponential", "polynomial", "cosine"},
+                  {"fixed", "exponential", "polynomial", "cosine", "wsd"},
                   "built-in schedule; must be fixed with a recipe that sets the learning rate");
   if (decay->type == "exponential") read_exponential(in, decay);
   if (decay->type == "polynomial") read_polynomial(in, decay);
-  if (decay->type == "cosine") read_cosine(in, decay);
+  if (decay->type == "cosine" || decay->type == "wsd") read_warmup_and_decay(in, decay);
 }
 
 double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_t step,
@@ -119,6 +137,8 @@ double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_
     return (learning_rate - decay.end_learning_rate) * portable_pow(left, decay.power) +
            decay.end_learning_rate;
   }
+  if (decay.type == "wsd")
+    return wsd_rate(decay, learning_rate, static_cast<double>(step), steps_per_epoch, total_steps);
   if (decay.type == "cosine")
     return cosine_rate(decay, learning_rate, static_cast<double>(step), steps_per_epoch,
                        total_steps);
@@ -147,7 +167,7 @@ static void read_moments(ConfigReader* in, OptimizerOptions* options) {
 static void read_epsilon(ConfigReader* in, OptimizerOptions* options) {
   const std::string& type = options->type;
   std::string place = ": epsilon, before bias correction as in TensorFlow";
-  if (type == "adamw") place = ": epsilon, after bias correction";
+  if (is_one_of(type, {"adamw", "muon"})) place = ": epsilon of AdamW, after bias correction";
   if (type == "adadelta") place = ": epsilon of both averages, under the root";
   if (type == "rmsprop") place = ": epsilon, under the root";
   in->read("opt_epsilon", &options->opt_epsilon, at_least(kLeastFloat), type + place);
@@ -162,14 +182,32 @@ static void read_ftrl(ConfigReader* in, OptimizerOptions* options) {
   in->read("ftrl_l2", &options->ftrl_l2, at_least(0), "ftrl: L2 strength");
 }
 
+static void read_muon(ConfigReader* in, OptimizerOptions* options) {
+  in->read("muon_params", &options->muon_params,
+           "muon: weights that are updated as matrices: names with all below them, or re: "
+           "patterns; default those of linear and convolution layers but the last");
+  in->read("ns_steps", &options->ns_steps, between(1, 99), "muon: Newton-Schulz iterations");
+  in->read_choice("adjust_lr_fn", &options->adjust_lr_fn, {"original", "match_rms_adamw"},
+                  "muon: factor of the rate, from the matrix' shape");
+  in->read("normuon_beta2", &options->normuon_beta2, half_open(0, 1),
+           "muon: decay of each row's second moment (NorMuon); default none");
+  in->read(
+      "adamw_learning_rate", &options->adamw_learning_rate, more_than(0),
+      "muon: initial learning rate of AdamW, for all that is no matrix; keeps its proportion to "
+      "learning_rate, also in schedules and recipes; default learning_rate");
+  if (options->adamw_learning_rate && !in->has("learning_rate"))
+    in->refuse("adamw_learning_rate", "needs 'learning_rate', to which it keeps its proportion");
+}
+
 static void read_rule(ConfigReader* in, OptimizerOptions* options) {
   const std::string& type = options->type;
-  if (type == "momentum") {
-    in->read("momentum", &options->momentum, half_open(0, 1), "momentum: momentum coefficient");
-    in->read("nesterov", &options->nesterov, "momentum: Nesterov momentum");
+  if (is_one_of(type, {"momentum", "muon"})) {
+    in->read("momentum", &options->momentum, half_open(0, 1), type + ": momentum coefficient");
+    in->read("nesterov", &options->nesterov, type + ": Nesterov momentum");
   }
-  if (is_one_of(type, {"adam", "adamw", "lion"})) read_moments(in, options);
-  if (is_one_of(type, {"adam", "adamw", "adadelta", "rmsprop"})) read_epsilon(in, options);
+  if (type == "muon") read_muon(in, options);
+  if (is_one_of(type, {"adam", "adamw", "lion", "muon"})) read_moments(in, options);
+  if (is_one_of(type, {"adam", "adamw", "adadelta", "rmsprop", "muon"})) read_epsilon(in, options);
   if (type == "adadelta")
     in->read("adadelta_rho", &options->adadelta_rho, half_open(0, 1),
              "adadelta: decay of both averages");
@@ -197,23 +235,27 @@ static void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
   in->read("weight_decay_exclude", &options->weight_decay_exclude,
            "weights without decay: names with all below them, or re: patterns");
   // For these types the kind of weight decay is part of the rule.
-  if (!is_one_of(options->type, {"adamw", "lion", "ftrl"}))
+  if (!is_one_of(options->type, {"adamw", "lion", "ftrl", "muon"}))
     in->read("decoupled", &options->decoupled, "decoupled weight decay, as in AdamW");
 }
 
 const std::vector<std::string>& optimizer_types() {
   static const std::vector<std::string> types{"sgd",     "momentum", "adam",    "adamw", "adadelta",
-                                              "adagrad", "ftrl",     "rmsprop", "lion"};
+                                              "adagrad", "ftrl",     "rmsprop", "lion",  "muon"};
   return types;
 }
 
 OptimizerOptions default_options(const std::string& type) {
   OptimizerOptions options{.type = type};
   // Defaults of PyTorch (adamw), TensorFlow (adadelta, rmsprop) and the paper (lion).
-  if (is_one_of(type, {"adamw", "adadelta"})) options.opt_epsilon = 1e-8;
+  if (is_one_of(type, {"adamw", "adadelta", "muon"})) options.opt_epsilon = 1e-8;
   if (type == "rmsprop") options.opt_epsilon = 1e-10;
   if (type == "lion") options.adam_beta2 = 0.99;
-  options.decoupled = is_one_of(type, {"adamw", "lion"});
+  if (type == "muon") {
+    options.momentum = 0.95;
+    options.nesterov = true;
+  }
+  options.decoupled = is_one_of(type, {"adamw", "lion", "muon"});
   return options;
 }
 

@@ -20,18 +20,22 @@ namespace lockstep::optim {
 ///   polynomial   (rate - end) * (1 - min(s, n) / n)^power + end
 ///   cosine       rate * s / w while s < w, then
 ///                (rate - end) * (1 + cos(pi * min(s - w, n) / n)) / 2 + end
+///   wsd          rate * s / w while s < w, rate until the last n steps of the run, then
+///                (rate - end) * (1 - (steps of the decay so far / n)^power) + end
 ///
 /// s: updates done. d = round(num_epochs_per_decay * steps per epoch), at least 1. n: decay_steps
-/// if given, else d if num_epochs_per_decay is given, else the steps of the run (cosine: minus w).
+/// if given, else d if num_epochs_per_decay is given, else the steps of the run (cosine: minus w;
+/// wsd: a fifth of them).
 /// w: warmup_steps, or warmup_epochs in steps. Sources: tf.compat.v1.train.exponential_decay,
-/// polynomial_decay and cosine_decay; Loshchilov & Hutter 2017 (SGDR), without restarts.
+/// polynomial_decay and cosine_decay; Loshchilov & Hutter 2017 (SGDR), without restarts; Hägele et
+/// al. 2024 (wsd: warm-up, stable, decay; a trapezoid with power 1).
 struct LearningRateDecay {
-  std::string type = "fixed";  ///< fixed | exponential | polynomial | cosine
+  std::string type = "fixed";  ///< fixed | exponential | polynomial | cosine | wsd
   double factor = 0.94;
   std::optional<double> num_epochs_per_decay;  ///< exponential: always set
-  std::optional<int64_t> decay_steps;          ///< polynomial, cosine
-  std::optional<int64_t> warmup_steps;         ///< cosine; not with warmup_epochs
-  std::optional<double> warmup_epochs;         ///< cosine
+  std::optional<int64_t> decay_steps;          ///< polynomial, cosine, wsd
+  std::optional<int64_t> warmup_steps;         ///< cosine, wsd; not with warmup_epochs
+  std::optional<double> warmup_epochs;         ///< cosine, wsd
   bool staircase = true;
   double end_learning_rate = 0.0001;
   double power = 1.0;
@@ -57,6 +61,11 @@ struct OptimizerOptions {
   LearningRateDecay decay;  ///< of the rate, if no recipe sets it
   double momentum = 0.9;
   bool nesterov = false;
+  int64_t ns_steps = 5;                       ///< muon
+  std::string adjust_lr_fn = "original";      ///< muon: original | match_rms_adamw
+  std::optional<double> normuon_beta2;        ///< muon; set: NorMuon
+  std::vector<std::string> muon_params;       ///< names, `re:` patterns; empty: the default
+  std::optional<double> adamw_learning_rate;  ///< muon: of all that is no matrix
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;  ///< default depends on the type: default_options()
   double opt_epsilon = 1e-7;  ///< as adam_beta2

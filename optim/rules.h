@@ -104,7 +104,8 @@ struct Momentum {
 
 /// adam:  w -= rate * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon): epsilon is added to
 ///        the uncorrected root, as in tf.compat.v1.train.AdamOptimizer.
-/// adamw: w -= rate / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + epsilon), as torch.optim.AdamW;
+/// adamw, and muon for all but matrices:
+///        w -= rate / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + epsilon), as torch.optim.AdamW;
 ///        its weight decay is decoupled.
 ///
 /// Both moments start at 0: m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g². `num_updates` is t,
@@ -116,9 +117,7 @@ template <typename N>
 struct Adam {
   static constexpr std::array kSlots{"m", "v"};
   /// True if updates are counted by parameter, as in PyTorch. TensorFlow's Adam has one count.
-  static bool counts_own_updates(const OptimizerOptions& options) {
-    return options.type == "adamw";
-  }
+  static bool counts_own_updates(const OptimizerOptions& options) { return options.type != "adam"; }
 
   Adam(const OptimizerOptions& options, const GroupRates& rates, int64_t num_updates)
       : first_share(static_cast<N>(1 - options.adam_beta1)),
@@ -128,8 +127,8 @@ struct Adam {
         exact_root_scale(
             std::sqrt(1 - std::pow(options.adam_beta2, static_cast<double>(num_updates)))),
         root_scale(static_cast<N>(exact_root_scale)),
-        epsilon(static_cast<N>(options.type == "adamw" ? options.opt_epsilon
-                                                       : options.opt_epsilon / exact_root_scale)),
+        epsilon(static_cast<N>(options.type == "adam" ? options.opt_epsilon / exact_root_scale
+                                                      : options.opt_epsilon)),
         minus_rate(static_cast<N>(-rates.learning_rate / first_correction)) {}
 
   template <typename V>

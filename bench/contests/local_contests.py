@@ -19,6 +19,7 @@ MLP = runs.Job("mlp", 8, (784, 4096, 4096, 10), steps=50, peer_steps=30)
 PRUNED = dataclasses.replace(MLP, name="pruned", sparsity=0.9)
 WIDE = runs.Job("wide", 16, (512, 3072, 3072, 1000), steps=50, peer_steps=30)
 SQUARE = runs.Job("square", 4, (2048,) * 5 + (100,), steps=50, peer_steps=30)
+MUON = dataclasses.replace(SQUARE, name="muon", optimizer="muon", learning_rate=0.002, steps=9, peer_steps=9, warm=4, peer_warm=3)
 CNN = runs.Job("cnn", 32, model="{type: cnn}", shape=(3, 32, 32), steps=40, peer_steps=25, warm=16, peer_warm=5)
 
 DDP = ["default", "tuned"]
@@ -43,6 +44,7 @@ def local_contests(build):
         contest("wide: mlp 512-3072-3072-1000, batch 16, one host", WIDE, [2.1], ALONE, [FLOOR], ["tuned"]),
         StepContest("pruned: mlp, 90 % pruned, one host", build, PRUNED, here, ["tuned", "packed"], [over("DDP tuned", 3), over("Python packed", 2)]),
         contest("square: mlp 2048-2048-2048-2048-2048-100, batch 4, one host", SQUARE, [2.0], ALONE, [FLOOR], ["tuned"]),
+        contest("muon: square with optimizer muon, one host", MUON, [1.7], modes=["tuned"]),
         contest("cnn: 2.2 M weights, batch 32, one host", CNN, [None, 1.08], {**ALONE, "two alone": alone_at_once(2)},
                 [Row("ours on 1 rank / on 2 (efficiency)", lambda times: times["ours alone"] / times["ours"], 0.97),
                  Row("1 rank / two runs of 1 rank at once: the limit", lambda times: times["ours alone"] / times["two alone"]),

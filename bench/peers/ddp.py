@@ -69,7 +69,7 @@ class Request:
     seed: int = 17  # of the order
     learning_rate: float = 0.01
     momentum: float = 0.9
-    optimizer: str = "momentum"  # or adamw, without decay of weights
+    optimizer: str = "momentum"  # or adamw, muon, without decay of weights
     precision: str = "fp32"  # or bf16: autocast
     warm: int = 0  # steps before the first that counts; a GPU has done them then
     sparsity: float = 0
@@ -287,6 +287,24 @@ def mean_loss(outputs, targets):
     return F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 
+class MuonAndAdamW:
+    """torch.optim.Muon for weights of linear layers but the last, AdamW for all else."""
+
+    def __init__(self, network, learning_rate, fused):
+        matrices = [module.weight for module in network.modules() if isinstance(module, torch.nn.Linear)][:-1]
+        others = [one for one in network.parameters() if not any(one is matrix for matrix in matrices)]
+        self.optimizers = [torch.optim.Muon(matrices, lr=learning_rate, weight_decay=0),
+                           torch.optim.AdamW(others, lr=learning_rate, weight_decay=0, fused=fused)]
+
+    def zero_grad(self):
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def step(self):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
 def make_optimizer(network, options, fused):
     if options.mode == "zero":
         if options.optimizer != "momentum":
@@ -296,6 +314,8 @@ def make_optimizer(network, options, fused):
     if options.optimizer == "adamw":
         return torch.optim.AdamW(network.parameters(), lr=options.learning_rate, weight_decay=0, fused=fused,
                                  capturable=options.mode == "graphed")
+    if options.optimizer == "muon":
+        return MuonAndAdamW(network, options.learning_rate, fused)
     return torch.optim.SGD(network.parameters(), lr=options.learning_rate, momentum=options.momentum,
                            **({"fused": True} if fused else {}))
 

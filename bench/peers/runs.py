@@ -46,7 +46,7 @@ class Job:
     num_classes: int = 10
     samples: int = 512
     learning_rate: float = 0.01
-    optimizer: str = "momentum"  # or adamw, without decay of weights
+    optimizer: str = "momentum"  # or adamw, muon, without decay of weights
     precision: str = "fp32"  # or bf16, on both sides
     sparsity: float = 0  # of fixed masks
     shard_optimizer: bool = False
@@ -242,11 +242,11 @@ def c10d(build, job, place, bucket_mb):
         return Steps(mean(found["seconds"][job.peer_warm:]), found["losses"])
 
 
-def gloo_allreduce(place, mib=64, calls=5):
-    """Median seconds of gloo's all-reduce."""
+def gloo_allreduce(place, mib=64, calls=5, alone=False):
+    """Median seconds of gloo's all-reduce, or of what every all-reduce has to do: ranks read and write their values, each alone."""
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
         out = pathlib.Path(folder) / "out.json"
-        command = [PEER_PYTHON, PEERS / "gloo_allreduce.py", f"--mib={mib}", f"--calls={calls}", f"--out={out}"]
+        command = [PEER_PYTHON, PEERS / "gloo_allreduce.py", f"--mib={mib}", f"--calls={calls}", f"--out={out}", *["--alone"] * alone]
         finish(place.peers(command, peer_environment()))
         seconds = sorted(json.loads(out.read_text())["seconds"])
         return seconds[len(seconds) // 2]

@@ -198,6 +198,8 @@ static std::unique_ptr<model::Model> make_network(const RunConfig& config,
   require_distinct_keys(*network);
   recal::choose_decayed(config.optimizer.weight_decay_groups, config.optimizer.weight_decay_exclude,
                         &network->params());
+  if (config.optimizer.type == "muon")
+    recal::choose_matrices(config.optimizer.muon_params, &network->params());
   return network;
 }
 

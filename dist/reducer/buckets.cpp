@@ -128,6 +128,10 @@ int64_t last_to_come(const Bucket& bucket) {
 
 void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool begins_small,
          std::vector<Bucket>* out) {
+  if (buffer.is_matrix) {
+    out->push_back({index, 0, buffer.grads_E.numel(), {buffer.slices.front().param}});
+    return;
+  }
   const auto as_elements = [&](int64_t bytes) {
     return std::max<int64_t>(1, bytes / static_cast<int64_t>(buffer.grads_E.itemsize()));
   };
@@ -224,6 +228,40 @@ BucketShards cut_into_pieces(const Bucket& bucket, const FlatBuffer& buffer,
   return BucketShards(std::move(borders_E));
 }
 
+/// Returns the owner of each matrix, by bucket; others have -1. The cost of its update is that of a
+/// product of the matrix with its transpose. The most expensive one is assigned first, each to the
+/// rank with the least so far.
+static std::vector<int> owners_of_matrices(const std::vector<Bucket>& buckets,
+                                           const std::vector<FlatBuffer>& buffers,
+                                           const std::vector<int64_t>& row_E_by_param,
+                                           int num_pieces) {
+  std::vector<std::pair<double, size_t>> costs;  // with the bucket
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (!buffers[buckets[i].buffer].is_matrix) continue;
+    const int64_t row_E = row_E_by_param.at(static_cast<size_t>(buckets[i].params.front()));
+    const int64_t num_rows = buckets[i].num_elements() / std::max<int64_t>(row_E, 1);
+    costs.emplace_back(static_cast<double>(buckets[i].num_elements()) *
+                           static_cast<double>(std::min(row_E, num_rows)),
+                       i);
+  }
+  std::ranges::stable_sort(costs, std::greater(), &std::pair<double, size_t>::first);
+  std::vector<double> load_N(static_cast<size_t>(num_pieces));
+  std::vector<int> owners(buckets.size(), -1);
+  for (const auto& [cost, bucket] : costs) {
+    const auto least = std::ranges::min_element(load_N);
+    *least += cost;
+    owners[bucket] = static_cast<int>(least - load_N.begin());
+  }
+  return owners;
+}
+
+/// Returns shards of which one is the whole bucket.
+static BucketShards owned_by(int owner, const Bucket& bucket, int num_pieces) {
+  std::vector<int64_t> borders_E(static_cast<size_t>(num_pieces) + 1);
+  std::fill(borders_E.begin() + owner + 1, borders_E.end(), bucket.num_elements());
+  return BucketShards(std::move(borders_E));
+}
+
 // BucketAssignment: computes buckets and shards from the buffers alone, so that all ranks compute
 // the same ones.
 
@@ -280,9 +318,12 @@ bool BucketAssignment::rebuild(const std::vector<FlatBuffer>& buffers) {
   // Shared buckets send nothing, so few large pieces are best.
   const int64_t bucket_bytes = is_shared() ? kUnlimitedBytes : options_.bucket_bytes;
   buckets_ = cut_into_buckets(buffers, bucket_bytes, row_E_by_param_, world_size_);
-  for (const Bucket& bucket : buckets_)
-    shards_.push_back(
-        cut_into_pieces(bucket, buffers[bucket.buffer], row_E_by_param_, world_size_));
+  const std::vector<int> owners =
+      owners_of_matrices(buckets_, buffers, row_E_by_param_, world_size_);
+  for (size_t i = 0; i < buckets_.size(); ++i)
+    shards_.push_back(owners[i] >= 0 ? owned_by(owners[i], buckets_[i], world_size_)
+                                     : cut_into_pieces(buckets_[i], buffers[buckets_[i].buffer],
+                                                       row_E_by_param_, world_size_));
   return true;
 }
 

@@ -72,7 +72,8 @@ struct Bucket {
 /// complete with that of its parameters that comes first in the model. So buckets are sorted by
 /// this parameter, in descending order. A bucket contains whole parameters as long as the next one
 /// fits. A parameter larger than a bucket is cut into near-equal pieces, each a separate bucket.
-/// The step's first bucket is smaller. Elements of a buffer without slices belong to no parameter
+/// The step's first bucket is smaller. A matrix (FlatBuffer::is_matrix) is one bucket of any size.
+/// Elements of a buffer without slices belong to no parameter
 /// and come last. Each element is in exactly one bucket.
 ///
 /// With row_E_by_param the buckets will be sharded among num_pieces ranks. A parameter larger than
@@ -125,8 +126,9 @@ class BucketShards {
 BucketShards cut_into_pieces(const Bucket& bucket, const FlatBuffer& buffer,
                              const std::vector<int64_t>& row_E_by_param, int num_pieces);
 
-/// Assignment of gradients to buckets and, if sharded (ZeRO stage 1), of shards to ranks. Equal on
-/// all ranks except for the values of this rank.
+/// Assignment of gradients to buckets and, if sharded (ZeRO stage 1), of shards to ranks. One rank
+/// owns a whole matrix; matrices are divided by the cost of their updates. Equal on all ranks
+/// except for the values of this rank.
 class BucketAssignment {
  public:
   /// Starts without buffers, until the first rebuild(). The table must outlive this.

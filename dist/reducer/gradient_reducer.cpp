@@ -113,8 +113,13 @@ void GradientReducer::make_bucket(size_t bucket) {
           add(std::make_unique<AllReduceBucket>(grads_E, modes_.wire, packing_kernels_)));
       break;
     case ReductionKind::kReduceScatter:
-      messages_.push_back(add(std::make_unique<ReduceScatterBucket>(
-          grads_E, assignment_.shards(bucket), comm_.rank(), modes_.wire, scratch_)));
+      // Slots of the owner's size would send a matrix once for each rank.
+      if (buffers_[cut.buffer].is_matrix)
+        messages_.push_back(
+            add(std::make_unique<AllReduceBucket>(grads_E, modes_.wire, packing_kernels_)));
+      else
+        messages_.push_back(add(std::make_unique<ReduceScatterBucket>(
+            grads_E, assignment_.shards(bucket), comm_.rank(), modes_.wire, scratch_)));
       break;
     case ReductionKind::kShared:
       for (const at::Tensor& flat_E : buffers_[cut.buffer].grads_by_rank)
@@ -542,22 +547,41 @@ void GradientReducer::check_means(int64_t divisor, const Read& read, GlobalStepS
   if (requests_.squared_grad_norm) totals->squared_grad_norm = squares.value();
 }
 
+/// Returns the rank that owns all of a matrix.
+static int owner_of(const BucketShards& shards) {
+  int owner = 0;
+  while (shards.size(owner) < shards.num_elements()) ++owner;
+  return owner;
+}
+
+/// Returns the bytes of all ranks together.
+int64_t GradientReducer::gather_bucket(size_t index) {
+  const Bucket& bucket = assignment_.buckets()[index];
+  const FlatBuffer& buffer = buffers_[bucket.buffer];
+  const at::Tensor values_E = part_of(buffer.values_E, bucket);
+  int64_t num_bytes = static_cast<int64_t>(values_E.nbytes());
+  with_bucket("gathering the values of", index, [&] {
+    if (buffer.is_matrix) {
+      comm_.broadcast(values_E, owner_of(assignment_.shards(index)));
+      return;
+    }
+    // New masks apply from the next step on; until then the old choice does not fit them.
+    const bool packed = !masks_changed_ && packing_.packs(index);
+    num_bytes =
+        static_cast<const ReduceScatterBucket&>(*messages_[index]).gather(comm_, values_E, packed);
+  });
+  return num_bytes;
+}
+
 GatherTotals GradientReducer::gather_values() {
   check(!is_under_way(), "gather_values() while gradients are in flight");
   const auto start = Clock::now();
   GatherTotals totals;
   if (modes_.kind == ReductionKind::kShared) comm_.barrier();
   for (size_t i = 0; modes_.kind == ReductionKind::kReduceScatter && i < messages_.size(); ++i) {
-    const auto& scattered = static_cast<const ReduceScatterBucket&>(*messages_[i]);
-    const Bucket& bucket = assignment_.buckets()[i];
-    const at::Tensor values_E = part_of(buffers_[bucket.buffer].values_E, bucket);
-    // New masks apply from the next step on; until then the old choice does not fit them.
-    const bool packed = !masks_changed_ && packing_.packs(i);
-    with_bucket("gathering the values of", i, [&] {
-      const int64_t num_bytes = scattered.gather(comm_, values_E, packed);
-      totals.bytes_gathered += num_bytes;
-      totals.bytes_saved += scattered.dense_bytes() - num_bytes;
-    });
+    const int64_t num_bytes = gather_bucket(i);
+    totals.bytes_gathered += num_bytes;
+    totals.bytes_saved += messages_[i]->dense_bytes() - num_bytes;
   }
   totals.gather_s = seconds_since(start);
   return totals;

@@ -183,6 +183,7 @@ class GradientReducer {
   // Layout.
   void rebuild_buckets();
   void make_bucket(size_t bucket);
+  int64_t gather_bucket(size_t index);
   void update_modes();
   void agree_on_masks();
   uint64_t fingerprint() const;

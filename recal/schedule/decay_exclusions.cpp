@@ -11,15 +11,15 @@
 namespace lockstep::recal {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ExitCode::kConfig, "config", "optimizer.weight_decay_exclude: " + message);
+[[noreturn]] void refuse(const std::string& key, const std::string& message) {
+  throw Error(ExitCode::kConfig, "config", fmt::format("optimizer.{}: {}", key, message));
 }
 
-NamePattern pattern_of(const std::string& entry) {
-  if (entry.empty()) refuse("an entry is empty: name a parameter, or write a re: pattern");
+NamePattern pattern_of(const std::string& key, const std::string& entry) {
+  if (entry.empty()) refuse(key, "an entry is empty: name a parameter, or write a re: pattern");
   std::string error;
   NamePattern pattern(entry, &error);
-  if (!error.empty()) refuse(error);
+  if (!error.empty()) refuse(key, error);
   return pattern;
 }
 
@@ -55,16 +55,16 @@ std::string_view decay_group_of(const Param& param, const ParamTable& params) {
   return is_shift ? "normalisation" : "biases";
 }
 
-void exclude(const std::string& entry, ParamTable* params) {
-  const NamePattern pattern = pattern_of(entry);
-  bool any = false;
-  for (Param& param : *params) {
-    if (!pattern.names(param.name) && !pattern.names_above(param.name)) continue;
-    param.decayed = false;
-    any = true;
-  }
-  if (!any)
-    refuse(fmt::format("'{}' names no parameter{}", entry, nearest_to(pattern.dotted(), *params)));
+/// Returns the parameters that an entry of this key names.
+std::vector<Param*> named_by(const std::string& key, const std::string& entry, ParamTable* params) {
+  const NamePattern pattern = pattern_of(key, entry);
+  std::vector<Param*> found;
+  for (Param& param : *params)
+    if (pattern.names(param.name) || pattern.names_above(param.name)) found.push_back(&param);
+  if (found.empty())
+    refuse(key,
+           fmt::format("'{}' names no parameter{}", entry, nearest_to(pattern.dotted(), *params)));
+  return found;
 }
 
 }  // namespace
@@ -78,7 +78,32 @@ void choose_decayed(const std::vector<std::string>& groups,
     is_decayed.push_back(std::find(groups.begin(), groups.end(), group) != groups.end());
   }
   for (size_t i = 0; i < params->size(); ++i) (*params)[i].decayed = is_decayed[i];
-  for (const std::string& entry : exclusions) exclude(entry, params);
+  for (const std::string& entry : exclusions)
+    for (Param* param : named_by("weight_decay_exclude", entry, params)) param->decayed = false;
+}
+
+void choose_matrices(const std::vector<std::string>& entries, ParamTable* params) {
+  const std::string key = "muon_params";
+  for (const std::string& entry : entries) {
+    bool any = false;
+    for (Param* param : named_by(key, entry, params)) {
+      const bool can_be = param->tensor.dim() >= 2 && param->tensor.numel() > 0;
+      param->is_matrix = param->is_matrix || can_be;
+      any = any || can_be;
+    }
+    if (!any) refuse(key, fmt::format("'{}' names no parameter of two or more dimensions", entry));
+  }
+  if (!entries.empty()) return;
+  Param* last = nullptr;
+  for (Param& param : *params) {
+    if (!param.prunable || param.tensor.numel() == 0) continue;
+    if (last != nullptr) last->is_matrix = true;
+    last = &param;
+  }
+  if (std::ranges::none_of(*params, &Param::is_matrix))
+    refuse("type",
+           "muon updates weights of linear and convolution layers except the last, and this "
+           "network has none: name some in optimizer.muon_params, or use adamw");
 }
 
 }  // namespace lockstep::recal

@@ -20,4 +20,11 @@ namespace lockstep::recal {
 void choose_decayed(const std::vector<std::string>& groups,
                     const std::vector<std::string>& exclusions, ParamTable* params);
 
+/// Chooses the parameters that Muon updates as matrices (Param::is_matrix), before the flat buffers
+/// are planned. entries: optimizer.muon_params, in the same form; empty: weights of linear and
+/// convolution layers except the last of the table, which is taken for the head. Throws
+/// Error(kConfig) like choose_decayed(), for an entry that names no parameter of 2 or more
+/// dimensions, and if there is none at all.
+void choose_matrices(const std::vector<std::string>& entries, ParamTable* params);
+
 }  // namespace lockstep::recal

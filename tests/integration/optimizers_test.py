@@ -20,13 +20,14 @@ OPTIMIZERS = {
     "ftrl": "learning_rate: 0.1, ftrl_l1: 1.0e-4",
     "rmsprop": "learning_rate: 0.001, learning_rate_decay_type: polynomial",
     "lion": "learning_rate: 0.001, weight_decay: 0.1",
+    "muon": "learning_rate: 0.02, adamw_learning_rate: 0.002, weight_decay: 0.01, normuon_beta2: 0.95",
 }
 # The types of the run file; one without a row above trains with DEFAULT.
 TYPES = re.search(r"`optimizer.type` \| one of: ([\w, ]+) \|", (SOURCE / "docs/run_file.md").read_text())[1].split(", ")
 DEFAULT = "learning_rate: 0.001"
-# Whole runs of two kinds: ATen's formula, and slots whose first value is not 0. tests/train tries all of them in one process; tools/soak
-# all of them in whole runs.
-CHOSEN = TYPES if IS_SOAK else ("adam", "ftrl")
+# Whole runs of three kinds: ATen's formula, slots whose first value is not 0, and matrices. tests/train tries all of them in one process;
+# tools/soak all of them in whole runs.
+CHOSEN = TYPES if IS_SOAK else ("adam", "ftrl", "muon")
 
 
 class Optimizers(LockstepTest):
@@ -95,6 +96,9 @@ class Optimizers(LockstepTest):
                 ("{type: ftrl, ftrl_learning_rate_power: 0.5}", "ftrl_learning_rate_power"),
                 ("{type: adm}", "adam"),
                 ("{learning_rate_decay_type: cosine, warmup_steps: 3, warmup_epochs: 1}", "keep one"),
+                ("{type: muon, muon_params: [conw0]}", "optimizer.muon_params: 'conw0' names no parameter"),
+                ("{type: muon, muon_params: [blocks.0.conv.bias]}", "'blocks.0.conv.bias' names no parameter of two or more dimensions"),
+                ("{type: muon, adjust_lr_fn: moonshot}", "match_rms_adamw"),
                 ("{weight_decay_exclude: [conw0]}", "'conw0' names no parameter"),
                 ("{weight_decay_exclude: ['re:(']}", "is not a regular expression"),
                 ("{weight_decay_groups: [norms]}", "'norms' is not a group: use weights, normalisation or biases")):

@@ -138,6 +138,13 @@ TEST(LearningRateDecay, FollowsItsFormulas) {
   EXPECT_DOUBLE_EQ(decayed_rate(polynomial, 0.1, 100, 10, 100), 0.02);
   EXPECT_DOUBLE_EQ(decayed_rate(polynomial, 0.1, 500, 10, 100), 0.02);
   EXPECT_EQ(decayed_rate({}, 0.1, 500, 10, 100), 0.1);
+  LearningRateDecay wsd{.type = "wsd", .end_learning_rate = 0};
+  wsd.warmup_steps = 50;
+  EXPECT_DOUBLE_EQ(decayed_rate(wsd, 0.1, 25, 10, 100), 0.05);
+  EXPECT_DOUBLE_EQ(decayed_rate(wsd, 0.1, 80, 10, 100), 0.1);
+  EXPECT_DOUBLE_EQ(decayed_rate(wsd, 0.1, 90, 10, 100), 0.05) << "a fifth of the run";
+  wsd.decay_steps = 80;
+  EXPECT_DOUBLE_EQ(decayed_rate(wsd, 0.1, 75, 10, 100), 0.05) << "not during the warm-up";
 }
 
 TEST(LearningRateDecay, RisesAndFallsAlongACosine) {

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include "base/error.h"
 #include "recal/schedule/decay_exclusions.h"
 
 namespace lockstep::recal {
@@ -48,6 +49,32 @@ TEST(DecayGroups, E30_EachGroupHoldsItsParameters) {
 TEST(DecayGroups, AnExclusionWinsOverItsGroup) {
   EXPECT_THAT(decayed({"weights", "normalisation"}, {"norm", "fc"}),
               ElementsAre("conv.weight", "ln.weight", "ln.bias"));
+}
+
+std::vector<std::string> matrices(const std::vector<std::string>& entries,
+                                  const std::vector<std::string>& layers) {
+  ParamTable params = table();
+  for (Param& param : params)
+    param.prunable = std::find(layers.begin(), layers.end(), param.name) != layers.end();
+  choose_matrices(entries, &params);
+  std::vector<std::string> names;
+  for (const Param& param : params)
+    if (param.is_matrix) names.push_back(param.name);
+  return names;
+}
+
+TEST(Matrices, AreTheWeightsOfLayersButTheLast) {
+  const std::vector<std::string> layers{"conv.weight", "fc.weight", "embedding.weight"};
+  EXPECT_THAT(matrices({}, layers), ElementsAre("conv.weight", "fc.weight"));
+  EXPECT_THAT(matrices({"embedding", "re:fc.*"}, layers),
+              ElementsAre("fc.weight", "embedding.weight"));
+}
+
+TEST(Matrices, MustExist) {
+  EXPECT_THROW(matrices({}, {"fc.weight"}), Error) << "the head alone";
+  EXPECT_THROW(matrices({"fc.bias"}, {}), Error) << "a vector";
+  EXPECT_THROW(matrices({"fcc"}, {}), Error);
+  EXPECT_THROW(matrices({"re:("}, {}), Error);
 }
 
 }  // namespace decay_groups_test

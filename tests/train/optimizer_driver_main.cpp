@@ -3,7 +3,8 @@
 //   optimizer_driver SECTION EXTENTS STEPS_PER_EPOCH STEPS
 //   optimizer_driver loss LABEL_SMOOTHING SAMPLES CLASSES
 //
-// SECTION: `optimizer` of a run file; EXTENTS: elements of each parameter, 300,12. Reads float32:
+// SECTION: `optimizer` of a run file; EXTENTS: sizes of each parameter, 300,12x5. Those of two
+// dimensions are matrices for muon. Reads float32:
 // the parameters' values, then the gradients of each step. Writes the rates of all steps, float64,
 // then all values after each step. Loss: reads logits float32 [B, C] and classes int64 [B], writes
 // the mean loss, float64.
@@ -51,10 +52,16 @@ ParamTable read_params(const std::string& extents) {
   ParamTable params;
   std::istringstream in(extents);
   for (std::string extent; std::getline(in, extent, ',');) {
-    const at::Tensor values = at::empty({std::stoll(extent)});
+    const size_t cross = extent.find('x');
+    at::Tensor values = at::empty({std::stoll(extent)});
+    if (cross != std::string::npos)
+      values = at::empty({std::stoll(extent), std::stoll(extent.substr(cross + 1))});
     read_tensor(values);
-    params.push_back(
-        {fmt::format("p{}", params.size()), values.clone().set_requires_grad(true), true, true});
+    params.push_back({.name = fmt::format("p{}", params.size()),
+                      .tensor = values.clone().set_requires_grad(true),
+                      .prunable = true,
+                      .decayed = true,
+                      .is_matrix = cross != std::string::npos});
   }
   return params;
 }
@@ -64,8 +71,11 @@ void run_optimizer(const std::string& section, const std::string& extents, int64
   const at::NoGradGuard no_grad;
   const auto options = options_of(section);
   ParamTable params = read_params(extents);
-  lockstep::optim::BufferPlan plan(1);
-  for (size_t i = 0; i < params.size(); ++i) plan[0].push_back(static_cast<int64_t>(i));
+  lockstep::optim::BufferPlan plan;
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (plan.empty() || params[i].is_matrix || params[i - 1].is_matrix) plan.emplace_back();
+    plan.back().push_back(static_cast<int64_t>(i));
+  }
   lockstep::optim::FlatParams flat(params, plan, at::kCPU);
   const auto optimizer = lockstep::optim::make_optimizer(options, flat.buffers(), params);
   const at::Tensor rates_S = at::empty({num_steps}, at::kDouble);
@@ -74,11 +84,11 @@ void run_optimizer(const std::string& section, const std::string& extents, int64
                                                   steps_per_epoch, num_steps);
   write_tensor(rates_S);
   for (int64_t step = 0; step < num_steps; ++step) {
-    read_tensor(flat.buffers()[0].grads_E);
+    for (const lockstep::FlatBuffer& buffer : flat.buffers()) read_tensor(buffer.grads_E);
     lockstep::optim::StepRates rates = lockstep::optim::initial_rates(options);
     for (auto& group : rates) group.learning_rate = rates_S[step].item<double>();
     optimizer->step(rates);
-    write_tensor(flat.buffers()[0].values_E);
+    for (const lockstep::FlatBuffer& buffer : flat.buffers()) write_tensor(buffer.values_E);
   }
 }
 

@@ -1,7 +1,7 @@
 """TensorFlow and PyTorch as the judges of the optimizers: both get the same gradients for 200 steps.
 
-tf.compat.v1.train's seven optimizers, its decays and its label smoothing; torch.optim's AdamW, and SGD with Nesterov
-and L2; Lion as written here from its paper, in float64.
+tf.compat.v1.train's seven optimizers, its decays and its label smoothing; torch.optim's AdamW, Muon, and SGD with Nesterov
+and L2; Lion as written here from its paper, in float64; NorMuon as written here from its paper around torch's iteration.
 
 usage: optimizer_oracle.py OPTIMIZER_DRIVER [unittest arguments]
 """
@@ -22,22 +22,28 @@ from cpu_torch import torch
 DRIVER = sys.argv.pop(1)
 STEPS, STEPS_PER_EPOCH = 200, 30
 EXTENTS = (300, 13)
+MATRICES = ("12x20", 9, "40x8", "16x16", 5)
 v1 = tf.compat.v1.train
 
 
-def samples():
+def sizes_of(extent):
+    return [int(size) for size in str(extent).split("x")]
+
+
+def samples(extents=EXTENTS):
     """Values [N] and gradients [STEPS, N], of several magnitudes, with zeros among them."""
     random = np.random.default_rng(7)
-    values = random.normal(size=sum(EXTENTS)).astype(np.float32)
-    scales = 10 ** random.uniform(-3, 0.5, size=sum(EXTENTS))
-    grads = random.normal(size=(STEPS, sum(EXTENTS))) * scales * (random.random((STEPS, sum(EXTENTS))) > 0.1)
+    num = sum(int(np.prod(sizes_of(extent))) for extent in extents)
+    values = random.normal(size=num).astype(np.float32)
+    scales = 10 ** random.uniform(-3, 0.5, size=num)
+    grads = random.normal(size=(STEPS, num)) * scales * (random.random((STEPS, num)) > 0.1)
     return values, grads.astype(np.float32)
 
 
-def driven(section):
+def driven(section, extents=EXTENTS):
     """Rates [STEPS] and values [STEPS, N] of Lockstep's optimizer."""
-    values, grads = samples()
-    done = subprocess.run([DRIVER, section, ",".join(map(str, EXTENTS)), str(STEPS_PER_EPOCH), str(STEPS)],
+    values, grads = samples(extents)
+    done = subprocess.run([DRIVER, section, ",".join(map(str, extents)), str(STEPS_PER_EPOCH), str(STEPS)],
                           input=values.tobytes() + grads.tobytes(), capture_output=True)
     if done.returncode != 0:
         raise AssertionError(done.stderr.decode())
@@ -82,6 +88,43 @@ def by_parameter(step):
         paths.append(np.stack(path))
         begin += extent
     return np.concatenate(paths, axis=1)
+
+
+class NorMuon(torch.optim.Optimizer):
+    """Li et al. 2025, algorithm 1: rows of the orthogonalised moment get even lengths."""
+
+    def __init__(self, params, rate, beta2, decay):
+        super().__init__(params, {})
+        self.rate, self.beta2, self.decay = rate, beta2, decay
+
+    @torch.no_grad()
+    def step(self):
+        from torch.optim._muon import _zeropower_via_newtonschulz
+        for w in self.param_groups[0]["params"]:
+            state = self.state[w]
+            m, v = state.setdefault("m", torch.zeros_like(w)), state.setdefault("v", torch.zeros(len(w)))
+            m.lerp_(w.grad, 0.05)
+            o = _zeropower_via_newtonschulz(w.grad.lerp(m, 0.95), (3.4445, -4.7750, 2.0315), 5, 1e-7).float()
+            v.lerp_((o * o).mean(1), 1 - self.beta2)
+            o /= v.sqrt()[:, None] + 1e-8
+            w.mul_(1 - self.rate * self.decay).add_(o, alpha=-0.2 * self.rate * w.numel() ** 0.5 / o.norm().item())
+
+
+def in_torch_by_kind(make_of_matrices, make_of_others):
+    """Values [STEPS, N] of MATRICES with an optimizer for matrices and one for all else."""
+    values, grads = samples(MATRICES)
+    sizes = [sizes_of(extent) for extent in MATRICES]
+    cuts = np.cumsum([int(np.prod(size)) for size in sizes])[:-1]
+    params = [torch.nn.Parameter(torch.from_numpy(part.reshape(size).copy())) for part, size in zip(np.split(values, cuts), sizes)]
+    optimizers = [make_of_matrices([one for one in params if one.dim() == 2]), make_of_others([one for one in params if one.dim() == 1])]
+    path = []
+    for grad in grads:
+        for one, part, size in zip(params, np.split(grad, cuts), sizes):
+            one.grad = torch.from_numpy(part.reshape(size).copy())
+        for optimizer in optimizers:
+            optimizer.step()
+        path.append(np.concatenate([one.detach().numpy().ravel() for one in params]))
+    return np.stack(path)
 
 
 class InTensorFlow(unittest.TestCase):
@@ -140,6 +183,10 @@ class InTensorFlow(unittest.TestCase):
                 found = driven(f"{{type: sgd, learning_rate: 0.1, {section}}}")[0]
                 np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)  # TensorFlow has them in float32
 
+    def test_a_trapezoid(self):
+        found = driven("{type: sgd, learning_rate: 0.1, learning_rate_decay_type: wsd, warmup_steps: 20, decay_steps: 50, end_learning_rate: 0.01}")[0]
+        np.testing.assert_allclose(found, np.interp(np.arange(STEPS), [0, 20, 150, 200], [0, 0.1, 0.1, 0.01]), rtol=1e-12)
+
     def test_label_smoothing(self):
         random = np.random.default_rng(3)
         logits, targets = random.normal(size=(40, 7)).astype(np.float32), random.integers(0, 7, 40)
@@ -156,6 +203,22 @@ class InTorch(unittest.TestCase):
     def test_adamw(self):
         self.compare("{type: adamw, learning_rate: 0.01, weight_decay: 0.1, opt_epsilon: 1.0e-3}",
                      in_torch(lambda params: torch.optim.AdamW(params, 0.01, weight_decay=0.1, eps=1e-3)))
+
+    def test_muon(self):
+        adamw = "adamw_learning_rate: 0.002, opt_epsilon: 1.0e-3, weight_decay: 0.1"
+        for section, make in (
+                ("", lambda params: torch.optim.Muon(params, 0.02, weight_decay=0.1)),
+                (", nesterov: false, momentum: 0.9, ns_steps: 3, adjust_lr_fn: match_rms_adamw",
+                 lambda params: torch.optim.Muon(params, 0.02, 0.1, 0.9, nesterov=False, ns_steps=3, adjust_lr_fn="match_rms_adamw")),
+                (", normuon_beta2: 0.95", lambda params: NorMuon(params, 0.02, 0.95, 0.1))):
+            with self.subTest(section):
+                expected = in_torch_by_kind(make, lambda params: torch.optim.AdamW(params, 0.002, weight_decay=0.1, eps=1e-3))
+                found = driven(f"{{type: muon, learning_rate: 0.02, {adamw}{section}}}", MATRICES)[1]
+                worst = np.abs(found - expected).max(0)
+                is_of_matrix = np.concatenate([np.full(np.prod(size), len(size) == 2) for size in map(sizes_of, MATRICES)])
+                self.assertLess(worst[is_of_matrix].max(), 1e-5)
+                self.assertLess(worst.max(), 2e-5, "AdamW, whose values are larger here than in its own test")
+                self.assertGreater(np.abs(expected[-1] - samples(MATRICES)[0]).max(), 0.01)
 
     def test_momentum_with_l2(self):
         self.compare("{type: momentum, learning_rate: 0.01, nesterov: true, weight_decay: 0.1}",

@@ -13,6 +13,7 @@
 #include "model/networks/model_table.h"
 #include "model/networks/small_networks.h"
 #include "recal/recipe/recipe_reader.h"
+#include "recal/schedule/decay_exclusions.h"
 #include "train/step/buffers.h"
 #include "train/step/step_modes.h"
 #include "train/step/trainer.h"
@@ -69,10 +70,11 @@ class SmallRun {
         loader(options.data != nullptr ? *options.data : dataset, sampler, comm.rank(),
                comm.world_size(), options.loader),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
-        model(options.model.make({.input_shape = options.shape,
-                                  .num_classes = dataset.spec().num_classes,
-                                  .seed = 17,
-                                  .input_dtype = dataset.spec().input_dtype})),
+        model(with_matrices(options.optimizer,
+                            options.model.make({.input_shape = options.shape,
+                                                .num_classes = dataset.spec().num_classes,
+                                                .seed = 17,
+                                                .input_dtype = dataset.spec().input_dtype}))),
         loss(options.train.loss, options.train.loss_options,
              options.data != nullptr ? options.data->spec() : dataset.spec()),
         flat_params(model->params(),
@@ -172,6 +174,12 @@ class SmallRun {
     return std::make_unique<train::LocalSteps>(
         *gradients, options.sync,
         /*statistics_of_root=*/options.train.batch_norm == "broadcast");
+  }
+
+  static std::unique_ptr<model::Model> with_matrices(const optim::OptimizerOptions& options,
+                                                     std::unique_ptr<model::Model> network) {
+    if (options.type == "muon") recal::choose_matrices(options.muon_params, &network->params());
+    return network;
   }
 
   std::unique_ptr<train::Teacher> make_teacher() const {

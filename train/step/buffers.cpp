@@ -48,8 +48,9 @@ std::string plan_text(const optim::BufferPlan& plan, const std::vector<bool>& tr
   return text;
 }
 
-/// Returns equal numbers for parameters that may share a buffer.
-int64_t buffer_kind(const Param& param, bool trainable) {
+/// Returns equal numbers for parameters that may share a buffer. `index`: in the table.
+int64_t buffer_kind(const Param& param, size_t index, bool trainable) {
+  if (param.is_matrix) return -1 - static_cast<int64_t>(index);
   const auto dtype = static_cast<int64_t>(param.tensor.scalar_type());
   return (dtype * 2 + (trainable ? 0 : 1)) * kNumParamGroups + group_of(param);
 }
@@ -61,7 +62,7 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
   std::vector<dist::PlannedParam> planned;
   for (size_t i = 0; i < params.size(); ++i)
     planned.push_back({.num_bytes = static_cast<int64_t>(params[i].tensor.nbytes()),
-                       .group = buffer_kind(params[i], trainable[i])});
+                       .group = buffer_kind(params[i], i, trainable[i])});
   return dist::plan_buffers(planned, bucket_bytes);
 }
 
@@ -198,17 +199,25 @@ double BatchStatistics::unpack_seen(const at::Tensor& sums_V) {
   return sums_V[0].item<double>();
 }
 
-void BatchStatistics::end_step(StepEnd end, int64_t) {
-  if (norms_.empty()) return;
+void BatchStatistics::agree(StepEnd end, int64_t) {
+  // Every rank returns here or none: the conditions are equal on all ranks.
+  if (norms_.empty() || end != StepEnd::kUpdated || norms_.is_frozen()) return;
   const std::optional<model::SeenStatistics> given = std::exchange(given_, std::nullopt);
   const model::SeenStatistics seen = given ? *given : norms_.take_seen();
   at::Tensor message_M = std::exchange(given_M_, {});
-  // Every rank returns here or none: both conditions are equal on all ranks.
-  if (end != StepEnd::kUpdated || norms_.is_frozen()) return;
   const bool is_of_all_ranks = peers_.world_size() == 1 || sums_ != nullptr;
   if (!is_of_all_ranks)
     message_M = summed_over_ranks(message_M.defined() ? message_M : message_of(seen));
-  norms_.update(message_M.defined() ? seen_of(message_M, seen) : seen);
+  agreed_ = message_M.defined() ? seen_of(message_M, seen) : seen;
+}
+
+void BatchStatistics::end_step(StepEnd end, int64_t num_samples) {
+  if (norms_.empty()) return;
+  if (!agreed_) agree(end, num_samples);
+  const std::optional<model::SeenStatistics> agreed = std::exchange(agreed_, std::nullopt);
+  if (agreed && end == StepEnd::kUpdated) return norms_.update(*agreed);
+  if (!std::exchange(given_, std::nullopt)) (void)norms_.take_seen();
+  given_M_ = at::Tensor();
 }
 
 at::Tensor BatchStatistics::summed_over_ranks(const at::Tensor& message_M) {
@@ -362,13 +371,12 @@ void MovedBuffers::require_may_move(const std::string& name) const {
     refuse("train.batch_norm: sync", "it needs Lockstep's own layers; use average");
 }
 
-void MovedBuffers::end_step(StepEnd end, int64_t num_samples) {
-  if (last_.empty()) return;
+void MovedBuffers::agree(StepEnd end, int64_t num_samples) {
+  // A skipped step is skipped on all ranks, so no rank waits for the others' moves.
+  if (last_.empty() || end != StepEnd::kUpdated) return;
   const at::NoGradGuard no_grad;
   const std::vector<model::Buffer> rows = this->rows();
   std::vector<int64_t> moves = moves_here(rows);
-  // A skipped step is skipped on all ranks, so no rank waits for the others' moves.
-  if (end != StepEnd::kUpdated) return restore(rows, moves);
   // Ranks must agree on what is sent, and how much.
   if (control_.world_size() > 1)
     control_
@@ -381,7 +389,6 @@ void MovedBuffers::end_step(StepEnd end, int64_t num_samples) {
     if (moves[i] == kReshaped && i < num_saved_) refuse_reshaped(rows[i], last_[i]);
     if (moves[i] != kMoved) continue;
     require_may_move(rows[i].name);
-    last_[i].has_moved = last_[i].is_copy_old = true;
     const at::Tensor values = dist::real_view(rows[i].tensor);
     if (values.numel() > 0) (values.is_floating_point() ? floats : numbers).push_back(values);
   }
@@ -389,8 +396,24 @@ void MovedBuffers::end_step(StepEnd end, int64_t num_samples) {
     take_mean(floats, num_samples);
     take_largest(control_, numbers, /*from_root=*/mode_ == "broadcast");
   }
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (moves[i] == kMoved) remember(rows[i].tensor, &last_[i]);
+  moves_ = std::move(moves);
+}
+
+void MovedBuffers::end_step(StepEnd end, int64_t num_samples) {
+  if (last_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const std::vector<model::Buffer> rows = this->rows();
+  if (end != StepEnd::kUpdated) {
+    moves_.reset();
+    return restore(rows, moves_here(rows));
+  }
+  if (!moves_) agree(end, num_samples);
+  const std::vector<int64_t> moves = *std::exchange(moves_, std::nullopt);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (moves[i] != kMoved) continue;
+    last_[i].has_moved = last_[i].is_copy_old = true;
+    remember(rows[i].tensor, &last_[i]);
+  }
 }
 
 void MovedBuffers::take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples) {

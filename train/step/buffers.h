@@ -52,6 +52,9 @@ class RecipePart final : public StepPart {
   explicit RecipePart(const TrainerParts& parts) : parts_(parts) {}
 
   void on_recipe_change(const recal::AppliedActions& due) override;
+  void agree(StepEnd end, int64_t) override {
+    parts_.recipe.agree(end == StepEnd::kUpdated, parts_.control);
+  }
   void end_step(StepEnd end, int64_t) override {
     parts_.recipe.end_step(end == StepEnd::kUpdated, parts_.control);
   }
@@ -100,8 +103,9 @@ class BatchStatistics final : public StepPart {
   at::Tensor pack_seen(double number);
   double unpack_seen(const at::Tensor& sums_V);
 
-  /// Collective after an update: one message, none for sync. With one rank, or for sync, the host
-  /// does not wait.
+  /// Collective if the update counts: one message, none for sync. With one rank, or for sync, the
+  /// host does not wait.
+  void agree(StepEnd end, int64_t) override;
   void end_step(StepEnd end, int64_t) override;
 
  private:
@@ -111,9 +115,10 @@ class BatchStatistics final : public StepPart {
   model::BatchNormTable& norms_;
   dist::Communicator& peers_;
   const bool from_root_;
-  std::unique_ptr<dist::Communicator> sums_;    ///< sync over several ranks
-  at::Tensor given_M_;                          ///< from unpack_seen(), in this step
-  std::optional<model::SeenStatistics> given_;  ///< from give_seen(), in this step
+  std::unique_ptr<dist::Communicator> sums_;     ///< sync over several ranks
+  at::Tensor given_M_;                           ///< from unpack_seen(), in this step
+  std::optional<model::SeenStatistics> given_;   ///< from give_seen(), in this step
+  std::optional<model::SeenStatistics> agreed_;  ///< of all ranks, from agree()
   double wait_s_ = 0;
   bool has_begun_ = false;
 };
@@ -145,9 +150,10 @@ class MovedBuffers final : public StepPart {
                bool elastic);
 
   void begin_step() override;
-  /// Collective after an update. Throws Error(kConfig).everywhere() if a tensor changed and
+  /// Collective if the update counts. Throws Error(kConfig).everywhere() if a tensor changed and
   /// train.batch_norm is sync, or if `elastic` (the tensor would change once per shard). Also
   /// throws if a tensor in checkpoints got another shape or type.
+  void agree(StepEnd end, int64_t num_samples) override;
   void end_step(StepEnd end, int64_t num_samples) override;
 
  private:
@@ -188,9 +194,10 @@ class MovedBuffers final : public StepPart {
   dist::Communicator& control_;
   const std::string mode_;
   const bool elastic_;
-  int64_t num_steps_ = 0;        ///< of this process
-  std::vector<LastState> last_;  ///< by row
-  size_t num_saved_ = 0;         ///< number of rows in checkpoints
+  int64_t num_steps_ = 0;                      ///< of this process
+  std::vector<LastState> last_;                ///< by row
+  size_t num_saved_ = 0;                       ///< number of rows in checkpoints
+  std::optional<std::vector<int64_t>> moves_;  ///< Move by row, of all ranks; set by agree()
 };
 
 }  // namespace lockstep::train

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -129,6 +130,37 @@ TEST(RowBorders, MayBeThoseOfSeveralRows) {
   EXPECT_EQ(rows.nearest(34, 4), 28);
   EXPECT_EQ(rows.nearest(66, 4), 70) << "the end is a border too";
   EXPECT_EQ(rows.nearest(70, 4), 70);
+}
+
+TEST(BucketAssignment, GivesWholeMatricesToRanksByCost) {
+  ParamTable params;
+  std::vector<FlatBuffer> buffers;
+  // Costs by 1000: 64, 27, 32, 8; then a buffer that is divided by rows.
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{40, 40}, {30, 30}, {80, 20}, {20, 20}, {6, 5}}) {
+    const bool is_matrix = shape[0] > 6;
+    params.push_back({.name = fmt::format("p{}", params.size()),
+                      .tensor = at::empty(shape),
+                      .is_matrix = is_matrix});
+    FlatBuffer buffer{.grads_E = at::empty({params.back().tensor.numel()}), .is_matrix = is_matrix};
+    buffer.slices = {{static_cast<int64_t>(params.size()) - 1, 0, buffer.grads_E.numel()}};
+    buffers.push_back(buffer);
+  }
+  SyncOptions options{.bucket_bytes = 400, .shard_optimizer = true};
+  std::vector<std::vector<size_t>> owned;
+  for (const int rank : {0, 1}) {
+    BucketAssignment assignment(params, options, rank, 2);
+    assignment.rebuild(buffers);
+    std::vector<size_t> here;
+    for (const ParamShard& region : assignment.local_shards()) {
+      here.push_back(region.buffer);
+      if (!buffers[region.buffer].is_matrix) continue;
+      EXPECT_EQ(region.num_elements(), buffers[region.buffer].grads_E.numel());
+    }
+    owned.push_back(here);
+  }
+  EXPECT_THAT(owned[0], ElementsAre(0, 4));
+  EXPECT_THAT(owned[1], ElementsAre(1, 2, 3, 4));
 }
 
 }  // namespace bucket_shards_test
