@@ -68,6 +68,10 @@ constexpr ExitFact exit_fact(int code) {
   return {.code = code};
 }
 
+/// Beginning of a line on stderr that tells the exit code of a run with spare processes: mpirun's
+/// own code may be that of a lost rank.
+inline constexpr std::string_view kExitCodeLine = "lockstepd: the run ends with exit code ";
+
 constexpr ExitClass exit_class(int code) { return exit_fact(code).exit_class; }
 constexpr ExitClass exit_class(ExitCode code) { return exit_class(code_of(code)); }
 

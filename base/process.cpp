@@ -199,7 +199,9 @@ std::string host_name() {
 
 int64_t start_ticks_of(int64_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string stat;
+  // Not by stream iterators, which throw if the process ends between open and read.
+  std::getline(file, stat, '\0');
   const size_t name_end = stat.rfind(')');  // the name may contain any characters
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(stat.substr(name_end + 1));

@@ -34,7 +34,7 @@ class ProcessState {
   static void begin_job();
 
  private:
-  const char* const name_;  ///< for people with a debugger
+  [[maybe_unused]] const char* const name_;  ///< for people with a debugger
   const Reset reset_;
   const ProcessState* const next_;
 };

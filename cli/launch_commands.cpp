@@ -156,10 +156,11 @@ void add_run(CLI::App* app, ParsedLine* line) {
       app->add_subcommand("run", "train to the end; start the ranks, and restart lost ones");
   sub->add_option("FILE", asked->config_file, "the run file")->required();
   add_ranks_options(sub, asked.get());
-  sub->add_option("--spare", asked->num_spares,
-                  "1: as many spare ranks wait, with their libraries loaded and connected, to "
-                  "continue from the newest checkpoint at once if the others are lost")
-      ->check(whole_number(0, 1))
+  sub->add_option(
+         "--spare", asked->num_spares,
+         "number of further processes that take the places of lost ranks at once, without a "
+         "lost step; with --hosts the first is on the last host")
+      ->check(whole_number(0, 65536))
       ->capture_default_str();
   sub->add_option("--resume", asked->resume, "of the first start, as lockstepd's")
       ->capture_default_str();

@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/exit_class.h"
 #include "base/log.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/number_range.h"
@@ -47,10 +48,10 @@ struct CommandLine {
   SessionOptions session;
   std::optional<job_server::ServeOptions> serve;  ///< set: serve jobs instead of running `session`
   bool is_doctor = false;                         ///< run the checks of `lockstep doctor` instead
-  bool is_standby = false;  ///< first wait for a line on rank 0's standard input
   bool is_quiet = false;
   bool logs_json = false;
   double init_timeout_s = 600;  ///< for MPI to start; 0: no limit
+  int num_spares = 0;           ///< of the processes, the last ones
   /// Set if nothing is left to do: help, version or a usage error was printed.
   std::optional<ExitCode> end = {};
 };
@@ -105,16 +106,30 @@ CLI::App* add_doctor(CLI::App* app) {
 
 /// Adds options about the start of the ranks and about their output.
 void add_start_options(CLI::App* app, CommandLine* line) {
-  app->add_flag(
-      "--standby", line->is_standby,
-      "wait, and start when rank 0 reads a line from its standard input (lockstep run --spare)");
   app->add_option("--init-timeout", line->init_timeout_s,
                   "seconds for MPI to start on all ranks, before a rank gives up (79); 0: no limit")
       ->check(number(0, 1e9))
       ->capture_default_str();
+  app->add_option("--spares", line->num_spares,
+                  "number of the started processes that wait, and take the places of lost ranks; "
+                  "mpirun needs --mca orte_abort_on_non_zero_status 0, and after a loss does not "
+                  "return the run's code: the last line on stderr and lockstep run --spare do")
+      ->check(number(0, 65536))
+      ->capture_default_str();
   app->add_flag("--quiet", line->is_quiet,
                 "only warnings and errors on stderr; log files are complete");
   app->add_flag("--json-logs", line->logs_json, "log lines are JSON objects");
+}
+
+/// Throws Error(kUsage) if options contradict each other.
+void require_fitting(const CommandLine& line) {
+  if (line.num_spares > 0 && (line.serve || line.is_doctor))
+    throw Error(ExitCode::kUsage, "usage", "--spares is for a single run");
+  // A server takes its runs from the queue, and the doctor trains nothing.
+  if ((line.serve || line.is_doctor) &&
+      (!line.session.config_file.empty() || !line.session.overrides.empty()))
+    throw Error(ExitCode::kUsage, "usage",
+                "serve and doctor accept no run and no keys: use lockstep submit");
 }
 
 /// Parses the command line. Prints help, version or the usage error if `speaks` is set. Does not
@@ -162,11 +177,7 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
     for (Override& one : table.overrides()) line.session.overrides.push_back(std::move(one));
     line.is_doctor = doctor_command->parsed();
     if (serve_command->parsed()) line.serve = serve;
-    // A server takes its runs from the queue, and the doctor trains nothing.
-    if ((line.serve || line.is_doctor) &&
-        (!line.session.config_file.empty() || !line.session.overrides.empty()))
-      throw Error(ExitCode::kUsage, "usage",
-                  "serve and doctor accept no run and no keys: use lockstep submit");
+    require_fitting(line);
   } catch (const CLI::ExtrasError&) {
     if (speaks) std::fprintf(stderr, "%s\n", unknown_words(app).c_str());
     line.end = ExitCode::kUsage;
@@ -216,12 +227,31 @@ Error bug(const std::exception& fault) {
   return {ExitCode::kBug, "bug", text};
 }
 
+/// Tells the run's exit code, with which mpirun may not end. `lockstep run` takes the first one
+/// that is told: that of a rank that aborts the others.
+void tell_exit_code(int code) {
+  static_cast<void>(log::flush(1.0));
+  std::fputs(fmt::format("{}{}\n", kExitCodeLine, code).c_str(), stderr);
+}
+
+/// Returns the code with which this process must end. Rank 0 tells it in a world with spares.
+int end_of_process(int code, const dist::mpi::World& world) {
+  const dist::ProcessInfo& process = world.process_info();
+  if (process.spares && process.rank == 0) tell_exit_code(code);
+  // After a loss, Open MPI's mpirun never ends if another process ends with a code other than 0.
+  return world.has_lost() ? 0 : code;
+}
+
 /// Ends this rank with an error. Rank 0 logs an error that all ranks share.
 int end_with(const Error& error, const dist::ProcessInfo& process, dist::mpi::World& world) {
   if (!error.on_every_rank() || process.rank == 0) log::error("lockstepd", error.what());
   // abort() does not return: the other ranks may wait for this one inside a collective.
-  if (!error.on_every_rank()) world.abort(static_cast<int>(error.code()));
-  return static_cast<int>(error.code());
+  if (!error.on_every_rank()) {
+    if (process.spares) tell_exit_code(static_cast<int>(error.code()));
+    world.abort(static_cast<int>(error.code()));
+  }
+  world.end_ranks();
+  return end_of_process(static_cast<int>(error.code()), world);
 }
 
 /// Runs `lockstepd doctor` and returns its exit code.
@@ -239,54 +269,115 @@ void check_job(job_server::JobSpec* job) {
   job_server::name_run(job);
 }
 
+/// Parts of a process that outlive its sessions.
+struct Process {
+  const CommandLine& line;
+  const BeforeMpi& before;
+  dist::mpi::World& world;
+  Signals& signals;
+  const train::StepHook& on_step;
+  const checkpoint::SavePhaseHook& at_save_phase;
+  std::unique_ptr<dist::Communicator> control = {};  ///< of all ranks
+};
+
+/// Takes this process' place among the ranks.
+void take_place(Process& self) {
+  const dist::ProcessInfo& info = self.world.process_info();
+  log::configure({.rank = info.rank, .world_size = info.world_size});
+  self.control = self.world.make_communicator();
+}
+
+/// Runs one session on these ranks.
+ExitCode hold_session(Process& self, const SessionOptions& options, StopRequest& stop) {
+  dist::mpi::World& world = self.world;
+  const dist::ProcessInfo& info = world.process_info();
+  SessionWorld session{.control = *self.control,
+                       .process = info,
+                       .mpi_version = world.library_version(),
+                       .make_cpu_communicator =
+                           [&](const dist::SyncOptions& sync) {
+                             return world.make_communicator({.shared_window = sync.shared_window,
+                                                             .timeout_s = sync.timeout_s,
+                                                             .slow_after_s = sync.slow_after_s,
+                                                             .hosts_N = {}});
+                           },
+                       .make_notice = [&] { return world.make_notice(); },
+                       .stop = stop,
+                       .is_interactive = has_bar(self.line, self.before),
+                       .on_step = self.on_step,
+                       .at_save_phase = self.at_save_phase,
+                       .abort = [&](const Error& error) { (void)end_with(error, info, world); }};
+  if (self.line.num_spares > 0)
+    session.can_replace = [&](const Error& error) { return world.can_replace(error); };
+  return run_session(options, session);
+}
+
+/// Runs the command line's run, and again with other processes in the places of lost ones.
+/// memory: nullopt in the first session of a rank that was there from the start.
+ExitCode run_to_the_end(Process& self, std::optional<RunMemory> memory) {
+  SessionOptions options = self.line.session;
+  while (true) {
+    options.memory = memory ? &*memory : nullptr;
+    RanksLost lost;
+    try {
+      return hold_session(self, options, self.signals);
+    } catch (RanksLost& caught) {
+      lost = std::move(caught);
+    }
+    self.control.reset();
+    self.world.replace_lost(lost.patience_s);
+    memory = std::move(lost.memory);
+    begin_job();
+    take_place(self);
+  }
+}
+
+/// Waits in a spare until it gets a rank. False at the end of the run.
+bool wait_as_spare(const Process& self) {
+  read_ahead(self.line.session.config_file, self.line.session.overrides);
+  if (!self.world.wait_for_rank()) return false;
+  begin_job();  // the run reads everything again, from files that may have changed
+  return true;
+}
+
+/// Runs the jobs of a queue until the server is stopped.
+ExitCode serve_jobs(Process& self) {
+  return job_server::serve(
+      *self.line.serve,
+      {.control = *self.control,
+       .process = self.world.process_info(),
+       .signals = self.signals,
+       .run = [&](const SessionOptions& options,
+                  StopRequest& stop) { return hold_session(self, options, stop); },
+       .check = check_job,
+       .abort = [&](int exit_code) { self.world.abort(exit_code); }});
+}
+
 int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook& on_step,
         const checkpoint::SavePhaseHook& at_save_phase) {
   // Before MPI starts: signals must not meet its or the default handling.
   Signals signals;
-  dist::mpi::World world({.hang_s = line.init_timeout_s});
-  const dist::ProcessInfo process = world.process_info();
-  log::configure({.rank = process.rank, .world_size = process.world_size});
+  dist::mpi::World world({.hang_s = line.init_timeout_s}, line.num_spares);
+  const dist::ProcessInfo& process = world.process_info();
+  Process self{line, before, world, signals, on_step, at_save_phase};
   try {
+    const bool is_spare = world.is_spare();
+    if (is_spare && !wait_as_spare(self)) {
+      world.limit_end(kLongestEnd_s);
+      return static_cast<int>(ExitCode::kDone);
+    }
+    take_place(self);
     // A launcher without MPI support starts several single processes; detect that before they
     // collide.
-    dist::require_promised_ranks(before.promised, process.world_size);
+    dist::require_promised_ranks(before.promised, process.world_size + line.num_spares);
     dist::warn_of_idle_tasks(before.promised);
-    const std::unique_ptr<dist::Communicator> control = world.make_communicator();
-    const auto session = [&](const SessionOptions& options, StopRequest& stop) {
-      return run_session(
-          options, {.control = *control,
-                    .process = process,
-                    .mpi_version = world.library_version(),
-                    .make_cpu_communicator =
-                        [&](const dist::SyncOptions& sync) {
-                          return world.make_communicator({.shared_window = sync.shared_window,
-                                                          .timeout_s = sync.timeout_s,
-                                                          .slow_after_s = sync.slow_after_s,
-                                                          .hosts_N = {}});
-                        },
-                    .make_notice = [&] { return world.make_notice(); },
-                    .stop = stop,
-                    .is_interactive = has_bar(line, before),
-                    .on_step = on_step,
-                    .at_save_phase = at_save_phase,
-                    .abort = [&](const Error& error) { (void)end_with(error, process, world); }});
-    };
-    if (line.is_standby) {
-      read_ahead(line.session.config_file, line.session.overrides);
-      if (!stand_by(*control, signals)) return static_cast<int>(ExitCode::kStopped);
-    }
-    if (line.is_doctor) return examine(*control, process);
+    if (line.is_doctor) return examine(*self.control, process);
     const ExitCode code =
-        line.serve ? job_server::serve(*line.serve,
-                                       {.control = *control,
-                                        .process = process,
-                                        .signals = signals,
-                                        .run = session,
-                                        .check = check_job,
-                                        .abort = [&](int exit_code) { world.abort(exit_code); }})
-                   : session(line.session, signals);
+        line.serve ? serve_jobs(self)
+                   : run_to_the_end(self, is_spare ? std::optional(RunMemory()) : std::nullopt);
+    world.end_ranks();
     world.limit_end(kLongestEnd_s);
-    return static_cast<int>(code);
+    return end_of_process(static_cast<int>(code), world);
   } catch (const Error& error) {
     return end_with(error, process, world);
   } catch (const std::exception& error) {

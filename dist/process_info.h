@@ -6,15 +6,22 @@
 
 namespace lockstep::dist {
 
+/// Spare processes of a world, and the ranks whose places they have taken so far.
+struct Spares {
+  int num_left = 0;                 ///< processes that still wait for a place
+  int num_ended = 0, num_hung = 0;  ///< lost ranks: the process ended, or was killed as it hung
+};
+
 /// Identity of this process among its peers.
 struct ProcessInfo {
   int rank = 0;  ///< in [0, world_size)
   int world_size = 1;
-  int local_rank = 0;        ///< among the ranks of this node
-  int local_world_size = 1;  ///< ranks on this node; 0: unknown to the launcher
-  int num_nodes = 1;         ///< 0: unknown to the launcher
-  std::string node;          ///< host name
-  std::string launcher;      ///< mpirun, srun, torchrun, none; after MPI's start: mpi
+  int local_rank = 0;                 ///< among the ranks of this node
+  int local_world_size = 1;           ///< ranks on this node; 0: unknown to the launcher
+  int num_nodes = 1;                  ///< 0: unknown to the launcher
+  std::string node;                   ///< host name
+  std::string launcher;               ///< mpirun, srun, torchrun, none; after MPI's start: mpi
+  std::optional<Spares> spares = {};  ///< set if the world began with some
 };
 
 /// Looks up one environment variable.

@@ -11,13 +11,12 @@
 
 #include "base/log.h"
 
-// Test of hosts, spare ranks, and one start of mpirun.
+// Test of hosts, and one start of mpirun.
 namespace lockstep::launch {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
 constexpr double kProbeKill_s = 5;
-constexpr int kMaxLost = 3;  ///< spares that end on their own have a lasting fault
 
 constexpr std::chrono::milliseconds kEachSecond{1000};
 constexpr std::chrono::milliseconds kTurn{200};
@@ -60,55 +59,18 @@ std::set<std::string> unreachable(const std::vector<Host>& hosts,
   return silent;
 }
 
-// Spare ranks have loaded their program and run file, so a restart saves that time.
-
-void Spare::begin(const std::vector<std::string>& command, const Child::Variables& variables) {
-  if (num_lost_ >= kMaxLost || waits()) return;
-  command_ = command;
-  mpirun_ = std::make_unique<Child>(command, variables, Child::Input::kPipe);
-}
-
-bool Spare::waits() {
-  if (!mpirun_) return false;
-  const std::optional<int> code = mpirun_->poll();
-  if (!code) return true;
-  ++num_lost_;
-  log::warning("launch", fmt::format("the spare ranks ended with {} before they were needed{}: {}",
-                                     *code, num_lost_ < kMaxLost ? "" : "; none are started again",
-                                     mpirun_->read_errors()));
-  mpirun_.reset();
-  return false;
-}
-
-std::unique_ptr<Child> Spare::take(const std::vector<std::string>& command) {
-  if (!waits()) return nullptr;
-  if (command != command_) {  // for other hosts than now: closing their input ends them
-    mpirun_.reset();
-    return nullptr;
-  }
-  mpirun_->tell("go\n");
-  return std::exchange(mpirun_, nullptr);
-}
-
 // One start of mpirun. The loop of run() waits for signals, for mpirun's output and for the end of
 // ranks on this host, and reacts to each.
 
-Attempt::Attempt(std::unique_ptr<Child> mpirun, double grace_s, SignalQueue* signals, Wish* wish,
-                 const Spare& spare, std::function<void()> each_second)
-    : grace_s_(grace_s),
-      signals_(*signals),
-      wish_(*wish),
-      spare_(spare),
-      each_second_(std::move(each_second)),
-      mpirun_(std::move(mpirun)) {}
+Attempt::Attempt(std::unique_ptr<Child> mpirun, double grace_s, SignalQueue* signals, Wish* wish)
+    : grace_s_(grace_s), signals_(*signals), wish_(*wish), mpirun_(std::move(mpirun)) {}
 
 int Attempt::run() {
   std::optional<int> code;
   while (!(code = mpirun_->poll())) {
     if (wish_.to_end) {
-      (void)kill_descendants(
-          kKillPatience_s,
-          spare_.pid());  // includes mpirun, whose exit code poll() would otherwise collect
+      // Includes mpirun, whose exit code poll() would otherwise collect.
+      (void)kill_descendants(kKillPatience_s);
       code = 128 + SIGKILL;
       break;
     }
@@ -118,7 +80,7 @@ int Attempt::run() {
     look_after_mpirun();
   }
   // mpirun has ended, but ranks may remain, for example after its SIGKILL.
-  if (!kill_descendants(kKillPatience_s, spare_.pid()))
+  if (!kill_descendants(kKillPatience_s))
     log::warning("launch", "a process of this run cannot be ended; ps shows it");
   // The last output may have arrived since the previous turn.
   pass_on_errors();
@@ -165,7 +127,7 @@ void Attempt::ask_to_stop(double within_s) {
 /// reaches none, so look_after_mpirun() repeats it.
 void Attempt::tell_ranks_to_stop() {
   mpirun_->signal(SIGUSR1);
-  are_told_ = had_ranks_ || !descendants_with(kOfRanks, spare_.pid()).empty();
+  are_told_ = had_ranks_ || !descendants_with(kOfRanks).empty();
 }
 
 void Attempt::ask_to_save() {
@@ -202,9 +164,8 @@ void Attempt::look_after_mpirun() {
   const Clock::time_point now = Clock::now();
   if (now < look_again_at_) return;
   look_again_at_ = now + (had_ranks_ && !is_save_asked_ ? kEachSecond : kTurn);
-  each_second_();
-  reap_orphans({mpirun_->pid(), spare_.pid()});
-  const std::vector<pid_t> ranks = descendants_with(kOfRanks, spare_.pid());
+  reap_orphans({mpirun_->pid()});
+  const std::vector<pid_t> ranks = descendants_with(kOfRanks);
   for (const pid_t rank : ranks) ranks_here_.add(rank);
   const bool has_ranks = !ranks.empty();
   had_ranks_ = had_ranks_ || has_ranks;

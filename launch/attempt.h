@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -11,7 +10,7 @@
 #include "launch/processes.h"
 #include "launch/stop_signals.h"
 
-/// One start of mpirun and its ranks, the test of hosts before it, and spare ranks.
+/// One start of mpirun and its ranks, and the test of hosts before it.
 namespace lockstep::launch {
 
 /// Returns the hosts on which mpirun cannot start a program and detect its end within `limit_s`.
@@ -20,29 +19,9 @@ std::set<std::string> unreachable(const std::vector<Host>& hosts,
                                   const std::vector<std::string>& mpirun_arguments,
                                   const Child::Variables& variables, double limit_s);
 
-/// Ranks that are started before they are needed (lockstepd --standby) and replace lost ranks at
-/// once. They wait for a line on the first rank's standard input.
-class Spare {
- public:
-  /// Starts mpirun with spare ranks. Does nothing after several spares have ended on their own.
-  void begin(const std::vector<std::string>& command, const Child::Variables& variables);
-  /// True if spare ranks wait. Once they have ended, copies their output to the log.
-  bool waits();
-  /// Starts the waiting ranks, which then belong to the caller. Returns null if there are none, or
-  /// if they were started with another command.
-  std::unique_ptr<Child> take(const std::vector<std::string>& command);
-  /// Returns the process id of their mpirun; -1 if there is none.
-  pid_t pid() const { return mpirun_ ? mpirun_->pid() : -1; }
-
- private:
-  std::unique_ptr<Child> mpirun_;
-  std::vector<std::string> command_;
-  int num_lost_ = 0;
-};
-
 /// Request of the user or the system to the supervisor. It holds across all starts.
 struct Wish {
-  bool to_stop = false;  ///< now, without a save: a second SIGINT, or the end of the grace
+  bool to_stop = false;  ///< after a save
   bool to_end = false;   ///< now, without a save: a second SIGINT, or the grace is over
 };
 
@@ -54,9 +33,7 @@ struct Wish {
 /// processes are killed `grace_s` later. A second SIGINT kills at once.
 class Attempt {
  public:
-  /// `spare` is not touched. `each_second` is called while the ranks run.
-  Attempt(std::unique_ptr<Child> mpirun, double grace_s, SignalQueue* signals, Wish* wish,
-          const Spare& spare, std::function<void()> each_second);
+  Attempt(std::unique_ptr<Child> mpirun, double grace_s, SignalQueue* signals, Wish* wish);
 
   /// Returns once mpirun has ended and nothing that it started runs on this host. The exit code is
   /// mpirun's, or 128 + n if signal n ended it. mpirun's stderr is copied to ours like log lines:
@@ -80,8 +57,6 @@ class Attempt {
   const double grace_s_;
   SignalQueue& signals_;
   Wish& wish_;
-  const Spare& spare_;
-  const std::function<void()> each_second_;
   const std::unique_ptr<Child> mpirun_;
   MpirunMessages messages_;
   ProcessEnds ranks_here_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -16,6 +17,7 @@
 #include <netinet/in.h>
 
 #include "base/error.h"
+#include "base/exit_class.h"
 #include "base/files/files.h"
 #include "base/text.h"
 
@@ -179,23 +181,44 @@ void require_different_hosts(
 
 // launch/README.md explains each argument.
 
-std::vector<std::string> mpirun_command(const MpirunOptions& options) {
-  std::vector<std::string> line{"mpirun", "-n", std::to_string(options.num_ranks)};
+/// Returns the arguments of one group of processes: mpirun wants all of them in each.
+static std::vector<std::string> group(const MpirunOptions& options, int num_processes,
+                                      const std::vector<Host>& hosts) {
+  std::vector<std::string> line{"-n", std::to_string(num_processes)};
   const auto add = [&line](std::initializer_list<std::string> words) {
     line.insert(line.end(), words);
   };
   add({"--bind-to", "none", "--oversubscribe"});
   add({"--mca", "mpi_yield_when_idle", "1"});
   add({"--mca", "btl_vader_single_copy_mechanism", "none"});
+  // A lost rank ends no other; quiet: mpirun would report the end of such a run as a fault.
+  if (options.num_spares > 0) add({"--mca", "orte_abort_on_non_zero_status", "0", "--quiet"});
   if (options.is_root) add({"--allow-run-as-root"});
-  if (!options.hosts.empty()) {
+  if (!hosts.empty()) {
     // Only ssh to other hosts loses the environment; local ranks inherit it.
-    add({"--host", host_list(options.hosts)});
+    add({"--host", host_list(hosts)});
     for (const std::string& name : options.exported) add({"-x", name});
   }
   // The user's own arguments for mpirun follow ours.
   line.insert(line.end(), options.more.begin(), options.more.end());
-  line.insert(line.end(), options.program.begin(), options.program.end());
+  line.push_back(options.program.front());
+  if (options.num_spares > 0) add({"--spares", std::to_string(options.num_spares)});
+  line.insert(line.end(), options.program.begin() + 1, options.program.end());
+  return line;
+}
+
+std::vector<std::string> mpirun_command(const MpirunOptions& options) {
+  const auto num_hosts = static_cast<int>(options.hosts.size());
+  // On one host the spares are the last processes of the only group.
+  std::vector<std::string> line =
+      group(options, options.num_ranks + (num_hosts == 0 ? options.num_spares : 0), options.hosts);
+  line.insert(line.begin(), "mpirun");
+  for (int spare = 0; num_hosts > 0 && spare < options.num_spares; ++spare) {
+    const Host& host = options.hosts[static_cast<size_t>(num_hosts - 1 - spare % num_hosts)];
+    const std::vector<std::string> more = group(options, 1, {{host.name, 1}});
+    line.push_back(":");
+    line.insert(line.end(), more.begin(), more.end());
+  }
   return line;
 }
 
@@ -235,6 +258,10 @@ void MpirunMessages::read_line(std::string_view line) {
   // Message of mpirun: "  Remote daemon: [[64028,0],1] on node n2". Output of ranks does not begin
   // like this.
   if (line.starts_with("  Remote daemon: [[")) note(&lost_, word_behind(line, " on node "));
+  // Not only at the begin: mpirun may put a tag before it, or an unfinished line of another rank.
+  const size_t told = line.find(kExitCodeLine);
+  if (!exit_code_ && told != std::string_view::npos)
+    exit_code_ = std::atoi(std::string(line.substr(told + kExitCodeLine.size())).c_str());
   constexpr std::array<std::string_view, 2> kOfSsh{"ssh: connect to host ",
                                                    "ssh: Could not resolve hostname "};
   for (const std::string_view mark : kOfSsh)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -44,13 +45,17 @@ struct MpirunOptions {
   std::vector<std::string> exported;  ///< names of variables that other hosts need
   std::vector<std::string> more;      ///< arguments for mpirun itself, after ours
   bool is_root = false;
+  /// Further processes, which take the places of lost ranks (lockstepd --spares). With hosts, the
+  /// first is on the last host, the second on the one before, and so on.
+  int num_spares = 0;
 };
 
 /// Returns the command line that starts these ranks with Open MPI 4.1. launch/README.md explains
 /// each argument.
 std::vector<std::string> mpirun_command(const MpirunOptions& options);
 
-/// Parser of messages about failing hosts, which mpirun (Open MPI 4.1) and ssh write to stderr.
+/// Parser of messages about failing hosts, which mpirun (Open MPI 4.1) and ssh write to stderr, and
+/// of the exit code that ranks tell there.
 class MpirunMessages {
  public:
   /// Reads the next bytes of mpirun's stderr. Lines may arrive in pieces.
@@ -60,12 +65,15 @@ class MpirunMessages {
   const std::set<std::string>& killed_on() const { return killed_on_; }
   /// Returns the hosts that are unreachable, or were lost while ranks ran there.
   const std::set<std::string>& lost() const { return lost_; }
+  /// Returns the first exit code that a rank has told (kExitCodeLine).
+  std::optional<int> exit_code() const { return exit_code_; }
 
  private:
   void read_line(std::string_view line);
 
   std::string line_;  ///< the incomplete last line
   std::set<std::string> killed_on_, lost_;
+  std::optional<int> exit_code_;
 };
 
 }  // namespace lockstep::launch

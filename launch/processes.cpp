@@ -77,22 +77,19 @@ std::array<int, 2> make_pipe() {
 
 }  // namespace
 
-Child::Child(const std::vector<std::string>& command, const Variables& variables, Input input) {
+Child::Child(const std::vector<std::string>& command, const Variables& variables) {
   std::vector<std::string> words = command, environment = environment_with(variables);
   const std::vector<char*> word_list = pointers(words), variable_list = pointers(environment);
   const auto [errors, errors_in] = make_pipe();
   const auto [status, status_in] = make_pipe();
-  const auto [input_out, input_in] =
-      input == Input::kPipe ? make_pipe()
-                            : std::array{::open("/dev/null", O_RDONLY | O_CLOEXEC), -1};
-  input_ = input_in;
+  const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   // O_CLOEXEC: a successful exec() closes the status pipe, so read() then returns 0.
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ == 0)
-    become(word_list.data(), variable_list.data(), input_out, errors_in, status_in, parent);
+    become(word_list.data(), variable_list.data(), input, errors_in, status_in, parent);
   int fault = pid_ < 0 ? errno : 0;
-  ::close(input_out);
+  ::close(input);
   ::close(errors_in);
   ::close(status_in);
   errors_ = errors;
@@ -101,7 +98,6 @@ Child::Child(const std::vector<std::string>& command, const Variables& variables
   ::close(status);
   if (fault != 0) {
     ::close(errors_);
-    if (input_ >= 0) ::close(input_);
     throw Error(ExitCode::kUnavailable, "launch",
                 fmt::format("cannot start {}: {}; is it installed, and in PATH?", command.front(),
                             std::strerror(fault)));
@@ -112,16 +108,6 @@ Child::Child(const std::vector<std::string>& command, const Variables& variables
 
 Child::~Child() {
   if (errors_ >= 0) ::close(errors_);
-  if (input_ >= 0) ::close(input_);
-}
-
-void Child::tell(std::string_view text) {
-  // If the child has just ended, no process reads the text; poll() reports the end.
-  const auto before = std::signal(SIGPIPE, SIG_IGN);
-  (void)!::write(input_, text.data(), text.size());
-  std::signal(SIGPIPE, before);
-  ::close(input_);
-  input_ = -1;
 }
 
 std::string Child::read_errors() {
@@ -221,15 +207,14 @@ void reap_orphans(const std::vector<pid_t>& others) {
   }
 }
 
-std::vector<pid_t> descendants(pid_t spared) {
+std::vector<pid_t> descendants() {
   const std::map<pid_t, pid_t> all = parents();
   const pid_t self = ::getpid();
   std::vector<pid_t> found;
   for (const auto& [pid, parent] : all) {
-    pid_t above = pid == spared ? -1 : parent;
+    pid_t above = parent;
     // Bounded, because the tree may change while it is read.
     for (size_t i = 0; above != self && i < all.size(); ++i) {
-      if (above == spared) break;
       const auto next = all.find(above);
       if (next == all.end()) break;
       above = next->second;
@@ -239,9 +224,9 @@ std::vector<pid_t> descendants(pid_t spared) {
   return found;
 }
 
-std::vector<pid_t> descendants_with(const char* variable, pid_t spared) {
+std::vector<pid_t> descendants_with(const char* variable) {
   const std::string wanted = std::string(variable) + "=";
-  std::vector<pid_t> all = descendants(spared);
+  std::vector<pid_t> all = descendants();
   std::erase_if(all, [&](pid_t pid) {
     std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
     for (std::string entry; std::getline(environment, entry, '\0');)
@@ -261,11 +246,11 @@ bool hears_signal(pid_t pid, int signal_number) {
   return (masks >> (signal_number - 1) & 1) != 0;
 }
 
-bool kill_descendants(double patience_s, pid_t spared) {
+bool kill_descendants(double patience_s) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s);
   while (true) {
     // In a loop: a process may fork between the look and the signal.
-    const std::vector<pid_t> left = descendants(spared);
+    const std::vector<pid_t> left = descendants();
     for (const pid_t pid : left) ::kill(pid, SIGKILL);
     // Collects the zombies, which descendants() does not return.
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {

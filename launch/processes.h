@@ -3,7 +3,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,18 +14,16 @@ namespace lockstep::launch {
 
 /// Program that this process has started, in its own process group. So a Ctrl-C of the terminal
 /// reaches only this process. It receives SIGTERM if this process dies. Its stderr is a pipe, its
-/// stdin is empty or a pipe, its stdout is ours. The thread that creates the object must live as
-/// long as the object.
+/// stdin is empty, its stdout is ours. The thread that creates the object must live as long as the
+/// object.
 class Child {
  public:
   using Variables = std::vector<std::pair<std::string, std::string>>;
 
   /// Runs `command`, searched in PATH like a shell does, with `variables` added to our environment.
   /// Throws Error(kUnavailable) if it cannot be started.
-  enum class Input { kNone, kPipe };
-  Child(const std::vector<std::string>& command, const Variables& variables,
-        Input input = Input::kNone);
-  ~Child();  // closes the pipes; does not end the program
+  Child(const std::vector<std::string>& command, const Variables& variables);
+  ~Child();  // closes the pipe; does not end the program
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
@@ -36,8 +33,6 @@ class Child {
   /// Returns the bytes that are available now. At the end returns an empty text and sets errors()
   /// to -1.
   std::string read_errors();
-  /// Writes to stdin, which must be a pipe, and closes it.
-  void tell(std::string_view text);
   /// Sends a signal; does nothing if the program has ended.
   void signal(int signal_number) const;
   /// Returns the exit code if the program has ended: 128 + n if signal n ended it. Returns 137 if
@@ -46,7 +41,7 @@ class Child {
 
  private:
   pid_t pid_ = -1;
-  int errors_ = -1, input_ = -1;
+  int errors_ = -1;
   std::optional<int> code_;
 };
 
@@ -81,12 +76,11 @@ void adopt_orphans();
 /// orphans would otherwise remain zombies.
 void reap_orphans(const std::vector<pid_t>& others);
 
-/// Returns all running descendants of this process, in no order. Without zombies, and without
-/// `spared` and its descendants.
-std::vector<pid_t> descendants(pid_t spared = -1);
+/// Returns all running descendants of this process, in no order. Without zombies.
+std::vector<pid_t> descendants();
 
 /// Returns the descendants that were started with this environment variable.
-std::vector<pid_t> descendants_with(const char* variable, pid_t spared = -1);
+std::vector<pid_t> descendants_with(const char* variable);
 
 /// Returns the parent of a process; nullopt if it has ended or is a zombie.
 std::optional<pid_t> parent_of(pid_t pid);
@@ -97,6 +91,6 @@ bool hears_signal(pid_t pid, int signal_number);
 
 /// Sends SIGKILL to all descendants until none is left. Returns false if some remain after
 /// `patience_s`: a process that waits for a dead disk cannot be ended.
-bool kill_descendants(double patience_s, pid_t spared = -1);
+bool kill_descendants(double patience_s);
 
 }  // namespace lockstep::launch

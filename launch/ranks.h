@@ -23,7 +23,7 @@ struct RanksOptions {
   int min_ranks = 0;  ///< 0: num_ranks
   std::string hosts;  ///< parse_hosts(); empty: this host
   int max_restarts = 3;
-  int num_spares = 0;  ///< 0 or 1
+  int num_spares = 0;
   double grace_s = 30;
   std::string program;  ///< command of each rank; empty: the lockstepd next to this program
 };

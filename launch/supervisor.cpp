@@ -153,13 +153,21 @@ class Supervisor {
   }
 
  private:
+  int exit_code_of(int code_of_mpirun, const MpirunMessages& messages) const {
+    if (options_.num_spares == 0) return code_of_mpirun;
+    // mpirun may return 0 whatever its processes do.
+    return messages.exit_code().value_or(
+        code_of_mpirun != 0 ? code_of_mpirun : static_cast<int>(ExitCode::kUnavailable));
+  }
+
   int start() {
-    Attempt attempt(begin_ranks(), options_.grace_s, &signals_, &wish_, spare_,
-                    [this] { begin_spare(); });
-    const int code = attempt.run();
+    Attempt attempt(begin_ranks(), options_.grace_s, &signals_, &wish_);
+    const int code_of_mpirun = attempt.run();
+    const int code = exit_code_of(code_of_mpirun, attempt.messages());
     std::set<std::string> lost = attempt.messages().lost();
     // mpirun sometimes ends without naming the host, so ask each host directly.
-    if (lost.empty() && (attempt.was_stuck() || is_launcher_fault(code)) && !wish_.to_stop)
+    if (lost.empty() && (attempt.was_stuck() || is_launcher_fault(code_of_mpirun)) &&
+        !wish_.to_stop)
       lost = unreachable(pool_.hosts(), options_.mpirun_arguments, variables(restarts_.count()),
                          kProbe_s);
     for (const std::string& host : pool_.note(lost, attempt.messages().killed_on()))
@@ -177,14 +185,8 @@ class Supervisor {
                            .program = program,
                            .exported = own_variables(),
                            .more = options_.mpirun_arguments,
-                           .is_root = ::geteuid() == 0});
-  }
-
-  /// Returns the command of ranks that wait for the next restart.
-  std::vector<std::string> spare_command() const {
-    std::vector<std::string> program = options_.program(/*is_restart=*/true);
-    program.insert(program.begin() + 1, "--standby");
-    return command(program);
+                           .is_root = ::geteuid() == 0,
+                           .num_spares = options_.num_spares});
   }
 
   Child::Variables variables(int num_restarts) const {
@@ -200,36 +202,14 @@ class Supervisor {
     if (options_.hosts.empty() && options_.mpirun_arguments.empty() &&
         std::getenv("HWLOC_COMPONENTS") == nullptr)
       all.emplace_back("HWLOC_COMPONENTS", "-linuxio,-pci");
-    // With a timeout of 0, ranks that lost another one are killed before they write the cause.
-    // Spares are for runs that prefer a fast restart.
-    if (options_.num_spares > 0)
-      add("OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout", "0");
     return all;
   }
 
   std::unique_ptr<Child> begin_ranks() {
-    if (options_.num_spares > 0 && restarts_.count() > 0) {
-      if (std::unique_ptr<Child> waiting = spare_.take(spare_command())) {
-        log::info("launch", "the spare ranks continue");
-        return waiting;
-      }
-    }
     // A restart resumes only if these ranks have written a checkpoint.
     const std::vector<std::string> words = command(options_.program(newest_save_ != first_save_));
     log::debug("launch", fmt::format("{}", fmt::join(words, " ")));
     return std::make_unique<Child>(words, variables(restarts_.count()));
-  }
-
-  /// Starts spares once the ranks have a new checkpoint to resume from.
-  void begin_spare() {
-    if (options_.num_spares == 0 || wish_.to_stop || spare_.waits()) return;
-    const std::optional<SaveFound> save = saves_.get(std::chrono::milliseconds(0)).value;
-    if (!save || *save == first_save_) return;
-    try {
-      spare_.begin(spare_command(), variables(restarts_.count() + 1));
-    } catch (const Error& fault) {  // no reason to end the training ranks
-      log::debug("launch", fmt::format("no spare ranks for now: {}", fault.what()));
-    }
   }
 
   /// Returns the newest visible checkpoint. A disk that hangs for the ranks may hang here too; then
@@ -330,7 +310,6 @@ class Supervisor {
   SignalQueue signals_{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
   BackgroundValue<SaveFound> saves_;
   SessionFolder session_;
-  Spare spare_;
   Wish wish_;
 };
 

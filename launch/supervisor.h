@@ -22,7 +22,7 @@ struct SupervisorOptions {
   int min_ranks = 1;        ///< enough ranks to continue after hosts have failed
   std::vector<Host> hosts;  ///< none: this host alone
   int max_restarts = 3;     ///< consecutive ones without a new checkpoint
-  int num_spares = 0;       ///< 1: further ranks wait to take over (lockstepd --standby)
+  int num_spares = 0;       ///< processes that take the places of lost ranks (lockstepd --spares)
   double grace_s = 30;      ///< from SIGTERM until all processes are killed
   std::vector<std::string> mpirun_arguments;
   std::filesystem::path folder;  ///< of the run; the supervisor uses its sub-folder `supervisor`

@@ -11,7 +11,13 @@
 /// tensors.
 namespace lockstep::metrics {
 
-/// Facts that do not change while a process runs.
+/// Spare processes, and the ranks whose places they have taken so far.
+struct SpareFacts {
+  int num_left = 0;
+  int num_ended = 0, num_hung = 0;  ///< lost ranks, by cause
+};
+
+/// Facts that do not change while a run trains.
 struct RunFacts {
   std::string version, commit;                           ///< of Lockstep
   std::string torch_version, mpi_version, nccl_version;  ///< empty: not used
@@ -24,6 +30,7 @@ struct RunFacts {
   std::vector<std::string> modifiers;  ///< distinct names; later calls use indexes into this list
   std::vector<std::string> param_groups;
   std::optional<int64_t> restarts;  ///< earlier starts of this run, if the launcher provides them
+  std::optional<SpareFacts> spares = {};  ///< set if the world began with some
 };
 
 enum class RunState {

@@ -136,6 +136,13 @@ constexpr SeriesInfo kRunSeries[] = {
     {"lockstep_world_ranks", kGauge, "ranks", "", kAlways, "Ranks of the world."},
     {"lockstep_restarts", kGauge, "starts", "", kAlways,
      "Earlier starts of the run; absent if the launcher does not report them."},
+    {"lockstep_spare_processes", kGauge, "processes", "", kAlways,
+     "Processes that wait for the place of a lost rank; absent without --spares."},
+    {"lockstep_lost_ranks_total", kCounter, "ranks", "cause", kAlways,
+     "Lost ranks in whose places the run continued, by cause: ended or hung; absent without "
+     "--spares."},
+    {"lockstep_takeover_seconds", kGauge, "s", "", kLate,
+     "Time from the notice of the last lost rank until the run continued."},
     {"lockstep_step", kGauge, "steps", "", kAlways, "Global step."},
     {"lockstep_epoch", kGauge, "epochs", "", kAlways, "Epochs done, with fraction."},
     {"lockstep_epochs_planned", kGauge, "epochs", "", kAlways, "Epochs of the whole run."},

@@ -96,7 +96,8 @@ struct RunSeries {
         free_bytes(r, "lockstep_checkpoint_free_bytes"),
         restores(counter(r, "lockstep_checkpoint_restores_total")),
         damaged_saves(counter(r, "lockstep_checkpoint_damaged_saves_total")),
-        restore_duration(r, "lockstep_checkpoint_restore_duration_seconds") {
+        restore_duration(r, "lockstep_checkpoint_restore_duration_seconds"),
+        takeover(r, "lockstep_takeover_seconds") {
     info(r, "lockstep_run_info",
          {{"run", facts.run_name},
           {"model", facts.model},
@@ -105,7 +106,15 @@ struct RunSeries {
     gauge(r, "lockstep_run_start_timestamp_seconds").Set(unix_time_s());
     gauge(r, "lockstep_world_ranks").Set(facts.world_size);
     if (facts.restarts) gauge(r, "lockstep_restarts").Set(static_cast<double>(*facts.restarts));
+    if (facts.spares) add_spares(r, *facts.spares);
     add_states(gauge_family(r, "lockstep_run_state"));
+  }
+
+  static void add_spares(prometheus::Registry& r, const SpareFacts& facts) {
+    gauge(r, "lockstep_spare_processes").Set(facts.num_left);
+    prometheus::Family<prometheus::Counter>& lost = counter_family(r, "lockstep_lost_ranks_total");
+    lost.Add({{"cause", "ended"}}).Increment(facts.num_ended);
+    lost.Add({{"cause", "hung"}}).Increment(facts.num_hung);
   }
 
   void add_states(prometheus::Family<prometheus::Gauge>& family) {
@@ -122,7 +131,7 @@ struct RunSeries {
   prometheus::Histogram& save_duration;
   OptionalGauge save_interval, save_interval_steps, last_commit, last_saved_step, free_bytes;
   prometheus::Counter &restores, &damaged_saves;
-  OptionalGauge restore_duration;
+  OptionalGauge restore_duration, takeover;
   std::vector<prometheus::Gauge*> states;  // by RunState
   prometheus::Counter* event_file_errors = nullptr;
 };
@@ -312,6 +321,12 @@ void TrainingMetrics::record_restore(const RestoreSample& sample) {
   run_->restore_duration.set(sample.duration_s);
   run_->step.Set(static_cast<double>(sample.step));
   run_->last_saved_step.set(static_cast<double>(sample.step));
+}
+
+void TrainingMetrics::record_takeover(int64_t step, double duration_s) {
+  if (!run_) return;
+  run_->takeover.set(duration_s);
+  run_->step.Set(static_cast<double>(step));
 }
 
 void TrainingMetrics::set_checkpoint_interval(double interval_s) {

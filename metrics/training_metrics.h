@@ -75,6 +75,8 @@ class TrainingMetrics {
   void record_export(bool ok);
   void record_save(const SaveSample& sample);
   void record_restore(const RestoreSample& sample);
+  /// Records that the run continues from this step, after ranks were lost.
+  void record_takeover(int64_t step, double duration_s);
   /// Sets the expected seconds between two commits.
   void set_checkpoint_interval(double interval_s);
   /// Sets the steps between two saves.

@@ -370,6 +370,10 @@ void ScheduledModifierManager::follow_quantization(int64_t step) {
 
 void ScheduledModifierManager::mask_gradients() { masks_.enforce_gradients(); }
 
+void ScheduledModifierManager::agree(bool updated, dist::Communicator& control) {
+  if (quantizer_ && updated) quantizer_->agree(control);
+}
+
 void ScheduledModifierManager::end_step(bool updated, dist::Communicator& control) {
   require_stage(stage_ == Stage::kRunning, "end_step", "comes after apply_due()");
   if (updated) scores_.end_step(last_step_, masks_);

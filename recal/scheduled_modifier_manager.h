@@ -142,8 +142,11 @@ class ScheduledModifierManager {
   /// Zeroes the gradients of pruned weights. Local; allocates nothing on the CPU.
   void mask_gradients();
 
+  /// Agrees on the ranges of observed inputs, if the step's update counts. Optional, before
+  /// end_step().
+  void agree(bool updated, dist::Communicator& control);
   /// Ends a step after its update (`updated`: false if the update was skipped). Zeroes pruned
-  /// weights (see AttachOptions::updates_keep_zeros) and agrees on the ranges of observed inputs.
+  /// weights (see AttachOptions::updates_keep_zeros). Calls agree() if the caller has not.
   void end_step(bool updated, dist::Communicator& control);
 
   /// Applies the actions that are due after the last update, such as a final sparsity at the run's

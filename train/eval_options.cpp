@@ -173,11 +173,16 @@ PublishOptions read_publish_options(ConfigReader in) {
   in.read("best", &options.best,
           "link saved_models/best to the export of the best evaluation, by checkpoint.keep_best, "
           "else by the loss; never removed");
+  in.read("onnx", &options.onnx,
+          "add model.onnx to each export, with int8 weights of quantized layers");
   in.read("keep", &options.keep, at_least(-1), "newest exports to keep; -1: all; 0 is refused");
   if (options.keep == 0)
     in.fault("keep", "'export.keep' is 0, which would keep no export; -1 keeps all");
   if (options.best && !options.after_evaluation)
     in.fault("best", "'export.best' has no effect without 'export.after_evaluation: true'");
+  if (options.onnx && !options.any())
+    in.fault("onnx",
+             "'export.onnx' has no effect without 'export.after_evaluation' or 'export.at_end'");
   read_origins(in, &options);
   in.done();
   return options;

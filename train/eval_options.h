@@ -46,6 +46,7 @@ struct PublishOptions {
   bool after_evaluation = false;  ///< each evaluated checkpoint
   bool at_end = false;            ///< the final weights
   bool best = false;              ///< saved_models/best points to the best evaluation's export
+  bool onnx = false;              ///< also as ONNX
   int64_t keep = 5;               ///< number of newest exports to keep, besides the best; -1: all
   /// True if exports come from a preset and the section has no written key. A network without an
   /// export format is then skipped.

@@ -34,8 +34,10 @@ bool Patience::add(double value) {
 namespace {
 
 bool is_due(const PastOptions& options) {
-  if (!options.has_eval_data || !options.is_own_save || options.clock.step == 0) return false;
-  return options.eval.on_save || ends_eval_epoch(options.eval, options.clock);
+  if (!options.has_eval_data || options.clock.step == 0) return false;
+  const bool is_of_epoch = ends_eval_epoch(options.eval, options.clock);
+  return options.is_own_save ? options.eval.on_save || is_of_epoch
+                             : options.is_from_memory && is_of_epoch;
 }
 
 bool is_done(const PastOptions& options, const std::filesystem::path& record) {

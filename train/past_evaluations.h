@@ -46,9 +46,10 @@ struct PastOptions {
   std::filesystem::path project_dir;
   EvalOptions eval;
   PublishOptions publish;
-  StepClock clock;            ///< position where the run begins or resumes
-  bool is_own_save = false;   ///< it resumes from a checkpoint in its own folder
-  bool has_eval_data = true;  ///< false: evaluations never happen
+  StepClock clock;              ///< position where the run begins or resumes
+  bool is_own_save = false;     ///< it resumes from a checkpoint in its own folder
+  bool is_from_memory = false;  ///< or from the memory of ranks, with or without a checkpoint
+  bool has_eval_data = true;    ///< false: evaluations never happen
 };
 
 /// Evaluations of this run, or of the run that it resumes.

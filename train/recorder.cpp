@@ -60,6 +60,12 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
   if (!options.is_root) return;
   const std::filesystem::path folder = Project(options.project_dir).train();
   steps_csv_.emplace(folder / "steps.csv", options.resumed_from_step.value_or(0));
+  if (options.line_before && options.line_before->step % options.summary.log_every == 0) {
+    // A lost rank 0 may have ended between a step and its line.
+    const std::optional<StepLine> written = last_step(folder / "steps.csv");
+    if (!written || written->step < options.line_before->step)
+      steps_csv_->append(*options.line_before);
+  }
   evals_csv_.emplace(folder / "evals.csv", options.resumed_from_step.value_or(0));
   if (options.summary.tensorboard) summaries_.emplace(options_, recipe);
 }
@@ -100,6 +106,9 @@ void Recorder::step(const StepReport& report) {
   }
   record_rates(report);
   record_recipe(report);
+  last_line_ = {report.step,     report.epoch,
+                report.loss,     report.rates[kWeightGroup].learning_rate,
+                report.sparsity, report.has_loss};
   if (options_.is_root) write_curves(report);
 }
 
@@ -169,10 +178,9 @@ void Recorder::closing(int64_t step, const recal::AppliedActions& applied, int64
 }
 
 void Recorder::write_curves(const StepReport& report) {
-  const optim::GroupRates& weights = report.rates[kWeightGroup];
-  if (report.step % options_.summary.log_every == 0)
-    steps_csv_->append({report.step, report.epoch, report.loss, weights.learning_rate,
-                        report.sparsity, report.has_loss});
+  if (report.step % options_.summary.log_every == 0) steps_csv_->append(*last_line_);
+  // A lost process keeps what the system has, not what is in its memory.
+  if (options_.has_spares) steps_csv_->flush();
   tell_progress(report);
 }
 

@@ -31,6 +31,8 @@ struct RecorderOptions {
   const ParamTable* params = nullptr;     ///< for summary.histogram_steps; outlives the recorder
   std::optional<double> save_interval_s;  ///< set if saves go by time, in seconds
   std::optional<int64_t> save_interval_steps = {};  ///< set if saves go by steps
+  bool has_spares = false;                   ///< if this process is lost, others continue its files
+  std::optional<StepLine> line_before = {};  ///< of steps.csv, by the ranks that were not lost
 };
 
 /// Distributes the loop's reports to steps.csv, TensorBoard (SummarySaverHook), Prometheus, the
@@ -72,6 +74,8 @@ class Recorder final : public Hook {
   /// Returns the TensorBoard hook; null if no summaries are written.
   SummarySaverHook* summaries() { return summaries_ ? &*summaries_ : nullptr; }
   std::optional<double> last_loss() const { return last_loss_; }
+  /// Line of steps.csv for the newest step, on every rank.
+  const std::optional<StepLine>& last_line() const { return last_line_; }
   /// Number of updates of this rank that were skipped because something was not finite.
   int64_t num_skipped() const { return num_skipped_; }
   /// Global samples per second, without this process' first 10 steps, saves and evaluation; 0
@@ -98,6 +102,7 @@ class Recorder final : public Hook {
   std::optional<SummarySaverHook> summaries_;
   metrics::Progress progress_;
   std::optional<double> last_loss_;
+  std::optional<StepLine> last_line_;
   int64_t num_steps_ = 0;
   int64_t num_skipped_ = 0;
   int64_t revived_ = 0;

@@ -71,7 +71,10 @@ std::map<size_t, std::vector<FieldDoc>>& docs_by_plugins() {
   return docs;
 }
 
-const ProcessState docs_of_fields("docs of fields", [] { docs_by_plugins().clear(); });
+// Without plug-ins all rows are the program's own, also in later jobs. To collect them takes 40 ms.
+const ProcessState docs_of_fields("docs of fields", [] {
+  std::erase_if(docs_by_plugins(), [](const auto& docs) { return docs.first > 0; });
+});
 
 }  // namespace
 

@@ -17,9 +17,51 @@ void Requests::change(const Change& change) {
   has_changes_ = true;
 }
 
+/// Adds a change in place of an earlier one of its key.
+static void add(const Change& change, std::vector<Change>* changes) {
+  std::erase_if(*changes, [&](const Change& one) { return one.key == change.key; });
+  changes->push_back(change);
+}
+
+void Requests::note_made(const Change& change) {
+  const std::lock_guard lock(mutex_);
+  add(change, &made_);
+}
+
+OpenRequests Requests::open() const {
+  const std::lock_guard lock(mutex_);
+  OpenRequests requests{
+      .stop = stop_asked_ || left_.stop, .pause = pause_asked_ || left_.pause, .changes = made_};
+  for (const Change& one : changes_) add(one, &requests.changes);
+  return requests;
+}
+
+void Requests::reopen(const OpenRequests& requests, bool is_root) {
+  const std::lock_guard lock(mutex_);
+  made_ = requests.changes;
+  // Saves that signals asked for before are made already.
+  num_saves_asked_ = -signals_.num_saves_asked();
+  if (!is_root) {
+    left_ = requests;
+    left_until_ = step_ + 2;
+    return;
+  }
+  stop_asked_ = requests.stop;
+  pause_asked_ = requests.pause;
+  changes_ = requests.changes;
+  has_changes_ = !changes_.empty();
+}
+
+void Requests::note_step(int64_t step) {
+  step_ = step;
+  const std::lock_guard lock(mutex_);
+  if (step >= left_until_) left_ = {};
+}
+
 std::vector<Change> Requests::take_changes() {
   const std::lock_guard lock(mutex_);
   has_changes_ = false;
+  for (const Change& one : changes_) add(one, &made_);
   return std::exchange(changes_, {});
 }
 

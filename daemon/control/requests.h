@@ -17,6 +17,12 @@
 /// Requests to a run, and a stop request that is passed on between ranks.
 namespace lockstep::daemon {
 
+/// Requests that a session leaves to the next one of the same run, when ranks are lost.
+struct OpenRequests {
+  bool stop = false, pause = false;
+  std::vector<Change> changes;  ///< since the run began; the last of each key
+};
+
 /// Requests to a run: by signals and, on rank 0, through the control API. Any thread.
 class Requests final : public StopRequest {
  public:
@@ -32,6 +38,12 @@ class Requests final : public StopRequest {
   void set_paused(bool paused) { pause_asked_ = paused; }
   /// Records a new value for a key. The caller has checked both.
   void change(const Change& change);
+  /// Records a change that all ranks make.
+  void note_made(const Change& change);
+  OpenRequests open() const;
+  /// Begins with the requests that an earlier session has left, on every rank. Rank 0 makes them
+  /// again; the others keep them until that has reached them.
+  void reopen(const OpenRequests& requests, bool is_root);
   /// Returns the requests that this rank itself received, as bits kStop and kEnd.
   uint32_t asked_here() const;
   /// Sets the function from which listen() reads the requests to other ranks, as the same bits. Do
@@ -57,7 +69,7 @@ class Requests final : public StopRequest {
   bool pause_asked() const override { return pause_asked_; }
   bool has_changes() const override { return has_changes_; }
   std::vector<Change> take_changes() override;
-  void note_step(int64_t step) override { step_ = step; }
+  void note_step(int64_t step) override;
 
  private:
   StopRequest& signals_;
@@ -65,8 +77,10 @@ class Requests final : public StopRequest {
   std::atomic<int64_t> num_saves_asked_{0}, step_{0};
   std::atomic<uint32_t> heard_{0};
   std::function<uint32_t()> ears_;
-  std::mutex mutex_;
-  std::vector<Change> changes_;  // guarded by mutex_
+  mutable std::mutex mutex_;
+  std::vector<Change> changes_, made_;  // guarded by mutex_
+  OpenRequests left_;                   ///< by an earlier session; guarded by mutex_
+  int64_t left_until_ = 0;              ///< step at which all ranks know of left_
 };
 
 /// Passes on a stop request that one rank has received while another rank waits for its data

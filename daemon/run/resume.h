@@ -3,7 +3,9 @@
 #include <optional>
 #include <string>
 
+#include "daemon/control/requests.h"
 #include "daemon/run/training_context.h"
+#include "train/records.h"
 
 /// Start of a run from stored weights: resume from its own checkpoint, or a warm start.
 namespace lockstep::daemon {
@@ -13,13 +15,16 @@ struct ResumeOptions {
   bool accept_recipe_change = false;  ///< resume even if the recipe's timeline has changed
 };
 
-/// Checkpoint that a run resumed from.
+/// State that a run continues from: a checkpoint, or the memory of ranks after others were lost.
 struct Resumed {
   int64_t step = 0;
   std::string prefix;     ///< of the checkpoint
   bool is_own = false;    ///< the checkpoint is in the run's own folder, under its own prefix
-  double duration_s = 0;  ///< time to read the checkpoint
-  int64_t num_damaged_saves = 0;  ///< newer damaged checkpoints that were skipped
+  double duration_s = 0;  ///< to read the checkpoint; in memory, since the loss was noticed
+  int64_t num_damaged_saves = 0;                  ///< newer damaged checkpoints that were skipped
+  bool is_from_memory = false;                    ///< of RunMemory, not a checkpoint
+  std::optional<train::StepLine> last_line = {};  ///< of RunMemory
+  OpenRequests requests = {};                     ///< of RunMemory
 };
 
 /// Finds the checkpoint to resume from and loads it into the context. Returns nullopt if the run

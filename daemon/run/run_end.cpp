@@ -1,6 +1,7 @@
 #include "daemon/run/run_end.h"
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -9,7 +10,9 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "daemon/control/failure.h"
+#include "dist/process_info.h"
 #include "train/records.h"
 
 // Summary of a run, and the handling of its error. Only rank 0 writes the summary and the text
@@ -68,6 +71,97 @@ void tell(const train::Summary& summary, const std::string& origin,
                                origin.empty() ? "off" : origin + "/metrics", path.string()));
 }
 
+/// Writes the summary of a run that ended with an error: exit_reason "failed", the code, the
+/// message and how far the run came. Never throws.
+void conclude_failed(const std::exception& error, const TrainingContext& context) {
+  if (context.control.rank() != 0) return;
+  try {
+    train::write_summary(summary_path(context),
+                         {.exit_reason = "failed",
+                          .exit_code = static_cast<int>(known_error(error).code()),
+                          .error = error.what(),
+                          .steps = context.clock.step,
+                          .epochs = context.clock.epoch(),
+                          .world_size = context.control.world_size()});
+  } catch (const std::exception& fault) {
+    log::warning("run", fault.what());
+  }
+}
+
+/// Time for writing files after an error.
+constexpr double kEnd_s = 5;
+
+Failure failure_of(const std::string& message, ExitCode code, int64_t step,
+                   const dist::ProcessInfo& process) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return {.rank = process.rank,
+          .node = process.node,
+          .pid = ::getpid(),
+          .step = step,
+          .exit_code = static_cast<int>(code),
+          .message = message,
+          .unix_time_s = std::chrono::duration<double>(now).count()};
+}
+
+/// Writes this rank's failure file for the other ranks (daemon/control/failure.h) and adds the
+/// cause that other ranks have written to the error. Prints a box for people: rank 0 for an error
+/// that all ranks share, otherwise the failing rank. If a rank hangs, writes the newest spans of
+/// all ranks too.
+void report_failure(std::exception& error, const TrainingContext& context,
+                    const dist::ProcessInfo& process, const RankEvents& events) {
+  auto* const known = dynamic_cast<Error*>(&error);
+  const std::filesystem::path logs = context.config.run.project().logs();
+  const Failure own =
+      failure_of(error.what(), known_error(error).code(), context.clock.step, process);
+  write_failure(logs, own);
+  if (own.exit_code == static_cast<int>(ExitCode::kWatchdog)) events.write();
+  const bool is_shared = known != nullptr && known->on_every_rank();
+  // Only an error of this rank alone can be the consequence of another rank's error.
+  const std::optional<Failure> cause = is_shared ? std::nullopt : cause_of(logs, own);
+  if (cause && known != nullptr)
+    known->append(fmt::format("; before that rank {} on {} ended with {}: {}", cause->rank,
+                              cause->node, cause->exit_code, cause->message));
+  // One box per cause: the rank with the cause prints its own.
+  if (cause || (is_shared && process.rank != 0)) return;
+  log::print(boxed(own));
+}
+
+/// Returns a deadline for the work after a failure: files are written and a save in progress ends.
+/// Ends all ranks if that work hangs, since the disk may be the cause. Keep it until then; all
+/// arguments must outlive it.
+std::unique_ptr<Deadline> limit_shutdown(const std::exception& error, const RunConfig& config,
+                                         const SessionWorld& world) {
+  const Error own = known_error(error);
+  // A shared error: all ranks wait for a save in progress. An error of this rank alone ends the
+  // others, so nothing is awaited.
+  const double limit_s = kEnd_s + (own.on_every_rank() ? config.checkpoint.timeout_s : 0);
+  return std::make_unique<Deadline>(std::chrono::duration<double>(limit_s), [own, limit_s, &world] {
+    log::error("lockstepd",
+               fmt::format("the end of the run takes more than {} s: a disk may hang", limit_s));
+    if (world.abort) world.abort(own);
+    ::_exit(static_cast<int>(own.code()));
+  });
+}
+
+/// Ends a save in progress before the run folder is unlocked.
+void abort_running_save(const std::exception& error, TrainingContext& context,
+                        const SessionWorld& world) {
+  const Error known = known_error(error);
+  // The saver's thread may wait for a hanging rank as long as saves may take.
+  if (!known.on_every_rank() && context.saver.is_under_way() && world.abort) world.abort(known);
+  context.saver.set_while_waiting({});  // the error's exit code remains the run's
+  context.saver.join();
+}
+
+/// Serves the state "failed" until it is scraped. Only if all ranks end alike: a rank with an error
+/// of its own ends the others at once.
+void linger_failed(const std::exception& error, Telemetry& telemetry, const RunConfig& config,
+                   const StopRequest& requests) {
+  if (!known_error(error).on_every_rank()) return;
+  telemetry.note_final();
+  telemetry.linger(config.metrics, requests);
+}
+
 }  // namespace
 
 Error known_error(const std::exception& error) {
@@ -108,67 +202,18 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
   return code;
 }
 
-void conclude_failed(const std::exception& error, const TrainingContext& context) {
-  if (context.control.rank() != 0) return;
-  try {
-    train::write_summary(summary_path(context),
-                         {.exit_reason = "failed",
-                          .exit_code = static_cast<int>(known_error(error).code()),
-                          .error = error.what(),
-                          .steps = context.clock.step,
-                          .epochs = context.clock.epoch(),
-                          .world_size = context.control.world_size()});
-  } catch (const std::exception& fault) {
-    log::warning("run", fault.what());
-  }
-}
-
-/// Time for writing files after an error.
-constexpr double kEnd_s = 5;
-
-static Failure failure_of(const std::string& message, ExitCode code, int64_t step,
-                          const dist::ProcessInfo& process) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return {.rank = process.rank,
-          .node = process.node,
-          .pid = ::getpid(),
-          .step = step,
-          .exit_code = static_cast<int>(code),
-          .message = message,
-          .unix_time_s = std::chrono::duration<double>(now).count()};
-}
-
-void report_failure(std::exception& error, const TrainingContext& context,
-                    const dist::ProcessInfo& process, const RankEvents& events) {
-  auto* const known = dynamic_cast<Error*>(&error);
-  const std::filesystem::path logs = context.config.run.project().logs();
-  const Failure own =
-      failure_of(error.what(), known_error(error).code(), context.clock.step, process);
-  write_failure(logs, own);
-  if (own.exit_code == static_cast<int>(ExitCode::kWatchdog)) events.write();
-  const bool is_shared = known != nullptr && known->on_every_rank();
-  // Only an error of this rank alone can be the consequence of another rank's error.
-  const std::optional<Failure> cause = is_shared ? std::nullopt : cause_of(logs, own);
-  if (cause && known != nullptr)
-    known->append(fmt::format("; before that rank {} on {} ended with {}: {}", cause->rank,
-                              cause->node, cause->exit_code, cause->message));
-  // One box per cause: the rank with the cause prints its own.
-  if (cause || (is_shared && process.rank != 0)) return;
-  log::print(boxed(own));
-}
-
-std::unique_ptr<Deadline> limit_shutdown(const std::exception& error, const RunConfig& config,
-                                         const SessionWorld& world) {
-  const Error own = known_error(error);
-  // A shared error: all ranks wait for a save in progress. An error of this rank alone ends the
-  // others, so nothing is awaited.
-  const double limit_s = kEnd_s + (own.on_every_rank() ? config.checkpoint.timeout_s : 0);
-  return std::make_unique<Deadline>(std::chrono::duration<double>(limit_s), [own, limit_s, &world] {
-    log::error("lockstepd",
-               fmt::format("the end of the run takes more than {} s: a disk may hang", limit_s));
-    if (world.abort) world.abort(own);
-    ::_exit(static_cast<int>(own.code()));
-  });
+void end_failed(std::exception& error, TrainingContext& context, Telemetry& telemetry,
+                const SessionWorld& world, const RankEvents& events, const StopRequest& requests) {
+  const RunConfig& config = context.config;
+  // The deadline comes first, since each of the next steps may hang on the disk.
+  const auto limit = limit_shutdown(error, config, world);
+  telemetry.metrics().set_state(metrics::RunState::kFailed);
+  telemetry.health().note_state(metrics::RunState::kFailed);
+  report_failure(error, context, world.process, events);
+  conclude_failed(error, context);
+  if (context.control.rank() == 0) telemetry.write_textfile(config);
+  abort_running_save(error, context, world);
+  linger_failed(error, telemetry, config, requests);
 }
 
 WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,

@@ -1,17 +1,14 @@
 #pragma once
 
 #include <exception>
-#include <memory>
 
 #include "base/error.h"
-#include "base/threads.h"
 #include "daemon/control/requests.h"
 #include "daemon/control/watchdog.h"
 #include "daemon/run/resume.h"
 #include "daemon/run/session.h"
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
-#include "dist/process_info.h"
 #include "train/recorder.h"
 #include "train/run.h"
 
@@ -27,22 +24,12 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
                   const train::Recorder& recorder, const Telemetry& telemetry,
                   const std::optional<Resumed>& resumed);
 
-/// Writes the summary of a run that ended with an error: exit_reason "failed", the code, the
-/// message and how far the run came. Never throws.
-void conclude_failed(const std::exception& error, const TrainingContext& context);
-
-/// Handles the error that ended a run whose folder is open. Writes this rank's failure file for the
-/// other ranks (daemon/control/failure.h) and adds the cause that other ranks have written to the
-/// error. Prints a box for people: rank 0 for an error that all ranks share, otherwise the failing
-/// rank. If a rank hangs, writes the newest spans of all ranks too.
-void report_failure(std::exception& error, const TrainingContext& context,
-                    const dist::ProcessInfo& process, const RankEvents& events);
-
-/// Returns a deadline for the work after a failure: files are written and a save in progress ends.
-/// Ends all ranks if that work hangs, since the disk may be the cause. Keep it until then; all
-/// arguments must outlive it.
-std::unique_ptr<Deadline> limit_shutdown(const std::exception& error, const RunConfig& config,
-                                         const SessionWorld& world);
+/// Handles the error that ended a run whose folder is open: tells the other ranks and people of it,
+/// writes the summary and ends a save in progress. Adds the cause that other ranks have written to
+/// the error. Ends all ranks, and does not return, if a save in progress waits for a rank that
+/// hangs.
+void end_failed(std::exception& error, TrainingContext& context, Telemetry& telemetry,
+                const SessionWorld& world, const RankEvents& events, const StopRequest& requests);
 
 /// Returns the watchdog's actions on this rank. All arguments must outlive it.
 WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,

@@ -12,17 +12,12 @@
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 
-/// Start of a run: spare ranks that wait, checks that all ranks agree, the run's folder.
+/// Start of a run: checks that all ranks agree, the run's folder.
 namespace lockstep::daemon {
 
 /// Reads a run file as the session will, to load files and libraries into memory in advance. Faults
 /// are ignored here; the session reports them.
 void read_ahead(const std::string& config_file, const std::vector<Override>& overrides);
-
-/// Waits in ranks that are started before they are needed (`lockstep run --spare`). Returns true
-/// once rank 0 reads a line from its standard input, which mpirun passes on. Returns false if the
-/// input ends without a line, or a stop is requested. Collective.
-bool stand_by(dist::Communicator& control, const StopRequest& stop);
 
 // Checks that all ranks agree before training. All functions are collective and throw the same
 // error everywhere. The error names the difference.

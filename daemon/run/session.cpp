@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "base/files/files.h"
 #include "base/log.h"
 #include "checkpoint/save/checkpoint_folder.h"
 #include "daemon/config/checkpoint_metadata.h"
@@ -30,17 +34,36 @@
 namespace lockstep::daemon {
 namespace {
 
-RunConfig load(const SessionOptions& options) {
-  return require_run_config(options.config_file, options.overrides, options.config_text);
+/// Returns the content of the run file, unless it is read when it is needed. A run that may
+/// continue in another session reads it once.
+std::optional<std::string> text_of_run(const SessionOptions& options, const SessionWorld& world) {
+  if (options.memory != nullptr) return config_text_of(*options.memory, world.control);
+  if (!world.can_replace || options.config_text || options.config_file.empty())
+    return options.config_text;
+  return dist::on_all_ranks(world.control, [&] { return files::read(options.config_file); });
+}
+
+/// Reads the run file on all ranks. Checks that ranks and programs fit.
+RunConfig load(const SessionOptions& options, const std::optional<std::string>& text,
+               const SessionWorld& world) {
+  RunConfig config = dist::on_all_ranks(world.control, [&] {
+    return require_run_config(options.config_file, options.overrides,
+                              options.config_file.empty() ? std::nullopt : text);
+  });
+  check_equal_programs(config, world.mpi_version, world.control);
+  check_world_size(config.run, world.process);
+  return config;
 }
 
 /// Chooses the settings that the run file leaves open for this world.
-void fit_buckets(at::Device device, const dist::ProcessInfo& process, RunConfig* config) {
+void fit_to_world(at::Device device, const SessionWorld& world, RunConfig* config) {
   dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
-                          .num_hosts = process.num_nodes,
-                          .num_ranks = process.world_size,
+                          .num_hosts = world.process.num_nodes,
+                          .num_ranks = world.process.world_size,
                           .prunes = config->recipe.prunes()},
                          &config->sync);
+  // The only copy of the weights would be lost with the rank that was updating it.
+  if (world.can_replace && config->sync.share_weights == "auto") config->sync.share_weights = "off";
 }
 
 /// Creates the communicator of the step's reduction: NCCL on GPUs, MPI on CPUs.
@@ -105,6 +128,15 @@ void warn_of_single_samples(const TrainingContext& context, int world_size) {
                              "another data.global_batch_size");
 }
 
+/// Logs which parameters Muon updates as matrices.
+void tell_matrices(const ParamTable& params) {
+  std::vector<std::string> matrices, others;
+  for (const Param& param : params) (param.is_matrix ? matrices : others).push_back(param.name);
+  if (matrices.empty()) return;
+  log::info("optimizer", fmt::format("muon updates {} matrices, adamw {} other parameters: {}",
+                                     matrices.size(), others.size(), fmt::join(others, ", ")));
+}
+
 /// Logs the run's facts, settings, warnings and notes, on rank 0.
 void announce(const TrainingContext& context, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
@@ -128,6 +160,7 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
   for (const std::string& warning : context.config.warnings) log::warning("config", warning);
   warn_of_single_samples(context, process.world_size);
   for (const std::string& note : context.config.notes) log::info("config", note);
+  tell_matrices(context.model->params());
   for (const std::string& warning : context.recipe.timeline().warnings())
     log::warning("recipe", warning);
   for (const std::string& note : context.recipe.timeline().notes()) log::info("recipe", note);
@@ -149,16 +182,15 @@ std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& optio
 }
 
 train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemetry,
-                              const dist::ProcessInfo& process,
-                              const std::optional<Resumed>& resumed, bool is_interactive) {
+                              const SessionWorld& world, const std::optional<Resumed>& resumed) {
   return train::Recorder(
       {.summary = context.config.summary,
        .project_dir = context.config.run.project().folder(),
-       .node = process.node,
-       .is_root = process.rank == 0,
+       .node = world.process.node,
+       .is_root = world.process.rank == 0,
        .total_steps = context.total_steps(),
        .global_batch_size = context.facts.global_batch_size,
-       .is_interactive = is_interactive,
+       .is_interactive = world.is_interactive,
        .resumed_from_step = resumed ? std::optional(resumed->step) : std::nullopt,
        .pruning_modifiers = pruning_modifiers(context.recipe.timeline()),
        .num_parameters = context.num_parameters(),
@@ -166,7 +198,9 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
        .run_text = settings_text(context.config.settings),
        .params = &context.model->params(),
        .save_interval_s = save_interval_s(context.config.checkpoint),
-       .save_interval_steps = context.config.checkpoint.save_checkpoints_steps},
+       .save_interval_steps = context.config.checkpoint.save_checkpoints_steps,
+       .has_spares = static_cast<bool>(world.can_replace),
+       .line_before = resumed ? resumed->last_line : std::nullopt},
       context.recipe, telemetry.metrics(), telemetry.health());
 }
 
@@ -174,19 +208,38 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
 void attend_saves(TrainingContext& context, const SessionWorld& world,
                   const std::shared_ptr<EndLimit>& limit) {
   context.saver.set_at_phase(world.at_save_phase);
-  context.saver.set_on_lost(world.abort);
+  // A rank that can be replaced is also lost in the step, which continues the run.
+  context.saver.set_on_lost([&world](const Error& error) {
+    if (world.can_replace && world.can_replace(error)) return;
+    if (world.abort) world.abort(error);
+  });
   context.saver.set_while_waiting([limit, &saver = context.saver] { limit->look(saver.number()); });
 }
 
-train::PastEvaluations past_evaluations(TrainingContext& context, bool is_own_save) {
+train::PastEvaluations past_evaluations(TrainingContext& context,
+                                        const std::optional<Resumed>& resumed) {
   const RunConfig& config = context.config;
   return train::past_evaluations({.project_dir = config.run.project().folder(),
                                   .eval = config.eval,
                                   .publish = config.publish,
                                   .clock = context.clock,
-                                  .is_own_save = is_own_save,
+                                  .is_own_save = resumed && resumed->is_own,
+                                  .is_from_memory = resumed && resumed->is_from_memory,
                                   .has_eval_data = context.eval_data != nullptr},
                                  context.control);
+}
+
+/// Longest wait for a rank that is still at the start of a session when others are lost.
+constexpr double kPatienceAtStart_s = 60;
+
+/// True if each rank on CPUs holds the whole state, so that another one can take it over.
+bool keeps_whole_state(TrainingContext& context) {
+  return context.flat_params.device().is_cpu() && !context.mode->is_local() &&
+         !context.reducer.is_sharded() && !context.recipe.reads_gradients() &&
+         // The state is that of checkpoints.
+         std::ranges::all_of(checkpoint::CheckpointOptions().include, [&](const std::string& part) {
+           return context.config.checkpoint.includes(part);
+         });
 }
 
 /// Prepares a save, which may remove other checkpoints. An export may still be reading one of them.
@@ -198,14 +251,57 @@ void prepare_save(exports::ModelPublisher& exports, TrainingContext& context,
                                 context.control);
 }
 
+/// Runs the loop. Throws RanksLost if other ranks are lost and the run can continue in this
+/// process.
+train::RunResult run_loop(const train::RunParts& parts, TrainingContext& context,
+                          const SessionWorld& world, const Requests& requests,
+                          const metrics::Health& health) {
+  try {
+    return train::Run(parts).go();
+  } catch (const Error& error) {
+    const auto noticed_at = std::chrono::steady_clock::now();
+    if (!parts.training.may_lose_ranks || !world.can_replace(error)) throw;
+    log::warning("run", fmt::format("{}; this rank continues with those that take the places of "
+                                    "lost ones",
+                                    error.what()));
+    if (!parts.trainer.undo_step()) throw;
+    // The saver's thread may still read the state, and ends when it finds the lost rank too.
+    // The others have waited for a rank that hangs about as long as this one.
+    const double share = error.code() == ExitCode::kWatchdog ? 0.25 : 1;
+    RanksLost lost{remember(context), share * context.config.sync.timeout_s};
+    lost.memory.lost_at = noticed_at;
+    lost.memory.last_commit = parts.saves.last_commit();
+    lost.memory.last_line = parts.recorder.last_line();
+    lost.memory.requests = requests.open();
+    lost.memory.was_root = context.control.rank() == 0;
+    // Only rank 0 was asked to pause, but all ranks know that they do.
+    if (!lost.memory.was_root && health.state() == metrics::RunState::kPaused)
+      lost.memory.requests.pause = true;
+    throw lost;
+  }
+}
+
+/// Returns the parts of a step. All arguments must outlive them.
+train::TrainerParts step_parts(TrainingContext& context, RunHooks& hooks, const SessionWorld& world,
+                               train::RunSaves& saves, Requests& requests,
+                               train::StepTensors* tensors) {
+  train::TrainerParts parts = context.trainer_parts();
+  const bool keeps_tensors = hooks.training().read_tensors();
+  parts.before_changes = [&saves] { saves.wait_until_staged(); };
+  parts.tensors = keeps_tensors ? tensors : nullptr;
+  parts.stop = &requests;
+  parts.graph = context.choose_graph(keeps_tensors);
+  parts.may_lose_ranks = world.can_replace && keeps_whole_state(context);
+  return parts;
+}
+
 /// Builds the recorder and all parts of the loop, and trains to the last step.
 ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHooks& hooks,
                           const SessionWorld& world, Requests& requests, Watchdog& watchdog,
-                          train::ReplicaCheck& replica_check,
-                          const std::optional<Resumed>& resumed) {
+                          train::ReplicaCheck& replica_check, const std::optional<Resumed>& resumed,
+                          const std::function<void()>& on_training) {
   const RunConfig& config = context.config;
-  train::Recorder recorder =
-      make_recorder(context, telemetry, world.process, resumed, world.is_interactive);
+  train::Recorder recorder = make_recorder(context, telemetry, world, resumed);
   const auto limit = std::make_shared<EndLimit>(requests, config.preemption.grace_s, world.abort);
   attend_saves(context, world, limit);
   exports::ModelPublisher exports(config.run.project().folder(), config.publish, context.control,
@@ -224,42 +320,39 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                          .before = [&] { prepare_save(exports, context, saves); }});
   hooks.set_recorder(recorder);
   train::StepTensors tensors(context.spec.num_classes);
-  const bool keeps_tensors = hooks.training().read_tensors();
-  train::TrainerParts training = context.trainer_parts();
-  training.before_changes = [&saves] { saves.wait_until_staged(); };
-  training.tensors = keeps_tensors ? &tensors : nullptr;
-  training.stop = &requests;
-  training.graph = context.choose_graph(keeps_tensors);
+  train::TrainerParts training = step_parts(context, hooks, world, saves, requests, &tensors);
   train::Trainer trainer(training, config.train);
-  const train::PastEvaluations past =
-      past_evaluations(context, /*is_own_save=*/resumed && resumed->is_own);
-  train::Run run({.trainer = trainer,
-                  .training = training,
-                  .saves = saves,
-                  .replica_check = replica_check,
-                  .handler = context.handler,
-                  .eval_data = context.eval_data.get(),
-                  .eval_loader = context.eval_loader(),
-                  .eval = config.eval,
-                  .patience = past.patience,
-                  .recorder = recorder,
-                  .stop = requests,
-                  .grace_s = config.preemption.grace_s,
-                  .total_steps = context.total_steps(),
-                  .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
-                  .evaluates_first = past.is_missing,
-                  .loss_before = past.train_loss,
-                  .on_step = world.on_step,
-                  .hooks = hooks.training(),
-                  .eval_hooks = hooks.evaluation(),
-                  .exports = config.publish.any() ? &exports : nullptr,
-                  .publish = config.publish,
-                  .reload = [&](const std::string& save) { reload(save, context); },
-                  .change =
-                      [&](const Change& change) {
-                        follow(change, {context.saver, recorder, watchdog, *limit});
-                      }});
-  const train::RunResult result = run.go();
+  const train::PastEvaluations past = past_evaluations(context, resumed);
+  on_training();
+  const train::RunResult result =
+      run_loop({.trainer = trainer,
+                .training = training,
+                .saves = saves,
+                .replica_check = replica_check,
+                .handler = context.handler,
+                .eval_data = context.eval_data.get(),
+                .eval_loader = context.eval_loader(),
+                .eval = config.eval,
+                .patience = past.patience,
+                .recorder = recorder,
+                .stop = requests,
+                .grace_s = config.preemption.grace_s,
+                .total_steps = context.total_steps(),
+                .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
+                .evaluates_first = past.is_missing,
+                .loss_before = past.train_loss,
+                .on_step = world.on_step,
+                .hooks = hooks.training(),
+                .eval_hooks = hooks.evaluation(),
+                .exports = config.publish.any() ? &exports : nullptr,
+                .publish = config.publish,
+                .reload = [&](const std::string& save) { reload(save, context); },
+                .change =
+                    [&](const Change& change) {
+                      requests.note_made(change);
+                      follow(change, {context.saver, recorder, watchdog, *limit});
+                    }},
+               context, world, requests, telemetry.health());
   telemetry.note_final();
   return conclude(result, context, recorder, telemetry, resumed);
 }
@@ -285,14 +378,21 @@ void check_and_share(TrainingContext& context, dist::Communicator& gradients,
                         context.control, gradients, process,
                         /*has_users_hooks=*/!context.config.hooks.empty(),
                         /*may_write_weights=*/!context.repeats_itself()});
+  // Each rank updates all matrices then, and products' last bits depend on these.
+  if (context.flat_params.device().is_cpu() && !context.reducer.is_sharded() &&
+      std::ranges::any_of(context.model->params(), &Param::is_matrix))
+    dist::require_equal(
+        context.control, "what the bits of Muon's products depend on (run.threads)",
+        fmt::format("{} threads, {}", at::get_num_threads(), at::get_cpu_capability()));
 }
 
 /// Reads the state that training resumes from or starts with.
-std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& context,
-                               Telemetry& telemetry) {
+std::optional<Resumed> restore(const ResumeOptions& options, const RunMemory* memory,
+                               TrainingContext& context, Telemetry& telemetry, Requests& requests) {
   telemetry.note_restoring();
   load_teacher(context);
-  const std::optional<Resumed> resumed = resume(options, context);
+  const std::optional<Resumed> resumed =
+      memory != nullptr ? resume_from(*memory, context) : resume(options, context);
   warm_start(context, resumed.has_value());
   // Moving averages that no checkpoint contained begin with the weights.
   if (context.ema.begin() && resumed && context.control.rank() == 0)
@@ -300,6 +400,10 @@ std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& co
         "resume",
         "the checkpoint contains no moving average: it starts with the weights of the checkpoint");
   telemetry.note_restored();
+  if (resumed && resumed->is_from_memory) {
+    requests.note_step(resumed->step);
+    requests.reopen(resumed->requests, context.control.rank() == 0);
+  }
   return resumed;
 }
 
@@ -311,44 +415,12 @@ void show(const TrainingContext& context, Telemetry& telemetry, const dist::Proc
   telemetry.health().note_world_formed();
   requests.note_step(context.clock.step);
   announce(context, process, resumed);
-  if (resumed)
+  if (resumed && resumed->is_from_memory)
+    telemetry.metrics().record_takeover(resumed->step, resumed->duration_s);
+  else if (resumed)
     telemetry.metrics().record_restore({.step = resumed->step,
                                         .duration_s = resumed->duration_s,
                                         .num_damaged_saves = resumed->num_damaged_saves});
-}
-
-/// Ends a save in progress before the run folder is unlocked.
-void abort_running_save(const std::exception& error, TrainingContext& context,
-                        const SessionWorld& world) {
-  const Error known = known_error(error);
-  // The saver's thread may wait for a hanging rank as long as saves may take.
-  if (!known.on_every_rank() && context.saver.is_under_way() && world.abort) world.abort(known);
-  context.saver.set_while_waiting({});  // the error's exit code remains the run's
-  context.saver.join();
-}
-
-/// Serves the state "failed" until it is scraped. Only if all ranks end alike: a rank with an error
-/// of its own ends the others at once.
-void linger_failed(const std::exception& error, Telemetry& telemetry, const RunConfig& config,
-                   const StopRequest& requests) {
-  if (!known_error(error).on_every_rank()) return;
-  telemetry.note_final();
-  telemetry.linger(config.metrics, requests);
-}
-
-/// Ends a run that failed after its folder was opened.
-void end_failed(std::exception& error, TrainingContext& context, Telemetry& telemetry,
-                const SessionWorld& world, const RankEvents& events, const StopRequest& requests) {
-  const RunConfig& config = context.config;
-  // The deadline comes first, since each of the next steps may hang on the disk.
-  const auto limit = limit_shutdown(error, config, world);
-  telemetry.metrics().set_state(metrics::RunState::kFailed);
-  telemetry.health().note_state(metrics::RunState::kFailed);
-  report_failure(error, context, world.process, events);
-  conclude_failed(error, context);
-  if (context.control.rank() == 0) telemetry.write_textfile(config);
-  abort_running_save(error, context, world);
-  linger_failed(error, telemetry, config, requests);
 }
 
 /// All ranks stop writing before rank 0 unlocks the run folder.
@@ -369,14 +441,19 @@ void exit_together(dist::Communicator& control, const RunConfig& config) {
   control.set_timeout(before_s);
 }
 
-}  // namespace
+/// True if ranks were lost before training went on, so that this rank's memory is still the newest.
+bool can_begin_again(const std::exception& error, const SessionOptions& options,
+                     const SessionWorld& world) {
+  return options.memory != nullptr && !options.memory->is_used && world.can_replace &&
+         world.can_replace(known_error(error));
+}
 
-ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
+/// on_training: called before the first step.
+ExitCode run_once(const SessionOptions& options, const std::optional<std::string>& config_text,
+                  const SessionWorld& world, const std::function<void()>& on_training) {
   // Only reading parts come first, so that a fault leaves no trace.
-  RunConfig config = dist::on_all_ranks(world.control, [&] { return load(options); });
-  check_equal_programs(config, world.mpi_version, world.control);
+  RunConfig config = load(options, config_text, world);
   const flags::Frozen frozen(config.flag_texts);
-  check_world_size(config.run, world.process);
   Requests requests(world.stop);
   // The meaning of signals comes from the run file, so it is set only now.
   requests.set_stop_signals(config.preemption.stop_signals());
@@ -391,7 +468,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // Before the first large tensor: threads and core binding decide where memory is allocated.
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
-  fit_buckets(device, world.process, &config);
+  fit_to_world(device, world, &config);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
@@ -407,7 +484,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   if (gpu) telemetry.show_gpu(*gpu);
   const auto hooks = dist::on_all_ranks(
       control, [&] { return std::make_unique<RunHooks>(*context, telemetry, world.process); });
-  const std::optional<Resumed> resumed = restore(options.resume, *context, telemetry);
+  const std::optional<Resumed> resumed =
+      restore(options.resume, options.memory, *context, telemetry, requests);
   train::ReplicaCheck replica_check(
       control, [&] { return context->state(); }, config.sync.replica_check_every);
   // Ranks that differ from the start would train different models.
@@ -423,14 +501,35 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
       checkpoint::tidy_interrupted(context->save_prefix(), resumed->step);
     show(*context, telemetry, world.process, requests, resumed);
     code = train_to_the_end(*context, telemetry, *hooks, world, requests, watchdog, replica_check,
-                            resumed);
+                            resumed, on_training);
     finish(code, *context, telemetry, requests);
   } catch (std::exception& error) {
+    if (can_begin_again(error, options, world)) throw;
     end_failed(error, *context, telemetry, world, events, requests);
     throw;
   }
   exit_together(control, config);
   return code;
+}
+
+}  // namespace
+
+ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
+  std::optional<std::string> config_text;
+  try {
+    config_text = text_of_run(options, world);
+    return run_once(options, config_text, world, [&options] {
+      // As large as the state, and older than the next step.
+      if (options.memory != nullptr) *options.memory = RunMemory{.is_used = true};
+    });
+  } catch (RanksLost& lost) {
+    lost.memory.config_text = config_text.value_or("");
+    throw;
+  } catch (const std::exception& error) {
+    if (!can_begin_again(error, options, world)) throw;
+    log::warning("run", fmt::format("{}, before training went on", error.what()));
+    throw RanksLost{*options.memory, kPatienceAtStart_s};
+  }
 }
 
 }  // namespace lockstep::daemon

@@ -7,6 +7,7 @@
 #include "checkpoint/save/saver.h"
 #include "daemon/config/run_config.h"
 #include "daemon/run/resume.h"
+#include "daemon/run/run_memory.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 #include "train/run.h"
@@ -19,6 +20,16 @@ struct SessionOptions {
   std::optional<std::string> config_text;  ///< content of the file; nullopt: read it
   std::vector<Override> overrides;
   ResumeOptions resume;
+  /// Set: the run continues from it, not from a checkpoint. Emptied once training continues.
+  RunMemory* memory = nullptr;
+};
+
+/// Thrown by run_session() in place of an error: other ranks are lost, and the run can continue in
+/// this process with those that take their places. Not an exception of the standard library, so
+/// that no handler reports it as a fault.
+struct RanksLost {
+  RunMemory memory;
+  double patience_s = 0;  ///< for a rank that comes late to the agreement
 };
 
 /// Environment of a session on this rank: communicators, process facts and hooks. All of it
@@ -41,10 +52,12 @@ struct SessionWorld {
   /// Ends all ranks at once for an error of this rank alone; does not return. If empty, the error
   /// is thrown.
   std::function<void(const Error&)> abort = {};
+  /// True if the error tells of a lost rank whose place a spare can take. Empty: there is no spare.
+  std::function<bool(const Error&)> can_replace = {};
 };
 
 /// Runs one training run from its file to its summary, on every rank. Collective. Throws Error. If
-/// the error is not on_every_rank(), the caller must abort the world.
+/// the error is not on_every_rank(), the caller must abort the world. Throws RanksLost.
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world);
 
 }  // namespace lockstep::daemon

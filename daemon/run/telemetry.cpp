@@ -33,6 +33,13 @@ std::optional<int64_t> restarts_from_environment() {
   return sum;
 }
 
+std::optional<metrics::SpareFacts> spare_facts(const dist::ProcessInfo& process) {
+  if (!process.spares) return std::nullopt;
+  return metrics::SpareFacts{.num_left = process.spares->num_left,
+                             .num_ended = process.spares->num_ended,
+                             .num_hung = process.spares->num_hung};
+}
+
 /// Returns the facts for the info series.
 metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& process,
                             const OpenedLibraries& libraries,
@@ -54,7 +61,8 @@ metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& pr
           .is_root = process.rank == 0,
           .modifiers = modifiers,
           .param_groups = {kParamGroupNames.begin(), kParamGroupNames.end()},
-          .restarts = restarts_from_environment()};
+          .restarts = restarts_from_environment(),
+          .spares = spare_facts(process)};
 }
 
 /// Parses texts "address\nnode\nprocess\n1", ordered by rank; 1 if Prometheus scrapes the rank. An

@@ -95,6 +95,7 @@ HostExchange::HostExchange(P2pChannel& notes, SharedMemoryGroup group, Hosts hos
   leader_mail_ = std::make_unique<P2pChannel>(*leader_transport_, options.direct_ranks);
   leader_mail_->set_limits(options.timeout_s * kLeadersPatience,
                            options.slow_after_s * kLeadersPatience);
+  leader_mail_->set_find_lost(options.find_lost);
   leader_mail_->expect_chains();
   if (sends_direct_)
     exchange_ = std::make_unique<ChunkedAllReduce>(*leader_mail_, tree_);

@@ -49,6 +49,7 @@ SharedMemoryGroup make_group(SharedSegments made, const RankGroup& host, const R
   SharedMemoryGroup group(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host),
                           std::move(made.memory));
   group.set_limits(options.timeout_s, options.slow_after_s);
+  group.set_find_lost(options.find_lost);
   static_cast<void>(gather(all, 0));  // a barrier: every member's head is initialised
   return group;
 }

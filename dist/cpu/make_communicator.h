@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dist/communicator.h"
+#include "dist/cpu/peer.h"
 #include "dist/cpu/rank_group.h"
 
 namespace lockstep::dist::cpu {
@@ -22,6 +23,8 @@ struct CommunicatorOptions {
   int64_t piece_bytes = 1 << 20;  ///< longest message of a tensor; whole 8 bytes
   /// Shared memory to leave for others, such as MPI's own messages.
   int64_t reserved_bytes = 0;
+  /// Asked during long waits (PeerWatch::set_find_lost). Not compared between ranks.
+  FindLost find_lost = {};
   /// False: no communicator is made where no host's ranks share memory.
   bool messages_alone = true;
 };

@@ -19,7 +19,7 @@ using std::chrono::microseconds;
 constexpr int kNoteTag = 0;
 // Factor on the timeout for ranks that wait for each other in chains.
 constexpr double kValuesPatience = 1.25;
-constexpr auto kLookForPeers = std::chrono::milliseconds(100);
+constexpr auto kLookForPeers = std::chrono::milliseconds(25);
 
 // A late rank may compute for long: sleep. A rank that has come sends data, and both sides must
 // keep polling so that bytes move. A yield would give the core away for too long.
@@ -158,8 +158,9 @@ void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
 /// Throws or logs if ranks are missing. Data sent before a rank ended may still arrive, so the rank
 /// must be seen gone twice.
 void P2pChannel::check_peers(Batch* batch, double waited_s, double patience, Seen* seen) const {
-  const std::vector<Missing> missing = missing_in(batch);
+  std::vector<Missing> missing = missing_in(batch);
   if (missing.empty()) return;
+  if (const std::optional<Missing> lost = told_lost()) missing = {*lost};
   const bool any_gone = std::ranges::any_of(missing, &Missing::is_gone);
   if (waited_s >= timeout_s_ * patience || (any_gone && seen->gone))
     throw_missing(own_->call, missing, waited_s, in_chains_);

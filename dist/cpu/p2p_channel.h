@@ -28,7 +28,7 @@ class P2pChannel : public PeerWatch {
   static constexpr int64_t kNoteBytes = 4096;
   static constexpr int kDirectRanks = 16;
   /// Longest message in bytes; longer data is sent in parts of this size. Open MPI sends each part
-  /// at once, on its connections in turn (dist/mpi/world.h).
+  /// at once (dist/mpi/world.h).
   static constexpr int64_t kPartBytes = 128 << 10;
 
   /// Pending messages. The object and the bytes must live until wait() has returned.

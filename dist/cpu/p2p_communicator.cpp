@@ -46,6 +46,7 @@ P2pCommunicator::P2pCommunicator(std::unique_ptr<Transport> transport,
       piece_bytes_(bounded_piece_bytes(options.piece_bytes, channel_.num_ranks())),
       runs_N_(channel_.num_ranks()) {
   channel_.set_limits(options.timeout_s, options.slow_after_s);
+  channel_.set_find_lost(options.find_lost);
 }
 
 void P2pCommunicator::reduce_notes(std::byte* values, int64_t num_items, const Items& items) {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -93,10 +95,14 @@ Peer this_process();
 /// distinguished even if both started at the same tick.
 bool is_running_here(const Peer& peer);
 
+/// Returns a lost rank of which other processes have told, or that has ended here; nullopt: none.
+/// Any thread that waits may call it.
+using FindLost = std::function<std::optional<Peer>()>;
+
 /// A rank that did not arrive in time.
 struct Missing {
   Peer peer;
-  bool is_gone = false;  ///< its process was visible here and has ended
+  bool is_gone = false;  ///< its process has ended, as seen here or told
 };
 
 /// Identities of the ranks that a channel or a group waits for, and the limits of its waits.
@@ -112,6 +118,9 @@ class PeerWatch {
   }
   /// Sets timeout_s and returns the previous value.
   double set_timeout(double timeout_s) { return std::exchange(timeout_s_, timeout_s); }
+  /// Sets a function that long waits ask. If it returns a rank, they throw at once: processes that
+  /// wait for each other may all wait for that one.
+  void set_find_lost(FindLost find_lost) { find_lost_ = std::move(find_lost); }
   /// Declares that a late rank may itself be blocked on another rank, outside this group of ranks.
   /// Error messages then say so.
   void expect_chains() { in_chains_ = true; }
@@ -121,11 +130,17 @@ class PeerWatch {
   Missing missing_rank(int r) const {
     return {peers_[r], seen_here_[r] && !is_running_here(peers_[r])};
   }
+  /// Returns a lost rank that this process was told of.
+  std::optional<Missing> told_lost() const {
+    const std::optional<Peer> lost = find_lost_ ? find_lost_() : std::nullopt;
+    return lost ? std::optional(Missing{*lost, /*is_gone=*/true}) : std::nullopt;
+  }
 
   std::vector<Peer> peers_;
   std::vector<bool> seen_here_;  ///< true if the end of the rank's process is visible here
   double timeout_s_ = 300, slow_after_s_ = 60;
   bool in_chains_ = false;
+  FindLost find_lost_;  ///< empty: all ranks are visible here, or none is told
 };
 
 /// Throws Error(kUnavailable) naming the ranks whose process has ended, if any. Otherwise throws

@@ -91,7 +91,7 @@ bool SequenceCounter::sleep_for(uint64_t count, Clock::time_point until) {
 using Clock = SequenceCounter::Clock;
 
 // Interval between checks of the members during a wait.
-constexpr auto kLookForMembers = std::chrono::milliseconds(100);
+constexpr auto kLookForMembers = std::chrono::milliseconds(10);
 
 static double seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
 
@@ -170,17 +170,20 @@ void SharedMemoryGroup::wait_for(int member, uint64_t step, double patience) {
   const auto limit = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(timeout_s_ * patience));
   const auto slow_after = std::chrono::duration<double>(slow_after_s_);
-  bool is_told = false;
+  // This look takes some 20 us. Ranks often come meanwhile; asleep, this one would need longer.
+  bool is_slow = false, is_gone = missing_rank(member).is_gone;
   for (;;) {
-    const bool gone = missing_rank(member).is_gone;
     const Clock::time_point now = Clock::now();
     // A member that is gone gets one last look at its count: it may have made the step before.
     const auto rest = std::min<Clock::duration>(start + limit - now, kLookForMembers);
-    if (head(member).steps.wait_for(step, gone ? now : now + rest)) return;
+    if (head(member).steps.wait_for(step, is_gone ? now : now + rest)) return;
     const Clock::duration waited = Clock::now() - start;
-    if (gone || waited >= limit) throw_missing(call_, missing(step), seconds(waited), in_chains_);
-    if (!is_told && waited >= slow_after) tell_slow(call_, missing(step), seconds(waited));
-    is_told = is_told || waited >= slow_after;
+    const std::optional<Missing> lost = told_lost();
+    if (is_gone || lost || waited >= limit)
+      throw_missing(call_, lost ? std::vector{*lost} : missing(step), seconds(waited), in_chains_);
+    is_gone = missing_rank(member).is_gone;
+    if (!is_slow && waited >= slow_after) tell_slow(call_, missing(step), seconds(waited));
+    is_slow = is_slow || waited >= slow_after;
   }
 }
 

@@ -28,6 +28,12 @@ void check_mpi(int code, std::string_view call) {
   throw Error(ExitCode::kUnavailable, "dist.mpi", std::string(call) + ": " + reason);
 }
 
+MPI_Comm copy_of(MPI_Comm comm) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
+  return copy;
+}
+
 OwnedComm::OwnedComm(MPI_Comm comm) : comm_(comm) {
   check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
 }
@@ -128,7 +134,7 @@ class MpiTransport final : public cpu::Transport {
 
 cpu::Peer MpiRanks::self() const {
   cpu::Peer self = cpu::this_process();
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &self.world_rank), "MPI_Comm_rank");
+  self.world_rank = world_rank_;
   return self;
 }
 
@@ -141,7 +147,7 @@ void MpiRanks::all_gather(const void* own, int64_t num_bytes, void* all_N) const
 std::unique_ptr<cpu::RankGroup> MpiRanks::split(int color, int key) const {
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm_->get(), color, key, &part), "MPI_Comm_split");
-  return std::make_unique<MpiRanks>(part);
+  return std::make_unique<MpiRanks>(part, world_rank_);
 }
 
 MPI_Comm ranks_of_this_host(MPI_Comm comm, int rank) {
@@ -152,7 +158,7 @@ MPI_Comm ranks_of_this_host(MPI_Comm comm, int rank) {
 }
 
 std::unique_ptr<cpu::RankGroup> MpiRanks::ranks_of_this_host() const {
-  return std::make_unique<MpiRanks>(mpi::ranks_of_this_host(comm_->get(), rank()));
+  return std::make_unique<MpiRanks>(mpi::ranks_of_this_host(comm_->get(), rank()), world_rank_);
 }
 
 std::unique_ptr<cpu::Transport> MpiRanks::make_transport() const {

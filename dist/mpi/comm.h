@@ -18,6 +18,9 @@ namespace lockstep::dist::mpi {
 /// Throws Error(kUnavailable) naming the call and MPI's reason unless it succeeded.
 void check_mpi(int code, std::string_view call);
 
+/// Returns a new communicator of the same ranks. Collective.
+MPI_Comm copy_of(MPI_Comm comm);
+
 /// Returns a new communicator of the ranks that share a host with this one, in the same order.
 MPI_Comm ranks_of_this_host(MPI_Comm comm, int rank);
 
@@ -40,7 +43,9 @@ class OwnedComm {
 /// The ranks of an MPI communicator.
 class MpiRanks final : public cpu::RankGroup {
  public:
-  explicit MpiRanks(MPI_Comm comm) : comm_(std::make_shared<OwnedComm>(comm)) {}
+  /// world_rank: rank of this process in the run, for messages.
+  MpiRanks(MPI_Comm comm, int world_rank)
+      : comm_(std::make_shared<OwnedComm>(comm)), world_rank_(world_rank) {}
 
   int rank() const override { return comm_->rank(); }
   int num_ranks() const override { return comm_->num_ranks(); }
@@ -52,6 +57,7 @@ class MpiRanks final : public cpu::RankGroup {
 
  private:
   std::shared_ptr<OwnedComm> comm_;
+  int world_rank_;
 };
 
 }  // namespace lockstep::dist::mpi

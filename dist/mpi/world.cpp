@@ -21,15 +21,16 @@
 #include "dist/cpu/make_communicator.h"
 #include "dist/cpu/p2p_channel.h"
 #include "dist/mpi/comm.h"
+#include "dist/mpi/rank_places.h"
 
 namespace lockstep::dist::mpi {
 namespace {
 
 void prefer(const char* name, const char* value) { static_cast<void>(setenv(name, value, 0)); }
 
-/// Lets a part of a tensor leave at once. Larger messages wait for an answer and are then split
-/// over the connections, so the network is idle until the slower one is done. The two limits belong
-/// together: if the user has set one, the other keeps Open MPI's value.
+/// Lets a part of a tensor leave at once. Before a larger message there is an exchange, during
+/// which the network is idle. The two limits belong together: if the user has set one, the other
+/// keeps Open MPI's value.
 void prefer_eager_fragments() {
   constexpr const char* kAtOnce = "OMPI_MCA_btl_tcp_eager_limit";
   constexpr const char* kLongest = "OMPI_MCA_btl_tcp_max_send_size";
@@ -51,11 +52,6 @@ bool are_on_one_host() {
 }  // namespace
 
 void prefer_open_mpi_settings() {
-  // On one connection, small control messages queue after large ones, and the two directions of a
-  // link alternate: half of its speed. Open MPI takes the connections in turn, two turns for each
-  // message that is sent without waiting. So all of a rank's messages to another use one of them;
-  // which one depends on the calls before, and link_test checks that both are used.
-  prefer("OMPI_MCA_btl_tcp_links", "2");
   prefer_eager_fragments();
   // A single process needs no daemon, which only serves to start further processes.
   prefer("OMPI_MCA_ess_singleton_isolated", "1");
@@ -181,6 +177,9 @@ constexpr auto kAbortLimit = std::chrono::milliseconds(100);
 // and a rank that gets no page is killed.
 constexpr int64_t kMessageBytes = 5 << 20;
 
+/// Longest time for the ranks to form their new communicator.
+constexpr double kLongestForming_s = 20;
+
 void start_mpi() {
   prefer_open_mpi_settings();
   int is_initialized = 0;
@@ -197,12 +196,6 @@ void start_mpi() {
                             provided, MPI_THREAD_MULTIPLE));
 }
 
-MPI_Comm copy_of_world() {
-  MPI_Comm copy = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
-  return copy;
-}
-
 std::string node_name() {
   std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
   int length = 0;
@@ -212,18 +205,17 @@ std::string node_name() {
 
 /// Finds rank and node. Ranks that can share memory are on one node; each node's first rank counts
 /// it.
-ProcessInfo find_place() {
+ProcessInfo find_place(MPI_Comm ranks) {
   ProcessInfo info;
   info.launcher = "mpi";
   info.node = node_name();
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &info.rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &info.world_size), "MPI_Comm_size");
-  const OwnedComm node(ranks_of_this_host(MPI_COMM_WORLD, info.rank));
+  check_mpi(MPI_Comm_rank(ranks, &info.rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(ranks, &info.world_size), "MPI_Comm_size");
+  const OwnedComm node(ranks_of_this_host(ranks, info.rank));
   info.local_rank = node.rank();
   info.local_world_size = node.num_ranks();
   const int is_first = info.local_rank == 0 ? 1 : 0;
-  check_mpi(MPI_Allreduce(&is_first, &info.num_nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD),
-            "MPI_Allreduce");
+  check_mpi(MPI_Allreduce(&is_first, &info.num_nodes, 1, MPI_INT, MPI_SUM, ranks), "MPI_Allreduce");
   return info;
 }
 
@@ -245,7 +237,7 @@ constexpr std::string_view kNoStart =
 
 }  // namespace
 
-World::World(const StartLimits& limits) {
+World::World(const StartLimits& limits, int num_spares) {
   {
     // MPI waits forever for a rank that does not start or cannot be reached.
     const Deadline slow(std::chrono::duration<double>(limits.slow_s), [limits] {
@@ -257,10 +249,52 @@ World::World(const StartLimits& limits) {
         give_up(waits_text(limits.hang_s, kNoStart) + "; --init-timeout sets a longer limit");
       });
     start_mpi();
-    info_ = find_place();
-    notices_ = std::make_unique<NoticeBoard>(OwnedComm(copy_of_world()));
+    places_ = std::make_unique<RankPlaces>(num_spares);
+    if (!is_spare()) settle_in();
   }
 }
+
+void World::settle_in() {
+  info_ = find_place(places_->comm());
+  if (places_->have_spares()) info_.spares = places_->spares();
+  notices_ = std::make_unique<NoticeBoard>(OwnedComm(copy_of(places_->comm())));
+}
+
+bool World::is_spare() const { return places_->is_spare(); }
+
+void World::end_without_agreement() {
+  log::error("dist.mpi",
+             "the ranks could not form a world without lost ones: the run ends, and continues from "
+             "its last checkpoint");
+  abort(static_cast<int>(ExitCode::kUnavailable));
+}
+
+bool World::wait_for_rank() {
+  if (!places_->wait_for_rank()) return false;
+  const Deadline limit(std::chrono::duration<double>(kLongestForming_s),
+                       [this] { end_without_agreement(); });
+  settle_in();
+  return true;
+}
+
+bool World::can_replace(const Error& error) const {
+  if (!places_->have_spares() || error.on_every_rank()) return false;
+  // A rank that hangs is late for all others; it is killed.
+  return places_->lacks_rank() || error.code() == ExitCode::kWatchdog;
+}
+
+void World::replace_lost(double patience_s) {
+  // Not destroyed: a message of the lost process may be under way.
+  static_cast<void>(notices_.release());
+  const Deadline limit(std::chrono::duration<double>(4 * patience_s + kLongestForming_s),
+                       [this] { end_without_agreement(); });
+  places_->replace_lost(patience_s);
+  settle_in();
+}
+
+void World::end_ranks() { places_->end_world(); }
+
+bool World::has_lost() const { return places_->have_lost(); }
 
 World::~World() {
   std::optional<Deadline> limit;
@@ -271,19 +305,34 @@ World::~World() {
                          "end: another rank hangs, or its host cannot be reached; this one ends "
                          "without it"));
     });
+  // MPI_Finalize would wait forever for a process that was lost.
+  if (has_lost()) {
+    static_cast<void>(notices_.release());
+    static_cast<void>(places_.release());
+    return;
+  }
   try {
-    notices_->settle();
+    if (notices_ != nullptr) notices_->settle();
   } catch (const Error& fault) {
     log::warning("dist.mpi", fault.what());
   }
   notices_.reset();
+  places_.reset();
   static_cast<void>(MPI_Finalize());
 }
 
 std::unique_ptr<Communicator> World::make_communicator(const cpu::CommunicatorOptions& options) {
+  // MPI waits forever for a rank that is lost now. Others may only be late, as in any call.
+  std::optional<Deadline> limit;
+  if (places_->have_spares())
+    limit.emplace(std::chrono::duration<double>(options.timeout_s),
+                  [this] { end_without_agreement(); });
   cpu::CommunicatorOptions own = options;
   own.reserved_bytes = info_.local_world_size * kMessageBytes;
-  return cpu::make_communicator(std::make_unique<MpiRanks>(copy_of_world()), own);
+  if (places_->have_spares() && places_->span_hosts())
+    own.find_lost = [places = places_.get()] { return places->find_lost(); };
+  return cpu::make_communicator(std::make_unique<MpiRanks>(copy_of(places_->comm()), info_.rank),
+                                own);
 }
 
 std::unique_ptr<Notice> World::make_notice() { return notices_->make_notice(); }

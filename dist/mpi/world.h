@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "dist/communicator.h"
 #include "dist/cpu/make_communicator.h"
@@ -13,6 +12,7 @@
 /// Start and end of MPI, and communicators over it. This header does not include mpi.h.
 namespace lockstep::dist::mpi {
 
+class RankPlaces;
 class NoticeBoard;
 
 /// Time limits for the start of MPI on all ranks.
@@ -29,11 +29,31 @@ struct StartLimits {
 /// must call abort() instead.
 class World {
  public:
-  /// Throws Error(kUnavailable) if MPI cannot be started with MPI_THREAD_MULTIPLE.
-  explicit World(const StartLimits& limits = {});
+  /// num_spares: the last processes wait, and take the place of ranks that are lost
+  /// (dist/mpi/rank_places.h). Throws Error(kUnavailable) if MPI cannot be started with
+  /// MPI_THREAD_MULTIPLE, Error(kUsage) if there cannot be so many spares.
+  explicit World(const StartLimits& limits = {}, int num_spares = 0);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
+
+  /// True in a process that has no rank. Then only wait_for_rank() may be called.
+  bool is_spare() const;
+  /// Waits until this process gets a rank. Returns false at the end of the run.
+  bool wait_for_rank();
+  /// True if spares can take the place of lost ranks, and some rank's process has ended or is about
+  /// to: `error` tells of a lost or late rank.
+  bool can_replace(const Error& error) const;
+  /// Gives the places of lost ranks to spares. A rank that is later than patience_s is killed
+  /// first. Collective over the living ranks. Before it, every communicator and notice must be
+  /// destroyed. Throws Error(kUnavailable) if there are too few spares.
+  void replace_lost(double patience_s);
+  /// True if a process was lost since the start, in a world with spares. MPI then ends without
+  /// MPI_Finalize.
+  bool has_lost() const;
+  /// Ends spares, and tells all ranks whether a process was lost. Every rank calls it at the end of
+  /// a run, when none waits for another any more.
+  void end_ranks();
 
   /// Returns the placement found by MPI: all fields set, nodes counted by shared memory. Not
   /// collective; the constructor was.
@@ -59,6 +79,10 @@ class World {
   static std::string library_version();
 
  private:
+  void settle_in();
+  void end_without_agreement();
+
+  std::unique_ptr<RankPlaces> places_;
   ProcessInfo info_;
   std::unique_ptr<NoticeBoard> notices_;
   std::optional<double> end_limit_s_;

@@ -60,7 +60,7 @@ void InputRanges::observe(int64_t layer, const at::Tensor& input) {
 
 void InputRanges::agree(dist::Communicator& control) {
   const auto num_layers = static_cast<int64_t>(names_.size());
-  at::Tensor bounds_2L =  // -min of all layers, then max: one all-reduce (max) joins both
+  const at::Tensor bounds_2L =  // negated minima: one all-reduce (max) joins both
       at::full({2 * num_layers}, -std::numeric_limits<float>::infinity(), at::kFloat);
   auto* negated_min = bounds_2L.mutable_data_ptr<float>();
   float* max = negated_min + num_layers;
@@ -74,6 +74,14 @@ void InputRanges::agree(dist::Communicator& control) {
   // Dropped before the collective: if it throws, old values must not enter the next step.
   drop();
   control.all_reduce(bounds_2L, dist::ReduceOp::kMax)->wait();
+  bounds_2L_ = bounds_2L;
+}
+
+void InputRanges::take() {
+  const auto num_layers = static_cast<int64_t>(names_.size());
+  const at::Tensor bounds_2L = std::exchange(bounds_2L_, {});
+  const auto* negated_min = bounds_2L.const_data_ptr<float>();
+  const float* max = negated_min + num_layers;
   auto* averages_min = min_L_.mutable_data_ptr<float>();
   auto* averages_max = max_L_.mutable_data_ptr<float>();
   auto* counts = num_observations_L_.mutable_data_ptr<int64_t>();
@@ -88,6 +96,7 @@ void InputRanges::agree(dist::Communicator& control) {
 
 void InputRanges::drop() {
   for (Extremes& pending : pending_L_) pending = {};
+  bounds_2L_ = at::Tensor();
 }
 
 StateList InputRanges::state() const {
@@ -146,12 +155,14 @@ at::Tensor FakeQuantizer::weight(int64_t layer, const at::Tensor& weight) {
   return round_weight(weight, scales);
 }
 
+void FakeQuantizer::agree(dist::Communicator& control) {
+  if (observers_on_ && active()) ranges_.agree(control);
+}
+
 void FakeQuantizer::end_step(dist::Communicator& control, bool step_counted) {
-  if (step_counted && observers_on_ && active()) {
-    ranges_.agree(control);
-  } else {
-    ranges_.drop();
-  }
+  if (!step_counted || !observers_on_ || !active()) return ranges_.drop();
+  if (!ranges_.are_agreed()) ranges_.agree(control);
+  ranges_.take();
 }
 
 StateList FakeQuantizer::state() const {

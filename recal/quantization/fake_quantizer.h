@@ -38,9 +38,12 @@ class InputRanges {
   /// with the device.
   void observe(int64_t layer, const at::Tensor& input);
 
-  /// Updates the averages. Collective. A layer stays unchanged if no rank observed it, or if an
-  /// observed value was not finite.
+  /// Finds the extremes over all ranks. Collective.
   void agree(dist::Communicator& control);
+  bool are_agreed() const { return bounds_2L_.defined(); }
+  /// Updates the averages with the agreed extremes. A layer stays unchanged if no rank observed it,
+  /// or if an observed value was not finite.
+  void take();
   void drop();
 
   /// Checkpoint state `_lockstep/quantization/<layer>/{input_min, input_max, observations}`, live
@@ -57,6 +60,7 @@ class InputRanges {
   at::Tensor min_L_, max_L_;         // float32, on the CPU
   at::Tensor num_observations_L_;    // int64, on the CPU
   std::vector<Extremes> pending_L_;  // of this step; undefined if not observed
+  at::Tensor bounds_2L_;  // of all ranks: -min of all layers, then max; undefined: not agreed
 };
 
 /// Quantization of a layer when it was saved. The numbers are stored and must not change.
@@ -69,6 +73,7 @@ enum class QuantizationScheme : int64_t { kNone = 0, kPerTensor = 1, kPerOutput 
 ///   set_layer_hook(&quantizer)          once, on the model
 ///   configure(...)                      before a step's forward pass, after every change
 ///   forward, backward, update           observes inputs if gradients are on
+///   agree(control)                      before an update, optional
 ///   end_step(control, counted)          after each step
 ///
 /// Weights: every forward pass derives the scales from the current weights, so equal weights give
@@ -94,8 +99,11 @@ class FakeQuantizer final : public LayerHook {
   at::Tensor input(int64_t layer, const at::Tensor& input) override;
   at::Tensor weight(int64_t layer, const at::Tensor& weight) override;
 
-  /// Ends a step. Collective if `step_counted` and inputs are observed: one reduction of two
-  /// numbers per layer. Otherwise local: observations of a skipped step are dropped.
+  /// Exchanges the step's observations. Collective if inputs are observed: one reduction of two
+  /// numbers per layer.
+  void agree(dist::Communicator& control);
+  /// Ends a step: its observations count, or are dropped if it was skipped. Calls agree() if a step
+  /// counts and the caller has not.
   void end_step(dist::Communicator& control, bool step_counted);
 
   /// Checkpoint state `_lockstep/quantization/<layer with slashes>/{input_min, input_max,

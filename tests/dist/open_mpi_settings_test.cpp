@@ -19,17 +19,16 @@ std::string value_of(const char* name) {
 class OpenMpiSettings : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"OMPI_MCA_btl_tcp_links", "OMPI_MCA_btl_tcp_eager_limit",
-                             "OMPI_MCA_btl_tcp_max_send_size", "OMPI_MCA_ess_singleton_isolated",
-                             "OMPI_MCA_pml", "HWLOC_COMPONENTS", "OMPI_COMM_WORLD_SIZE",
-                             "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK"})
+    for (const char* name :
+         {"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_max_send_size",
+          "OMPI_MCA_ess_singleton_isolated", "OMPI_MCA_pml", "HWLOC_COMPONENTS",
+          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK"})
       unsetenv(name);
   }
 
   static void expect_search_for_cards(bool is_wanted) {
     EXPECT_EQ(value_of("OMPI_MCA_pml"), is_wanted ? "unset" : "ob1");
     EXPECT_EQ(value_of("HWLOC_COMPONENTS"), is_wanted ? "unset" : "-linuxio,-pci");
-    EXPECT_EQ(value_of("OMPI_MCA_btl_tcp_links"), "2");
   }
 };
 
@@ -78,13 +77,11 @@ TEST_F(OpenMpiSettings, WhereTheLauncherSaysNothingOfHostsTheyLookForCards) {
 
 TEST_F(OpenMpiSettings, WhatTheUserHasSetStays) {
   setenv("OMPI_MCA_pml", "ucx", 1);
-  setenv("OMPI_MCA_btl_tcp_links", "1", 1);
   setenv("OMPI_MCA_btl_tcp_eager_limit", "65536", 1);
   setenv("HWLOC_COMPONENTS", "", 1);
   setenv("OMPI_MCA_ess_singleton_isolated", "0", 1);
   prefer_open_mpi_settings();
   EXPECT_EQ(value_of("OMPI_MCA_pml"), "ucx");
-  EXPECT_EQ(value_of("OMPI_MCA_btl_tcp_links"), "1");
   EXPECT_EQ(value_of("OMPI_MCA_btl_tcp_eager_limit"), "65536");
   EXPECT_EQ(value_of("HWLOC_COMPONENTS"), "");
   EXPECT_EQ(value_of("OMPI_MCA_ess_singleton_isolated"), "0");

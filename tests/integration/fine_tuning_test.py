@@ -19,6 +19,14 @@ data: {train: {type: random, shape: [64], classes: 10, samples: 64}, global_batc
 optimizer: {learning_rate: 0.1}
 train: {max_steps: 2}
 """
+# For a page's modifiers.
+SMALL_VIT = """version: 1.0.0
+run: {name: vit}
+model: {type: vit, patch_size: 2, num_layers: 1, num_heads: 2, hidden_dim: 16, mlp_dim: 32}
+data: {train: {type: random, shape: [3, 8, 8], classes: 5, samples: 16}, global_batch_size: 16}
+optimizer: {learning_rate: 0.1}
+modifiers:
+"""
 RULES = [{"from": "features.0.0", "to": "Conv2d_0"}, {"from": "features.0.1", "to": "Conv2d_0.BatchNorm"},
          {"from": r"re:features\.(\d+)\.conv\.0\.0", "to": r"Conv2d_\1_depthwise"},
          {"from": r"re:features\.(\d+)\.conv\.0\.1", "to": r"Conv2d_\1_depthwise.BatchNorm"},
@@ -173,10 +181,10 @@ class FineTuning(InTensorFlow, LockstepTest):
 
     def test_the_pages(self):
         snippets = [snippet for page in PAGES for snippet in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
-        self.assertEqual(len(snippets), 3)
+        self.assertEqual(len(snippets), 4)
         for i, snippet in enumerate(snippets):
             config = self.folder / f"page{i}.yaml"
-            config.write_text(snippet if snippet.startswith("version:") else SMALL_RUN + snippet)
+            config.write_text(snippet if snippet.startswith("version:") else (SMALL_VIT if snippet.startswith("- !") else SMALL_RUN) + snippet)
             file = re.search(r"warm_start_ckpt: (\S+)", snippet)
             said = self.tool("check", config, expect=66 if file else 0)
             if file:

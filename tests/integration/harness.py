@@ -208,10 +208,10 @@ class LockstepTest(unittest.TestCase):
         self.started.append(process)
         return Run(process, folder)
 
-    def start_faulty(self, action, rank, step, ranks=2, **kwargs):
+    def start_faulty(self, action, rank, step, ranks=2, environment=None, **kwargs):
         """A run whose rank `rank` does `action` (see faulty_rank.cpp) once `step` updates are done."""
         fault = {"LOCKSTEP_TEST_ACTION": action, "LOCKSTEP_TEST_RANK": str(rank), "LOCKSTEP_TEST_STEP": str(step)}
-        return self.start(ranks, program=FAULTY_RANK, environment=fault, **kwargs)
+        return self.start(ranks, program=FAULTY_RANK, environment={**fault, **(environment or {})}, **kwargs)
 
     def train(self, *args, expect=0, **kwargs):
         run = self.start(*args, **kwargs).wait()

@@ -53,12 +53,13 @@ def victims(run, whom, random, before):
 
 
 def kill_again_and_again(run, random, number, spares=0):
-    """Counts of each kind; raises AssertionError if the run ends before, or does not recover. With spare ranks none is killed while it starts: it
+    """Counts of each kind; raises AssertionError if the run ends before, or does not recover. With spares none is killed while it starts: it
     could be one that waits."""
     counts, before = collections.Counter(), set()
     for whom in itertools.islice(itertools.cycle(WHOM[:-1] if spares else WHOM), number):
         chosen = victims(run, whom, random, before)
-        before |= {*(run.rank_pids().values() if spares else ranks_in(run, set()))}
+        # A spare takes the place of one rank; after the other kills all ranks are new.
+        before |= {*(chosen if spares and whom == "a rank" else ranks_in(run, set()))}
         if run.process.poll() is not None:
             raise AssertionError(f"the run ended with {run.process.returncode} before kill {sum(counts.values()) + 1}")
         for pid in chosen:

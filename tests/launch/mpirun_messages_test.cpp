@@ -1,5 +1,7 @@
 #include "launch/mpirun.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,6 +63,38 @@ TEST(MpirunMessages, WhatRanksPrintIsNotTakenForThem) {
   messages.read("W rank 3 [net]   Remote daemon: [[46092,0],1] on node n7\n");
   EXPECT_THAT(messages.killed_on(), IsEmpty());
   EXPECT_THAT(messages.lost(), IsEmpty());
+}
+
+TEST(MpirunMessages, TheFirstExitCodeOfARankCounts) {
+  MpirunMessages messages;
+  messages.read("lockstepd: the run begins\n");
+  EXPECT_FALSE(messages.exit_code());
+  messages.read(
+      "lockstepd: the run ends with exit code 65\nlockstepd: the run ends with exit code 69\n");
+  EXPECT_EQ(messages.exit_code(), 65);
+  MpirunMessages tagged;
+  tagged.read("[1,0]<stderr>:lockstepd: the run ends with exit code 75\n");
+  EXPECT_EQ(tagged.exit_code(), 75);
+}
+
+TEST(MpirunCommand, SparesFollowTheRanksFromTheLastHostOn) {
+  const std::string words =
+      fmt::format("{}", fmt::join(mpirun_command({.num_ranks = 4,
+                                                  .hosts = {{"n1", 2}, {"n2", 2}},
+                                                  .program = {"lockstepd", "--quiet"},
+                                                  .num_spares = 3}),
+                                  " "));
+  EXPECT_THAT(words, ::testing::MatchesRegex(
+                         "mpirun -n 4 .*--host n1:2,n2:2 lockstepd --spares 3 --quiet : -n 1 "
+                         ".*--host n2:1 lockstepd --spares 3 --quiet : -n 1 .*--host n1:1 "
+                         "lockstepd .* : -n 1 .*--host n2:1 lockstepd .*"));
+}
+
+TEST(MpirunCommand, OnOneHostSparesAreTheLastProcesses) {
+  const std::vector<std::string> words =
+      mpirun_command({.num_ranks = 2, .program = {"lockstepd"}, .num_spares = 1});
+  EXPECT_THAT(words, ::testing::Contains("3"));
+  EXPECT_THAT(words, ::testing::Not(::testing::Contains(":")));
 }
 
 }  // namespace mpirun_messages_test

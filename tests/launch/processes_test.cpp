@@ -15,7 +15,6 @@
 namespace lockstep::launch {
 namespace processes_test {
 
-using ::testing::ElementsAre;
 using ::testing::SizeIs;
 using tests::comes_true;
 
@@ -94,28 +93,6 @@ TEST(Processes, OrphansAreKilledToo) {
   EXPECT_TRUE(comes_true([] { return descendants().size() == 3; }));
   EXPECT_TRUE(kill_descendants(30));
   EXPECT_THAT(descendants(), SizeIs(0));
-}
-
-TEST(Processes, WhatIsSparedStaysWithAllBelowIt) {
-  adopt_orphans();
-  const Child spared({"sh", "-c", "sleep 60 & sleep 61"}, {}), other({"sleep", "62"}, {});
-  EXPECT_TRUE(comes_true([] { return descendants().size() == 4; }));
-  EXPECT_THAT(descendants(spared.pid()), ElementsAre(other.pid()));
-  EXPECT_TRUE(kill_descendants(30, spared.pid()));
-  EXPECT_THAT(descendants(), SizeIs(3));
-  EXPECT_TRUE(kill_descendants(30));
-}
-
-TEST(Processes, AChildHearsWhatItIsTold) {
-  Child child({"sh", "-c", "read word; read more; echo \"$word, $?\" >&2"}, {},
-              Child::Input::kPipe);
-  EXPECT_FALSE(child.poll());
-  child.tell("go\n");
-  EXPECT_EQ(code_of(child), 0);
-  EXPECT_EQ(child.read_errors(), "go, 1\n") << "and then the input ends";
-  Child ended({"true"}, {}, Child::Input::kPipe);
-  EXPECT_EQ(code_of(ended), 0);
-  ended.tell("go\n");  // no receiver: no signal
 }
 
 TEST(Processes, AChildIsToldToEndWhenItsParentIsKilled) {

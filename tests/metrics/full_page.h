@@ -24,7 +24,8 @@ inline metrics::RunFacts some_facts(bool is_root = true) {
           .is_root = is_root,
           .modifiers = {"rate", "prune"},
           .param_groups = {"weights", "other"},
-          .restarts = 1};
+          .restarts = 1,
+          .spares = metrics::SpareFacts{.num_left = 1, .num_ended = 2, .num_hung = 1}};
 }
 
 inline constexpr std::array kBucketSeconds{0.0005, 0.0015};
@@ -87,6 +88,7 @@ inline void record_everything(metrics::TrainingMetrics* all) {
                     .written_bytes = 1000,
                     .free_bytes = 1 << 20});
   all->record_restore({.step = 1, .duration_s = 0.2});
+  all->record_takeover(1, 0.1);
   all->set_checkpoint_interval(600);
   all->set_checkpoint_interval_steps(200);
   all->set_replica_checks(2, 0.5);

@@ -221,6 +221,19 @@ TEST(TrainingMetrics, ARestoreSetsTheStep) {
   EXPECT_EQ(page.value("lockstep_checkpoint_restore_duration_seconds"), 0.5);
 }
 
+TEST(TrainingMetrics, SparesAndLostRanks) {
+  TrainingMetrics all(some_facts());
+  EXPECT_FALSE(page_of(all).types.contains("lockstep_takeover_seconds"));
+  all.record_takeover(1200, 0.25);
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_step"), 1200);
+  EXPECT_EQ(page.value("lockstep_takeover_seconds"), 0.25);
+  EXPECT_EQ(page.value("lockstep_spare_processes"), 1);
+  EXPECT_EQ(page.value("lockstep_lost_ranks_total{cause=\"ended\"}"), 2);
+  EXPECT_EQ(page.value("lockstep_lost_ranks_total{cause=\"hung\"}"), 1);
+  EXPECT_EQ(page.value("lockstep_checkpoint_restores_total"), 0);
+}
+
 TEST(TrainingMetrics, OneStateAtATime) {
   TrainingMetrics all(some_facts());
   for (int i = 0; i < kNumRunStates; ++i) {

@@ -43,8 +43,8 @@ enum class StepEnd {
 };
 
 /// Part of the training whose state changes in each step. The trainer calls all parts in one fixed
-/// order: on_recipe_change(), begin_step(), end_step(). Each begin_step() is followed by exactly
-/// one end_step(), unless the run ends by an error. Every method may be collective.
+/// order: on_recipe_change(), begin_step(), agree(), end_step(). Each begin_step() is followed by
+/// exactly one end_step(), unless the run ends by an error. Every method may be collective.
 class StepPart {
  public:
   virtual ~StepPart() = default;
@@ -52,7 +52,12 @@ class StepPart {
   virtual void on_recipe_change(const recal::AppliedActions&) {}
   /// Begins a step, before its first forward pass.
   virtual void begin_step() {}
-  /// Keeps the step's effects if `end` is kUpdated, else reverts them. num_samples: of this rank.
+  /// Makes the exchanges that end_step() needs, before the weights change: so a rank that is lost
+  /// in one leaves weights that can go back (Trainer::undo_step()). Changes nothing that end_step()
+  /// could not revert. end_step() calls it if the caller has not.
+  virtual void agree(StepEnd, int64_t /*num_samples*/) {}
+  /// Keeps the step's effects if `end` is kUpdated, else reverts them and sends nothing.
+  /// num_samples: of this rank.
   virtual void end_step(StepEnd end, int64_t num_samples) = 0;
 };
 
@@ -112,6 +117,8 @@ struct TrainerParts {
   double data_patience_s = 1;   ///< seconds before which such a wait is not ended
   std::shared_ptr<DeviceGraph> graph = nullptr;  ///< records passes; null: none are recorded
   std::vector<StepPart*> more_parts = {};        ///< called after the trainer's own parts
+  /// True if the step must be able to go back while ranks exchange anything (undo_step()).
+  bool may_lose_ranks = false;
 
   /// True if the host may run ahead of a GPU: there is one, and the host needs no loss in the step.
   bool runs_ahead() const {

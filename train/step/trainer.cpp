@@ -149,10 +149,15 @@ StepReport Trainer::step_asking(const Ask& ask) {
   Step step;
   StepReport& report = step.report;
   limits_.begin_step(parts_.clock);
+  scale_before_ = parts_.loss_scale;
+  progress_ = Progress::kHasData;
   step.batch = data_wait_.next_batch();
   report.phases.data = watch.lap();
   // A stop may come before the recipe's actions; then the step never begins.
-  if (!begin(&step)) return report;
+  if (!begin(&step)) {
+    progress_ = Progress::kNone;
+    return report;
+  }
   report.phases.modifier = watch.lap();
   begin_report(&step);
 
@@ -165,6 +170,7 @@ StepReport Trainer::step_asking(const Ask& ask) {
     end_parts(StepEnd::kLeftOut, &report);
   }
 
+  progress_ = Progress::kNone;
   complete_report(&report);
   report.duration_s = whole.lap();
   report.phases.other = std::max(0.0, report.duration_s - report.phases.sum());
@@ -179,7 +185,9 @@ bool Trainer::begin(Step* step) {
   if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
   const recal::AppliedActions due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
   for (StepPart* part : step_parts_) part->on_recipe_change(due);
-  for (StepPart* part : step_parts_) part->begin_step();
+  progress_ = Progress::kBegun;
+  for (num_begun_ = 0; num_begun_ < step_parts_.size(); ++num_begun_)
+    step_parts_[num_begun_]->begin_step();
   step->report.num_mask_updates = due.num_mask_updates;
   return true;
 }
@@ -200,6 +208,21 @@ bool Trainer::stops_before_recipe(StepReport* report) {
 void Trainer::end_parts(StepEnd end, StepReport* report) {
   for (StepPart* part : step_parts_) part->end_step(end, report->rank_samples);
   report->is_left_out = end == StepEnd::kLeftOut;
+}
+
+void Trainer::agree_parts(StepEnd end, const StepReport& report) {
+  for (StepPart* part : step_parts_) part->agree(end, report.rank_samples);
+}
+
+bool Trainer::undo_step() {
+  const Progress progress = std::exchange(progress_, Progress::kNone);
+  if (progress == Progress::kUpdates) return false;
+  if (progress == Progress::kNone) return true;
+  parts_.loss_scale = scale_before_;
+  if (progress == Progress::kHasData) data_wait_.end_step(StepEnd::kLeftOut, 0);
+  if (progress == Progress::kBegun)
+    for (size_t i = 0; i < num_begun_; ++i) step_parts_[i]->end_step(StepEnd::kLeftOut, 0);
+  return true;
 }
 
 recal::AppliedActions Trainer::close() {
@@ -239,7 +262,8 @@ void Trainer::compute_gradients(Step* step) {
   const double weight = static_cast<double>(parts_.loss_scale.value() * num_peer_groups) /
                         (step->counted_share * static_cast<double>(step->batch.global_num_samples));
   const dist::StepRequests requests{
-      .squared_grad_norm = parts_.optimizer_options.clip.norm.has_value(), .by_bucket = !clips()};
+      .squared_grad_norm = parts_.optimizer_options.clip.norm.has_value(),
+      .by_bucket = !clips() && !parts_.may_lose_ranks};
   LossSum& loss = step->loss;
   loss = parts_.mode.compute_gradients(
       step->batch, {.weight = weight, .completes = requests, .phases = &step->report.phases},
@@ -387,10 +411,13 @@ void Trainer::exclude_unreached(const dist::GlobalStepStats& totals) {
 
 void Trainer::update_weights(StepReport* report) {
   const trace::Span span("optimizer");
-  // Order: wait for saves, update, gather the values, then masks and statistics.
+  // Order: wait for saves, agree, update, gather the values, then masks and statistics.
   before_changes();
+  const StepEnd end = report->skipped ? StepEnd::kSkipped : StepEnd::kUpdated;
+  if (!report->skipped) exclude_unreached(report->totals);
+  agree_parts(end, *report);
+  progress_ = Progress::kUpdates;
   if (!report->skipped) {
-    exclude_unreached(report->totals);
     if (!update_.is_enqueued()) {
       report->gradient_norm =
           optim::clip_gradients(parts_.optimizer_options.clip, parts_.flat_params.buffers(),
@@ -401,7 +428,7 @@ void Trainer::update_weights(StepReport* report) {
     parts_.reducer.finish_late(&report->totals);
     report->gathered = parts_.reducer.gather_values();
   }
-  end_parts(report->skipped ? StepEnd::kSkipped : StepEnd::kUpdated, report);
+  end_parts(end, report);
 }
 
 void Trainer::complete_report(StepReport* report) const {

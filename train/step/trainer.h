@@ -225,6 +225,12 @@ class Trainer {
     return step_asking([&votes] { return votes; });
   }
 
+  /// Takes back the step that an error of other ranks has ended, so that it can be made again from
+  /// the same state. Without such a step no effect. Sends nothing. Returns false if that is not
+  /// possible, since the weights have begun to change. Masks that the step began with stay: to
+  /// apply the recipe's actions again changes nothing.
+  bool undo_step();
+
   /// Applies the recipe's closing actions after the last step. Collective, like step().
   recal::AppliedActions close();
 
@@ -267,6 +273,8 @@ class Trainer {
   /// Ends the step in all parts. Undoes one that does not count, unless it never began
   /// (stops_before_recipe()).
   void end_parts(StepEnd end, StepReport* report);
+  /// Makes all exchanges for the end of the step, before the weights change.
+  void agree_parts(StepEnd end, const StepReport& report);
   void complete_report(StepReport* report) const;
   /// Prepares a change of weights, moments or masks, or a look at them from the host. Waits until
   /// they are complete and no save still copies them, for shared weights on all ranks (collective).
@@ -287,6 +295,10 @@ class Trainer {
   std::vector<StepPart*> step_parts_;  ///< the parts above, then TrainerParts::more_parts
   StepLimits limits_;
   SkippedUpdates skipped_updates_;
+  /// Progress of the step; kNone between steps.
+  enum class Progress { kNone, kHasData, kBegun, kUpdates } progress_ = Progress::kNone;
+  size_t num_begun_ = 0;  ///< number of parts that have begun the step
+  LossScale scale_before_;
   double last_work_s_ = 0;  ///< of the previous step: on a GPU that of this step is known too late
 };
 
