@@ -172,6 +172,8 @@ namespace {
 // request and gets the same code from this exit. MPI_Abort may not return while the launcher takes
 // other ranks from SIGTERM to SIGKILL.
 constexpr auto kAbortLimit = std::chrono::milliseconds(100);
+// Time in which mpirun learns of the end of another rank.
+constexpr auto kFirstCause = std::chrono::milliseconds(100);
 
 // Open MPI's segment of a rank in shared memory has 4 MiB. Its pages are allocated at first use,
 // and a rank that gets no page is killed.
@@ -339,6 +341,10 @@ std::unique_ptr<Notice> World::make_notice() { return notices_->make_notice(); }
 
 void World::abort(int exit_code) {
   static_cast<void>(log::flush(1.0));
+  // mpirun ends with the code of the first rank that ends. This one may end only because it saw
+  // another end, whose code says why.
+  if (exit_code == static_cast<int>(ExitCode::kUnavailable))
+    std::this_thread::sleep_for(kFirstCause);
   const Deadline end(kAbortLimit, [exit_code] { std::_Exit(exit_code); });
   static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code));
   std::_Exit(exit_code);  // MPI_Abort should not return
