@@ -40,6 +40,10 @@ class Work {
   /// Blocks until the result is complete, on a GPU too. A lost or hanging peer ends the wait as it
   /// ends wait() on CPUs. Covers all collectives that the communicator began before.
   virtual void wait_on_host() { wait(); }
+
+  /// Waits for other ranks about as long as a thread needs to wake. True if wait() need not wait
+  /// for a rank that has not made the call.
+  virtual bool wait_briefly() { return true; }
 };
 
 /// A point in the work that a thread has enqueued on its stream (Communicator::mark()).
@@ -94,6 +98,14 @@ class Communicator {
 
   /// Replaces values_K [K] by its reduction over the N ranks. K = 0 is allowed.
   [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) = 0;
+
+  /// Begins an all_reduce of few bytes without waiting for a rank that has not made the call. Any
+  /// thread may wait for it, before the next call. Null if this backend cannot, or if there are too
+  /// many bytes; nothing has begun then. Ranks may differ in which of the two functions they call.
+  [[nodiscard]] virtual std::unique_ptr<Work> begin_all_reduce(at::Tensor /*values_K*/,
+                                                               ReduceOp /*op*/) {
+    return nullptr;
+  }
 
   /// Gives rank r piece r, [K], of the sum over ranks of values_NK [N * K]. out_K may be piece r of
   /// values_NK itself; the other pieces keep their values.

@@ -83,6 +83,8 @@ std::string text_of(const Error& error) {
 }
 
 using Body = std::function<void(dist::Communicator&)>;
+/// Begins a small call.
+using Begin = std::function<std::unique_ptr<dist::Work>(dist::Communicator&)>;
 
 /// The communicator of a group, for one call at a time. After a call that failed, ranks no longer
 /// agree on what they have sent: all later calls fail with its text.
@@ -90,25 +92,56 @@ class Native {
  public:
   explicit Native(std::unique_ptr<dist::Communicator> comm) : comm_(std::move(comm)) {}
 
-  /// Runs the body. Throws DistBackendError for each Error.
+  /// Runs the body, after a call that has begun. Throws DistBackendError for each Error.
   void call(const Body& body, double timeout_s) {
     const std::lock_guard lock(mutex_);  // a thread of the user's may make a call at the same time
+    guarded(timeout_s, [&] {
+      finish_begun();
+      body(*comm_);
+    });
+  }
+
+  /// Begins a call, which the next call() finishes. True if that need not wait for a rank; nullopt
+  /// if nothing has begun. An error is that of the next call().
+  std::optional<bool> begin(const Begin& begin, double timeout_s) {
+    const std::lock_guard lock(mutex_);
+    std::optional<bool> is_ready;
+    if (!fault_.empty()) return is_ready;
+    try {
+      guarded(timeout_s, [&] {
+        finish_begun();
+        begun_ = begin(*comm_);
+        if (begun_ != nullptr) is_ready = begun_->wait_briefly();
+      });
+    } catch (const c10::DistBackendError&) {
+      return true;  // the call fails at once with the same text
+    }
+    return is_ready;
+  }
+
+  std::atomic<int> num_queued = 0;  ///< calls that the thread has not run yet
+
+ private:
+  template <typename Action>
+  void guarded(double timeout_s, const Action& action) {
     if (!fault_.empty()) fail(fault_);
     try {
       // Results are written whether or not a tensor requires a gradient or was made in this mode.
       const c10::InferenceMode no_autograd;
       comm_->set_timeout(timeout_s);
-      body(*comm_);
+      action();
     } catch (const Error& error) {
       fault_ = text_of(error);
       fail(fault_);
     }
   }
 
-  std::atomic<int> num_queued = 0;  ///< calls that the thread has not run yet
+  void finish_begun() {
+    if (const auto begun = std::exchange(begun_, nullptr)) begun->wait();
+  }
 
- private:
   const std::unique_ptr<dist::Communicator> comm_;
+  std::unique_ptr<dist::Work> begun_;  ///< the first stage of a call; null: none
   std::mutex mutex_;
   std::string fault_;  ///< of the first call that failed
 };
@@ -247,10 +280,17 @@ class LockstepBackend final : public c10d::Backend {
     const Name name{OpType::ALLREDUCE, "lockstep:all_reduce", tensors};
     if (tensors.size() != 1 || !reduces(tensors[0], options.reduceOp))
       return delegate(name, gloo_->allreduce(tensors, options));
-    return start(name, tensors, options,
-                 [values = tensors[0], op = options.reduceOp](dist::Communicator& comm) {
-                   all_reduce(comm, values, op);
-                 });
+    const at::Tensor& values = tensors[0];
+    const c10d::ReduceOp op = options.reduceOp;
+    Brief brief;
+    if (values.is_contiguous() && !is_whole_mean(values, op)) {
+      const at::Tensor flat = values.detach().view({-1});
+      brief.begin = [flat, op](auto& comm) { return comm.begin_all_reduce(flat, *native_op(op)); };
+      brief.end = [flat, op](auto& comm) { finish(comm, flat, flat, op); };
+    }
+    return start(
+        name, tensors, options,
+        [values, op](dist::Communicator& comm) { all_reduce(comm, values, op); }, brief);
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors,
@@ -485,15 +525,29 @@ class LockstepBackend final : public c10d::Backend {
 
   bool is_forked() const { return getpid() != pid_; }
 
-  /// Runs the body at once if the caller waits for it and no earlier call is queued, else later.
+  /// A call in two parts, of which the first waits for no rank. Empty: there is no such form.
+  struct Brief {
+    Begin begin;
+    Body end;
+  };
+
+  /// Runs the body at once if the caller waits for it and no earlier call is queued, else later. A
+  /// brief call is begun at once, and ended at once if the other ranks have begun it too: the
+  /// thread of this backend would have to wake first.
   template <typename Options>
-  WorkPtr start(const Name& name, const Tensors& results, const Options& options, Body body) {
+  WorkPtr start(const Name& name, const Tensors& results, const Options& options, Body body,
+                const Brief& brief = {}) {
     if (is_forked())
       fail("this process was forked from a rank (process " + std::to_string(pid_) +
            "): only the rank may use its process groups");
     const auto timeout = options.timeout.count() > 0 ? options.timeout : timeout_.load();
     const double timeout_s = std::chrono::duration<double>(timeout).count();
-    const bool is_queued = options.asyncOp || native_->num_queued > 0;
+    bool is_queued = options.asyncOp || native_->num_queued > 0;
+    if (brief.begin && options.asyncOp && native_->num_queued == 0)
+      if (const std::optional<bool> is_ready = native_->begin(brief.begin, timeout_s)) {
+        is_queued = !*is_ready;
+        body = brief.end;
+      }
     if (is_queued) ++native_->num_queued;
     auto call = c10::make_intrusive<OneCall>(
         name, results, [native = native_, timeout_s, is_queued, body = std::move(body)] {

@@ -56,7 +56,7 @@ void SequenceCounter::raise(uint64_t count) {
   futex_wake_all(&futex_word_);
 }
 
-bool SequenceCounter::wait_for(uint64_t count, Clock::time_point until) {
+bool SequenceCounter::wait_briefly(uint64_t count) {
   if (value() >= count) return true;
   const Clock::time_point start = Clock::now();
   for (Clock::duration waited{}; waited < kYield; waited = Clock::now() - start) {
@@ -66,7 +66,11 @@ bool SequenceCounter::wait_for(uint64_t count, Clock::time_point until) {
       pause_core();
     }
   }
-  return sleep_for(count, until);
+  return false;
+}
+
+bool SequenceCounter::wait_for(uint64_t count, Clock::time_point until) {
+  return wait_briefly(count) || sleep_for(count, until);
 }
 
 bool SequenceCounter::sleep_for(uint64_t count, Clock::time_point until) {
@@ -150,6 +154,12 @@ void SharedMemoryGroup::begin(Call call) {
 uint64_t SharedMemoryGroup::advance() {
   head(self_).steps.raise(++num_steps_);
   return num_steps_;
+}
+
+bool SharedMemoryGroup::wait_briefly(uint64_t step) {
+  for (int m = 0; m < num_members(); ++m)
+    if (!head(m).steps.wait_briefly(step)) return false;
+  return true;
 }
 
 void SharedMemoryGroup::wait_for_all(uint64_t step) {

@@ -27,6 +27,8 @@ class alignas(64) SequenceCounter {
   /// `count` must not be below value(). One caller at a time.
   void raise(uint64_t count);
 
+  /// Returns true once value() >= count, false if that is not so after a wait without a sleep.
+  bool wait_briefly(uint64_t count);
   /// Returns true once value() >= count, false if that is not so at `until`.
   bool wait_for(uint64_t count, Clock::time_point until);
 
@@ -82,6 +84,8 @@ class SharedMemoryGroup : public PeerWatch {
   uint64_t advance();
   uint64_t num_steps() const { return num_steps_; }
 
+  /// True if every member has made this step, now or after a wait without a sleep.
+  bool wait_briefly(uint64_t step);
   /// Waits until every member has made this step. Throws Error(kWatchdog) if some did not within
   /// the time limit, Error(kUnavailable) if their process has ended, Error(kDisagree) if they make
   /// another call.

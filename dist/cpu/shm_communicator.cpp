@@ -15,6 +15,7 @@ namespace lockstep::dist::cpu {
 namespace {
 
 constexpr int64_t kOneStageBytes = 64 << 10;  // total bytes up to which one stage beats three
+constexpr int64_t kBriefBytes = 256 << 10;    // up to it copying in takes less than waking a thread
 constexpr int64_t kLineBytes = 64;            // shares start at cache lines of a slot
 
 void copy_bytes(std::byte* to, const std::byte* from, int64_t num_bytes) {
@@ -69,14 +70,21 @@ void ShmCommunicator::reduce_slots(int slot, int64_t offset_bytes, const std::by
   reduce_in_rank_order(runs_M_, out, num_items, items.dtype, items.op, also_out);
 }
 
-void ShmCommunicator::reduce_whole(std::byte* values, int64_t num_items, const Items& items) {
-  const int64_t num_bytes = num_items * items.item_bytes;
-  exchange(
-      num_items, num_items,
-      [&](int64_t, int64_t, std::byte* slot) { copy_bytes(slot, values, num_bytes); },
-      [&](int64_t, int64_t, int slot) {
-        reduce_slots(slot, 0, values, values, nullptr, num_items, items);
-      });
+bool ShmCommunicator::is_one_stage(int64_t num_bytes) const {
+  return num_bytes <= std::min(kOneStageBytes / world_size(), group_.layout().slot_bytes);
+}
+
+void ShmCommunicator::begin_whole(Chunk& chunk) {
+  chunk.slot = group_.take_slot();
+  copy_bytes(group_.slot(rank(), chunk.slot), chunk.values, chunk.num_bytes);
+  chunk.copied_in = group_.advance();
+}
+
+void ShmCommunicator::reduce_whole(const Chunk& chunk, const Items& items) {
+  group_.wait_for_all(chunk.copied_in);
+  reduce_slots(chunk.slot, 0, chunk.values, chunk.values, nullptr,
+               chunk.num_bytes / items.item_bytes, items);
+  group_.release_slot(chunk.slot, chunk.copied_in + 1);
 }
 
 std::byte* ShmCommunicator::result_slot(int m, int slot) const {
@@ -133,16 +141,57 @@ void ShmCommunicator::reduce_by_shares(std::byte* values, int64_t num_items, con
   }
 }
 
+/// An all_reduce of one chunk whose first stage is done. The others need no more than that each
+/// rank has begun it: then it is under way there.
+class ShmCommunicator::Begun final : public Work {
+ public:
+  Begun(ShmCommunicator& comm, at::Tensor values_K, ReduceOp op)
+      : comm_(comm),
+        values_K_(std::move(values_K)),
+        items_(items_of(values_K_, op)),
+        is_one_stage_(comm.is_one_stage(payload_bytes(values_K_))),
+        chunk_{bytes_of(values_K_), payload_bytes(values_K_)} {
+    is_one_stage_ ? comm_.begin_whole(chunk_) : comm_.copy_in_shares(chunk_);
+  }
+
+  bool wait_briefly() override { return comm_.group_.wait_briefly(chunk_.copied_in); }
+
+  void wait() override {
+    if (is_one_stage_) return comm_.reduce_whole(chunk_, items_);
+    comm_.reduce_share(chunk_, items_);
+    comm_.take_shares(chunk_);
+  }
+
+ private:
+  ShmCommunicator& comm_;
+  const at::Tensor values_K_;
+  const Items items_;
+  const bool is_one_stage_;
+  Chunk chunk_;
+};
+
+std::unique_ptr<Work> ShmCommunicator::begin_all_reduce(at::Tensor values_K, ReduceOp op) {
+  if (payload_bytes(values_K) > std::min(kBriefBytes, group_.layout().slot_bytes)) return nullptr;
+  check_values(values_K, device());
+  bytes_reduced_ += payload_bytes(values_K);
+  group_.begin(call_of(CallKind::kAllReduce, values_K, static_cast<int>(op)));
+  return std::make_unique<Begun>(*this, std::move(values_K), op);
+}
+
 std::unique_ptr<Work> ShmCommunicator::all_reduce(at::Tensor values_K, ReduceOp op) {
   check_values(values_K, device());
   const int64_t num_bytes = payload_bytes(values_K);
   bytes_reduced_ += num_bytes;
   group_.begin(call_of(CallKind::kAllReduce, values_K, static_cast<int>(op)));
+  const Items items = items_of(values_K, op);
   // Small tensors: every rank reduces everything, which saves two waits.
-  const int64_t whole_bytes = std::min(kOneStageBytes / world_size(), group_.layout().slot_bytes);
-  num_bytes <= whole_bytes
-      ? reduce_whole(bytes_of(values_K), values_K.numel(), items_of(values_K, op))
-      : reduce_by_shares(bytes_of(values_K), values_K.numel(), items_of(values_K, op));
+  if (is_one_stage(num_bytes)) {
+    Chunk whole{bytes_of(values_K), num_bytes};
+    begin_whole(whole);
+    reduce_whole(whole, items);
+  } else {
+    reduce_by_shares(bytes_of(values_K), values_K.numel(), items);
+  }
   return std::make_unique<DoneWork>();
 }
 

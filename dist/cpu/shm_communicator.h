@@ -29,6 +29,7 @@ class ShmCommunicator final : public Communicator {
   at::Device device() const override { return at::kCPU; }
 
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
+  [[nodiscard]] std::unique_ptr<Work> begin_all_reduce(at::Tensor values_K, ReduceOp op) override;
   [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
                                                      at::Tensor values_NK) override;
   [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override;
@@ -41,6 +42,7 @@ class ShmCommunicator final : public Communicator {
 
  private:
   struct Chunk;
+  class Begun;
 
   /// Returns once every rank has made this call.
   void meet(const Call& call);
@@ -49,7 +51,10 @@ class ShmCommunicator final : public Communicator {
   template <typename CopyIn, typename Read>
   void exchange(int64_t num_items, int64_t chunk_items, const CopyIn& copy_in, const Read& read);
 
-  void reduce_whole(std::byte* values, int64_t num_items, const Items& items);
+  /// True if every rank reduces the whole of a tensor of so many bytes.
+  bool is_one_stage(int64_t num_bytes) const;
+  void begin_whole(Chunk& chunk);
+  void reduce_whole(const Chunk& chunk, const Items& items);
   void reduce_by_shares(std::byte* values, int64_t num_items, const Items& items);
   /// Returns the slot for the result of rank m's share: over another rank's copy of that share.
   /// These cache lines were just read; lines of a separate slot would have to be fetched before the

@@ -60,6 +60,18 @@ class Contract {
     expect_equal(values_K, ramp_sum(num_items, num_ranks_, 1, dtype));
   }
 
+  /// Ranks of even number begin their all_reduce before they wait for others; the rest need not.
+  void check_begun_sums(at::ScalarType dtype, int64_t num_items) {
+    SCOPED_TRACE(place(dtype, num_items));
+    const at::Tensor values_K = there(ramp(num_items, rank_, 6, dtype));
+    std::unique_ptr<dist::Work> work;
+    if (rank_ % 2 == 0) work = comm_.begin_all_reduce(values_K, ReduceOp::kSum);
+    if (work != nullptr) static_cast<void>(work->wait_briefly());
+    if (work == nullptr) work = comm_.all_reduce(values_K, ReduceOp::kSum);
+    work->wait();
+    expect_equal(values_K, ramp_sum(num_items, num_ranks_, 6, dtype));
+  }
+
   void check_extremes(at::ScalarType dtype, int64_t num_items) {
     SCOPED_TRACE(place(dtype, num_items));
     const at::Tensor least_K = there(ramp(num_items, rank_, 1, dtype)), most_K = least_K.clone();
@@ -283,6 +295,7 @@ void check_communicator_contract(Communicator& comm, bool exact_order) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const int64_t num_items : kSizes) {
       contract.check_sums(dtype, num_items);
+      contract.check_begun_sums(dtype, num_items);
       contract.check_extremes(dtype, num_items);
       contract.check_reduce_scatter(dtype, num_items);
       contract.check_all_gather(dtype, num_items);

@@ -258,6 +258,24 @@ class Collectives(unittest.TestCase):
             self.assertEqual(found, [1.0 + 2 * i for i in range(100)])
             self.assertEqual(last, [1.0] * 5)
 
+    def test_a_call_that_another_rank_begins_later(self):
+        """A call of any size waits for no rank where it is begun: rank 1 first needs what rank 0 does next."""
+        def sums():
+            found = []
+            for count in (1, 1000, 50_000, 65_536, 65_537, 1_000_000):
+                message, values = torch.zeros(1), torch.ones(count)
+                if dist.get_rank() == 1:
+                    dist.recv(message, 0)
+                work = dist.all_reduce(values, async_op=True)
+                if dist.get_rank() == 0:
+                    dist.send(torch.ones(1), 1)
+                later = torch.ones(7)
+                dist.all_reduce(later)
+                work.wait()
+                found.append(values.min().item() + values.max().item() + later.sum().item())
+            return found
+        self.assertEqual(ranks.values(2, sums, timeout_s=60), [[18.0] * 6] * 2)
+
     def test_threads_that_share_a_group(self):
         def sums():
             found = []
