@@ -36,7 +36,8 @@ sys.argv.pop(0)
 sys.path[0] = os.path.dirname(sys.argv[0])
 runpy.run_path(sys.argv[0], run_name='__main__')
 backend = 'lockstep' if hasattr(torch.ops.lockstep, 'make_group') else 'gloo'
-print('backend', backend, flush=True)
+sys.stdout.flush()
+os.write(1, f'backend {backend}\\n'.encode())  # in one piece: ranks of mpirun share the output
 if backend == 'gloo':
     os._exit(0)  # gloo's threads may abort a process that ends on a busy machine ("terminate called without an active exception")
 """
