@@ -247,7 +247,10 @@ int end_with(const Error& error, const dist::ProcessInfo& process, dist::mpi::Wo
   if (!error.on_every_rank() || process.rank == 0) log::error("lockstepd", error.what());
   // abort() does not return: the other ranks may wait for this one inside a collective.
   if (!error.on_every_rank()) {
-    if (process.spares) tell_exit_code(static_cast<int>(error.code()));
+    if (process.spares) {
+      dist::mpi::let_cause_be_told(static_cast<int>(error.code()));
+      tell_exit_code(static_cast<int>(error.code()));
+    }
     world.abort(static_cast<int>(error.code()));
   }
   world.end_ranks();

@@ -43,7 +43,7 @@ class Work {
 
   /// Waits for other ranks about as long as a thread needs to wake. True if wait() need not wait
   /// for a rank that has not made the call.
-  virtual bool wait_briefly() { return true; }
+  virtual bool wait_briefly() { return false; }
 };
 
 /// A point in the work that a thread has enqueued on its stream (Communicator::mark()).
@@ -100,8 +100,9 @@ class Communicator {
   [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) = 0;
 
   /// Begins an all_reduce of few bytes without waiting for a rank that has not made the call. Any
-  /// thread may wait for it, before the next call. Null if this backend cannot, or if there are too
-  /// many bytes; nothing has begun then. Ranks may differ in which of the two functions they call.
+  /// thread may wait for the result, before the next call here. Null if this backend cannot, or if
+  /// there are too many bytes; nothing has begun then. Ranks may differ in which of the two
+  /// functions they call.
   [[nodiscard]] virtual std::unique_ptr<Work> begin_all_reduce(at::Tensor /*values_K*/,
                                                                ReduceOp /*op*/) {
     return nullptr;

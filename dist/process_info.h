@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep::dist {
 
@@ -10,6 +11,12 @@ namespace lockstep::dist {
 struct Spares {
   int num_left = 0;                 ///< processes that still wait for a place
   int num_ended = 0, num_hung = 0;  ///< lost ranks: the process ended, or was killed as it hung
+};
+
+/// Process of a rank.
+struct RankProcess {
+  std::string node;  ///< host name
+  int pid = 0;
 };
 
 /// Identity of this process among its peers.
@@ -22,6 +29,7 @@ struct ProcessInfo {
   std::string node;                   ///< host name
   std::string launcher;               ///< mpirun, srun, torchrun, none; after MPI's start: mpi
   std::optional<Spares> spares = {};  ///< set if the world began with some
+  std::vector<RankProcess> processes_N = {};  ///< by rank; once MPI runs
 };
 
 /// Looks up one environment variable.

@@ -101,22 +101,31 @@ class Native {
     });
   }
 
-  /// Begins a call, which the next call() finishes. True if that need not wait for a rank; nullopt
-  /// if nothing has begun. An error is that of the next call().
-  std::optional<bool> begin(const Begin& begin, double timeout_s) {
-    const std::lock_guard lock(mutex_);
-    std::optional<bool> is_ready;
-    if (!fault_.empty()) return is_ready;
+  enum class Begun { kNot, kUnderWay, kDone };
+
+  /// Begins a call. If the other ranks have begun it too, finishes it and runs `end`; else the next
+  /// call() finishes it and it counts as queued. Begins nothing while another call is under way. An
+  /// error is that of the next call().
+  Begun begin(const Begin& begin, const Body& end, double timeout_s) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);  // another thread may wait for long
+    if (!lock.owns_lock() || begun_ != nullptr || num_queued > 0 || !fault_.empty())
+      return Begun::kNot;
+    Begun state = Begun::kNot;
     try {
       guarded(timeout_s, [&] {
-        finish_begun();
         begun_ = begin(*comm_);
-        if (begun_ != nullptr) is_ready = begun_->wait_briefly();
+        if (begun_ == nullptr) return;
+        state = Begun::kUnderWay;
+        if (!begun_->wait_briefly()) return;
+        finish_begun();
+        end(*comm_);
+        state = Begun::kDone;
       });
     } catch (const c10::DistBackendError&) {
-      return true;  // the call fails at once with the same text
+      state = Begun::kNot;  // the call that follows throws the same
     }
-    return is_ready;
+    if (state == Begun::kUnderWay) ++num_queued;
+    return state;
   }
 
   std::atomic<int> num_queued = 0;  ///< calls that the thread has not run yet
@@ -250,7 +259,8 @@ std::optional<dist::ReduceOp> native_op(const c10d::ReduceOp& op) {
 /// Backend whose collectives of plain CPU tensors go through shared memory, and between the hosts
 /// of several ranks over connections of their own. All others are gloo's.
 ///
-/// Native calls run in order on a thread of the backend, or at once if the caller waits for them.
+/// Native calls run in order on a thread of the backend, or at once: if the caller waits for them,
+/// or if they are small and the other ranks have begun them.
 /// Those of gloo run on gloo's threads; the two do not wait for each other.
 class LockstepBackend final : public c10d::Backend {
  public:
@@ -283,7 +293,7 @@ class LockstepBackend final : public c10d::Backend {
     const at::Tensor& values = tensors[0];
     const c10d::ReduceOp op = options.reduceOp;
     Brief brief;
-    if (values.is_contiguous() && !is_whole_mean(values, op)) {
+    if (options.asyncOp && values.is_contiguous() && !is_whole_mean(values, op)) {
       const at::Tensor flat = values.detach().view({-1});
       brief.begin = [flat, op](auto& comm) { return comm.begin_all_reduce(flat, *native_op(op)); };
       brief.end = [flat, op](auto& comm) { finish(comm, flat, flat, op); };
@@ -542,15 +552,15 @@ class LockstepBackend final : public c10d::Backend {
            "): only the rank may use its process groups");
     const auto timeout = options.timeout.count() > 0 ? options.timeout : timeout_.load();
     const double timeout_s = std::chrono::duration<double>(timeout).count();
-    bool is_queued = options.asyncOp || native_->num_queued > 0;
-    if (brief.begin && options.asyncOp && native_->num_queued == 0)
-      if (const std::optional<bool> is_ready = native_->begin(brief.begin, timeout_s)) {
-        is_queued = !*is_ready;
-        body = brief.end;
-      }
-    if (is_queued) ++native_->num_queued;
+    auto begun = Native::Begun::kNot;
+    if (brief.begin) begun = native_->begin(brief.begin, brief.end, timeout_s);
+    if (begun == Native::Begun::kUnderWay) body = brief.end;
+    const bool is_done = begun == Native::Begun::kDone;
+    const bool is_queued = !is_done && (options.asyncOp || native_->num_queued > 0);
+    if (is_queued && begun == Native::Begun::kNot) ++native_->num_queued;
     auto call = c10::make_intrusive<OneCall>(
-        name, results, [native = native_, timeout_s, is_queued, body = std::move(body)] {
+        name, results, [native = native_, timeout_s, is_done, is_queued, body = std::move(body)] {
+          if (is_done) return;
           const Leaving leaving{*native, is_queued};
           native->call(body, timeout_s);
         });

@@ -56,10 +56,9 @@ void SequenceCounter::raise(uint64_t count) {
   futex_wake_all(&futex_word_);
 }
 
-bool SequenceCounter::wait_briefly(uint64_t count) {
+bool SequenceCounter::wait_briefly(uint64_t count, Clock::time_point since) {
   if (value() >= count) return true;
-  const Clock::time_point start = Clock::now();
-  for (Clock::duration waited{}; waited < kYield; waited = Clock::now() - start) {
+  for (Clock::duration waited{}; waited < kYield; waited = Clock::now() - since) {
     if (waited > kSpin) sched_yield();
     for (int i = 0; i < kPausesPerLook; ++i) {
       if (value() >= count) return true;
@@ -70,7 +69,7 @@ bool SequenceCounter::wait_briefly(uint64_t count) {
 }
 
 bool SequenceCounter::wait_for(uint64_t count, Clock::time_point until) {
-  return wait_briefly(count) || sleep_for(count, until);
+  return wait_briefly(count, Clock::now()) || sleep_for(count, until);
 }
 
 bool SequenceCounter::sleep_for(uint64_t count, Clock::time_point until) {
@@ -157,8 +156,9 @@ uint64_t SharedMemoryGroup::advance() {
 }
 
 bool SharedMemoryGroup::wait_briefly(uint64_t step) {
+  const Clock::time_point since = Clock::now();
   for (int m = 0; m < num_members(); ++m)
-    if (!head(m).steps.wait_briefly(step)) return false;
+    if (!head(m).steps.wait_briefly(step, since)) return false;
   return true;
 }
 

@@ -27,8 +27,9 @@ class alignas(64) SequenceCounter {
   /// `count` must not be below value(). One caller at a time.
   void raise(uint64_t count);
 
-  /// Returns true once value() >= count, false if that is not so after a wait without a sleep.
-  bool wait_briefly(uint64_t count);
+  /// Returns true once value() >= count, false if that is not so after a wait without a sleep,
+  /// which began at `since`.
+  bool wait_briefly(uint64_t count, Clock::time_point since);
   /// Returns true once value() >= count, false if that is not so at `until`.
   bool wait_for(uint64_t count, Clock::time_point until);
 

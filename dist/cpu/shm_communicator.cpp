@@ -141,8 +141,8 @@ void ShmCommunicator::reduce_by_shares(std::byte* values, int64_t num_items, con
   }
 }
 
-/// An all_reduce of one chunk whose first stage is done. The others need no more than that each
-/// rank has begun it: then it is under way there.
+/// An all_reduce of one chunk whose first stage is done. Later stages wait only for ranks that have
+/// begun it, and these finish without further input.
 class ShmCommunicator::Begun final : public Work {
  public:
   Begun(ShmCommunicator& comm, at::Tensor values_K, ReduceOp op)

@@ -10,7 +10,8 @@
 
 namespace lockstep::dist::cpu {
 
-/// Collectives between ranks of one host over shared memory. Every call is done when it returns.
+/// Collectives between ranks of one host over shared memory. Every call but begin_all_reduce() is
+/// done when it returns.
 ///
 /// A tensor passes through the slots of a SharedMemoryGroup in chunks of one slot. A chunk has
 /// three stages. Every rank copies in the other ranks' shares, and reduces its own share over all

@@ -127,6 +127,13 @@ Spares RankPlaces::spares() const {
   return {.num_left = num_left, .num_ended = num_lost_ - num_hung_, .num_hung = num_hung_};
 }
 
+std::vector<RankProcess> RankPlaces::rank_processes() const {
+  std::vector<RankProcess> found_N;
+  for (const int process : processes_N_)
+    found_N.push_back({peers_[process].node.data(), peers_[process].pid});
+  return found_N;
+}
+
 /// Receives what others tell of lost processes.
 void RankPlaces::listen() {
   const std::lock_guard lock(mutex_);

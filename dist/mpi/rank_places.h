@@ -36,6 +36,8 @@ class RankPlaces {
   bool is_spare() const { return comm() == MPI_COMM_NULL; }
   bool have_spares() const { return num_spares_ > 0; }
   Spares spares() const;
+  /// Returns the processes of all ranks, by rank.
+  std::vector<RankProcess> rank_processes() const;
   /// True if a process was lost since the start: MPI can then not be finalized. After end_world()
   /// equal in all processes.
   bool have_lost();

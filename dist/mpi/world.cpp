@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -172,7 +173,7 @@ namespace {
 // request and gets the same code from this exit. MPI_Abort may not return while the launcher takes
 // other ranks from SIGTERM to SIGKILL.
 constexpr auto kAbortLimit = std::chrono::milliseconds(100);
-// Time in which mpirun learns of the end of another rank.
+// Time in which the launcher learns of the end of another rank.
 constexpr auto kFirstCause = std::chrono::milliseconds(100);
 
 // Open MPI's segment of a rank in shared memory has 4 MiB. Its pages are allocated at first use,
@@ -259,6 +260,7 @@ World::World(const StartLimits& limits, int num_spares) {
 void World::settle_in() {
   info_ = find_place(places_->comm());
   if (places_->have_spares()) info_.spares = places_->spares();
+  info_.processes_N = places_->rank_processes();
   notices_ = std::make_unique<NoticeBoard>(OwnedComm(copy_of(places_->comm())));
 }
 
@@ -339,12 +341,14 @@ std::unique_ptr<Communicator> World::make_communicator(const cpu::CommunicatorOp
 
 std::unique_ptr<Notice> World::make_notice() { return notices_->make_notice(); }
 
-void World::abort(int exit_code) {
-  static_cast<void>(log::flush(1.0));
-  // mpirun ends with the code of the first rank that ends. This one may end only because it saw
-  // another end, whose code says why.
+void let_cause_be_told(int exit_code) {
   if (exit_code == static_cast<int>(ExitCode::kUnavailable))
     std::this_thread::sleep_for(kFirstCause);
+}
+
+void World::abort(int exit_code) {
+  static_cast<void>(log::flush(1.0));
+  let_cause_be_told(exit_code);
   const Deadline end(kAbortLimit, [exit_code] { std::_Exit(exit_code); });
   static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code));
   std::_Exit(exit_code);  // MPI_Abort should not return

@@ -21,6 +21,10 @@ struct StartLimits {
   double hang_s = 600;  ///< seconds after which this process ends (79); 0: never
 };
 
+/// Waits a moment before this process tells the launcher that a peer is lost (69). The launcher
+/// ends with the first code that it learns, and that of the lost peer says why.
+void let_cause_be_told(int exit_code);
+
 /// MPI in this process: the constructor starts it, the destructor ends it. One per process; MPI
 /// cannot be started again.
 ///

@@ -166,6 +166,13 @@ TEST(MpiCommunicator, UsesTheWindowWhereItCan) {
   const bool is_alone = comm->world_size() == 1;
   EXPECT_EQ(dynamic_cast<cpu::ShmCommunicator*>(comm.get()) != nullptr, !is_alone);
   EXPECT_EQ(comm->share_memory(1 << 20).begin != nullptr, !is_alone);
+  const auto begins = [&](int64_t num_items) {
+    const auto work = comm->begin_all_reduce(at::ones({num_items}), dist::ReduceOp::kMax);
+    if (work != nullptr) work->wait();
+    return work != nullptr;
+  };
+  EXPECT_EQ(begins(1000), !is_alone);
+  EXPECT_FALSE(begins(100'003));
   EXPECT_EQ(comm->share_memory(int64_t{1} << 50).why_not.substr(0, 4),
             is_alone ? "the " : cpu::shared_memory_folder().substr(0, 4));
   const auto messages = tests::mpi_world().make_communicator({.shared_window = false});
