@@ -24,6 +24,7 @@ FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& membe
   const auto first = static_cast<size_t>(members.at(0));
   FlatBuffer buffer;
   buffer.group = group_of(params[first]);
+  buffer.rate_multiplier = params[first].rate_multiplier;
   buffer.frozen = !trainable[first];
   buffer.is_matrix = params[first].is_matrix;
   check(!buffer.is_matrix || members.size() == 1, "a matrix has a buffer to itself");
@@ -32,6 +33,7 @@ FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& membe
     const auto i = static_cast<size_t>(index);
     check(group_of(params[i]) == buffer.group && trainable[i] == trainable[first] &&
               params[i].is_matrix == buffer.is_matrix &&
+              params[i].rate_multiplier == buffer.rate_multiplier &&
               params[i].tensor.options().type_equal(params[first].tensor.options()),
           "a buffer holds parameters of one kind");
     buffer.slices.push_back({index, offset_E, params[i].tensor.numel()});

@@ -209,10 +209,10 @@ class Elementwise : public Optimizer {
 
 // Rules with a fused ATen kernel, which is used if no own kernel applies.
 
-/// Batch of one fused call: tensors of one type and one group. `slots`: by slot, then like the
+/// Batch of one fused call: tensors of one type with equal rates. `slots`: by slot, then like the
 /// values.
 struct FusedBatch {
-  const GroupRates* rates = nullptr;
+  GroupRates rates;
   int64_t num_updates = 0;  ///< of these tensors, including this one
   std::vector<at::Tensor> values, grads;
   std::vector<std::vector<at::Tensor>> slots;
@@ -250,10 +250,10 @@ class Fused : public Elementwise<Rule> {
  private:
   FusedBatch& batch_of(const GroupRates& rates, at::ScalarType type) {
     for (FusedBatch& batch : batches_)
-      if (batch.rates == &rates && batch.num_updates == this->num_updates() &&
+      if (batch.rates == rates && batch.num_updates == this->num_updates() &&
           batch.values.front().scalar_type() == type)
         return batch;
-    batches_.push_back({.rates = &rates,
+    batches_.push_back({.rates = rates,
                         .num_updates = this->num_updates(),
                         .slots = {},
                         .found_inf = std::nullopt});
@@ -280,12 +280,12 @@ template <template <typename> class Rule>
 class FusedSgd final : public Fused<Rule> {
   using Fused<Rule>::Fused;
   void update_batch(const FusedBatch& batch) override {
-    const rules::WeightDecay<double> decay(this->options(), *batch.rates);
+    const rules::WeightDecay<double> decay(this->options(), batch.rates);
     decay_values(batch, decay);
     const bool has_momentum = !batch.slots.empty();
     at::_fused_sgd_(
         batch.values, batch.grads, has_momentum ? at::TensorList(batch.slots[0]) : at::TensorList(),
-        decay.l2, has_momentum ? this->options().momentum : 0, batch.rates->learning_rate,
+        decay.l2, has_momentum ? this->options().momentum : 0, batch.rates.learning_rate,
         /*dampening=*/0.0, has_momentum && this->options().nesterov,
         /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, batch.found_inf);
   }
@@ -295,8 +295,8 @@ class FusedSgd final : public Fused<Rule> {
 class FusedAdam : public Fused<rules::Adam> {
   using Fused::Fused;
   void update_batch(const FusedBatch& batch) override {
-    const rules::WeightDecay<double> decay(options(), *batch.rates);
-    const rules::Adam<double> rule(options(), *batch.rates, batch.num_updates);
+    const rules::WeightDecay<double> decay(options(), batch.rates);
+    const rules::Adam<double> rule(options(), batch.rates, batch.num_updates);
     decay_values(batch, decay);
     // ATen takes the update number as a tensor for each parameter.
     const at::Tensor update_number = at::full({}, static_cast<double>(batch.num_updates),
@@ -304,7 +304,7 @@ class FusedAdam : public Fused<rules::Adam> {
     const std::vector<at::Tensor> update_numbers(batch.values.size(), update_number);
     at::_fused_adam_(batch.values, batch.grads, batch.slots[0], batch.slots[1],
                      /*max_exp_avg_sqs=*/at::TensorList(), update_numbers,
-                     batch.rates->learning_rate, options().adam_beta1, options().adam_beta2,
+                     batch.rates.learning_rate, options().adam_beta1, options().adam_beta2,
                      decay.l2, rule.epsilon,
                      /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, batch.found_inf);
   }
@@ -353,9 +353,9 @@ class Muon final : public FusedAdam {
  protected:
   void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override {
     if (buffer.is_matrix) return update_matrix(buffer, *part, rates);
-    GroupRates& own = adamw_rates_[static_cast<size_t>(buffer.group)];
-    own = {.learning_rate = rates.learning_rate * adamw_share_, .weight_decay = rates.weight_decay};
-    FusedAdam::update(buffer, part, own);
+    FusedAdam::update(
+        buffer, part,
+        {.learning_rate = rates.learning_rate * adamw_share_, .weight_decay = rates.weight_decay});
   }
 
  private:
@@ -408,8 +408,7 @@ class Muon final : public FusedAdam {
     return there.to(change.device());
   }
 
-  const double adamw_share_;  ///< AdamW's rate by that of matrices
-  StepRates adamw_rates_;
+  const double adamw_share_;             ///< AdamW's rate by that of matrices
   std::map<int64_t, PackedMask> masks_;  ///< by parameter
 };
 

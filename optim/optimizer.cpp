@@ -82,7 +82,9 @@ std::vector<Optimizer::Apart> Optimizer::regions_apart() {
 
 void Optimizer::update_part(SlotPart& part, const StepRates& rates) {
   const FlatBuffer& buffer = buffers_[part.region.buffer];
-  update(buffer, &part, rates[static_cast<size_t>(buffer.group)]);
+  GroupRates own = rates[static_cast<size_t>(buffer.group)];
+  own.learning_rate *= buffer.rate_multiplier;
+  update(buffer, &part, own);
 }
 
 /// Updates all regions: those of `apart` with their own update counts, the others as usual.

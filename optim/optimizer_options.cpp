@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
 
 namespace lockstep::optim {
 
@@ -223,9 +224,29 @@ static void read_rule(ConfigReader* in, OptimizerOptions* options) {
   if (type == "ftrl") read_ftrl(in, options);
 }
 
+static void read_multipliers(ConfigReader* in, OptimizerOptions* options) {
+  const std::string key = "learning_rate_multipliers";
+  const YAML::Node map = in->take(
+      key, "map",
+      "factors of the learning rate by parameter name, parent, or re: pattern; the longest name "
+      "counts, else the pattern; also of a recipe's rate");
+  if (!map.IsDefined()) return;
+  if (!map.IsMap()) return in->refuse(key, "must be a map from names to factors");
+  ConfigReader entries(map, in->path() + "." + key, in->document(), in->faults());
+  for (const auto& entry : map) {
+    const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    double factor = 1;
+    if (entries.read(name, &factor, more_than(0), ""))
+      options->learning_rate_multipliers.emplace_back(name, factor);
+  }
+}
+
 static void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
   in->read("weight_decay", &options->weight_decay, at_least(0),
            "weight decay of weight_decay_groups; L2 unless decoupled; a recipe may change it");
+  in->read("end_weight_decay", &options->end_weight_decay, at_least(0),
+           "weight decay at the run's end, reached along a cosine, until a recipe sets the decay; "
+           "default weight_decay");
   in->read("weight_decay_groups", &options->weight_decay_groups,
            "groups with decay: weights, normalisation, biases; default weights");
   for (const std::string& group : options->weight_decay_groups)
@@ -266,6 +287,7 @@ OptimizerOptions read_optimizer_options(ConfigReader in) {
   in.read("learning_rate", &options.learning_rate, more_than(0),
           "initial learning rate; a recipe may change it");
   read_learning_rate_decay(&in, &options.decay);
+  read_multipliers(&in, &options);
   read_rule(&in, &options);
   read_weight_decay(&in, &options);
   in.read("clip_value", &options.clip.value, more_than(0),
@@ -277,6 +299,14 @@ OptimizerOptions read_optimizer_options(ConfigReader in) {
           "decay of the moving average of the weights; default no average");
   in.done();
   return options;
+}
+
+double weight_decay_at(const OptimizerOptions& options, int64_t step, int64_t total_steps) {
+  if (!options.end_weight_decay) return options.weight_decay;
+  const double done = std::clamp(
+      static_cast<double>(step) / static_cast<double>(std::max<int64_t>(total_steps, 1)), 0.0, 1.0);
+  const double end = *options.end_weight_decay;
+  return end + (options.weight_decay - end) * (1 + portable_cos_pi(done)) / 2;
 }
 
 StepRates initial_rates(const OptimizerOptions& options) {

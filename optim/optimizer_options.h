@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/exact_numbers.h"
@@ -59,6 +60,8 @@ struct OptimizerOptions {
   std::string type = "momentum";  ///< a name of optimizer_types()
   double learning_rate = 0.01;
   LearningRateDecay decay;  ///< of the rate, if no recipe sets it
+  /// Factors of the rate by names or `re:` patterns (recal/schedule/param_choices.h).
+  std::vector<std::pair<std::string, double>> learning_rate_multipliers;
   double momentum = 0.9;
   bool nesterov = false;
   int64_t ns_steps = 5;                       ///< muon
@@ -76,7 +79,8 @@ struct OptimizerOptions {
   double ftrl_initial_accumulator_value = 0.1;
   double ftrl_learning_rate_power = -0.5;
   double ftrl_l1 = 0.0, ftrl_l2 = 0.0;
-  double weight_decay = 0.0;  ///< on the parameters of weight_decay_groups
+  double weight_decay = 0.0;               ///< on the parameters of weight_decay_groups
+  std::optional<double> end_weight_decay;  ///< at the run's end, along a cosine; unset: constant
   bool decoupled = false;  ///< weights are multiplied by 1 - rate * weight_decay; else decay is L2
   std::vector<std::string> weight_decay_groups{"weights"};  ///< weights, normalisation, biases
   std::vector<std::string> weight_decay_exclude;  ///< names, `re:` patterns of weights without it
@@ -96,8 +100,15 @@ OptimizerOptions read_optimizer_options(ConfigReader in);
 struct GroupRates {
   double learning_rate = 0;
   double weight_decay = 0;
+
+  bool operator==(const GroupRates&) const = default;
 };
 using StepRates = std::array<GroupRates, kNumParamGroups>;
+
+/// Returns the weight decay of update `step` (from 0) of a run of total_steps, like decayed_rate().
+/// With w and e for weight_decay and end_weight_decay: e + (w - e) (1 + cos(pi step / total)) / 2,
+/// as in Caron et al. 2021 (DINO).
+double weight_decay_at(const OptimizerOptions& options, int64_t step, int64_t total_steps);
 
 /// Returns the options' own rates at step 0: weight decay for the weights' group only.
 StepRates initial_rates(const OptimizerOptions& options);

@@ -119,7 +119,8 @@ void Run::make_changes() {
       parts_.recorder.save_interval_steps(std::stoll(change.value));
     }
     if (parts_.change) parts_.change(change);
-    log_once("control", fmt::format("{} from step {} on", line, parts_.training.clock.step));
+    if (change.key != kKillRankKey)
+      log_once("control", fmt::format("{} from step {} on", line, parts_.training.clock.step));
   }
 }
 

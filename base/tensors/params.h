@@ -27,11 +27,12 @@ struct GradInPlace {
 /// Trainable tensor of a model. `tensor` shares memory with the model: writing into it changes the
 /// model.
 struct Param {
-  std::string name;        ///< dotted, unique: blocks.0.conv.weight
-  at::Tensor tensor;       ///< leaf that requires a gradient
-  bool prunable = false;   ///< weight of 2 or more dimensions of a linear or convolution layer
-  bool decayed = false;    ///< weight decay applies: to weights, not to biases or normalisation
-  bool is_matrix = false;  ///< updated as a matrix (optimizer.type muon), never by parts
+  std::string name;            ///< dotted, unique: blocks.0.conv.weight
+  at::Tensor tensor;           ///< leaf that requires a gradient
+  bool prunable = false;       ///< weight of 2 or more dimensions of a linear or convolution layer
+  bool decayed = false;        ///< weight decay applies: to weights, not to biases or normalisation
+  bool is_matrix = false;      ///< updated as a matrix (optimizer.type muon), never by parts
+  double rate_multiplier = 1;  ///< of the learning rate
   /// Null: backward always adds to the gradient.
   std::shared_ptr<GradInPlace> grad_in_place = nullptr;
   /// Passes to the layer the elements that a mask keeps (base/simd/bit_mask.h; null: all), between
@@ -57,14 +58,15 @@ struct FlatSlice {
 };
 
 /// Flat buffer: values and gradients of some parameters in two contiguous tensors. The model's
-/// tensors and their gradients are views of them. One dtype, one parameter group, all trainable or
-/// all frozen, and one matrix or none.
+/// tensors and their gradients are views of them. One dtype, one parameter group, one multiplier of
+/// the rate, all trainable or all frozen, and one matrix or none.
 ///
 /// Symbol: [E] = elements of the buffer.
 struct FlatBuffer {
   at::Tensor values_E;
   at::Tensor grads_E;  ///< undefined if frozen
   int group = kWeightGroup;
+  double rate_multiplier = 1;
   bool frozen = false;            ///< excluded from reduction and update
   bool is_matrix = false;         ///< one Param::is_matrix, which no two ranks share
   std::vector<FlatSlice> slices;  ///< ascending offsets, no gaps

@@ -14,7 +14,7 @@
 #include "base/tensors/state_list.h"
 #include "model/networks/model_table.h"
 #include "recal/masks/mask_table.h"
-#include "recal/schedule/decay_exclusions.h"
+#include "recal/schedule/param_choices.h"
 #include "train/step/buffers.h"
 
 // Listing of the data files, masks in checkpoints, and the parts of one rank.
@@ -187,7 +187,7 @@ static void require_distinct_keys(const model::Model& model) {
   for (const model::Buffer& buffer : model.buffers()) add(buffer.name);
 }
 
-/// Builds the network and marks the parameters that weight decay applies to.
+/// Builds the network and chooses how each parameter is updated.
 static std::unique_ptr<model::Model> make_network(const RunConfig& config,
                                                   const data::SampleSpec& spec) {
   auto network = config.model.make({.input_shape = spec.input_shape,
@@ -200,6 +200,7 @@ static std::unique_ptr<model::Model> make_network(const RunConfig& config,
                         &network->params());
   if (config.optimizer.type == "muon")
     recal::choose_matrices(config.optimizer.muon_params, &network->params());
+  recal::choose_multipliers(config.optimizer.learning_rate_multipliers, &network->params());
   return network;
 }
 

@@ -1,6 +1,7 @@
-#include "recal/schedule/decay_exclusions.h"
+#include "recal/schedule/param_choices.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -104,6 +105,27 @@ void choose_matrices(const std::vector<std::string>& entries, ParamTable* params
     refuse("type",
            "muon updates weights of linear and convolution layers except the last, and this "
            "network has none: name some in optimizer.muon_params, or use adamw");
+}
+
+void choose_multipliers(const std::vector<std::pair<std::string, double>>& entries,
+                        ParamTable* params) {
+  const std::string key = "learning_rate_multipliers";
+  // Not the order of the file: programs that write YAML sort its keys.
+  const auto rank_of = [](const std::string& entry) {
+    return entry.starts_with("re:") ? size_t{0} : entry.size();
+  };
+  std::map<const Param*, const std::pair<std::string, double>*> chosen;
+  for (const auto& entry : entries)
+    for (Param* param : named_by(key, entry.first, params)) {
+      const auto before = chosen.try_emplace(param, &entry).first;
+      const auto& [other, other_multiplier] = *before->second;
+      if (rank_of(entry.first) < rank_of(other)) continue;
+      if (rank_of(entry.first) == rank_of(other) && entry.second != other_multiplier)
+        refuse(key, fmt::format("'{}' and '{}' give {} different multipliers: name it too", other,
+                                entry.first, param->name));
+      before->second = &entry;
+      param->rate_multiplier = entry.second;
+    }
 }
 
 }  // namespace lockstep::recal

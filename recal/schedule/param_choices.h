@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/tensors/params.h"
@@ -26,5 +27,12 @@ void choose_decayed(const std::vector<std::string>& groups,
 /// Error(kConfig) like choose_decayed(), for an entry that names no parameter of 2 or more
 /// dimensions, and if there is none at all.
 void choose_matrices(const std::vector<std::string>& entries, ParamTable* params);
+
+/// Sets Param::rate_multiplier, before the flat buffers are planned. entries:
+/// optimizer.learning_rate_multipliers, in any order, with names in the same form. The longest name
+/// counts, else the only pattern. Throws Error(kConfig) like choose_decayed(), and if a parameter
+/// has patterns with different multipliers and no name.
+void choose_multipliers(const std::vector<std::pair<std::string, double>>& entries,
+                        ParamTable* params);
 
 }  // namespace lockstep::recal

@@ -20,7 +20,8 @@ OPTIMIZERS = {
     "ftrl": "learning_rate: 0.1, ftrl_l1: 1.0e-4",
     "rmsprop": "learning_rate: 0.001, learning_rate_decay_type: polynomial",
     "lion": "learning_rate: 0.001, weight_decay: 0.1",
-    "muon": "learning_rate: 0.02, adamw_learning_rate: 0.002, weight_decay: 0.01, normuon_beta2: 0.95",
+    "muon": "learning_rate: 0.02, adamw_learning_rate: 0.002, weight_decay: 0.01, normuon_beta2: 0.95, "
+            "end_weight_decay: 0.1, learning_rate_multipliers: {blocks.0: 0.5, 're:.*classifier.*': 2}",
 }
 # The types of the run file; one without a row above trains with DEFAULT.
 TYPES = re.search(r"`optimizer.type` \| one of: ([\w, ]+) \|", (SOURCE / "docs/run_file.md").read_text())[1].split(", ")
@@ -99,6 +100,9 @@ class Optimizers(LockstepTest):
                 ("{type: muon, muon_params: [conw0]}", "optimizer.muon_params: 'conw0' names no parameter"),
                 ("{type: muon, muon_params: [blocks.0.conv.bias]}", "'blocks.0.conv.bias' names no parameter of two or more dimensions"),
                 ("{type: muon, adjust_lr_fn: moonshot}", "match_rms_adamw"),
+                ("{learning_rate_multipliers: {conw0: 0.1}}", "optimizer.learning_rate_multipliers: 'conw0' names no parameter"),
+                ("{learning_rate_multipliers: {blocks.0: 0}}", "optimizer.learning_rate_multipliers.blocks.0"),
+                ("{learning_rate_multipliers: [blocks.0]}", "must be a map from names to factors"),
                 ("{weight_decay_exclude: [conw0]}", "'conw0' names no parameter"),
                 ("{weight_decay_exclude: ['re:(']}", "is not a regular expression"),
                 ("{weight_decay_groups: [norms]}", "'norms' is not a group: use weights, normalisation or biases")):

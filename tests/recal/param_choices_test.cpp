@@ -1,12 +1,12 @@
-// optimizer.weight_decay_groups and weight_decay_exclude: which parameters decay.
+// Keys of `optimizer` that choose parameters by name: decay, matrices, multipliers of the rate.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include "base/error.h"
-#include "recal/schedule/decay_exclusions.h"
+#include "recal/schedule/param_choices.h"
 
 namespace lockstep::recal {
-namespace decay_groups_test {
+namespace param_choices_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -77,5 +77,29 @@ TEST(Matrices, MustExist) {
   EXPECT_THROW(matrices({"re:("}, {}), Error);
 }
 
-}  // namespace decay_groups_test
+std::vector<double> multipliers(const std::vector<std::pair<std::string, double>>& entries) {
+  ParamTable params = table();
+  choose_multipliers(entries, &params);
+  std::vector<double> found;
+  for (const Param& param : params) found.push_back(param.rate_multiplier);
+  return found;
+}
+
+TEST(Multipliers, OfTheLongestNameCountInAnyOrder) {
+  std::vector<std::pair<std::string, double>> entries{
+      {"re:.*weight", 0.5}, {"fc", 3}, {"fc.bias", 4}, {"ln.weight", 1}, {"re:conv.*t", 0.5}};
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(multipliers(entries), ElementsAre(0.5, 1, 1, 1, 3, 4, 1, 1, 1, 0.5));
+    std::rotate(entries.begin(), entries.begin() + 1, entries.end());
+  }
+}
+
+TEST(Multipliers, ThatContradictAreRefused) {
+  EXPECT_THROW(multipliers({{"re:.*weight", 0.5}, {"re:fc.*", 2}}), Error);
+  EXPECT_THROW(multipliers({{"re:fc.*", 2}, {"re:.*weight", 0.5}}), Error);
+  EXPECT_THROW(multipliers({{"fcc", 2}}), Error);
+  EXPECT_THROW(multipliers({{"re:(", 2}}), Error);
+}
+
+}  // namespace param_choices_test
 }  // namespace lockstep::recal

@@ -32,5 +32,16 @@ TEST(Layout, TrainableAndFrozenOnesAreApart) {
               ElementsAre(ElementsAre(2), ElementsAre(1), ElementsAre(0)));
 }
 
+TEST(Layout, MultipliersOfTheRateAreApart) {
+  ParamTable params = {parameter("a", at::kFloat), parameter("b", at::kFloat),
+                       parameter("c", at::kFloat)};
+  params[1].rate_multiplier = 0.5;
+  const optim::BufferPlan plan = plan_layout(params, {true, true, true}, 1 << 20);
+  EXPECT_THAT(plan, ElementsAre(ElementsAre(1), ElementsAre(2, 0)));
+  optim::FlatParams flat_params(params, plan, at::kCPU);
+  EXPECT_EQ(flat_params.buffers()[0].rate_multiplier, 0.5);
+  EXPECT_EQ(flat_params.buffers()[1].rate_multiplier, 1);
+}
+
 }  // namespace layout_test
 }  // namespace lockstep::train

@@ -3,11 +3,10 @@
 //   optimizer_driver SECTION EXTENTS STEPS_PER_EPOCH STEPS
 //   optimizer_driver loss LABEL_SMOOTHING SAMPLES CLASSES
 //
-// SECTION: `optimizer` of a run file; EXTENTS: sizes of each parameter, 300,12x5. Those of two
-// dimensions are matrices for muon. Reads float32:
-// the parameters' values, then the gradients of each step. Writes the rates of all steps, float64,
-// then all values after each step. Loss: reads logits float32 [B, C] and classes int64 [B], writes
-// the mean loss, float64.
+// SECTION: `optimizer` of a run file; EXTENTS: sizes of the parameters p0, p1, ...: 300,12x5. Those
+// of two dimensions are matrices for muon. Reads float32: the parameters' values, then the
+// gradients of each step. Writes the rates of all steps, float64, then all values after each step.
+// Loss: reads logits float32 [B, C] and classes int64 [B], writes the mean loss, float64.
 #include <cstdio>
 #include <sstream>
 #include <string>
@@ -20,6 +19,7 @@
 #include "base/yaml/yaml_document.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
+#include "recal/schedule/param_choices.h"
 #include "train/loss/loss.h"
 
 namespace {
@@ -71,9 +71,12 @@ void run_optimizer(const std::string& section, const std::string& extents, int64
   const at::NoGradGuard no_grad;
   const auto options = options_of(section);
   ParamTable params = read_params(extents);
+  lockstep::recal::choose_multipliers(options.learning_rate_multipliers, &params);
   lockstep::optim::BufferPlan plan;
   for (size_t i = 0; i < params.size(); ++i) {
-    if (plan.empty() || params[i].is_matrix || params[i - 1].is_matrix) plan.emplace_back();
+    if (plan.empty() || params[i].is_matrix || params[i - 1].is_matrix ||
+        params[i].rate_multiplier != params[i - 1].rate_multiplier)
+      plan.emplace_back();
     plan.back().push_back(static_cast<int64_t>(i));
   }
   lockstep::optim::FlatParams flat(params, plan, at::kCPU);
@@ -87,6 +90,8 @@ void run_optimizer(const std::string& section, const std::string& extents, int64
     for (const lockstep::FlatBuffer& buffer : flat.buffers()) read_tensor(buffer.grads_E);
     lockstep::optim::StepRates rates = lockstep::optim::initial_rates(options);
     for (auto& group : rates) group.learning_rate = rates_S[step].item<double>();
+    rates[lockstep::kWeightGroup].weight_decay =
+        lockstep::optim::weight_decay_at(options, step, num_steps);
     optimizer->step(rates);
     for (const lockstep::FlatBuffer& buffer : flat.buffers()) write_tensor(buffer.values_E);
   }

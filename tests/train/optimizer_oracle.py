@@ -220,6 +220,23 @@ class InTorch(unittest.TestCase):
                 self.assertLess(worst.max(), 2e-5, "AdamW, whose values are larger here than in its own test")
                 self.assertGreater(np.abs(expected[-1] - samples(MATRICES)[0]).max(), 0.01)
 
+    def test_multipliers_and_a_schedule_of_decay(self):
+        """Parameter groups of torch, whose decay a loop sets along a cosine before each step."""
+        values, grads = samples()
+        cuts = np.cumsum(EXTENTS)[:-1]
+        params = [torch.nn.Parameter(torch.from_numpy(part.copy())) for part in np.split(values, cuts)]
+        groups = [{"params": [one], "lr": 0.01 * factor} for one, factor in zip(params, (1, 0.25))]
+        optimizer, path = torch.optim.AdamW(groups, eps=1e-3), []
+        for step, grad in enumerate(grads):
+            for one, part in zip(params, np.split(grad, cuts)):
+                one.grad = torch.from_numpy(part.copy())
+            for group in optimizer.param_groups:
+                group["weight_decay"] = 0.4 + (0.04 - 0.4) * (1 + np.cos(np.pi * step / STEPS)) / 2
+            optimizer.step()
+            path.append(np.concatenate([one.detach().numpy() for one in params]))
+        self.compare("{type: adamw, learning_rate: 0.01, opt_epsilon: 1.0e-3, weight_decay: 0.04, end_weight_decay: 0.4, "
+                     "learning_rate_multipliers: {p1: 0.25, 're:p.*': 9, p0: 1}}", np.stack(path))
+
     def test_momentum_with_l2(self):
         self.compare("{type: momentum, learning_rate: 0.01, nesterov: true, weight_decay: 0.1}",
                      in_torch(lambda params: torch.optim.SGD(params, 0.01, 0.9, nesterov=True, weight_decay=0.1)))

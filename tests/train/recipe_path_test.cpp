@@ -335,5 +335,20 @@ INSTANTIATE_TEST_SUITE_P(Worlds, StoppedRecipePath,
                            return fmt::format("{}_{}", test.param.num_ranks, test.param.optimizer);
                          });
 
+TEST(RecipePath, TheDecayOfWeightsFollowsItsSchedule) {
+  dist::SelfCommunicator comm;
+  const Rank rank(comm, "momentum", "version: 1.0.0\nmodifiers: []\n");
+  const optim::OptimizerOptions options{.weight_decay = 0.1, .end_weight_decay = 0.3};
+  const auto decay_at = [&](int64_t step) {
+    const optim::StepRates rates = rates_at(step, options, rank.recipe.timeline(), 100);
+    EXPECT_EQ(rates[kOtherGroup].weight_decay, 0);
+    return rates[kWeightGroup].weight_decay;
+  };
+  EXPECT_EQ(decay_at(0), 0.1);
+  EXPECT_NEAR(decay_at(50), 0.2, 1e-12);
+  EXPECT_NEAR(decay_at(99), 0.3, 1e-4);
+  EXPECT_NEAR(decay_at(200), 0.3, 1e-12) << "a run that goes on";
+}
+
 }  // namespace recipe_path_test
 }  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include "model/networks/model_table.h"
 #include "model/networks/small_networks.h"
 #include "recal/recipe/recipe_reader.h"
-#include "recal/schedule/decay_exclusions.h"
+#include "recal/schedule/param_choices.h"
 #include "train/step/buffers.h"
 #include "train/step/step_modes.h"
 #include "train/step/trainer.h"

@@ -2,6 +2,9 @@
 // end_step() applies them once the update is known to count.
 #include "train/step/buffers.h"
 
+#include <map>
+#include <tuple>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -24,6 +27,7 @@ namespace lockstep::train {
 optim::StepRates rates_at(int64_t step, const optim::OptimizerOptions& options,
                           const recal::Timeline& timeline, int64_t total_steps) {
   optim::StepRates rates = optim::initial_rates(options);
+  rates[kWeightGroup].weight_decay = optim::weight_decay_at(options, step, total_steps);
   const double own_rate = optim::decayed_rate(options.decay, options.learning_rate, step,
                                               timeline.steps_per_epoch(), total_steps);
   for (int group = 0; group < kNumParamGroups; ++group) {
@@ -48,11 +52,13 @@ std::string plan_text(const optim::BufferPlan& plan, const std::vector<bool>& tr
   return text;
 }
 
-/// Returns equal numbers for parameters that may share a buffer. `index`: in the table.
-int64_t buffer_kind(const Param& param, size_t index, bool trainable) {
-  if (param.is_matrix) return -1 - static_cast<int64_t>(index);
-  const auto dtype = static_cast<int64_t>(param.tensor.scalar_type());
-  return (dtype * 2 + (trainable ? 0 : 1)) * kNumParamGroups + group_of(param);
+/// Equal for parameters that may share a buffer: type, trainable, group, multiplier of the rate,
+/// and the index of a matrix (-1: none).
+using BufferKind = std::tuple<at::ScalarType, bool, int, double, int64_t>;
+
+BufferKind kind_of(const Param& param, size_t index, bool trainable) {
+  return {param.tensor.scalar_type(), trainable, group_of(param), param.rate_multiplier,
+          param.is_matrix ? static_cast<int64_t>(index) : -1};
 }
 
 }  // namespace
@@ -60,9 +66,13 @@ int64_t buffer_kind(const Param& param, size_t index, bool trainable) {
 optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>& trainable,
                               int64_t bucket_bytes) {
   std::vector<dist::PlannedParam> planned;
-  for (size_t i = 0; i < params.size(); ++i)
-    planned.push_back({.num_bytes = static_cast<int64_t>(params[i].tensor.nbytes()),
-                       .group = buffer_kind(params[i], i, trainable[i])});
+  std::map<BufferKind, int64_t> numbers;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto next = static_cast<int64_t>(numbers.size());
+    const auto number = numbers.try_emplace(kind_of(params[i], i, trainable[i]), next).first;
+    planned.push_back(
+        {.num_bytes = static_cast<int64_t>(params[i].tensor.nbytes()), .group = number->second});
+  }
   return dist::plan_buffers(planned, bucket_bytes);
 }
 
