@@ -16,6 +16,7 @@ struct Change {
 inline constexpr std::string_view kLogLevelKey = "log.level";
 inline constexpr std::string_view kSaveStepsKey = "checkpoint.save_checkpoints_steps";
 inline constexpr std::string_view kEvalEpochsKey = "eval.every_epochs";
+inline constexpr std::string_view kKillRankKey = "kill-rank";  ///< that rank's process ends
 inline constexpr std::string_view kGraceKey = "preemption.grace_seconds";
 
 /// Signals that a run counts (docs/metrics.md, lockstep_signals_total).

@@ -258,19 +258,19 @@ void wait_for_end(const Service& service, double timeout_s) {
 }  // namespace
 
 daemon::CommandResult ctl_command(const CtlOptions& options) {
-  if ((options.verb == "set") == options.change.empty())
+  const bool sets = options.verb == "set", kills = options.verb == "kill-rank";
+  if ((sets || kills) == options.value.empty())
     throw Error(ExitCode::kUsage, "ctl",
-                options.verb == "set"
-                    ? "set takes KEY=VALUE, such as log.level=debug"
-                    : fmt::format("{} takes no arguments, not '{}'", options.verb, options.change));
+                sets ? "set takes KEY=VALUE, such as log.level=debug"
+                : kills
+                    ? "kill-rank takes the number of a rank, such as 1"
+                    : fmt::format("{} takes no arguments, not '{}'", options.verb, options.value));
   const Service service = service_of(options);
   const std::string status = require_status(service);
   if (options.verb == "status") return {status, 0};
   const std::string route = options.verb == "drain" ? "stop" : options.verb;
-  const Answer answer = require(
-      service,
-      fmt::format("/control/{}{}{}", route, options.change.empty() ? "" : "?", options.change),
-      true);
+  const std::string query = kills ? "?rank=" + options.value : sets ? "?" + options.value : "";
+  const Answer answer = require(service, fmt::format("/control/{}{}", route, query), true);
   if (options.verb == "drain") wait_for_end(service, options.timeout_s);
   return {answer.body, 0};
 }

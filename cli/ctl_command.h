@@ -13,8 +13,8 @@ struct CtlOptions {
   std::string
       token_file;       ///< of a run with metrics.token_file; a run file in `where` names its own
   std::string ca_file;  ///< CA certificate of a run with TLS; empty: the system's
-  std::string verb;     ///< status, save, stop, drain, pause, resume, set
-  std::string change;   ///< for set: KEY=VALUE
+  std::string verb;     ///< status, save, stop, drain, pause, resume, set, kill-rank
+  std::string value;    ///< for set: KEY=VALUE; for kill-rank: a rank
   double timeout_s = 300;  ///< for drain: longest wait for the run's end
 };
 

@@ -45,13 +45,17 @@ void add_ctl(CLI::App* app, ParsedLine* line) {
   sub->add_option("WHERE", asked->where,
                   "the run file, the run's folder, http://HOST:PORT or unix:PATH")
       ->required();
-  sub->add_option("WHAT", asked->verb,
-                  "status; save: save and continue; stop: save and stop; drain: the same, and wait "
-                  "for the end; pause, resume; set KEY=VALUE")
+  sub->add_option(
+         "WHAT", asked->verb,
+         "status; save: save and continue; stop: save and stop; drain: the same, and wait "
+         "for the end; pause, resume; set KEY=VALUE; kill-rank N: kill that rank's process "
+         "where a spare takes its place, as a rehearsal")
       ->required()
-      ->check(CLI::IsMember({"status", "save", "stop", "drain", "pause", "resume", "set"}));
-  sub->add_option("KEY=VALUE", asked->change,
-                  "for set: log.level, summary.progress_secs, checkpoint.save_checkpoints_steps, "
+      ->check(CLI::IsMember(
+          {"status", "save", "stop", "drain", "pause", "resume", "set", "kill-rank"}));
+  sub->add_option("VALUE", asked->value,
+                  "for kill-rank: a rank; for set: KEY=VALUE of log.level, summary.progress_secs, "
+                  "checkpoint.save_checkpoints_steps, "
                   "checkpoint.keep_checkpoint_max, eval.every_epochs, preemption.grace_seconds, "
                   "watchdog.* (slow_seconds, hang_seconds, also by phase)");
   sub->add_option("--token-file", asked->token_file,

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/yaml/config_reader.h"
 #include "daemon/config/overrides.h"
 #include "daemon/control/settable.h"
 
@@ -40,11 +41,11 @@ HttpResponse unknown() {
 
 }  // namespace
 
-ControlApi::ControlApi(const RunConfig& config, int world_size, Requests& requests,
-                       const metrics::Health& health)
+ControlApi::ControlApi(const RunConfig& config, const dist::ProcessInfo& process,
+                       Requests& requests, const metrics::Health& health)
     : config_(config),
       folder_(std::filesystem::absolute(config.run.project_dir).string()),
-      world_size_(world_size),
+      process_(process),
       requests_(requests),
       health_(health),
       saves_("saves",
@@ -64,6 +65,7 @@ HttpResponse ControlApi::post(std::string_view target) {
   const std::string_view route = target.substr(0, target.find('?'));
   const std::string_view query = target.substr(std::min(route.size() + 1, target.size()));
   if (route == "/control/set") return set(query);
+  if (route == "/control/kill-rank") return kill_rank(query);
   // The handlers only record the request: the loop reads it, agrees with the other ranks and acts.
   const std::array<std::pair<std::string_view, std::function<void()>>, 4> wishes{
       {{"/control/save", [this] { requests_.save(); }},
@@ -107,17 +109,43 @@ HttpResponse ControlApi::set(std::string_view query) {
                 kRoute);
 }
 
+HttpResponse ControlApi::kill_rank(std::string_view query) {
+  constexpr std::string_view kRoute = "/control/kill-rank", kRank = "rank=";
+  const auto rank = parse_integer(query.starts_with(kRank) ? query.substr(kRank.size()) : "");
+  if (!rank || *rank < 0 || *rank >= process_.world_size)
+    return refuse(422, fmt::format("kill-rank takes a rank: 0 to {}", process_.world_size - 1),
+                  kRoute);
+  if (!process_.spares || process_.spares->num_left == 0)
+    return refuse(409,
+                  "no spare process is left to take the rank's place (lockstep run --spare): the "
+                  "run would end or restart",
+                  kRoute);
+  if (requests_.pause_asked() || requests_.stop_asked() || requests_.end_asked())
+    return refuse(409, "the run is paused or stops: it makes no step after which a rank could end",
+                  kRoute);
+  const int64_t step = requests_.step();
+  requests_.change({std::string(kKillRankKey), std::to_string(*rank)});
+  log::warning("control", fmt::format("{} {} at step {}", kRoute, *rank, step));
+  return answer(202, {{"noted_at_step", step}}, kRoute);
+}
+
 std::string ControlApi::status() const {
   nlohmann::json json{
       {"run", config_.run.name},
       {"project_dir", folder_},
       {"state", metrics::state_name(health_.state())},
-      {"world_size", world_size_},
+      {"world_size", process_.world_size},
       {"step", requests_.step()},
       {"steps_of_this_process", health_.num_steps()},
       {"seconds_since_step", health_.seconds_since_step(metrics::Health::Clock::now())},
       {"pause_asked", requests_.pause_asked()},
       {"stop_asked", requests_.stop_asked() || requests_.end_asked()}};
+  for (const dist::RankProcess& one : process_.processes_N)
+    json["ranks"].push_back({{"host", one.node}, {"process", one.pid}});
+  if (process_.spares) {
+    json["spares_left"] = process_.spares->num_left;
+    json["lost_ranks"] = process_.spares->num_ended + process_.spares->num_hung;
+  }
   // The listing may hang with the disk; the status must not.
   const auto saves = saves_.get(kListing).value;
   if (saves && !saves->empty())

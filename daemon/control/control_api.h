@@ -11,6 +11,7 @@
 #include "checkpoint/format/checkpoint_files.h"
 #include "daemon/config/run_config.h"
 #include "daemon/control/requests.h"
+#include "dist/process_info.h"
 #include "metrics/exposition.h"
 #include "metrics/http/http_server.h"
 
@@ -25,6 +26,7 @@ inline constexpr std::string_view kControlRoute = "/control/";
 ///   GET  /control/openapi.json  this API
 ///   POST /control/save | stop | pause | resume
 ///   POST /control/set?KEY=VALUE
+///   POST /control/kill-rank?rank=N
 ///
 /// Served where only this host can connect, where a token is required, or at a Unix socket of this
 /// user alone.
@@ -34,8 +36,8 @@ inline constexpr std::string_view kControlRoute = "/control/";
 /// thread makes the calls.
 class ControlApi {
  public:
-  /// All arguments but `world_size` must outlive the object.
-  ControlApi(const RunConfig& config, int world_size, Requests& requests,
+  /// All arguments but `process` must outlive the object.
+  ControlApi(const RunConfig& config, const dist::ProcessInfo& process, Requests& requests,
              const metrics::Health& health);
 
   /// `target` begins with kControlRoute.
@@ -45,10 +47,11 @@ class ControlApi {
  private:
   std::string status() const;
   metrics::HttpResponse set(std::string_view query);
+  metrics::HttpResponse kill_rank(std::string_view query);
 
   const RunConfig& config_;
   const std::string folder_;  ///< the run's folder, an absolute path
-  const int world_size_;
+  const dist::ProcessInfo process_;
   Requests& requests_;
   const metrics::Health& health_;
   /// Listed by a separate thread: a hanging disk must not block the pages.

@@ -17,8 +17,10 @@ void Requests::change(const Change& change) {
   has_changes_ = true;
 }
 
-/// Adds a change in place of an earlier one of its key.
+/// Adds a change in place of an earlier one of its key. Skips kill-rank, so that no later session
+/// repeats it.
 static void add(const Change& change, std::vector<Change>* changes) {
+  if (change.key == kKillRankKey) return;
   std::erase_if(*changes, [&](const Change& one) { return one.key == change.key; });
   changes->push_back(change);
 }

@@ -20,7 +20,7 @@ namespace lockstep::daemon {
 /// Requests that a session leaves to the next one of the same run, when ranks are lost.
 struct OpenRequests {
   bool stop = false, pause = false;
-  std::vector<Change> changes;  ///< since the run began; the last of each key
+  std::vector<Change> changes;  ///< of values since the run began; the last of each key
 };
 
 /// Requests to a run: by signals and, on rank 0, through the control API. Any thread.

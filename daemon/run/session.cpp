@@ -1,6 +1,8 @@
 #include "daemon/run/session.h"
 
 #include <algorithm>
+#include <csignal>
+#include <map>
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -137,6 +139,24 @@ void tell_matrices(const ParamTable& params) {
                                      matrices.size(), others.size(), fmt::join(others, ", ")));
 }
 
+/// Ends this process as a lost one ends, if the change says so. Its log is written before.
+void end_if_asked(const Change& change, int rank) {
+  if (change.key != kKillRankKey || change.value != std::to_string(rank)) return;
+  log::warning("control", fmt::format("rank {} is killed, as `lockstep ctl` asked", rank));
+  static_cast<void>(log::flush(1.0));
+  ::raise(SIGKILL);
+}
+
+/// Logs the parameters with a learning rate of their own, by multiplier.
+void tell_multipliers(const ParamTable& params) {
+  std::map<double, std::vector<std::string>> names;
+  for (const Param& param : params)
+    if (param.rate_multiplier != 1) names[param.rate_multiplier].push_back(param.name);
+  for (const auto& [multiplier, of_it] : names)
+    log::info("optimizer", fmt::format("learning rate times {} for {} parameters: {}", multiplier,
+                                       of_it.size(), fmt::join(of_it, ", ")));
+}
+
 /// Logs the run's facts, settings, warnings and notes, on rank 0.
 void announce(const TrainingContext& context, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
@@ -161,6 +181,7 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
   warn_of_single_samples(context, process.world_size);
   for (const std::string& note : context.config.notes) log::info("config", note);
   tell_matrices(context.model->params());
+  tell_multipliers(context.model->params());
   for (const std::string& warning : context.recipe.timeline().warnings())
     log::warning("recipe", warning);
   for (const std::string& note : context.recipe.timeline().notes()) log::info("recipe", note);
@@ -349,6 +370,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                 .reload = [&](const std::string& save) { reload(save, context); },
                 .change =
                     [&](const Change& change) {
+                      end_if_asked(change, context.control.rank());
                       requests.note_made(change);
                       follow(change, {context.saver, recorder, watchdog, *limit});
                     }},
@@ -411,7 +433,7 @@ std::optional<Resumed> restore(const ResumeOptions& options, const RunMemory* me
 void show(const TrainingContext& context, Telemetry& telemetry, const dist::ProcessInfo& process,
           Requests& requests, const std::optional<Resumed>& resumed) {
   telemetry.publish_targets(context.config, process, context.control);
-  telemetry.open_control_socket(context.config, process.world_size, context.control, requests);
+  telemetry.open_control_socket(context.config, process, context.control, requests);
   telemetry.health().note_world_formed();
   requests.note_step(context.clock.step);
   announce(context, process, resumed);

@@ -254,7 +254,7 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
   options.listen = *wanted;
   options.access = config.metrics.access;
   if (config.control.is_on_pages() && process.rank == 0) {  // the run file then names a token
-    control_.emplace(config, process.world_size, requests, health_);
+    control_.emplace(config, process, requests, health_);
     options.post = [this](std::string_view target) { return control_->post(target); };
   }
   if (config.metrics.gathers(process.world_size)) {
@@ -285,14 +285,14 @@ void Telemetry::serve(const metrics::HttpOptions& options) {
       observer);
 }
 
-void Telemetry::open_control_socket(const RunConfig& config, int world_size,
+void Telemetry::open_control_socket(const RunConfig& config, const dist::ProcessInfo& process,
                                     dist::Communicator& control, Requests& requests) {
   const std::filesystem::path path = config.control.socket_path(config.run.project());
   if (path.empty()) return;
   (void)dist::on_all_ranks(control, [&] {
     if (control.rank() != 0) return true;
     // The control API may already exist for the pages; both servers share it.
-    if (!control_) control_.emplace(config, world_size, requests, health_);
+    if (!control_) control_.emplace(config, process, requests, health_);
     try {
       listen_at(path);
     } catch (const Error& fault) {

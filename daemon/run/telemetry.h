@@ -35,8 +35,8 @@ class Telemetry {
   /// Opens the Unix socket of control.listen on rank 0. The run's folder must exist. Collective.
   /// Throws Error(kCannotCreate) on every rank if that fails and the run file names the socket's
   /// path. Otherwise a failure is only a warning.
-  void open_control_socket(const RunConfig& config, int world_size, dist::Communicator& control,
-                           Requests& requests);
+  void open_control_socket(const RunConfig& config, const dist::ProcessInfo& process,
+                           dist::Communicator& control, Requests& requests);
 
   /// Marks the series as final. Call it after their last change.
   void note_final() { scrapes_before_end_ = exposition_.num_scrapes(); }

@@ -94,10 +94,19 @@ class Launch(SupervisedTest):
     def test_a_spare_takes_the_place_of_a_lost_rank_and_the_next_loss_restarts(self):
         run = self.supervise(sets=SAVES, arguments=["--spare", "1"])
         run.wait_for_commit(40)
-        spare, lost = self.spare(run), run.rank_pids()[1]
-        os.kill(lost, signal.SIGKILL)
+        spare, pids = self.spare(run), run.rank_pids()
+        status = run.ctl("status")
+        self.assertEqual([one["process"] for one in status["ranks"]], [pids[0], pids[1]])
+        self.assertEqual((status["spares_left"], status["lost_ranks"]), (1, 0))
+        for rank in ("2", "-1", "one"):
+            self.assertIn("kill-rank takes a rank: 0 to 1", run.ctl("kill-rank", "--", rank)[1])
+        run.ctl("kill-rank", 1)  # a rehearsal
         wait_for(lambda: run.rank_pids()[1] == spare, "the spare in place 1")
-        os.kill(run.rank_pids()[0], signal.SIGKILL)
+        status = run.wait_for_status("the loss in the status", lost_ranks=1)
+        self.assertEqual([one["process"] for one in status["ranks"]], [pids[0], spare])
+        self.assertEqual((status["spares_left"], status["lost_ranks"]), (0, 1))
+        self.assertIn("no spare process is left", run.ctl("kill-rank", 1)[1])
+        os.kill(pids[0], signal.SIGKILL)
         run.wait()
         self.assertEqual(run.code, 0, run.log)
         self.assertIn(f"rank 1 is lost: process {spare} on {socket.gethostname()} takes its place", run.log)

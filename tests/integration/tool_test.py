@@ -39,6 +39,7 @@ MISTAKES = (
     ("ctl 127.0.0.1:9464 status", 66, ["did you mean 'http://127.0.0.1:9464'?"]),
     ("ctl http://127.0.0.1:1 status", 69, ["http://127.0.0.1:1 does not answer", "no job runs there, or it has another address", "[metrics] in its log"]),
     ("ctl http://127.0.0.1:1 set", 64, ["set takes KEY=VALUE, such as log.level=debug"]),
+    ("ctl http://127.0.0.1:1 kill-rank", 64, ["kill-rank takes the number of a rank, such as 1"]),
     ("ctl http://127.0.0.1:1 save now", 64, ["save takes no arguments, not 'now'"]),
     ("serve --queue {folder}/q --listen here", 64, ["--listen here: it takes HOST:PORT, such as 127.0.0.1:9463, or off"]),
     ("serve --queue {folder}/q --token-file none.txt", 66, ["none.txt: no such file in {folder}; correct the path"]),

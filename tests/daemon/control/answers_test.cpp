@@ -56,7 +56,7 @@ class Pages {
  public:
   Pages(const std::vector<std::string>& sets, const metrics::AccessOptions& access,
         bool has_control = true)
-      : config_(config_with(sets)), api_(config_, 2, requests_, health_) {
+      : config_(config_with(sets)), api_(config_, process(), requests_, health_) {
     metrics::HttpOptions options{.listen = {"127.0.0.1", 0}, .access = access};
     if (has_control) options.post = [this](std::string_view target) { return api_.post(target); };
     server_ = std::make_unique<metrics::HttpServer>(
@@ -68,6 +68,11 @@ class Pages {
         nullptr);
   }
   uint16_t port() const { return server_->address().port; }
+  /// A spare process is left where the run saves.
+  dist::ProcessInfo process() const {
+    const dist::Spares spares{.num_left = config_.checkpoint.enabled ? 1 : 0};
+    return {.world_size = 2, .spares = spares};
+  }
 
  private:
   const RunConfig config_;
@@ -139,6 +144,7 @@ class ControlAnswers : public ::testing::Test {
       answers.push_back(ask(open, request));
     answers.push_back(ask(guarded, call.text(kHeader)));
     answers.push_back(ask(without_saves, needs_saves.text(kHeader)));
+    answers.push_back(ask(without_saves, call.text(kHeader)));
     answers.push_back(ask(without_control, call.text(kHeader)));
     return answers;
   }
@@ -173,8 +179,11 @@ TEST_F(ControlAnswers, AreThoseOfTheDescription) {
   int num_answers = 0;
   for (const auto& [path, operations] : api["paths"].items())
     for (const auto& [method, operation] : operations.items()) {
+      const std::map<std::string, std::string> queries{{"/control/set", "?log.level=info"},
+                                                       {"/control/kill-rank", "?rank=1"}};
+      const auto query = queries.find(path);
       const Call call{method == "get" ? "GET" : "POST",
-                      path + (path == "/control/set" ? "?log.level=info" : "")};
+                      path + (query == queries.end() ? "" : query->second)};
       std::map<std::string, std::string> given;
       for (const Answer& answer : all_answers(call)) {
         given[answer.status] = answer.content_type;

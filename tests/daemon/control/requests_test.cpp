@@ -36,6 +36,18 @@ TEST(Requests, ChangesStayThoughTheyAreTakenAndTheLastOfAKeyCounts) {
   EXPECT_EQ(text_of(requests.open().changes), "b=2 a=3 ");
 }
 
+TEST(Requests, NoSessionKillsARankAgain) {
+  Signals signals;
+  Requests requests(signals);
+  const std::string kill(kKillRankKey);
+  requests.change({"a", "1"});
+  requests.change({kill, "1"});
+  EXPECT_EQ(text_of(requests.open().changes), "a=1 ");
+  EXPECT_EQ(text_of(requests.take_changes()), "a=1 " + kill + "=1 ");
+  requests.note_made({kill, "1"});
+  EXPECT_EQ(text_of(requests.open().changes), "a=1 ");
+}
+
 TEST(Requests, TheRootMakesThemAgainAndTheOthersKeepThemUntilTheyKnow) {
   Signals signals;
   const OpenRequests left{.stop = true, .pause = true, .changes = {{"a", "1"}}};
