@@ -202,7 +202,11 @@ TEST_F(Exports, TorchScriptComputesWhatTheModelComputes) {
     torch::jit::Module module = torch::jit::load(at("out"), std::nullopt, extra);
     for (const int64_t num_samples : {0, 1, 6}) {
       const at::Tensor inputs = trained.inputs(num_samples);
-      EXPECT_TRUE(at::equal(module.forward({inputs}).toTensor(), trained.logits(inputs)))
+      const at::Tensor found = module.forward({inputs}).toTensor(), own = trained.logits(inputs);
+      // oneDNN chooses kernels by processor: on some, convolutions in groups (`branches`) get
+      // others in TorchScript, and last bits differ.
+      EXPECT_TRUE(at::equal(found, own) ||
+                  (c.title == "branches" && at::allclose(found, own, 1e-5, 1e-6)))
           << c.title;
     }
     EXPECT_EQ(extra["step"], "30");
