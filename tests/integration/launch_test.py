@@ -395,16 +395,21 @@ class Launch(SupervisedTest):
             self.assertIn(text, said)
         self.assertIn("lockstep run configs/digits.yaml", self.tool("run", "--help"))
 
-    def on_two_hosts(self, before, **more):
-        """A run whose `lockstep run` is on host a. Skips the test where there can be no such hosts."""
+    def require_two_hosts(self):
+        """Skips the test where there can be no such hosts."""
         if subprocess.run([NETNS, "exec", NETNS, "on", "a", "true"], capture_output=True, check=False).returncode == 77:
             self.skipTest("network namespaces are not permitted here")
+
+    def on_two_hosts(self, before, **more):
+        """A run whose `lockstep run` is on host a."""
+        self.require_two_hosts()
         addresses = {"OMPI_MCA_oob_tcp_if_include": "10.231.7.0/24", "OMPI_MCA_btl_tcp_if_include": "10.231.7.0/24"}
         environment = {"OMPI_MCA_plm_rsh_agent": f"{NETNS} agent", **addresses, **more.pop("environment", {})}
         return self.supervise(before=before, environment=environment, **more)
 
     def test_spares_of_two_hosts(self):
         """Two ranks and a spare on each. Processes of one host do not see those of the other."""
+        self.require_two_hosts()
         sets = [*SAVES, "sync.share_weights=off"]
         unbroken = self.train(4, run="unbroken", sets=sets)
         faults = soak.rounds([("kill", 3), ("stop", 2), ("kill", 0)], [("kill", rank) for rank in (1, 2)] + [("stop", rank) for rank in (0, 1, 3)])
@@ -422,6 +427,7 @@ class Launch(SupervisedTest):
 
     def test_a_lost_spare_of_another_host_does_not_matter(self):
         """All processes hear of it: one that does not would wait for it at the end, as MPI does."""
+        self.require_two_hosts()
         for ranks, hosts in soak.rounds([(4, "lockstep-a:2,lockstep-b:2")], [(2, "lockstep-a:1,lockstep-b:1")]):
             with self.subTest(hosts=hosts):
                 shutil.rmtree(self.folder / "run", ignore_errors=True)
