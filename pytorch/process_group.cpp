@@ -104,8 +104,8 @@ class Native {
   enum class Begun { kNot, kUnderWay, kDone };
 
   /// Begins a call. If the other ranks have begun it too, finishes it and runs `end`; else the next
-  /// call() finishes it and it counts as queued. Begins nothing while another call is under way. An
-  /// error is that of the next call().
+  /// call() finishes it and it counts as queued. Begins nothing while another call is under way.
+  /// Stores an error, which the next call() throws.
   Begun begin(const Begin& begin, const Body& end, double timeout_s) {
     const std::unique_lock lock(mutex_, std::try_to_lock);  // another thread may wait for long
     if (!lock.owns_lock() || begun_ != nullptr || num_queued > 0 || !fault_.empty())

@@ -1,6 +1,7 @@
 #include "recal/schedule/param_choices.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include <fmt/format.h>
@@ -111,20 +112,19 @@ void choose_multipliers(const std::vector<std::pair<std::string, double>>& entri
                         ParamTable* params) {
   const std::string key = "learning_rate_multipliers";
   // Not the order of the file: programs that write YAML sort its keys.
-  const auto rank_of = [](const std::string& entry) {
-    return entry.starts_with("re:") ? size_t{0} : entry.size();
+  const auto weight_of = [](const std::pair<std::string, double>& entry) {
+    return entry.first.starts_with("re:") ? size_t{0} : entry.first.size();
   };
+  auto strongest_first = entries;
+  std::ranges::stable_sort(strongest_first, std::ranges::greater(), weight_of);
   std::map<const Param*, const std::pair<std::string, double>*> chosen;
-  for (const auto& entry : entries)
+  for (const auto& entry : strongest_first)
     for (Param* param : named_by(key, entry.first, params)) {
-      const auto before = chosen.try_emplace(param, &entry).first;
-      const auto& [other, other_multiplier] = *before->second;
-      if (rank_of(entry.first) < rank_of(other)) continue;
-      if (rank_of(entry.first) == rank_of(other) && entry.second != other_multiplier)
-        refuse(key, fmt::format("'{}' and '{}' give {} different multipliers: name it too", other,
-                                entry.first, param->name));
-      before->second = &entry;
-      param->rate_multiplier = entry.second;
+      const auto& strongest = *chosen.try_emplace(param, &entry).first->second;
+      if (weight_of(entry) == weight_of(strongest) && entry.second != strongest.second)
+        refuse(key, fmt::format("'{}' and '{}' give {} different multipliers: name it too",
+                                strongest.first, entry.first, param->name));
+      param->rate_multiplier = strongest.second;
     }
 }
 

@@ -94,6 +94,15 @@ TEST(Multipliers, OfTheLongestNameCountInAnyOrder) {
   }
 }
 
+TEST(Multipliers, OfANameCountWherePatternsContradict) {
+  std::vector<std::pair<std::string, double>> entries{
+      {"re:fc.w.*", 0.5}, {"re:.*fc.weight", 2}, {"fc", 3}};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(multipliers(entries)[4], 3);
+    std::rotate(entries.begin(), entries.begin() + 1, entries.end());
+  }
+}
+
 TEST(Multipliers, ThatContradictAreRefused) {
   EXPECT_THROW(multipliers({{"re:.*weight", 0.5}, {"re:fc.*", 2}}), Error);
   EXPECT_THROW(multipliers({{"re:fc.*", 2}, {"re:.*weight", 0.5}}), Error);
