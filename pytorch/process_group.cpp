@@ -228,6 +228,20 @@ void change_contiguous(const at::Tensor& values, const Change& change) {
   if (!values.is_contiguous()) values.detach().copy_(run);
 }
 
+/// A tensor of the same memory, without Python's object. A thread that releases Python's tensors
+/// waits for the interpreter's lock, and would abort the process if the interpreter ends meanwhile.
+at::Tensor own(const at::Tensor& values) {
+  return values.layout() == at::kStrided ? values.detach() : values;
+}
+
+template <typename T>
+std::vector<T> own(const std::vector<T>& all) {
+  std::vector<T> owned;
+  owned.reserve(all.size());
+  for (const T& one : all) owned.push_back(own(one));
+  return owned;
+}
+
 /// Bytes of a contiguous tensor, for collectives that only copy.
 at::Tensor bytes_of(const at::Tensor& values) {
   return at::from_blob(values.data_ptr(), {static_cast<int64_t>(values.nbytes())}, at::kByte);
@@ -286,7 +300,8 @@ class LockstepBackend final : public c10d::Backend {
     gloo_->setTimeout(timeout);
   }
 
-  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+  WorkPtr allreduce(Tensors& users_tensors, const c10d::AllreduceOptions& options) override {
+    Tensors tensors = own(users_tensors);
     const Name name{OpType::ALLREDUCE, "lockstep:all_reduce", tensors};
     if (tensors.size() != 1 || !reduces(tensors[0], options.reduceOp))
       return delegate(name, gloo_->allreduce(tensors, options));
@@ -303,8 +318,9 @@ class LockstepBackend final : public c10d::Backend {
         [values, op](dist::Communicator& comm) { all_reduce(comm, values, op); }, brief);
   }
 
-  WorkPtr allreduce_coalesced(Tensors& tensors,
+  WorkPtr allreduce_coalesced(Tensors& users_tensors,
                               const c10d::AllreduceCoalescedOptions& options) override {
+    Tensors tensors = own(users_tensors);
     const Name name{OpType::ALLREDUCE_COALESCED, "lockstep:all_reduce", tensors};
     const bool is_native =
         !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [&](const auto& values) {
@@ -317,7 +333,8 @@ class LockstepBackend final : public c10d::Backend {
                  });
   }
 
-  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+  WorkPtr reduce(Tensors& users_tensors, const c10d::ReduceOptions& options) override {
+    Tensors tensors = own(users_tensors);
     const Name name{OpType::REDUCE, "lockstep:reduce", tensors};
     if (tensors.size() != 1 || !reduces(tensors[0], options.reduceOp))
       return delegate(name, gloo_->reduce(tensors, options));
@@ -328,7 +345,8 @@ class LockstepBackend final : public c10d::Backend {
          op = options.reduceOp](dist::Communicator& comm) { all_reduce(comm, values, op); });
   }
 
-  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+  WorkPtr broadcast(Tensors& users_tensors, const c10d::BroadcastOptions& options) override {
+    Tensors tensors = own(users_tensors);
     const Name name{OpType::BROADCAST, "lockstep:broadcast", tensors};
     if (tensors.size() != 1 || !copies(tensors))
       return delegate(name, gloo_->broadcast(tensors, options));
@@ -340,8 +358,10 @@ class LockstepBackend final : public c10d::Backend {
         });
   }
 
-  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+  WorkPtr allgather(std::vector<Tensors>& users_outputs, Tensors& users_inputs,
                     const c10d::AllgatherOptions& options) override {
+    std::vector<Tensors> outputs = own(users_outputs);
+    Tensors inputs = own(users_inputs);
     const Name name{OpType::ALLGATHER, "lockstep:all_gather", inputs};
     if (inputs.size() != 1 || outputs.size() != 1 || !copies(inputs) ||
         !have_shape_of(outputs[0], inputs[0]))
@@ -356,8 +376,10 @@ class LockstepBackend final : public c10d::Backend {
         });
   }
 
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+  WorkPtr _allgather_base(at::Tensor& users_output, at::Tensor& users_input,
                           const c10d::AllgatherOptions& options) override {
+    at::Tensor output = own(users_output);
+    at::Tensor input = own(users_input);
     const Name name{OpType::_ALLGATHER_BASE, "lockstep:_all_gather_base", {input}};
     if (!copies({output, input}) || !is_whole_of(output, input))
       return delegate(name, gloo_->_allgather_base(output, input, options));
@@ -365,8 +387,10 @@ class LockstepBackend final : public c10d::Backend {
                  [output, input](dist::Communicator& comm) { gather_into(comm, output, input); });
   }
 
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+  WorkPtr allgather_into_tensor_coalesced(Tensors& users_outputs, Tensors& users_inputs,
                                           const c10d::AllgatherOptions& options) override {
+    Tensors outputs = own(users_outputs);
+    Tensors inputs = own(users_inputs);
     const Name name{OpType::COALESCED, "lockstep:all_gather", inputs};
     bool is_native = copies(outputs) && copies(inputs) && outputs.size() == inputs.size();
     for (size_t i = 0; is_native && i < inputs.size(); ++i)
@@ -378,8 +402,10 @@ class LockstepBackend final : public c10d::Backend {
     });
   }
 
-  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+  WorkPtr reduce_scatter(Tensors& users_outputs, std::vector<Tensors>& users_inputs,
                          const c10d::ReduceScatterOptions& options) override {
+    Tensors outputs = own(users_outputs);
+    std::vector<Tensors> inputs = own(users_inputs);
     const Name name{OpType::REDUCE_SCATTER, "lockstep:reduce_scatter",
                     inputs.empty() ? outputs : inputs[0]};
     if (outputs.size() != 1 || inputs.size() != 1 || !scatters(outputs[0], options.reduceOp) ||
@@ -394,8 +420,10 @@ class LockstepBackend final : public c10d::Backend {
         });
   }
 
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+  WorkPtr _reduce_scatter_base(at::Tensor& users_output, at::Tensor& users_input,
                                const c10d::ReduceScatterOptions& options) override {
+    at::Tensor output = own(users_output);
+    at::Tensor input = own(users_input);
     const Name name{OpType::_REDUCE_SCATTER_BASE, "lockstep:_reduce_scatter_base", {input}};
     if (!scatters(output, options.reduceOp) || !copies({input}) || !is_whole_of(input, output))
       return delegate(name, gloo_->_reduce_scatter_base(output, input, options));
@@ -405,8 +433,10 @@ class LockstepBackend final : public c10d::Backend {
                  });
   }
 
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& users_outputs, Tensors& users_inputs,
                                           const c10d::ReduceScatterOptions& options) override {
+    Tensors outputs = own(users_outputs);
+    Tensors inputs = own(users_inputs);
     const Name name{OpType::COALESCED, "lockstep:reduce_scatter", inputs};
     bool is_native = copies(inputs) && outputs.size() == inputs.size();
     for (size_t i = 0; is_native && i < inputs.size(); ++i)
@@ -430,41 +460,54 @@ class LockstepBackend final : public c10d::Backend {
     const Name name{OpType::_ALLREDUCE_SPARSE, "lockstep:all_reduce", tensors};
     return delegate(name, gloo_->allreduce(tensors, options));  // gloo's takes both layouts
   }
-  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+  WorkPtr allgather_coalesced(std::vector<Tensors>& users_outputs, Tensors& users_inputs,
                               const c10d::AllgatherOptions& options) override {
+    std::vector<Tensors> outputs = own(users_outputs);
+    Tensors inputs = own(users_inputs);
     const Name name{OpType::ALLGATHER_COALESCED, "lockstep:all_gather", inputs};
     return delegate(name, gloo_->allgather_coalesced(outputs, inputs, options));
   }
-  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+  WorkPtr gather(std::vector<Tensors>& users_outputs, Tensors& users_inputs,
                  const c10d::GatherOptions& options) override {
+    std::vector<Tensors> outputs = own(users_outputs);
+    Tensors inputs = own(users_inputs);
     const Name name{OpType::GATHER, "lockstep:gather", inputs};
     return delegate(name, gloo_->gather(outputs, inputs, options));
   }
-  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+  WorkPtr scatter(Tensors& users_outputs, std::vector<Tensors>& users_inputs,
                   const c10d::ScatterOptions& options) override {
+    Tensors outputs = own(users_outputs);
+    std::vector<Tensors> inputs = own(users_inputs);
     const Name name{OpType::SCATTER, "lockstep:scatter", inputs.empty() ? Tensors() : inputs[0]};
     return delegate(name, gloo_->scatter(outputs, inputs, options));
   }
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
-                        std::vector<int64_t>& input_sizes,
+  WorkPtr alltoall_base(at::Tensor& users_output, at::Tensor& users_input,
+                        std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
                         const c10d::AllToAllOptions& options) override {
+    at::Tensor output = own(users_output);
+    at::Tensor input = own(users_input);
     const Name name{OpType::ALLTOALL_BASE, "lockstep:all_to_all", {input}};
     return delegate(name, gloo_->alltoall_base(output, input, output_sizes, input_sizes, options));
   }
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+  WorkPtr alltoall(Tensors& users_outputs, Tensors& users_inputs,
                    const c10d::AllToAllOptions& options) override {
+    Tensors outputs = own(users_outputs);
+    Tensors inputs = own(users_inputs);
     const Name name{OpType::ALLTOALL, "lockstep:all_to_all", inputs};
     return delegate(name, gloo_->alltoall(outputs, inputs, options));
   }
-  WorkPtr send(Tensors& tensors, int to, int tag) override {
+  WorkPtr send(Tensors& users_tensors, int to, int tag) override {
+    Tensors tensors = own(users_tensors);
     const Name name{OpType::SEND, "lockstep:send", tensors};
     return delegate(name, gloo_->send(tensors, to, tag));
   }
-  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+  WorkPtr recv(Tensors& users_tensors, int from, int tag) override {
+    Tensors tensors = own(users_tensors);
     const Name name{OpType::RECV, "lockstep:recv", tensors};
     return delegate(name, gloo_->recv(tensors, from, tag));
   }
-  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+  WorkPtr recvAnysource(Tensors& users_tensors, int tag) override {
+    Tensors tensors = own(users_tensors);
     const Name name{OpType::RECVANYSOURCE, "lockstep:recvAnySource", tensors};
     return delegate(name, gloo_->recvAnysource(tensors, tag));
   }

@@ -190,6 +190,13 @@ class Faults(unittest.TestCase):
             self.assertNotIn(code, (0, *CRASHES), said)
             self.assertRegex(said, "KeyboardInterrupt|DistBackendError.*rank")
 
+    def test_exit_right_after_a_call_of_gloo(self):
+        """Without a crash, although a thread of gloo may release the call's tensors while the interpreter ends."""
+        for number in range(4):
+            with self.subTest(number=number):
+                for code, said in ranks.finish_programs(ranks.start_programs(2, PROGRAMS / "leaving.py", "finished")):
+                    self.assertEqual(code, 0, said)
+
     def test_exit_with_outstanding_work(self):
         for joined in ("all", "first"):
             with self.subTest(joined=joined):
