@@ -10,12 +10,14 @@
 
 #include "base/diagnostics.h"
 #include "base/error.h"
+#include "base/files/project.h"
 #include "cli/curves.h"
 #include "cli/new_project.h"
 #include "cli/scale_command.h"
 #include "cli/tensor_commands.h"
 #include "daemon/config/number_range.h"
 #include "daemon/run/check.h"
+#include "metrics/goodput.h"
 #include "metrics/series_table.h"
 
 // The command line of `lockstep`. Each command shares its options with the parser, which fills them
@@ -37,6 +39,7 @@ constexpr auto kExamples = std::to_array<std::string_view>(
      "lockstep launch slurm configs/digits.yaml --nodes 4 --time 1:00:00 | sbatch",
      "lockstep launch kubernetes configs/digits.yaml --name digits --nodes "
      "2 --image registry.example/lockstep:0.1.0 | kubectl apply -f -",
+     "lockstep goodput runs/digits",
      "lockstep check configs/digits.yaml",
      "lockstep plan configs/digits.yaml --svg plan.svg",
      "lockstep plan configs/recipes/digits_prune.yaml --steps-per-epoch 23",
@@ -157,6 +160,21 @@ void add_curves(CLI::App* app, ParsedLine* line) {
   set_tensor_command(sub, line, [=](auto) { return curves_command(*folder, *svg_file); });
 }
 
+void add_goodput(CLI::App* app, ParsedLine* line) {
+  const auto folder = std::make_shared<std::string>();
+  CLI::App* sub = app->add_subcommand(
+      "goodput", "show which share of a run's time was training, and what took the rest");
+  sub->add_option("RUN_DIR", *folder, "the run's folder (run.project_dir)")->required();
+  set_command(sub, line, [=] {
+    const std::filesystem::path file = Project(*folder).goodput();
+    const std::vector<metrics::StartTime> starts = metrics::read_starts(file);
+    if (starts.empty())
+      throw Error(ExitCode::kInputMissing, "goodput",
+                  file.string() + ": no such file, or without a start of the run");
+    return daemon::CommandResult{metrics::table_of(metrics::run_time_of(starts))};
+  });
+}
+
 void add_eval(CLI::App* app, ParsedLine* line) {
   const auto asked = std::make_shared<EvalCommandOptions>();
   CLI::App* sub = app->add_subcommand("eval", "evaluate a run's checkpoints, during or after it");
@@ -269,9 +287,9 @@ void add_commands(CLI::App* app, ParsedLine* line) {
                         daemon::version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
   daemon::add_help_pages(app);
   app->require_subcommand(1);
-  for (const auto add :
-       {add_launch_commands, add_queue_commands, add_check, add_plan, add_new, add_curves, add_eval,
-        add_sensitivity, add_compress, add_infer, add_checkpoint_commands, add_reference})
+  for (const auto add : {add_launch_commands, add_queue_commands, add_check, add_plan, add_new,
+                         add_curves, add_goodput, add_eval, add_sensitivity, add_compress,
+                         add_infer, add_checkpoint_commands, add_reference})
     add(app, line);
   daemon::add_examples(app, kExamples);
 }

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -27,6 +28,7 @@
 #include "job_server/queue_client.h"
 #include "job_server/server.h"
 #include "job_server/submit_desk.h"
+#include "metrics/samples.h"
 
 // Run of one job on all ranks, requests to it, and the submission of a job.
 namespace lockstep::job_server {
@@ -153,6 +155,11 @@ static void begin_as_new_process(const Job& job, const std::filesystem::path& fo
   daemon::begin_job();
   // As a supervisor would set it, for the series lockstep_restarts.
   (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
+  // For goodput.csv; the process began long before.
+  (void)::setenv("LOCKSTEP_STARTED_AT", fmt::format("{:.3f}", metrics::unix_time_s()).c_str(), 1);
+  std::tm submitted{};
+  if (::strptime(job.spec.submitted.c_str(), "%Y-%m-%d %H:%M:%S", &submitted) != nullptr)
+    (void)::setenv("LOCKSTEP_QUEUED_AT", std::to_string(::timegm(&submitted)).c_str(), 1);
   if (folder.empty()) return;
   log::copy_to((folder / "log").string());
   log::info("serve", fmt::format("job {} starts, try {}: {} in {}", job.id, job.spec.tries,

@@ -1,5 +1,7 @@
 #include "launch/supervisor.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -109,13 +111,18 @@ class Claim {
   std::optional<files::FolderLock> lock_;
 };
 
+/// Set for each start: earlier starts, its time in s since 1970, and how the last one ended.
+constexpr std::array kOwnVariables = {"LOCKSTEP_RESTART_COUNT", "LOCKSTEP_STARTED_AT",
+                                      "LOCKSTEP_LAST_EXIT_CODE"};
+
 /// Returns the names of our variables that ranks on other hosts need.
 std::vector<std::string> own_variables() {
-  std::vector<std::string> names{"LOCKSTEP_RESTART_COUNT"};
+  std::vector<std::string> names(kOwnVariables.begin(), kOwnVariables.end());
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::string name(text.substr(0, text.find('=')));
-    if (name.starts_with("LOCKSTEP_") && name != names.front()) names.push_back(name);
+    if (name.starts_with("LOCKSTEP_") && std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(name);
   }
   return names;
 }
@@ -164,6 +171,7 @@ class Supervisor {
     Attempt attempt(begin_ranks(), options_.grace_s, &signals_, &wish_);
     const int code_of_mpirun = attempt.run();
     const int code = exit_code_of(code_of_mpirun, attempt.messages());
+    last_code_ = code;
     std::set<std::string> lost = attempt.messages().lost();
     // mpirun sometimes ends without naming the host, so ask each host directly.
     if (lost.empty() && (attempt.was_stuck() || is_launcher_fault(code_of_mpirun)) &&
@@ -190,7 +198,7 @@ class Supervisor {
   }
 
   Child::Variables variables(int num_restarts) const {
-    Child::Variables all{{"LOCKSTEP_RESTART_COUNT", std::to_string(num_restarts)}};
+    Child::Variables all{{kOwnVariables[0], std::to_string(num_restarts)}};
     // Open MPI 4 reads the first name, Open MPI 5 the second one.
     const auto add = [&all](const char* name_4, const char* name_5, const std::string& value) {
       if (std::getenv(name_4) != nullptr || std::getenv(name_5) != nullptr) return;
@@ -209,7 +217,12 @@ class Supervisor {
     // A restart resumes only if these ranks have written a checkpoint.
     const std::vector<std::string> words = command(options_.program(newest_save_ != first_save_));
     log::debug("launch", fmt::format("{}", fmt::join(words, " ")));
-    return std::make_unique<Child>(words, variables(restarts_.count()));
+    Child::Variables all = variables(restarts_.count());
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    all.emplace_back(kOwnVariables[1],
+                     fmt::format("{:.3f}", std::chrono::duration<double>(now).count()));
+    all.emplace_back(kOwnVariables[2], std::to_string(last_code_));
+    return std::make_unique<Child>(words, all);
   }
 
   /// Returns the newest visible checkpoint. A disk that hangs for the ranks may hang here too; then
@@ -311,6 +324,7 @@ class Supervisor {
   BackgroundValue<SaveFound> saves_;
   SessionFolder session_;
   Wish wish_;
+  int last_code_ = 0;
 };
 
 }  // namespace

@@ -97,7 +97,8 @@ struct RunSeries {
         restores(counter(r, "lockstep_checkpoint_restores_total")),
         damaged_saves(counter(r, "lockstep_checkpoint_damaged_saves_total")),
         restore_duration(r, "lockstep_checkpoint_restore_duration_seconds"),
-        takeover(r, "lockstep_takeover_seconds") {
+        takeover(r, "lockstep_takeover_seconds"),
+        goodput(r, "lockstep_goodput_ratio") {
     info(r, "lockstep_run_info",
          {{"run", facts.run_name},
           {"model", facts.model},
@@ -108,6 +109,9 @@ struct RunSeries {
     if (facts.restarts) gauge(r, "lockstep_restarts").Set(static_cast<double>(*facts.restarts));
     if (facts.spares) add_spares(r, *facts.spares);
     add_states(gauge_family(r, "lockstep_run_state"));
+    auto& lost_seconds = counter_family(r, "lockstep_lost_seconds_total");
+    for (size_t use = 1; use < kNumTimeUses; ++use)
+      lost.push_back(&lost_seconds.Add({{"cause", name_of(static_cast<TimeUse>(use))}}));
   }
 
   static void add_spares(prometheus::Registry& r, const SpareFacts& facts) {
@@ -131,7 +135,8 @@ struct RunSeries {
   prometheus::Histogram& save_duration;
   OptionalGauge save_interval, save_interval_steps, last_commit, last_saved_step, free_bytes;
   prometheus::Counter &restores, &damaged_saves;
-  OptionalGauge restore_duration, takeover;
+  OptionalGauge restore_duration, takeover, goodput;
+  std::vector<prometheus::Counter*> lost;  // by TimeUse, without the first one
   std::vector<prometheus::Gauge*> states;  // by RunState
   prometheus::Counter* event_file_errors = nullptr;
 };
@@ -327,6 +332,16 @@ void TrainingMetrics::record_takeover(int64_t step, double duration_s) {
   if (!run_) return;
   run_->takeover.set(duration_s);
   run_->step.Set(static_cast<double>(step));
+}
+
+void TrainingMetrics::set_run_time(const RunTime& time) {
+  if (!run_) return;
+  run_->goodput.set(time.goodput());
+  for (size_t i = 0; i < run_->lost.size(); ++i) {
+    prometheus::Counter& counter = *run_->lost[i];
+    // A wait is moved to its cause when that is known, so a use may shrink for a moment.
+    counter.Increment(std::max(0.0, time.seconds[i + 1] - counter.Value()));
+  }
 }
 
 void TrainingMetrics::set_checkpoint_interval(double interval_s) {

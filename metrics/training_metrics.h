@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "metrics/goodput.h"
 #include "metrics/live_page.h"
 #include "metrics/recipe_metrics.h"
 #include "metrics/samples.h"
@@ -77,6 +78,8 @@ class TrainingMetrics {
   void record_restore(const RestoreSample& sample);
   /// Records that the run continues from this step, after ranks were lost.
   void record_takeover(int64_t step, double duration_s);
+  /// Sets the uses of the run's time so far.
+  void set_run_time(const RunTime& time);
   /// Sets the expected seconds between two commits.
   void set_checkpoint_interval(double interval_s);
   /// Sets the steps between two saves.

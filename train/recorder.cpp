@@ -1,6 +1,7 @@
 // Metrics are recorded on every rank; files, TensorBoard and progress lines exist on the root only.
 #include "train/recorder.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -14,6 +15,20 @@ namespace {
 
 // Steps that samples_per_second() leaves out.
 constexpr int64_t kWarmUpSteps = 10;
+
+/// Returns the seconds that ranks waited for a rank that worked longer than the others (`ratio`).
+/// The sum of all ranks' work does not tell the longest; it does if all but one work alike.
+double straggler_s(const StepReport& report, int num_ranks) {
+  if (num_ranks == 1 || !report.ranks_agree) return 0;
+  const dist::GlobalStepStats& totals = report.totals;
+  const int num_others = num_ranks - 1;
+  const double others_s = (totals.work_s - totals.own_work_s) / num_others;
+  if (report.is_straggler) return totals.own_work_s - others_s;
+  const double longest_s = totals.work_s - num_others * totals.own_work_s;
+  if (longest_s <= dist::kStragglerRatio * totals.own_work_s) return 0;
+  // Ranks whose data set is the user's wait for each other before the reduction too (other).
+  return std::min(longest_s - totals.own_work_s, report.phases.allreduce + report.phases.other);
+}
 
 metrics::StepSample sample_of(const StepReport& report) {
   return {.step = report.step,
@@ -68,6 +83,9 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
   }
   evals_csv_.emplace(folder / "evals.csv", options.resumed_from_step.value_or(0));
   if (options.summary.tensorboard) summaries_.emplace(options_, recipe);
+  if (options.launch)
+    goodput_.emplace(Project(options.project_dir).goodput(), options.resumed_from_step.value_or(0),
+                     *options.launch);
 }
 
 Recorder::~Recorder() {
@@ -78,6 +96,7 @@ void Recorder::state(metrics::RunState state) {
   metrics_.set_state(state);
   health_.note_state(state);
   health_.note_turn();
+  if (goodput_) goodput_->enter(state);
 }
 
 void Recorder::after_step(const IterationEnd& end) {
@@ -93,7 +112,12 @@ void Recorder::after_step(const IterationEnd& end) {
 void Recorder::step(const StepReport& report) {
   if (report.has_loss) last_loss_ = report.loss;
   if (report.rank_skipped_update) ++num_skipped_;
-  metrics_.record_step(sample_of(report));
+  const metrics::StepSample sample = sample_of(report);
+  metrics_.record_step(sample);
+  if (goodput_) {
+    goodput_->step(sample, straggler_s(report, options_.num_ranks));
+    metrics_.set_run_time(goodput_->run_time());
+  }
   health_.note_step();
   global_samples_ += report.global_samples;
   busy_s_ += report.duration_s;
@@ -215,6 +239,12 @@ void Recorder::after_evaluation(int64_t step, const EvalResult& result) {
   log::info("eval", fmt::format("step {}: {} ({:.3f} s)", step, text_of(result), result.seconds));
   evals_csv_->append(step, result);
   if (summaries_) summaries_->after_evaluation(step, result);
+}
+
+void Recorder::end() {
+  if (!goodput_) return;
+  goodput_->end();
+  metrics_.set_run_time(goodput_->run_time());
 }
 
 void Recorder::flush() {

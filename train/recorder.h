@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "metrics/exposition.h"
+#include "metrics/goodput.h"
 #include "metrics/metrics_options.h"
 #include "metrics/progress.h"
 #include "metrics/training_metrics.h"
@@ -20,6 +21,8 @@ struct RecorderOptions {
   std::filesystem::path project_dir;
   std::string node;
   bool is_root = true;  ///< true on the rank that writes the run's files and progress lines
+  int num_ranks = 1;
+  std::optional<metrics::LaunchFacts> launch = {};  ///< for goodput.csv; nullopt: none is written
   int64_t total_steps = 0;
   int64_t global_batch_size = 1;  ///< samples of a step, over all ranks
   bool is_interactive = false;    ///< show a progress bar; lines go to the log file only
@@ -60,7 +63,10 @@ class Recorder final : public Hook {
   /// Records the recipe's closing actions, after `step` updates.
   void closing(int64_t step, const recal::AppliedActions& applied, int64_t num_trainable);
   /// Records a save, which blocked training for stall_s seconds.
-  void save(const metrics::SaveSample& sample) { metrics_.record_save(sample); }
+  void save(const metrics::SaveSample& sample) {
+    metrics_.record_save(sample);
+    if (goodput_) goodput_->save(sample.stall_s);
+  }
   void replica_check(const ReplicaCheck& replica_check) {
     metrics_.set_replica_checks(replica_check.num_checks(), replica_check.seconds());
   }
@@ -70,9 +76,15 @@ class Recorder final : public Hook {
     metrics_.set_kpi(coord::mode_name(mode), name, value);
   }
   void flush();
+  /// Training has finished, or was stopped on request.
+  void end();
 
   /// Returns the TensorBoard hook; null if no summaries are written.
   SummarySaverHook* summaries() { return summaries_ ? &*summaries_ : nullptr; }
+  /// Time of the whole run; nullopt if it is not recorded.
+  std::optional<metrics::RunTime> run_time() const {
+    return goodput_ ? std::optional(goodput_->run_time()) : std::nullopt;
+  }
   std::optional<double> last_loss() const { return last_loss_; }
   /// Line of steps.csv for the newest step, on every rank.
   const std::optional<StepLine>& last_line() const { return last_line_; }
@@ -101,6 +113,7 @@ class Recorder final : public Hook {
   std::optional<EvalsCsv> evals_csv_;
   std::optional<SummarySaverHook> summaries_;
   metrics::Progress progress_;
+  std::optional<metrics::Goodput> goodput_;
   std::optional<double> last_loss_;
   std::optional<StepLine> last_line_;
   int64_t num_steps_ = 0;

@@ -247,6 +247,13 @@ static nlohmann::ordered_json json_of(const EvalResult& eval) {
   return json;
 }
 
+static nlohmann::ordered_json goodput_json(const metrics::RunTime& time) {
+  nlohmann::ordered_json json{{"ratio", time.goodput()}, {"starts", time.num_starts}};
+  for (size_t use = 0; use < metrics::kNumTimeUses; ++use)
+    json["seconds"][metrics::name_of(static_cast<metrics::TimeUse>(use))] = time.seconds[use];
+  return json;
+}
+
 std::string eval_json(const EvalResult& eval) { return json_of(eval).dump(); }
 
 void write_summary(const std::filesystem::path& path, const Summary& summary) {
@@ -267,6 +274,7 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                               {"metrics_address", summary.metrics_address}};
   if (!summary.evaluated_sha256.empty()) json["evaluated_sha256"] = summary.evaluated_sha256;
   if (!summary.error.empty()) json["error"] = summary.error;
+  if (summary.time) json["goodput"] = goodput_json(*summary.time);
   if (summary.eval) json["eval"] = json_of(*summary.eval);
   files::write_atomically(path, json_text(json, 2) + "\n");
 }

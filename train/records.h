@@ -10,6 +10,7 @@
 
 #include "base/files/files.h"
 #include "base/tensors/params.h"
+#include "metrics/goodput.h"
 #include "train/eval_metrics.h"
 #include "train/evaluator.h"
 
@@ -109,6 +110,7 @@ struct Summary {
   std::string parameters_sha256;
   std::string evaluated_sha256;  ///< of the moving averages, if evaluated; else empty
   std::string metrics_address;   ///< empty: no server
+  std::optional<metrics::RunTime> time = {};
 };
 
 /// Formats {"accuracy", "loss", "num_samples", "metrics", "kpis"} as JSON.

@@ -31,6 +31,7 @@ class Project {
   /// Values that callbacks of an inference store.
   std::filesystem::path infer() const { return folder_ / "infer"; }
   std::filesystem::path logs() const { return folder_ / "logs"; }
+  std::filesystem::path goodput() const { return folder_ / "goodput.csv"; }
   std::filesystem::path summary() const { return folder_ / "summary.json"; }
   std::filesystem::path targets() const { return folder_ / "targets.json"; }
   std::filesystem::path control_socket() const { return folder_ / "control.sock"; }

@@ -28,7 +28,8 @@ constexpr std::string_view kOwnVariables[] = {
     "LOCKSTEP_CUDA",          "LOCKSTEP_NCCL_MODULE",    "LOCKSTEP_TORCH",
     "LOCKSTEP_MPIRUN_ARGS",   "LOCKSTEP_UPDATE_KERNELS", "LOCKSTEP_REQUIRE_ORACLES",
     "LOCKSTEP_FLIPS",         "LOCKSTEP_KEEP_SVG",       "LOCKSTEP_NETNS",
-    "LOCKSTEP_RESTART_COUNT", "LOCKSTEP_QUEUE"};
+    "LOCKSTEP_RESTART_COUNT", "LOCKSTEP_STARTED_AT",     "LOCKSTEP_LAST_EXIT_CODE",
+    "LOCKSTEP_QUEUED_AT",     "LOCKSTEP_QUEUE"};
 constexpr std::string_view kOwnPrefixes[] = {"LOCKSTEP_TEST_", "LOCKSTEP_FAULT_",
                                              "LOCKSTEP_BENCH_"};
 

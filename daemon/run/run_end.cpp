@@ -193,7 +193,8 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
         .evaluated_sha256 = result.eval && context.evaluates_ema()
                                 ? train::parameters_sha256(context.ema.params())
                                 : "",
-        .metrics_address = telemetry.address()};
+        .metrics_address = telemetry.address(),
+        .time = recorder.run_time()};
     train::write_summary(summary_path(context), summary);
     tell(summary, telemetry.origin(), summary_path(context));
     telemetry.write_textfile(context.config);

@@ -202,6 +202,16 @@ std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& optio
       options.save_checkpoints_secs.value_or(checkpoint::CheckpointOptions::kDefaultSecs));
 }
 
+/// Returns when the ranks of this session began, for goodput.csv.
+metrics::LaunchFacts launch_of(const dist::ProcessInfo& process,
+                               const std::optional<Resumed>& resumed) {
+  metrics::LaunchFacts launch = metrics::launch_facts();
+  if (!resumed || !resumed->is_from_memory) return launch;
+  launch.began_s = metrics::unix_time_s();  // these processes began long before
+  launch.is_after_hang = process.spares && process.spares->num_ended == 0;
+  return launch;
+}
+
 train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemetry,
                               const SessionWorld& world, const std::optional<Resumed>& resumed) {
   return train::Recorder(
@@ -209,6 +219,8 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
        .project_dir = context.config.run.project().folder(),
        .node = world.process.node,
        .is_root = world.process.rank == 0,
+       .num_ranks = world.process.world_size,
+       .launch = launch_of(world.process, resumed),
        .total_steps = context.total_steps(),
        .global_batch_size = context.facts.global_batch_size,
        .is_interactive = world.is_interactive,
@@ -375,6 +387,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                       follow(change, {context.saver, recorder, watchdog, *limit});
                     }},
                context, world, requests, telemetry.health());
+  recorder.end();
   telemetry.note_final();
   return conclude(result, context, recorder, telemetry, resumed);
 }

@@ -56,6 +56,11 @@ RUN = [
     Panel("Per-class metrics", "Values of each class in the last evaluation (precision, recall), for at most 100 classes.", "short",
           [("{{metric}} {{class}}", "lockstep_validation_class_metric{OF}")], width=12),
 ]
+GOODPUT = [
+    stat("Goodput", "Productive share of the run's time over all its starts, without its queue.", "percentunit", "{{run}}", "lockstep_goodput_ratio{OF}"),
+    Panel("Lost time", "Share of the time that each cause takes from training.", "percentunit",
+          [("{{cause}}", "sum by (cause) (rate(lockstep_lost_seconds_total{OF}[RATE]))")], stacked=True, width=20),
+]
 SPEED = [
     Panel("Throughput", "Training samples per second of all ranks.", PER_SECOND["samples"],
           [("{{run}}", "sum by (run) (rate(lockstep_samples_total{OF}[RATE]))")]),
@@ -183,7 +188,7 @@ HARDWARE = [
     Panel("Host disk utilization", "Share of the time in which a disk is busy (node exporter).", "percentunit",
           [("{{nodename}} {{device}}", "rate(node_disk_io_time_seconds_total[RATE])" + OF_NODE)], width=6),
 ]
-ROWS = [("Run", RUN), ("Speed", SPEED), ("Ranks", RANKS), ("Recipe", RECIPE), ("Checkpoints", CHECKPOINTS), ("Data", DATA), ("Memory", MEMORY + GPU_MEMORY),
+ROWS = [("Run", RUN), ("Goodput", GOODPUT), ("Speed", SPEED), ("Ranks", RANKS), ("Recipe", RECIPE), ("Checkpoints", CHECKPOINTS), ("Data", DATA), ("Memory", MEMORY + GPU_MEMORY),
         ("Service", SERVICE)]
 COLLAPSED_ROWS = [("Hardware", HARDWARE)]
 

@@ -11,7 +11,7 @@ from running_page import BLOCK, PAGE, PageTest, blocks
 sys.path.insert(0, str(SOURCE / "tests/support"))
 from skips import missing_tool
 
-KINDS = {"here": 5, "during a run": 2, "during a run, last": 1, "server": 1, "with the server": 1,
+KINDS = {"here": 5, "during a run": 3, "during a run, last": 1, "server": 1, "with the server": 1,
          "slurm": 1, "slurm, ended": 1, "slurm, running": 1, "kubernetes": 1}
 
 

@@ -32,7 +32,7 @@ class Alerts(unittest.TestCase):
 
     def test_every_alert_has_a_case_that_fires_and_one_that_does_not(self):
         cases = "".join(path.read_text() for path in CASES.glob("*.yml"))
-        self.assertEqual(len(alert_names()), 15)
+        self.assertEqual(len(alert_names()), 17)
         for name in alert_names():
             self.assertRegex(cases, rf"- \{{alertname: {name}, eval_time: \w+, exp_alerts: \[\]\}}", name)
             self.assertRegex(cases, rf"- alertname: {name}\n +eval_time: \w+\n +exp_alerts:\n +- exp_labels:", name)

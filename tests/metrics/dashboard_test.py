@@ -110,7 +110,7 @@ class Dashboard(unittest.TestCase):
 
     def test_every_row_of_the_plan_is_there(self):
         rows = [panel["title"] for panel in dashboard()["panels"] if panel["type"] == "row"]
-        self.assertEqual(rows, ["Run", "Speed", "Ranks", "Recipe", "Checkpoints", "Data", "Memory", "Service", "Hardware"])
+        self.assertEqual(rows, ["Run", "Goodput", "Speed", "Ranks", "Recipe", "Checkpoints", "Data", "Memory", "Service", "Hardware"])
         kinds = {panel["title"]: panel["type"] for panel in panels()}
         self.assertEqual((kinds["Work per step by rank"], kinds["Layer sparsity table"]), ("heatmap", "table"))
 

@@ -89,6 +89,7 @@ inline void record_everything(metrics::TrainingMetrics* all) {
                     .free_bytes = 1 << 20});
   all->record_restore({.step = 1, .duration_s = 0.2});
   all->record_takeover(1, 0.1);
+  all->set_run_time({.seconds = {3, 1}, .num_starts = 1});
   all->set_checkpoint_interval(600);
   all->set_checkpoint_interval_steps(200);
   all->set_replica_checks(2, 0.5);

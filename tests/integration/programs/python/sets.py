@@ -2,6 +2,7 @@
 import os
 import random
 import signal
+import time
 
 import torch
 
@@ -154,3 +155,15 @@ class Pictures:
 
     def __getitem__(self, index):
         return self.inputs[index], index % 10
+
+
+class SlowPoints(Points):
+    """Points that rank 1 takes `slow_s` seconds to read, and `eval_s` each in an evaluation on both ranks."""
+
+    def __init__(self, slow_s=0.0, eval_s=0.0, **more):
+        super().__init__(**more)
+        self.pause_s = eval_s or (slow_s if os.environ["OMPI_COMM_WORLD_RANK"] == "1" else 0)
+
+    def __getitem__(self, index):
+        time.sleep(self.pause_s)
+        return super().__getitem__(index)
