@@ -32,7 +32,7 @@ constexpr std::array kNames = {
     "skipped_step", "repeated_work", "hang", "down",       "queue",      "pause",       "other"};
 static_assert(kNames.size() == kNumTimeUses);
 constexpr size_t kNumFacts = 4, kLineBytes = 320;
-constexpr std::chrono::milliseconds kInterval{100};
+constexpr std::chrono::milliseconds kInterval{10};
 
 std::string header() {
   return fmt::format("end_s,first_step,last_step,state,{}", fmt::join(kNames, ","));
@@ -151,7 +151,7 @@ RunTime run_time_of(const std::vector<StartTime>& starts) {
 }
 
 std::string table_of(const RunTime& time) {
-  constexpr double kBarCells = 40, kLeastShown_s = 0.05;
+  constexpr double kBarCells = 40, kLeastShown_s = 0.5;
   std::string text =
       fmt::format("{:.1f} % of {} was training: {} step{}, {} start{}\n\n", 100 * time.goodput(),
                   duration_text(time.wall_s() - time.of(TimeUse::kQueue)), time.step,
@@ -176,8 +176,7 @@ LaunchFacts launch_facts() {
 }
 
 Goodput::Goodput(const std::filesystem::path& file, int64_t step, const LaunchFacts& launch)
-    : file_(file),
-      own_{.first_step = step, .last_step = step},
+    : own_{.first_step = step, .last_step = step},
       began_s_(launch.began_s),
       began_at_(Clock::now() -
                 std::chrono::duration_cast<Clock::duration>(
@@ -215,6 +214,7 @@ Goodput::Goodput(const std::filesystem::path& file, int64_t step, const LaunchFa
   try {
     files::make_folders(file.parent_path());
     files::write_atomically(file, text);
+    out_ = std::make_shared<files::Descriptor>(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
   } catch (const Error& fault) {
     log::warning("goodput", fault.what());
   }
@@ -303,9 +303,8 @@ void Goodput::write(Clock::time_point now, bool is_due) {
   own_.end_s = began_s_ + seconds_between(began_at_, told_until_);
   // A line that finds no room in the queue is replaced by the next one.
   (void)writer_.push(
-      [file = file_, line = line_of(own_), offset = offset_bytes_] {
-        const files::Descriptor out(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
-        if (out.get() >= 0) (void)!::pwrite(out.get(), line.data(), line.size(), offset);
+      [out = out_, line = line_of(own_), offset = offset_bytes_] {
+        if (out != nullptr) (void)!::pwrite(out->get(), line.data(), line.size(), offset);
       },
       static_cast<int64_t>(kLineBytes));
 }

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/files/files.h"
 #include "base/threads.h"
 #include "metrics/samples.h"
 
@@ -101,11 +103,11 @@ class Goodput {
   TimeUse use_now() const;
   void write(Clock::time_point now, bool is_due);
 
-  const std::filesystem::path file_;
   RunTime before_;  ///< of earlier starts
   StartTime own_;
-  int64_t offset_bytes_ = 0;  ///< of its line
-  double began_s_;            ///< s since 1970, when told_until_ was set first
+  std::shared_ptr<files::Descriptor> out_;  ///< null if the file cannot be created
+  int64_t offset_bytes_ = 0;                ///< of its line
+  double began_s_;                          ///< s since 1970, when told_until_ was set first
   Clock::time_point began_at_, told_until_, written_at_;
   RunState state_ = RunState::kInitializing;
   bool has_stepped_ = false;

@@ -30,7 +30,7 @@ sync: {{timeout_s: 2}}
 checkpoint: {{save_checkpoints_steps: 20}}
 summary: {{tensorboard: false}}
 """
-GRAIN_S = 0.15  # of the file: it is written every 0.1 s
+GRAIN_S = 0.02  # of the file, which is written every 10 ms, after a step
 
 
 def now():
