@@ -157,6 +157,8 @@ static void begin_as_new_process(const Job& job, const std::filesystem::path& fo
   (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
   // For goodput.csv; the process began long before.
   (void)::setenv("LOCKSTEP_STARTED_AT", fmt::format("{:.3f}", metrics::unix_time_s()).c_str(), 1);
+  (void)::unsetenv("LOCKSTEP_QUEUED_AT");
+  (void)::unsetenv("LOCKSTEP_LAST_EXIT_CODE");  // of the server
   std::tm submitted{};
   if (::strptime(job.spec.submitted.c_str(), "%Y-%m-%d %H:%M:%S", &submitted) != nullptr)
     (void)::setenv("LOCKSTEP_QUEUED_AT", std::to_string(::timegm(&submitted)).c_str(), 1);

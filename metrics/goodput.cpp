@@ -1,13 +1,16 @@
 #include "metrics/goodput.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <limits>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include <fcntl.h>
@@ -31,6 +34,7 @@ constexpr std::array kNames = {
     "productive",   "start",         "data", "save_stall", "evaluation", "mask_update", "straggler",
     "skipped_step", "repeated_work", "hang", "down",       "queue",      "pause",       "other"};
 static_assert(kNames.size() == kNumTimeUses);
+constexpr std::array<std::string_view, 3> kEndNames = {"running", "stopped", "finished"};
 constexpr size_t kNumFacts = 4, kLineBytes = 320;
 constexpr std::chrono::milliseconds kInterval{10};
 
@@ -41,7 +45,7 @@ std::string header() {
 std::string line_of(const StartTime& start) {
   std::string line =
       fmt::format("{:.3f},{},{},{},{:.3f}", start.end_s, start.first_step, start.last_step,
-                  start.has_ended ? "ended" : "running", fmt::join(start.seconds, ","));
+                  kEndNames[static_cast<size_t>(start.end)], fmt::join(start.seconds, ","));
   line.resize(kLineBytes - 1, ' ');
   return line + "\n";
 }
@@ -53,6 +57,12 @@ double number_of(const std::string& text) {
   return value;
 }
 
+StartEnd end_of(const std::string& name) {
+  const auto found = std::find(kEndNames.begin(), kEndNames.end(), name);
+  if (found == kEndNames.end()) throw std::invalid_argument("'" + name + "' is no state");
+  return static_cast<StartEnd>(found - kEndNames.begin());
+}
+
 StartTime start_of(const std::string& line) {
   const std::vector<std::string> fields = split(line, ',');
   if (fields.size() != kNumFacts + kNumTimeUses)
@@ -61,7 +71,7 @@ StartTime start_of(const std::string& line) {
   StartTime start{.end_s = number_of(fields[0]),
                   .first_step = static_cast<int64_t>(number_of(fields[1])),
                   .last_step = static_cast<int64_t>(number_of(fields[2])),
-                  .has_ended = fields[3] == "ended"};
+                  .end = end_of(fields[3])};
   for (size_t i = 0; i < kNumTimeUses; ++i) start.seconds[i] = number_of(fields[kNumFacts + i]);
   return start;
 }
@@ -109,7 +119,7 @@ double seconds_between(Goodput::Clock::time_point from, Goodput::Clock::time_poi
 
 /// Use of the time between two starts.
 TimeUse use_between(const StartTime& before, const LaunchFacts& launch) {
-  if (before.has_ended) return TimeUse::kQueue;
+  if (before.end != StartEnd::kRunning) return TimeUse::kQueue;
   return launch.is_after_hang ? TimeUse::kHang : TimeUse::kDown;
 }
 
@@ -126,7 +136,7 @@ double RunTime::goodput() const {
 
 std::vector<StartTime> read_starts(const std::filesystem::path& file) {
   std::vector<StartTime> starts;
-  if (!std::filesystem::exists(file)) return starts;
+  if (!files::exists(file)) return starts;
   std::vector<std::string> lines = split(files::read(file));
   for (size_t i = 1; i < lines.size(); ++i) {
     // A full disk cuts the last line.
@@ -157,8 +167,12 @@ std::string table_of(const RunTime& time) {
                   duration_text(time.wall_s() - time.of(TimeUse::kQueue)), time.step,
                   time.step == 1 ? "" : "s", time.num_starts, time.num_starts == 1 ? "" : "s");
   for (size_t i = 0; i < kNumTimeUses; ++i) {
-    if (time.seconds[i] < kLeastShown_s) continue;
-    const double share = time.seconds[i] / time.wall_s();
+    if (time.seconds[i] < kLeastShown_s && i > 0) continue;
+    if (static_cast<TimeUse>(i) == TimeUse::kQueue) {  // no time of the ranks
+      text += fmt::format("{:<14}{:>8}\n", kNames[i], duration_text(time.seconds[i]));
+      continue;
+    }
+    const double share = time.seconds[i] / (time.wall_s() - time.of(TimeUse::kQueue));
     std::string bar;
     for (auto cells = std::lround(kBarCells * share); cells > 0; --cells) bar += "█";
     text += fmt::format("{:<14}{:>8} {:>6.1f} %  {}\n", kNames[i], duration_text(time.seconds[i]),
@@ -178,36 +192,41 @@ LaunchFacts launch_facts() {
 Goodput::Goodput(const std::filesystem::path& file, int64_t step, const LaunchFacts& launch)
     : own_{.first_step = step, .last_step = step},
       began_s_(launch.began_s),
-      began_at_(Clock::now() -
-                std::chrono::duration_cast<Clock::duration>(
-                    std::chrono::duration<double>(std::max(0.0, unix_time_s() - launch.began_s)))),
-      told_until_(began_at_),
       writer_({.thread_name = "goodput", .capacity_bytes = 16 * kLineBytes}) {
   std::vector<StartTime> starts;
+  bool may_write = true;
   try {
     starts = read_starts(file);
-  } catch (const Error& fault) {
-    log::warning("goodput", fmt::format("{}; it is replaced", fault.what()));
+  } catch (const std::exception& fault) {
+    const auto* const known = dynamic_cast<const Error*>(&fault);
+    may_write = known != nullptr && known->code() == ExitCode::kBadData;
+    log::warning("goodput", fmt::format("{}{}", fault.what(), may_write ? "; it is replaced" : ""));
   }
-  // A run that has ended and begins at step 0 is another one.
-  if (step == 0 && !starts.empty() && starts.back().has_ended) starts.clear();
+  // A run that begins again after its end is another one.
+  if (step == 0 && !starts.empty() && starts.back().end == StartEnd::kFinished) starts.clear();
   before_ = run_time_of(starts);
   if (!starts.empty()) {
-    const double gap_s = began_s_ - starts.back().end_s;
-    if (gap_s > 0) {
-      spend(use_between(starts.back(), launch), gap_s);
-    } else {  // the clock was set, or the ranks began before the end of the start before
-      began_at_ +=
-          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(-gap_s));
-      began_at_ = told_until_ = std::min(began_at_, Clock::now());
-      began_s_ = starts.back().end_s;
-    }
+    const double last_s = starts.back().end_s;
+    // A program of the user's may have inherited the time of an earlier start.
+    if (began_s_ < last_s) began_s_ = std::max(process_start_s(), last_s);
+    spend(use_between(starts.back(), launch), began_s_ - last_s);
     const double again_s = repeated_s(starts, step);
     spend(TimeUse::kRepeatedWork, again_s);
     spend(TimeUse::kProductive, -again_s);
   } else if (launch.queued_s > 0) {
     spend(TimeUse::kQueue, std::max(0.0, began_s_ - launch.queued_s));
   }
+  const Clock::time_point now = Clock::now();
+  began_at_ = now - std::chrono::duration_cast<Clock::duration>(
+                        std::chrono::duration<double>(std::max(0.0, unix_time_s() - began_s_)));
+  told_until_ = began_at_;
+  if (may_write) open(file, starts);
+  spend_until(now);
+  write(now, true);
+}
+
+/// Writes the lines of earlier starts and opens the file for the own line.
+void Goodput::open(const std::filesystem::path& file, const std::vector<StartTime>& starts) {
   std::string text = header() + "\n";
   for (const StartTime& start : starts) text += line_of(start);
   offset_bytes_ = static_cast<int64_t>(text.size());
@@ -215,10 +234,11 @@ Goodput::Goodput(const std::filesystem::path& file, int64_t step, const LaunchFa
     files::make_folders(file.parent_path());
     files::write_atomically(file, text);
     out_ = std::make_shared<files::Descriptor>(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
-  } catch (const Error& fault) {
-    log::warning("goodput", fault.what());
+    if (out_->get() < 0)
+      log::warning("goodput", fmt::format("{}: {}", file.string(), std::strerror(errno)));
+  } catch (const std::exception& fault) {
+    log::warning("goodput", fmt::format("{}; this start is not recorded", fault.what()));
   }
-  write(Clock::now(), true);
 }
 
 TimeUse Goodput::use_now() const {
@@ -243,6 +263,7 @@ void Goodput::spend_until(Clock::time_point now) {
 
 void Goodput::enter(RunState state, Clock::time_point now) {
   spend_until(now);
+  if (state == RunState::kSaving && state_ != state) before_save_ = own_.seconds;
   state_ = state;
   write(now, false);
 }
@@ -268,23 +289,28 @@ void Goodput::step(const StepSample& sample, double straggler_s, Clock::time_poi
   write(now, false);
 }
 
+/// Takes seconds away that were spent on a use since the save began. Returns how many there were.
 double Goodput::take(TimeUse use, double seconds) {
   double& spent_s = of(own_.seconds, use);
-  const double taken_s = std::clamp(seconds, 0.0, std::max(0.0, spent_s));
+  const double taken_s = std::clamp(seconds, 0.0, std::max(0.0, spent_s - of(before_save_, use)));
   spent_s -= taken_s;
   return taken_s;
 }
 
-void Goodput::save(double stall_s) {
-  // Waits outside the state kSaving: between two steps, else within one.
-  const double rest_s = stall_s - std::exchange(stalled_s_, 0);
-  const double between_s = take(TimeUse::kOther, rest_s);
-  spend(TimeUse::kSaveStall, between_s + take(TimeUse::kProductive, rest_s - between_s));
+void Goodput::save(double stall_s, Clock::time_point now) {
+  spend_until(now);
+  // Waits outside the state kSaving: between steps, before a change of masks, within a step.
+  double rest_s = std::max(0.0, stall_s - std::exchange(stalled_s_, 0));
+  for (const TimeUse use : {TimeUse::kOther, TimeUse::kMaskUpdate, TimeUse::kProductive}) {
+    const double taken_s = take(use, rest_s);
+    spend(TimeUse::kSaveStall, taken_s);
+    rest_s -= taken_s;
+  }
 }
 
-void Goodput::end(Clock::time_point now) {
+void Goodput::end(StartEnd end, Clock::time_point now) {
   spend_until(now);
-  own_.has_ended = true;
+  own_.end = end;
   write(now, true);
   (void)writer_.drain(std::chrono::seconds(2));
 }

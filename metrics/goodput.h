@@ -50,11 +50,14 @@ struct RunTime {
   double goodput() const;
 };
 
-/// One start of a run: a line of the file.
+/// End of a start, as far as it could tell: a killed one seems to be running.
+enum class StartEnd { kRunning, kStopped, kFinished };
+
+/// One start of a run, or the continuation after a lost rank: a line of the file.
 struct StartTime {
-  double end_s = 0;  ///< s since 1970: until then all time is told
+  double end_s = 0;  ///< s since 1970: time is accounted for up to here
   int64_t first_step = 0, last_step = 0;
-  bool has_ended = false;  ///< finished, or stopped on request
+  StartEnd end = StartEnd::kRunning;
   /// Since the end of the start before it. Work that this start repeats is moved from productive,
   /// which may thus be negative.
   SecondsByUse seconds{};
@@ -78,8 +81,9 @@ struct LaunchFacts {
 LaunchFacts launch_facts();
 
 /// Time of this start, written to a line of goodput.csv while the run trains, so that a killed run
-/// leaves it behind. One per run, on rank 0. A separate thread writes, so a disk that hangs or is
-/// full delays nothing; the file is then incomplete.
+/// leaves it behind. One per run, on rank 0. A separate thread writes after the start, so a disk
+/// that hangs or is full delays nothing; the file is then incomplete. No fault of the file is an
+/// error of the run.
 class Goodput {
  public:
   using Clock = std::chrono::steady_clock;
@@ -91,14 +95,14 @@ class Goodput {
   /// An update has ended. straggler_s: part of its time that ranks waited for a slow one.
   void step(const StepSample& sample, double straggler_s, Clock::time_point now = Clock::now());
   /// A save has ended, for which training waited this long.
-  void save(double stall_s);
-  /// The run has finished, or stopped on request.
-  void end(Clock::time_point now = Clock::now());
+  void save(double stall_s, Clock::time_point now = Clock::now());
+  void end(StartEnd end, Clock::time_point now = Clock::now());
   RunTime run_time() const;
 
  private:
   void spend(TimeUse use, double seconds) { own_.seconds[static_cast<size_t>(use)] += seconds; }
   double take(TimeUse use, double seconds);
+  void open(const std::filesystem::path& file, const std::vector<StartTime>& starts);
   void spend_until(Clock::time_point now);
   TimeUse use_now() const;
   void write(Clock::time_point now, bool is_due);
@@ -111,7 +115,8 @@ class Goodput {
   Clock::time_point began_at_, told_until_, written_at_;
   RunState state_ = RunState::kInitializing;
   bool has_stepped_ = false;
-  double stalled_s_ = 0;  ///< in the state kSaving since the last save() call
+  double stalled_s_ = 0;      ///< in the state kSaving since the last save() call
+  SecondsByUse before_save_;  ///< own_.seconds when the save began
   TaskQueue writer_;
 };
 

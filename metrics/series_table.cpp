@@ -145,8 +145,8 @@ constexpr SeriesInfo kRunSeries[] = {
      "Time from the notice of the last lost rank until the run continued."},
     {"lockstep_goodput_ratio", kGauge, "0 to 1", "", kLate,
      "Productive share of the run's time over all its starts, without its queue."},
-    {"lockstep_lost_seconds_total", kCounter, "s", "cause", kAlways,
-     "Other time of the run over all its starts, by cause: start, data, save_stall, evaluation, "
+    {"lockstep_lost_seconds_total", kCounter, "s", "cause", kLate,
+     "Time of the run that was not productive, over all its starts: start, data, save_stall, evaluation, "
      "mask_update, straggler, skipped_step, repeated_work, hang, down, queue, pause, other."},
     {"lockstep_step", kGauge, "steps", "", kAlways, "Global step."},
     {"lockstep_epoch", kGauge, "epochs", "", kAlways, "Epochs done, with fraction."},

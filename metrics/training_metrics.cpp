@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "metrics/goodput.h"
 #include "metrics/series.h"
 #include "metrics/step_metrics.h"
 
@@ -109,9 +110,6 @@ struct RunSeries {
     if (facts.restarts) gauge(r, "lockstep_restarts").Set(static_cast<double>(*facts.restarts));
     if (facts.spares) add_spares(r, *facts.spares);
     add_states(gauge_family(r, "lockstep_run_state"));
-    auto& lost_seconds = counter_family(r, "lockstep_lost_seconds_total");
-    for (size_t use = 1; use < kNumTimeUses; ++use)
-      lost.push_back(&lost_seconds.Add({{"cause", name_of(static_cast<TimeUse>(use))}}));
   }
 
   static void add_spares(prometheus::Registry& r, const SpareFacts& facts) {
@@ -336,6 +334,13 @@ void TrainingMetrics::record_takeover(int64_t step, double duration_s) {
 
 void TrainingMetrics::set_run_time(const RunTime& time) {
   if (!run_) return;
+  // Created late: a counter that begins at 0 and jumps to the sum of earlier starts would look as
+  // if all of it were lost now.
+  if (run_->lost.empty()) {
+    auto& family = counter_family(*registry_, "lockstep_lost_seconds_total");
+    for (size_t use = 1; use < kNumTimeUses; ++use)
+      run_->lost.push_back(&family.Add({{"cause", name_of(static_cast<TimeUse>(use))}}));
+  }
   run_->goodput.set(time.goodput());
   for (size_t i = 0; i < run_->lost.size(); ++i) {
     prometheus::Counter& counter = *run_->lost[i];

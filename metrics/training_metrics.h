@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "metrics/goodput.h"
 #include "metrics/live_page.h"
 #include "metrics/recipe_metrics.h"
 #include "metrics/samples.h"
@@ -42,6 +41,7 @@ struct GpuUse {
 /// Adds the series of this rank's GPU. Call it once. A rank on a CPU exports no such series.
 void add_gpu_series(prometheus::Registry& registry, const GpuFacts& gpu);
 
+struct RunTime;
 class StepSeries;
 struct RankSeries;
 struct RunSeries;

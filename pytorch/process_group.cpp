@@ -42,6 +42,30 @@ struct Name {
   Tensors inputs;
 };
 
+/// Tensors of the user's that a thread of gloo or of a backend was the last to use. Thread-safe.
+class UsedTensors {
+ public:
+  void add(at::Tensor values) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(std::move(values));
+  }
+  /// Releases them. Called by the user's threads only.
+  void release() {
+    Tensors released;
+    const std::lock_guard lock(mutex_);
+    released.swap(all_);
+  }
+
+ private:
+  std::mutex mutex_;
+  Tensors all_;
+};
+
+UsedTensors& used_tensors() {
+  static auto* const all = new UsedTensors;  // threads use it while the process exits
+  return *all;
+}
+
 /// A call of gloo under the name of this backend.
 class DelegatedCall final : public c10d::Work {
  public:
@@ -58,6 +82,7 @@ class DelegatedCall final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     const bool is_done = inner_->wait(timeout);
     finish();
+    used_tensors().release();
     return is_done;
   }
 
@@ -228,10 +253,15 @@ void change_contiguous(const at::Tensor& values, const Change& change) {
   if (!values.is_contiguous()) values.detach().copy_(run);
 }
 
-/// A tensor of the same memory, without Python's object. A thread that releases Python's tensors
-/// waits for the interpreter's lock, and would abort the process if the interpreter ends meanwhile.
+/// A tensor of the same memory, whose release touches nothing of Python: neither the user's tensor
+/// nor memory that numpy or bytes own. A thread that releases those waits for the interpreter's
+/// lock, and aborts the process if the interpreter ends meanwhile.
 at::Tensor own(const at::Tensor& values) {
-  return values.layout() == at::kStrided ? values.detach() : values;
+  used_tensors().release();
+  if (!is_plain(values) || values.is_quantized()) return values;
+  return at::from_blob(
+      values.data_ptr(), values.sizes(), values.strides(),
+      [values](void*) mutable { used_tensors().add(std::move(values)); }, values.options());
 }
 
 template <typename T>
@@ -607,10 +637,12 @@ class LockstepBackend final : public c10d::Backend {
           const Leaving leaving{*native, is_queued};
           native->call(body, timeout_s);
         });
-    if (is_queued)
+    if (is_queued) {
       enqueue(call, timeout);
-    else
+    } else {
       call->run();
+      used_tensors().release();
+    }
     return call;
   }
 

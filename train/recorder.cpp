@@ -1,7 +1,6 @@
 // Metrics are recorded on every rank; files, TensorBoard and progress lines exist on the root only.
 #include "train/recorder.h"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -15,20 +14,6 @@ namespace {
 
 // Steps that samples_per_second() leaves out.
 constexpr int64_t kWarmUpSteps = 10;
-
-/// Returns the seconds that ranks waited for a rank that worked longer than the others (`ratio`).
-/// The sum of all ranks' work does not tell the longest; it does if all but one work alike.
-double straggler_s(const StepReport& report, int num_ranks) {
-  if (num_ranks == 1 || !report.ranks_agree) return 0;
-  const dist::GlobalStepStats& totals = report.totals;
-  const int num_others = num_ranks - 1;
-  const double others_s = (totals.work_s - totals.own_work_s) / num_others;
-  if (report.is_straggler) return totals.own_work_s - others_s;
-  const double longest_s = totals.work_s - num_others * totals.own_work_s;
-  if (longest_s <= dist::kStragglerRatio * totals.own_work_s) return 0;
-  // Ranks whose data set is the user's wait for each other before the reduction too (other).
-  return std::min(longest_s - totals.own_work_s, report.phases.allreduce + report.phases.other);
-}
 
 metrics::StepSample sample_of(const StepReport& report) {
   return {.step = report.step,
@@ -86,6 +71,7 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
   if (options.launch)
     goodput_.emplace(Project(options.project_dir).goodput(), options.resumed_from_step.value_or(0),
                      *options.launch);
+  if (goodput_) metrics_.set_run_time(goodput_->run_time());
 }
 
 Recorder::~Recorder() {
@@ -101,7 +87,10 @@ void Recorder::state(metrics::RunState state) {
 
 void Recorder::after_step(const IterationEnd& end) {
   // An evaluation has no report; it only proves that the process is alive.
-  if (end.report == nullptr) return health_.note_turn();
+  if (end.report == nullptr) {
+    if (goodput_) goodput_->enter(metrics::RunState::kValidating);
+    return health_.note_turn();
+  }
   step(*end.report);
   if (!summaries_) return;
   summaries_->after_step(end);
@@ -115,7 +104,7 @@ void Recorder::step(const StepReport& report) {
   const metrics::StepSample sample = sample_of(report);
   metrics_.record_step(sample);
   if (goodput_) {
-    goodput_->step(sample, straggler_s(report, options_.num_ranks));
+    goodput_->step(sample, report.late_s);
     metrics_.set_run_time(goodput_->run_time());
   }
   health_.note_step();
@@ -241,9 +230,9 @@ void Recorder::after_evaluation(int64_t step, const EvalResult& result) {
   if (summaries_) summaries_->after_evaluation(step, result);
 }
 
-void Recorder::end() {
+void Recorder::end(metrics::StartEnd end) {
   if (!goodput_) return;
-  goodput_->end();
+  goodput_->end(end);
   metrics_.set_run_time(goodput_->run_time());
 }
 

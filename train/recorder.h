@@ -21,7 +21,6 @@ struct RecorderOptions {
   std::filesystem::path project_dir;
   std::string node;
   bool is_root = true;  ///< true on the rank that writes the run's files and progress lines
-  int num_ranks = 1;
   std::optional<metrics::LaunchFacts> launch = {};  ///< for goodput.csv; nullopt: none is written
   int64_t total_steps = 0;
   int64_t global_batch_size = 1;  ///< samples of a step, over all ranks
@@ -76,8 +75,8 @@ class Recorder final : public Hook {
     metrics_.set_kpi(coord::mode_name(mode), name, value);
   }
   void flush();
-  /// Training has finished, or was stopped on request.
-  void end();
+  /// Records how training has ended; not called after a failure.
+  void end(metrics::StartEnd end);
 
   /// Returns the TensorBoard hook; null if no summaries are written.
   SummarySaverHook* summaries() { return summaries_ ? &*summaries_ : nullptr; }

@@ -203,13 +203,9 @@ std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& optio
 }
 
 /// Returns when the ranks of this session began, for goodput.csv.
-metrics::LaunchFacts launch_of(const dist::ProcessInfo& process,
-                               const std::optional<Resumed>& resumed) {
-  metrics::LaunchFacts launch = metrics::launch_facts();
-  if (!resumed || !resumed->is_from_memory) return launch;
-  launch.began_s = metrics::unix_time_s();  // these processes began long before
-  launch.is_after_hang = process.spares && process.spares->num_ended == 0;
-  return launch;
+metrics::LaunchFacts launch_of(const std::optional<Resumed>& resumed) {
+  if (!resumed || !resumed->is_from_memory) return metrics::launch_facts();
+  return {.began_s = metrics::unix_time_s()};  // these processes began long before
 }
 
 train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemetry,
@@ -219,8 +215,7 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
        .project_dir = context.config.run.project().folder(),
        .node = world.process.node,
        .is_root = world.process.rank == 0,
-       .num_ranks = world.process.world_size,
-       .launch = launch_of(world.process, resumed),
+       .launch = launch_of(resumed),
        .total_steps = context.total_steps(),
        .global_batch_size = context.facts.global_batch_size,
        .is_interactive = world.is_interactive,
@@ -387,7 +382,10 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                       follow(change, {context.saver, recorder, watchdog, *limit});
                     }},
                context, world, requests, telemetry.health());
-  recorder.end();
+  if (result.end == train::RunEnd::kFinished || result.end == train::RunEnd::kStoppedEarly)
+    recorder.end(metrics::StartEnd::kFinished);
+  else if (result.end == train::RunEnd::kStopped || result.end == train::RunEnd::kEnded)
+    recorder.end(metrics::StartEnd::kStopped);
   telemetry.note_final();
   return conclude(result, context, recorder, telemetry, resumed);
 }

@@ -19,6 +19,7 @@ enum : int64_t {
   kNumSkipped,
   kNonFinite,
   kWorkSeconds,
+  kLateSeconds,
   kFirstVote,
   kNumStats = kFirstVote + kNumVotes
 };
@@ -35,6 +36,7 @@ at::Tensor encode_stats(const LocalStepStats& local, at::Device device) {
   items[kNumSkipped] = static_cast<double>(local.num_skipped);
   items[kNonFinite] = local.finite && std::isfinite(local.loss_sum) ? 0 : 1;
   items[kWorkSeconds] = local.work_s;
+  items[kLateSeconds] = local.late_s;
   for (int i = 0; i < kNumVotes; ++i) items[kFirstVote + i] = (local.votes >> i) & 1U;
   std::copy(local.counts.begin(), local.counts.end(), items + kNumStats);
   // The loss is added on the device, so the host need not wait for it.
@@ -64,6 +66,7 @@ GlobalStepStats decode_stats(const at::Tensor& sums_V, size_t num_counts) {
   if (!std::isfinite(items[kLossSum]))  // a rank whose host has not seen its loss
     totals.num_nonfinite_ranks = std::max<int64_t>(1, totals.num_nonfinite_ranks);
   totals.work_s = items[kWorkSeconds];
+  totals.late_s = items[kLateSeconds];
   for (int i = 0; i < kNumVotes; ++i) totals.votes[i] = static_cast<int64_t>(items[kFirstVote + i]);
   totals.counts.assign(items + kNumStats, items + kNumStats + num_counts);
   return totals;

@@ -32,6 +32,7 @@ struct LocalStepStats {
   bool finite = true;       ///< false: this rank's loss is not finite; no rank updates
   uint32_t votes = 0;       ///< bits 0 to kNumVotes - 1
   double work_s = 0;        ///< seconds that this rank has worked on the step so far
+  double late_s = 0;        ///< seconds that others waited for this rank in the step before
   /// Divisor of the summed gradients, equal on all ranks; nullopt: the samples of all ranks. 1 if
   /// losses were weighted by 1 / samples before backward, which saves a pass.
   std::optional<int64_t> gradient_divisor = std::nullopt;
@@ -77,12 +78,15 @@ struct GlobalStepStats {
   double wait_s = 0;
   double late_wait_s = 0;  ///< the part of wait_s after finish() (StepRequests::by_bucket)
   double work_s = 0;       ///< sum of work_s over all ranks
+  double late_s = 0;       ///< sum of late_s over all ranks; usually one rank has some
   double own_work_s = 0;   ///< of this rank
 
   /// True if this rank is a straggler of the step; never with one rank.
   bool is_straggler(int num_ranks) const {
-    return num_ranks > 1 && own_work_s > kStragglerRatio * (work_s - own_work_s) / (num_ranks - 1);
+    return num_ranks > 1 && own_work_s > kStragglerRatio * mean_of_others_s(num_ranks);
   }
+  /// Mean work_s of the other ranks.
+  double mean_of_others_s(int num_ranks) const { return (work_s - own_work_s) / (num_ranks - 1); }
 
   /// True if the ranks must update; one decision for all.
   bool finite() const { return is_complete && num_nonfinite_ranks == 0 && gradients_finite; }

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "metrics/exposition.h"
+#include "metrics/goodput.h"
 #include "metrics/training_metrics.h"
 
 namespace lockstep::tests {

@@ -192,9 +192,9 @@ class Faults(unittest.TestCase):
 
     def test_exit_right_after_a_call_of_gloo(self):
         """Without a crash, although a thread of gloo may release the call's tensors while the interpreter ends."""
-        for number in range(4):
-            with self.subTest(number=number):
-                for code, said in ranks.finish_programs(ranks.start_programs(2, PROGRAMS / "leaving.py", "finished")):
+        for kind in ("tensor", "buffer", "objects", "tensor"):
+            with self.subTest(kind):
+                for code, said in ranks.finish_programs(ranks.start_programs(2, PROGRAMS / "leaving.py", "finished", kind)):
                     self.assertEqual(code, 0, said)
 
     def test_exit_with_outstanding_work(self):

@@ -172,9 +172,19 @@ StepReport Trainer::step_asking(const Ask& ask) {
 
   progress_ = Progress::kNone;
   complete_report(&report);
+  late_s_ = late_s_after(report);
   report.duration_s = whole.lap();
   report.phases.other = std::max(0.0, report.duration_s - report.phases.sum());
   return std::move(report);
+}
+
+/// Seconds that the other ranks have waited for this one. Rank 0 records its own wait for data by
+/// itself.
+double Trainer::late_s_after(const StepReport& report) const {
+  if (!report.is_straggler) return 0;
+  const double data_s = parts_.control.rank() == 0 ? report.phases.data : 0;
+  const double others_s = report.totals.mean_of_others_s(parts_.control.world_size());
+  return std::max(0.0, report.totals.own_work_s - others_s - data_s);
 }
 
 bool Trainer::begin(Step* step) {
@@ -312,6 +322,7 @@ dist::LocalStepStats Trainer::contribution(const Step& step, const Votes& votes,
           .finite = std::isfinite(step.loss.on_host),
           .votes = bits_of(votes),
           .work_s = work_s,
+          .late_s = late_s_,
           .gradient_divisor = parts_.loss_scale.value(),
           .expected_samples = data_wait_.can_leave() ? std::optional(global) : std::nullopt,
           .has_left = data_wait_.has_left() && has_share,
@@ -439,6 +450,7 @@ void Trainer::complete_report(StepReport* report) const {
   report->loss = report->has_loss ? totals.loss_mean : std::nan("");
   report->sparsity = parts_.recipe.sparsity();
   report->is_straggler = report->ranks_agree && totals.is_straggler(parts_.control.world_size());
+  report->late_s = report->ranks_agree && !parts_.mode.is_local() ? totals.late_s : 0;
   report->num_trainable = parts_.flat_params.num_trainable_elements();
   report->scales_losses = parts_.loss_scale.is_dynamic();
   report->wants_save = totals.votes[kSaveBit] > 0;

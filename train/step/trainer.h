@@ -56,10 +56,11 @@ struct StepReport {
   int64_t rank_record_bytes = 0;          ///< rank: their size in the files
   std::optional<int64_t> queued_batches;  ///< rank: batches read ahead; nullopt without threads
   bool is_straggler = false;              ///< rank: it worked much longer than the other ranks
-  bool rank_skipped_update = false;       ///< rank: its update of this step was not finite; without
-                                          ///< local steps equal to `skipped`
-  dist::GatherTotals gathered;            ///< rank: gathered values, if the optimizer is sharded
-  dist::GlobalStepStats totals;           ///< rank: bytes and seconds of the reduction
+  double late_s = 0;  ///< seconds that the other ranks waited for a straggler, in the step before
+  bool rank_skipped_update = false;  ///< rank: its update of this step was not finite; without
+                                     ///< local steps equal to `skipped`
+  dist::GatherTotals gathered;       ///< rank: gathered values, if the optimizer is sharded
+  dist::GlobalStepStats totals;      ///< rank: bytes and seconds of the reduction
   int64_t num_mask_updates = 0;
   int64_t num_trainable = 0;            ///< elements of parameters that the update may change
   std::optional<double> gradient_norm;  ///< before clipping by norm, if that is on
@@ -260,6 +261,7 @@ class Trainer {
   dist::GradientReducer::EarlyUpdate early_update(const optim::StepRates& rates);
   /// Waits for the mean gradients of all ranks and the step statistics.
   void reduce_gradients(Step* step, const Ask& ask);
+  double late_s_after(const StepReport& report) const;
   dist::LocalStepStats contribution(const Step& step, const Votes& votes, double work_s);
   /// Decides whether the update counts. Throws after too many damaged samples or skipped updates.
   void check_finite(Step* step);
@@ -299,6 +301,7 @@ class Trainer {
   enum class Progress { kNone, kHasData, kBegun, kUpdates } progress_ = Progress::kNone;
   size_t num_begun_ = 0;  ///< number of parts that have begun the step
   LossScale scale_before_;
+  double late_s_ = 0;       ///< LocalStepStats::late_s of the next step
   double last_work_s_ = 0;  ///< of the previous step: on a GPU that of this step is known too late
 };
 

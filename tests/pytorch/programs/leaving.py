@@ -18,7 +18,12 @@ if sys.argv[1] == "finished":
             os.sched_setaffinity(int(thread), {min(os.sched_getaffinity(0))})
     sys.setswitchinterval(0.3)
     print("left", flush=True)
-    dist.all_reduce(torch.ones(1000, dtype=torch.int32))  # gloo's
+    if sys.argv[2] == "objects":
+        dist.all_gather_object([None] * dist.get_world_size(), "text")
+    else:
+        values = torch.ones(1000, dtype=torch.int32) if sys.argv[2] == "tensor" else torch.frombuffer(bytearray(4000), dtype=torch.int32)
+        dist.all_reduce(values)  # of a type that gloo reduces
+        del values
 else:
     joined_by = {"all": dist.get_world_size(), "first": 1}[sys.argv[1]]
     if dist.get_rank() < joined_by:
