@@ -165,7 +165,7 @@ void add_goodput(CLI::App* app, ParsedLine* line) {
   CLI::App* sub = app->add_subcommand(
       "goodput", "show which share of a run's time was training, and what took the rest");
   sub->add_option("RUN_DIR", *folder, "the run's folder (run.project_dir)")->required();
-  set_command(sub, line, [=] {
+  set_tensor_command(sub, line, [=](auto) {  // for the metrics' libraries
     const std::filesystem::path file = Project(*folder).goodput();
     const std::vector<metrics::StartTime> starts = metrics::read_starts(file);
     if (starts.empty())
