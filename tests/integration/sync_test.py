@@ -14,7 +14,7 @@ modifiers:
 """
 WEIGHTS = 16 * 9 + 32 * 16 * 9 + 64 * 32 * 9 + 10 * 256
 BIASES = 16 + 32 + 64 + 10
-SHARE_BYTES = 13 * 8
+SHARE_BYTES = 14 * 8
 
 
 class Sync(LockstepTest):

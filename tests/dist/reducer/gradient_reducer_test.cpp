@@ -15,7 +15,7 @@ namespace gradient_reducer_test {
 
 using ::testing::ElementsAre;
 
-constexpr int64_t kShareBytes = 8 * (5 + kNumVotes);
+constexpr int64_t kShareBytes = 8 * (6 + kNumVotes);
 
 /// A model with a weight [3, 4] and a bias [3] whose gradients are views of two flat buffers. For
 /// sample value x the gradient of every weight is x times its place (from 1), that of every bias is

@@ -20,7 +20,7 @@ using tests::FlatModel;
 using tests::SpyCommunicator;
 
 constexpr int64_t kWidth = 12;
-constexpr int64_t kShareBytes = 8 * (5 + kNumVotes);
+constexpr int64_t kShareBytes = 8 * (6 + kNumVotes);
 
 SyncOptions overlapping(int64_t bucket_bytes) {
   return {.bucket_bytes = bucket_bytes, .overlap = "true", .sparse_allreduce = "never"};

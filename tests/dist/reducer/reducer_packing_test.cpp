@@ -20,7 +20,7 @@ using tests::FlatModel;
 constexpr int64_t kWidth = 20;
 constexpr int64_t kWeights = 4 * kWidth * kWidth;
 constexpr int64_t kBiases = 4 * kWidth;
-constexpr int64_t kShareBytes = 8 * (5 + kNumVotes);
+constexpr int64_t kShareBytes = 8 * (6 + kNumVotes);
 
 /// Keeps llround((1 - sparsity) * kWeights) of the weights, spread out.
 std::vector<uint8_t> mask_with(double sparsity) {

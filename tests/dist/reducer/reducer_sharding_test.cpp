@@ -25,7 +25,7 @@ using tests::SpyCommunicator;
 constexpr int64_t kWidth = 20;
 constexpr int64_t kWeights = 4 * kWidth * kWidth;
 constexpr int64_t kBiases = 4 * kWidth;
-constexpr int64_t kShareBytes = 8 * (5 + kNumVotes);
+constexpr int64_t kShareBytes = 8 * (6 + kNumVotes);
 constexpr int64_t kVerdictBytes = 8;
 
 SyncOptions sharded(int64_t bucket_bytes, const char* packed = "never") {
