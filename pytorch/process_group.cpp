@@ -261,7 +261,7 @@ at::Tensor own(const at::Tensor& values) {
   if (!is_plain(values) || values.is_quantized()) return values;
   return at::from_blob(
       values.data_ptr(), values.sizes(), values.strides(),
-      [values](void*) mutable { used_tensors().add(std::move(values)); }, values.options());
+      [kept = values](void*) mutable { used_tensors().add(std::move(kept)); }, values.options());
 }
 
 template <typename T>

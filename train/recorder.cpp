@@ -230,7 +230,7 @@ void Recorder::after_evaluation(int64_t step, const EvalResult& result) {
   if (summaries_) summaries_->after_evaluation(step, result);
 }
 
-void Recorder::end(metrics::StartEnd end) {
+void Recorder::end_run(metrics::StartEnd end) {
   if (!goodput_) return;
   goodput_->end(end);
   metrics_.set_run_time(goodput_->run_time());

@@ -76,7 +76,7 @@ class Recorder final : public Hook {
   }
   void flush();
   /// Records how training has ended; not called after a failure.
-  void end(metrics::StartEnd end);
+  void end_run(metrics::StartEnd end);
 
   /// Returns the TensorBoard hook; null if no summaries are written.
   SummarySaverHook* summaries() { return summaries_ ? &*summaries_ : nullptr; }

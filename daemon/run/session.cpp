@@ -323,6 +323,20 @@ train::TrainerParts step_parts(TrainingContext& context, RunHooks& hooks, const 
   return parts;
 }
 
+/// Returns what goodput.csv says of the end of a run; nullopt for a failure.
+std::optional<metrics::StartEnd> start_end_of(train::RunEnd end) {
+  switch (end) {
+    case train::RunEnd::kFinished:
+    case train::RunEnd::kStoppedEarly:
+      return metrics::StartEnd::kFinished;
+    case train::RunEnd::kStopped:
+    case train::RunEnd::kEnded:
+      return metrics::StartEnd::kStopped;
+    default:
+      return std::nullopt;
+  }
+}
+
 /// Builds the recorder and all parts of the loop, and trains to the last step.
 ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHooks& hooks,
                           const SessionWorld& world, Requests& requests, Watchdog& watchdog,
@@ -382,10 +396,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                       follow(change, {context.saver, recorder, watchdog, *limit});
                     }},
                context, world, requests, telemetry.health());
-  if (result.end == train::RunEnd::kFinished || result.end == train::RunEnd::kStoppedEarly)
-    recorder.end(metrics::StartEnd::kFinished);
-  else if (result.end == train::RunEnd::kStopped || result.end == train::RunEnd::kEnded)
-    recorder.end(metrics::StartEnd::kStopped);
+  if (const auto end = start_end_of(result.end)) recorder.end_run(*end);
   telemetry.note_final();
   return conclude(result, context, recorder, telemetry, resumed);
 }
