@@ -146,7 +146,8 @@ constexpr SeriesInfo kRunSeries[] = {
     {"lockstep_goodput_ratio", kGauge, "0 to 1", "", kLate,
      "Productive share of the run's time over all its starts, without its queue."},
     {"lockstep_lost_seconds_total", kCounter, "s", "cause", kLate,
-     "Time of the run that was not productive, over all its starts: start, data, save_stall, evaluation, "
+     "Time of the run that was not productive, over all its starts: start, data, save_stall, "
+     "evaluation, "
      "mask_update, straggler, skipped_step, repeated_work, hang, down, queue, pause, other."},
     {"lockstep_step", kGauge, "steps", "", kAlways, "Global step."},
     {"lockstep_epoch", kGauge, "epochs", "", kAlways, "Epochs done, with fraction."},
