@@ -1,7 +1,6 @@
 #include "launch/supervisor.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -112,12 +111,13 @@ class Claim {
 };
 
 /// Set for each start: earlier starts, its time in s since 1970, and how the last one ended.
-constexpr std::array kOwnVariables = {"LOCKSTEP_RESTART_COUNT", "LOCKSTEP_STARTED_AT",
-                                      "LOCKSTEP_LAST_EXIT_CODE"};
+constexpr const char* kRestartCount = "LOCKSTEP_RESTART_COUNT";
+constexpr const char* kStartedAt = "LOCKSTEP_STARTED_AT";
+constexpr const char* kLastExitCode = "LOCKSTEP_LAST_EXIT_CODE";
 
 /// Returns the names of our variables that ranks on other hosts need.
 std::vector<std::string> own_variables() {
-  std::vector<std::string> names(kOwnVariables.begin(), kOwnVariables.end());
+  std::vector<std::string> names{kRestartCount, kStartedAt, kLastExitCode};
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::string name(text.substr(0, text.find('=')));
@@ -198,7 +198,7 @@ class Supervisor {
   }
 
   Child::Variables variables(int num_restarts) const {
-    Child::Variables all{{kOwnVariables[0], std::to_string(num_restarts)}};
+    Child::Variables all{{kRestartCount, std::to_string(num_restarts)}};
     // Open MPI 4 reads the first name, Open MPI 5 the second one.
     const auto add = [&all](const char* name_4, const char* name_5, const std::string& value) {
       if (std::getenv(name_4) != nullptr || std::getenv(name_5) != nullptr) return;
@@ -219,9 +219,8 @@ class Supervisor {
     log::debug("launch", fmt::format("{}", fmt::join(words, " ")));
     Child::Variables all = variables(restarts_.count());
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    all.emplace_back(kOwnVariables[1],
-                     fmt::format("{:.3f}", std::chrono::duration<double>(now).count()));
-    all.emplace_back(kOwnVariables[2], std::to_string(last_code_));
+    all.emplace_back(kStartedAt, fmt::format("{:.3f}", std::chrono::duration<double>(now).count()));
+    all.emplace_back(kLastExitCode, std::to_string(last_code_));
     return std::make_unique<Child>(words, all);
   }
 

@@ -219,7 +219,7 @@ Goodput::Goodput(const std::filesystem::path& file, int64_t step, const LaunchFa
   const Clock::time_point now = Clock::now();
   began_at_ = now - std::chrono::duration_cast<Clock::duration>(
                         std::chrono::duration<double>(std::max(0.0, unix_time_s() - began_s_)));
-  told_until_ = began_at_;
+  accounted_until_ = began_at_;
   if (may_write) open(file, starts);
   spend_until(now);
   write(now, true);
@@ -255,10 +255,10 @@ TimeUse Goodput::use_now() const {
 }
 
 void Goodput::spend_until(Clock::time_point now) {
-  const double passed_s = std::max(0.0, seconds_between(told_until_, now));
+  const double passed_s = std::max(0.0, seconds_between(accounted_until_, now));
   spend(use_now(), passed_s);
   if (state_ == RunState::kSaving) stalled_s_ += passed_s;
-  told_until_ = std::max(told_until_, now);
+  accounted_until_ = std::max(accounted_until_, now);
 }
 
 void Goodput::enter(RunState state, Clock::time_point now) {
@@ -273,7 +273,7 @@ void Goodput::step(const StepSample& sample, double straggler_s, Clock::time_poi
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(sample.duration_s));
   spend_until(now - duration);
   has_stepped_ = true;
-  double left_s = std::max(0.0, seconds_between(told_until_, now));
+  double left_s = std::max(0.0, seconds_between(accounted_until_, now));
   const auto spend_of_step = [&](TimeUse use, double seconds) {
     const double part_s = std::clamp(seconds, 0.0, left_s);
     spend(use, part_s);
@@ -284,7 +284,7 @@ void Goodput::step(const StepSample& sample, double straggler_s, Clock::time_poi
   if (sample.nonfinite) spend_of_step(TimeUse::kSkippedStep, left_s);
   spend_of_step(TimeUse::kStraggler, straggler_s);
   spend(TimeUse::kProductive, left_s);
-  told_until_ = std::max(told_until_, now);
+  accounted_until_ = std::max(accounted_until_, now);
   own_.last_step = sample.step;
   write(now, false);
 }
@@ -326,7 +326,7 @@ RunTime Goodput::run_time() const {
 void Goodput::write(Clock::time_point now, bool is_due) {
   if (!is_due && now - written_at_ < kInterval) return;
   written_at_ = now;
-  own_.end_s = began_s_ + seconds_between(began_at_, told_until_);
+  own_.end_s = began_s_ + seconds_between(began_at_, accounted_until_);
   // A line that finds no room in the queue is replaced by the next one.
   (void)writer_.push(
       [out = out_, line = line_of(own_), offset = offset_bytes_] {

@@ -66,16 +66,16 @@ struct StartTime {
 /// Returns the lines of a run's goodput.csv; none if there is no such file. Throws Error(kBadData)
 /// with file:line for an invalid line.
 std::vector<StartTime> read_starts(const std::filesystem::path& file);
+/// Returns the sums over all starts.
 RunTime run_time_of(const std::vector<StartTime>& starts);
 /// Returns the time as a table for people, with a bar for each use that has any.
 std::string table_of(const RunTime& time);
 
 /// Facts about a start that the launcher tells in the environment.
 struct LaunchFacts {
-  double began_s = 0;   ///< s since 1970: the ranks were started (LOCKSTEP_STARTED_AT)
-  double queued_s = 0;  ///< the job was submitted (LOCKSTEP_QUEUED_AT); 0: not told
-  bool is_after_hang =
-      false;  ///< the start before it ended with kWatchdog (LOCKSTEP_LAST_EXIT_CODE)
+  double began_s = 0;          ///< s since 1970: the ranks were started (LOCKSTEP_STARTED_AT)
+  double queued_s = 0;         ///< the job was submitted (LOCKSTEP_QUEUED_AT); 0: not told
+  bool is_after_hang = false;  ///< the last start ended with kWatchdog (LOCKSTEP_LAST_EXIT_CODE)
 };
 /// Reads them; the ranks began with this process if no launcher tells more.
 LaunchFacts launch_facts();
@@ -96,6 +96,7 @@ class Goodput {
   void step(const StepSample& sample, double straggler_s, Clock::time_point now = Clock::now());
   /// A save has ended, for which training waited this long.
   void save(double stall_s, Clock::time_point now = Clock::now());
+  /// Training has ended without a failure.
   void end(StartEnd end, Clock::time_point now = Clock::now());
   RunTime run_time() const;
 
@@ -111,12 +112,12 @@ class Goodput {
   StartTime own_;
   std::shared_ptr<files::Descriptor> out_;  ///< null if the file cannot be created
   int64_t offset_bytes_ = 0;                ///< of its line
-  double began_s_;                          ///< s since 1970, when told_until_ was set first
-  Clock::time_point began_at_, told_until_, written_at_;
+  double began_s_;                          ///< s since 1970, at began_at_
+  Clock::time_point began_at_, accounted_until_, written_at_;
   RunState state_ = RunState::kInitializing;
   bool has_stepped_ = false;
-  double stalled_s_ = 0;      ///< in the state kSaving since the last save() call
-  SecondsByUse before_save_;  ///< own_.seconds when the save began
+  double stalled_s_ = 0;        ///< in the state kSaving since the last save() call
+  SecondsByUse before_save_{};  ///< own_.seconds when the save began
   TaskQueue writer_;
 };
 

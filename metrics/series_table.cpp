@@ -147,8 +147,8 @@ constexpr SeriesInfo kRunSeries[] = {
      "Productive share of the run's time over all its starts, without its queue."},
     {"lockstep_lost_seconds_total", kCounter, "s", "cause", kLate,
      "Time of the run that was not productive, over all its starts: start, data, save_stall, "
-     "evaluation, "
-     "mask_update, straggler, skipped_step, repeated_work, hang, down, queue, pause, other."},
+     "evaluation, mask_update, straggler, skipped_step, repeated_work, hang, down, queue, pause, "
+     "other."},
     {"lockstep_step", kGauge, "steps", "", kAlways, "Global step."},
     {"lockstep_epoch", kGauge, "epochs", "", kAlways, "Epochs done, with fraction."},
     {"lockstep_epochs_planned", kGauge, "epochs", "", kAlways, "Epochs of the whole run."},
