@@ -276,9 +276,10 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
   // The folder is removed soon: some clients would find this answer, others nothing.
   if (is_ending_ && answer.contains("elsewhere")) return;
   try {
-    write(with(taken, ".answer"), json_text(answer));
-    files::remove_file(taken);
+    // The rename comes last: whoever finds the answer finds no other file of this job.
+    write(taken, json_text(answer));
     files::remove_file(checked);
+    std::filesystem::rename(taken, with(taken, ".answer"));
   } catch (const std::exception& fault) {
     log::warning("serve", fmt::format("a submitted job gets no answer: {}", fault.what()));
   }
