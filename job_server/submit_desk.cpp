@@ -276,7 +276,7 @@ void SubmitDesk::serve(const std::filesystem::path& taken) {
   // The folder is removed soon: some clients would find this answer, others nothing.
   if (is_ending_ && answer.contains("elsewhere")) return;
   try {
-    // The rename comes last: whoever finds the answer finds no other file of this job.
+    // The rename comes last: with the answer, no other file of this job is left.
     write(taken, json_text(answer));
     files::remove_file(checked);
     std::filesystem::rename(taken, with(taken, ".answer"));
